@@ -1,0 +1,114 @@
+//! What runs a step. The scheduler never sees a backend; the engine actor owns one behind [`Backend`].
+
+use crate::ids::StepId;
+use crate::step::{LogitEdits, StepOutcome, StepPlan};
+
+/// Runs steps in the order of their ids, at most two unfinished at a time.
+///
+/// A backend need not be `Send`: it is built on the thread that it lives on.
+pub trait Backend {
+    /// What it can hold; fixed after construction.
+    fn info(&self) -> &BackendInfo;
+
+    /// Enqueues copies and forward, and the sampler too when no row awaits edits. May return before any of it ran.
+    fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError>;
+
+    /// Hands over the edits of a step that awaits them, which lets its sampler run.
+    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError>;
+}
+
+/// Capacity and identity of a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendInfo {
+    /// `cpu` or `cuda`.
+    pub device: &'static str,
+    /// Live sequences it has state for.
+    pub slots: u32,
+    /// KV pages.
+    pub pages: u32,
+    /// Rows one step may have.
+    pub step_rows_max: u32,
+    /// Tokens in its vocabulary.
+    pub vocab: u32,
+    /// Positions a sequence may have.
+    pub context: u32,
+}
+
+/// A launched step. Waited for on the completion thread, never on the one that launches.
+pub struct Pending {
+    step: StepId,
+    wait: Box<dyn FnOnce() -> Result<StepOutcome, BackendError> + Send>,
+}
+
+impl Pending {
+    /// A step whose outcome `wait` blocks for.
+    pub fn new(step: StepId, wait: impl FnOnce() -> Result<StepOutcome, BackendError> + Send + 'static) -> Self {
+        Self { step, wait: Box::new(wait) }
+    }
+
+    /// A step that is done already.
+    pub fn ready(step: StepId, outcome: StepOutcome) -> Self {
+        Self::new(step, move || Ok(outcome))
+    }
+
+    /// Which step this is.
+    pub fn step(&self) -> StepId {
+        self.step
+    }
+
+    /// Blocks until the step is done.
+    pub fn wait(self) -> Result<StepOutcome, BackendError> {
+        (self.wait)()
+    }
+}
+
+/// Why a backend stopped. None of these is a bad request: after one of them the engine is lost.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BackendError {
+    /// The plan contradicts the backend's capacity or order; a bug, reported instead of panicking on the engine thread.
+    #[error("step {step} cannot run: {why}")]
+    Plan {
+        /// The refused step.
+        step: StepId,
+        /// What was wrong.
+        why: String,
+    },
+    /// The device failed.
+    #[error("device failed in step {step}: {why}")]
+    Device {
+        /// The step that hit it.
+        step: StepId,
+        /// The driver's words.
+        why: String,
+    },
+    /// The thread that would have delivered the outcome is gone.
+    #[error("the engine went away before step {step} finished")]
+    Lost {
+        /// The step that never finished.
+        step: StepId,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::StepTiming;
+
+    #[test]
+    fn a_pending_step_is_waited_for_on_another_thread() {
+        let outcome = StepOutcome { id: Some(StepId(7)), timing: StepTiming { forward_us: 3, sample_us: 1 }, ..Default::default() };
+        let pending = Pending::ready(StepId(7), outcome);
+        assert_eq!(pending.step(), StepId(7));
+        let waited = std::thread::spawn(move || pending.wait()).join().unwrap().unwrap();
+        assert_eq!(waited.id, Some(StepId(7)));
+        assert_eq!(waited.timing.forward_us, 3);
+    }
+
+    #[test]
+    fn a_lost_engine_names_the_step() {
+        let (tx, rx) = std::sync::mpsc::channel::<StepOutcome>();
+        let pending = Pending::new(StepId(9), move || rx.recv().map_err(|_| BackendError::Lost { step: StepId(9) }));
+        drop(tx);
+        assert_eq!(pending.wait().unwrap_err().to_string(), "the engine went away before step 9 finished");
+    }
+}

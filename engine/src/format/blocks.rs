@@ -1,0 +1,106 @@
+//! The encodings of tensor data that GGUF files use, each a run of elements in a run of bytes.
+
+/// How a tensor's elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants are GGUF's own names")]
+pub enum BlockType {
+    F32,
+    F16,
+    Bf16,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Iq2S,
+    Iq3Xxs,
+    Iq3S,
+    Iq4Nl,
+    Iq4Xs,
+    Mxfp4,
+    Nvfp4,
+}
+
+/// (type, GGUF id, GGUF name, elements in a block, bytes of a block)
+const TABLE: &[(BlockType, u32, &str, usize, usize)] = &[
+    (BlockType::F32, 0, "F32", 1, 4),
+    (BlockType::F16, 1, "F16", 1, 2),
+    (BlockType::Q4_0, 2, "Q4_0", 32, 18),
+    (BlockType::Q4_1, 3, "Q4_1", 32, 20),
+    (BlockType::Q5_0, 6, "Q5_0", 32, 22),
+    (BlockType::Q5_1, 7, "Q5_1", 32, 24),
+    (BlockType::Q8_0, 8, "Q8_0", 32, 34),
+    (BlockType::Q2K, 10, "Q2_K", 256, 84),
+    (BlockType::Q3K, 11, "Q3_K", 256, 110),
+    (BlockType::Q4K, 12, "Q4_K", 256, 144),
+    (BlockType::Q5K, 13, "Q5_K", 256, 176),
+    (BlockType::Q6K, 14, "Q6_K", 256, 210),
+    (BlockType::Iq3Xxs, 18, "IQ3_XXS", 256, 98),
+    (BlockType::Iq4Nl, 20, "IQ4_NL", 32, 18),
+    (BlockType::Iq3S, 21, "IQ3_S", 256, 110),
+    (BlockType::Iq2S, 22, "IQ2_S", 256, 82),
+    (BlockType::Iq4Xs, 23, "IQ4_XS", 256, 136),
+    (BlockType::Bf16, 30, "BF16", 1, 2),
+    (BlockType::Mxfp4, 39, "MXFP4", 32, 17),
+    (BlockType::Nvfp4, 40, "NVFP4", 64, 36),
+];
+
+impl BlockType {
+    fn row(self) -> &'static (BlockType, u32, &'static str, usize, usize) {
+        TABLE.iter().find(|r| r.0 == self).expect("every variant stands in the table")
+    }
+
+    /// The type with this GGUF id, if it is one that is read here.
+    pub fn from_gguf_id(id: u32) -> Option<Self> {
+        TABLE.iter().find(|r| r.1 == id).map(|r| r.0)
+    }
+
+    /// Id in GGUF files.
+    pub fn gguf_id(self) -> u32 {
+        self.row().1
+    }
+
+    /// Name in GGUF's spelling, such as `Q4_K`.
+    pub fn name(self) -> &'static str {
+        self.row().2
+    }
+
+    /// Elements in one block.
+    pub fn elements(self) -> usize {
+        self.row().3
+    }
+
+    /// Bytes of one block.
+    pub fn bytes(self) -> usize {
+        self.row().4
+    }
+
+    /// Bytes of a row of `n` elements; `None` if `n` is not a whole number of blocks.
+    pub fn row_bytes(self, n: usize) -> Option<usize> {
+        n.is_multiple_of(self.elements()).then(|| n / self.elements() * self.bytes())
+    }
+
+    /// Bits an element takes.
+    pub fn bits(self) -> f64 {
+        8.0 * self.bytes() as f64 / self.elements() as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_container_format() {
+        assert_eq!(BlockType::Q4K.row_bytes(2048), Some(8 * 144));
+        assert_eq!(BlockType::Q4K.row_bytes(2080), None);
+        assert_eq!(BlockType::from_gguf_id(23), Some(BlockType::Iq4Xs));
+        assert_eq!(BlockType::from_gguf_id(16), None);
+        assert_eq!(BlockType::Q8_0.bits(), 8.5);
+    }
+}

@@ -1,0 +1,144 @@
+//! What goes into the scheduler and what comes out of it.
+
+use crate::ids::{Micros, RequestId, TokenId};
+use crate::sampling::SamplingParams;
+use crate::step::{Certainty, Score, TokenLogprobs};
+use std::sync::Arc;
+
+/// A checked request: token ids, counts and sampling parameters are all in range for the model.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Unique among live requests.
+    pub id: RequestId,
+    /// At least one token.
+    pub prompt: Arc<[TokenId]>,
+    /// Choices to generate from this prompt, at least 1.
+    pub choices: u32,
+    /// Tokens to generate a choice; 0 computes and scores the prompt only. `None` takes the rest of the context.
+    pub max_tokens: Option<u32>,
+    /// How tokens are chosen.
+    pub sampling: Arc<SamplingParams>,
+    /// Ids that end a choice; the id itself is reported as the last token. Empty under `ignore_eos`.
+    pub end_ids: Vec<TokenId>,
+    /// Lower runs first and is preempted last.
+    pub priority: i32,
+    /// Report log-probabilities of the prompt with this many alternatives.
+    pub score_prompt: Option<u8>,
+}
+
+/// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
+/// [`Event::Failed`]; a cancelled request gets nothing more.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Prompt scores, in order of position, in as many events as the prompt had pieces.
+    Scored(Vec<Score>),
+    /// A generated token.
+    Token {
+        /// Which choice.
+        choice: u32,
+        /// Its number among the choice's outputs, from 0.
+        index: u32,
+        /// The token; an end id comes too, as the last one.
+        token: TokenId,
+        /// If asked for.
+        logprobs: Option<TokenLogprobs>,
+        /// If asked for.
+        certainty: Option<Certainty>,
+    },
+    /// No more tokens for this choice.
+    Finished {
+        /// Which choice.
+        choice: u32,
+        /// Why.
+        reason: FinishReason,
+        /// Counts.
+        usage: Usage,
+        /// Times of the request so far.
+        times: RequestTimes,
+    },
+    /// The engine failed, or the service is going down; nothing more comes.
+    Failed(String),
+}
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// One of the request's end ids.
+    Stop,
+    /// `max_tokens`, or the end of the context.
+    Length,
+}
+
+/// Token counts of one choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Tokens of the prompt.
+    pub prompt_tokens: u32,
+    /// Of these, tokens that a cache spared.
+    pub cached_tokens: u32,
+    /// Tokens generated, the end id included.
+    pub output_tokens: u32,
+    /// How often the sequence was preempted.
+    pub preemptions: u32,
+}
+
+/// When things happened to a request; `None` where they have not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTimes {
+    /// Accepted by `Scheduler::admit`.
+    pub admitted: Micros,
+    /// The first step with a row of it was planned.
+    pub started: Option<Micros>,
+    /// The first token was committed.
+    pub first_token: Option<Micros>,
+}
+
+/// Why a request was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejected {
+    /// The queue has no room; the caller may come back.
+    #[error("{waiting} requests are waiting, at most {max} may")]
+    QueueFull {
+        /// Requests waiting now.
+        waiting: u32,
+        /// The bound.
+        max: u32,
+    },
+    /// The queue has no room for this prompt; the caller may come back.
+    #[error("{waiting} prompt tokens are waiting, {got} more would exceed {max}")]
+    QueueTokensFull {
+        /// Prompt tokens waiting now.
+        waiting: u64,
+        /// Prompt tokens of this request.
+        got: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// Can never run: the prompt and one token do not fit the context.
+    #[error("prompt has {got} tokens, the context has room for {max}")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        got: u32,
+        /// The most that leave room for one token of output.
+        max: u32,
+    },
+    /// Can never run: more choices than slots.
+    #[error("{got} choices asked for, at most {max} run at once")]
+    TooManyChoices {
+        /// Choices asked for.
+        got: u32,
+        /// State slots.
+        max: u32,
+    },
+    /// Can never run: prompt and output need more KV pages than there are, even alone.
+    #[error("prompt and output need {got} pages of KV cache, there are {max}")]
+    TooManyPages {
+        /// Pages needed in the worst case.
+        got: u32,
+        /// Pages that exist.
+        max: u32,
+    },
+    /// The service is draining.
+    #[error("the service is shutting down")]
+    Draining,
+}

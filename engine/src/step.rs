@@ -1,0 +1,231 @@
+//! One step of the engine as data: what the scheduler asks for ([`StepPlan`]), what may be added while the forward runs
+//! ([`LogitEdits`]), and what comes back ([`StepOutcome`]).
+//!
+//! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that is not
+//! known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
+
+use crate::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use crate::sampling::SamplingParams;
+use std::sync::Arc;
+
+/// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
+#[derive(Clone, Debug)]
+pub struct StepPlan {
+    /// Steps are launched in the order of their ids.
+    pub id: StepId,
+    /// Forks of state and copies of part-filled pages.
+    pub copies: Vec<StateCopy>,
+    /// At most one piece a sequence.
+    pub pieces: Vec<Piece>,
+}
+
+/// A copy inside the device's memory, done before the step's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateCopy {
+    /// Recurrent state, conv tail and token history; not the last sampled token, which each slot has of its own.
+    Slot {
+        /// Source; keeps its contents.
+        from: SlotId,
+        /// Destination; overwritten whole.
+        to: SlotId,
+    },
+    /// One KV page in every attention layer.
+    Page {
+        /// Source; keeps its contents.
+        from: PageId,
+        /// Destination; overwritten whole.
+        to: PageId,
+    },
+}
+
+/// Consecutive positions of one sequence, computed in one step.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Whose positions these are.
+    pub seq: SeqId,
+    /// Its recurrent state. With `start == 0` the backend clears state and history first.
+    pub slot: SlotId,
+    /// Which arithmetic the rows take. Never depends on the batch.
+    pub form: Form,
+    /// Absolute position of the first token.
+    pub start: u32,
+    /// The tokens fed.
+    pub tokens: PieceTokens,
+    /// Pages of positions `0..start + len`, in order; the last may be part-filled.
+    pub pages: Vec<PageId>,
+    /// Length of the prompt: tokens from here on count as output for penalties.
+    pub prompt_len: u32,
+    /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a decode row.
+    pub samples: Vec<SampleRow>,
+    /// Report log-probabilities of the prompt's own tokens.
+    pub score: Option<ScoreRows>,
+}
+
+impl Piece {
+    /// Number of positions.
+    pub fn len(&self) -> u32 {
+        match &self.tokens {
+            PieceTokens::Known(ids) => u32::try_from(ids.len()).expect("a piece is shorter than the context"),
+            PieceTokens::Sampled => 1,
+        }
+    }
+
+    /// A piece has at least one token.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The canonical form of a position's arithmetic (see `docs/architecture.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Prompt positions: chunks end at absolute multiples of [`crate::CHUNK_TOKENS`] or at the prompt's end.
+    Chunked,
+    /// Every position after the prompt's end, one by one, also when several are recomputed in one piece.
+    Recurrent,
+}
+
+/// The tokens of a piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PieceTokens {
+    /// Known when the step was planned.
+    Known(Vec<TokenId>),
+    /// The one token that this slot sampled last, in the step before or in an earlier one.
+    Sampled,
+}
+
+/// One token to sample from a piece's last row.
+#[derive(Clone, Debug)]
+pub struct SampleRow {
+    /// The sequence that gets the token; differs from the piece's own for choices 1.. at the prompt's end.
+    pub seq: SeqId,
+    /// The slot that keeps it for a later [`PieceTokens::Sampled`].
+    pub slot: SlotId,
+    /// Shared by all choices of a request.
+    pub params: Arc<SamplingParams>,
+    /// How many tokens this choice has generated before this one.
+    pub output_index: u32,
+    /// Which choice of the request.
+    pub choice: u32,
+    /// Take this token whatever the logits say; its log-probability is reported as for a sampled one.
+    pub forced: Option<TokenId>,
+    /// The sampler waits for [`LogitEdits`] that name this row.
+    pub awaits_edits: bool,
+}
+
+/// Which log-probabilities of known tokens a piece reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreRows {
+    /// How many of the most probable alternatives to report.
+    pub top: u8,
+    /// The token after the piece's last one, where it is known: row i is scored against token i+1.
+    pub next: Option<TokenId>,
+}
+
+/// Changes to logits that come from outside, for the rows of one step that await them.
+#[derive(Clone, Debug, Default)]
+pub struct LogitEdits {
+    /// One entry a row that awaits edits; an entry may be empty.
+    pub rows: Vec<RowEdits>,
+}
+
+/// Changes to one row's logits.
+#[derive(Clone, Debug)]
+pub struct RowEdits {
+    /// The sequence sampled.
+    pub seq: SeqId,
+    /// Added after the penalties.
+    pub bias: Vec<(TokenId, f32)>,
+    /// Tokens that may be sampled; bit `id % 32` of word `id / 32`.
+    pub mask: Option<Arc<[u32]>>,
+}
+
+/// What a finished step brings back to the host.
+#[derive(Clone, Debug, Default)]
+pub struct StepOutcome {
+    /// The step that finished; `None` only in the default value.
+    pub id: Option<StepId>,
+    /// One entry a [`SampleRow`] of the plan, in its order.
+    pub samples: Vec<Sample>,
+    /// Scores of known tokens, in the order of pieces and positions.
+    pub scores: Vec<Score>,
+    /// Where the time went.
+    pub timing: StepTiming,
+}
+
+/// One sampled token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The sequence that gets it.
+    pub seq: SeqId,
+    /// The token.
+    pub token: TokenId,
+    /// If asked for.
+    pub logprobs: Option<TokenLogprobs>,
+    /// If asked for.
+    pub certainty: Option<Certainty>,
+}
+
+/// Log-probabilities from the unedited logits at temperature 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprobs {
+    /// Of the token itself, in nats.
+    pub logprob: f32,
+    /// The most probable tokens, best first, ties by lower id.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+/// How sure the model was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certainty {
+    /// Entropy of the unedited distribution, in nats.
+    pub entropy: f32,
+    /// Probability of the most probable token.
+    pub top_prob: f32,
+}
+
+/// The log-probability of a prompt token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Whose prompt.
+    pub seq: SeqId,
+    /// Position of the scored token, at least 1.
+    pub position: u32,
+    /// The token that stands there.
+    pub token: TokenId,
+    /// As for sampled tokens.
+    pub logprobs: TokenLogprobs,
+}
+
+/// Wall time of a step's parts, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTiming {
+    /// From the first copy to the last logit.
+    pub forward_us: u64,
+    /// Penalties, sampling, log-probabilities.
+    pub sample_us: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sampled_piece_has_one_position_and_a_known_one_as_many_as_its_tokens() {
+        let mut piece = Piece {
+            seq: SeqId(1),
+            slot: SlotId(0),
+            form: Form::Recurrent,
+            start: 70,
+            tokens: PieceTokens::Sampled,
+            pages: vec![PageId(0), PageId(1), PageId(2)],
+            prompt_len: 64,
+            samples: Vec::new(),
+            score: None,
+        };
+        assert_eq!(piece.len(), 1);
+        piece.tokens = PieceTokens::Known(vec![5, 6, 7]);
+        assert_eq!(piece.len(), 3);
+        assert!(!piece.is_empty());
+    }
+}

@@ -1,0 +1,1 @@
+//! The scalar definition of every operation. Backends are tested against these.

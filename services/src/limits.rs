@@ -1,0 +1,45 @@
+//! Every bound of the service has its name, unit and default here, and nowhere else. `config/chimere.toml` shows the ones that an
+//! operator can change.
+
+/// Requests that may wait for a slot.
+pub const QUEUE_REQUESTS_MAX: u32 = 256;
+/// Prompt tokens that may wait, all requests together.
+pub const QUEUE_PROMPT_TOKENS_MAX: u64 = 1 << 20;
+/// Sequences that run at once on a CPU.
+pub const SEQS_MAX_CPU: u32 = 16;
+/// Sequences that run at once on a GPU.
+pub const SEQS_MAX_GPU: u32 = 64;
+/// Bytes of a request body.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Connections open at once.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.
+pub const MAILBOX_MESSAGES: usize = 16_384;
+/// Launched steps that are not committed yet.
+pub const STEPS_IN_FLIGHT_MAX: u32 = 2;
+/// Choices of one request.
+pub const CHOICES_MAX: u32 = 16;
+/// Stop strings of one request.
+pub const STOP_STRINGS_MAX: usize = 16;
+/// Alternatives reported with each token.
+pub const TOP_LOGPROBS_MAX: u8 = 20;
+/// Seconds that running streams may take to finish after a signal.
+pub const DRAIN_SECONDS: u64 = 15;
+/// Seconds of silence after which a stream gets a comment, so that proxies and half-open peers show.
+pub const KEEP_ALIVE_SECONDS: u64 = 10;
+/// Bounds of Retry-After.
+pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
+
+const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
+const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_bounded_below_what_the_connections_can_bring() {
+        assert!((QUEUE_REQUESTS_MAX as usize) < CONNECTIONS_MAX);
+        assert!(RETRY_AFTER_SECONDS.start() <= RETRY_AFTER_SECONDS.end());
+    }
+}

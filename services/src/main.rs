@@ -1,0 +1,3 @@
+//! The `chimere` binary.
+
+fn main() {}
