@@ -1,5 +1,9 @@
 //! The streaming inference service: HTTP, text, actors, metrics and the command line around `chimere-engine`.
 
 pub mod actors;
+pub mod cli;
+pub mod config;
 pub mod limits;
+pub mod locate;
 pub mod metrics;
+pub mod serve;

@@ -9,6 +9,8 @@ pub const QUEUE_PROMPT_TOKENS_MAX: u64 = 1 << 20;
 pub const SEQS_MAX_CPU: u32 = 16;
 /// Sequences that run at once on a GPU.
 pub const SEQS_MAX_GPU: u32 = 64;
+/// Positions one step may compute, unless the configuration says otherwise.
+pub const STEP_TOKENS: u32 = 512;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections open at once.

@@ -1,3 +1,8 @@
-//! The `chimere` binary.
+//! The `chimere` binary: reads the command line and hands over.
 
-fn main() {}
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    chimere::cli::run(chimere::cli::Cli::parse())
+}

@@ -1,0 +1,55 @@
+//! The command line: one variant a subcommand. What a subcommand does is in its own file.
+
+use crate::config::ServeArgs;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Serves hybrid Gated-DeltaNet and mixture-of-experts language models over an OpenAI-compatible endpoint.
+///
+/// Without a subcommand, `serve` runs. Exit codes: 0 all well, 1 failed (model, address, request), 2 wrong usage or configuration,
+/// 3 the engine was lost while serving.
+#[derive(Parser, Debug)]
+#[command(name = "chimere", version, max_term_width = 110, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; `serve` when absent.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `serve`, for when the subcommand is left out.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// Subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve a model over HTTP (the default).
+    Serve(Box<ServeArgs>),
+}
+
+/// Runs what the command line asks for. The exit code is part of the interface; see [`Cli`].
+pub fn run(cli: Cli) -> ExitCode {
+    match cli.command.unwrap_or_else(|| Command::Serve(Box::new(cli.serve))) {
+        Command::Serve(args) => crate::serve::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_is_the_default_subcommand_and_takes_the_same_flags() {
+        let bare = Cli::try_parse_from(["chimere", "--port", "9000"]).unwrap();
+        assert!(bare.command.is_none());
+        assert_eq!(bare.serve.port, Some(9000));
+        let named = Cli::try_parse_from(["chimere", "serve", "--port", "9000"]).unwrap();
+        let Some(Command::Serve(args)) = named.command else { panic!("serve was asked for") };
+        assert_eq!(args.port, Some(9000));
+    }
+}

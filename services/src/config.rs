@@ -1,0 +1,620 @@
+//! Configuration: defaults < file < environment < flags, every key known, and its check.
+//!
+//! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot come in by
+//! any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
+
+use crate::limits;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// What the service runs with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Who may connect, and how it ends.
+    pub server: Server,
+    /// Which model.
+    pub model: ModelChoice,
+    /// How it is computed.
+    pub engine: Engine,
+    /// Bounds.
+    pub limits: Limits,
+    /// What is written to standard error.
+    pub log: Log,
+}
+
+/// Address, keys, shutdown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Address to listen on.
+    pub host: String,
+    /// Port to listen on; 0 takes a free one.
+    pub port: u16,
+    /// HTTP threads; 0 takes one for every two cores, at least 1 and at most 8.
+    pub workers: u32,
+    /// File of API keys; empty asks for none.
+    pub api_key_file: String,
+    /// Listen beyond loopback without keys.
+    pub allow_open: bool,
+    /// Seconds that running streams may take after a signal.
+    pub drain_seconds: u64,
+    /// Seconds of silence before a stream gets a comment.
+    pub keep_alive_seconds: u64,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 8080,
+            workers: 0,
+            api_key_file: String::new(),
+            allow_open: false,
+            drain_seconds: limits::DRAIN_SECONDS,
+            keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
+        }
+    }
+}
+
+/// The model and the name that it answers to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelChoice {
+    /// GGUF file or directory; empty looks in the usual places.
+    pub path: String,
+    /// Name in the API; empty takes the model's own.
+    pub name: String,
+}
+
+/// Device, memory, arithmetic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Engine {
+    /// Where steps run.
+    pub device: Device,
+    /// Threads that compute on the CPU; 0 takes every core.
+    pub threads: u32,
+    /// Core that the thread of the engine is pinned to; -1 lets the system choose.
+    pub core: i64,
+    /// Sequences that run at once; 0 takes 16 on a CPU and 64 on a GPU.
+    pub max_seqs: u32,
+    /// Positions a sequence may have, prompt and output together; 0 takes the model's own.
+    pub max_context: u32,
+    /// Positions one step may compute.
+    pub step_tokens: u32,
+    /// Bytes for weights, workspace, states and KV; `auto` takes the free memory less a margin.
+    pub vram_budget: Budget,
+    /// Type of the KV cache.
+    pub kv_type: KvType,
+    /// Decoded weights, f32 activations and KV.
+    pub exact: bool,
+    /// Equal bytes for equal requests; on the CPU always so.
+    pub deterministic: bool,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            device: Device::Auto,
+            threads: 0,
+            core: -1,
+            max_seqs: 0,
+            max_context: 0,
+            step_tokens: limits::STEP_TOKENS,
+            vram_budget: Budget::Auto,
+            kv_type: KvType::F16,
+            exact: false,
+            deterministic: false,
+        }
+    }
+}
+
+/// Bounds that an operator can change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Requests that may wait.
+    pub queue_requests: u32,
+    /// Prompt tokens that may wait, all requests together.
+    pub queue_prompt_tokens: u64,
+    /// Bytes of a request body.
+    pub body_bytes: usize,
+    /// Connections open at once.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            queue_requests: limits::QUEUE_REQUESTS_MAX,
+            queue_prompt_tokens: limits::QUEUE_PROMPT_TOKENS_MAX,
+            body_bytes: limits::BODY_BYTES_MAX,
+            connections: limits::CONNECTIONS_MAX,
+        }
+    }
+}
+
+/// Log lines; prompts and outputs are never among them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Log {
+    /// Filter as of `tracing`: `info`, `chimere=debug`.
+    pub filter: String,
+    /// One line a record, or JSON.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: LogFormat::Text }
+    }
+}
+
+/// Shape of a log record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// A line for people.
+    Text,
+    /// An object for programs.
+    Json,
+}
+
+/// Where steps run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// The best one there is in this build.
+    Auto,
+    /// This machine's cores.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// Types of the KV cache that the command line knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum KvType {
+    /// 4 bytes a value.
+    #[serde(rename = "f32")]
+    F32,
+    /// 2 bytes a value.
+    #[serde(rename = "f16")]
+    F16,
+    /// 8.5 bits a value.
+    #[serde(rename = "q8_0")]
+    #[value(name = "q8_0")]
+    Q8_0,
+    /// Keys 8.5 bits a value, values 4.5.
+    #[serde(rename = "q8_0:q4_0")]
+    #[value(name = "q8_0:q4_0")]
+    Q8_0Q4_0,
+}
+
+impl KvType {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Q8_0 => "q8_0",
+            KvType::Q8_0Q4_0 => "q8_0:q4_0",
+        }
+    }
+}
+
+/// A number of bytes as people write it: `12GiB`, `900MB`, `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Budget {
+    /// What is free, less a margin.
+    Auto,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+impl std::str::FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const UNITS: [(&str, u64); 8] = [
+            ("KiB", 1 << 10),
+            ("MiB", 1 << 20),
+            ("GiB", 1 << 30),
+            ("TiB", 1 << 40),
+            ("KB", 1_000),
+            ("MB", 1_000_000),
+            ("GB", 1_000_000_000),
+            ("B", 1),
+        ];
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("auto") {
+            return Ok(Self::Auto);
+        }
+        let wanted = || format!("wanted auto or bytes such as 12GiB, got {text:?}");
+        let (number, unit) =
+            UNITS.iter().find_map(|(name, bytes)| text.strip_suffix(name).map(|rest| (rest, *bytes))).unwrap_or((text, 1));
+        let number: f64 = number.trim().parse().map_err(|_| wanted())?;
+        let bytes = number * unit as f64;
+        // The upper bound also refuses infinity and NaN; 2^53 keeps every byte exact.
+        if bytes >= 1.0 && bytes < (1u64 << 53) as f64 { Ok(Self::Bytes(bytes as u64)) } else { Err(wanted()) }
+    }
+}
+
+impl TryFrom<String> for Budget {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Budget> for String {
+    fn from(budget: Budget) -> String {
+        match budget {
+            Budget::Auto => "auto".into(),
+            Budget::Bytes(n) => format!("{n}B"),
+        }
+    }
+}
+
+/// Flags of `chimere serve`. Each overrides a key of the configuration; what is absent here comes from the environment
+/// (`CHIMERE_SERVER__PORT`), then from the file, then from the defaults.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// Model: a GGUF file (the first of a split one), or a directory with one, or a Hugging Face directory
+    /// [default: $CHIMERE_MODEL, ./models/nano, <exe>/../share/chimere/nano]
+    #[arg(long, value_name = "FILE|DIR")]
+    pub model: Option<PathBuf>,
+    /// Name of the model in the API [default: the model's own]
+    #[arg(long, value_name = "S")]
+    pub model_name: Option<String>,
+    /// Address to listen on; beyond loopback only with --api-key-file or --allow-open [default: 127.0.0.1]
+    #[arg(long, value_name = "H")]
+    pub host: Option<String>,
+    /// Port to listen on, 0 for a free one [default: 8080]
+    #[arg(long, value_name = "P")]
+    pub port: Option<u16>,
+    /// Where to compute [default: auto]
+    #[arg(long, value_enum)]
+    pub device: Option<Device>,
+    /// Threads that compute on the CPU, 0 for every core [default: 0]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
+    #[arg(long, value_name = "N")]
+    pub max_seqs: Option<u32>,
+    /// Tokens a sequence may have, prompt and output together [default: the model's own]
+    #[arg(long, value_name = "N")]
+    pub max_context: Option<u32>,
+    /// Tokens that one step may compute [default: 512]
+    #[arg(long, value_name = "N")]
+    pub step_tokens: Option<u32>,
+    /// Memory for weights, workspace, states and KV: bytes such as 12GiB, or auto for what is free less a margin [default: auto]
+    #[arg(long, value_name = "BYTES")]
+    pub vram_budget: Option<Budget>,
+    /// Type of the KV cache: keys and values, or keys:values [default: f16]
+    #[arg(long, value_enum)]
+    pub kv_type: Option<KvType>,
+    /// Compute with decoded weights and f32 activations and KV: slow, the yardstick
+    #[arg(long)]
+    pub exact: bool,
+    /// Equal bytes for equal requests whatever else runs; on the CPU always so
+    #[arg(long)]
+    pub deterministic: bool,
+    /// File of API keys, one a line, # starts a comment
+    #[arg(long, value_name = "F")]
+    pub api_key_file: Option<PathBuf>,
+    /// Listen beyond loopback without API keys
+    #[arg(long)]
+    pub allow_open: bool,
+    /// Seconds that running streams may take to finish after SIGINT or SIGTERM [default: 15]
+    #[arg(long, value_name = "S")]
+    pub drain_seconds: Option<u64>,
+    /// Configuration file; config/chimere.toml lists every key
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// The keys that these flags set.
+    fn overrides(&self) -> Vec<(&'static str, &'static str, Value)> {
+        fn text(path: &Path) -> Value {
+            Value::String(path.to_string_lossy().into_owned())
+        }
+        let mut set = Vec::new();
+        let mut put = |section, key, value: Option<Value>| set.extend(value.map(|v| (section, key, v)));
+        put("model", "path", self.model.as_deref().map(text));
+        put("model", "name", self.model_name.clone().map(Value::String));
+        put("server", "host", self.host.clone().map(Value::String));
+        put("server", "port", self.port.map(|n| Value::Integer(n.into())));
+        put("server", "api_key_file", self.api_key_file.as_deref().map(text));
+        put("server", "allow_open", self.allow_open.then_some(Value::Boolean(true)));
+        put("server", "drain_seconds", self.drain_seconds.map(integer));
+        put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));
+        put("engine", "threads", self.threads.map(|n| Value::Integer(n.into())));
+        put("engine", "max_seqs", self.max_seqs.map(|n| Value::Integer(n.into())));
+        put("engine", "max_context", self.max_context.map(|n| Value::Integer(n.into())));
+        put("engine", "step_tokens", self.step_tokens.map(|n| Value::Integer(n.into())));
+        put("engine", "vram_budget", self.vram_budget.map(|b| Value::String(b.into())));
+        put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
+        put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
+        put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));
+        set
+    }
+}
+
+fn integer(n: u64) -> Value {
+    Value::Integer(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+/// Why a configuration was refused. Messages name the layer, the key, and what was wanted.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {why}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// The system's words.
+        why: String,
+    },
+    /// The file is not TOML.
+    #[error("{path} is not TOML: {why}")]
+    NotToml {
+        /// The file.
+        path: String,
+        /// The parser's words.
+        why: String,
+    },
+    /// No such key.
+    #[error("{origin}: no key {key}{}", nearest.as_ref().map(|n| format!(", did you mean {n}?")).unwrap_or_default())]
+    UnknownKey {
+        /// File or environment variable.
+        origin: String,
+        /// The key as written.
+        key: String,
+        /// The known key that reads most like it.
+        nearest: Option<String>,
+    },
+    /// A value of the wrong type, or out of range.
+    #[error("{origin}: {key} {why}")]
+    BadValue {
+        /// File, environment variable, or flags.
+        origin: String,
+        /// The key.
+        key: String,
+        /// What was wanted and what came.
+        why: String,
+    },
+    /// Something that this build does not have.
+    #[error("{0}")]
+    NotHere(String),
+}
+
+impl Config {
+    /// Lays the four layers over each other and checks the result. `env` is the process environment, or a test's.
+    pub fn load(args: &ServeArgs, env: impl Iterator<Item = (String, String)>) -> Result<Config, ConfigError> {
+        let mut table = defaults();
+        if let Some(path) = &args.config {
+            overlay_file(&mut table, path)?;
+        }
+        let mut env: Vec<_> = env.collect();
+        env.sort(); // so that of two errors always the same one is reported
+        for (name, value) in &env {
+            overlay_env(&mut table, name, value)?;
+        }
+        for (section, key, value) in args.overrides() {
+            section_mut(&mut table, section).insert(key.into(), value);
+        }
+        let config: Config = Value::Table(table).try_into().map_err(|e: toml::de::Error| ConfigError::BadValue {
+            origin: "configuration".into(),
+            key: String::new(),
+            why: e.message().into(),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let bad = |key: &str, why: String| Err(ConfigError::BadValue { origin: "configuration".into(), key: key.into(), why });
+        let chunk = chimere_engine::CHUNK_TOKENS;
+        if self.engine.step_tokens < chunk {
+            return bad("engine.step_tokens", format!("must be at least {chunk}, got {}", self.engine.step_tokens));
+        }
+        if self.limits.queue_requests == 0 {
+            return bad("limits.queue_requests", "must be at least 1, got 0".into());
+        }
+        if self.limits.queue_prompt_tokens == 0 {
+            return bad("limits.queue_prompt_tokens", "must be at least 1, got 0".into());
+        }
+        if self.limits.body_bytes == 0 {
+            return bad("limits.body_bytes", "must be at least 1, got 0".into());
+        }
+        if self.limits.connections == 0 || self.limits.connections > limits::CONNECTIONS_MAX {
+            return bad(
+                "limits.connections",
+                format!("must lie in 1..={}, got {}", limits::CONNECTIONS_MAX, self.limits.connections),
+            );
+        }
+        if self.server.keep_alive_seconds == 0 {
+            return bad("server.keep_alive_seconds", "must be at least 1, got 0".into());
+        }
+        self.check_what_is_here()
+    }
+
+    /// What a later version brings is refused by name, not ignored.
+    fn check_what_is_here(&self) -> Result<(), ConfigError> {
+        if self.engine.device == Device::Cuda {
+            return Err(ConfigError::NotHere("device cuda: this build has no CUDA engine, use cpu or auto".into()));
+        }
+        match self.engine.kv_type {
+            KvType::F32 | KvType::F16 => Ok(()),
+            other => {
+                Err(ConfigError::NotHere(format!("kv-type {}: this build keeps keys and values as f32 or f16 only", other.name())))
+            }
+        }
+    }
+}
+
+fn defaults() -> Table {
+    Table::try_from(Config::default()).expect("the default configuration is a table of plain values")
+}
+
+fn section_mut<'a>(table: &'a mut Table, section: &str) -> &'a mut Table {
+    table.get_mut(section).and_then(Value::as_table_mut).expect("flags and environment name sections that exist")
+}
+
+fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Unreadable { path: name.clone(), why: e.to_string() })?;
+    let file: Table = text.parse().map_err(|e: toml::de::Error| ConfigError::NotToml { path: name.clone(), why: e.to_string() })?;
+    for (section, value) in file {
+        let Value::Table(keys) = value else {
+            return Err(unknown(table, &name, &section));
+        };
+        for (key, value) in keys {
+            put(table, &name, &section, &key, value)?;
+        }
+    }
+    Ok(())
+}
+
+/// `CHIMERE_SERVER__PORT=9000`. Variables without a double underscore mean something else (`CHIMERE_MODEL`) and are left alone.
+fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigError> {
+    let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.split_once("__")) else { return Ok(()) };
+    let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
+    let value = match table.get(&section).and_then(|s| s.get(&key)) {
+        Some(Value::Integer(_)) => text.parse().map(Value::Integer).ok(),
+        Some(Value::Boolean(_)) => text.parse().map(Value::Boolean).ok(),
+        _ => None,
+    };
+    put(table, name, &section, &key, value.unwrap_or_else(|| Value::String(text.into())))
+}
+
+fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) -> Result<(), ConfigError> {
+    let full = format!("{section}.{key}");
+    let Some(Value::Table(keys)) = table.get_mut(section) else { return Err(unknown(table, origin, &full)) };
+    let Some(old) = keys.get_mut(key) else { return Err(unknown(table, origin, &full)) };
+    if old.type_str() != value.type_str() {
+        let why = format!("wants {}, got {} {value}", article(old.type_str()), article(value.type_str()));
+        return Err(ConfigError::BadValue { origin: origin.into(), key: full, why });
+    }
+    let before = std::mem::replace(old, value);
+    // Ranges and names of variants are the struct's knowledge, so it is asked at once, while the layer is known.
+    if let Err(e) = Value::Table(table.clone()).try_into::<Config>() {
+        let wanted = if before.is_integer() { "is out of range" } else { "is not accepted" };
+        return Err(ConfigError::BadValue { origin: origin.into(), key: full, why: format!("{wanted}: {}", e.message().trim()) });
+    }
+    Ok(())
+}
+
+fn article(kind: &str) -> String {
+    if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { format!("an {kind}") } else { format!("a {kind}") }
+}
+
+fn unknown(table: &Table, origin: &str, key: &str) -> ConfigError {
+    let known = table
+        .iter()
+        .flat_map(|(section, keys)| keys.as_table().into_iter().flat_map(|t| t.keys()).map(move |key| format!("{section}.{key}")));
+    let nearest = known.map(|k| (strsim::jaro_winkler(&k, key), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    let nearest = nearest.filter(|(score, _)| *score > 0.6).map(|(_, k)| k);
+    ConfigError::UnknownKey { origin: origin.into(), key: key.into(), nearest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = include_str!("../../config/chimere.toml");
+
+    fn load(file: &str, env: &[(&str, &str)], args: ServeArgs) -> Result<Config, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        std::fs::write(&path, file).unwrap();
+        let args = ServeArgs { config: Some(path), ..args };
+        Config::load(&args, env.iter().map(|(k, v)| (k.to_string(), v.to_string()))).map_err(|e| match e {
+            ConfigError::UnknownKey { key, nearest, .. } => ConfigError::UnknownKey { origin: "c".into(), key, nearest },
+            ConfigError::BadValue { key, why, .. } => ConfigError::BadValue { origin: "c".into(), key, why },
+            other => other,
+        })
+    }
+
+    #[test]
+    fn the_shown_file_has_every_key_with_its_default_and_says_what_it_is() {
+        let shown: Table = SHOWN.parse().unwrap();
+        assert_eq!(shown, defaults());
+        let mut comment = false;
+        for line in SHOWN.lines() {
+            if line.contains('=') && !line.starts_with('#') {
+                assert!(comment || line.contains('#'), "no comment at: {line}");
+            }
+            comment = line.starts_with('#');
+        }
+    }
+
+    #[test]
+    fn the_shown_file_names_the_fixed_limits_with_their_values() {
+        for (name, value) in [
+            ("choices of one request", limits::CHOICES_MAX.to_string()),
+            ("stop strings of one request", limits::STOP_STRINGS_MAX.to_string()),
+            ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
+            ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
+            ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
+            ("seconds of Retry-After, at most", limits::RETRY_AFTER_SECONDS.end().to_string()),
+        ] {
+            assert!(SHOWN.contains(&format!("# {name}: {value}\n")), "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file_over_defaults() {
+        let file = "[server]\nport = 1\nhost = \"::1\"\ndrain_seconds = 3\n";
+        let env = [("CHIMERE_SERVER__PORT", "2"), ("CHIMERE_SERVER__HOST", "127.0.0.2"), ("CHIMERE_MODEL", "elsewhere")];
+        let args = ServeArgs { port: Some(4), ..Default::default() };
+        let got = load(file, &env, args).unwrap();
+        assert_eq!((got.server.port, got.server.host.as_str(), got.server.drain_seconds), (4, "127.0.0.2", 3));
+        assert_eq!(got.limits, Limits::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_name() {
+        let err = load("[server]\nprot = 1\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: no key server.prot, did you mean server.port?");
+        let err = load("", &[("CHIMERE_ENGINE__THREAD", "2")], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: no key engine.thread, did you mean engine.threads?");
+        let err = load("[sever]\nport = 1\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: no key sever.port, did you mean server.port?");
+        let err = load("port = 1\n", &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: no key port"), "{err}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_type_or_range_names_its_key() {
+        let err = load("[server]\nport = \"x\"\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: server.port wants an integer, got a string \"x\"");
+        let err = load("[server]\nport = 70000\n", &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: server.port is out of range"), "{err}");
+        let err = load("[engine]\nkv_type = \"q9\"\n", &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: engine.kv_type is not accepted"), "{err}");
+        let err = load("", &[("CHIMERE_SERVER__ALLOW_OPEN", "yes")], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: server.allow_open wants a boolean"), "{err}");
+    }
+
+    #[test]
+    fn what_this_build_lacks_is_refused_by_name() {
+        let args = ServeArgs { device: Some(Device::Cuda), ..Default::default() };
+        assert!(load("", &[], args).unwrap_err().to_string().contains("device cuda"));
+        let args = ServeArgs { kv_type: Some(KvType::Q8_0Q4_0), ..Default::default() };
+        assert!(load("", &[], args).unwrap_err().to_string().contains("kv-type q8_0:q4_0"));
+        let args = ServeArgs { deterministic: true, ..Default::default() };
+        assert!(load("", &[], args).is_ok());
+    }
+
+    #[test]
+    fn bytes_read_as_people_write_them() {
+        for (text, want) in [("12GiB", 12 << 30), ("1.5 GiB", 3 << 29), ("900MB", 900_000_000), ("4096", 4096), ("7B", 7)] {
+            assert_eq!(text.parse(), Ok(Budget::Bytes(want)), "{text}");
+        }
+        assert_eq!("auto".parse(), Ok(Budget::Auto));
+        for text in ["", "GiB", "-1GiB", "1e400", "NaN", "12 parsecs", "0"] {
+            assert!(text.parse::<Budget>().is_err(), "{text}");
+        }
+    }
+}
