@@ -1,1 +1,3 @@
 //! The scalar definition of every operation. Backends are tested against these.
+
+pub mod reference;

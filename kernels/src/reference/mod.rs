@@ -1,0 +1,41 @@
+//! What each operation computes, in plain loops without speed.
+//!
+//! Sums run in `f64` where that makes the definition better than any backend. The exceptions are [`exp()`] and [`sampler`]: backends
+//! reproduce those bit for bit, so that a seed gives the same tokens everywhere.
+
+mod attention;
+mod conv;
+pub mod exp;
+mod gated_norm;
+mod gdn;
+mod l2norm;
+pub mod philox;
+mod rmsnorm;
+mod rope;
+mod router;
+pub mod sampler;
+mod swiglu;
+
+pub use attention::attention;
+pub use conv::conv_silu;
+pub use exp::exp;
+pub use gated_norm::gated_norm;
+pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
+pub use l2norm::l2norm;
+pub use rmsnorm::rmsnorm;
+pub use rope::rope;
+pub use router::route;
+pub use swiglu::swiglu;
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn silu(x: f64) -> f64 {
+    x * sigmoid(x)
+}
+
+/// `log(1 + e^x)`, and `x` itself where the difference is below one part in 10^8.
+pub fn softplus(x: f64) -> f64 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
