@@ -4,11 +4,13 @@
 //! `Scheduler::plan`, [`backend::Backend::launch`] and `Scheduler::commit`, and only the middle one touches a device.
 
 pub mod backend;
+mod cache;
 pub mod format;
 pub mod ids;
 pub mod model;
 pub mod sampling;
 pub mod scheduler;
+mod sequence;
 pub mod step;
 
 /// Tokens in one page of the KV cache.

@@ -1,7 +1,278 @@
 //! Decides what runs next. Data in, data out: no clock, no device, no channel.
+//!
+//! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode. [`Scheduler::plan`] hands
+//! out positions, [`Scheduler::commit`] takes sampled tokens back; up to `steps_in_flight_max` plans may lie between the two.
+//! The rules are in `docs/scheduler.md`; `plan.rs` has the planning, `commit.rs` what follows from an outcome.
 
+mod commit;
 mod config;
+mod plan;
+mod queue;
 mod request;
+mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use config::SchedulerConfig;
 pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
+pub use stats::Stats;
+
+use crate::cache::{Pages, Slots, pages_for};
+use crate::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId};
+use crate::sequence::{Rank, Role, Sequence};
+use queue::Queue;
+use stats::Totals;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    door: Door,
+    pages: Pages,
+    slots: Slots,
+    /// Sequences with a slot, by rank.
+    running: Vec<Sequence>,
+    queue: Queue,
+    /// What the choices of a request share. Removed with the last choice.
+    live: BTreeMap<RequestId, Live>,
+    /// Choices that left their leader in the last launched step; their copies go with the next one.
+    forks: Vec<Fork>,
+    /// Launched and not committed, oldest first.
+    in_flight: VecDeque<Launched>,
+    next_seq: u64,
+    next_step: u64,
+    totals: Totals,
+}
+
+/// Who may still come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Door {
+    Open,
+    Draining,
+    /// The engine is lost; outcomes that still arrive mean nothing.
+    Failed,
+}
+
+/// A request from admission to the end of its last choice.
+#[derive(Debug)]
+struct Live {
+    /// Its first choice, which computes the prompt's scores.
+    first: SeqId,
+    unfinished: u32,
+    times: RequestTimes,
+    /// Position of the last prompt token whose score was delivered.
+    scored: u32,
+}
+
+/// A choice that takes over its leader's state.
+#[derive(Clone, Copy, Debug)]
+struct Fork {
+    rank: Rank,
+    slots: (SlotId, SlotId),
+    /// The prompt's last page, if it is part-filled.
+    pages: Option<(PageId, PageId)>,
+}
+
+/// What to expect back from a step.
+#[derive(Debug)]
+struct Launched {
+    id: StepId,
+    pieces: Vec<LaunchedPiece>,
+}
+
+#[derive(Debug)]
+struct LaunchedPiece {
+    rank: Rank,
+    request: RequestId,
+    /// How many scores it reports.
+    scores: u32,
+    /// The sequences that get its samples.
+    samples: Vec<Rank>,
+    /// The prompt's end, and no output is wanted.
+    completes: bool,
+}
+
+impl Scheduler {
+    /// An idle scheduler; all counts of `config` are positive.
+    pub fn new(config: SchedulerConfig) -> Self {
+        config.assert_positive();
+        Self {
+            config,
+            door: Door::Open,
+            pages: Pages::new(config.pages),
+            slots: Slots::new(config.slots),
+            running: Vec::with_capacity(config.slots as usize),
+            queue: Queue::default(),
+            live: BTreeMap::new(),
+            forks: Vec::new(),
+            in_flight: VecDeque::new(),
+            next_seq: 0,
+            next_step: 0,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes a request into the queue, or says why not. Nothing that is accepted can fail to run.
+    pub fn admit(&mut self, request: Request, now: Micros) -> Result<(), Rejected> {
+        assert!(!request.prompt.is_empty() && request.choices > 0, "request {} has no prompt or no choice", request.id);
+        assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
+        if self.door != Door::Open {
+            return Err(Rejected::Draining);
+        }
+        let output_max = self.output_max(&request)?;
+        self.queue.check(&request, &self.config)?;
+        let first = SeqId(self.next_seq);
+        self.next_seq += u64::from(request.choices);
+        let times = RequestTimes { admitted: now, ..RequestTimes::default() };
+        self.live.insert(request.id, Live { first, unfinished: request.choices, times, scored: 0 });
+        let request = Arc::new(request);
+        for choice in 0..request.choices {
+            self.queue.push(Sequence::new(request.clone(), first, choice, output_max));
+        }
+        Ok(())
+    }
+
+    /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they arrive.
+    /// False if it is not live.
+    pub fn cancel(&mut self, id: RequestId) -> bool {
+        if self.live.remove(&id).is_none() {
+            return false;
+        }
+        self.remove_all(id);
+        true
+    }
+
+    /// Ends one choice that has all it wants, as after a stop string, without further events for it; the request's other choices
+    /// go on. False if that choice is not live or nothing was generated for it.
+    pub fn cancel_choice(&mut self, id: RequestId, choice: u32) -> bool {
+        let Some(live) = self.live.get(&id) else { return false };
+        let seq = SeqId(live.first.0 + u64::from(choice));
+        let running = self.running.iter().find(|s| s.rank.seq == seq);
+        let Some(found) = running.or_else(|| self.queue.find(seq)) else { return false };
+        if found.output.is_empty() {
+            return false;
+        }
+        self.remove(found.rank);
+        self.choice_ended(id);
+        true
+    }
+
+    /// From now on nothing is admitted; what was admitted goes on.
+    pub fn drain(&mut self) {
+        if self.door == Door::Open {
+            self.door = Door::Draining;
+        }
+    }
+
+    /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted any more.
+    pub fn fail(&mut self, why: &str) -> Vec<(RequestId, Event)> {
+        self.door = Door::Failed;
+        self.in_flight.clear();
+        self.forks.clear();
+        self.queue.clear();
+        while let Some(seq) = self.running.pop() {
+            self.release(seq);
+        }
+        std::mem::take(&mut self.live).into_keys().map(|id| (id, Event::Failed(why.to_owned()))).collect()
+    }
+
+    /// No request is live and no step is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.live.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// The most tokens each choice can generate, or why the request can never run.
+    ///
+    /// What the caller asked for must fit even if nothing else runs. Who asks for "the rest" (`max_tokens` absent) gets what fits:
+    /// the rest of the context or of all pages, whichever ends first. The last token is never fed, so it needs no position.
+    fn output_max(&self, request: &Request) -> Result<u32, Rejected> {
+        let got = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
+        let room = self.config.context.saturating_sub(u32::from(request.max_tokens != Some(0)));
+        if got > room {
+            return Err(Rejected::PromptTooLong { got, max: room });
+        }
+        if request.choices > self.slots.total() {
+            return Err(Rejected::TooManyChoices { got: request.choices, max: self.slots.total() });
+        }
+        let rest = self.config.context - got;
+        let asked = request.max_tokens.map_or(1, |tokens| tokens.min(rest));
+        let worst = pages_for(got + asked.saturating_sub(1));
+        if worst > self.pages.total() {
+            return Err(Rejected::TooManyPages { got: worst, max: self.pages.total() });
+        }
+        let fits = self.pages.total().saturating_mul(crate::PAGE_TOKENS).saturating_add(1) - got;
+        Ok(request.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
+    }
+
+    /// Takes a sequence out of wherever it is and frees what it holds.
+    fn remove(&mut self, rank: Rank) -> Option<Sequence> {
+        let Ok(at) = self.running.binary_search_by_key(&rank, |seq| seq.rank) else { return self.queue.remove(rank) };
+        let seq = self.running.remove(at);
+        Some(self.release(seq))
+    }
+
+    fn remove_all(&mut self, id: RequestId) {
+        let running = self.running.iter().filter(|seq| seq.request.id == id).map(|seq| seq.rank);
+        for rank in running.chain(self.queue.ranks_of(id)).collect::<Vec<_>>() {
+            self.remove(rank);
+        }
+    }
+
+    /// Frees slot and pages of a sequence that does not run any more.
+    ///
+    /// They may be claimed by the very next plan although steps in flight still name them, because the device runs plans in order:
+    /// - a row in flight has read its pages and its slot before the next plan's copies and rows run;
+    /// - a wasted row (launched before its sequence was known to have ended) writes its page, its state and the slot's last token
+    ///   before the next owner writes, and the next owner reads nothing that it has not written: it starts at position 0, where the
+    ///   backend clears the slot, and a page's positions are written before they are read;
+    /// - a page in which a launched row writes has one owner (a prompt's full pages are shared, the part-filled one is copied), so
+    ///   a wasted row cannot reach another sequence's positions.
+    ///
+    /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as the
+    /// prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
+    fn release(&mut self, mut seq: Sequence) -> Sequence {
+        for page in seq.pages.drain(..) {
+            self.pages.release(page);
+        }
+        if let Some(slot) = seq.slot.take() {
+            self.slots.release(slot);
+        }
+        self.forks.retain(|fork| fork.rank != seq.rank);
+        seq.computed = 0;
+        seq
+    }
+
+    fn choice_ended(&mut self, id: RequestId) {
+        let live = self.live.get_mut(&id).expect("a request lives as long as a choice of it");
+        live.unfinished -= 1;
+        if live.unfinished == 0 {
+            self.live.remove(&id);
+        }
+    }
+}
+
+impl Sequence {
+    /// A choice of a request whose sequences have ids from `first` on.
+    fn new(request: Arc<Request>, first: SeqId, choice: u32, output_max: u32) -> Self {
+        let role = match choice {
+            _ if request.choices == 1 => Role::Alone,
+            0 => Role::Leader,
+            _ => Role::Follower,
+        };
+        Self {
+            rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
+            request,
+            choice,
+            output_max,
+            output: Vec::new(),
+            pending: 0,
+            computed: 0,
+            slot: None,
+            pages: Vec::new(),
+            role,
+            preemptions: 0,
+        }
+    }
+}

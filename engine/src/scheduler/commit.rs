@@ -1,0 +1,86 @@
+//! What follows from a finished step: token events, ends, freed memory.
+
+use super::{Door, Event, FinishReason, LaunchedPiece, Scheduler};
+use crate::ids::{Micros, RequestId};
+use crate::sequence::{Rank, Sequence};
+use crate::step::{Sample, Score, StepOutcome};
+
+impl Scheduler {
+    /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished` follows its last
+    /// token. Samples and scores of sequences that have ended meanwhile are dropped; those of preempted ones count, because a
+    /// token sampled from valid rows stays valid when its memory is gone.
+    pub fn commit(&mut self, outcome: StepOutcome, now: Micros) -> Vec<(RequestId, Event)> {
+        if self.door == Door::Failed {
+            return Vec::new();
+        }
+        let step = self.in_flight.pop_front().expect("an outcome belongs to a launched step");
+        assert_eq!(outcome.id, Some(step.id), "outcomes come in the order of the steps");
+        let mut events = Vec::new();
+        let mut samples = outcome.samples.into_iter();
+        let mut scores = outcome.scores.into_iter();
+        for piece in step.pieces {
+            self.commit_scores(&piece, scores.by_ref().take(piece.scores as usize).collect(), &mut events);
+            for &rank in &piece.samples {
+                let sample = samples.next().expect("one sample for each row that asked for one");
+                self.commit_sample(rank, sample, now, &mut events);
+            }
+            if piece.completes {
+                self.complete(&piece, &mut events);
+            }
+        }
+        assert!(samples.next().is_none() && scores.next().is_none(), "step {} brought more than it was asked for", step.id);
+        events
+    }
+
+    /// Delivers each score once, also when a preemption has the prompt computed twice.
+    fn commit_scores(&mut self, piece: &LaunchedPiece, mut scores: Vec<Score>, events: &mut Vec<(RequestId, Event)>) {
+        assert_eq!(scores.len(), piece.scores as usize, "one score for each row that asked for one");
+        let Some(live) = self.live.get_mut(&piece.request).filter(|live| live.first == piece.rank.seq) else { return };
+        scores.retain(|score| score.position > live.scored);
+        let Some(last) = scores.last() else { return };
+        live.scored = last.position;
+        events.push((piece.request, Event::Scored(scores)));
+    }
+
+    fn commit_sample(&mut self, rank: Rank, sample: Sample, now: Micros, events: &mut Vec<(RequestId, Event)>) {
+        assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
+        let Some(seq) = self.find_mut(rank) else { return };
+        let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
+        let reason = seq.commit(sample.token);
+        let Sample { token, logprobs, certainty, .. } = sample;
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty }));
+        self.totals.output_tokens += 1;
+        self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
+        if let Some(reason) = reason {
+            self.finish(rank, reason, events);
+        }
+    }
+
+    /// Ends a request that wanted no output once its prompt is computed.
+    fn complete(&mut self, piece: &LaunchedPiece, events: &mut Vec<(RequestId, Event)>) {
+        if self.find_mut(piece.rank).is_none() {
+            return;
+        }
+        let mine = |seq: &&Sequence| seq.request.id == piece.request;
+        let mut ranks: Vec<_> = self.running.iter().filter(mine).map(|seq| seq.rank).collect();
+        ranks.extend(self.queue.ranks_of(piece.request));
+        for rank in ranks {
+            self.finish(rank, FinishReason::Length, events);
+        }
+    }
+
+    fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
+        let seq = self.remove(rank).expect("it was found just now");
+        let id = seq.request.id;
+        let times = self.live[&id].times;
+        events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));
+        self.choice_ended(id);
+    }
+
+    fn find_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
+        match self.running.binary_search_by_key(&rank, |seq| seq.rank) {
+            Ok(at) => Some(&mut self.running[at]),
+            Err(_) => self.queue.get_mut(rank),
+        }
+    }
+}

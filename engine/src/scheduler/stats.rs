@@ -1,0 +1,69 @@
+//! Figures of a scheduler, for metrics and for predicting how long a refused caller should wait.
+
+use super::{Door, Scheduler};
+
+/// A scheduler at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Requests with at least one running sequence.
+    pub requests_running: u32,
+    /// Live requests without a running sequence: new ones, and those preempted whole.
+    pub requests_waiting: u32,
+    /// Prompt tokens of requests that never ran.
+    pub prompt_tokens_waiting: u64,
+    /// Sequences with a slot.
+    pub sequences_running: u32,
+    /// KV pages with an owner.
+    pub pages_used: u32,
+    /// KV pages without.
+    pub pages_free: u32,
+    /// State slots with an owner.
+    pub slots_used: u32,
+    /// State slots without.
+    pub slots_free: u32,
+    /// Steps launched and not committed.
+    pub steps_in_flight: u32,
+    /// Since the start: sequences preempted because no page was left.
+    pub preemptions_total: u64,
+    /// Since the start: prompt tokens of requests that started.
+    pub prompt_tokens_total: u64,
+    /// Since the start: tokens generated and delivered.
+    pub output_tokens_total: u64,
+    /// Since the start: positions computed, recomputed and wasted ones included.
+    pub rows_total: u64,
+    /// Nothing is admitted any more.
+    pub draining: bool,
+}
+
+/// What only grows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) preemptions: u64,
+    pub(super) prompt_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) rows: u64,
+}
+
+impl Scheduler {
+    /// Figures of this moment.
+    pub fn stats(&self) -> Stats {
+        // Choices of a request are neighbours by rank.
+        let requests_running = self.running.chunk_by(|a, b| a.request.id == b.request.id).count() as u32;
+        Stats {
+            requests_running,
+            requests_waiting: self.live.len() as u32 - requests_running,
+            prompt_tokens_waiting: self.queue.new_prompt_tokens(),
+            sequences_running: self.running.len() as u32,
+            pages_used: self.pages.total() - self.pages.free(),
+            pages_free: self.pages.free(),
+            slots_used: self.slots.total() - self.slots.free(),
+            slots_free: self.slots.free(),
+            steps_in_flight: self.in_flight.len() as u32,
+            preemptions_total: self.totals.preemptions,
+            prompt_tokens_total: self.totals.prompt_tokens,
+            output_tokens_total: self.totals.output_tokens,
+            rows_total: self.totals.rows,
+            draining: self.door != Door::Open,
+        }
+    }
+}

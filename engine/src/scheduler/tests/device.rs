@@ -1,0 +1,159 @@
+//! A device whose memory holds, instead of numbers, which tokens they would have been computed from.
+//!
+//! A position's KV and the recurrent state after it stand for all tokens up to it and the form each was computed in, so both are
+//! one running hash. A row finds in its pages and in its slot exactly its own sequence's past, or the test fails. Plans run at once
+//! and in order, as on a real device's stream; only their outcomes are late.
+
+use crate::ids::{PageId, SlotId, TokenId};
+use crate::sampling::SamplingParams;
+use crate::scheduler::SchedulerConfig;
+use crate::step::{Form, Piece, PieceTokens, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs};
+use crate::{CHUNK_TOKENS, PAGE_TOKENS};
+use std::collections::HashSet;
+
+/// Tokens are below this: few enough that chosen end ids do occur.
+pub(super) const VOCAB: u32 = 50;
+
+/// The memory of a device with the capacities of a scheduler's configuration.
+pub(super) struct FakeDevice {
+    slots: Vec<Slot>,
+    pages: Vec<[u64; PAGE_TOKENS as usize]>,
+    rows_max: u32,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    /// The hash after each position so far.
+    past: Vec<u64>,
+    last_sampled: Option<TokenId>,
+}
+
+impl FakeDevice {
+    pub(super) fn new(config: &SchedulerConfig) -> Self {
+        Self {
+            slots: vec![Slot::default(); config.slots as usize],
+            pages: vec![[0; PAGE_TOKENS as usize]; config.pages as usize],
+            rows_max: config.step_rows_max(),
+        }
+    }
+
+    pub(super) fn run(&mut self, plan: &StepPlan) -> StepOutcome {
+        let rows: u32 = plan.pieces.iter().map(Piece::len).sum();
+        assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
+        Self::check_disjoint(plan);
+        plan.copies.iter().for_each(|copy| self.copy(copy));
+        let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
+        for piece in &plan.pieces {
+            self.compute(piece, &mut outcome);
+        }
+        outcome
+    }
+
+    /// No two pieces share a sequence, a state, a page that one of them writes, or a place for a sampled token.
+    fn check_disjoint(plan: &StepPlan) {
+        let mut seqs = HashSet::new();
+        let mut samplers = HashSet::new();
+        for piece in &plan.pieces {
+            assert!(seqs.insert(piece.seq), "sequence {} has two pieces", piece.seq);
+            let others = || plan.pieces.iter().filter(|other| other.seq != piece.seq);
+            assert!(others().all(|other| other.slot != piece.slot), "slot {} is computed twice", piece.slot);
+            let written = &piece.pages[(piece.start / PAGE_TOKENS) as usize..];
+            assert!(others().all(|o| o.pages.iter().all(|p| !written.contains(p))), "{} writes pages of another", piece.seq);
+            assert!(piece.samples.iter().all(|row| samplers.insert(row.slot)), "a slot keeps two samples");
+        }
+    }
+
+    fn copy(&mut self, copy: &StateCopy) {
+        match *copy {
+            StateCopy::Slot { from, to } => self.slot(to).past = self.slot(from).past.clone(),
+            StateCopy::Page { from, to } => self.pages[to.0 as usize] = self.pages[from.0 as usize],
+        }
+    }
+
+    fn compute(&mut self, piece: &Piece, outcome: &mut StepOutcome) {
+        check_form(piece);
+        let tokens = match &piece.tokens {
+            PieceTokens::Known(tokens) => tokens.clone(),
+            PieceTokens::Sampled => vec![self.slot(piece.slot).last_sampled.expect("the slot has sampled a token")],
+        };
+        if piece.start == 0 {
+            self.slot(piece.slot).past.clear();
+        }
+        let mut past = std::mem::take(&mut self.slot(piece.slot).past);
+        assert_eq!(past.len() as u32, piece.start, "the state of {} stands where its piece starts", piece.seq);
+        for (position, expected) in past.iter().enumerate() {
+            assert_eq!(self.kv(&piece.pages, position), *expected, "{} has its own KV at {position}", piece.seq);
+        }
+        for &token in &tokens {
+            let position = past.len();
+            past.push(step_hash(past.last().copied(), token, piece.form));
+            self.pages[piece.pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize] = past[position];
+        }
+        self.report(piece, &tokens, past[past.len() - 1], outcome);
+        self.slot(piece.slot).past = past;
+    }
+
+    fn report(&mut self, piece: &Piece, tokens: &[TokenId], end: u64, outcome: &mut StepOutcome) {
+        if let Some(score) = piece.score {
+            let scored = tokens[1..].iter().copied().chain(score.next);
+            outcome.scores.extend((piece.start + 1..).zip(scored).map(|(position, token)| Score {
+                seq: piece.seq,
+                position,
+                token,
+                logprobs: TokenLogprobs { logprob: -1.0, top: Vec::new() },
+            }));
+        }
+        for row in &piece.samples {
+            let token = next_token(end, &row.params, row.choice, row.output_index);
+            self.slot(row.slot).last_sampled = Some(token);
+            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty: None });
+        }
+    }
+
+    fn slot(&mut self, slot: SlotId) -> &mut Slot {
+        &mut self.slots[slot.0 as usize]
+    }
+
+    fn kv(&self, pages: &[PageId], position: usize) -> u64 {
+        self.pages[pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize]
+    }
+}
+
+fn check_form(piece: &Piece) {
+    let end = piece.start + piece.len();
+    assert_eq!(piece.pages.len() as u32, end.div_ceil(PAGE_TOKENS), "pages of positions 0..{end}");
+    match piece.form {
+        Form::Chunked => {
+            assert!(piece.start.is_multiple_of(CHUNK_TOKENS) && end <= piece.prompt_len, "{piece:?}");
+            assert!(end.is_multiple_of(CHUNK_TOKENS) || end == piece.prompt_len, "{piece:?}");
+        }
+        Form::Recurrent => assert!(piece.start >= piece.prompt_len && piece.score.is_none(), "{piece:?}"),
+    }
+}
+
+/// The hash after a prompt and what followed it.
+pub(super) fn end_of(tokens: &[TokenId], prompt_len: usize) -> u64 {
+    let mut hash = None;
+    for (position, &token) in tokens.iter().enumerate() {
+        hash = Some(step_hash(hash, token, if position < prompt_len { Form::Chunked } else { Form::Recurrent }));
+    }
+    hash.expect("a prompt has a token")
+}
+
+fn step_hash(past: Option<u64>, token: TokenId, form: Form) -> u64 {
+    mix(past.unwrap_or(0x9e37_79b9), u64::from(token) * 2 + u64::from(form == Form::Recurrent))
+}
+
+/// The fake model: the next token depends on all that came before, on the choice and on the output's index.
+pub(super) fn next_token(past: u64, params: &SamplingParams, choice: u32, output_index: u32) -> TokenId {
+    let drawn = mix(mix(past, params.seed), u64::from(choice) << 32 | u64::from(output_index));
+    (drawn % u64::from(VOCAB)) as TokenId
+}
+
+/// splitmix64's finaliser.
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
