@@ -1,5 +1,12 @@
 //! The encodings of tensor data that GGUF files use, each a run of elements in a run of bytes.
 
+pub(crate) mod decode;
+mod encode;
+pub(crate) mod grids;
+
+pub use decode::decode_row;
+pub use encode::{encode_row, reencoded};
+
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the variants are GGUF's own names")]

@@ -4,9 +4,14 @@
 //! file carries ([`TextAssets`]): the tokenizer and the template engine live elsewhere.
 
 pub mod blocks;
+mod error;
+pub mod gguf;
 mod tensor;
+mod text;
 
 pub use blocks::BlockType;
+pub use error::{LoadError, Problem};
+pub use gguf::Gguf;
 pub use tensor::Tensor;
 
 use crate::ids::TokenId;

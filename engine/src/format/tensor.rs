@@ -1,6 +1,6 @@
 //! A named array as the file stores it: blocks stay encoded, and bytes of a mapped file are not copied.
 
-use super::BlockType;
+use super::{BlockType, blocks::decode_row};
 use memmap2::Mmap;
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Data {
     Mapped(Arc<Mmap>, Range<usize>),
-    Owned(Arc<[u8]>),
+    Owned(Arc<Vec<u8>>, Range<usize>),
 }
 
 impl Tensor {
@@ -35,14 +35,16 @@ impl Tensor {
 
     /// A tensor of its own bytes. `None` as for [`Tensor::mapped`].
     pub fn owned(name: String, ty: BlockType, shape: Vec<usize>, bytes: Vec<u8>) -> Option<Self> {
-        (encoded_len(ty, &shape)? == bytes.len()).then_some(Self { name, ty, shape, scale: None, data: Data::Owned(bytes.into()) })
+        let range = 0..bytes.len();
+        let data = Data::Owned(Arc::new(bytes), range.clone());
+        (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data })
     }
 
     /// All encoded bytes.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             Data::Mapped(file, range) => &file[range.clone()],
-            Data::Owned(bytes) => bytes,
+            Data::Owned(bytes, range) => &bytes[range.clone()],
         }
     }
 
@@ -66,6 +68,53 @@ impl Tensor {
         let len = self.ty.row_bytes(self.cols()).expect("checked at construction");
         let at = (matrix * self.rows() + row) * len;
         &self.bytes()[at..at + len]
+    }
+
+    /// All values, in the order of the shape, without [`Tensor::scale`].
+    pub fn decode(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.shape.iter().product()];
+        decode_row(self.ty, self.bytes(), &mut out);
+        out
+    }
+
+    /// The rows `rows` of each matrix as a tensor of its own. Of a single matrix no byte is copied, of a stack all are.
+    ///
+    /// # Panics
+    /// If a row is not there.
+    pub fn rows_of_each(&self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows(), "rows {rows:?} of {self:?}");
+        if self.matrices() > 1 {
+            return self.gather_rows(&[rows]);
+        }
+        let len = self.ty.row_bytes(self.cols()).expect("checked at construction");
+        let within = |whole: &Range<usize>| whole.start + rows.start * len..whole.start + rows.end * len;
+        let data = match &self.data {
+            Data::Mapped(file, whole) => Data::Mapped(file.clone(), within(whole)),
+            Data::Owned(bytes, whole) => Data::Owned(bytes.clone(), within(whole)),
+        };
+        Self { shape: self.with_rows(rows.len()), data, ..self.clone() }
+    }
+
+    /// The rows in `pieces`, in that order, of each matrix, copied.
+    ///
+    /// # Panics
+    /// If a row is not there.
+    pub fn gather_rows(&self, pieces: &[Range<usize>]) -> Self {
+        let len = self.ty.row_bytes(self.cols()).expect("checked at construction");
+        let rows: usize = pieces.iter().map(Range::len).sum();
+        let mut bytes = Vec::with_capacity(self.matrices() * rows * len);
+        for matrix in self.bytes().chunks_exact(self.rows() * len) {
+            pieces.iter().for_each(|p| bytes.extend_from_slice(&matrix[p.start * len..p.end * len]));
+        }
+        let range = 0..bytes.len();
+        Self { shape: self.with_rows(rows), data: Data::Owned(Arc::new(bytes), range), ..self.clone() }
+    }
+
+    fn with_rows(&self, rows: usize) -> Vec<usize> {
+        let mut shape = self.shape.clone();
+        let i = shape.len().checked_sub(2).expect("rows are picked from a matrix");
+        shape[i] = rows;
+        shape
     }
 }
 
@@ -92,5 +141,17 @@ mod tests {
         assert!(Tensor::owned("w".into(), BlockType::Q8_0, vec![3, 64], vec![0; 3 * 68 - 1]).is_none());
         assert!(Tensor::owned("w".into(), BlockType::Q8_0, vec![3, 33], vec![0; 3 * 68]).is_none());
         assert!(Tensor::owned("w".into(), BlockType::F32, vec![usize::MAX, 64], vec![]).is_none());
+    }
+
+    #[test]
+    fn rows_are_picked_from_one_matrix_and_from_each_of_a_stack() {
+        let t = Tensor::owned("w".into(), BlockType::Q8_0, vec![2, 3, 32], (0..6).flat_map(|r| [r; 34]).collect()).unwrap();
+        let first = |t: &Tensor| t.bytes().chunks_exact(34).map(|r| r[0]).collect::<Vec<_>>();
+        assert_eq!(first(&t.rows_of_each(1..3)), [1, 2, 4, 5]);
+        assert_eq!(t.rows_of_each(1..3).shape, [2, 2, 32]);
+        assert_eq!(first(&t.gather_rows(&[2..3, 0..1])), [2, 0, 5, 3]);
+        let one = Tensor::owned("w".into(), BlockType::Q8_0, vec![3, 32], t.bytes()[..102].to_vec()).unwrap();
+        assert_eq!(first(&one.rows_of_each(1..3).rows_of_each(1..2)), [2]);
+        assert_eq!(one.rows_of_each(0..0).shape, [0, 32]);
     }
 }

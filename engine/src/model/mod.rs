@@ -4,6 +4,17 @@
 //! folded in), `a` is `-exp(A_log)`, fused matrices are split, conv weights are `[channel, tap]`. What differs and stays is the
 //! order of value heads ([`HeadOrder`]).
 
+mod from_gguf;
+mod load;
+mod qwen35;
+mod qwen35moe;
+mod qwen3next;
+mod reader;
+mod summary;
+
+pub use load::{load, load_gguf};
+pub use summary::{Role, RoleSummary, Summary};
+
 use crate::format::{Tensor, TextAssets};
 
 /// Everything read from a model file or directory.

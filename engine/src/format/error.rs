@@ -1,0 +1,90 @@
+//! What can be wrong with a model file, said so that its owner can tell which file, key or tensor to look at.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A model file that could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {problem}", file.display())]
+pub struct LoadError {
+    /// The file, or the directory.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Something other than a GGUF file.
+    #[error("not a GGUF file: wanted the magic `GGUF`, got `{}`", .0.escape_ascii())]
+    Magic(Vec<u8>),
+    /// The file ends early, or a length points past its end.
+    #[error("{part} at byte {at}: wanted {want} bytes, {have} are left in the file")]
+    Truncated {
+        /// What was being read.
+        part: String,
+        /// Where it starts.
+        at: u64,
+        /// Its length, as the file says.
+        want: u64,
+        /// Bytes from there to the end.
+        have: u64,
+    },
+    /// A number of the container itself is impossible.
+    #[error("{part}: wanted {want}, got {got}")]
+    Container {
+        /// Which number.
+        part: String,
+        /// What it may be.
+        want: String,
+        /// What it is.
+        got: String,
+    },
+    /// A metadata key is missing or its value cannot be used.
+    #[error("key `{key}`: wanted {want}, got {got}")]
+    Key {
+        /// The key.
+        key: String,
+        /// What it may be.
+        want: String,
+        /// What it is.
+        got: String,
+    },
+    /// A tensor is missing, or its shape, encoding or place cannot be used.
+    #[error("tensor `{name}`: wanted {want}, got {got}")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What it may be.
+        want: String,
+        /// What it is.
+        got: String,
+    },
+}
+
+impl Problem {
+    /// A [`Problem::Container`].
+    pub fn container(part: impl fmt::Display, want: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self::Container { part: part.to_string(), want: want.to_string(), got: got.to_string() }
+    }
+
+    /// A [`Problem::Key`].
+    pub fn key(key: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self::Key { key: key.into(), want: want.to_string(), got: got.to_string() }
+    }
+
+    /// A [`Problem::Tensor`].
+    pub fn tensor(name: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
+        Self::Tensor { name: name.into(), want: want.to_string(), got: got.to_string() }
+    }
+
+    /// The same, with the file it was found in.
+    pub fn in_file(self, file: &Path) -> LoadError {
+        LoadError { file: file.to_owned(), problem: self }
+    }
+}

@@ -1,0 +1,127 @@
+//! Finds tensors by name and holds their shapes against the metadata. The same for every file format.
+
+use super::ModelConfig;
+use crate::format::{BlockType, LoadError, Problem, Tensor};
+use std::path::Path;
+
+/// A place that tensors come from.
+pub(super) trait Source {
+    /// The file or directory, for messages.
+    fn path(&self) -> &Path;
+    /// The tensor of this name.
+    fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError>;
+}
+
+/// Input projections of a GDN layer, unpacked; see [`super::GdnWeights`] for the shapes.
+pub(super) struct Projections {
+    pub(super) qkv: Tensor,
+    pub(super) z: Tensor,
+    pub(super) b: Tensor,
+    pub(super) a: Tensor,
+}
+
+/// Checked access to a source.
+#[derive(Clone, Copy)]
+pub(super) struct Reader<'a> {
+    source: &'a dyn Source,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a dyn Source) -> Self {
+        Self { source }
+    }
+
+    /// The tensor of this name if there is one, of this shape. Dimensions of 1 do not count: formats differ in writing them.
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Option<Tensor>, LoadError> {
+        let Some(mut tensor) = self.source.tensor(name)? else { return Ok(None) };
+        let same = squeezed(&tensor.shape).eq(squeezed(shape));
+        // A row is a run of blocks, so the last dimension may only lose or gain a 1 where an element is a block.
+        if !same || (tensor.cols() != shape[shape.len() - 1] && tensor.ty.elements() != 1) {
+            return Err(self.error(Problem::tensor(
+                name,
+                format_args!("shape {shape:?}"),
+                format_args!("shape {:?}", tensor.shape),
+            )));
+        }
+        tensor.shape = shape.to_vec();
+        Ok(Some(tensor))
+    }
+
+    /// As [`Reader::find`], but the tensor must be there.
+    pub(super) fn need(&self, name: &str, shape: &[usize]) -> Result<Tensor, LoadError> {
+        self.find(name, shape)?.ok_or_else(|| self.missing(name, shape))
+    }
+
+    /// The tensor of this name, whatever its shape.
+    pub(super) fn any(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        self.source.tensor(name)
+    }
+
+    /// A small tensor, decoded, in the order of `shape`.
+    pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        Ok(self.need(name, shape)?.decode())
+    }
+
+    /// The error of a tensor that is not there.
+    pub(super) fn missing(&self, name: &str, shape: &[usize]) -> LoadError {
+        self.error(Problem::tensor(name, format_args!("shape {shape:?}"), "no such tensor"))
+    }
+
+    pub(super) fn error(&self, problem: Problem) -> LoadError {
+        problem.in_file(self.source.path())
+    }
+}
+
+fn squeezed(shape: &[usize]) -> impl Iterator<Item = &usize> {
+    shape.iter().filter(|d| **d != 1)
+}
+
+/// One layer of a source: tensors named after a prefix.
+#[derive(Clone, Copy)]
+pub(super) struct Layer<'a> {
+    pub(super) reader: Reader<'a>,
+    /// What stands before every name of this layer, such as `blk.3.`.
+    pub(super) prefix: &'a str,
+    pub(super) config: &'a ModelConfig,
+}
+
+impl Layer<'_> {
+    pub(super) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Option<Tensor>, LoadError> {
+        self.reader.find(&self.name(name), shape)
+    }
+
+    pub(super) fn need(&self, name: &str, shape: &[usize]) -> Result<Tensor, LoadError> {
+        self.reader.need(&self.name(name), shape)
+    }
+
+    pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        self.reader.values(&self.name(name), shape)
+    }
+
+    /// Rows of the four input projections of a GDN layer: q, k and v together, z, b, a.
+    pub(super) fn gdn_rows(&self) -> (usize, usize, usize) {
+        let gdn = &self.config.gdn;
+        (gdn.channels(), gdn.value_heads * gdn.value_dim, gdn.value_heads)
+    }
+}
+
+/// One tensor from several of the same type and width, one below the other, as a stack of matrices.
+///
+/// # Panics
+/// If `parts` is empty.
+pub(super) fn stack(name: String, parts: &[Tensor]) -> Result<Tensor, Problem> {
+    let first = &parts[0];
+    let ty: BlockType = first.ty;
+    if let Some(other) = parts.iter().find(|t| t.ty != ty || t.shape != first.shape) {
+        let want = format!("{} {:?} like `{}`", ty.name(), first.shape, first.name);
+        return Err(Problem::tensor(&other.name, want, format_args!("{} {:?}", other.ty.name(), other.shape)));
+    }
+    let mut bytes = Vec::with_capacity(parts.len() * first.bytes().len());
+    parts.iter().for_each(|t| bytes.extend_from_slice(t.bytes()));
+    let shape = [&[parts.len()], &first.shape[..]].concat();
+    Ok(Tensor::owned(name, ty, shape, bytes).expect("equal parts make a whole"))
+}

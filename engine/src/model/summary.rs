@@ -1,0 +1,158 @@
+//! How many bytes of weights play which role, and in which encodings: for `chimere info` and the memory plan.
+
+use super::*;
+use crate::format::BlockType;
+use std::collections::BTreeMap;
+
+/// What weights are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Token embedding; also the head where they are tied.
+    Embedding,
+    /// Output head.
+    Head,
+    /// Routed experts.
+    Experts,
+    /// Shared experts.
+    SharedExperts,
+    /// Dense feed-forward parts.
+    FeedForward,
+    /// Mixers of the gated-delta layers.
+    Gdn,
+    /// Mixers of the attention layers.
+    Attention,
+    /// The draft head, all of it.
+    Draft,
+    /// Routers, norms and other small things.
+    Other,
+}
+
+impl Role {
+    /// Every role, in the order of a report.
+    pub const ALL: [Role; 9] = [
+        Role::Embedding,
+        Role::Head,
+        Role::Experts,
+        Role::SharedExperts,
+        Role::FeedForward,
+        Role::Gdn,
+        Role::Attention,
+        Role::Draft,
+        Role::Other,
+    ];
+
+    /// Name in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Embedding => "embedding",
+            Role::Head => "head",
+            Role::Experts => "experts",
+            Role::SharedExperts => "shared experts",
+            Role::FeedForward => "feed-forward",
+            Role::Gdn => "gated delta",
+            Role::Attention => "attention",
+            Role::Draft => "draft head",
+            Role::Other => "other",
+        }
+    }
+}
+
+/// The weights of one role.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoleSummary {
+    /// Parameters.
+    pub parameters: u64,
+    /// Encoded bytes.
+    pub bytes: u64,
+    /// Encoded bytes by encoding's name.
+    pub types: BTreeMap<&'static str, u64>,
+}
+
+/// Sizes of a model's weights as they are in the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Roles that the model has.
+    pub roles: BTreeMap<Role, RoleSummary>,
+}
+
+impl Summary {
+    /// Counts a model's weights.
+    pub fn of(model: &Model) -> Self {
+        let w = &model.weights;
+        let mut s = Self::default();
+        s.tensor(Role::Embedding, &w.embed);
+        w.head.iter().for_each(|t| s.tensor(Role::Head, t));
+        s.values(Role::Other, &w.norm);
+        w.layers.iter().for_each(|l| s.layer(l));
+        if let Some(mtp) = &w.mtp {
+            s.draft(mtp);
+        }
+        s
+    }
+
+    /// Bytes of all weights.
+    pub fn bytes(&self) -> u64 {
+        self.roles.values().map(|r| r.bytes).sum()
+    }
+
+    /// Parameters of the model, without its draft head.
+    pub fn parameters(&self) -> u64 {
+        self.roles.iter().filter(|(role, _)| **role != Role::Draft).map(|(_, r)| r.parameters).sum()
+    }
+
+    fn add(&mut self, role: Role, ty: BlockType, parameters: usize, bytes: usize) {
+        let r = self.roles.entry(role).or_default();
+        r.parameters += parameters as u64;
+        r.bytes += bytes as u64;
+        *r.types.entry(ty.name()).or_default() += bytes as u64;
+    }
+
+    fn tensor(&mut self, role: Role, t: &Tensor) {
+        self.add(role, t.ty, t.shape.iter().product(), t.bytes().len());
+    }
+
+    fn values(&mut self, role: Role, x: &[f32]) {
+        self.add(role, BlockType::F32, x.len(), size_of_val(x));
+    }
+
+    fn layer(&mut self, layer: &LayerWeights) {
+        self.values(Role::Other, &layer.input_norm);
+        self.values(Role::Other, &layer.post_norm);
+        match &layer.mixer {
+            MixerWeights::Gdn(g) => {
+                [&g.qkv, &g.z, &g.b, &g.a, &g.out].into_iter().for_each(|t| self.tensor(Role::Gdn, t));
+                [&g.conv, &g.a_neg, &g.dt_bias, &g.norm].into_iter().for_each(|x| self.values(Role::Gdn, x));
+            }
+            MixerWeights::Attention(a) => {
+                [&a.q, &a.k, &a.v, &a.out].into_iter().for_each(|t| self.tensor(Role::Attention, t));
+                [&a.q_norm, &a.k_norm].into_iter().for_each(|x| self.values(Role::Attention, x));
+            }
+        }
+        match &layer.ffn {
+            FfnWeights::Dense(d) => self.swiglu(Role::FeedForward, d),
+            FfnWeights::Moe(m) => {
+                self.tensor(Role::Other, &m.router);
+                self.swiglu(Role::Experts, &m.experts);
+                self.swiglu(Role::SharedExperts, &m.shared);
+                self.values(Role::Other, &m.shared_gate);
+            }
+        }
+    }
+
+    fn swiglu(&mut self, role: Role, w: &SwigluWeights) {
+        [&w.gate, &w.up, &w.down].into_iter().for_each(|t| self.tensor(role, t));
+    }
+
+    fn draft(&mut self, mtp: &MtpWeights) {
+        let mut own = Self::default();
+        own.layer(&mtp.layer);
+        own.tensor(Role::Draft, &mtp.fc);
+        [&mtp.embed_norm, &mtp.hidden_norm, &mtp.norm].into_iter().for_each(|x| own.values(Role::Draft, x));
+        let draft = self.roles.entry(Role::Draft).or_default();
+        for r in own.roles.into_values() {
+            draft.parameters += r.parameters;
+            draft.bytes += r.bytes;
+            r.types.into_iter().for_each(|(ty, bytes)| *draft.types.entry(ty).or_default() += bytes);
+        }
+    }
+}
