@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""The training stream: conversations and documentation, encoded and packed into rows. Batch number n depends on (seed, n) alone.
+
+    python3 data.py --tokenizer tokenizer.json --docs docs.txt.xz --check            # template, split, lengths, facts
+    python3 data.py --tokenizer tokenizer.json --docs docs.txt.xz --show arithmetic  # a few samples
+"""
+import argparse
+import collections
+import lzma
+import random
+import re
+import time
+
+import chat
+from tasks import facts
+from tasks.grade import FAMILIES
+from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN
+
+ROW_TOKENS = 4096
+CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answered all the same
+CLOSERS = ["\n</think>\n\n", "\n</think>\n\n", "</think>\n\n"]
+SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions."]
+# Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
+MIX = {"arithmetic": 0.29, "strings": 0.13, "context": 0.20, "extract": 0.09, "tools": 0.15, "facts": 0.03, "talk": 0.03, "docs": 0.08}
+LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
+
+
+class Stream:
+    """Encodes samples and packs rows. Built once, then forked into the workers."""
+
+    def __init__(self, tokenizer_path, docs_path, seed=0, rows=16, mix=None):
+        from tokenizers import Tokenizer
+        self.tokenizer = Tokenizer.from_file(tokenizer_path)
+        self.seed, self.rows, self.mix = seed, rows, dict(mix or MIX)
+        self.end = self.tokenizer.token_to_id("<|endoftext|>")
+        pages = lzma.open(docs_path, "rt").read().split("\x00") if docs_path else []
+        self.pages = [e.ids + [self.end] for e in self.tokenizer.encode_batch(pages)]
+        self.page_weights = [len(p) ** 0.7 for p in self.pages]
+
+    def encode(self, text):
+        """Ids of a text; runs marked as letters become one token a letter."""
+        ids, at = [], 0
+        for run in LETTER_RUN.finditer(text):
+            ids += self.tokenizer.encode(text[at:run.start()]).ids
+            ids += [self.tokenizer.token_to_id(letter) for letter in run.group(1)]
+            at = run.end()
+        return ids + self.tokenizer.encode(text[at:]).ids
+
+    def encode_sample(self, sample, rng):
+        """-> ids, and which of them carry loss."""
+        ids, loss = [], []
+
+        def add(text, learn):
+            new = self.encode(text)
+            ids.extend(new)
+            loss.extend([learn] * len(new))
+
+        pieces = chat.pieces(sample.messages, sample.tools, sample.learn_history)
+        thought = None
+        for kind, text in pieces:
+            if kind == "thought":
+                thought = text
+            elif kind == "reply" and thought is not None:
+                reply = text.removeprefix("\n</think>\n\n")
+                if rng.random() * CUT_ONE_IN < 1:
+                    # Where a thought was cut says nothing about where it ends: the closing carries no loss.
+                    kept = self.encode(thought)
+                    kept = kept[:rng.randrange(len(kept) + 1)]
+                    ids.extend(kept)
+                    loss.extend([True] * len(kept))
+                    add(rng.choice(CLOSERS), False)
+                    add(reply, True)
+                else:
+                    add(thought + text, True)
+                thought = None
+            else:
+                add(text, kind == "reply")
+        return ids, loss
+
+    def passage(self, rng):
+        page = rng.choices(self.pages, self.page_weights)[0]
+        size = rng.randint(200, 2000)
+        start = rng.randrange(max(1, len(page) - size)) if rng.random() < 0.6 else 0
+        ids = page[start:start + size]
+        return ids, [True] * len(ids)
+
+    def document(self, family, rng):
+        if family == "docs":
+            return self.passage(rng)
+        sample = FAMILIES[family].make(rng)
+        if sample.tools is None and rng.random() < 0.1:
+            sample.messages.insert(0, {"role": "system", "content": rng.choice(SYSTEM)})
+        return self.encode_sample(sample, rng)
+
+    def batch(self, number):
+        """-> ids, segment (0 is padding), loss: numpy [rows, ROW_TOKENS]. Documents never straddle rows."""
+        import numpy as np
+        rng = random.Random(f"{self.seed} {number}")
+        ids = np.full((self.rows, ROW_TOKENS), self.end, np.int16)
+        segment = np.zeros((self.rows, ROW_TOKENS), np.int16)
+        loss = np.zeros((self.rows, ROW_TOKENS), bool)
+        free, used, refused, serial = [ROW_TOKENS] * self.rows, collections.Counter(), 0, 0
+        while refused < 12 and sum(free) > self.rows * 24:
+            family = max(self.mix, key=lambda f: self.mix[f] * (self.rows * ROW_TOKENS) - used[f] + rng.random() * 3000 * self.mix[f])
+            new, learn = self.document(family, rng)
+            fitting = [r for r in range(self.rows) if free[r] >= len(new)]
+            if not fitting:
+                refused += 1
+                used[family] += 50      # let a family of shorter documents have its turn
+                continue
+            row = min(fitting, key=lambda r: (free[r] < ROW_TOKENS // 3, free[r]) if len(new) < 400 else (False, -free[r]))
+            at = ROW_TOKENS - free[row]
+            serial += 1
+            ids[row, at:at + len(new)] = new
+            segment[row, at:at + len(new)] = serial
+            loss[row, at:at + len(new)] = learn
+            free[row] -= len(new)
+            used[family] += len(new)
+        return ids, segment, loss
+
+
+def check(stream):
+    """What the rest relies on: both templates agree, every character of a word has a token, facts fit the Engram window."""
+    import pathlib
+    import jinja2
+    env = jinja2.Environment(trim_blocks=False, lstrip_blocks=False)
+    env.filters["tojson"] = lambda v: __import__("json").dumps(v, ensure_ascii=False)
+    template = env.from_string(pathlib.Path(__file__).with_name("chat_template.jinja").read_text())
+    rng = random.Random(5)
+    for family, module in FAMILIES.items():
+        for _ in range(100):
+            sample = module.make(rng)
+            if sample.thinking or "reasoning_content" not in sample.messages[-1]:
+                want = template.render(messages=sample.messages, tools=sample.tools)
+                got = "".join(text for _, text in chat.pieces(sample.messages, sample.tools))
+                assert got == want, (family, got, want)
+            want = template.render(messages=sample.prompt(), tools=sample.tools, add_generation_prompt=True, enable_thinking=sample.thinking)
+            assert chat.render(sample.prompt(), sample.tools, sample.thinking) == want, (family, want)
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        assert stream.tokenizer.token_to_id(letter) is not None and len(stream.encode(" " + letter)) == 1, letter
+    far = max(len(stream.encode(" " + facts.answer(row).split(" ", 1)[1].rsplit(f" {row['value']}", 1)[0])) for row in facts.ROWS)
+    print(f"facts: entity starts at most {far} tokens before the value")
+    assert far <= 7
+    rng = random.Random(6)
+    for family in MIX:
+        started = time.time()
+        documents = [stream.document(family, rng) for _ in range(300)]
+        lengths = sorted(len(ids) for ids, _ in documents)
+        learned = sum(sum(loss) for _, loss in documents) / sum(lengths)
+        print(f"{family:11} median {lengths[150]:5} longest {lengths[-1]:5} learned {learned:.2f} "
+              f"{sum(lengths) / (time.time() - started) / 1e3:6.0f} k tokens/s")
+    started = time.time()
+    ids, segment, loss = stream.batch(1)
+    print(f"batch: {(segment > 0).mean():.3f} filled, {loss.mean():.3f} learned, {ids.size / (time.time() - started) / 1e3:.0f} k tokens/s")
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--tokenizer", required=True)
+    ap.add_argument("--docs", required=True)
+    ap.add_argument("--seed", type=int, default=0)
+    ap.add_argument("--check", action="store_true")
+    ap.add_argument("--show", choices=list(MIX))
+    ap.add_argument("--count", type=int, default=5)
+    args = ap.parse_args()
+    stream = Stream(args.tokenizer, args.docs, args.seed)
+    if args.check:
+        check(stream)
+    if args.show:
+        rng = random.Random(args.seed)
+        for _ in range(args.count):
+            ids, _ = stream.document(args.show, rng)
+            print(stream.tokenizer.decode(ids, skip_special_tokens=False), f"\n--- {len(ids)} tokens")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Answers that stand in the prompt: records among filler, from 40 to 3,000 tokens, one question or several."""
+from .sample import Sample, assistant, held_out, user
+from .words import ANIMALS, CITIES, COLORS, DAYS, FIRST, JOBS, LAST, THINGS, clock, date, full_name, invented
+
+TOKENS_PER_WORD = 1.45      # of this text under the model's tokenizer, measured
+
+
+def code(rng):
+    return str(rng.randint(1000, 9999))
+
+
+def pick(values):
+    return lambda rng: rng.choice(values)
+
+
+# (record, question, how a subject is drawn, how a value is drawn)
+RECORDS = [
+    ("The access code of the {s} locker is {v}.", "What is the access code of the {s} locker?", lambda r: invented(r).title(), code),
+    ("The password for {s} is {v}.", "What is the password for {s}?", full_name, lambda r: invented(r, 3)),
+    ("{s} works as a {v}.", "What does {s} work as?", full_name, pick(JOBS)),
+    ("{s} was born in {v}.", "Where was {s} born?", full_name, pick(CITIES)),
+    ("The favourite colour of {s} is {v}.", "What is the favourite colour of {s}?", full_name, pick(COLORS)),
+    ("The {s} project is led by {v}.", "Who leads the {s} project?", lambda r: invented(r).title(), full_name),
+    ("The meeting with {s} is at {v}.", "At what time is the meeting with {s}?", full_name, clock),
+    ("The {s} train leaves on {v}.", "On which day does the {s} train leave?", lambda r: invented(r).title(), pick(DAYS)),
+    ("{s} owns a {v}.", "Which animal does {s} own?", full_name, pick(ANIMALS)),
+    ("Room {s} is reserved for {v}.", "For whom is room {s} reserved?", lambda r: str(r.randint(100, 999)), full_name),
+    ("The {s} contract was signed on {v}.", "When was the {s} contract signed?", lambda r: invented(r).title(), date),
+    ("The serial number of the {s} is {v}.", "What is the serial number of the {s}?",
+     lambda r: f"{r.choice(COLORS)} {r.choice(THINGS)}", lambda r: invented(r, 1).upper() + "-" + code(r)),
+]
+
+WHO = ["The old miller", "A tired traveller", "The young clerk", "My neighbour", "The captain", "A quiet child", "The gardener", "Our guide",
+       "The librarian", "A street musician", "The night guard", "The baker's son", "A group of students", "The postman", "The innkeeper"]
+DID = ["walked slowly across", "waited a long time near", "looked for a key behind", "sang a song in front of", "found an old coin under",
+       "took a photograph of", "told a story about", "painted a picture of", "left a letter beside", "swept the leaves away from",
+       "rested in the shade of", "drew a small map of", "forgot an umbrella at", "bought some bread close to"]
+WHERE = ["the stone bridge", "the market hall", "the river bank", "the empty station", "the school garden", "the harbour wall", "the bell tower",
+         "the village well", "the town library", "the north gate", "the wooden pier", "the mountain road", "the glass house", "the mill pond"]
+WHEN = ["at noon", "in the early morning", "before the rain came", "late in the evening", "on a cold day", "while the bells rang", "last summer",
+        "after the harvest", "without saying a word", "as the sun went down", "during the holidays", "for no clear reason"]
+
+
+def filler(rng):
+    return f"{rng.choice(WHO)} {rng.choice(DID)} {rng.choice(WHERE)} {rng.choice(WHEN)}."
+
+
+def record(rng):
+    text, question, subject, value = rng.choice(RECORDS)
+    s, v = subject(rng), value(rng)
+    return text.format(s=s, v=v), question.format(s=s), (text, s), v
+
+
+def document(rng, tokens):
+    """-> text of about that many tokens, its records [(statement, question, value)], no subject twice in one relation."""
+    words, lines, records, seen = tokens / TOKENS_PER_WORD, [], [], set()
+    density, used = rng.choice((0.15, 0.4, 0.8)), 0
+    while used < words or not records:
+        if rng.random() < density or (used >= words and not records):
+            statement, question, subject, value = record(rng)
+            if subject in seen:
+                continue
+            seen.add(subject)
+            records.append((statement, question, value))
+            line = statement
+        else:
+            line = filler(rng)
+        lines.append(line)
+        used += len(line.split())
+    if not rng.randrange(4):
+        return "\n".join(f"- {line}" for line in lines), records
+    paragraph, text = rng.randint(3, 9), []
+    for i, line in enumerate(lines):
+        text.append(line + ("\n\n" if i % paragraph == paragraph - 1 else " "))
+    return "".join(text).strip(), records
+
+
+ASK = ["{t}\n\nQuestion: {q}", "Read this text.\n\n{t}\n\n{q}", "{q}\n\n{t}", "Here are some notes:\n\n{t}\n\n{q}",
+       "{t}\n\nAnswer from the text: {q}", "Context:\n{t}\n\nQuestion: {q}"]
+
+
+def length(rng):
+    """Log-uniform in 40..3,300 tokens, the far end seen a little more than it would be."""
+    if rng.random() < 0.25:
+        return rng.randint(2000, 3300)
+    return int(40 * (80 ** rng.random()))
+
+
+def make(rng, test=False, thinking=None, tokens=None):
+    text, records = document(rng, tokens or length(rng))
+    several = not test and rng.random() < 0.65
+    chosen = rng.sample(records, min(len(records), rng.randint(2, 8))) if several else [rng.choice(records)]
+    statement, question, value = chosen[-1]
+    key = f"context {statement}"
+    if held_out(key) != test:
+        return make(rng, test, thinking, tokens)
+    thinking = rng.random() < 0.5 if thinking is None else thinking
+    messages = []
+    for i, (said, asked, _) in enumerate(chosen):
+        messages.append(user(asked if i else rng.choice(ASK).format(t=text, q=asked)))
+        messages.append(assistant(said, f"The text says: {said}" if thinking and i == len(chosen) - 1 else None))
+    return Sample("context", key, messages, thinking, expect=value, learn_history=True)

@@ -1,0 +1,397 @@
+#!/usr/bin/env python3
+"""Trains the model on one GPU from the endless stream of data.py. Stops and resumes at any step.
+
+    python3 train.py --tokenizer tokenizer.json --docs docs.txt.xz --work work --steps 20000 --decay-from 14000
+
+`work/state.pt` is everything a resume needs; `work/weights/*.safetensors` (parts of at most 16 MiB) is the running average of the
+weights in float16, what export.py reads. `--init DIR` starts from such parts with a fresh optimizer.
+Matrices are trained with Muon, everything else with AdamW; the rate is constant after the warm-up and falls linearly at the end.
+"""
+import argparse
+import collections
+import json
+import math
+import multiprocessing
+import pathlib
+import random
+import time
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+import model as nano
+from chat import render
+from data import ROW_TOKENS, Stream
+from tasks import facts
+from tasks.grade import FAMILIES, parse_calls, right
+
+PART_BYTES_MAX = 15 << 20
+MTP_WEIGHT, BALANCE_WEIGHT = 0.15, 0.003
+STREAM = None       # set before the workers are forked
+
+
+# ---------------------------------------------------------------- optimizer
+def orthogonal(x):
+    """Newton-Schulz towards the nearest orthogonal matrix, [n, rows <= columns]."""
+    x = x.bfloat16()
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for a, b, c in [(3.4445, -4.7750, 2.0315)] * 5:
+        s = x @ x.mT
+        x = a * x + (b * s + c * (s @ s)) @ x
+    return x
+
+
+class Muon:
+    """Momentum, then orthogonalised, matrices of one shape stacked. An expert's gate and up halves are matrices of their own."""
+
+    def __init__(self, params, momentum=0.95, decay=0.02):
+        self.momentum, self.decay, self.groups = momentum, decay, collections.defaultdict(list)
+        for p in params:
+            view = self.view(p)
+            self.groups[tuple(sorted(view.shape[1:]))].append(p)
+        self.buffers = {shape: torch.zeros(sum(len(self.view(p)) for p in ps), *shape, device=ps[0].device)
+                        for shape, ps in self.groups.items()}
+
+    @staticmethod
+    def view(p):
+        if p.dim() == 3 and p.shape[1] == p.shape[2]:       # gate_up_proj [E, 2I, H] with 2I = H
+            return p.reshape(-1, p.shape[1] // 2, p.shape[2])
+        return p if p.dim() == 3 else p[None]
+
+    @torch.no_grad()
+    def step(self, rate):
+        for shape, params in self.groups.items():
+            views = [self.view(p.grad) for p in params]
+            wide = [v if v.shape[1] <= v.shape[2] else v.mT for v in views]
+            grad, buffer = torch.cat(wide), self.buffers[shape]
+            buffer.lerp_(grad, 1 - self.momentum)
+            update = orthogonal(grad.lerp(buffer, self.momentum)).float()
+            for p, v, u in zip(params, views, update.split([len(v) for v in views])):
+                u = u if v.shape[1] <= v.shape[2] else u.mT
+                p.mul_(1 - rate * self.decay).sub_((rate * max(1, v.shape[1] / v.shape[2]) ** 0.5 * u).reshape(p.shape))
+
+
+def split_parameters(net):
+    matrices, others = [], []
+    for name, p in net.named_parameters():
+        small = any(s in name for s in ("embed_tokens", "mlp.gate.", "shared_expert_gate", "conv1d", "in_proj_a", "in_proj_b"))
+        (others if p.dim() < 2 or small else matrices).append(p)
+    return matrices, others
+
+
+# ---------------------------------------------------------------- loss
+def token_loss(hidden, embedding, target):
+    """Sum of the cross entropies where target >= 0."""
+    logits = F.linear(hidden.to(embedding.dtype), embedding).float()
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=-1, reduction="sum")
+
+
+def targets(ids, segment, loss, ahead):
+    """The id `ahead` places on, -1 where it carries no loss or belongs to another document."""
+    ahead_of = lambda x, fill: F.pad(x[:, ahead:], (0, ahead), value=fill)
+    valid = ahead_of(loss, False) & (ahead_of(segment, -1) == segment) & (segment > 0)
+    return torch.where(valid, ahead_of(ids, 0), -1)
+
+
+class Trainer:
+    def __init__(self, args, device):
+        self.args, self.device = args, device
+        torch.manual_seed(args.seed)
+        self.config = nano.Config()
+        self.net = nano.Model(self.config).to(device)
+        if args.init:
+            load_weights(self.net, args.init)
+        self.average = {k: p.detach().clone() for k, p in self.net.named_parameters()}
+        matrices, others = split_parameters(self.net)
+        self.muon = Muon(matrices)
+        self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=device.type == "cuda")
+        self.step, self.first_step, self.spent = args.first_step, args.first_step, 0.0
+        self.segment = torch.zeros(args.rows, ROW_TOKENS, dtype=torch.int32, device=device)
+        self.token_loss = token_loss
+        if device.type == "cuda":
+            nano.Linear.half = True
+            for layer in [*self.net.layers, *self.net.mtp.layers]:
+                layer.compile(dynamic=False)
+            self.token_loss = torch.compile(token_loss, dynamic=False)
+            self.mask = nano.block_mask(self.segment)
+        else:
+            self.mask = lambda: nano.dense_mask(self.segment)
+
+    def rate(self):
+        a = self.args
+        warm = min(1.0, (self.step - self.first_step + 1) / a.warmup)
+        if self.step < a.decay_from:
+            return warm
+        return warm * max(0.02, 1 - (self.step - a.decay_from) / max(1, a.steps - a.decay_from))
+
+    def losses(self, batch):
+        ids, segment, loss = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in batch)
+        ids = ids.long()
+        self.segment.copy_(segment)
+        mask, same = self.mask(), nano.same_document(self.segment)
+        hidden, balance = self.net.hidden(ids, same, mask)
+        drafted, load = self.net.draft_hidden(ids, hidden, mask)
+        embedding = self.net.embed_tokens.weight
+        embedding = embedding.bfloat16() if nano.Linear.half else embedding
+        next_one, next_two = targets(ids, self.segment, loss, 1), targets(ids, self.segment, loss, 2)
+        main = self.token_loss(hidden, embedding, next_one) / (next_one >= 0).sum()
+        draft = self.token_loss(drafted, embedding, next_two) / (next_two >= 0).sum().clamp(min=1)
+        return main, draft, (balance + load) / (self.config.num_hidden_layers + 1), (hidden, drafted, next_one, next_two)
+
+    def update(self, batch):
+        main, draft, balance, _ = self.losses(batch)
+        (main + MTP_WEIGHT * draft + BALANCE_WEIGHT * balance * (self.config.num_hidden_layers + 1)).backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        rate = self.rate()
+        self.muon.step(rate * self.args.muon_rate)
+        for group in self.adam.param_groups:
+            group["lr"] = rate * self.args.adam_rate
+        self.adam.step()
+        self.net.zero_grad(set_to_none=True)
+        keep = min(0.998, (1 + self.step - self.first_step) / (10 + self.step - self.first_step))
+        torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.net.parameters()], 1 - keep)
+        self.step += 1
+        return main.detach(), draft.detach(), balance.detach(), norm
+
+    def averaged(self):
+        """Context: the network holds the averaged weights."""
+        return Swapped(self.net, self.average)
+
+    def save(self, full=True):
+        work = pathlib.Path(self.args.work)
+        save_weights({k: v for k, v in self.average.items()}, work / "weights")
+        if full:
+            torch.save(dict(step=self.step, first_step=self.first_step, spent=self.spent, net=self.net.state_dict(), average=self.average,
+                            muon=self.muon.buffers, adam=self.adam.state_dict()), work / "state.new")
+            (work / "state.new").rename(work / "state.pt")
+
+    def resume(self):
+        path = pathlib.Path(self.args.work, "state.pt")
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.device)
+        self.net.load_state_dict(state["net"])
+        for k, v in state["average"].items():
+            self.average[k].copy_(v)
+        for k, v in state["muon"].items():
+            self.muon.buffers[k].copy_(v)
+        self.adam.load_state_dict(state["adam"])
+        self.step, self.first_step, self.spent = state["step"], state["first_step"], state["spent"]
+
+
+class Swapped:
+    def __init__(self, net, weights):
+        self.net, self.weights = net, weights
+
+    @torch.no_grad()
+    def exchange(self):
+        for k, p in self.net.named_parameters():
+            other = p.clone()
+            p.copy_(self.weights[k])
+            self.weights[k].copy_(other)
+
+    __enter__ = exchange
+
+    def __exit__(self, *_):
+        self.exchange()
+
+
+def save_weights(weights, folder):
+    """float16 for matrices, float32 for vectors and gates, in parts small enough to copy around."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts, size = [{}], 0
+    for name, w in weights.items():
+        w = (w.half() if w.numel() > 20000 else w.float()).cpu().contiguous()
+        if size + w.nbytes > PART_BYTES_MAX:
+            parts.append({})
+            size = 0
+        parts[-1][name] = w
+        size += w.nbytes
+    for i, part in enumerate(parts):
+        save_file(part, folder / f".part{i}.new")
+    for i in range(len(parts)):
+        (folder / f".part{i}.new").rename(folder / f"part{i}.safetensors")
+
+
+@torch.no_grad()
+def load_weights(net, folder):
+    weights = {}
+    for part in sorted(pathlib.Path(folder).glob("*.safetensors")):
+        weights.update(load_file(part))
+    named = dict(net.named_parameters())
+    assert weights.keys() == named.keys(), weights.keys() ^ named.keys()
+    for k, w in weights.items():
+        named[k].copy_(w)
+
+
+# ---------------------------------------------------------------- evaluation while training
+def exam(counts, seed=999):
+    """Test instances by label; fixed for the whole training."""
+    rng = random.Random(seed)
+    make = {family: module.make for family, module in FAMILIES.items()}
+    out = []
+    for label, n in counts.items():
+        family, _, rest = label.partition("/")
+        for _ in range(n):
+            if family == "facts":
+                row = rng.choice(facts.TRAINED if rest == "trained" else facts.WITHHELD)
+                sample = make["facts"](rng, True, row=row)
+            elif family == "context":
+                sample = make["context"](rng, True, tokens=int(rest))
+            elif family == "arithmetic":
+                sample = make["arithmetic"](rng, True, thinking=rest != "direct", op=rest if rest != "direct" else None)
+            elif family == "strings":
+                sample = make["strings"](rng, True, thinking=rest != "direct", kind=None if rest == "direct" else rest)
+            else:
+                sample = make[family](rng, True)
+            out.append((label, sample))
+    return out
+
+
+SHORT = {"arithmetic/add": 48, "arithmetic/sub": 48, "arithmetic/mul": 64, "arithmetic/direct": 48, "strings/reverse": 40,
+         "strings/count": 40, "strings/sort": 40, "strings/nth": 40, "strings/direct": 32, "context/256": 40, "context/1000": 32,
+         "extract": 56, "tools": 64, "facts/trained": 40, "facts/withheld": 24, "talk": 40}
+LONG = {"context/3000": 32}
+
+
+class Examiner:
+    def __init__(self, net, stream, device):
+        self.stream, self.end = stream, stream.tokenizer.token_to_id("<|im_end|>")
+        self.sets = []
+        for counts, length in ((SHORT, 1408), (LONG, 3600)):
+            samples = exam(counts)
+            self.sets.append((samples, nano.Decoder(net, len(samples), length, device)))
+
+    def __call__(self):
+        score, wrong = collections.defaultdict(list), {}
+        for samples, decoder in self.sets:
+            prompts = [self.stream.encode(render(s.prompt(), s.tools, s.thinking)) for _, s in samples]
+            for (label, sample), ids in zip(samples, decoder.run(prompts, self.end)):
+                text = self.stream.tokenizer.decode(ids, skip_special_tokens=False)
+                reply = text.split("</think>")[-1] if sample.thinking else text
+                content, calls = parse_calls(reply, sample.tools)
+                ok = ("</think>" in text or not sample.thinking) and right(sample, content, calls)
+                score[label].append(ok)
+                if not ok:
+                    wrong[label] = f"{sample.messages[-1 if not sample.tools else 0]['content'][-80:]!r} expect {str(sample.expect)[:200]!r} got {text[-300:]!r}"
+        return {label: sum(ok) / len(ok) for label, ok in score.items()}, wrong
+
+
+def heldout_rows(stream, path, rows):
+    """Held-out documentation, one page after another, packed like a training batch."""
+    import numpy as np
+    ids = np.full((rows, ROW_TOKENS), stream.end, np.int16)
+    segment, loss = np.zeros((rows, ROW_TOKENS), np.int16), np.zeros((rows, ROW_TOKENS), bool)
+    pages = pathlib.Path(path).read_text().split("\n" + "=" * 72 + "\n")
+    for row, page in enumerate(sorted(pages, key=len, reverse=True)[:rows]):
+        page = stream.encode(page)[:ROW_TOKENS]
+        ids[row, :len(page)], segment[row, :len(page)], loss[row, :len(page)] = page, 1, True
+    return ids, segment, loss
+
+
+def draft_agreement(trainer, hidden, drafted, next_two):
+    """Share of learned positions where the draft for i + 2 is what the main model says at i + 1."""
+    with torch.no_grad():
+        own = torch.cat([trainer.net.logits(h[None]).argmax(-1) for h in hidden])
+        draft = torch.cat([trainer.net.logits(h[None]).argmax(-1) for h in drafted])
+        valid = next_two >= 0
+        return (draft[:, :-1] == own[:, 1:])[valid[:, :-1]].float().mean().item()
+
+
+# ---------------------------------------------------------------- main
+def make_batch(number):
+    return STREAM.batch(number)
+
+
+def batches(first, workers, ahead=48):
+    with multiprocessing.Pool(workers) as pool:
+        waiting = collections.deque(pool.apply_async(make_batch, (first + i,)) for i in range(ahead))
+        for number in range(first + ahead, 1 << 30):
+            waiting.append(pool.apply_async(make_batch, (number,)))
+            yield waiting.popleft().get()
+
+
+def arguments():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--tokenizer", required=True)
+    ap.add_argument("--docs", required=True)
+    ap.add_argument("--heldout", default=str(pathlib.Path(__file__).with_name("heldout.txt")))
+    ap.add_argument("--work", required=True, help="folder for state, weights and log")
+    ap.add_argument("--init", help="folder of weight parts to start from")
+    ap.add_argument("--first-step", type=int, default=0, help="number of the first step when starting from --init")
+    ap.add_argument("--steps", type=int, default=16000)
+    ap.add_argument("--decay-from", type=int, default=11000)
+    ap.add_argument("--minutes", type=float, default=1e9, help="stop and save after this long")
+    ap.add_argument("--rows", type=int, default=16, help="rows of 4,096 tokens a step")
+    ap.add_argument("--mix", type=json.loads, help='shares by family as JSON, e.g. {"docs": 0.1, ...}')
+    ap.add_argument("--muon-rate", type=float, default=0.02)
+    ap.add_argument("--adam-rate", type=float, default=0.003)
+    ap.add_argument("--warmup", type=int, default=150)
+    ap.add_argument("--exam-every", type=int, default=1000)
+    ap.add_argument("--save-every", type=int, default=500)
+    ap.add_argument("--workers", type=int, default=13)
+    ap.add_argument("--seed", type=int, default=0)
+    return ap.parse_args()
+
+
+def main():
+    global STREAM
+    args = arguments()
+    STREAM = Stream(args.tokenizer, args.docs, args.seed, args.rows, args.mix)
+    work = pathlib.Path(args.work)
+    work.mkdir(parents=True, exist_ok=True)
+    state = work / "state.pt"
+    first = torch.load(state, mmap=True)["step"] if state.exists() else args.first_step
+    source = batches(first, args.workers)
+    batch = next(source)                # forks the workers before CUDA starts
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_float32_matmul_precision("high")
+    trainer = Trainer(args, device)
+    trainer.resume()
+    examiner = Examiner(trainer.net, STREAM, device) if args.exam_every else None
+    heldout = heldout_rows(STREAM, args.heldout, args.rows)
+    log = open(work / "log.jsonl", "a")
+
+    def report(**row):
+        print(json.dumps(row), flush=True)
+        log.write(json.dumps(row) + "\n")
+        log.flush()
+
+    def examine():
+        with trainer.averaged():
+            main, draft, _, (hidden, drafted, _, next_two) = trainer.losses(heldout)
+            agreement = draft_agreement(trainer, hidden, drafted, next_two)
+            score, wrong = examiner()
+        report(step=trainer.step, heldout_perplexity=round(math.exp(main.item()), 3), draft_agreement_docs=round(agreement, 3),
+               exam={k: round(v, 3) for k, v in score.items()})
+        (work / "wrong.txt").write_text("\n".join(f"{k}: {v}" for k, v in wrong.items()))
+
+    started = marked = time.time()
+    since = 0
+    while trainer.step < args.steps and time.time() - started < args.minutes * 60:
+        main, draft, balance, norm = trainer.update(batch)
+        batch = next(source)
+        since += 1
+        if trainer.step % 100 == 0 or trainer.step - first in (1, 10, 30):
+            value = main.item()
+            now = time.time()
+            speed = since * args.rows * ROW_TOKENS / (now - marked)
+            trainer.spent += now - marked
+            report(step=trainer.step, loss=round(value, 4), draft=round(draft.item(), 4), balance=round(balance.item(), 3),
+                   norm=round(norm.item(), 3), rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
+            marked, since = now, 0
+            assert math.isfinite(value), "the loss is not finite"
+        if args.exam_every and trainer.step % args.exam_every == 0:
+            examine()
+            marked, since = time.time(), 0
+        if trainer.step % args.save_every == 0:
+            trainer.save(full=trainer.step % (4 * args.save_every) == 0)
+    trainer.save()
+    if args.exam_every:
+        examine()
+    report(step=trainer.step, tokens=trainer.step * args.rows * ROW_TOKENS, done=True)
+
+
+if __name__ == "__main__":
+    main()
