@@ -3,6 +3,7 @@
 pub mod actors;
 pub mod cli;
 pub mod config;
+pub mod http;
 pub mod limits;
 pub mod locate;
 pub mod metrics;

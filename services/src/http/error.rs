@@ -1,0 +1,100 @@
+//! The one error that a client sees, in OpenAI's shape. How it becomes a response is the server's business.
+
+use actix_web::http::StatusCode;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::time::Duration;
+
+/// An error as the client reads it: `{"error": {"message", "type", "param", "code"}}` and a status.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// The class of error, OpenAI's `type`.
+    pub kind: &'static str,
+    /// A word for programs, where there is one.
+    pub code: Option<&'static str>,
+    /// The field of the request that is at fault, as a path: `messages[2].content`.
+    pub param: Option<String>,
+    /// What was wanted and what came.
+    pub message: String,
+    /// For a refusal that passes: becomes `Retry-After` and `retry-after-ms`.
+    pub retry_after: Option<Duration>,
+}
+
+impl ApiError {
+    /// The request is at fault; which part of it, `param` says.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message) }
+    }
+
+    /// The body as a whole is at fault: no JSON, or not an object.
+    pub fn invalid_body(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A field that nobody knows, or a value that is not supported.
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: Some("unsupported_parameter"), ..Self::invalid(param, message) }
+    }
+
+    /// Any other error.
+    pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+    }
+
+    /// With a word for programs.
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// With a time after which it is worth coming back.
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+}
+
+/// The object under `error`, also the data of an error event inside a stream.
+struct Inner<'a>(&'a ApiError);
+
+impl Serialize for Inner<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(4))?;
+        map.serialize_entry("message", &self.0.message)?;
+        map.serialize_entry("type", self.0.kind)?;
+        map.serialize_entry("param", &self.0.param)?;
+        map.serialize_entry("code", &self.0.code)?;
+        map.end()
+    }
+}
+
+impl Serialize for ApiError {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("error", &Inner(self))?;
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_has_openai_s_four_fields_null_where_empty() {
+        let text = serde_json::to_string(&ApiError::invalid("top_p", "top_p must lie in (0, 1], got 2")).unwrap();
+        assert_eq!(
+            text,
+            r#"{"error":{"message":"top_p must lie in (0, 1], got 2","type":"invalid_request_error","param":"top_p","code":null}}"#
+        );
+    }
+
+    #[test]
+    fn an_error_of_the_whole_body_names_no_field() {
+        let error = ApiError::invalid_body("body is not JSON").with_code("invalid_json");
+        assert_eq!(serde_json::to_value(&error).unwrap()["error"]["param"], serde_json::Value::Null);
+        assert_eq!(serde_json::to_value(&error).unwrap()["error"]["code"], "invalid_json");
+    }
+}

@@ -1,0 +1,3 @@
+//! The only place that knows the API's JSON: what comes in, what goes out, and the server around it.
+
+pub mod error;
