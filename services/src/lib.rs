@@ -8,3 +8,4 @@ pub mod limits;
 pub mod locate;
 pub mod metrics;
 pub mod serve;
+pub mod text;

@@ -1,0 +1,230 @@
+//! The model's tokenizer: byte-level BPE with the family's pre-tokenizers. Exact, or refused when it is built.
+
+mod alphabet;
+mod source;
+mod split;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use chimere_engine::format::TokenizerSource;
+use chimere_engine::ids::TokenId;
+use source::Parts;
+use split::Splitter;
+use std::borrow::Cow;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::{Model, NormalizedString};
+
+/// Text to ids and back. Immutable and shared; encoding a long text takes a while, so the async threads leave it to the pool.
+#[derive(Debug)]
+pub struct Tokenizer {
+    bpe: BPE,
+    splitter: Splitter,
+    nfc: bool,
+    /// Finds added tokens; pattern i is `added[i]`.
+    matcher: AhoCorasick,
+    added: Vec<(String, TokenId)>,
+    /// The bytes of all tokens, one after the other; token i ends at `ends[i]`.
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    kinds: Vec<Kind>,
+}
+
+/// What a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A piece of text that merging makes.
+    Text,
+    /// Markup that belongs to the text: `<think>`, `<tool_call>`. Shown to readers and parsers.
+    Added,
+    /// Control: `<|im_end|>`. Never shown.
+    Special,
+    /// An id without a token.
+    Unused,
+}
+
+/// Why a tokenizer could not be built.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TokenizerError {
+    /// Valid, but not something that can be done exactly.
+    #[error("tokenizer: {what} is {got}, which is not supported")]
+    Unsupported {
+        /// Key or path in the file.
+        what: String,
+        /// What it says.
+        got: String,
+    },
+    /// Contradicts itself.
+    #[error("tokenizer: {what} has {got}")]
+    Malformed {
+        /// Key or path in the file.
+        what: String,
+        /// What it says.
+        got: String,
+    },
+    /// `tokenizer.json` cannot be read.
+    #[error("tokenizer.json: {0}")]
+    Json(String),
+}
+
+impl Tokenizer {
+    /// From either shape that model files carry.
+    pub fn new(source: &TokenizerSource) -> Result<Self, TokenizerError> {
+        let parts = source::read(source)?;
+        check_closed(&parts)?;
+        let table = Table::new(&parts)?;
+        let matcher = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(parts.added.iter().map(|a| &a.0));
+        let matcher = matcher.map_err(|e| malformed("added tokens", e.to_string()))?;
+        let bpe = BPE::builder()
+            .vocab_and_merges(parts.vocab.into_iter().collect::<Vocab>(), parts.merges)
+            .ignore_merges(parts.ignore_merges)
+            .build();
+        Ok(Self {
+            bpe: bpe.map_err(|e| malformed("merges", e.to_string()))?,
+            splitter: Splitter::new(parts.rule),
+            nfc: parts.nfc,
+            matcher,
+            added: parts.added.into_iter().map(|(content, id, _)| (content, id)).collect(),
+            bytes: table.bytes,
+            ends: table.ends,
+            kinds: table.kinds,
+        })
+    }
+
+    /// Ids of a text in which added tokens are written out: a rendered template, a raw prompt.
+    pub fn encode(&self, text: &str) -> Vec<TokenId> {
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut at = 0;
+        for found in self.matcher.find_iter(text) {
+            self.encode_piece(&text[at..found.start()], &mut ids);
+            ids.push(self.added[found.pattern().as_usize()].1);
+            at = found.end();
+        }
+        self.encode_piece(&text[at..], &mut ids);
+        ids
+    }
+
+    /// Ids of a text that is nothing but text: what looks like an added token is spelled out.
+    pub fn encode_plain(&self, text: &str) -> Vec<TokenId> {
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        self.encode_piece(text, &mut ids);
+        ids
+    }
+
+    /// Appends the ids of a text without added tokens.
+    pub(super) fn encode_piece(&self, text: &str, ids: &mut Vec<TokenId>) {
+        let text = if self.nfc { nfc(text) } else { Cow::Borrowed(text) };
+        let mut word = String::new();
+        for piece in self.splitter.words(&text) {
+            word.clear();
+            alphabet::write(piece.as_bytes(), &mut word);
+            let tokens =
+                self.bpe.tokenize(&word).expect("merging fails only for want of an unknown token, and every byte has a token");
+            ids.extend(tokens.iter().map(|t| t.id));
+        }
+    }
+
+    /// Text of some ids, control tokens left out or written; bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[TokenId], special: bool) -> String {
+        let shown = ids.iter().filter(|&&id| special || self.kind(id) != Kind::Special);
+        let bytes: Vec<u8> = shown.flat_map(|&id| self.bytes(id)).copied().collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes that a token stands for; empty for an id without a token.
+    pub fn bytes(&self, id: TokenId) -> &[u8] {
+        let id = id as usize;
+        let Some(&end) = self.ends.get(id) else { return &[] };
+        let start = if id == 0 { 0 } else { self.ends[id - 1] };
+        &self.bytes[start as usize..end as usize]
+    }
+
+    /// A token as text by itself, for logprobs: parts of a character become U+FFFD.
+    pub fn text(&self, id: TokenId) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.bytes(id))
+    }
+
+    /// What a token is for.
+    pub fn kind(&self, id: TokenId) -> Kind {
+        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
+    }
+
+    /// Id of an added token, or of one whose text is exactly this.
+    pub fn id(&self, text: &str) -> Option<TokenId> {
+        let added = self.added.iter().find(|(content, _)| content == text).map(|a| a.1);
+        added.or_else(|| {
+            let mut token = String::new();
+            alphabet::write(text.as_bytes(), &mut token);
+            self.bpe.token_to_id(&token)
+        })
+    }
+
+    /// One more than the highest id that has a token; the model's vocabulary may be larger.
+    pub fn len(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    /// A tokenizer without tokens cannot be built.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Added tokens by content, with their ids.
+    pub fn added(&self) -> impl Iterator<Item = (&str, TokenId)> {
+        self.added.iter().map(|(content, id)| (content.as_str(), *id))
+    }
+}
+
+/// Merging needs a token for every byte and for every merge's product; without them words would vanish.
+fn check_closed(parts: &Parts) -> Result<(), TokenizerError> {
+    let mut buffer = [0; 4];
+    if let Some(c) = alphabet::chars().find(|c| !parts.vocab.contains_key(&*c.encode_utf8(&mut buffer))) {
+        return Err(malformed("vocabulary", format!("no token for the byte written {c:?}")));
+    }
+    match parts.merges.iter().find(|(a, b)| !parts.vocab.contains_key(&format!("{a}{b}"))) {
+        Some((a, b)) => Err(malformed("merges", format!("{a:?} + {b:?}, whose product is no token"))),
+        None => Ok(()),
+    }
+}
+
+/// Bytes and kind of every id.
+struct Table {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    kinds: Vec<Kind>,
+}
+
+impl Table {
+    fn new(parts: &Parts) -> Result<Self, TokenizerError> {
+        let mut tokens: Vec<(Kind, Cow<'_, [u8]>)> = vec![(Kind::Unused, Cow::Borrowed(&[])); parts.size as usize];
+        for (token, &id) in &parts.vocab {
+            let bytes =
+                alphabet::read(token).map_err(|c| malformed("vocabulary", format!("{token:?} with {c:?}, which is no byte")))?;
+            tokens[id as usize] = (Kind::Text, Cow::Owned(bytes));
+        }
+        for (content, id, kind) in &parts.added {
+            if content.is_empty() {
+                return Err(malformed("added tokens", format!("an empty one with id {id}")));
+            }
+            tokens[*id as usize] = (*kind, Cow::Borrowed(content.as_bytes()));
+        }
+        let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.1.iter()).copied().collect();
+        u32::try_from(bytes.len()).map_err(|_| malformed("vocabulary", format!("{} bytes", bytes.len())))?;
+        let mut end = 0;
+        let ends = tokens.iter().map(|t| (end += t.1.len() as u32, end).1);
+        Ok(Self { ends: ends.collect(), kinds: tokens.iter().map(|t| t.0).collect(), bytes })
+    }
+}
+
+fn malformed(what: &str, got: String) -> TokenizerError {
+    TokenizerError::Malformed { what: what.to_owned(), got }
+}
+
+/// Canonical composition. Nothing below U+0300 composes with what stands before it, so most text is left alone.
+fn nfc(text: &str) -> Cow<'_, str> {
+    if text.chars().all(|c| c < '\u{300}') {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(NormalizedString::from(text).nfc().get().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Reads a tokenizer from what a model file carries. Both shapes become the same [`Parts`]; what the code cannot do exactly is
+//! refused by name.
+
+use super::split::Rule;
+use super::{Kind, TokenizerError};
+use chimere_engine::format::TokenizerSource;
+use serde::Deserialize;
+use std::collections::HashMap;
+
+/// Ids above this are taken for a damaged file rather than for a vocabulary.
+const TOKENS_MAX: u32 = 1 << 22;
+
+/// A tokenizer, taken apart.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) rule: Rule,
+    /// Normalise to NFC before splitting.
+    pub(super) nfc: bool,
+    /// Look a word up as a whole before merging.
+    pub(super) ignore_merges: bool,
+    /// Strings in the byte alphabet that merging works with.
+    pub(super) vocab: HashMap<String, u32>,
+    pub(super) merges: Vec<(String, String)>,
+    /// Content, id and kind of each added token.
+    pub(super) added: Vec<(String, u32, Kind)>,
+    /// One more than the highest id.
+    pub(super) size: u32,
+}
+
+/// Reads either shape.
+pub(super) fn read(source: &TokenizerSource) -> Result<Parts, TokenizerError> {
+    match source {
+        TokenizerSource::Json(bytes) => from_json(bytes),
+        TokenizerSource::Gguf { pre, tokens, types, merges } => from_gguf(pre, tokens, types, merges),
+    }
+}
+
+fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> Result<Parts, TokenizerError> {
+    let rule = Rule::ALL.into_iter().find(|r| r.name() == pre);
+    let rule = rule.ok_or_else(|| unsupported("tokenizer.ggml.pre", pre))?;
+    if tokens.len() != types.len() {
+        let got = format!("{} types for {} tokens", types.len(), tokens.len());
+        return Err(TokenizerError::Malformed { what: "tokenizer.ggml.token_type".into(), got });
+    }
+    let size = u32::try_from(tokens.len()).ok().filter(|&n| n <= TOKENS_MAX);
+    let size = size.ok_or_else(|| too_many("tokenizer.ggml.tokens", tokens.len() as u64))?;
+    let (mut vocab, mut added) = (HashMap::with_capacity(tokens.len()), Vec::new());
+    for (id, (token, &kind)) in (0u32..).zip(tokens.iter().zip(types)) {
+        match kind {
+            1 => drop(vocab.insert(token.clone(), id)),
+            3 => added.push((token.clone(), id, Kind::Special)),
+            4 => added.push((token.clone(), id, Kind::Added)),
+            5 => {}
+            other => return Err(unsupported(&format!("tokenizer.ggml.token_type[{id}]"), other)),
+        }
+    }
+    let merges = merges.iter().enumerate().map(|(i, m)| merge(m, || format!("tokenizer.ggml.merges[{i}]")));
+    // The converter drops the normalizer; every release with these pre-tokenizers has NFC.
+    Ok(Parts { rule, nfc: true, ignore_merges: false, vocab, merges: merges.collect::<Result<_, _>>()?, added, size })
+}
+
+fn from_json(bytes: &[u8]) -> Result<Parts, TokenizerError> {
+    let file: File = serde_json::from_slice(bytes).map_err(|e| TokenizerError::Json(e.to_string()))?;
+    let nfc = match file.normalizer.as_ref().map(|n| n.kind.as_str()) {
+        None => false,
+        Some("NFC") => true,
+        Some(other) => return Err(unsupported("normalizer", other)),
+    };
+    let rule = rule_of(file.pre_tokenizer.as_ref())?;
+    check_ends(&file)?;
+    let model = checked_model(file.model)?;
+    let added = file.added_tokens.into_iter().map(AddedEntry::checked).collect::<Result<Vec<_>, _>>()?;
+    let top = model.vocab.values().copied().chain(added.iter().map(|a| a.1)).max();
+    let size = top.map_or(0, |id| u64::from(id) + 1);
+    let size = u32::try_from(size).ok().filter(|&n| n <= TOKENS_MAX).ok_or_else(|| too_many("model.vocab", size))?;
+    let merges = model.merges.into_iter().enumerate().map(|(i, m)| match m {
+        MergeEntry::Pair(a, b) => Ok((a, b)),
+        MergeEntry::Line(line) => merge(&line, || format!("model.merges[{i}]")),
+    });
+    let merges = merges.collect::<Result<_, _>>()?;
+    Ok(Parts { rule, nfc, ignore_merges: model.ignore_merges, vocab: model.vocab, merges, added, size })
+}
+
+/// The rule whose pattern the file has, followed by the plain byte alphabet.
+fn rule_of(pre: Option<&Step>) -> Result<Rule, TokenizerError> {
+    let steps = pre.map_or(&[][..], |p| &p.pretokenizers);
+    let [split, bytes] = steps else {
+        return Err(unsupported("pre_tokenizer", pre.map_or("null", |p| &p.kind)));
+    };
+    let pattern = split.pattern.as_ref().map_or("", |p| &p.regex);
+    let isolated = split.kind == "Split" && split.behavior.as_deref() == Some("Isolated") && !split.invert;
+    let plain = bytes.kind == "ByteLevel" && !bytes.add_prefix_space && !bytes.use_regex;
+    if !plain {
+        return Err(unsupported("pre_tokenizer.pretokenizers[1]", format!("{bytes:?}")));
+    }
+    let rule = Rule::ALL.into_iter().find(|r| isolated && r.pattern() == pattern);
+    rule.ok_or_else(|| unsupported("pre_tokenizer.pretokenizers[0]", format!("{split:?}")))
+}
+
+/// Nothing may be put before or after the ids, and decoding is the inverse alphabet.
+fn check_ends(file: &File) -> Result<(), TokenizerError> {
+    if let Some(post) = &file.post_processor {
+        let adds = match post.kind.as_str() {
+            "ByteLevel" => false,
+            "TemplateProcessing" => !post.single.iter().all(|piece| piece.contains_key("Sequence")),
+            _ => true,
+        };
+        if adds {
+            return Err(unsupported("post_processor", &post.kind));
+        }
+    }
+    match &file.decoder {
+        Some(step) if step.kind == "ByteLevel" => Ok(()),
+        other => Err(unsupported("decoder", other.as_ref().map_or("null", |d| &d.kind))),
+    }
+}
+
+fn checked_model(model: ModelEntry) -> Result<ModelEntry, TokenizerError> {
+    let affix = |s: &Option<String>| s.as_ref().is_some_and(|s| !s.is_empty());
+    let refused = [
+        ("model.dropout", model.dropout.is_some_and(|d| d != 0.0)),
+        ("model.unk_token", model.unk_token.is_some()),
+        ("model.continuing_subword_prefix", affix(&model.continuing_subword_prefix)),
+        ("model.end_of_word_suffix", affix(&model.end_of_word_suffix)),
+        ("model.byte_fallback", model.byte_fallback),
+    ];
+    if model.kind != "BPE" {
+        return Err(unsupported("model", &model.kind));
+    }
+    match refused.into_iter().find(|(_, set)| *set) {
+        Some((name, _)) => Err(unsupported(name, "set")),
+        None => Ok(model),
+    }
+}
+
+fn merge(line: &str, name: impl Fn() -> String) -> Result<(String, String), TokenizerError> {
+    let pair = line.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(' '));
+    let (a, b) = pair.ok_or_else(|| TokenizerError::Malformed { what: name(), got: format!("{line:?} instead of two strings") })?;
+    Ok((a.to_owned(), b.to_owned()))
+}
+
+fn unsupported(what: &str, got: impl ToString) -> TokenizerError {
+    TokenizerError::Unsupported { what: what.to_owned(), got: got.to_string() }
+}
+
+fn too_many(what: &str, got: u64) -> TokenizerError {
+    TokenizerError::Malformed { what: what.to_owned(), got: format!("{got} tokens, at most {TOKENS_MAX} are taken") }
+}
+
+/// `tokenizer.json`. Padding and truncation are the caller's business there and are not read.
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    added_tokens: Vec<AddedEntry>,
+    normalizer: Option<Step>,
+    pre_tokenizer: Option<Step>,
+    post_processor: Option<Step>,
+    decoder: Option<Step>,
+    model: ModelEntry,
+}
+
+/// Any of the pipeline's steps, with the fields that the checks read.
+#[derive(Deserialize, Debug)]
+struct Step {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    pretokenizers: Vec<Step>,
+    #[serde(default)]
+    single: Vec<HashMap<String, serde_json::Value>>,
+    pattern: Option<Pattern>,
+    behavior: Option<String>,
+    #[serde(default)]
+    invert: bool,
+    #[serde(default = "yes")]
+    add_prefix_space: bool,
+    #[serde(default = "yes")]
+    use_regex: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Deserialize, Debug)]
+struct Pattern {
+    #[serde(rename = "Regex", default)]
+    regex: String,
+}
+
+#[derive(Deserialize)]
+struct ModelEntry {
+    #[serde(rename = "type", default)]
+    kind: String,
+    dropout: Option<f32>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+    vocab: HashMap<String, u32>,
+    merges: Vec<MergeEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum MergeEntry {
+    Pair(String, String),
+    Line(String),
+}
+
+#[derive(Deserialize)]
+struct AddedEntry {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl AddedEntry {
+    fn checked(self) -> Result<(String, u32, Kind), TokenizerError> {
+        let options =
+            [("single_word", self.single_word), ("lstrip", self.lstrip), ("rstrip", self.rstrip), ("normalized", self.normalized)];
+        match options.into_iter().find(|(_, set)| *set) {
+            Some((name, _)) => Err(unsupported(&format!("added_tokens[{:?}].{name}", self.content), "true")),
+            None => Ok((self.content, self.id, if self.special { Kind::Special } else { Kind::Added })),
+        }
+    }
+}

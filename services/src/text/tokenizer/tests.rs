@@ -1,0 +1,196 @@
+use super::*;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+
+const FILE: &[u8] = include_bytes!("../../../../engine/tests/golden/moe/tokenizer.json");
+
+static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::new(&TokenizerSource::Json(FILE.to_vec())).unwrap());
+/// The crate's whole pipeline on the same file: another way to the same ids.
+static ORACLE: LazyLock<tokenizers::Tokenizer> = LazyLock::new(|| tokenizers::Tokenizer::from_bytes(FILE).unwrap());
+static FROM_GGUF: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::new(&as_gguf("qwen35")).unwrap());
+
+/// The file as the converter to GGUF would write it.
+fn as_gguf(pre: &str) -> TokenizerSource {
+    let file: Value = serde_json::from_slice(FILE).unwrap();
+    let mut tokens: Vec<(u64, String, i32)> = Vec::new();
+    for (token, id) in file["model"]["vocab"].as_object().unwrap() {
+        tokens.push((id.as_u64().unwrap(), token.clone(), 1));
+    }
+    for added in file["added_tokens"].as_array().unwrap() {
+        let kind = if added["special"] == json!(true) { 3 } else { 4 };
+        tokens.push((added["id"].as_u64().unwrap(), added["content"].as_str().unwrap().to_owned(), kind));
+    }
+    tokens.push((tokens.len() as u64, "[PAD]".to_owned(), 5));
+    tokens.sort();
+    let merges = file["model"]["merges"].as_array().unwrap().iter();
+    TokenizerSource::Gguf {
+        pre: pre.to_owned(),
+        types: tokens.iter().map(|t| t.2).collect(),
+        tokens: tokens.into_iter().map(|t| t.1).collect(),
+        merges: merges.map(|m| format!("{} {}", m[0].as_str().unwrap(), m[1].as_str().unwrap())).collect(),
+    }
+}
+
+/// The file after an edit.
+fn edited(edit: impl FnOnce(&mut Value)) -> Result<Tokenizer, TokenizerError> {
+    let mut file: Value = serde_json::from_slice(FILE).unwrap();
+    edit(&mut file);
+    Tokenizer::new(&TokenizerSource::Json(serde_json::to_vec(&file).unwrap()))
+}
+
+fn composed(text: &str) -> String {
+    NormalizedString::from(text).nfc().get().to_owned()
+}
+
+/// Text with everything that pre-tokenizers and normalisers trip over.
+fn nasty() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        any::<char>().prop_map(String::from),
+        "[a-zA-Z' ]{1,12}",
+        "[ \t\r\n\u{a0}\u{3000}\u{2028}]{1,5}",
+        "[\u{300}-\u{36f}\u{1100}-\u{11ff}e한नम\u{94d}\u{fb01}]{1,4}",
+        "[0-9]{1,5}",
+        "[\u{1f300}-\u{1f64f}\u{200d}\u{fe0f}]{1,4}",
+        Just("<|im_end|>".to_owned()),
+        Just("<think>\n".to_owned()),
+        Just("<|im_start".to_owned()),
+    ];
+    prop::collection::vec(piece, 0..20).prop_map(|pieces| pieces.concat())
+}
+
+#[test]
+fn golden_texts_have_the_reference_s_ids() {
+    let cases: Value = serde_json::from_slice(include_bytes!("../../../../engine/tests/golden/moe/tokenizer_golden.json")).unwrap();
+    for case in cases.as_array().unwrap() {
+        let (text, ids) = (case["text"].as_str().unwrap(), &case["ids"]);
+        assert_eq!(json!(TOKENIZER.encode(text)), *ids, "{text:?}");
+        assert_eq!(json!(FROM_GGUF.encode(text)), *ids, "{text:?}");
+    }
+}
+
+#[test]
+fn plain_text_never_becomes_an_added_token() {
+    for (content, id) in TOKENIZER.added() {
+        assert_eq!(TOKENIZER.encode(content), [id]);
+        let plain = TOKENIZER.encode_plain(content);
+        assert!(plain.iter().all(|&id| TOKENIZER.kind(id) == Kind::Text), "{content}");
+        assert_eq!(TOKENIZER.decode(&plain, true), content);
+    }
+}
+
+#[test]
+fn control_tokens_are_hidden_and_markup_is_shown() {
+    let ids = TOKENIZER.encode("<think>a</think>b<|im_end|>");
+    assert_eq!(TOKENIZER.decode(&ids, false), "<think>a</think>b");
+    assert_eq!(TOKENIZER.decode(&ids, true), "<think>a</think>b<|im_end|>");
+    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<think>").unwrap()), Kind::Added);
+    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<|im_end|>").unwrap()), Kind::Special);
+}
+
+#[test]
+fn ids_beyond_the_vocabulary_have_no_bytes() {
+    assert_eq!(TOKENIZER.bytes(TOKENIZER.len()), b"");
+    assert_eq!(TOKENIZER.bytes(u32::MAX), b"");
+    assert_eq!(TOKENIZER.kind(u32::MAX), Kind::Unused);
+    assert_eq!(FROM_GGUF.bytes(FROM_GGUF.len() - 1), b"", "an unused id has a name in the file, but no text");
+    assert_eq!(TOKENIZER.decode(&[u32::MAX], true), "");
+}
+
+#[test]
+fn a_token_is_found_by_its_text() {
+    assert_eq!(TOKENIZER.id(" "), Some(220));
+    assert_eq!(TOKENIZER.bytes(220), b" ");
+    assert_eq!(TOKENIZER.id("no such token"), None);
+    for id in 0..TOKENIZER.len() {
+        if let Ok(text) = std::str::from_utf8(TOKENIZER.bytes(id)) {
+            assert_eq!(TOKENIZER.id(text), Some(id), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_pre_tokenizer_is_named() {
+    let error = Tokenizer::new(&as_gguf("llama-bpe")).unwrap_err();
+    assert_eq!(error.to_string(), "tokenizer: tokenizer.ggml.pre is llama-bpe, which is not supported");
+    let error = edited(|f| f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!("\\p{N}{1,3}")).unwrap_err();
+    assert!(error.to_string().contains("pre_tokenizer.pretokenizers[0]") && error.to_string().contains("{1,3}"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_done_exactly_is_named() {
+    type Edit = fn(&mut Value);
+    let cases: [(Edit, &str); 10] = [
+        (|f| f["normalizer"]["type"] = json!("NFKC"), "normalizer is NFKC"),
+        (|f| f["model"]["type"] = json!("Unigram"), "model is Unigram"),
+        (|f| f["model"]["dropout"] = json!(0.1), "model.dropout"),
+        (|f| f["model"]["unk_token"] = json!("<unk>"), "model.unk_token"),
+        (|f| f["model"]["byte_fallback"] = json!(true), "model.byte_fallback"),
+        (|f| f["model"]["end_of_word_suffix"] = json!("</w>"), "model.end_of_word_suffix"),
+        (|f| f["added_tokens"][0]["lstrip"] = json!(true), "added_tokens[\"<|endoftext|>\"].lstrip"),
+        (|f| f["decoder"]["type"] = json!("WordPiece"), "decoder is WordPiece"),
+        (|f| f["post_processor"]["single"][0] = json!({"SpecialToken": {"id": "<s>", "type_id": 0}}), "post_processor"),
+        (|f| f["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = json!(true), "pre_tokenizer.pretokenizers[1]"),
+    ];
+    for (edit, name) in cases {
+        let error = edited(edit).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_vocabulary_that_contradicts_itself_is_an_error() {
+    type Edit = fn(&mut Value);
+    let cases: [(Edit, &str); 5] = [
+        (|f| drop(f["model"]["vocab"].as_object_mut().unwrap().shift_remove("Ġ")), "no token for the byte written 'Ġ'"),
+        (|f| f["model"]["merges"][0] = json!(["zz", "zz"]), "\"zz\" + \"zz\""),
+        (|f| f["model"]["merges"][0] = json!("onlyone"), "model.merges[0]"),
+        (|f| f["model"]["vocab"]["字"] = json!(5), "which is no byte"),
+        (|f| f["model"]["vocab"]["!"] = json!(4_294_967_295u32), "4294967296 tokens"),
+    ];
+    for (edit, name) in cases {
+        let error = edited(edit).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+    let TokenizerSource::Gguf { pre, tokens, mut types, merges } = as_gguf("qwen35") else { unreachable!() };
+    types.pop();
+    let error = Tokenizer::new(&TokenizerSource::Gguf { pre, tokens, types, merges }).unwrap_err();
+    assert!(error.to_string().starts_with("tokenizer: tokenizer.ggml.token_type has"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_no_json_is_an_error() {
+    assert!(matches!(Tokenizer::new(&TokenizerSource::Json(b"{".to_vec())), Err(TokenizerError::Json(_))));
+}
+
+#[test]
+fn merges_may_be_written_as_lines() {
+    let lines = edited(|f| {
+        for merge in f["model"]["merges"].as_array_mut().unwrap() {
+            *merge = json!(format!("{} {}", merge[0].as_str().unwrap(), merge[1].as_str().unwrap()));
+        }
+    });
+    assert_eq!(lines.unwrap().encode("hello world"), TOKENIZER.encode("hello world"));
+}
+
+proptest! {
+    #[test]
+    fn ids_are_those_of_the_crate_s_own_pipeline(text in nasty()) {
+        let ids = TOKENIZER.encode(&text);
+        let oracle = ORACLE.encode(text.as_str(), false).unwrap();
+        prop_assert_eq!(&ids[..], oracle.get_ids());
+        prop_assert_eq!(&ids, &FROM_GGUF.encode(&text));
+    }
+
+    #[test]
+    fn decoding_gives_the_text_back_composed(text in nasty()) {
+        // Added tokens cut a text before it is composed, so a plain encoding is what composes as a whole.
+        prop_assert_eq!(TOKENIZER.decode(&TOKENIZER.encode_plain(&text), true), composed(&text));
+    }
+
+    #[test]
+    fn any_ids_decode(ids in prop::collection::vec(any::<u32>().prop_map(|id| id % 600), 0..50)) {
+        prop_assert_eq!(TOKENIZER.decode(&ids, true), ORACLE.decode(&ids, false).unwrap());
+        prop_assert_eq!(TOKENIZER.decode(&ids, false), ORACLE.decode(&ids, true).unwrap());
+    }
+}
