@@ -1,6 +1,10 @@
 //! Text in, token ids out, and back. Knows nothing of HTTP and nothing of the engine but the bytes that a model file says about
 //! text.
 
+pub mod detokenizer;
+pub mod stop;
 pub mod tokenizer;
 
+pub use detokenizer::Detokenizer;
+pub use stop::StopScanner;
 pub use tokenizer::Tokenizer;

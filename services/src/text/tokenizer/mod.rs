@@ -226,5 +226,11 @@ fn nfc(text: &str) -> Cow<'_, str> {
     Cow::Owned(NormalizedString::from(text).nfc().get().to_owned())
 }
 
+/// The tokenizer of the golden models, for the tests beside this one.
+#[cfg(test)]
+pub(crate) fn golden() -> std::sync::Arc<Tokenizer> {
+    tests::golden()
+}
+
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,19 @@
 use super::*;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 const FILE: &[u8] = include_bytes!("../../../../engine/tests/golden/moe/tokenizer.json");
 
-static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::new(&TokenizerSource::Json(FILE.to_vec())).unwrap());
+static TOKENIZER: LazyLock<Arc<Tokenizer>> =
+    LazyLock::new(|| Arc::new(Tokenizer::new(&TokenizerSource::Json(FILE.to_vec())).unwrap()));
 /// The crate's whole pipeline on the same file: another way to the same ids.
 static ORACLE: LazyLock<tokenizers::Tokenizer> = LazyLock::new(|| tokenizers::Tokenizer::from_bytes(FILE).unwrap());
 static FROM_GGUF: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::new(&as_gguf("qwen35")).unwrap());
+
+pub(super) fn golden() -> Arc<Tokenizer> {
+    Arc::clone(&TOKENIZER)
+}
 
 /// The file as the converter to GGUF would write it.
 fn as_gguf(pre: &str) -> TokenizerSource {
