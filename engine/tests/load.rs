@@ -1,8 +1,8 @@
 //! The reference models load, from either format, into the same canonical weights.
 
-use chimere_engine::format::TokenizerSource;
-use chimere_engine::model::{Architecture, FfnConfig, HeadOrder, LayerKind, MixerWeights, Model, Role, Summary, load};
-use std::path::PathBuf;
+use chimere_engine::format::{Gguf, Tensor, TextAssets, TokenizerSource};
+use chimere_engine::model::*;
+use std::path::{Path, PathBuf};
 
 fn golden(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
@@ -40,7 +40,7 @@ fn a_summary_counts_every_weight_once() {
     assert_eq!(role(Role::Embedding).types.keys().copied().collect::<Vec<_>>(), ["Q4_K"]);
     assert_eq!(role(Role::Head).bytes, 512 * 210);
     assert!(role(Role::Experts).types.len() >= 8, "{:?}", role(Role::Experts).types);
-    assert_eq!(summary.bytes(), summary.roles.values().map(|r| r.types.values().sum::<u64>()).sum());
+    assert_eq!(summary.bytes(), summary.roles.values().map(|r| r.types.values().sum::<u64>()).sum::<u64>());
     assert!(summary.parameters() > role(Role::Experts).parameters);
 }
 
@@ -61,4 +61,147 @@ fn decays_and_norms_are_factors() {
     assert!(gdn.a_neg.iter().all(|a| *a < 0.0), "-exp(A_log)");
     let mean = m.weights.norm.iter().sum::<f32>() / m.weights.norm.len() as f32;
     assert!((mean - 1.0).abs() < 0.2, "1 + w, got a mean of {mean}");
+}
+
+#[test]
+fn both_formats_of_a_model_give_the_same_weights() {
+    for preset in ["moe", "next"] {
+        let dir = tempfile::tempdir().unwrap();
+        let hf = load(&hugging_face_copy(preset, dir.path())).unwrap();
+        let gguf = gguf(preset);
+        let same = ModelConfig { name: hf.config.name.clone(), gdn: hf.config.gdn, ..gguf.config.clone() };
+        assert_eq!(hf.config, same, "{preset}");
+        assert_eq!(hf.config.gdn.head_order, HeadOrder::Grouped);
+        let (hf, gguf) = (canonical(&hf), canonical(&gguf));
+        assert_eq!(hf.len(), gguf.len());
+        for ((what, shape, hf), (_, gguf_shape, gguf)) in hf.iter().zip(&gguf) {
+            assert_eq!(shape, gguf_shape, "{preset} {what}");
+            let differing = hf.iter().zip(gguf).position(|(a, b)| !same_value(what, *a, *b));
+            assert_eq!(differing.map(|i| (i, hf[i], gguf[i])), None, "{preset} {what}");
+        }
+    }
+}
+
+/// The exponential of `a` may differ in the last place between mathematics libraries.
+fn same_value(what: &str, a: f32, b: f32) -> bool {
+    a == b || (what.ends_with("a_neg") && (a - b).abs() <= 2.0 * f32::EPSILON * a.abs())
+}
+
+/// The directory of a preset with the tokenizer that only `moe` has.
+fn hugging_face_copy(preset: &str, dir: &Path) -> PathBuf {
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden(&format!("{preset}/{file}")), dir.join(file)).unwrap();
+    }
+    std::fs::copy(golden("moe/tokenizer.json"), dir.join("tokenizer.json")).unwrap();
+    dir.to_owned()
+}
+
+type Named = (String, Vec<usize>, Vec<f32>);
+
+/// Every weight, value heads in grouped order.
+fn canonical(m: &Model) -> Vec<Named> {
+    let mut out: Vec<Named> = Vec::new();
+    let w = &m.weights;
+    push(&mut out, "embed", &w.embed);
+    out.push(("norm".into(), vec![], w.norm.clone()));
+    push(&mut out, "head", w.head.as_ref().unwrap());
+    for (i, layer) in w.layers.iter().enumerate() {
+        push_layer(&mut out, &format!("{i}."), layer, &m.config.gdn);
+    }
+    let mtp = w.mtp.as_ref().unwrap();
+    push(&mut out, "mtp.fc", &mtp.fc);
+    for (name, x) in [("embed_norm", &mtp.embed_norm), ("hidden_norm", &mtp.hidden_norm), ("norm", &mtp.norm)] {
+        out.push((format!("mtp.{name}"), vec![], x.clone()));
+    }
+    push_layer(&mut out, "mtp.", &mtp.layer, &m.config.gdn);
+    out
+}
+
+fn push(out: &mut Vec<Named>, name: &str, t: &Tensor) {
+    out.push((name.to_owned(), t.shape.clone(), t.decode()));
+}
+
+fn push_layer(out: &mut Vec<Named>, at: &str, layer: &LayerWeights, gdn: &GdnConfig) {
+    out.push((format!("{at}input_norm"), vec![], layer.input_norm.clone()));
+    out.push((format!("{at}post_norm"), vec![], layer.post_norm.clone()));
+    match &layer.mixer {
+        MixerWeights::Gdn(g) => push_gdn(out, at, g, gdn),
+        MixerWeights::Attention(a) => {
+            for (name, t) in [("q", &a.q), ("k", &a.k), ("v", &a.v), ("out", &a.out)] {
+                push(out, &format!("{at}{name}"), t);
+            }
+            out.push((format!("{at}q_norm"), vec![], a.q_norm.clone()));
+            out.push((format!("{at}k_norm"), vec![], a.k_norm.clone()));
+        }
+    }
+    let FfnWeights::Moe(m) = &layer.ffn else { panic!("a mixture of experts") };
+    push(out, &format!("{at}router"), &m.router);
+    out.push((format!("{at}shared_gate"), vec![], m.shared_gate.clone()));
+    for (part, s) in [("experts", &m.experts), ("shared", &m.shared)] {
+        for (name, t) in [("gate", &s.gate), ("up", &s.up), ("down", &s.down)] {
+            push(out, &format!("{at}{part}.{name}"), t);
+        }
+    }
+}
+
+fn push_gdn(out: &mut Vec<Named>, at: &str, w: &GdnWeights, gdn: &GdnConfig) {
+    let qk = 2 * gdn.key_heads * gdn.key_dim;
+    let hidden = w.qkv.cols();
+    let mut named = |name: &str, x: Vec<f32>| out.push((format!("{at}{name}"), vec![], x));
+    let qkv = w.qkv.decode();
+    let (fixed, values) = qkv.split_at(qk * hidden);
+    named("qk", fixed.to_vec());
+    named("v", grouped(values, gdn, gdn.value_dim * hidden));
+    named("z", grouped(&w.z.decode(), gdn, gdn.value_dim * hidden));
+    named("b", grouped(&w.b.decode(), gdn, hidden));
+    named("a", grouped(&w.a.decode(), gdn, hidden));
+    named(
+        "conv",
+        [&w.conv[..qk * gdn.conv_taps], &grouped(&w.conv[qk * gdn.conv_taps..], gdn, gdn.value_dim * gdn.conv_taps)].concat(),
+    );
+    named("a_neg", grouped(&w.a_neg, gdn, 1));
+    named("dt_bias", grouped(&w.dt_bias, gdn, 1));
+    named("norm", w.norm.clone());
+    named("out", w.out.decode().chunks(w.out.cols()).flat_map(|row| grouped(row, gdn, gdn.value_dim)).collect());
+}
+
+/// Value heads of `each` numbers, brought into grouped order.
+fn grouped(x: &[f32], gdn: &GdnConfig, each: usize) -> Vec<f32> {
+    let r = gdn.value_heads / gdn.key_heads;
+    let mut heads: Vec<usize> = (0..gdn.value_heads).collect();
+    if gdn.head_order == HeadOrder::Tiled {
+        heads = (0..gdn.value_heads).map(|h| h % r * gdn.key_heads + h / r).collect();
+    }
+    heads.into_iter().flat_map(|h| x[h * each..(h + 1) * each].to_vec()).collect()
+}
+
+#[test]
+fn a_directory_says_the_same_about_text_as_the_file() {
+    let (dir, file) = (TextAssets::from_hugging_face(&golden("moe")).unwrap(), gguf("moe").text);
+    assert_eq!(dir.end_ids, file.end_ids);
+    assert!(dir.chat_template.unwrap().contains("<|im_start|>"));
+    assert!(matches!(dir.tokenizer, TokenizerSource::Json(bytes) if bytes.starts_with(b"{")));
+}
+
+#[test]
+fn the_vocabulary_file_of_the_family_is_read_without_its_tensors() {
+    let Some(dir) = outside("CHIMERE_FAMILY_DIR") else { return };
+    let file = Gguf::open(&dir.join("qwen35-vocab.gguf")).unwrap();
+    let text = TextAssets::from_gguf(&file).unwrap();
+    let TokenizerSource::Gguf { pre, tokens, types, merges } = text.tokenizer else { panic!("from a GGUF file") };
+    let ends: Vec<_> = text.end_ids.iter().map(|id| tokens[*id as usize].as_str()).collect();
+    assert_eq!(ends, ["<|endoftext|>", "<|im_end|>"]);
+    assert_eq!((pre.as_str(), types.len()), ("qwen35", tokens.len()));
+    assert!(tokens.len() > 150_000 && merges.len() > 150_000, "{} tokens, {} merges", tokens.len(), merges.len());
+}
+
+/// Data from outside the repository. Without it a test is skipped, or fails if `CHIMERE_REQUIRE` lists the variable.
+fn outside(variable: &str) -> Option<PathBuf> {
+    if let Some(dir) = std::env::var_os(variable) {
+        return Some(dir.into());
+    }
+    let required = std::env::var("CHIMERE_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|v| v == variable), "{variable} is required and not set");
+    eprintln!("skipped: {variable} does not name the family's files");
+    None
 }

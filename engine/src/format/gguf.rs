@@ -88,7 +88,7 @@ impl Gguf {
     }
 }
 
-/// Maps a whole file for reading.
+/// Maps a whole file for reading, of whatever format.
 pub(super) fn map_file(path: &Path) -> Result<Arc<Mmap>, LoadError> {
     let map = || {
         let file = File::open(path)?;

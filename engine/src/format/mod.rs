@@ -6,12 +6,14 @@
 pub mod blocks;
 mod error;
 pub mod gguf;
+pub mod hf;
 mod tensor;
 mod text;
 
 pub use blocks::BlockType;
 pub use error::{LoadError, Problem};
 pub use gguf::Gguf;
+pub use hf::HfDir;
 pub use tensor::Tensor;
 
 use crate::ids::TokenId;

@@ -1,9 +1,9 @@
 //! Opens a model of any format and architecture. The table of architectures is here; what sets one apart is in its own file.
 
 use super::reader::{Layer, Projections};
-use super::{Architecture, HeadOrder, Model, from_gguf, qwen3next, qwen35, qwen35moe};
-use crate::format::{Gguf, LoadError, Problem};
-use std::path::Path;
+use super::{Architecture, HeadOrder, Model, from_gguf, from_hf, qwen3next, qwen35, qwen35moe};
+use crate::format::{Gguf, HfDir, LoadError, Problem};
+use std::path::{Path, PathBuf};
 
 /// What sets one architecture apart when its files are read.
 pub(super) struct Spec {
@@ -24,9 +24,39 @@ pub(super) struct Spec {
 
 const ARCHITECTURES: &[&Spec] = &[&qwen35moe::SPEC, &qwen35::SPEC, &qwen3next::SPEC];
 
-/// Opens a GGUF file (or any part of a split one) or a Hugging Face directory. Files are mapped: weights are read when they are used.
+/// Opens a GGUF file (or any part of a split one), a Hugging Face directory, or a directory with one GGUF model in it. Files are
+/// mapped: weights are read when they are used.
 pub fn load(path: &Path) -> Result<Model, LoadError> {
-    load_gguf(&Gguf::open(path)?)
+    if !path.is_dir() {
+        return load_gguf(&Gguf::open(path)?);
+    }
+    match only_gguf(path)? {
+        Some(file) => load_gguf(&Gguf::open(&file)?),
+        None => load_hugging_face(&HfDir::open(path)?),
+    }
+}
+
+/// The GGUF file of a directory that has no safetensors weights, if it is one file or one split set.
+fn only_gguf(dir: &Path) -> Result<Option<PathBuf>, LoadError> {
+    let list = || -> std::io::Result<Vec<PathBuf>> { std::fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect() };
+    let files = list().map_err(|e| Problem::from(e).in_file(dir))?;
+    let has = |extension: &str| files.iter().filter(|f| f.extension().is_some_and(|e| e == extension)).collect::<Vec<_>>();
+    if !has("safetensors").is_empty() {
+        return Ok(None);
+    }
+    let mut models = has("gguf");
+    // Parts of a split set are one model, which any of them names.
+    models.sort();
+    models.dedup_by_key(|f| {
+        f.to_string_lossy()
+            .rsplit_once("-of-")
+            .map_or_else(|| f.display().to_string(), |(name, _)| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned())
+    });
+    match models[..] {
+        [] => Ok(None),
+        [one] => Ok(Some(one.clone())),
+        _ => Err(Problem::container("directory", "one GGUF model", format_args!("{} files", models.len())).in_file(dir)),
+    }
 }
 
 /// The model in an open GGUF file.
@@ -41,6 +71,16 @@ pub fn load_gguf(file: &Gguf) -> Result<Model, LoadError> {
         ))
     })?;
     from_gguf::read(file, spec)
+}
+
+/// The model in an open Hugging Face directory.
+pub fn load_hugging_face(dir: &HfDir) -> Result<Model, LoadError> {
+    let name = &dir.config().model_type;
+    let spec = find(|s| s.hugging_face.contains(&name.as_str())).ok_or_else(|| {
+        let known: Vec<_> = ARCHITECTURES.iter().flat_map(|s| s.hugging_face).copied().collect();
+        dir.config().error("model_type", format_args!("one of {}", known.join(", ")), format_args!("`{name}`"))
+    })?;
+    from_hf::read(dir, spec)
 }
 
 fn find(is: impl Fn(&Spec) -> bool) -> Option<&'static Spec> {

@@ -5,6 +5,7 @@
 //! order of value heads ([`HeadOrder`]).
 
 mod from_gguf;
+mod from_hf;
 mod load;
 mod qwen35;
 mod qwen35moe;
@@ -12,7 +13,7 @@ mod qwen3next;
 mod reader;
 mod summary;
 
-pub use load::{load, load_gguf};
+pub use load::{load, load_gguf, load_hugging_face};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Tensor, TextAssets};

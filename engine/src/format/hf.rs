@@ -1,0 +1,58 @@
+//! Hugging Face directories: config.json, sharded safetensors by mmap, the files about text. Nothing else here reads these files.
+
+mod config;
+mod json;
+mod tensors;
+mod text;
+
+pub use config::{Attends, HfConfig, HfExperts};
+
+use super::{LoadError, Tensor};
+use std::path::{Path, PathBuf};
+use tensors::Tensors;
+
+/// An open directory.
+#[derive(Debug)]
+pub struct HfDir {
+    path: PathBuf,
+    config: HfConfig,
+    tensors: Tensors,
+}
+
+impl HfDir {
+    /// Reads config.json and maps the weights.
+    pub fn open(path: &Path) -> Result<Self, LoadError> {
+        let config = HfConfig::read(&path.join("config.json"))?;
+        let tensors = Tensors::open(path)?;
+        let vision = tensors.names().filter(|n| n.contains("visual.")).count();
+        if vision > 0 {
+            tracing::info!("{vision} tensors of the vision tower are left out: text only");
+        }
+        Ok(Self { path: path.to_owned(), config, tensors })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The text part of config.json.
+    pub fn config(&self) -> &HfConfig {
+        &self.config
+    }
+
+    /// How many tensors there are.
+    pub fn tensor_count(&self) -> usize {
+        self.tensors.names().count()
+    }
+
+    /// Whether there is a tensor of this name.
+    pub fn has_tensor(&self, name: &str) -> bool {
+        self.tensors.has(name)
+    }
+
+    /// The tensor of this name: a view of the mapped file, or bf16 of its own where the file has 8-bit floats with scales.
+    pub fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
+        self.tensors.get(name)
+    }
+}

@@ -1,0 +1,90 @@
+//! Keys of a JSON file, with errors that name them. `null` means absent.
+
+use crate::format::{LoadError, Problem};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// A JSON object of a file.
+pub(super) struct Json {
+    pub(super) file: PathBuf,
+    pub(super) value: Value,
+}
+
+impl Json {
+    /// The file; `None` if there is none.
+    pub(super) fn read_if_there(file: &Path) -> Result<Option<Self>, LoadError> {
+        match std::fs::read(file) {
+            Ok(bytes) => Self::parse(file, &bytes).map(Some),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Problem::from(e).in_file(file)),
+        }
+    }
+
+    pub(super) fn read(file: &Path) -> Result<Self, LoadError> {
+        Self::parse(file, &std::fs::read(file).map_err(|e| Problem::from(e).in_file(file))?)
+    }
+
+    pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
+        let value: Value = serde_json::from_slice(bytes).map_err(|e| Problem::container("content", "JSON", e).in_file(file))?;
+        if !value.is_object() {
+            return Err(Problem::container("content", "a JSON object", kind(&value)).in_file(file));
+        }
+        Ok(Self { file: file.to_owned(), value })
+    }
+
+    /// The value at a dotted path.
+    pub(super) fn get(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.value, |v, key| v.get(key)).filter(|v| !v.is_null())
+    }
+
+    pub(super) fn u64(&self, path: &str) -> Result<Option<u64>, LoadError> {
+        self.typed(path, "a whole number of at least 0", Value::as_u64)
+    }
+
+    pub(super) fn f64(&self, path: &str) -> Result<Option<f64>, LoadError> {
+        self.typed(path, "a number", Value::as_f64)
+    }
+
+    pub(super) fn bool(&self, path: &str) -> Result<Option<bool>, LoadError> {
+        self.typed(path, "a bool", Value::as_bool)
+    }
+
+    pub(super) fn str(&self, path: &str) -> Result<Option<&str>, LoadError> {
+        self.typed(path, "a string", Value::as_str)
+    }
+
+    pub(super) fn array(&self, path: &str) -> Result<Option<&Vec<Value>>, LoadError> {
+        self.typed(path, "an array", Value::as_array)
+    }
+
+    /// One id or several.
+    pub(super) fn ids(&self, path: &str) -> Result<Vec<u32>, LoadError> {
+        let id = |v: &Value| v.as_u64().and_then(|n| u32::try_from(n).ok());
+        let read = |v: &Value| match v {
+            Value::Array(all) => all.iter().map(id).collect(),
+            one => id(one).map(|id| vec![id]),
+        };
+        match self.get(path) {
+            None => Ok(Vec::new()),
+            Some(v) => read(v).ok_or_else(|| self.error(path, "a token id or an array of them", kind(v))),
+        }
+    }
+
+    pub(super) fn error(&self, path: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> LoadError {
+        Problem::key(path, want, got).in_file(&self.file)
+    }
+
+    fn typed<'a, T>(&'a self, path: &str, want: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, LoadError> {
+        self.get(path).map(|v| read(v).ok_or_else(|| self.error(path, want, kind(v)))).transpose()
+    }
+}
+
+/// A value, short enough for a message.
+fn kind(v: &Value) -> String {
+    match v {
+        Value::Array(_) => "an array".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(_) => "a string".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a Hugging Face directory says about text.
+
+use super::json::Json;
+use crate::format::text::{END_TOKENS, push_new};
+use crate::format::{GenerationDefaults, LoadError, Problem, TextAssets, TokenizerSource};
+use crate::ids::TokenId;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::Path;
+
+impl TextAssets {
+    /// Reads tokenizer.json, tokenizer_config.json, generation_config.json and the chat template of a directory. Only the first must
+    /// be there.
+    pub fn from_hugging_face(dir: &Path) -> Result<Self, LoadError> {
+        let path = dir.join("tokenizer.json");
+        let bytes = std::fs::read(&path).map_err(|e| Problem::from(e).in_file(&path))?;
+        let names = Names::parse(&bytes).map_err(|e| Problem::container("content", "a tokenizer", e).in_file(&path))?;
+        let about = Json::read_if_there(&dir.join("tokenizer_config.json"))?;
+        let generation = Json::read_if_there(&dir.join("generation_config.json"))?;
+        Ok(Self {
+            chat_template: chat_template(dir, about.as_ref())?,
+            end_ids: end_ids(dir, &names, about.as_ref(), generation.as_ref())?,
+            defaults: generation.as_ref().map_or_else(|| Ok(GenerationDefaults::default()), defaults)?,
+            tokenizer: TokenizerSource::Json(bytes),
+        })
+    }
+}
+
+/// Ids of token strings in a tokenizer.json.
+#[derive(Deserialize)]
+struct Names {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    model: Vocabulary,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: TokenId,
+    content: String,
+}
+
+#[derive(Deserialize)]
+struct Vocabulary {
+    vocab: HashMap<String, TokenId>,
+}
+
+impl Names {
+    fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(bytes)
+    }
+
+    fn id(&self, token: &str) -> Option<TokenId> {
+        let added = self.added_tokens.iter().find(|t| t.content == token).map(|t| t.id);
+        added.or_else(|| self.model.vocab.get(token).copied())
+    }
+}
+
+/// The file beside the weights first: it is what newer exports write, and the others may be stale copies.
+fn chat_template(dir: &Path, about: Option<&Json>) -> Result<Option<String>, LoadError> {
+    let path = dir.join("chat_template.jinja");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => return Ok(Some(text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(Problem::from(e).in_file(&path)),
+    }
+    if let Some(json) = Json::read_if_there(&dir.join("chat_template.json"))?
+        && let Some(text) = json.str("chat_template")?
+    {
+        return Ok(Some(text.to_owned()));
+    }
+    let Some(about) = about else { return Ok(None) };
+    // One template, or several with names.
+    let several = about.get("chat_template").and_then(|v| v.as_array());
+    let Some(several) = several else { return Ok(about.str("chat_template")?.map(str::to_owned)) };
+    let default = several.iter().find(|t| t["name"] == "default").and_then(|t| t["template"].as_str());
+    let default = default.ok_or_else(|| about.error("chat_template", "one named `default`", "none of this name"))?;
+    Ok(Some(default.to_owned()))
+}
+
+/// config.json's own id counts only where nothing else says: it is often that of the text's end alone, or not a token that ends.
+fn end_ids(dir: &Path, names: &Names, about: Option<&Json>, generation: Option<&Json>) -> Result<Vec<TokenId>, LoadError> {
+    let mut ids = generation.map_or_else(|| Ok(Vec::new()), |g| g.ids("eos_token_id"))?;
+    let named = about.and_then(|a| a.get("eos_token")).and_then(|t| t.as_str().or_else(|| t["content"].as_str()));
+    for token in named.into_iter().chain(END_TOKENS) {
+        names.id(token).into_iter().for_each(|id| push_new(&mut ids, id));
+    }
+    if ids.is_empty() {
+        let config = Json::read(&dir.join("config.json"))?;
+        let nested = config.ids("text_config.eos_token_id")?;
+        ids = if nested.is_empty() { config.ids("eos_token_id")? } else { nested };
+    }
+    Ok(ids)
+}
+
+fn defaults(json: &Json) -> Result<GenerationDefaults, LoadError> {
+    let number = |key| Ok::<_, LoadError>(json.f64(key)?.map(|x| x as f32));
+    Ok(GenerationDefaults {
+        temperature: number("temperature")?,
+        top_p: number("top_p")?,
+        top_k: json.u64("top_k")?.map(|k| u32::try_from(k).unwrap_or(u32::MAX)),
+        min_p: number("min_p")?,
+        repetition_penalty: number("repetition_penalty")?,
+        presence_penalty: number("presence_penalty")?,
+    })
+}
