@@ -1,5 +1,7 @@
 //! What runs a step. The scheduler never sees a backend; the engine actor owns one behind [`Backend`].
 
+pub mod cpu;
+
 use crate::ids::StepId;
 use crate::step::{LogitEdits, StepOutcome, StepPlan};
 

@@ -1,0 +1,29 @@
+//! Which instructions the products use.
+
+use std::sync::OnceLock;
+
+/// Instruction sets with products of their own. All give the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Isa {
+    /// Portable code, the definition of every result.
+    Scalar,
+    /// 256-bit vectors of x86-64.
+    Avx2,
+    /// 512-bit vectors with byte dot products (VNNI).
+    Avx512,
+    /// As `Avx512`, with matrix tiles for many rows.
+    Amx,
+}
+
+impl Isa {
+    /// The best that this host has; found once.
+    pub fn host() -> Self {
+        static HOST: OnceLock<Isa> = OnceLock::new();
+        *HOST.get_or_init(|| *Self::available().last().expect("scalar code runs everywhere"))
+    }
+
+    /// All that this host has, weakest first.
+    pub fn available() -> Vec<Self> {
+        vec![Isa::Scalar]
+    }
+}

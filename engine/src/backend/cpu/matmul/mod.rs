@@ -1,0 +1,303 @@
+//! Products of packed weight matrices with rows of activations.
+//!
+//! A [`PackedMatrix`] is made once at load: tiles of 16 output rows, interleaved so that a vector's lanes are output rows. No
+//! lane is ever summed with another, and each output is accumulated over its inputs in one fixed order, so a product has **the
+//! same bytes** on every instruction set, for any number of rows in flight and however tiles are shared among threads.
+//!
+//! [`matmul`] itself runs on the calling thread. A team of threads calls it with ranges of tiles that do not overlap.
+//!
+//! Quantised weights read the int8 form of the activations ([`Rows::quantize`]), float weights the values themselves; a matrix
+//! packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in `scalar.rs`.
+
+mod isa;
+mod layout;
+mod lines;
+mod pack;
+mod rows;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+pub use isa::Isa;
+pub use rows::{Rows, RowsView};
+
+use crate::format::blocks::{decode_row, encode_row};
+use crate::format::{BlockType, Tensor};
+use layout::{Layout, layout};
+use lines::Lines;
+use rows::{BLOCK, QBlock};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Output rows of a tile.
+pub const TILE_ROWS: usize = 16;
+
+/// One matrix `[rows, cols]` in tiles. Rows that fill up the last tile are zeros.
+pub struct PackedMatrix {
+    rows: usize,
+    cols: usize,
+    /// Multiplies every output.
+    scale: f32,
+    form: Form,
+    tile_bytes: usize,
+    data: Lines,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum FloatForm {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl FloatForm {
+    fn of(ty: BlockType) -> Option<Self> {
+        match ty {
+            BlockType::F32 => Some(Self::F32),
+            BlockType::F16 => Some(Self::F16),
+            BlockType::Bf16 => Some(Self::Bf16),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        if self == Self::F32 { 4 } else { 2 }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// `[cols to a multiple of 4][16 rows]`.
+    Float(FloatForm),
+    /// See [`layout`].
+    Blocks(Layout),
+}
+
+/// What a matrix multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowForm {
+    /// The int8 form, up to date after [`Rows::quantize`].
+    Q8,
+    /// The values.
+    F32,
+}
+
+impl PackedMatrix {
+    /// Matrix `index` of the stack `t`. With `exact`, weights are decoded and read f32 activations.
+    pub fn pack(t: &Tensor, index: usize, exact: bool) -> Self {
+        let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
+        let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[index] });
+        match (FloatForm::of(t.ty), layout(t.ty)) {
+            (Some(form), _) => Self::pack_floats(form, t.cols(), scale, &rows),
+            _ if exact => {
+                Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| Self::pack_floats(FloatForm::F32, t.cols(), scale, r))
+            }
+            (None, Some(layout)) => Self::pack_blocks(t.ty, layout, t.cols(), scale, &rows),
+            (None, None) => {
+                let q8 = layout(BlockType::Q8_0).expect("Q8_0 has a layout");
+                Self::reencoded(t.ty, BlockType::Q8_0, t.cols(), &rows, |r| {
+                    Self::pack_blocks(BlockType::Q8_0, q8, t.cols(), scale, r)
+                })
+            }
+        }
+    }
+
+    /// The type that matrices of type `ty` are re-encoded as, unless `exact`; `None` if they are packed without loss.
+    pub fn reencodes(ty: BlockType) -> Option<BlockType> {
+        (FloatForm::of(ty).is_none() && layout(ty).is_none()).then_some(BlockType::Q8_0)
+    }
+
+    fn reencoded(from: BlockType, to: BlockType, cols: usize, rows: &[&[u8]], pack: impl FnOnce(&[&[u8]]) -> Self) -> Self {
+        let len = to.row_bytes(cols).expect("every block has a multiple of 32 elements");
+        let mut values = vec![0.0; cols];
+        let mut bytes = vec![0; rows.len() * len];
+        for (row, out) in rows.iter().zip(bytes.chunks_exact_mut(len)) {
+            decode_row(from, row, &mut values);
+            encode_row(to, &values, out);
+        }
+        pack(&bytes.chunks_exact(len).collect::<Vec<_>>())
+    }
+
+    fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
+        let blocks = cols / BLOCK;
+        let tile_bytes = layout.tile_bytes(blocks);
+        let mut data = Lines::zeroed(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
+        for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
+            pack::pack_tile(ty, layout, blocks, rows, tile);
+        }
+        Self { rows: rows.len(), cols, scale: scale * layout.factor, form: Form::Blocks(layout), tile_bytes, data }
+    }
+
+    fn pack_floats(form: FloatForm, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
+        let size = form.bytes();
+        let tile_bytes = cols.next_multiple_of(4) * TILE_ROWS * size;
+        let mut data = Lines::zeroed(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
+        for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
+            for (k, out) in tile.chunks_exact_mut(TILE_ROWS * size).take(cols).enumerate() {
+                for (row, out) in rows.iter().zip(out.chunks_exact_mut(size)) {
+                    out.copy_from_slice(&row[k * size..][..size]);
+                }
+            }
+        }
+        Self { rows: rows.len(), cols, scale, form: Form::Float(form), tile_bytes, data }
+    }
+
+    /// Output features.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Input features.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Tiles of [`TILE_ROWS`] output features.
+    pub fn tiles(&self) -> usize {
+        self.rows.div_ceil(TILE_ROWS)
+    }
+
+    /// Memory held.
+    pub fn bytes(&self) -> usize {
+        self.data.len()
+    }
+
+    /// The form of activations that it reads.
+    pub fn input(&self) -> RowForm {
+        match self.form {
+            Form::Float(_) => RowForm::F32,
+            Form::Blocks(_) => RowForm::Q8,
+        }
+    }
+
+    /// Writes the weights of output row `row`, as for an embedding.
+    ///
+    /// # Panics
+    /// If there is no such row or `out` has not as many elements as there are inputs.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows && out.len() == self.cols, "row {row} into {} values of {} x {}", out.len(), self.rows, self.cols);
+        let (tile, lane) = (self.tile(row / TILE_ROWS), row % TILE_ROWS);
+        match self.form {
+            Form::Float(form) => {
+                out.iter_mut().enumerate().for_each(|(k, out)| *out = scalar::float_weight(form, tile, k, lane) * self.scale);
+            }
+            Form::Blocks(layout) => {
+                for (b, out) in out.chunks_exact_mut(BLOCK).enumerate() {
+                    let block = pack::unpack(layout, self.blocks(), tile, b);
+                    let offset = if layout.scales.has_min() { 0 } else { 128 };
+                    for (k, out) in out.iter_mut().enumerate() {
+                        let level = i32::from(block.codes[k / 4 * 64 + lane * 4 + k % 4]) - offset;
+                        *out = (level as f32 * block.scale[k / 16][lane] - block.min[lane]) * self.scale;
+                    }
+                }
+            }
+        }
+    }
+
+    fn blocks(&self) -> usize {
+        self.cols / BLOCK
+    }
+
+    fn tile(&self, tile: usize) -> &[u8] {
+        &self.data[tile * self.tile_bytes..][..self.tile_bytes]
+    }
+}
+
+/// Where outputs go: rows of f32 at a fixed distance.
+///
+/// Several threads may hold copies. What each writes is the outputs of its own tiles, so ranges of tiles that do not overlap
+/// make writes that do not overlap.
+#[derive(Clone, Copy)]
+pub struct OutView<'a> {
+    start: *mut f32,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+    life: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: a pointer into memory borrowed for `'a`; `OutView::new` has its users promise that writes do not overlap.
+unsafe impl Send for OutView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for OutView<'_> {}
+
+impl<'a> OutView<'a> {
+    /// `rows` rows of `cols` values, `stride` apart, from `start`.
+    ///
+    /// # Safety
+    /// All of it is writable for `'a`; while a copy is passed to [`matmul`], no other thread reads or writes the outputs
+    /// (output rows times tiles) of that call.
+    pub unsafe fn new(start: *mut f32, rows: usize, cols: usize, stride: usize) -> Self {
+        assert!(rows <= 1 || cols <= stride, "rows of {cols} values only {stride} apart overlap");
+        Self { start, rows, cols, stride, life: PhantomData }
+    }
+
+    /// `out` as rows of `cols` values.
+    pub fn of(out: &'a mut [f32], cols: usize) -> Self {
+        // SAFETY: the borrow is exclusive. Its copies are sound because only `matmul` writes through them, and on several
+        // threads only under the promise of `new`, which a caller that shares a copy takes over.
+        unsafe { Self::new(out.as_mut_ptr(), out.len() / cols.max(1), cols, cols) }
+    }
+
+    /// The same rows from column `start` on.
+    pub fn columns(self, start: usize) -> Self {
+        assert!(start <= self.cols, "column {start} of {}", self.cols);
+        Self { start: self.start.wrapping_add(start), cols: self.cols - start, ..self }
+    }
+
+    /// Writes the first `lanes` values at tile `tile` of row `row`.
+    fn store(&self, row: u32, tile: usize, lanes: usize, values: &[f32; TILE_ROWS]) {
+        debug_assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
+        // SAFETY: in bounds because `matmul` checked rows and columns on entry; nobody else touches them by the promise of `new`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(row as usize * self.stride + tile * TILE_ROWS), lanes)
+        }
+    }
+}
+
+/// For each pair `(i, o)`: the outputs `tiles` (16 features each) of `w` times input row `i` go to row `o` of `out`.
+///
+/// An output is the same for any set of pairs and tiles around it. Output rows should differ; of pairs with the same one, any wins.
+///
+/// # Panics
+/// If shapes do not fit: `x` has other columns than `w`, or a pair, `tiles` or the rows of `w` lie beyond `x` or `out`.
+pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
+    matmul_on(Isa::host(), w, x, pairs, tiles, out);
+}
+
+/// [`matmul`] with the instructions of `isa`, to compare them.
+///
+/// # Panics
+/// Also if this host does not have them.
+pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
+    assert!(isa <= Isa::host(), "{isa:?} on a host with {:?}", Isa::host());
+    assert_eq!(x.cols(), w.cols, "activations and weights differ in inputs");
+    assert!(tiles.end <= w.tiles(), "tile {} of {}", tiles.end, w.tiles());
+    assert!(w.rows <= out.cols, "{} outputs into rows of {}", w.rows, out.cols);
+    for (i, o) in pairs {
+        assert!((*i as usize) < x.len() && (*o as usize) < out.rows, "pair {i}, {o} of {} inputs, {} outputs", x.len(), out.rows);
+    }
+    scalar_tiles(w, x, pairs, tiles, out);
+}
+
+fn scalar_tiles(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
+    for tile in tiles {
+        let lanes = (w.rows - tile * TILE_ROWS).min(TILE_ROWS);
+        for (i, o) in pairs {
+            let i = *i as usize;
+            let values = match w.form {
+                // SAFETY: the view's promise: nobody writes the row while it is an input. Rows are padded to whole blocks.
+                Form::Float(form) => unsafe {
+                    let x = std::slice::from_raw_parts(x.values(i), w.cols.next_multiple_of(4));
+                    scalar::float_tile(w, form, w.tile(tile), x)
+                },
+                // SAFETY: as above.
+                Form::Blocks(layout) => unsafe {
+                    let x: &[QBlock] = std::slice::from_raw_parts(x.blocks(i), w.blocks());
+                    scalar::blocks_tile(w, layout, w.tile(tile), x)
+                },
+            };
+            out.store(*o, tile, lanes, &values);
+        }
+    }
+}

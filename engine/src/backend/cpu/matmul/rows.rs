@@ -1,0 +1,272 @@
+//! Activation rows: f32 as computed, and the int8 form that quantised weights are multiplied with.
+
+use super::isa::Isa;
+use super::lines::Lines;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Activations that share one int8 scale.
+pub(super) const BLOCK: usize = 32;
+
+/// 32 activations in int8, one cache line. Next to them stands what a product needs once a block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct QBlock {
+    /// `round(x / d)`, ties to even, within +-127.
+    pub(super) q: [i8; BLOCK],
+    /// `max |x| / 127`; NaN if an x is not finite.
+    pub(super) d: f32,
+    /// Sum of `q`, for weights with a minimum.
+    pub(super) sum: f32,
+    /// `-128 * sum(q)`: takes back the 128 that signed weights are stored with.
+    pub(super) offset: i32,
+    /// The same for each half, for weights with a scale per 16.
+    pub(super) offset_half: [i32; 2],
+    pad: [u32; 3],
+}
+
+const _: () = assert!(size_of::<QBlock>() == 64, "a block is read as one cache line");
+
+/// Blocks below this maximum count as zeros, so that the reciprocal of the scale stays finite.
+const AMAX_MIN: f32 = 1e-30;
+
+impl QBlock {
+    /// The same bits on every instruction set: one division, one product and one rounding an element, no contraction.
+    #[inline(always)]
+    pub(super) fn of(x: &[f32; BLOCK]) -> Self {
+        // Magnitudes compare as integers, which puts infinities and NaN above every number.
+        let top = x.iter().fold(0u32, |m, v| m.max(v.to_bits() & 0x7fff_ffff));
+        let (d, inverse) = match f32::from_bits(top) {
+            amax if !amax.is_finite() => (f32::NAN, 0.0),
+            amax if amax < AMAX_MIN => (0.0, 0.0),
+            amax => (amax / 127.0, 127.0 / amax),
+        };
+        let mut q = [0i8; BLOCK];
+        for (q, v) in q.iter_mut().zip(x) {
+            *q = round_to_i32(if inverse == 0.0 { 0.0 } else { v * inverse }) as i8;
+        }
+        let half = |r: Range<usize>| q[r].iter().map(|q| i32::from(*q)).sum::<i32>();
+        let (a, b) = (half(0..16), half(16..32));
+        Self { q, d, sum: (a + b) as f32, offset: -128 * (a + b), offset_half: [-128 * a, -128 * b], pad: [0; 3] }
+    }
+}
+
+/// Nearest integer, ties to even, of |v| < 2^22: adding 1.5 * 2^23 leaves the integer in the low bits.
+#[inline(always)]
+fn round_to_i32(v: f32) -> i32 {
+    const MAGIC: f32 = 12_582_912.0;
+    (v + MAGIC).to_bits() as i32 - MAGIC.to_bits() as i32
+}
+
+/// A reusable buffer of activation rows, `[len, cols]`.
+pub struct Rows {
+    values: Lines,
+    blocks: Lines,
+    values_max: usize,
+    len: usize,
+    cols: usize,
+}
+
+impl Rows {
+    /// Room for `rows_max` rows of `cols_max`; holds no row yet.
+    pub fn with_capacity(rows_max: usize, cols_max: usize) -> Self {
+        let values_max = rows_max * stride(cols_max);
+        Self {
+            values: Lines::zeroed(values_max * 4),
+            blocks: Lines::zeroed(values_max / BLOCK * size_of::<QBlock>()),
+            values_max,
+            len: 0,
+            cols: cols_max,
+        }
+    }
+
+    /// Reshapes to `len` rows of `cols`. Values of an earlier shape are not kept in place.
+    ///
+    /// # Panics
+    /// If that is more than the capacity.
+    pub fn set_len(&mut self, len: usize, cols: usize) {
+        let stride = stride(cols);
+        assert!(len * stride <= self.values_max, "{len} rows of {cols} in a buffer for {} values", self.values_max);
+        (self.len, self.cols) = (len, cols);
+        let view = self.view();
+        for i in 0..len {
+            // SAFETY: `self` is borrowed mutably, so nobody else looks at the rows. What pads a row is multiplied with zero
+            // weights and must be finite.
+            unsafe { view.padded(i)[cols..].fill(0.0) };
+        }
+    }
+
+    /// Rows held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no row is held.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Row `i`.
+    pub fn row(&mut self, i: usize) -> &[f32] {
+        self.row_mut(i)
+    }
+
+    /// Row `i`, to be written.
+    pub fn row_mut(&mut self, i: usize) -> &mut [f32] {
+        // SAFETY: the result borrows `self` mutably.
+        unsafe { self.view().row_mut(i) }
+    }
+
+    /// Brings the int8 form of `rows` up to date with their values.
+    pub fn quantize(&mut self, rows: Range<usize>) {
+        // SAFETY: `self` is borrowed mutably.
+        unsafe { self.view().quantize(rows) }
+    }
+
+    /// Shared access for a team of threads.
+    pub fn view(&mut self) -> RowsView<'_> {
+        RowsView {
+            values: self.values.as_mut_ptr().cast(),
+            blocks: self.blocks.as_mut_ptr().cast(),
+            len: self.len,
+            cols: self.cols,
+            life: PhantomData,
+        }
+    }
+}
+
+/// A copyable handle on [`Rows`] for threads that work on different rows.
+///
+/// Whoever copies it to several threads promises that between two of their barriers a row is either written (values or int8
+/// form) by one thread and looked at by no other, or looked at only. Every method that relies on this is `unsafe`, except
+/// the products, which only read.
+#[derive(Clone, Copy)]
+pub struct RowsView<'a> {
+    values: *mut f32,
+    blocks: *mut QBlock,
+    len: usize,
+    cols: usize,
+    life: PhantomData<&'a mut Rows>,
+}
+
+// SAFETY: the handle is a pointer into memory that `'a` keeps borrowed; races are excluded by the promise above.
+unsafe impl Send for RowsView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for RowsView<'_> {}
+
+impl<'a> RowsView<'a> {
+    /// Rows held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no row is held.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements of a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Row `i`.
+    ///
+    /// # Safety
+    /// No thread writes row `i` meanwhile.
+    pub unsafe fn row(&self, i: usize) -> &'a [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { self.row_mut(i) }
+    }
+
+    /// Row `i`, to be written.
+    ///
+    /// # Safety
+    /// No other thread reads or writes row `i` meanwhile, and the caller holds no other reference to it.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
+    pub unsafe fn row_mut(&self, i: usize) -> &'a mut [f32] {
+        // SAFETY: the caller's promise.
+        unsafe { &mut self.padded(i)[..self.cols] }
+    }
+
+    /// Brings the int8 form of `rows` up to date with their values.
+    ///
+    /// # Safety
+    /// No other thread reads or writes these rows meanwhile.
+    pub unsafe fn quantize(&self, rows: Range<usize>) {
+        let isa = Isa::host();
+        for i in rows {
+            // SAFETY: the caller's promise; values and blocks of a row do not overlap.
+            let (values, blocks) = unsafe {
+                let n = stride(self.cols) / BLOCK;
+                (self.padded(i), std::slice::from_raw_parts_mut(self.blocks.add(i * n), n))
+            };
+            quantize_row(isa, values, blocks);
+        }
+    }
+
+    /// Row `i` with its padding.
+    ///
+    /// # Safety
+    /// As for [`RowsView::row_mut`].
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
+    unsafe fn padded(&self, i: usize) -> &'a mut [f32] {
+        assert!(i < self.len, "row {i} of {}", self.len);
+        let stride = stride(self.cols);
+        // SAFETY: in bounds because `i < len` and `len * stride` is within the capacity; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.values.add(i * stride), stride) }
+    }
+
+    /// The values of row `i` for a product; `stride` of them may be read.
+    pub(super) fn values(&self, i: usize) -> *const f32 {
+        debug_assert!(i < self.len);
+        // SAFETY: in bounds as in `padded`.
+        unsafe { self.values.add(i * stride(self.cols)) }
+    }
+
+    /// The int8 form of row `i` for a product.
+    pub(super) fn blocks(&self, i: usize) -> *const QBlock {
+        debug_assert!(i < self.len);
+        // SAFETY: in bounds as in `padded`, with `stride / 32` blocks a row.
+        unsafe { self.blocks.add(i * (stride(self.cols) / BLOCK)) }
+    }
+}
+
+/// Values from one row to the next.
+fn stride(cols: usize) -> usize {
+    cols.next_multiple_of(BLOCK)
+}
+
+/// Quantises one row with the widest vectors that `isa` has. The code is one and the same; only its compilation differs.
+pub(super) fn quantize_row(isa: Isa, values: &[f32], blocks: &mut [QBlock]) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: an `Isa` beyond scalar exists only where the host has its instructions.
+        Isa::Avx2 => unsafe { quantize_avx2(values, blocks) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx512 | Isa::Amx => unsafe { quantize_avx512(values, blocks) },
+        _ => quantize_any(values, blocks),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn quantize_avx2(values: &[f32], blocks: &mut [QBlock]) {
+    quantize_any(values, blocks);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn quantize_avx512(values: &[f32], blocks: &mut [QBlock]) {
+    quantize_any(values, blocks);
+}
+
+#[inline(always)]
+fn quantize_any(values: &[f32], blocks: &mut [QBlock]) {
+    let (chunks, rest) = values.as_chunks::<BLOCK>();
+    debug_assert!(rest.is_empty() && chunks.len() == blocks.len());
+    for (x, block) in chunks.iter().zip(blocks) {
+        *block = QBlock::of(x);
+    }
+}

@@ -1,0 +1,173 @@
+//! Products against plain arithmetic, and every instruction set of the host against the definition.
+
+use super::*;
+
+const TYPES: [BlockType; 20] = {
+    use BlockType::*;
+    [F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4]
+};
+
+/// A small generator, so that cases are the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// Random blocks of `ty` with scales of a sensible size.
+fn tensor(ty: BlockType, shape: &[usize], random: &mut Random) -> Tensor {
+    let elements: usize = shape.iter().product();
+    let mut bytes: Vec<u8> = Vec::new();
+    for _ in 0..elements / ty.elements() {
+        let at = bytes.len();
+        bytes.extend((0..ty.bytes()).map(|_| (random.next() >> 24) as u8));
+        let mut put = |offset: usize, value: f32| {
+            let value = value * (1.0 + 0.3 * random.unit());
+            bytes[at + offset..at + offset + 2].copy_from_slice(&half::f16::from_f32(value).to_le_bytes());
+        };
+        match ty {
+            BlockType::F32 => {
+                let v = random.unit().to_le_bytes();
+                bytes[at..].copy_from_slice(&v);
+            }
+            BlockType::F16 => put(0, 0.7),
+            BlockType::Bf16 => {
+                let v = half::bf16::from_f32(random.unit()).to_le_bytes();
+                bytes[at..].copy_from_slice(&v);
+            }
+            BlockType::Mxfp4 => bytes[at] = 120 + bytes[at] % 4,
+            BlockType::Nvfp4 => bytes[at..at + 4].iter_mut().for_each(|t| *t = 8 + *t % 40),
+            BlockType::Q6K => put(208, 1e-3),
+            BlockType::Q3K => put(108, 3e-3),
+            BlockType::Q2K => {
+                put(80, 1e-2);
+                put(82, 1e-2);
+            }
+            BlockType::Q4K | BlockType::Q5K | BlockType::Q4_1 | BlockType::Q5_1 => {
+                put(0, 2e-3);
+                put(2, 2e-2);
+            }
+            _ => put(0, 5e-3),
+        }
+    }
+    Tensor::owned(format!("test.{}", ty.name()), ty, shape.to_vec(), bytes).unwrap()
+}
+
+fn activations(n: usize, cols: usize, random: &mut Random) -> Rows {
+    let mut x = Rows::with_capacity(n, cols);
+    x.set_len(n, cols);
+    for i in 0..n {
+        x.row_mut(i).iter_mut().for_each(|v| *v = random.unit() * random.unit() * 3.0);
+    }
+    x.quantize(0..n);
+    x
+}
+
+fn decoded(t: &Tensor, index: usize, row: usize) -> Vec<f32> {
+    let mut out = vec![0.0; t.cols()];
+    decode_row(t.ty, t.row(index, row), &mut out);
+    out
+}
+
+fn cols_of(ty: BlockType) -> usize {
+    if FloatForm::of(ty).is_some() { 70 } else { 300usize.next_multiple_of(ty.elements()) }
+}
+
+#[test]
+fn packed_weights_decode_to_the_encoding_s_own_values() {
+    let mut random = Random(1);
+    for ty in TYPES {
+        let t = tensor(ty, &[2, 21, cols_of(ty)], &mut random);
+        for exact in [false, true] {
+            let w = PackedMatrix::pack(&t, 1, exact);
+            for row in [0, 15, 16, 20] {
+                let (mut got, want) = (vec![f32::NAN; t.cols()], decoded(&t, 1, row));
+                w.decode_row(row, &mut got);
+                let lossless = exact || PackedMatrix::reencodes(ty).is_none();
+                let bound = if lossless { 0.0 } else { want.iter().fold(0.0f32, |m, v| m.max(v.abs())) / 100.0 };
+                let worst = got.iter().zip(&want).fold(0.0f32, |m, (a, b)| m.max((a - b).abs()));
+                assert!(worst <= bound, "{} exact {exact} row {row}: off by {worst}", ty.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_is_that_of_the_decoded_weights_within_the_rounding_of_the_activations() {
+    let mut random = Random(2);
+    for ty in TYPES {
+        let t = tensor(ty, &[2, 37, cols_of(ty)], &mut random);
+        let mut x = activations(3, t.cols(), &mut random);
+        for exact in [false, true] {
+            let w = PackedMatrix::pack(&t, 1, exact);
+            let mut out = vec![f32::NAN; 3 * 37];
+            matmul(&w, x.view(), &[(0, 0), (1, 1), (2, 2)], 0..w.tiles(), OutView::of(&mut out, 37));
+            let (mut error, mut norm) = (0.0, 0.0);
+            for i in 0..3 {
+                for r in 0..37 {
+                    let want: f64 = decoded(&t, 1, r).iter().zip(x.row(i)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    error += (f64::from(out[i * 37 + r]) - want).powi(2);
+                    norm += want.powi(2);
+                }
+            }
+            let relative = (error / norm).sqrt();
+            let bound = if exact || w.input() == RowForm::F32 { 1e-6 } else { 1.5e-2 };
+            assert!(relative < bound, "{} exact {exact}: relative RMS {relative}", ty.name());
+        }
+    }
+}
+
+#[test]
+fn pairs_gather_inputs_scatter_outputs_and_touch_nothing_else() {
+    let mut random = Random(3);
+    let t = tensor(BlockType::Q8_0, &[40, 64], &mut random);
+    let w = PackedMatrix::pack(&t, 0, false);
+    let mut x = activations(4, 64, &mut random);
+    let mut all = vec![f32::NAN; 4 * 40];
+    matmul(&w, x.view(), &[(0, 0), (1, 1), (2, 2), (3, 3)], 0..3, OutView::of(&mut all, 40));
+    let mut out = vec![7.0; 5 * 50];
+    matmul(&w, x.view(), &[(3, 1), (1, 4)], 1..3, OutView::of(&mut out, 50).columns(10));
+    for (i, value) in out.iter().enumerate() {
+        let (row, col) = (i / 50, (i % 50).wrapping_sub(10));
+        let want = match row {
+            1 if (16..40).contains(&col) => all[3 * 40 + col],
+            4 if (16..40).contains(&col) => all[40 + col],
+            _ => 7.0,
+        };
+        assert_eq!(*value, want, "row {row} column {col}");
+    }
+}
+
+#[test]
+fn activations_that_are_not_finite_show_in_the_product() {
+    let mut random = Random(4);
+    let t = tensor(BlockType::Q4K, &[16, 256], &mut random);
+    let w = PackedMatrix::pack(&t, 0, false);
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut x = activations(1, 256, &mut random);
+        x.row_mut(0)[100] = bad;
+        x.quantize(0..1);
+        let mut out = vec![0.0; 16];
+        matmul(&w, x.view(), &[(0, 0)], 0..1, OutView::of(&mut out, 16));
+        assert!(out.iter().all(|v| v.is_nan()), "{bad} in, {out:?} out");
+    }
+}
+
+#[test]
+fn activations_round_to_nearest_with_ties_to_even_and_tiny_ones_vanish() {
+    let mut x = [0.0f32; 32];
+    x[..6].copy_from_slice(&[127.0, -127.0, 0.5, 1.5, -2.5, 63.4]);
+    let block = QBlock::of(&x);
+    assert_eq!((block.d, &block.q[..6]), (1.0, &[127, -127, 0, 2, -2, 63][..]));
+    assert_eq!((block.sum, block.offset, block.offset_half), (63.0, -128 * 63, [-128 * 63, 0]));
+    assert_eq!(QBlock::of(&[1e-35; 32]), QBlock::of(&[0.0; 32]));
+}
