@@ -23,6 +23,8 @@ pub const STEPS_IN_FLIGHT_MAX: u32 = 2;
 pub const CHOICES_MAX: u32 = 16;
 /// Stop strings of one request.
 pub const STOP_STRINGS_MAX: usize = 16;
+/// Steps of the template engine for one conversation: some 300 ms, and thousands of messages.
+pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;
 /// Seconds that running streams may take to finish after a signal.

@@ -2,9 +2,12 @@
 //! text.
 
 pub mod detokenizer;
+pub mod guard;
 pub mod stop;
+pub mod template;
 pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;
 pub use stop::StopScanner;
+pub use template::{ChatTemplate, Conversation};
 pub use tokenizer::Tokenizer;

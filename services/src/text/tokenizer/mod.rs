@@ -4,6 +4,7 @@ mod alphabet;
 mod source;
 mod split;
 
+use super::guard::unguarded;
 use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
@@ -89,17 +90,14 @@ impl Tokenizer {
         })
     }
 
-    /// Ids of a text in which added tokens are written out: a rendered template, a raw prompt.
+    /// Ids of a text in which added tokens are written out, such as a raw prompt.
     pub fn encode(&self, text: &str) -> Vec<TokenId> {
-        let mut ids = Vec::with_capacity(text.len() / 3);
-        let mut at = 0;
-        for found in self.matcher.find_iter(text) {
-            self.encode_piece(&text[at..found.start()], &mut ids);
-            ids.push(self.added[found.pattern().as_usize()].1);
-            at = found.end();
-        }
-        self.encode_piece(&text[at..], &mut ids);
-        ids
+        self.encode_with(text, |piece| Cow::Borrowed(piece))
+    }
+
+    /// Ids of a rendered conversation, whose users' control tokens are guarded (see [`super::guard`]).
+    pub fn encode_guarded(&self, text: &str) -> Vec<TokenId> {
+        self.encode_with(text, unguarded)
     }
 
     /// Ids of a text that is nothing but text: what looks like an added token is spelled out.
@@ -109,8 +107,21 @@ impl Tokenizer {
         ids
     }
 
+    /// Cuts at added tokens, and puts what is between them through `restore` before encoding it.
+    fn encode_with(&self, text: &str, restore: impl Fn(&str) -> Cow<'_, str>) -> Vec<TokenId> {
+        let mut ids = Vec::with_capacity(text.len() / 3);
+        let mut at = 0;
+        for found in self.matcher.find_iter(text) {
+            self.encode_piece(&restore(&text[at..found.start()]), &mut ids);
+            ids.push(self.added[found.pattern().as_usize()].1);
+            at = found.end();
+        }
+        self.encode_piece(&restore(&text[at..]), &mut ids);
+        ids
+    }
+
     /// Appends the ids of a text without added tokens.
-    pub(super) fn encode_piece(&self, text: &str, ids: &mut Vec<TokenId>) {
+    fn encode_piece(&self, text: &str, ids: &mut Vec<TokenId>) {
         let text = if self.nfc { nfc(text) } else { Cow::Borrowed(text) };
         let mut word = String::new();
         for piece in self.splitter.words(&text) {
