@@ -3,9 +3,11 @@
 pub(crate) mod decode;
 mod encode;
 pub(crate) mod grids;
+mod random;
 
 pub use decode::decode_row;
 pub use encode::{encode_row, reencoded};
+pub use random::{SplitMix, random_blocks};
 
 /// How a tensor's elements are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

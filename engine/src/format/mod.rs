@@ -7,6 +7,7 @@ pub mod blocks;
 mod error;
 pub mod gguf;
 pub mod hf;
+pub mod synth;
 mod tensor;
 mod text;
 

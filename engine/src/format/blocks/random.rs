@@ -1,0 +1,93 @@
+//! Random blocks that decode to sane values: for synthetic models, where every bit pattern would do but for the scales.
+
+use super::{BlockType, encode_row};
+use half::f16;
+
+/// A small fast generator (SplitMix64): quality is of no concern here, speed is.
+#[derive(Clone, Debug)]
+pub struct SplitMix(u64);
+
+impl SplitMix {
+    /// Streams of different `(seed, stream)` have nothing to do with each other.
+    pub fn new(seed: u64, stream: u64) -> Self {
+        let mut outer = Self(seed);
+        let base = outer.next_u64();
+        let mut rng = Self(base ^ stream.wrapping_mul(0xd134_2543_de82_ef95));
+        Self(rng.next_u64())
+    }
+
+    /// 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform from -1 to 1.
+    pub fn signed_unit(&mut self) -> f32 {
+        (self.next_u64() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    fn fill(&mut self, out: &mut [u8]) {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
+
+/// Where a block's f16 factors stand, and what they are for values of standard deviation 1.
+fn factors(ty: BlockType) -> &'static [(usize, f32)] {
+    // Standard deviations of uniform integers: 74 for 8 bits, 18.5 for 6, 9.2 for 5, 4.6 for 4. Group scales multiply by about 60 in
+    // Q4_K and Q5_K (6 bits, and their minimum spreads as far), by 74 in Q6_K (8 bits), by 16 in IQ3_S (its magnitudes are near 9).
+    match ty {
+        BlockType::Q8_0 => const { &[(0, 1.0 / 74.0)] },
+        BlockType::Q4K => const { &[(0, 1.0 / 4.6 / 60.0), (2, 7.5 / 4.6 / 60.0)] },
+        BlockType::Q5K => const { &[(0, 1.0 / 9.2 / 60.0), (2, 15.5 / 9.2 / 60.0)] },
+        BlockType::Q6K => const { &[(208, 1.0 / 18.5 / 74.0)] },
+        BlockType::Iq3S => const { &[(0, 1.0 / 9.0 / 16.0)] },
+        _ => &[],
+    }
+}
+
+/// Fills `out` with whole blocks whose values have a standard deviation of about `rms` and a mean of 0.
+///
+/// # Panics
+/// If `out` is no whole number of blocks, or for a type other than F32, BF16, Q8_0, Q4_K, Q5_K, Q6_K and IQ3_S.
+pub fn random_blocks(ty: BlockType, rms: f32, rng: &mut SplitMix, out: &mut [u8]) {
+    assert!(out.len().is_multiple_of(ty.bytes()), "{} bytes of {}", out.len(), ty.name());
+    if matches!(ty, BlockType::F32 | BlockType::Bf16) {
+        let width = rms * 3f32.sqrt();
+        return out.chunks_exact_mut(ty.bytes()).for_each(|b| encode_row(ty, &[width * rng.signed_unit()], b));
+    }
+    let factors = factors(ty);
+    assert!(!factors.is_empty(), "random blocks of {} are not made", ty.name());
+    rng.fill(out);
+    for block in out.chunks_exact_mut(ty.bytes()) {
+        let spread = 1.0 + 0.3 * rng.signed_unit();
+        for (at, unit) in factors {
+            block[*at..at + 2].copy_from_slice(&f16::from_f32(rms * unit * spread).to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode_row;
+    use super::*;
+
+    #[test]
+    fn random_blocks_have_about_the_spread_that_was_asked_for() {
+        use BlockType::*;
+        for ty in [F32, Bf16, Q8_0, Q4K, Q5K, Q6K, Iq3S] {
+            let values = 256 * 256;
+            let mut bytes = vec![0; ty.row_bytes(values).unwrap()];
+            random_blocks(ty, 0.02, &mut SplitMix::new(1, 2), &mut bytes);
+            let mut x = vec![0.0; values];
+            decode_row(ty, &bytes, &mut x);
+            let mean = x.iter().sum::<f32>() / values as f32;
+            let rms = (x.iter().map(|x| x * x).sum::<f32>() / values as f32).sqrt();
+            assert!((0.014..0.028).contains(&rms) && mean.abs() < 0.002, "{}: mean {mean}, rms {rms}", ty.name());
+        }
+    }
+}

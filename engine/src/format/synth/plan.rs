@@ -1,0 +1,281 @@
+//! Which tensors and keys a synthetic model has: a shape, a mix of encodings, and what the options override.
+
+use super::text;
+use crate::format::gguf::{GgufHeader, MetaValue};
+use crate::format::{BlockType, Problem};
+
+const ARCHITECTURE: &str = "qwen35moe";
+/// Every fourth layer attends.
+const ATTENTION_INTERVAL: usize = 4;
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct SynthOptions {
+    /// Name of a released shape, one of [`SynthOptions::shapes`].
+    pub shape: String,
+    /// Encodings.
+    pub mix: Mix,
+    /// Layers, if not the shape's own.
+    pub layers: Option<usize>,
+    /// Routed experts, if not the shape's own.
+    pub experts: Option<usize>,
+    /// Rows of embedding and head, if not the shape's own.
+    pub vocab: Option<usize>,
+    /// Of the random numbers.
+    pub seed: u64,
+}
+
+impl SynthOptions {
+    /// Names of the shapes that can be made.
+    pub fn shapes() -> impl Iterator<Item = &'static str> {
+        SHAPES.iter().map(|s| s.name)
+    }
+}
+
+/// Encodings of the matrices; routers, norms and gates are F32 in all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// All Q8_0.
+    Q8,
+    /// Embedding and experts Q4_K, head Q6_K, the rest Q8_0.
+    Q4,
+    /// Embedding Q4_K, experts IQ3_S, shared experts Q5_K, the rest Q6_K.
+    Iq3,
+}
+
+impl Mix {
+    /// Every mix with its name.
+    pub const ALL: [(Mix, &'static str); 3] = [(Mix::Q8, "q8"), (Mix::Q4, "q4"), (Mix::Iq3, "iq3")];
+
+    /// The mix of this name.
+    pub fn named(name: &str) -> Option<Mix> {
+        Self::ALL.iter().find(|m| m.1 == name).map(|m| m.0)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|m| m.0 == self).expect("all mixes are listed").1
+    }
+
+    fn of(self, part: Part) -> BlockType {
+        match (self, part) {
+            (_, Part::Small) => BlockType::F32,
+            (Mix::Q8, _) => BlockType::Q8_0,
+            (_, Part::Embedding) => BlockType::Q4K,
+            (_, Part::Head) => BlockType::Q6K,
+            (Mix::Q4, Part::Experts) => BlockType::Q4K,
+            (Mix::Q4, Part::Shared | Part::Dense) => BlockType::Q8_0,
+            (Mix::Iq3, Part::Experts) => BlockType::Iq3S,
+            (Mix::Iq3, Part::Shared) => BlockType::Q5K,
+            (Mix::Iq3, Part::Dense) => BlockType::Q6K,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Embedding,
+    Head,
+    Experts,
+    Shared,
+    Dense,
+    Small,
+}
+
+/// A tensor to write.
+pub(super) struct Planned {
+    pub(super) name: String,
+    pub(super) ty: BlockType,
+    pub(super) shape: Vec<usize>,
+    pub(super) fill: Fill,
+}
+
+/// Its values.
+#[derive(Clone, Copy)]
+pub(super) enum Fill {
+    /// Of mean 0 and about this standard deviation.
+    Rms(f32),
+    /// Between two numbers.
+    Uniform(f32, f32),
+}
+
+impl Planned {
+    /// Encoded size.
+    pub(super) fn bytes(&self) -> usize {
+        let (cols, rest) = self.shape.split_last().expect("every tensor has a dimension");
+        self.ty.row_bytes(*cols).expect("the shapes are made of whole blocks") * rest.iter().product::<usize>()
+    }
+}
+
+/// A released shape.
+#[derive(Clone, Copy)]
+struct Shape {
+    name: &'static str,
+    layers: usize,
+    hidden: usize,
+    vocab: usize,
+    context: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    rotary: usize,
+    key_heads: usize,
+    value_heads: usize,
+    gdn_dim: usize,
+    taps: usize,
+    experts: usize,
+    used: usize,
+    width: usize,
+}
+
+const SHAPES: &[Shape] = &[Shape {
+    name: "qwen3.5-35b-a3b",
+    layers: 40,
+    hidden: 2048,
+    vocab: 248_320,
+    context: 262_144,
+    heads: 16,
+    kv_heads: 2,
+    head_dim: 256,
+    rotary: 64,
+    key_heads: 16,
+    value_heads: 32,
+    gdn_dim: 128,
+    taps: 4,
+    experts: 256,
+    used: 8,
+    width: 512,
+}];
+
+/// Header and tensors in file order.
+pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
+    let shape = shape(options)?;
+    let mut plan = Plan { mix: options.mix, hidden: shape.hidden, tensors: Vec::new() };
+    plan.matrix("token_embd.weight", Part::Embedding, &[shape.vocab, shape.hidden]);
+    plan.norm("output_norm.weight", shape.hidden);
+    plan.matrix("output.weight", Part::Head, &[shape.vocab, shape.hidden]);
+    for i in 0..shape.layers {
+        plan.layer(&shape, i);
+    }
+    let mut header = keys(&shape, options);
+    for t in &plan.tensors {
+        header.tensor(&t.name, t.ty, &t.shape);
+    }
+    Ok((header, plan.tensors))
+}
+
+fn shape(options: &SynthOptions) -> Result<Shape, Problem> {
+    let known = || SynthOptions::shapes().collect::<Vec<_>>().join(", ");
+    let found = SHAPES.iter().find(|s| s.name == options.shape);
+    let mut shape = *found.ok_or_else(|| Problem::container("shape", format_args!("one of {}", known()), &options.shape))?;
+    shape.layers = limited("layers", options.layers.unwrap_or(shape.layers), ATTENTION_INTERVAL, 1024)?;
+    shape.experts = limited("experts", options.experts.unwrap_or(shape.experts), shape.used, 4096)?;
+    shape.vocab = limited("vocab", options.vocab.unwrap_or(shape.vocab), text::tokens_min(), 1 << 20)?;
+    Ok(shape)
+}
+
+fn limited(option: &str, value: usize, min: usize, max: usize) -> Result<usize, Problem> {
+    if (min..=max).contains(&value) { Ok(value) } else { Err(Problem::container(option, format_args!("{min} to {max}"), value)) }
+}
+
+struct Plan {
+    mix: Mix,
+    hidden: usize,
+    tensors: Vec<Planned>,
+}
+
+impl Plan {
+    fn add(&mut self, name: impl Into<String>, ty: BlockType, shape: &[usize], fill: Fill) {
+        self.tensors.push(Planned { name: name.into(), ty, shape: shape.to_vec(), fill });
+    }
+
+    /// Values like those of a fresh initialisation: products of normed inputs stay near 1.
+    fn matrix(&mut self, name: impl Into<String>, part: Part, shape: &[usize]) {
+        let inputs = shape[shape.len() - 1] as f32;
+        self.add(name, self.mix.of(part), shape, Fill::Rms(1.0 / inputs.sqrt()));
+    }
+
+    fn norm(&mut self, name: impl Into<String>, len: usize) {
+        self.add(name, BlockType::F32, &[len], Fill::Uniform(0.8, 1.2));
+    }
+
+    fn layer(&mut self, s: &Shape, i: usize) {
+        let b = |name: &str| format!("blk.{i}.{name}");
+        self.norm(b("attn_norm.weight"), s.hidden);
+        if (i + 1).is_multiple_of(ATTENTION_INTERVAL) {
+            self.attention(s, b)
+        } else {
+            self.gdn(s, b)
+        }
+        self.norm(b("post_attention_norm.weight"), s.hidden);
+        // Twice the usual spread, so that routers have preferences as trained ones do.
+        self.add(b("ffn_gate_inp.weight"), BlockType::F32, &[s.experts, s.hidden], Fill::Rms(2.0 / (s.hidden as f32).sqrt()));
+        self.matrix(b("ffn_gate_exps.weight"), Part::Experts, &[s.experts, s.width, s.hidden]);
+        self.matrix(b("ffn_up_exps.weight"), Part::Experts, &[s.experts, s.width, s.hidden]);
+        self.matrix(b("ffn_down_exps.weight"), Part::Experts, &[s.experts, s.hidden, s.width]);
+        self.matrix(b("ffn_gate_inp_shexp.weight"), Part::Small, &[s.hidden]);
+        self.matrix(b("ffn_gate_shexp.weight"), Part::Shared, &[s.width, s.hidden]);
+        self.matrix(b("ffn_up_shexp.weight"), Part::Shared, &[s.width, s.hidden]);
+        self.matrix(b("ffn_down_shexp.weight"), Part::Shared, &[s.hidden, s.width]);
+    }
+
+    fn attention(&mut self, s: &Shape, b: impl Fn(&str) -> String) {
+        let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
+        self.matrix(b("attn_q.weight"), Part::Dense, &[2 * q, s.hidden]);
+        self.matrix(b("attn_k.weight"), Part::Dense, &[kv, s.hidden]);
+        self.matrix(b("attn_v.weight"), Part::Dense, &[kv, s.hidden]);
+        self.matrix(b("attn_output.weight"), Part::Dense, &[s.hidden, q]);
+        self.norm(b("attn_q_norm.weight"), s.head_dim);
+        self.norm(b("attn_k_norm.weight"), s.head_dim);
+    }
+
+    fn gdn(&mut self, s: &Shape, b: impl Fn(&str) -> String) {
+        let values = s.value_heads * s.gdn_dim;
+        let channels = 2 * s.key_heads * s.gdn_dim + values;
+        self.matrix(b("attn_qkv.weight"), Part::Dense, &[channels, s.hidden]);
+        self.matrix(b("attn_gate.weight"), Part::Dense, &[values, s.hidden]);
+        self.matrix(b("ssm_beta.weight"), Part::Dense, &[s.value_heads, s.hidden]);
+        self.matrix(b("ssm_alpha.weight"), Part::Dense, &[s.value_heads, s.hidden]);
+        self.matrix(b("ssm_out.weight"), Part::Dense, &[self.hidden, values]);
+        self.add(b("ssm_conv1d.weight"), BlockType::F32, &[channels, s.taps], Fill::Rms(0.5));
+        // Decays from nearly none to strong, as in trained models.
+        self.add(b("ssm_a"), BlockType::F32, &[s.value_heads], Fill::Uniform(-6.0, -0.02));
+        self.add(b("ssm_dt.bias"), BlockType::F32, &[s.value_heads], Fill::Uniform(-3.0, 0.0));
+        self.norm(b("ssm_norm.weight"), s.gdn_dim);
+    }
+}
+
+fn keys(s: &Shape, options: &SynthOptions) -> GgufHeader {
+    let mut header = GgufHeader::default();
+    header.set("general.architecture", MetaValue::Str(ARCHITECTURE.into()));
+    header.set("general.name", MetaValue::Str(format!("synthetic {} {}", s.name, options.mix.name())));
+    header.set("general.quantization_version", MetaValue::U32(2));
+    let numbers = [
+        ("block_count", s.layers),
+        ("context_length", s.context),
+        ("embedding_length", s.hidden),
+        ("attention.head_count", s.heads),
+        ("attention.head_count_kv", s.kv_heads),
+        ("attention.key_length", s.head_dim),
+        ("attention.value_length", s.head_dim),
+        ("rope.dimension_count", s.rotary),
+        ("ssm.conv_kernel", s.taps),
+        ("ssm.state_size", s.gdn_dim),
+        ("ssm.group_count", s.key_heads),
+        ("ssm.time_step_rank", s.value_heads),
+        ("ssm.inner_size", s.value_heads * s.gdn_dim),
+        ("full_attention_interval", ATTENTION_INTERVAL),
+        ("expert_count", s.experts),
+        ("expert_used_count", s.used),
+        ("expert_feed_forward_length", s.width),
+        ("expert_shared_feed_forward_length", s.width),
+    ];
+    for (key, value) in numbers {
+        header.set(format!("{ARCHITECTURE}.{key}"), MetaValue::U32(value as u32));
+    }
+    header.set(format!("{ARCHITECTURE}.attention.layer_norm_rms_epsilon"), MetaValue::F32(1e-6));
+    header.set(format!("{ARCHITECTURE}.rope.freq_base"), MetaValue::F32(1e7));
+    header.set(format!("{ARCHITECTURE}.rope.dimension_sections"), MetaValue::I32s(vec![11, 11, 10, 0]));
+    text::set(&mut header, s.vocab);
+    header
+}
