@@ -8,8 +8,8 @@ mod text;
 
 pub use plan::{Mix, SynthOptions};
 
-use super::blocks::{SplitMix, encode_row, random_blocks};
 use super::Problem;
+use super::blocks::{SplitMix, encode_row, random_blocks};
 use plan::{Fill, Planned};
 use rayon::prelude::*;
 use std::fs::File;
