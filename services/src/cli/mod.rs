@@ -1,5 +1,13 @@
 //! The command line: one variant a subcommand. What a subcommand does is in its own file.
 
+pub mod bench_serve;
+pub mod chat;
+mod client;
+mod error;
+mod stats;
+
+pub use error::CliError;
+
 use crate::config::ServeArgs;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -24,13 +32,37 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model over HTTP (the default).
     Serve(Box<ServeArgs>),
+    /// Talk to a running service in the terminal.
+    Chat(chat::ChatArgs),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// What can be measured.
+#[derive(Subcommand, Debug)]
+pub enum Bench {
+    /// A running service under load, over HTTP.
+    Serve(bench_serve::BenchServeArgs),
 }
 
 /// Runs what the command line asks for. The exit code is part of the interface; see [`Cli`].
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command.unwrap_or_else(|| Command::Serve(Box::new(cli.serve))) {
         Command::Serve(args) => crate::serve::run(&args),
+        Command::Chat(args) => finish(chat::run(&args)),
+        Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }
+}
+
+fn finish(result: Result<(), CliError>) -> ExitCode {
+    result.map_or_else(
+        |e| {
+            eprintln!("chimere: {e}");
+            e.exit_code()
+        },
+        |()| ExitCode::SUCCESS,
+    )
 }
 
 #[cfg(test)]
