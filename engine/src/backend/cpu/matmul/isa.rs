@@ -24,6 +24,16 @@ impl Isa {
 
     /// All that this host has, weakest first.
     pub fn available() -> Vec<Self> {
-        vec![Isa::Scalar]
+        let mut all = vec![Isa::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            macro_rules! has {
+                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+            }
+            if has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
+                all.push(Isa::Avx512);
+            }
+        }
+        all
     }
 }

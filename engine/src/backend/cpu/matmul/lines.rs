@@ -17,6 +17,13 @@ impl Lines {
     pub(super) fn zeroed(bytes: usize) -> Self {
         Self(vec![Line([0; LINE_BYTES]); bytes.div_ceil(LINE_BYTES)])
     }
+
+    /// Makes room for `bytes`; what was there is not kept in order.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        if self.len() < bytes {
+            *self = Self::zeroed(bytes);
+        }
+    }
 }
 
 impl Deref for Lines {

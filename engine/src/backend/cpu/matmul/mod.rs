@@ -9,6 +9,8 @@
 //! Quantised weights read the int8 form of the activations ([`Rows::quantize`]), float weights the values themselves; a matrix
 //! packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in `scalar.rs`.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod isa;
 mod layout;
 mod lines;
@@ -270,14 +272,27 @@ pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Ra
 /// # Panics
 /// Also if this host does not have them.
 pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
-    assert!(isa <= Isa::host(), "{isa:?} on a host with {:?}", Isa::host());
+    assert!(isa <= Isa::host(), "{isa:?} on a host that has only {:?}", Isa::host());
     assert_eq!(x.cols(), w.cols, "activations and weights differ in inputs");
     assert!(tiles.end <= w.tiles(), "tile {} of {}", tiles.end, w.tiles());
     assert!(w.rows <= out.cols, "{} outputs into rows of {}", w.rows, out.cols);
     for (i, o) in pairs {
         assert!((*i as usize) < x.len() && (*o as usize) < out.rows, "pair {i}, {o} of {} inputs, {} outputs", x.len(), out.rows);
     }
-    scalar_tiles(w, x, pairs, tiles, out);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 | Isa::Amx => {
+            let job = avx512::Job { w, x, pairs, out };
+            // SAFETY: the host has the instructions and shapes fit, as asserted above.
+            unsafe {
+                match w.form {
+                    Form::Float(form) => avx512::floats(&job, form, tiles),
+                    Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
+                }
+            }
+        }
+        _ => scalar_tiles(w, x, pairs, tiles, out),
+    }
 }
 
 fn scalar_tiles(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {

@@ -147,6 +147,52 @@ fn pairs_gather_inputs_scatter_outputs_and_touch_nothing_else() {
     }
 }
 
+/// Every instruction set, count of rows and division of tiles gives the bytes of the definition.
+#[test]
+fn products_have_the_same_bytes_on_every_instruction_set_for_any_batch() {
+    let mut random = Random(5);
+    for (ty, exact) in TYPES.into_iter().flat_map(|ty| [(ty, false), (ty, true)]) {
+        for (rows, cols) in [(37, cols_of(ty)), (64, ty.elements().max(32)), (5, 3 * ty.elements().max(32))] {
+            let t = tensor(ty, &[rows, cols], &mut random);
+            let w = PackedMatrix::pack(&t, 0, exact);
+            let n = 50;
+            let mut x = activations(n, cols, &mut random);
+            let all: Vec<(u32, u32)> = (0..n as u32).map(|i| (i, n as u32 - 1 - i)).collect();
+            let mut want = vec![f32::NAN; n * rows];
+            for pair in &all {
+                matmul_on(Isa::Scalar, &w, x.view(), &[*pair], 0..w.tiles(), OutView::of(&mut want, rows));
+            }
+            assert!(want.iter().all(|v| v.is_finite()), "{} exact {exact}", ty.name());
+            for (isa, count) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, n].map(|c| (isa, c)))
+            {
+                let mut got = vec![f32::NAN; n * rows];
+                for pairs in all.chunks(count) {
+                    let cut = w.tiles().div_ceil(2);
+                    for tiles in [0..cut, cut..w.tiles()] {
+                        matmul_on(isa, &w, x.view(), pairs, tiles, OutView::of(&mut got, rows));
+                    }
+                }
+                let differ = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+                assert_eq!(differ, 0, "{} exact {exact} {rows}x{cols} on {isa:?}, {count} rows: of {}", ty.name(), want.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_quantise_to_the_same_bytes_on_every_instruction_set() {
+    let mut random = Random(6);
+    let values: Vec<f32> = (0..4096).map(|i| random.unit() * 10f32.powi(i / 64 - 40)).collect();
+    let zero = QBlock::of(&[0.0; 32]);
+    let mut want = vec![zero; 128];
+    rows::quantize_row(Isa::Scalar, &values, &mut want);
+    for isa in Isa::available() {
+        let mut got = vec![zero; 128];
+        rows::quantize_row(isa, &values, &mut got);
+        assert_eq!(got, want, "{isa:?}");
+    }
+}
+
 #[test]
 fn activations_that_are_not_finite_show_in_the_product() {
     let mut random = Random(4);
