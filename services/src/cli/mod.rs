@@ -4,7 +4,10 @@ pub mod bench_serve;
 pub mod chat;
 mod client;
 mod error;
+pub mod info;
 mod stats;
+pub mod synth;
+mod text;
 
 pub use error::CliError;
 
@@ -34,6 +37,10 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Talk to a running service in the terminal.
     Chat(chat::ChatArgs),
+    /// Show what a model file holds and what it will need.
+    Info(info::InfoArgs),
+    /// Write a model file of a released shape with random weights.
+    Synth(synth::SynthArgs),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -51,6 +58,8 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command.unwrap_or_else(|| Command::Serve(Box::new(cli.serve))) {
         Command::Serve(args) => crate::serve::run(&args),
         Command::Chat(args) => finish(chat::run(&args)),
+        Command::Info(args) => finish(info::run(&args)),
+        Command::Synth(args) => finish(synth::run(&args)),
         Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }
 }

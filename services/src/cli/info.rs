@@ -1,0 +1,170 @@
+//! `chimere info`: what a model file holds and what it will need.
+
+use super::CliError;
+use super::text::{bytes_text, count_text};
+use chimere_engine::PAGE_TOKENS;
+use chimere_engine::format::TokenizerSource;
+use chimere_engine::model::{self, FfnConfig, LayerKind, Model, ModelConfig, Summary};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Shows a model's architecture, sizes, encodings by role, and memory needs.
+#[derive(clap::Args, Debug, Clone)]
+pub struct InfoArgs {
+    /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
+    #[arg(long, value_name = "FILE|DIR")]
+    pub model: Option<PathBuf>,
+}
+
+/// Prints what the model file says.
+pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+    let path = find(args.model.as_deref())?;
+    let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
+    print!("{}", report(&path, &model));
+    Ok(())
+}
+
+/// The model that `--model` or its absence means.
+pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, CliError> {
+    let env = std::env::var_os("CHIMERE_MODEL");
+    let exe = std::env::current_exe().ok();
+    crate::locate::model(asked, env.as_deref().map(Path::new), exe.as_deref()).map_err(CliError::Failed)
+}
+
+fn report(path: &Path, model: &Model) -> String {
+    let summary = Summary::of(model);
+    let mut out = String::new();
+    let c = &model.config;
+    let mut line = |name: &str, value: String| writeln!(out, "{name:<16}{value}").expect("writing to a string");
+    line("model", c.name.clone());
+    line("file", path.display().to_string());
+    line("architecture", format!("{:?}", c.architecture));
+    line(
+        "parameters",
+        format!("{} ({} used by a token)", count_text(summary.parameters()), count_text(used_parameters(model, &summary))),
+    );
+    line("weights", bytes_text(summary.bytes()));
+    line("layers", layers_text(c));
+    line("width", format!("{} hidden, {} vocabulary, {} context", c.hidden, c.vocab, c.context));
+    line("gated delta", gdn_text(c));
+    line("attention", attention_text(c));
+    line("feed-forward", ffn_text(c));
+    line("tokenizer", tokenizer_text(model));
+    out.push('\n');
+    out.push_str(&roles_table(&summary));
+    out.push('\n');
+    out.push_str(&memory_table(c));
+    out
+}
+
+/// Parameters that one token's forward pass reads: the embedding is a look-up unless it is the head too.
+fn used_parameters(model: &Model, summary: &Summary) -> u64 {
+    use model::Role;
+    let role = |role| summary.roles.get(&role).map_or(0, |r| r.parameters);
+    let experts = match model.config.ffn {
+        FfnConfig::Moe { experts, used, .. } => role(Role::Experts) / experts as u64 * used as u64,
+        FfnConfig::Dense { .. } => 0,
+    };
+    let lookup = if model.weights.head.is_some() { role(Role::Embedding) } else { 0 };
+    summary.parameters() - role(Role::Experts) + experts - lookup
+}
+
+fn layers_text(c: &ModelConfig) -> String {
+    let gdn = c.layers.iter().filter(|k| **k == LayerKind::Gdn).count();
+    format!("{}: {gdn} gated delta, {} attention", c.layers.len(), c.layers.len() - gdn)
+}
+
+fn gdn_text(c: &ModelConfig) -> String {
+    let g = &c.gdn;
+    format!("{} key heads of {}, {} value heads of {}, {} taps", g.key_heads, g.key_dim, g.value_heads, g.value_dim, g.conv_taps)
+}
+
+fn attention_text(c: &ModelConfig) -> String {
+    let a = &c.attention;
+    format!("{} query and {} key heads of {}, {} rotated, base {}", a.heads, a.kv_heads, a.head_dim, a.rotary_dim, a.rope_theta)
+}
+
+fn ffn_text(c: &ModelConfig) -> String {
+    match c.ffn {
+        FfnConfig::Dense { width } => format!("dense, {width} wide"),
+        FfnConfig::Moe { experts, used, width, shared_width } => {
+            format!("{used} of {experts} experts {width} wide, and a shared one {shared_width} wide")
+        }
+    }
+}
+
+fn tokenizer_text(model: &Model) -> String {
+    let template = if model.text.chat_template.is_some() { "chat template" } else { "no chat template" };
+    let ends = model.text.end_ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let source = match &model.text.tokenizer {
+        TokenizerSource::Json(_) => "tokenizer.json".to_owned(),
+        TokenizerSource::Gguf { pre, tokens, .. } => format!("{} tokens, pre-tokenizer {pre}", tokens.len()),
+    };
+    format!("{source}, {template}, ends at {ends}")
+}
+
+fn roles_table(summary: &Summary) -> String {
+    let mut out = format!("{:<16}{:>12}{:>12}  encodings\n", "weights", "parameters", "bytes");
+    for (role, r) in &summary.roles {
+        let types = r.types.iter().map(|(ty, bytes)| format!("{ty} {}", bytes_text(*bytes))).collect::<Vec<_>>().join(", ");
+        writeln!(out, "{:<16}{:>12}{:>12}  {types}", role.name(), count_text(r.parameters), bytes_text(r.bytes))
+            .expect("to a string");
+    }
+    out
+}
+
+/// Bytes of one sequence's recurrent state, all layers: GDN state and convolution tail in f32.
+fn state_bytes(c: &ModelConfig) -> u64 {
+    let gdn = c.layers.iter().filter(|k| **k == LayerKind::Gdn).count();
+    (gdn * 4 * (c.gdn.state_len() + c.gdn.channels() * (c.gdn.conv_taps - 1))) as u64
+}
+
+/// Bytes of one page of KV in f16, all attention layers.
+fn page_bytes(c: &ModelConfig) -> u64 {
+    let attention = c.layers.iter().filter(|k| **k == LayerKind::Attention).count();
+    (attention * 2 * 2 * c.attention.kv_heads * c.attention.head_dim * PAGE_TOKENS as usize) as u64
+}
+
+fn memory_table(c: &ModelConfig) -> String {
+    let pages = u64::from(c.context.div_ceil(PAGE_TOKENS));
+    let mut out = String::from("memory beside the weights\n");
+    for (what, bytes) in [
+        ("recurrent state of a sequence", state_bytes(c)),
+        ("KV of 32 tokens in f16", page_bytes(c)),
+        ("KV of a whole context in f16", page_bytes(c) * pages),
+    ] {
+        writeln!(out, "  {what:<32}{:>12}", bytes_text(bytes)).expect("to a string");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_model_is_described_in_full() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
+        let text = report(&file, &model::load(&file).unwrap());
+        for wanted in [
+            "Qwen35Moe",
+            "8: 6 gated delta, 2 attention",
+            "4 of 16 experts 128 wide",
+            "4 key heads of 64, 8 value heads of 64",
+            "Q8_0",
+            "draft head",
+            "chat template",
+        ] {
+            assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn memory_follows_from_the_shape() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
+        let c = model::load(&file).unwrap().config;
+        // 6 layers of 8 heads of 64 x 64 floats and 3 rows of 4*64*2 + 8*64 channels; 2 layers of 2 heads of 64 halves, K and V.
+        assert_eq!(state_bytes(&c), 6 * 4 * (8 * 64 * 64 + 3 * 1024));
+        assert_eq!(page_bytes(&c), 2 * 2 * 2 * 2 * 64 * 32);
+    }
+}
