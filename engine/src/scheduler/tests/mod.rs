@@ -2,6 +2,7 @@
 
 mod device;
 mod property;
+mod trace;
 
 use super::{Request, Scheduler};
 use crate::cache::pages_for;

@@ -1,0 +1,688 @@
+//! Traces: a scene in words, and what each step of it computes.
+//!
+//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`), requests
+//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored`; `decoding`: it has its first token when the trace starts), and what happens
+//! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
+//! to the context's end; `ends 2` makes its second token an end id. One step is in flight at a time unless `lag` says more.
+//!
+//! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A+1` a row after the prompt, `A+?` one whose token is
+//! not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork A.1+page` what is copied first.
+//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores. `A!why` was
+//! not admitted; `-` is a step with nothing to compute.
+//!
+//! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be free.
+
+use super::device::{FakeDevice, end_of, next_token};
+use super::undisturbed;
+use crate::ids::{Micros, RequestId, SeqId, TokenId};
+use crate::sampling::SamplingParams;
+use crate::scheduler::{Event, FinishReason, Rejected, Request, Scheduler, SchedulerConfig};
+use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+#[track_caller]
+fn check(scene: &str, expected: &str) {
+    let cells: Vec<_> = expected.split('|').map(str::trim).collect();
+    let mut stage = Stage::new(scene);
+    let skipped = stage.skipped;
+    let got: Vec<_> = (1..=skipped + cells.len()).map(|step| stage.step(step)).skip(skipped).collect();
+    assert_eq!(got.join(" | "), cells.join(" | "), "{scene}");
+    stage.run_to_the_end();
+}
+
+struct Stage {
+    scheduler: Scheduler,
+    device: FakeDevice,
+    in_flight: VecDeque<StepOutcome>,
+    config: SchedulerConfig,
+    /// Clauses by the step before which they happen.
+    happenings: Vec<(usize, String)>,
+    requests: BTreeMap<RequestId, Request>,
+    outputs: BTreeMap<(RequestId, u32), Vec<TokenId>>,
+    /// Choices that were cancelled, failed or refused: these need not reach their end.
+    ended: Vec<(RequestId, u32)>,
+    skipped: usize,
+    names: BTreeMap<SeqId, String>,
+    clock: u64,
+}
+
+impl Stage {
+    fn new(scene: &str) -> Self {
+        let mut config = SchedulerConfig {
+            slots: 4,
+            pages: 100,
+            step_tokens: 256,
+            context: 300,
+            queue_requests_max: 8,
+            queue_prompt_tokens_max: 10_000,
+            steps_in_flight_max: 1,
+        };
+        let mut happenings = Vec::new();
+        let mut decoding = Vec::new();
+        let mut skipped = 0;
+        for clause in scene.split(';').map(str::trim) {
+            if let Some(clause) = clause.strip_prefix('@') {
+                let (step, what) = clause.split_once(' ').unwrap();
+                happenings.push((step.parse().unwrap(), what.to_owned()));
+            } else if let Some(steps) = clause.strip_prefix("after ") {
+                skipped = steps.parse().unwrap();
+            } else if let Some(request) = clause.strip_suffix("decoding") {
+                decoding.push(request.to_owned());
+            } else if !set_bound(&mut config, clause) {
+                happenings.push((1, clause.to_owned()));
+            }
+        }
+        let mut stage = Self {
+            scheduler: Scheduler::new(config),
+            device: FakeDevice::new(&config),
+            in_flight: VecDeque::new(),
+            config,
+            happenings,
+            requests: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            ended: Vec::new(),
+            skipped,
+            names: BTreeMap::new(),
+            clock: 0,
+        };
+        stage.start_decoding(&decoding);
+        stage
+    }
+
+    fn start_decoding(&mut self, requests: &[String]) {
+        for request in requests {
+            assert_eq!(self.happen(request), "", "what decodes was admitted");
+        }
+        while self.outputs.len() < requests.len() {
+            self.launch().expect("prompts are computed before the trace starts");
+            self.commit();
+        }
+    }
+
+    /// One step: what happens before it, the plan, and the commit after it.
+    fn step(&mut self, step: usize) -> String {
+        let now: Vec<_> = self.happenings.iter().filter(|(at, _)| *at == step).map(|(_, what)| what.clone()).collect();
+        let mut words: Vec<String> = now.iter().map(|what| self.happen(what)).collect();
+        let before = self.preempted();
+        words.push(self.launch().map_or("-".to_owned(), |plan| self.show(&plan)));
+        let after = self.preempted().into_iter().filter(|(seq, times)| before.get(seq) != Some(times));
+        words.extend(after.map(|(seq, _)| format!("~{}", self.names[&seq])));
+        if words.contains(&"-".to_owned()) || self.in_flight.len() as u32 == self.config.steps_in_flight_max {
+            words.extend(self.commit());
+        }
+        self.scheduler.audit();
+        words.retain(|word| !word.is_empty());
+        words.join(" ")
+    }
+
+    /// How often each sequence was preempted.
+    fn preempted(&self) -> BTreeMap<SeqId, u32> {
+        self.scheduler.all().map(|seq| (seq.rank.seq, seq.preemptions)).collect()
+    }
+
+    fn launch(&mut self) -> Option<StepPlan> {
+        self.clock += 1;
+        let plan = self.scheduler.plan(Micros(self.clock))?;
+        self.in_flight.push_back(self.device.run(&plan));
+        Some(plan)
+    }
+
+    fn commit(&mut self) -> Vec<String> {
+        let Some(outcome) = self.in_flight.pop_front() else { return Vec::new() };
+        let events = self.scheduler.commit(outcome, Micros(self.clock));
+        events.into_iter().filter_map(|(id, event)| self.take(id, event)).collect()
+    }
+
+    fn take(&mut self, id: RequestId, event: Event) -> Option<String> {
+        match event {
+            Event::Token { choice, index, token, .. } => {
+                let output = self.outputs.entry((id, choice)).or_default();
+                assert_eq!(output.len() as u32, index, "outputs come in order");
+                output.push(token);
+                None
+            }
+            Event::Scored(scores) => Some(format!("{}#{}..{}", name(id), scores[0].position, scores.last().unwrap().position)),
+            Event::Finished { choice, reason: FinishReason::Stop, .. } => Some(format!("{}=stop", self.name(id, choice))),
+            Event::Finished { choice, reason: FinishReason::Length, .. } => Some(format!("{}=length", self.name(id, choice))),
+            Event::Failed(_) => {
+                self.end(id);
+                Some(format!("{}=failed", name(id)))
+            }
+        }
+    }
+
+    /// Something that the scene says. Returns what is worth showing.
+    fn happen(&mut self, what: &str) -> String {
+        let words: Vec<_> = what.split_whitespace().collect();
+        match words[..] {
+            ["drain"] => self.scheduler.drain(),
+            ["fail"] => {
+                self.in_flight.clear();
+                let events = self.scheduler.fail("lost");
+                return events.into_iter().filter_map(|(id, event)| self.take(id, event)).collect::<Vec<_>>().join(" ");
+            }
+            ["cancel", who] => {
+                let (request, choice) = who.split_once('.').unwrap_or((who, ""));
+                let id = id(request);
+                let live = match choice.parse() {
+                    Ok(choice) => {
+                        self.ended.push((id, choice));
+                        self.scheduler.cancel_choice(id, choice)
+                    }
+                    Err(_) => {
+                        self.end(id);
+                        self.scheduler.cancel(id)
+                    }
+                };
+                assert!(live, "{who} is live");
+            }
+            _ => return self.admit(&words),
+        }
+        String::new()
+    }
+
+    fn admit(&mut self, words: &[&str]) -> String {
+        let request = request(words, self.config.context);
+        let (id, choices) = (request.id, request.choices);
+        self.requests.insert(id, request.clone());
+        let first = self.scheduler.next_seq;
+        match self.scheduler.admit(request, Micros(self.clock)) {
+            Ok(()) => {
+                for choice in 0..choices {
+                    self.names.insert(SeqId(first + u64::from(choice)), self.name(id, choice));
+                }
+                String::new()
+            }
+            Err(why) => {
+                self.end(id);
+                format!("{}!{}", name(id), reason(why))
+            }
+        }
+    }
+
+    fn end(&mut self, id: RequestId) {
+        self.ended.extend((0..self.requests[&id].choices).map(|choice| (id, choice)));
+    }
+
+    fn show(&self, plan: &StepPlan) -> String {
+        let mut words = Vec::new();
+        for (at, copy) in plan.copies.iter().enumerate() {
+            if let StateCopy::Slot { to, .. } = copy {
+                let page = matches!(plan.copies.get(at + 1), Some(StateCopy::Page { .. }));
+                let seq = self.scheduler.running.iter().find(|seq| seq.slot == Some(*to)).expect("a fork runs");
+                words.push(format!("fork {}{}", self.names[&seq.rank.seq], if page { "+page" } else { "" }));
+            }
+        }
+        words.extend(plan.pieces.iter().map(|piece| self.names[&piece.seq].clone() + &show_rows(piece)));
+        words.join(" ")
+    }
+
+    /// `A`, or `A.1` for the second of several choices.
+    fn name(&self, id: RequestId, choice: u32) -> String {
+        if self.requests[&id].choices == 1 { name(id) } else { format!("{}.{choice}", name(id)) }
+    }
+
+    fn run_to_the_end(mut self) {
+        for _ in 0..10_000 {
+            if self.scheduler.is_idle() {
+                break;
+            }
+            if self.launch().is_none() || self.in_flight.len() as u32 == self.config.steps_in_flight_max {
+                self.commit();
+            }
+            self.scheduler.audit();
+        }
+        self.scheduler.assert_all_is_free();
+        for (id, request) in &self.requests {
+            let room = self.config.context.min(self.config.pages * 32 + 1).saturating_sub(request.prompt.len() as u32);
+            let output_max = request.max_tokens.unwrap_or(u32::MAX).min(room);
+            for choice in (0..request.choices).filter(|choice| !self.ended.contains(&(*id, *choice))) {
+                let got = self.outputs.get(&(*id, choice)).cloned().unwrap_or_default();
+                assert_eq!(got, undisturbed(request, choice, output_max), "{} is what it is alone", self.name(*id, choice));
+            }
+        }
+    }
+}
+
+fn show_rows(piece: &Piece) -> String {
+    match (piece.form, &piece.tokens) {
+        (Form::Chunked, _) => format!("[{}..{}]", piece.start, piece.start + piece.len()),
+        (Form::Recurrent, PieceTokens::Sampled) => "+?".to_owned(),
+        (Form::Recurrent, PieceTokens::Known(tokens)) => format!("+{}", tokens.len()),
+    }
+}
+
+fn set_bound(config: &mut SchedulerConfig, clause: &str) -> bool {
+    let Some((name, value)) = clause.split_once(' ') else { return false };
+    let bound = match name {
+        "budget" => &mut config.step_tokens,
+        "slots" => &mut config.slots,
+        "pages" => &mut config.pages,
+        "lag" => &mut config.steps_in_flight_max,
+        "context" => &mut config.context,
+        "queue" => &mut config.queue_requests_max,
+        "queue-tokens" => {
+            config.queue_prompt_tokens_max = value.parse().unwrap();
+            return true;
+        }
+        _ => return false,
+    };
+    *bound = value.parse().unwrap();
+    true
+}
+
+fn request(words: &[&str], context: u32) -> Request {
+    let number = |name: &str| {
+        let at = words.iter().position(|word| *word == name)?;
+        Some(words[at + 1].parse::<i64>().unwrap())
+    };
+    let id = id(words[0]);
+    let prompt_len = number("prompt").unwrap_or(10) as u32;
+    let mut request = Request {
+        id,
+        prompt: (0..prompt_len).map(|i| (i * 3 + id.0 as u32) % 50).collect(),
+        choices: number("n").unwrap_or(1) as u32,
+        max_tokens: number("max").map(|max| max as u32),
+        sampling: Arc::new(SamplingParams { seed: id.0, ..SamplingParams::default() }),
+        end_ids: Vec::new(),
+        priority: number("priority").unwrap_or(0) as i32,
+        score_prompt: words.contains(&"scored").then_some(1),
+    };
+    if let Some(ends) = number("ends") {
+        choose_seed(&mut request, ends as usize, context);
+    }
+    request
+}
+
+/// Takes an end id, and a seed with which the first choice meets it at its `ends`-th token and the others never.
+fn choose_seed(request: &mut Request, ends: usize, context: u32) {
+    for seed in 0.. {
+        request.sampling = Arc::new(SamplingParams { seed, ..SamplingParams::default() });
+        request.end_ids.clear();
+        let most = context - request.prompt.len() as u32;
+        let end = undisturbed(request, 0, most.min(ends as u32))[ends - 1];
+        request.end_ids = vec![end];
+        let meets = undisturbed(request, 0, most).len() == ends;
+        let others = (1..request.choices).all(|choice| undisturbed(request, choice, 12.min(most)).len() as u32 == 12.min(most));
+        if meets && others {
+            return;
+        }
+    }
+}
+
+fn id(name: &str) -> RequestId {
+    RequestId(u64::from(name.as_bytes()[0] - b'A'))
+}
+
+fn name(id: RequestId) -> String {
+    char::from(b'A' + id.0 as u8).to_string()
+}
+
+fn reason(why: Rejected) -> &'static str {
+    match why {
+        Rejected::QueueFull { .. } => "queue",
+        Rejected::QueueTokensFull { .. } => "queue-tokens",
+        Rejected::PromptTooLong { .. } => "prompt",
+        Rejected::TooManyChoices { .. } => "choices",
+        Rejected::TooManyPages { .. } => "pages",
+        Rejected::Draining => "draining",
+    }
+}
+
+#[test]
+fn the_model_of_these_tests_depends_on_the_form_of_every_position() {
+    let params = SamplingParams::default();
+    let tokens: Vec<_> = (0..80).collect();
+    let drawn = |prompt_len| (0..8).map(|index| next_token(end_of(&tokens, prompt_len), &params, 0, index)).collect::<Vec<_>>();
+    assert_ne!(drawn(70), drawn(71));
+}
+
+#[test]
+fn a_prompt_is_computed_then_each_token_takes_a_row() {
+    check("A prompt 10 max 3", "A[0..10] | A+1 | A+1 A=length | -");
+}
+
+#[test]
+fn a_long_prompt_is_split_and_decodes_go_on() {
+    check("budget 65; A prompt 150; B decoding", "B+1 A[0..64] | B+1 A[64..128] | B+1 A[128..150] | B+1 A+1");
+}
+
+#[test]
+fn prompts_of_several_requests_share_a_step_with_decode_rows() {
+    check("budget 256; A decoding; B prompt 20; C prompt 30", "A+1 B[0..20] C[0..30] | A+1 B+1 C+1");
+}
+
+#[test]
+fn a_large_budget_takes_a_prompt_whole() {
+    check("budget 256; A prompt 200", "A[0..200] | A+1");
+}
+
+#[test]
+fn prompt_pieces_end_at_multiples_of_64() {
+    check("budget 200; A prompt 250", "A[0..192] | A[192..250] | A+1");
+}
+
+#[test]
+fn a_budget_below_a_unit_still_moves_a_prompt() {
+    check("budget 1; A prompt 100 max 1; B decoding", "B+1 A[0..64] | B+1 A[64..100] A=length | B+1");
+}
+
+#[test]
+fn beyond_the_budget_only_one_unit_is_granted() {
+    check("budget 40; A prompt 100; B prompt 100", "A[0..64] | A[64..100] | A+1 B[0..64] | A+1 B[64..100] | A+1 B+1");
+}
+
+#[test]
+fn a_short_prompt_fills_what_a_long_one_leaves() {
+    check("budget 100; A prompt 150; B prompt 30", "A[0..64] B[0..30] | A[64..150] B+1");
+}
+
+#[test]
+fn prompts_are_computed_in_order_of_arrival() {
+    check("budget 64; A prompt 128; B prompt 64", "A[0..64] | A[64..128] | A+1 B[0..64] | A+1 B+1");
+}
+
+#[test]
+fn a_lower_priority_value_goes_first() {
+    check("budget 64; A prompt 128 priority 1; B prompt 64", "B[0..64] | B+1 A[0..64] | B+1 A[64..128] | B+1 A+1");
+}
+
+#[test]
+fn a_more_urgent_request_overtakes_a_prompt_under_way() {
+    check(
+        "budget 64; A prompt 192 priority 1; @2 B prompt 100",
+        "A[0..64] | B[0..64] | B[64..100] | B+1 A[64..128] | B+1 A[128..192]",
+    );
+}
+
+#[test]
+fn sequences_join_and_leave_at_every_step() {
+    check(
+        "A decoding; @2 B prompt 5 max 2; @3 C prompt 7 max 2; @4 D prompt 3 max 1",
+        "A+1 | A+1 B[0..5] | A+1 B+1 C[0..7] B=length | A+1 C+1 D[0..3] C=length D=length | A+1",
+    );
+}
+
+#[test]
+fn every_decode_row_runs_even_beyond_the_budget() {
+    check("budget 1; A decoding; B decoding; C decoding", "A+1 B+1 C+1 | A+1 B+1 C+1");
+}
+
+#[test]
+fn an_end_id_ends_a_sequence_and_frees_its_slot() {
+    check("slots 1; A ends 2; B prompt 5", "A[0..10] | A+1 A=stop | B[0..5]");
+}
+
+#[test]
+fn a_context_that_is_full_ends_a_sequence() {
+    check("context 12; A prompt 10", "A[0..10] | A+1 A=length | -");
+}
+
+#[test]
+fn without_max_tokens_a_small_pool_bounds_the_output() {
+    check("pages 1; A prompt 30", "A[0..30] | A+1 | A+1 A=length | -");
+}
+
+#[test]
+fn a_prompt_without_output_is_computed_and_ends() {
+    check("A prompt 100 max 0", "A[0..100] A=length | -");
+}
+
+#[test]
+fn all_choices_of_a_prompt_without_output_end_together() {
+    check("A prompt 10 max 0 n 2", "A.0[0..10] A.0=length A.1=length | -");
+}
+
+#[test]
+fn with_two_steps_in_flight_a_row_takes_a_token_that_is_not_committed() {
+    check("lag 2; A prompt 10 max 4", "A[0..10] | A+? | A+? | A+? | - A=length");
+}
+
+#[test]
+fn an_end_id_wastes_one_row_when_commits_lag() {
+    check("lag 2; A ends 2; B prompt 5 max 3", "A[0..10] B[0..5] | A+? B+? | A+? B+? A=stop | - B=length");
+}
+
+#[test]
+fn a_length_limit_wastes_no_row_when_commits_lag() {
+    check("lag 2; A prompt 10 max 2", "A[0..10] | A+? | - A=length");
+}
+
+#[test]
+fn a_slot_is_reused_while_a_wasted_row_is_in_flight() {
+    check("lag 2; slots 1; A ends 1; B prompt 40 max 2", "A[0..10] | A+? A=stop | B[0..40] | B+?");
+}
+
+#[test]
+fn no_more_steps_are_planned_than_may_be_in_flight() {
+    check("lag 3; A prompt 10", "A[0..10] | A+? | A+? | A+?");
+}
+#[test]
+fn the_youngest_gives_way_to_an_older_one_and_goes_on_after_it() {
+    check(
+        "pages 3; A prompt 30 max 5; B prompt 31 max 8",
+        "A[0..30] B[0..31] | A+1 B+1 | A+1 B+1 | A+1 ~B | A+1 A=length | B[0..31] | B+3 | B+1",
+    );
+}
+
+#[test]
+fn the_lowest_priority_gives_way_even_if_it_is_older() {
+    check(
+        "pages 3; A prompt 31 priority 1 max 8; B prompt 30 max 5",
+        "B[0..30] A[0..31] | B+1 A+1 | B+1 A+1 | B+1 ~A | B+1 B=length | A[0..31]",
+    );
+}
+
+#[test]
+fn the_youngest_waits_for_a_page_and_keeps_what_it_has() {
+    check("pages 3; A prompt 31 max 4; B prompt 30 max 6", "A[0..31] B[0..30] | A+1 B+1 | A+1 B+1 | A+1 A=length | B+1 | B+1");
+}
+
+#[test]
+fn outputs_are_recomputed_within_the_budget() {
+    check(
+        "after 96; budget 64; pages 8; A prompt 33 max 98; B prompt 33 max 120",
+        "A+1 ~B | A+1 A=length | B[0..33] | B+64 | B+31 | B+1",
+    );
+}
+
+#[test]
+fn recomputed_outputs_share_the_budget_with_decode_rows() {
+    check(
+        "after 96; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
+        "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+64 | B+1 C+30 | B+1 C+1",
+    );
+}
+
+#[test]
+fn tokens_in_flight_stay_with_a_preempted_sequence() {
+    check(
+        "lag 2; pages 3; A prompt 30 max 5; B prompt 31 max 8",
+        "A[0..30] B[0..31] | A+? B+? | A+? B+? | A+? ~B | A+? | - A=length | B[0..31] | B+3",
+    );
+}
+
+#[test]
+fn a_preempted_sequence_may_end_with_a_token_that_was_in_flight() {
+    check("lag 2; pages 3; A prompt 30 max 6; B prompt 31 ends 3", "A[0..30] B[0..31] | A+? B+? | A+? B+? | A+? ~B B=stop | A+?");
+}
+
+#[test]
+fn a_start_never_preempts() {
+    check("pages 3; A prompt 31; B prompt 40 max 2", "A[0..31] | A+1 | A+1 | A+1");
+}
+
+#[test]
+fn nobody_overtakes_a_request_that_waits_for_pages() {
+    check(
+        "pages 4; A prompt 60 max 4; B prompt 60 max 2; C prompt 5 max 2",
+        "A[0..60] | A+1 | A+1 | A+1 A=length | B[0..60] C[0..5]",
+    );
+}
+
+#[test]
+fn a_prompt_for_several_choices_is_preempted_as_one() {
+    check(
+        "after 65; context 4000; budget 95; pages 101; A prompt 31 max 70; B prompt 3168 n 2 max 2",
+        "A+1 | A+1 ~B.0 ~B.1 | A+1 | A+1 | A+1 A=length | B.0[0..64]",
+    );
+}
+
+#[test]
+fn choices_share_a_prompt_and_copy_its_part_filled_page() {
+    check("A prompt 40 n 2 max 3", "A.0[0..40] | fork A.1+page A.0+1 A.1+1 | A.0+1 A.1+1 A.0=length A.1=length");
+}
+
+#[test]
+fn choices_copy_no_page_when_the_prompt_ends_on_one() {
+    check("A prompt 64 n 3 max 2", "A.0[0..64] | fork A.1 fork A.2 A.0+1 A.1+1 A.2+1 A.0=length A.1=length A.2=length");
+}
+
+#[test]
+fn choices_of_one_token_need_no_fork() {
+    check("A prompt 40 n 3 max 1", "A.0[0..40] A.0=length A.1=length A.2=length | -");
+}
+
+#[test]
+fn choices_fork_while_their_first_tokens_are_in_flight() {
+    check("lag 2; A prompt 40 n 2", "A.0[0..40] | fork A.1+page A.0+? A.1+? | A.0+? A.1+?");
+}
+
+#[test]
+fn choices_fork_from_a_choice_that_has_ended_and_whose_slot_is_reused() {
+    check("slots 2; A prompt 40 n 2 ends 1 max 4; B prompt 5", "A.0[0..40] A.0=stop | fork A.1+page A.1+1 B[0..5] | A.1+1 B+1");
+}
+
+#[test]
+fn choices_wait_until_all_have_a_slot() {
+    check(
+        "slots 2; A prompt 10 max 3; B prompt 10 n 2; C prompt 5",
+        "A[0..10] | A+1 | A+1 A=length | B.0[0..10] | fork B.1+page B.0+1 B.1+1",
+    );
+}
+
+#[test]
+fn a_choice_that_finds_no_page_at_the_fork_runs_later() {
+    check("pages 2; A prompt 40 n 2 max 2", "A.0[0..40] ~A.1 | A.0+1 A.0=length | A.1[0..40] | A.1+1 A.1=length");
+}
+
+#[test]
+fn a_choice_is_preempted_and_recomputed_alone() {
+    check(
+        "pages 6; A prompt 62 max 6; B prompt 62 n 2 max 6",
+        "A[0..62] B.0[0..62] | fork B.1+page A+1 B.0+1 B.1+1 | A+1 B.0+1 B.1+1 | A+1 B.0+1 ~B.1 | A+1 B.0+1 | A+1 B.0+1 A=length B.0=length | B.1[0..62] | B.1+3",
+    );
+}
+
+#[test]
+fn a_waiting_request_is_cancelled() {
+    check("slots 1; A max 2 decoding; B prompt 5; C prompt 6; @1 cancel B", "A+1 A=length | C[0..6]");
+}
+
+#[test]
+fn a_prompt_is_cancelled_between_its_pieces() {
+    check("budget 64; A prompt 200; B prompt 10; @2 cancel A", "A[0..64] | B[0..10] | B+1");
+}
+
+#[test]
+fn a_sequence_is_cancelled_with_rows_in_flight() {
+    check("lag 2; A prompt 10; B prompt 10; @3 cancel A", "A[0..10] B[0..10] | A+? B+? | B+? | B+?");
+}
+
+#[test]
+fn a_preempted_sequence_is_cancelled() {
+    check(
+        "pages 3; A prompt 30 max 6; B prompt 31; @5 cancel B",
+        "A[0..30] B[0..31] | A+1 B+1 | A+1 B+1 | A+1 ~B | A+1 | A+1 A=length | -",
+    );
+}
+
+#[test]
+fn choices_are_cancelled_between_the_prompt_and_the_fork() {
+    check("A decoding; B prompt 40 n 2; @2 cancel B; @2 C prompt 40", "A+1 B.0[0..40] | A+1 C[0..40]");
+}
+
+#[test]
+fn one_choice_is_cancelled_and_the_others_fork_all_the_same() {
+    check("A prompt 40 n 2 max 4; @2 cancel A.0", "A.0[0..40] | fork A.1+page A.1+1");
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    check("queue 1; A prompt 5; B prompt 5", "B!queue A[0..5]");
+}
+
+#[test]
+fn a_preempted_sequence_takes_no_place_in_the_queue() {
+    check(
+        "queue 1; pages 3; A prompt 29 max 6; @2 B prompt 31 max 6; @6 C prompt 5; @6 D prompt 5",
+        "A[0..29] | A+1 B[0..31] | A+1 B+1 | A+1 B+1 | A+1 ~B | D!queue A+1 A=length | B[0..31]",
+    );
+}
+
+#[test]
+fn prompt_tokens_in_the_queue_are_bounded() {
+    check("queue-tokens 50; A prompt 45; B prompt 6", "B!queue-tokens A[0..45]");
+}
+
+#[test]
+fn an_empty_queue_takes_a_prompt_beyond_its_bound() {
+    check("queue-tokens 50; A prompt 60", "A[0..60]");
+}
+
+#[test]
+fn more_choices_than_slots_are_refused() {
+    check("slots 2; A n 3", "A!choices -");
+}
+
+#[test]
+fn a_prompt_without_room_for_a_token_is_refused() {
+    check("context 20; A prompt 20; B prompt 20 max 0; C prompt 19", "A!prompt B[0..20] C[0..19] B=length C=length");
+}
+
+#[test]
+fn what_cannot_fit_even_alone_is_refused() {
+    check("pages 2; A prompt 60 max 6; B prompt 60 max 5", "A!pages B[0..60] | B+1 | B+1 | B+1 | B+1 B=length");
+}
+
+#[test]
+fn draining_takes_nothing_new_and_finishes_the_rest() {
+    check(
+        "slots 1; A max 3 decoding; B prompt 5 max 1; @2 drain; @2 C prompt 5",
+        "A+1 | C!draining A+1 A=length | B[0..5] B=length | -",
+    );
+}
+
+#[test]
+fn a_lost_engine_fails_what_runs_and_what_waits() {
+    check("slots 1; A decoding; B prompt 5; @2 fail; @3 C prompt 5", "A+1 | A=failed B=failed - | C!draining -");
+}
+
+#[test]
+fn prompt_scores_come_with_each_piece() {
+    check("budget 64; A prompt 150 max 1 scored", "A[0..64] A#1..64 | A[64..128] A#65..128 | A[128..150] A#129..149 A=length");
+}
+
+#[test]
+fn a_last_piece_of_one_token_has_no_score_of_its_own() {
+    check("budget 64; A prompt 65 max 1 scored; B prompt 1 max 1 scored", "A[0..64] A#1..64 | A[64..65] B[0..1] A=length B=length");
+}
+
+#[test]
+fn a_prompt_is_scored_without_output() {
+    check("A prompt 100 max 0 scored", "A[0..100] A#1..99 A=length");
+}
+
+#[test]
+fn a_prompt_is_scored_once_for_all_choices() {
+    check("A prompt 10 n 2 max 1 scored", "A.0[0..10] A#1..9 A.0=length A.1=length");
+}
+
+#[test]
+fn a_recomputed_prompt_is_not_scored_again() {
+    check(
+        "pages 3; A prompt 30 max 5; B prompt 31 max 8 scored",
+        "A[0..30] B[0..31] B#1..30 | A+1 B+1 | A+1 B+1 | A+1 ~B | A+1 A=length | B[0..31] | B+3",
+    );
+}
