@@ -113,7 +113,7 @@ impl Scheduler {
     fn plan_prompt(&mut self, at: usize, draft: &mut Draft) -> usize {
         let (start, prompt_len) = (self.running[at].computed, self.running[at].prompt_len());
         let unit_end = canonical_end(start, start, prompt_len);
-        if unit_end - start > draft.room() || !self.make_room(at, unit_end, draft) {
+        if unit_end - start > draft.room() || !self.make_room(at, unit_end) {
             return 0;
         }
         let reach = self.running[at].reach(self.pages.free()).min(start + draft.room());
@@ -137,7 +137,7 @@ impl Scheduler {
     fn plan_output(&mut self, at: usize, ahead: u32, draft: &mut Draft) {
         let start = self.running[at].computed;
         let room = if ahead == 1 { 1 } else { draft.room().min(ahead) };
-        if room == 0 || !self.make_room(at, start + 1, draft) {
+        if room == 0 || !self.make_room(at, start + 1) {
             return;
         }
         let end = (start + room).min(self.running[at].reach(self.pages.free()));
@@ -229,7 +229,7 @@ impl Scheduler {
         let full = (computed / PAGE_TOKENS) as usize;
         let part_filled = self.running[leader].pages.get(full).copied();
         while part_filled.is_some() && self.pages.free() == 0 {
-            if !self.preempt_youngest(follower, draft) {
+            if !self.preempt_youngest(follower) {
                 return false;
             }
         }
@@ -248,10 +248,10 @@ impl Scheduler {
 
     /// Frees pages until the sequence at `at` can have `positions` computed. False if it would have to give way itself: then it
     /// keeps what it has and waits, until an older one ends or takes it away. The first of all never waits: alone it fits.
-    fn make_room(&mut self, at: usize, positions: u32, draft: &mut Draft) -> bool {
+    fn make_room(&mut self, at: usize, positions: u32) -> bool {
         let needed = self.running[at].pages_lacking(positions);
         while self.pages.free() < needed {
-            if !self.preempt_youngest(at, draft) {
+            if !self.preempt_youngest(at) {
                 assert!(at > 0, "sequence {} was admitted and does not fit alone", self.running[at].rank.seq);
                 return false;
             }
@@ -268,13 +268,12 @@ impl Scheduler {
 
     /// Preempts the last by rank: the youngest of the lowest priority. A prompt that is computed for several choices goes as one.
     /// False if there is none behind `at`.
-    fn preempt_youngest(&mut self, at: usize, draft: &mut Draft) -> bool {
+    fn preempt_youngest(&mut self, at: usize) -> bool {
         let victim = self.running.iter().rposition(|seq| seq.role != Role::Follower).expect("followers have a leader");
         if victim <= at {
             return false;
         }
         self.preempt_from(victim);
-        draft.starts = false;
         true
     }
 

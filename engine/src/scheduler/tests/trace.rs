@@ -686,3 +686,19 @@ fn a_recomputed_prompt_is_not_scored_again() {
         "A[0..30] B[0..31] B#1..30 | A+1 B+1 | A+1 B+1 | A+1 ~B | A+1 A=length | B[0..31] | B+3",
     );
 }
+
+#[test]
+fn a_preempted_sequence_waits_for_its_tokens_in_flight() {
+    check(
+        "lag 3; pages 3; A prompt 30 ends 2; B prompt 31 max 8",
+        "A[0..30] B[0..31] | A+? B+? | A+? B+? | A+? ~B A=stop | - | B[0..31] | B+3",
+    );
+}
+
+#[test]
+fn a_recomputed_prompt_is_scored_from_where_its_scores_ended() {
+    check(
+        "after 93; context 4000; budget 128; pages 101; A prompt 31 max 70; B prompt 3168 max 1 scored",
+        "B[2944..3072] | B[3072..3168] B#3137..3167 B=length",
+    );
+}
