@@ -115,6 +115,10 @@ fn tensors_must_lie_in_the_file_each_in_its_own_place() {
         "m.gguf: tensor `w`: wanted a size below 2^64 bytes, got shape [1099511627776, 1099511627776]"
     );
     assert_eq!(
+        refusal(&file_of(&[f32s("w", &[1 << 62], 0)], 32)),
+        "m.gguf: tensor `w`: wanted a size below 2^64 bytes, got shape [4611686018427387904]"
+    );
+    assert_eq!(
         refusal(&file_of(&[f32s("w", &[8], u64::MAX - 31)], 32)),
         format!("m.gguf: tensor `w`: wanted 32 bytes of data at offset {}, got a data section of 32 bytes", u64::MAX - 31)
     );

@@ -185,11 +185,12 @@ impl RawTensor<'_> {
             return Err(Problem::tensor(self.name, format_args!("an offset that is a multiple of {alignment}"), self.offset));
         }
         let cols = self.shape[self.shape.len() - 1];
-        let row = self.ty.row_bytes(cols).ok_or_else(|| {
+        if !cols.is_multiple_of(self.ty.elements()) {
             let want = format!("rows of whole {} blocks of {} elements", self.ty.name(), self.ty.elements());
-            Problem::tensor(self.name, want, format_args!("{cols} elements a row"))
-        })?;
-        let len = self.shape.iter().rev().skip(1).try_fold(row as u64, |n, d| n.checked_mul(*d as u64));
+            return Err(Problem::tensor(self.name, want, format_args!("{cols} elements a row")));
+        }
+        let row = self.ty.row_bytes(cols).map(|n| n as u64);
+        let len = row.and_then(|row| self.shape.iter().rev().skip(1).try_fold(row, |n, d| n.checked_mul(*d as u64)));
         let end = len.and_then(|len| data_at.checked_add(self.offset)?.checked_add(len));
         match (len, end) {
             (Some(len), Some(end)) if end <= file_len => {
