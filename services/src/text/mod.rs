@@ -3,11 +3,15 @@
 
 pub mod detokenizer;
 pub mod guard;
+pub mod pool;
+pub mod prompt;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
 
 pub use detokenizer::Detokenizer;
+pub use pool::TextPool;
+pub use prompt::{ChatPrompt, TextModel, Thinking};
 pub use stop::StopScanner;
 pub use template::{ChatTemplate, Conversation};
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,115 @@
+//! A few plain threads for work that would hold the async ones up: rendering and tokenizing long prompts.
+
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that take jobs from one bounded queue. Dropping the pool lets queued jobs finish and waits for them.
+#[derive(Debug)]
+pub struct TextPool {
+    jobs: Option<Sender<Job>>,
+    threads: Vec<JoinHandle<()>>,
+    queue_max: usize,
+}
+
+/// Why a job has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The caller may come back.
+    #[error("{max} prompts are waiting for a tokenizer thread, more cannot")]
+    Full {
+        /// The bound.
+        max: usize,
+    },
+    /// The job panicked, which is a bug; its thread goes on.
+    #[error("preparing the prompt failed, which is a fault of the server")]
+    Panicked,
+}
+
+impl TextPool {
+    /// `threads` threads behind a queue of `queue_max` jobs, at least one of each.
+    pub fn new(threads: usize, queue_max: usize) -> std::io::Result<Self> {
+        let (jobs, inbox) = bounded::<Job>(queue_max.max(1));
+        let spawn = |i| {
+            let inbox: Receiver<Job> = inbox.clone();
+            std::thread::Builder::new().name(format!("text-{i}")).spawn(move || inbox.iter().for_each(|job| job()))
+        };
+        let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
+        Ok(Self { jobs: Some(jobs), threads, queue_max: queue_max.max(1) })
+    }
+
+    /// Runs a job on one of the threads. If the caller stops waiting, a job that has not begun is skipped.
+    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, PoolError> {
+        let (reply, result) = oneshot::channel();
+        let job = move || {
+            if reply.is_closed() {
+                return;
+            }
+            // The closure is dropped with the panic, so nothing of it is seen half done.
+            if let Ok(value) = catch_unwind(AssertUnwindSafe(job)) {
+                // The caller may have left in the meantime.
+                let _ = reply.send(value);
+            }
+        };
+        let jobs = self.jobs.as_ref().expect("the queue is closed by drop alone");
+        match jobs.try_send(Box::new(job)) {
+            Ok(()) => result.await.map_err(|_| PoolError::Panicked),
+            Err(TrySendError::Full(_)) => Err(PoolError::Full { max: self.queue_max }),
+            Err(TrySendError::Disconnected(_)) => unreachable!("threads catch panics and live as long as the pool"),
+        }
+    }
+}
+
+impl Drop for TextPool {
+    fn drop(&mut self) {
+        self.jobs = None;
+        for thread in self.threads.drain(..) {
+            // A thread cannot panic: its jobs are caught.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, mpsc};
+
+    #[actix_rt::test]
+    async fn a_job_runs_on_a_thread_of_the_pool() {
+        let pool = TextPool::new(2, 4).unwrap();
+        let name = pool.run(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
+        assert!(name.unwrap().starts_with("text-"));
+    }
+
+    #[actix_rt::test]
+    async fn a_panic_fails_its_own_job_only() {
+        let pool = TextPool::new(1, 4).unwrap();
+        assert_eq!(pool.run(|| -> u32 { panic!("on purpose") }).await, Err(PoolError::Panicked));
+        assert_eq!(pool.run(|| 7).await, Ok(7));
+    }
+
+    #[actix_rt::test]
+    async fn a_full_queue_refuses_and_abandoned_jobs_are_skipped() {
+        let pool = TextPool::new(1, 1).unwrap();
+        let ran = Arc::new(AtomicU32::new(0));
+        let (begun, has_begun) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        {
+            let counter = Arc::clone(&ran);
+            let mut busy = Box::pin(pool.run(move || (begun.send(()).unwrap(), may_go.recv().unwrap())));
+            assert!(futures_util::poll!(&mut busy).is_pending());
+            has_begun.recv().unwrap();
+            let mut waiting = Box::pin(pool.run(move || counter.fetch_add(1, Ordering::SeqCst)));
+            assert!(futures_util::poll!(&mut waiting).is_pending());
+            assert_eq!(pool.run(|| ()).await, Err(PoolError::Full { max: 1 }));
+        }
+        go.send(()).unwrap();
+        drop(pool);
+        assert_eq!(ran.load(Ordering::SeqCst), 0, "nobody waited for it any more");
+    }
+}
