@@ -23,6 +23,18 @@ pub const STEPS_IN_FLIGHT_MAX: u32 = 2;
 pub const CHOICES_MAX: u32 = 16;
 /// Stop strings of one request.
 pub const STOP_STRINGS_MAX: usize = 16;
+/// Bytes of one stop string.
+pub const STOP_STRING_BYTES_MAX: usize = 1024;
+/// Stop token ids of one request.
+pub const STOP_TOKEN_IDS_MAX: usize = 64;
+/// Tokens with a bias in one request.
+pub const LOGIT_BIAS_MAX: usize = 1024;
+/// Tools of one request.
+pub const TOOLS_MAX: usize = 128;
+/// Bytes of a tool's name.
+pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Prompts of one completion request.
+pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: some 300 ms, and thousands of messages.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// Alternatives reported with each token.

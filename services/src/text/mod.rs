@@ -8,6 +8,7 @@ pub mod prompt;
 pub mod stop;
 pub mod template;
 pub mod tokenizer;
+pub mod tools;
 
 pub use detokenizer::Detokenizer;
 pub use pool::TextPool;
@@ -15,3 +16,4 @@ pub use prompt::{ChatPrompt, TextModel, Thinking};
 pub use stop::StopScanner;
 pub use template::{ChatTemplate, Conversation};
 pub use tokenizer::Tokenizer;
+pub use tools::{Tool, Tools};

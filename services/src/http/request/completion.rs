@@ -1,0 +1,69 @@
+//! `POST /v1/completions`.
+
+use super::chat::response_format;
+use super::fields::{Fields, missing, wrong_type};
+use super::generation::{Generation, at_most, token_ids, token_limit};
+use super::{ModelLimits, check_model};
+use crate::http::error::ApiError;
+use crate::limits::{self, TOP_LOGPROBS_MAX};
+use chimere_engine::ids::TokenId;
+use serde_json::Value as Json;
+
+/// A completion request, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletionRequest {
+    /// How to generate. `max_tokens` may be 0: then prompts are only scored.
+    pub generation: Generation,
+    /// At least one; choices are numbered prompt by prompt.
+    pub prompts: Vec<Prompt>,
+    /// Begin every choice with its prompt, and score the prompt if log-probabilities are wanted.
+    pub echo: bool,
+}
+
+/// A raw prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// Text, in which added tokens are written out. Never empty.
+    Text(String),
+    /// Ids of the vocabulary. Never empty.
+    Tokens(Vec<TokenId>),
+}
+
+impl CompletionRequest {
+    /// Reads and checks a body.
+    pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        check_model(&mut fields, limits)?;
+        let wanted = "a string, an array of strings, an array of token ids or an array of these";
+        let prompt = fields.any("prompt").ok_or_else(|| missing("prompt", wanted))?;
+        let prompts = prompts(prompt, limits.vocab, wanted)?;
+        let echo = fields.bool("echo")?.unwrap_or(false);
+        let max_tokens = token_limit(&mut fields, "max_tokens", 0)?;
+        let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
+        let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        response_format(&mut fields)?;
+        fields.refuse("suffix", "is not supported: the model does not fill in")?;
+        fields.finish()?;
+        Ok(Self { generation, prompts, echo })
+    }
+}
+
+fn prompts(value: Json, vocab: u32, wanted: &str) -> Result<Vec<Prompt>, ApiError> {
+    let list = match value {
+        Json::Array(list) if list.first().is_some_and(|item| !item.is_number()) => list,
+        single => return Ok(vec![prompt("prompt", single, vocab, wanted)?]),
+    };
+    at_most("prompt", list.len(), limits::PROMPTS_MAX)?;
+    let wanted = "a string or an array of token ids";
+    list.into_iter().enumerate().map(|(i, item)| prompt(&format!("prompt[{i}]"), item, vocab, wanted)).collect()
+}
+
+fn prompt(path: &str, value: Json, vocab: u32, wanted: &str) -> Result<Prompt, ApiError> {
+    match value {
+        Json::String(text) if text.is_empty() => Err(ApiError::invalid(path, format!("`{path}` must not be empty"))),
+        Json::String(text) => Ok(Prompt::Text(text)),
+        Json::Array(ids) if ids.is_empty() => Err(ApiError::invalid(path, format!("`{path}` must not be empty"))),
+        Json::Array(ids) => Ok(Prompt::Tokens(token_ids(path, &ids, vocab)?)),
+        other => Err(wrong_type(path, wanted, &other)),
+    }
+}

@@ -1,0 +1,173 @@
+//! Takes a JSON object apart field by field, so that every error names the field, what was wanted and what came.
+
+use crate::http::error::ApiError;
+use serde_json::{Map, Value as Json};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+/// An object whose fields are taken one by one; [`Fields::finish`] refuses what nobody took. Null is absent everywhere.
+pub(super) struct Fields {
+    /// Path of the object, empty for the body.
+    path: String,
+    map: Map<String, Json>,
+    /// Names that were asked for, to suggest one for a name that nobody knows.
+    known: Vec<&'static str>,
+}
+
+impl Fields {
+    /// The body of a request.
+    pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
+        let value: Json = serde_json::from_slice(body)
+            .map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
+        match value {
+            Json::Object(map) => Ok(Self::new(String::new(), map)),
+            other => Err(ApiError::invalid_body(format!("the body must be a JSON object, got {}", describe(&other)))),
+        }
+    }
+
+    /// An object inside of the body.
+    pub(super) fn nested(path: String, value: Json) -> Result<Self, ApiError> {
+        match value {
+            Json::Object(map) => Ok(Self::new(path, map)),
+            other => Err(wrong_type(&path, "an object", &other)),
+        }
+    }
+
+    fn new(path: String, mut map: Map<String, Json>) -> Self {
+        map.retain(|_, value| !value.is_null());
+        Self { path, map, known: Vec::new() }
+    }
+
+    /// Full path of a field.
+    pub(super) fn path(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// A field as it stands.
+    pub(super) fn any(&mut self, name: &'static str) -> Option<Json> {
+        self.known.push(name);
+        self.map.shift_remove(name)
+    }
+
+    /// Whether a field is there. Does not take it.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.map.contains_key(name)
+    }
+
+    pub(super) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
+        self.typed(name, "a boolean", |v| v.as_bool().ok_or(v))
+    }
+
+    pub(super) fn string(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
+        self.typed(name, "a string", |v| match v {
+            Json::String(s) => Ok(s),
+            other => Err(other),
+        })
+    }
+
+    pub(super) fn list(&mut self, name: &'static str) -> Result<Option<Vec<Json>>, ApiError> {
+        self.typed(name, "an array", |v| match v {
+            Json::Array(items) => Ok(items),
+            other => Err(other),
+        })
+    }
+
+    pub(super) fn object(&mut self, name: &'static str) -> Result<Option<Map<String, Json>>, ApiError> {
+        self.typed(name, "an object", |v| match v {
+            Json::Object(map) => Ok(map),
+            other => Err(other),
+        })
+    }
+
+    /// An object whose fields are taken one by one.
+    pub(super) fn fields(&mut self, name: &'static str) -> Result<Option<Fields>, ApiError> {
+        let path = self.path(name);
+        self.any(name).map(|value| Fields::nested(path, value)).transpose()
+    }
+
+    /// A whole number within bounds.
+    pub(super) fn integer(&mut self, name: &'static str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
+        let path = self.path(name);
+        self.any(name).map(|value| integer(&path, &value, range)).transpose()
+    }
+
+    /// A number within bounds.
+    pub(super) fn number(&mut self, name: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
+        let path = self.path(name);
+        self.any(name).map(|value| number(&path, &value, range)).transpose()
+    }
+
+    /// A field that means something elsewhere and nothing here: refused when it is there.
+    pub(super) fn refuse(&mut self, name: &'static str, why: &str) -> Result<(), ApiError> {
+        let path = self.path(name);
+        match self.any(name) {
+            Some(_) => Err(ApiError::unsupported(&path, format!("`{path}` {why}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing may be left.
+    pub(super) fn finish(self) -> Result<(), ApiError> {
+        let Some(name) = self.map.keys().next() else { return Ok(()) };
+        let path = self.path(name);
+        let close = |known: &&&str| (strsim::jaro_winkler(known, name) * 1e3) as u32;
+        let near = self.known.iter().max_by_key(close).filter(|known| strsim::jaro_winkler(known, name) > 0.85);
+        let hint = near.map_or_else(String::new, |known| format!("; did you mean `{}`?", self.path(known)));
+        Err(ApiError::invalid(&path, format!("unknown field `{path}`{hint}")).with_code("unknown_parameter"))
+    }
+
+    fn typed<T>(
+        &mut self,
+        name: &'static str,
+        wanted: &str,
+        read: impl Fn(Json) -> Result<T, Json>,
+    ) -> Result<Option<T>, ApiError> {
+        let path = self.path(name);
+        self.any(name).map(|value| read(value).map_err(|other| wrong_type(&path, wanted, &other))).transpose()
+    }
+}
+
+/// A whole number within bounds.
+pub(super) fn integer(path: &str, value: &Json, range: RangeInclusive<i64>) -> Result<i64, ApiError> {
+    match value {
+        Json::Number(n) if n.as_i64().is_some_and(|n| range.contains(&n)) => Ok(n.as_i64().unwrap_or_default()),
+        Json::Number(n) if n.is_i64() || n.is_u64() => Err(out_of_range(path, range.start(), range.end(), n)),
+        other => Err(wrong_type(path, "an integer", other)),
+    }
+}
+
+/// A number within bounds.
+pub(super) fn number(path: &str, value: &Json, range: RangeInclusive<f64>) -> Result<f64, ApiError> {
+    match value.as_f64() {
+        Some(x) if range.contains(&x) => Ok(x),
+        Some(x) => Err(out_of_range(path, range.start(), range.end(), x)),
+        None => Err(wrong_type(path, "a number", value)),
+    }
+}
+
+fn out_of_range(path: &str, min: impl Display, max: impl Display, got: impl Display) -> ApiError {
+    ApiError::invalid(path, format!("`{path}` must lie between {min} and {max}, got {got}")).with_code("out_of_range")
+}
+
+/// A field of another type than was wanted.
+pub(super) fn wrong_type(path: &str, wanted: &str, got: &Json) -> ApiError {
+    ApiError::invalid(path, format!("`{path}` must be {wanted}, got {}", describe(got))).with_code("invalid_type")
+}
+
+/// A field that has to be there.
+pub(super) fn missing(path: &str, wanted: &str) -> ApiError {
+    ApiError::invalid(path, format!("`{path}` is missing: it must be {wanted}")).with_code("missing_field")
+}
+
+/// A value for an error message: never long.
+fn describe(value: &Json) -> String {
+    match value {
+        Json::Null => "null".into(),
+        Json::Bool(b) => b.to_string(),
+        Json::Number(n) => n.to_string(),
+        Json::String(s) if s.chars().count() <= 40 => format!("the string {s:?}"),
+        Json::String(s) => format!("a string of {} characters", s.chars().count()),
+        Json::Array(_) => "an array".into(),
+        Json::Object(_) => "an object".into(),
+    }
+}

@@ -1,0 +1,234 @@
+//! The fields that chat and completions share: how to sample, when to stop, how to answer.
+
+use super::ModelLimits;
+use super::fields::{Fields, integer, number, wrong_type};
+use crate::http::error::ApiError;
+use crate::limits;
+use chimere_engine::ids::TokenId;
+use chimere_engine::sampling::SamplingParams;
+use serde_json::Value as Json;
+
+/// How to generate, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Generation {
+    /// Answer as server-sent events.
+    pub stream: bool,
+    /// Send usage in a chunk of its own at the end of a stream.
+    pub include_usage: bool,
+    /// Choices per prompt.
+    pub choices: u32,
+    /// Tokens per choice; `None` takes the rest of the context.
+    pub max_tokens: Option<u32>,
+    /// Strings that end a choice and are not shown.
+    pub stop: Vec<String>,
+    /// Ids that end a choice: the model's unless `ignore_eos`, and `stop_token_ids`.
+    pub end_ids: Vec<TokenId>,
+    /// The caller's seed. Without one the server draws it, puts it into `sampling` and reports it.
+    pub seed: Option<u64>,
+    /// The request's values over the model's defaults over neutral ones; `end_ids` and `logprobs` are filled in.
+    pub sampling: SamplingParams,
+}
+
+/// Parameters that other servers know and this one does not, with the reason if there is one to give.
+const UNSUPPORTED: [(&str, &str); 22] = [
+    ("audio", "is not supported: this model reads and writes text"),
+    ("modalities", "is not supported: this model reads and writes text"),
+    ("functions", "is not supported; use `tools`"),
+    ("function_call", "is not supported; use `tool_choice`"),
+    ("reasoning_effort", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("enable_thinking", "belongs into `chat_template_kwargs`"),
+    ("reasoning", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("verbosity", "is not supported"),
+    ("prediction", "is not supported"),
+    ("web_search_options", "is not supported"),
+    ("prompt_cache_retention", "is not supported"),
+    ("chat_template", "is not supported: the template is the model's"),
+    ("add_generation_prompt", "is not supported: the prompt always ends with the assistant's turn"),
+    ("continue_final_message", "is not supported"),
+    ("guided_json", "is not supported"),
+    ("guided_regex", "is not supported"),
+    ("guided_choice", "is not supported"),
+    ("guided_grammar", "is not supported"),
+    ("structured_outputs", "is not supported"),
+    ("prompt_logprobs", "is not supported; completions have `echo` with `logprobs`"),
+    ("use_beam_search", "is not supported"),
+    ("best_of", "is not supported unless it equals `n`"),
+];
+
+impl Generation {
+    /// Takes the shared fields. `max_tokens` and log-probabilities differ between the endpoints and are given.
+    pub(super) fn take(
+        fields: &mut Fields,
+        limits: &ModelLimits,
+        max_tokens: Option<u32>,
+        logprobs: Option<u8>,
+    ) -> Result<Self, ApiError> {
+        let (stream, include_usage) = stream(fields)?;
+        let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
+        let choices = choices(fields, limits)?;
+        let end_ids = end_ids(fields, limits)?;
+        let sampling = SamplingParams {
+            seed: seed.unwrap_or_default(),
+            min_tokens: min_tokens(fields, max_tokens)?,
+            end_ids: end_ids.clone(),
+            logit_bias: logit_bias(fields, limits.vocab)?,
+            logprobs,
+            ..sampling(fields, limits)?
+        };
+        without_effect(fields)?;
+        for (name, why) in UNSUPPORTED {
+            fields.refuse(name, why)?;
+        }
+        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, seed, sampling })
+    }
+}
+
+/// A limit on output tokens.
+pub(super) fn token_limit(fields: &mut Fields, name: &'static str, min: i64) -> Result<Option<u32>, ApiError> {
+    Ok(fields.integer(name, min..=i64::from(u32::MAX))?.map(|n| n as u32))
+}
+
+fn stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
+    let stream = fields.bool("stream")?.unwrap_or(false);
+    let path = fields.path("stream_options");
+    let Some(mut options) = fields.fields("stream_options")? else { return Ok((stream, false)) };
+    let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    if options.bool("include_obfuscation")? == Some(true) {
+        let path = options.path("include_obfuscation");
+        return Err(ApiError::unsupported(&path, format!("`{path}` is not supported")));
+    }
+    options.finish()?;
+    if !stream {
+        return Err(ApiError::invalid(&path, format!("`{path}` is only allowed with `stream: true`")));
+    }
+    Ok((stream, include_usage))
+}
+
+fn choices(fields: &mut Fields, limits: &ModelLimits) -> Result<u32, ApiError> {
+    let choices = fields.integer("n", 1..=i64::from(limits.choices_max))?.unwrap_or(1);
+    if let Some(best_of) = fields.integer("best_of", 1..=i64::from(u32::MAX))?
+        && best_of != choices
+    {
+        return Err(ApiError::unsupported("best_of", format!("`best_of` must equal `n`, which is {choices}, got {best_of}")));
+    }
+    Ok(choices as u32)
+}
+
+fn end_ids(fields: &mut Fields, limits: &ModelLimits) -> Result<Vec<TokenId>, ApiError> {
+    let ignore_eos = fields.bool("ignore_eos")?.unwrap_or(false);
+    let mut ids = if ignore_eos { Vec::new() } else { limits.end_ids.clone() };
+    let own = fields.list("stop_token_ids")?.unwrap_or_default();
+    at_most("stop_token_ids", own.len(), limits::STOP_TOKEN_IDS_MAX)?;
+    for id in token_ids("stop_token_ids", &own, limits.vocab)? {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// Ids inside the vocabulary.
+pub(super) fn token_ids(path: &str, list: &[Json], vocab: u32) -> Result<Vec<TokenId>, ApiError> {
+    let last = i64::from(vocab) - 1;
+    list.iter().enumerate().map(|(i, id)| Ok(integer(&format!("{path}[{i}]"), id, 0..=last)? as TokenId)).collect()
+}
+
+fn min_tokens(fields: &mut Fields, max_tokens: Option<u32>) -> Result<u32, ApiError> {
+    let min = token_limit(fields, "min_tokens", 0)?.unwrap_or(0);
+    match max_tokens {
+        Some(max) if min > max => {
+            Err(ApiError::invalid("min_tokens", format!("`min_tokens` must not exceed the limit of {max} tokens, got {min}")))
+        }
+        _ => Ok(min),
+    }
+}
+
+fn logit_bias(fields: &mut Fields, vocab: u32) -> Result<Vec<(TokenId, f32)>, ApiError> {
+    let map = fields.object("logit_bias")?.unwrap_or_default();
+    at_most("logit_bias", map.len(), limits::LOGIT_BIAS_MAX)?;
+    let mut biases = Vec::with_capacity(map.len());
+    for (key, value) in map {
+        let path = format!("logit_bias.{key}");
+        let id = key.parse().ok().filter(|&id: &TokenId| id < vocab);
+        let id = id.ok_or_else(|| {
+            ApiError::invalid(&path, format!("`logit_bias` has the key {key:?}, wanted a token id below {vocab}"))
+        })?;
+        biases.push((id, number(&path, &value, -100.0..=100.0)? as f32));
+    }
+    biases.sort_by_key(|(id, _)| *id);
+    match biases.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(ApiError::invalid("logit_bias", format!("`logit_bias` names token {} twice", pair[0].0))),
+        None => Ok(biases),
+    }
+}
+
+/// The request's own values, else the model's, else neutral ones. A model's value that makes no sense counts as absent.
+fn sampling(fields: &mut Fields, limits: &ModelLimits) -> Result<SamplingParams, ApiError> {
+    let (model, neutral) = (&limits.defaults, SamplingParams::default());
+    let fraction = |x: Option<f32>| x.filter(|x| *x > 0.0 && *x <= 1.0);
+    let mut number = |name, range| Ok::<_, ApiError>(fields.number(name, range)?.map(|x| x as f32));
+    let own = SamplingParams {
+        temperature: number("temperature", 0.0..=2.0)?
+            .or(model.temperature.filter(|t| (0.0..=2.0).contains(t)))
+            .unwrap_or(neutral.temperature),
+        top_p: number("top_p", f64::from(f32::MIN_POSITIVE)..=1.0)?.or(fraction(model.top_p)).unwrap_or(neutral.top_p),
+        min_p: number("min_p", 0.0..=1.0)?.or(fraction(model.min_p)).unwrap_or(neutral.min_p),
+        presence_penalty: number("presence_penalty", -2.0..=2.0)?
+            .or(model.presence_penalty.filter(|p| p.abs() <= 2.0))
+            .unwrap_or(neutral.presence_penalty),
+        frequency_penalty: number("frequency_penalty", -2.0..=2.0)?.unwrap_or(neutral.frequency_penalty),
+        repetition_penalty: number("repetition_penalty", 0.01..=100.0)?
+            .or(model.repetition_penalty.filter(|p| (0.01..=100.0).contains(p)))
+            .unwrap_or(neutral.repetition_penalty),
+        ..neutral
+    };
+    // Some servers write "all" as -1.
+    let top_k = fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as u32);
+    Ok(SamplingParams { top_k: top_k.or(model.top_k).unwrap_or(0), ..own })
+}
+
+fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
+    let list = match fields.any("stop") {
+        None => return Ok(Vec::new()),
+        Some(Json::String(one)) => vec![Json::String(one)],
+        Some(Json::Array(list)) => list,
+        Some(other) => return Err(wrong_type("stop", "a string or an array of strings", &other)),
+    };
+    at_most("stop", list.len(), limits::STOP_STRINGS_MAX)?;
+    list.into_iter().enumerate().map(|(i, item)| stop_string(&format!("stop[{i}]"), item)).collect()
+}
+
+fn stop_string(path: &str, item: Json) -> Result<String, ApiError> {
+    match item {
+        Json::String(s) if s.is_empty() => Err(ApiError::invalid(path, format!("`{path}` must not be empty"))),
+        Json::String(s) if s.len() > limits::STOP_STRING_BYTES_MAX => {
+            let (got, max) = (s.len(), limits::STOP_STRING_BYTES_MAX);
+            Err(ApiError::invalid(path, format!("`{path}` has {got} bytes, at most {max} are taken")))
+        }
+        Json::String(s) => Ok(s),
+        other => Err(wrong_type(path, "a string", &other)),
+    }
+}
+
+/// Fields that clients send for services of another kind, and that change nothing here.
+fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
+    fields.string("user")?;
+    fields.string("safety_identifier")?;
+    fields.string("prompt_cache_key")?;
+    fields.object("metadata")?;
+    if fields.bool("store")? == Some(true) {
+        return Err(ApiError::unsupported("store", "`store` must be false: nothing is kept here"));
+    }
+    match fields.string("service_tier")?.as_deref() {
+        None | Some("auto") => Ok(()),
+        Some(other) => Err(ApiError::unsupported("service_tier", format!("`service_tier` must be \"auto\", got {other:?}"))),
+    }
+}
+
+/// Bounds the length of a list or map.
+pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError> {
+    if got <= max {
+        return Ok(());
+    }
+    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
+}

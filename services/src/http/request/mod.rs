@@ -1,0 +1,53 @@
+//! Requests as typed, then as meant: a body of bytes becomes a checked request, or an error that names the field. Past this
+//! point a value cannot be out of range for the model. Nothing here waits, and nothing here knows the server.
+
+mod chat;
+mod completion;
+mod fields;
+mod generation;
+mod messages;
+mod tokenize;
+mod tools;
+
+pub use chat::ChatRequest;
+pub use completion::{CompletionRequest, Prompt};
+pub use generation::Generation;
+pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+
+use crate::http::error::ApiError;
+use actix_web::http::StatusCode;
+use chimere_engine::format::GenerationDefaults;
+use chimere_engine::ids::TokenId;
+use fields::Fields;
+
+/// What a request is checked against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelLimits {
+    /// The name under which the model is served.
+    pub name: String,
+    /// Rows of the model's vocabulary.
+    pub vocab: u32,
+    /// Most choices of one request.
+    pub choices_max: u32,
+    /// Ids that end a generation.
+    pub end_ids: Vec<TokenId>,
+    /// What the release recommends, where it does.
+    pub defaults: GenerationDefaults,
+    /// Names that `chat_template_kwargs` may set, from [`crate::text::ChatTemplate::options`].
+    pub template_options: Vec<String>,
+}
+
+/// The model's name, if the request gives one, must be ours.
+fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
+    match fields.string("model")? {
+        Some(name) if name != limits.name => {
+            let message = format!("the model `{name}` does not exist here; this server has `{}`", limits.name);
+            let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("model_not_found");
+            Err(ApiError { param: Some("model".into()), ..error })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

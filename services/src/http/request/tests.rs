@@ -1,0 +1,441 @@
+use super::*;
+use crate::text::tools::Tool;
+use chimere_engine::sampling::SamplingParams;
+use serde_json::{Value as Json, json};
+
+fn limits() -> ModelLimits {
+    ModelLimits {
+        name: "nano".into(),
+        vocab: 500,
+        choices_max: 16,
+        end_ids: vec![470, 468],
+        defaults: GenerationDefaults::default(),
+        template_options: vec!["enable_thinking".into()],
+    }
+}
+
+/// A chat body: one message, and these fields over it.
+fn chat_body(fields: Json) -> Vec<u8> {
+    let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
+    body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    serde_json::to_vec(&body).unwrap()
+}
+
+fn chat(fields: Json) -> Result<ChatRequest, ApiError> {
+    ChatRequest::parse(&chat_body(fields), &limits())
+}
+
+fn completion(fields: Json) -> Result<CompletionRequest, ApiError> {
+    CompletionRequest::parse(&serde_json::to_vec(&fields).unwrap(), &limits())
+}
+
+/// A field that is refused: the path at fault, and a part of the message.
+#[track_caller]
+fn refused(result: Result<impl std::fmt::Debug, ApiError>, param: &str, message: &str) {
+    let error = result.unwrap_err();
+    assert_eq!(error.status.as_u16(), 400, "{error}");
+    assert_eq!(error.param.as_deref(), Some(param), "{error}");
+    assert!(error.message.contains(message), "{error}");
+}
+
+#[test]
+fn the_least_request_has_neutral_values() {
+    let request = chat(json!({})).unwrap();
+    let g = request.generation;
+    assert_eq!((g.stream, g.include_usage, g.choices, g.max_tokens, g.seed), (false, false, 1, None, None));
+    assert_eq!(g.end_ids, [470, 468]);
+    assert_eq!(g.sampling, SamplingParams { end_ids: vec![470, 468], ..SamplingParams::default() });
+    assert_eq!(request.conversation.messages, [json!({"role": "user", "content": "hi"})]);
+    assert!(request.tools.is_none());
+}
+
+#[test]
+fn every_honoured_field_arrives() {
+    let fields = json!({
+        "model": "nano", "temperature": 0.5, "top_p": 0.9, "top_k": 20, "min_p": 0.05, "seed": -1, "stop": ["a", "b"],
+        "stop_token_ids": [7, 470], "max_completion_tokens": 9, "max_tokens": 9, "min_tokens": 2, "presence_penalty": 1.5,
+        "frequency_penalty": -2, "repetition_penalty": 1.1, "logit_bias": {"9": -100, "3": 2.5}, "logprobs": true, "top_logprobs": 20,
+        "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
+    });
+    let request = chat(fields).unwrap();
+    assert_eq!(request.conversation.options["enable_thinking"], json!(false));
+    let expected = SamplingParams {
+        temperature: 0.5,
+        top_p: 0.9,
+        top_k: 20,
+        min_p: 0.05,
+        seed: u64::MAX,
+        repetition_penalty: 1.1,
+        presence_penalty: 1.5,
+        frequency_penalty: -2.0,
+        logit_bias: vec![(3, 2.5), (9, -100.0)],
+        min_tokens: 2,
+        end_ids: vec![470, 468, 7],
+        logprobs: Some(20),
+        certainty: false,
+    };
+    let generation = Generation {
+        stream: true,
+        include_usage: true,
+        choices: 16,
+        max_tokens: Some(9),
+        stop: vec!["a".into(), "b".into()],
+        end_ids: vec![470, 468, 7],
+        seed: Some(u64::MAX),
+        sampling: expected,
+    };
+    assert_eq!(request.generation, generation);
+}
+
+#[test]
+fn null_is_absent_for_every_field() {
+    let names = [
+        "model",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "stop_token_ids",
+        "max_tokens",
+        "max_completion_tokens",
+        "min_tokens",
+        "ignore_eos",
+        "presence_penalty",
+        "frequency_penalty",
+        "repetition_penalty",
+        "logit_bias",
+        "logprobs",
+        "top_logprobs",
+        "n",
+        "stream",
+        "stream_options",
+        "chat_template_kwargs",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "best_of",
+        "reasoning_effort",
+        "functions",
+        "audio",
+        "a_field_of_tomorrow",
+    ];
+    for name in names {
+        let request = chat(json!({name: null})).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(request.generation, chat(json!({})).unwrap().generation, "{name}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_here_is_accepted_with_its_neutral_value_only() {
+    let fields = json!({
+        "user": "u", "metadata": {"a": "b"}, "store": false, "service_tier": "auto", "safety_identifier": "s", "prompt_cache_key": "k",
+        "parallel_tool_calls": true, "tools": [], "response_format": {"type": "text"}, "best_of": 1,
+    });
+    assert_eq!(chat(fields).unwrap().generation, chat(json!({})).unwrap().generation);
+    refused(chat(json!({"store": true})), "store", "nothing is kept");
+    refused(chat(json!({"service_tier": "flex"})), "service_tier", "\"flex\"");
+    refused(chat(json!({"best_of": 3})), "best_of", "must equal `n`, which is 1, got 3");
+    refused(chat(json!({"user": 5})), "user", "must be a string, got 5");
+}
+
+#[test]
+fn what_is_not_supported_yet_is_named() {
+    refused(chat(json!({"response_format": {"type": "json_object"}})), "response_format", "\"json_object\"");
+    refused(chat(json!({"response_format": {"type": "json_schema", "json_schema": {}}})), "response_format", "\"json_schema\"");
+    refused(chat(json!({"response_format": {"type": "xml"}})), "response_format.type", "\"xml\"");
+    refused(chat(json!({"tool_choice": "required"})), "tool_choice", "not supported yet");
+    refused(chat(json!({"tool_choice": {"type": "function", "function": {"name": "f"}}})), "tool_choice", "not supported yet");
+    refused(chat(json!({"reasoning_effort": "low"})), "reasoning_effort", "chat_template_kwargs");
+    refused(chat(json!({"enable_thinking": false})), "enable_thinking", "belongs into `chat_template_kwargs`");
+    refused(chat(json!({"functions": []})), "functions", "`tools`");
+    refused(chat(json!({"modalities": ["text"]})), "modalities", "not supported");
+    refused(completion(json!({"prompt": "a", "suffix": "b"})), "suffix", "not supported");
+}
+
+#[test]
+fn unknown_fields_are_named_with_the_nearest_known_one() {
+    let error = chat(json!({"temprature": 1})).unwrap_err();
+    assert_eq!(error.message, "unknown field `temprature`; did you mean `temperature`?");
+    assert_eq!(error.code, Some("unknown_parameter"));
+    refused(chat(json!({"zzz": 1})), "zzz", "unknown field `zzz`");
+    refused(
+        chat(json!({"stream": true, "stream_options": {"include_usages": true}})),
+        "stream_options.include_usages",
+        "`stream_options.include_usage`?",
+    );
+    refused(chat(json!({"messages": [{"role": "user", "content": "a", "contents": "b"}]})), "messages[0].contents", "unknown");
+    refused(
+        chat(json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "lang": 1}]}]})),
+        "messages[0].content[0].lang",
+        "unknown",
+    );
+    refused(chat(json!({"echo": true})), "echo", "unknown");
+    refused(completion(json!({"prompt": "a", "messages": []})), "messages", "unknown");
+}
+
+#[test]
+fn wrong_types_name_the_field_and_what_came() {
+    refused(chat(json!({"temperature": "hot"})), "temperature", "`temperature` must be a number, got the string \"hot\"");
+    refused(chat(json!({"n": 1.5})), "n", "must be an integer, got 1.5");
+    refused(chat(json!({"stream": 1})), "stream", "must be a boolean, got 1");
+    refused(chat(json!({"stop": 1})), "stop", "a string or an array of strings, got 1");
+    refused(chat(json!({"stop": ["a", 1]})), "stop[1]", "must be a string, got 1");
+    refused(chat(json!({"messages": "hi"})), "messages", "must be an array, got the string \"hi\"");
+    refused(chat(json!({"messages": ["hi"]})), "messages[0]", "must be an object");
+    refused(chat(json!({"logit_bias": []})), "logit_bias", "must be an object, got an array");
+    refused(chat(json!({"chat_template_kwargs": {"enable_thinking": "no"}})), "chat_template_kwargs.enable_thinking", "a boolean");
+    refused(chat(json!({"temperature": "x".repeat(500)})), "temperature", "a string of 500 characters");
+}
+
+#[test]
+fn values_out_of_range_name_the_bounds() {
+    for (name, bad) in [
+        ("temperature", json!(2.1)),
+        ("temperature", json!(-0.1)),
+        ("top_p", json!(0)),
+        ("top_p", json!(1.01)),
+        ("min_p", json!(-0.1)),
+        ("min_p", json!(1.1)),
+        ("top_k", json!(-2)),
+        ("presence_penalty", json!(2.1)),
+        ("frequency_penalty", json!(-2.1)),
+        ("repetition_penalty", json!(0)),
+        ("n", json!(0)),
+        ("n", json!(17)),
+        ("max_tokens", json!(0)),
+        ("max_completion_tokens", json!(-1)),
+        ("max_tokens", json!(4_294_967_296i64)),
+        ("min_tokens", json!(-1)),
+        ("seed", json!(u64::MAX)),
+    ] {
+        refused(chat(json!({name: bad})), name, "must lie between");
+    }
+    refused(chat(json!({"logprobs": true, "top_logprobs": 21})), "top_logprobs", "between 0 and 20, got 21");
+    refused(chat(json!({"logit_bias": {"3": 101}})), "logit_bias.3", "between -100 and 100");
+    refused(chat(json!({"stop_token_ids": [1, 500]})), "stop_token_ids[1]", "between 0 and 499, got 500");
+    refused(completion(json!({"prompt": "a", "logprobs": 21})), "logprobs", "between 0 and 20");
+}
+
+#[test]
+fn fields_that_contradict_each_other_are_refused() {
+    refused(chat(json!({"max_tokens": 1, "max_completion_tokens": 2})), "max_tokens", "is 1 and `max_completion_tokens` is 2");
+    refused(chat(json!({"max_tokens": 1, "min_tokens": 2})), "min_tokens", "the limit of 1 tokens, got 2");
+    refused(chat(json!({"top_logprobs": 2})), "top_logprobs", "with `logprobs: true`");
+    refused(chat(json!({"stream_options": {"include_usage": true}})), "stream_options", "with `stream: true`");
+    assert_eq!(chat(json!({"top_logprobs": 0})).unwrap().generation.sampling.logprobs, None);
+    assert_eq!(chat(json!({"logprobs": true})).unwrap().generation.sampling.logprobs, Some(0));
+}
+
+#[test]
+fn lists_are_bounded_and_their_entries_checked() {
+    refused(chat(json!({"stop": vec!["a"; 17]})), "stop", "17 entries, at most 16");
+    refused(chat(json!({"stop": ""})), "stop[0]", "must not be empty");
+    refused(chat(json!({"stop": "a".repeat(1025)})), "stop[0]", "1025 bytes, at most 1024");
+    refused(chat(json!({"stop_token_ids": vec![1; 65]})), "stop_token_ids", "65 entries");
+    refused(chat(json!({"logit_bias": {"500": 1}})), "logit_bias.500", "a token id below 500");
+    refused(chat(json!({"logit_bias": {"x": 1}})), "logit_bias.x", "the key \"x\"");
+    refused(chat(json!({"logit_bias": {"3": 1, "03": 2}})), "logit_bias", "names token 3 twice");
+    assert_eq!(chat(json!({"stop": "x"})).unwrap().generation.stop, ["x"]);
+}
+
+#[test]
+fn ends_of_text_are_the_model_s_unless_they_are_ignored() {
+    let ids = |fields| chat(fields).unwrap().generation.end_ids;
+    assert_eq!(ids(json!({"stop_token_ids": [3]})), [470, 468, 3]);
+    assert_eq!(ids(json!({"ignore_eos": true})), [] as [u32; 0]);
+    assert_eq!(ids(json!({"ignore_eos": true, "stop_token_ids": [3]})), [3]);
+}
+
+#[test]
+fn the_model_s_recommendations_stand_where_the_request_is_silent() {
+    let defaults = GenerationDefaults {
+        temperature: Some(0.7),
+        top_p: Some(0.8),
+        top_k: Some(20),
+        min_p: Some(0.1),
+        repetition_penalty: Some(1.05),
+        presence_penalty: Some(1.5),
+    };
+    let parse = |fields, defaults| {
+        ChatRequest::parse(&chat_body(fields), &ModelLimits { defaults, ..limits() }).unwrap().generation.sampling
+    };
+    let silent = parse(json!({}), defaults.clone());
+    assert_eq!((silent.temperature, silent.top_p, silent.top_k, silent.min_p), (0.7, 0.8, 20, 0.1));
+    assert_eq!((silent.repetition_penalty, silent.presence_penalty), (1.05, 1.5));
+    let spoken = parse(json!({"temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0}), defaults);
+    assert_eq!((spoken.temperature, spoken.top_p, spoken.top_k, spoken.min_p), (0.0, 1.0, 0, 0.0));
+    let broken =
+        GenerationDefaults { temperature: Some(f32::NAN), top_p: Some(0.0), repetition_penalty: Some(0.0), ..Default::default() };
+    let sampling = parse(json!({}), broken);
+    assert_eq!((sampling.temperature, sampling.top_p, sampling.repetition_penalty), (1.0, 1.0, 1.0));
+}
+
+#[test]
+fn a_body_that_is_no_json_object_is_told_where_it_breaks() {
+    let parse = |body: &[u8]| ChatRequest::parse(body, &limits()).unwrap_err();
+    let error = parse(b"{\"messages\": [\n  {\"role\": }]}");
+    assert_eq!(error.code, Some("invalid_json"));
+    assert!(error.message.contains("line 2 column 12"), "{error}");
+    assert_eq!(parse(b"[1]").message, "the body must be a JSON object, got an array");
+    assert!(parse(b"").message.contains("EOF"));
+    assert!(parse(b"{\"a\": \"\xff\"}").message.contains("line 1"));
+    assert!(parse("[".repeat(100_000).as_bytes()).message.contains("recursion limit"));
+}
+
+#[test]
+fn another_model_s_name_is_not_found() {
+    let error = chat(json!({"model": "gpt-4"})).unwrap_err();
+    assert_eq!((error.status.as_u16(), error.code, error.param.as_deref()), (404, Some("model_not_found"), Some("model")));
+    assert!(error.message.contains("`gpt-4`") && error.message.contains("`nano`"));
+}
+
+fn messages(list: Json) -> Result<Vec<Json>, ApiError> {
+    chat(json!({"messages": list})).map(|r| r.conversation.messages)
+}
+
+#[test]
+fn messages_become_what_templates_read() {
+    let list = json!([
+        {"role": "developer", "content": [{"type": "text", "text": "be "}, {"type": "text", "text": "brief"}]},
+        {"role": "user", "content": "q", "name": "ann"},
+        {"role": "assistant", "content": null, "reasoning_content": "r", "refusal": null, "annotations": [], "tool_calls": [
+            {"id": "c1", "type": "function", "index": 0, "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": [2]}"}},
+            {"id": "c2", "type": "function", "function": {"name": "g", "arguments": ""}},
+        ]},
+        {"role": "tool", "tool_call_id": "c2", "content": "r2"},
+        {"role": "tool", "content": [{"type": "text", "text": "r1"}]},
+    ]);
+    let expected = json!([
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "q", "name": "ann"},
+        {"role": "assistant", "content": "", "reasoning_content": "r", "tool_calls": [
+            {"type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": [2]}}, "id": "c1"},
+            {"type": "function", "function": {"name": "g", "arguments": {}}, "id": "c2"},
+        ]},
+        {"role": "tool", "content": "r2", "tool_call_id": "c2"},
+        {"role": "tool", "content": "r1"},
+    ]);
+    assert_eq!(Json::from(messages(list).unwrap()), expected);
+}
+
+#[test]
+fn a_message_at_fault_is_named_by_its_place() {
+    let user = json!({"role": "user", "content": "q"});
+    refused(messages(json!([])), "messages", "must not be empty");
+    refused(messages(json!([{"content": "q"}])), "messages[0].role", "is missing");
+    refused(messages(json!([user, {"role": "bot", "content": "q"}])), "messages[1].role", "got \"bot\"");
+    refused(messages(json!([{"role": "user"}])), "messages[0].content", "is missing");
+    refused(messages(json!([{"role": "user", "content": []}])), "messages[0].content", "empty array");
+    refused(messages(json!([{"role": "user", "content": 5}])), "messages[0].content", "a string or an array of parts, got 5");
+    let image =
+        json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]}]);
+    refused(messages(image), "messages[0].content[1]", "\"image_url\"");
+    refused(messages(json!([{"role": "assistant"}])), "messages[0].content", "unless there are `tool_calls`");
+    refused(messages(json!([{"role": "function", "content": "q"}])), "messages[0].role", "use \"tool\"");
+}
+
+#[test]
+fn calls_and_results_are_checked() {
+    let call = |arguments: Json| json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    let said = |call: Json| json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    refused(messages(json!([said(call(json!("{")))])), "messages[0].tool_calls[0].function.arguments", "line 1 column 1");
+    refused(messages(json!([said(call(json!("[1]")))])), "messages[0].tool_calls[0].function.arguments", "got an array");
+    refused(messages(json!([said(json!({"id": "c", "function": {}}))])), "messages[0].tool_calls[0].function.name", "missing");
+    let result = json!({"role": "tool", "tool_call_id": "c1", "content": "r"});
+    refused(messages(json!([{"role": "user", "content": "q"}, result])), "messages[1].role", "must follow an assistant message");
+    let other = json!({"role": "tool", "tool_call_id": "c9", "content": "r"});
+    refused(messages(json!([said(call(json!({}))), other])), "messages[1].tool_call_id", "\"c9\"");
+    assert!(messages(json!([said(call(json!({}))), result])).is_ok());
+}
+
+#[test]
+fn tools_reach_template_and_parser() {
+    let weather = json!({"type": "function", "function": {"name": "w", "description": "d", "parameters": {"type": "object", "properties": {}}}});
+    let request = chat(json!({"tools": [weather], "tool_choice": "auto"})).unwrap();
+    assert_eq!(request.conversation.tools, [weather.clone()]);
+    let tool = Tool { name: "w".into(), parameters: weather["function"]["parameters"].clone() };
+    assert_eq!(request.tools, Some(crate::text::Tools::new(vec![tool])));
+    let none = chat(json!({"tools": [weather], "tool_choice": "none"})).unwrap();
+    assert!(none.tools.is_none() && none.conversation.tools.is_empty(), "a model that is to call none is shown none");
+}
+
+#[test]
+fn a_tool_at_fault_is_named_by_its_place() {
+    let tools = |function: Json| chat(json!({"tools": [{"type": "function", "function": function}]}));
+    refused(chat(json!({"tools": [{"type": "retrieval"}]})), "tools[0].type", "\"retrieval\"");
+    refused(tools(json!({})), "tools[0].function.name", "missing");
+    refused(tools(json!({"name": "a b"})), "tools[0].function.name", "1 to 64 letters");
+    refused(tools(json!({"name": "a>"})), "tools[0].function.name", "got \"a>\"");
+    refused(tools(json!({"name": "a", "parameters": 5})), "tools[0].function.parameters", "a JSON schema");
+    refused(tools(json!({"name": "a", "strict": true})), "tools[0].function.strict", "not supported yet");
+    refused(tools(json!({"name": "a", "returns": {}})), "tools[0].function.returns", "unknown");
+    let twice = json!({"type": "function", "function": {"name": "a"}});
+    refused(chat(json!({"tools": [twice, twice]})), "tools[1].function.name", "an earlier tool");
+    refused(chat(json!({"tools": vec![twice; 129]})), "tools", "129 entries");
+}
+
+#[test]
+fn a_variable_that_the_template_never_reads_is_refused() {
+    refused(
+        chat(json!({"chat_template_kwargs": {"thinking": true}})),
+        "chat_template_kwargs.thinking",
+        "which reads enable_thinking",
+    );
+    refused(chat(json!({"chat_template_kwargs": {"messages": []}})), "chat_template_kwargs.messages", "not read");
+    assert!(chat(json!({"chat_template_kwargs": {"thinking": null}})).is_ok());
+}
+
+#[test]
+fn a_prompt_comes_in_four_shapes() {
+    let prompts = |prompt: Json| completion(json!({"prompt": prompt})).unwrap().prompts;
+    assert_eq!(prompts(json!("a")), [Prompt::Text("a".into())]);
+    assert_eq!(prompts(json!(["a", "b"])), [Prompt::Text("a".into()), Prompt::Text("b".into())]);
+    assert_eq!(prompts(json!([1, 2])), [Prompt::Tokens(vec![1, 2])]);
+    assert_eq!(prompts(json!([[1, 2], [3]])), [Prompt::Tokens(vec![1, 2]), Prompt::Tokens(vec![3])]);
+}
+
+#[test]
+fn a_prompt_at_fault_is_named_by_its_place() {
+    let prompt = |prompt: Json| completion(json!({"prompt": prompt}));
+    refused(completion(json!({})), "prompt", "is missing");
+    refused(prompt(json!("")), "prompt", "must not be empty");
+    refused(prompt(json!([])), "prompt", "must not be empty");
+    refused(prompt(json!(["a", ""])), "prompt[1]", "must not be empty");
+    refused(prompt(json!(["a", 1])), "prompt[1]", "a string or an array of token ids, got 1");
+    refused(prompt(json!([1, "a"])), "prompt[1]", "must be an integer");
+    refused(prompt(json!([1, 500])), "prompt[1]", "between 0 and 499");
+    refused(prompt(json!([[1], [500]])), "prompt[1][0]", "between 0 and 499");
+    refused(prompt(json!({})), "prompt", "got an object");
+    refused(prompt(json!(vec!["a"; 33])), "prompt", "33 entries, at most 32");
+}
+
+#[test]
+fn completions_can_score_a_prompt_without_generating() {
+    let request = completion(json!({"prompt": "a", "echo": true, "max_tokens": 0, "logprobs": 3})).unwrap();
+    assert!(request.echo);
+    assert_eq!((request.generation.max_tokens, request.generation.sampling.logprobs), (Some(0), Some(3)));
+}
+
+#[test]
+fn texts_and_conversations_can_be_tokenized() {
+    let parse = |body: Json| TokenizeRequest::parse(&serde_json::to_vec(&body).unwrap(), &limits());
+    let text = parse(json!({"prompt": "", "parse_special": false, "return_token_strs": true, "add_special_tokens": true})).unwrap();
+    assert_eq!(text, TokenizeRequest { input: TokenizeInput::Text { text: "".into(), parse_special: false }, token_strings: true });
+    let chat =
+        parse(json!({"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"enable_thinking": true}})).unwrap();
+    assert!(matches!(chat.input, TokenizeInput::Chat(c) if c.messages.len() == 1 && c.options.len() == 1));
+    refused(parse(json!({})), "prompt", "unless there are `messages`");
+    refused(parse(json!({"prompt": "a", "x": 1})), "x", "unknown");
+    let parse = |body: Json| DetokenizeRequest::parse(&serde_json::to_vec(&body).unwrap(), &limits());
+    assert_eq!(parse(json!({"tokens": [1, 2]})).unwrap().tokens, [1, 2]);
+    refused(parse(json!({"tokens": [500]})), "tokens[0]", "between 0 and 499");
+}

@@ -1,0 +1,75 @@
+//! `POST /tokenize` and `POST /detokenize`.
+
+use super::chat::template_options;
+use super::fields::{Fields, missing};
+use super::generation::token_ids;
+use super::{ModelLimits, check_model, messages, tools};
+use crate::http::error::ApiError;
+use crate::text::Conversation;
+use chimere_engine::ids::TokenId;
+
+/// A text or a conversation to count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenizeRequest {
+    /// What to tokenize.
+    pub input: TokenizeInput,
+    /// Also return each token's text.
+    pub token_strings: bool,
+}
+
+/// What to tokenize.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TokenizeInput {
+    /// A text.
+    Text {
+        /// May be empty.
+        text: String,
+        /// Take added tokens that are written out for what they are.
+        parse_special: bool,
+    },
+    /// A conversation, as chat would render it.
+    Chat(Conversation),
+}
+
+impl TokenizeRequest {
+    /// Reads and checks a body with either `prompt` or `messages`.
+    pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        check_model(&mut fields, limits)?;
+        let token_strings = fields.bool("return_token_strs")?.unwrap_or(false);
+        // The family's tokenizers add nothing, so either value is honoured.
+        fields.bool("add_special_tokens")?;
+        let input = if fields.has("messages") { chat(&mut fields, limits)? } else { text(&mut fields)? };
+        fields.finish()?;
+        Ok(Self { input, token_strings })
+    }
+}
+
+fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiError> {
+    let messages = messages::checked(fields.list("messages")?.unwrap_or_default())?;
+    let tools = tools::take(fields)?.map(|t| t.declared).unwrap_or_default();
+    Ok(TokenizeInput::Chat(Conversation { messages, tools, options: template_options(fields, limits)? }))
+}
+
+fn text(fields: &mut Fields) -> Result<TokenizeInput, ApiError> {
+    let text = fields.string("prompt")?.ok_or_else(|| missing("prompt", "a string, unless there are `messages`"))?;
+    Ok(TokenizeInput::Text { text, parse_special: fields.bool("parse_special")?.unwrap_or(true) })
+}
+
+/// Ids to turn into text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DetokenizeRequest {
+    /// Ids of the vocabulary.
+    pub tokens: Vec<TokenId>,
+}
+
+impl DetokenizeRequest {
+    /// Reads and checks a body.
+    pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        check_model(&mut fields, limits)?;
+        let list = fields.list("tokens")?.ok_or_else(|| missing("tokens", "an array of token ids"))?;
+        fields.finish()?;
+        Ok(Self { tokens: token_ids("tokens", &list, limits.vocab)? })
+    }
+}

@@ -1,0 +1,230 @@
+//! The tools that a request declares, as far as they decide how the text of an argument becomes a JSON value.
+
+use serde_json::Value as Json;
+
+/// Levels of references and alternatives that are followed in a schema.
+const SCHEMA_DEPTH_MAX: u32 = 16;
+
+/// The declared tools of one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tools(Vec<Tool>);
+
+/// One declared tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// Unique among the request's tools.
+    pub name: String,
+    /// JSON schema of the arguments.
+    pub parameters: Json,
+}
+
+/// How an argument's text becomes a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// As it stands, so it can be passed on while it comes.
+    Verbatim,
+    /// As JSON if it is JSON of another type than a string, else as it stands.
+    JsonOrVerbatim {
+        /// The schema also allows strings, so JSON must be of one of the other types.
+        other: Types,
+    },
+    /// As JSON if it is JSON at all, else as it stands.
+    Json,
+}
+
+/// A set of JSON types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Types(u8);
+
+impl Types {
+    const STRING: Types = Types(1);
+    const NULL: Types = Types(2);
+    const BOOLEAN: Types = Types(4);
+    const INTEGER: Types = Types(8);
+    const NUMBER: Types = Types(16);
+    const ARRAY: Types = Types(32);
+    const OBJECT: Types = Types(64);
+    const ALL: Types = Types(127);
+
+    fn named(name: &str) -> Self {
+        match name {
+            "string" => Self::STRING,
+            "null" => Self::NULL,
+            "boolean" => Self::BOOLEAN,
+            "integer" => Self::INTEGER,
+            "number" => Self::NUMBER,
+            "array" => Self::ARRAY,
+            "object" => Self::OBJECT,
+            _ => Self::default(),
+        }
+    }
+
+    fn of(value: &Json) -> Self {
+        match value {
+            Json::Null => Self::NULL,
+            Json::Bool(_) => Self::BOOLEAN,
+            Json::Number(n) if n.is_f64() => Self::NUMBER,
+            Json::Number(_) => Self::INTEGER,
+            Json::String(_) => Self::STRING,
+            Json::Array(_) => Self::ARRAY,
+            Json::Object(_) => Self::OBJECT,
+        }
+    }
+
+    fn and(self, more: Self) -> Self {
+        Types(self.0 | more.0)
+    }
+
+    fn without(self, other: Self) -> Self {
+        Types(self.0 & !other.0)
+    }
+
+    /// Whether a value is of one of these types; every integer is a number.
+    fn admit(self, value: &Json) -> bool {
+        let own = Self::of(value);
+        let own = if own == Self::INTEGER { own.and(Self::NUMBER) } else { own };
+        self.0 & own.0 != 0
+    }
+}
+
+impl Tools {
+    /// Names must be unique.
+    pub fn new(tools: Vec<Tool>) -> Self {
+        Self(tools)
+    }
+
+    /// Whether a tool's schema names this argument.
+    pub(super) fn declares(&self, tool: &str, argument: &str) -> bool {
+        self.schema(tool).is_some_and(|(_, properties)| properties.contains_key(argument))
+    }
+
+    /// How to read an argument. One that no schema names is taken as it stands.
+    pub(super) fn reading(&self, tool: &str, argument: &str) -> Reading {
+        let Some((root, properties)) = self.schema(tool) else { return Reading::Verbatim };
+        let Some(schema) = properties.get(argument) else { return Reading::Verbatim };
+        let types = types(root, schema, SCHEMA_DEPTH_MAX);
+        let other = types.without(Types::STRING);
+        match (types == other, other == Types::default()) {
+            (true, false) => Reading::Json,
+            (_, true) => Reading::Verbatim,
+            (false, false) => Reading::JsonOrVerbatim { other },
+        }
+    }
+
+    fn schema(&self, tool: &str) -> Option<(&Json, &serde_json::Map<String, Json>)> {
+        let parameters = &self.0.iter().find(|t| t.name == tool)?.parameters;
+        Some((parameters, parameters.get("properties")?.as_object()?))
+    }
+}
+
+/// The types that a schema allows, as far as it can be told; all of them where it says nothing.
+fn types(root: &Json, schema: &Json, depth: u32) -> Types {
+    if depth == 0 {
+        return Types::ALL;
+    }
+    if let Some(target) = schema.get("$ref").and_then(Json::as_str).and_then(|r| root.pointer(r.strip_prefix('#')?)) {
+        return types(root, target, depth - 1);
+    }
+    let union = |list: &[Json], one: &dyn Fn(&Json) -> Types| list.iter().map(one).fold(Types::default(), Types::and);
+    let found = match schema.get("type") {
+        Some(Json::String(name)) => Types::named(name),
+        Some(Json::Array(names)) => union(names, &|name| Types::named(name.as_str().unwrap_or_default())),
+        _ => Types::default(),
+    };
+    let alternatives = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema.get(key)?.as_array());
+    let found = alternatives.fold(found, |found, list| found.and(union(list, &|s| types(root, s, depth - 1))));
+    let values = schema.get("enum").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    match found {
+        Types(0) if schema.get("const").is_some() => Types::of(&schema["const"]),
+        Types(0) if !values.is_empty() => union(values, &Types::of),
+        Types(0) => Types::ALL,
+        found => found,
+    }
+}
+
+impl Reading {
+    /// The JSON text of a complete argument.
+    pub(super) fn read(self, text: &str) -> String {
+        let trimmed = text.trim();
+        // Templates show constants in Python's spelling, so models write them so.
+        let json = match trimmed {
+            "True" => "true",
+            "False" => "false",
+            "None" => "null",
+            other => other,
+        };
+        let value: Option<Json> = serde_json::from_str(json).ok();
+        let taken = match self {
+            Reading::Verbatim => false,
+            Reading::Json => value.is_some(),
+            Reading::JsonOrVerbatim { other } => value.is_some_and(|value| other.admit(&value)),
+        };
+        // JSON is passed on as it was written: parsing and writing it again would round long numbers.
+        if taken { json.to_owned() } else { Json::from(text).to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn check(schema: Json, cases: &[(&str, Json)]) {
+        let parameters =
+            json!({"properties": {"x": schema}, "$defs": {"unit": {"enum": ["C", "F"]}, "loop": {"$ref": "#/$defs/loop"}}});
+        let tools = Tools::new(vec![Tool { name: "f".into(), parameters }]);
+        for (text, value) in cases {
+            let read = tools.reading("f", "x").read(text);
+            assert_eq!(serde_json::from_str::<Json>(&read).unwrap(), *value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn strings_are_taken_as_they_stand() {
+        check(
+            json!({"type": "string"}),
+            &[("5", json!("5")), ("true", json!("true")), (" a\n", json!(" a\n")), ("{\"a\": 1}", json!("{\"a\": 1}"))],
+        );
+    }
+
+    #[test]
+    fn other_types_are_read_as_json_or_else_taken_as_they_stand() {
+        check(json!({"type": "integer"}), &[("5", json!(5)), (" 5 ", json!(5)), ("five", json!("five"))]);
+        check(json!({"type": "boolean"}), &[("true", json!(true)), ("False", json!(false)), ("yes", json!("yes"))]);
+        check(json!({"type": "null"}), &[("None", json!(null)), ("null", json!(null))]);
+        check(json!({"type": "array"}), &[("[1,\n 2]", json!([1, 2])), ("[1, True]", json!("[1, True]"))]);
+        check(json!({"type": "object"}), &[("{\"a\": {}}", json!({"a": {}})), ("{'a': 1}", json!("{'a': 1}"))]);
+    }
+
+    #[test]
+    fn a_string_or_something_else_is_told_by_its_form() {
+        check(json!({"type": ["string", "null"]}), &[("None", json!(null)), ("5", json!("5")), ("x", json!("x"))]);
+        check(
+            json!({"anyOf": [{"type": "string"}, {"type": "number"}]}),
+            &[("5", json!(5)), ("5.5", json!(5.5)), ("true", json!("true"))],
+        );
+        check(json!({}), &[("5", json!(5)), ("x y", json!("x y"))]);
+    }
+
+    #[test]
+    fn types_are_found_behind_references_and_values() {
+        check(json!({"$ref": "#/$defs/unit"}), &[("C", json!("C")), ("5", json!("5"))]);
+        check(json!({"$ref": "#/$defs/loop"}), &[("5", json!(5))]);
+        check(json!({"enum": [1, 2]}), &[("2", json!(2))]);
+        check(json!({"const": true}), &[("True", json!(true))]);
+    }
+
+    #[test]
+    fn arguments_that_nobody_declared_are_taken_as_they_stand() {
+        let tools = Tools::new(vec![]);
+        assert_eq!(tools.reading("f", "x").read("5"), "\"5\"");
+        assert!(!tools.declares("f", "x"));
+    }
+
+    #[test]
+    fn long_numbers_keep_their_digits() {
+        let parameters = json!({"properties": {"x": {"type": "integer"}}});
+        let tools = Tools::new(vec![Tool { name: "f".into(), parameters }]);
+        assert_eq!(tools.reading("f", "x").read("123456789012345678901234567890"), "123456789012345678901234567890");
+    }
+}
