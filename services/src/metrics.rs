@@ -1,4 +1,7 @@
-//! Every metric's name, type, labels, unit and meaning, written once.
+//! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them.
+
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use std::sync::OnceLock;
 
 /// What a metric is, for `docs/metrics.md` and for Prometheus' HELP lines.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +55,38 @@ metrics! {
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "Always 1; the labels say what runs.";
 }
 
+/// Bucket bounds of times in seconds: 1 ms to two minutes, each about twice the one before.
+const SECONDS: &[f64] =
+    &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+/// Bucket bounds of rows in a step: powers of two.
+const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
+
+/// Installs the recorder of this process, once, and describes every metric to it; later calls give the same handle.
+pub fn install() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(start_recorder).clone()
+}
+
+fn start_recorder() -> PrometheusHandle {
+    let mut builder = PrometheusBuilder::new();
+    for metric in ALL.iter().filter(|m| m.kind == Kind::Histogram) {
+        let bounds = if metric.name.ends_with("_seconds") { SECONDS } else { ROWS };
+        builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.into()), bounds).expect("bucket bounds are not empty");
+    }
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    // Fails only when somebody else's recorder is installed, and then the metrics are theirs to show.
+    ::metrics::set_global_recorder(recorder).ok();
+    for metric in ALL {
+        match metric.kind {
+            Kind::Counter => ::metrics::describe_counter!(metric.name, metric.help),
+            Kind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
+            Kind::Histogram => ::metrics::describe_histogram!(metric.name, metric.help),
+        }
+    }
+    handle
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +101,16 @@ mod tests {
             assert_eq!(m.kind == Kind::Counter, m.name.ends_with("_total"), "{}", m.name);
             assert!(m.help.ends_with('.'), "{}", m.name);
         }
+    }
+
+    #[test]
+    fn what_is_recorded_comes_out_with_its_help_and_buckets() {
+        let handle = install();
+        ::metrics::counter!(REJECTED, "reason" => "a test").increment(2);
+        ::metrics::histogram!(TTFT_SECONDS).record(0.018);
+        let text = handle.render();
+        assert!(text.contains("# HELP chimere_rejected_total Requests refused, by reason."), "{text}");
+        assert!(text.contains("chimere_rejected_total{reason=\"a test\"} 2"), "{text}");
+        assert!(text.contains("chimere_ttft_seconds_bucket{le=\"0.02\"}"), "{text}");
     }
 }

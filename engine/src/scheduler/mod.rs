@@ -159,6 +159,11 @@ impl Scheduler {
         true
     }
 
+    /// When things happened to a live request so far; `None` if it is not live.
+    pub fn times(&self, id: RequestId) -> Option<RequestTimes> {
+        self.live.get(&id).map(|live| live.times)
+    }
+
     /// From now on nothing is admitted; what was admitted goes on.
     pub fn drain(&mut self) {
         if self.door == Door::Open {

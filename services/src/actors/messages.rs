@@ -3,7 +3,7 @@
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::ids::{RequestId, StepId};
-use chimere_engine::scheduler::{Event, Rejected, Request};
+use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes};
 use chimere_engine::step::{LogitEdits, StepOutcome, StepPlan};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,8 +14,28 @@ use tokio::sync::mpsc;
 pub struct Submit {
     /// Checked against the model's limits.
     pub request: Request,
-    /// Sized to the most events that this request can cause, so that its sender never blocks.
-    pub events: mpsc::Sender<Event>,
+    /// Sized by [`Submit::events_max`], so that its sender never blocks.
+    pub events: mpsc::Sender<Told>,
+}
+
+impl Submit {
+    /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens and its end, a score
+    /// a prompt piece (one may end at each multiple of 64, at each budget's end and at the prompt's), and one failure.
+    pub fn events_max(request: &Request, context: u32) -> usize {
+        let prompt = request.prompt.len();
+        let tokens = request.max_tokens.unwrap_or(context).min(context) as usize;
+        let pieces = if request.score_prompt.is_some() { prompt / chimere_engine::CHUNK_TOKENS as usize + 2 } else { 0 };
+        2 + pieces + request.choices as usize * (tokens + 1)
+    }
+}
+
+/// Scheduler actor to request actor.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// The first step with a row of the request was committed. Comes once, before any event.
+    Started(RequestTimes),
+    /// What the scheduler said.
+    Event(Event),
 }
 
 /// Why a request was not taken, and when to come back.
@@ -31,7 +51,12 @@ pub struct Refusal {
 /// Request actor to scheduler actor: the client went away, or has all it wants.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct Cancel(pub RequestId);
+pub enum Cancel {
+    /// The whole request.
+    Request(RequestId),
+    /// One choice found a stop string; the others go on.
+    Choice(RequestId, u32),
+}
 
 /// Scheduler actor to engine actor: run this step.
 #[derive(Message)]
@@ -55,6 +80,11 @@ pub struct Launched(pub Pending);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct StepDone(pub Result<StepOutcome, BackendError>);
+
+/// Main thread to scheduler actor: the warm-up is over.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Open;
 
 /// Main thread to scheduler actor: take nothing new; end what still runs when the time is over.
 #[derive(Message, Clone, Copy, Debug)]

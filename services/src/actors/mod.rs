@@ -1,3 +1,23 @@
 //! Thin shells around plain structs: who owns what, and who hears from whom.
+//!
+//! ```text
+//! http ── Submit, Cancel ──> SchedulerActor ── Launch ──> EngineActor ── Launched ──> completion thread
+//!  ^                            │    ^                                                     │
+//!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┘
+//! ```
+//! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most it can cause,
+//! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
+pub mod choice;
+pub mod engine;
+pub mod live;
 pub mod messages;
+pub mod output;
+pub mod phase;
+pub mod reader;
+pub mod request;
+pub mod retry;
+pub mod scheduler;
+pub mod stopwatch;
+pub mod telemetry;
+pub mod threads;

@@ -1,0 +1,117 @@
+//! One choice of a request: its tokens become text, its text is watched for stop strings and read.
+
+use super::output::{Delta, Finish, Piece, Scored};
+use super::reader::Reader;
+use crate::text::{Detokenizer, StopScanner, Tokenizer};
+use chimere_engine::ids::TokenId;
+use chimere_engine::scheduler::FinishReason;
+use chimere_engine::step::TokenLogprobs;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The text state of one choice.
+pub struct Choice {
+    tokenizer: Arc<Tokenizer>,
+    detokenizer: Detokenizer,
+    stops: StopScanner,
+    reader: Box<dyn Reader>,
+    /// Bytes of text that the tokens so far stand for.
+    seen: usize,
+    /// Of these, bytes that were passed on to the reader.
+    passed: usize,
+    /// Tokens whose text is still held back, with the place where it begins.
+    scored: VecDeque<(usize, Scored)>,
+    /// Tokens that the client was told of, the end id included.
+    pub tokens: u32,
+    /// Of these, inside reasoning.
+    pub reasoning_tokens: u32,
+    /// No more of it.
+    pub ended: bool,
+}
+
+impl Choice {
+    /// At the start.
+    pub fn new(tokenizer: Arc<Tokenizer>, stops: &[String], reader: Box<dyn Reader>) -> Self {
+        Self {
+            detokenizer: Detokenizer::new(tokenizer.clone()),
+            tokenizer,
+            stops: StopScanner::new(stops),
+            reader,
+            seen: 0,
+            passed: 0,
+            scored: VecDeque::new(),
+            tokens: 0,
+            reasoning_tokens: 0,
+            ended: false,
+        }
+    }
+
+    /// Takes a token. True if its text completed a stop string: then the choice has ended, and `delta` has its last text.
+    ///
+    /// `is_end` says that it is one of the request's end ids, which stand for no text.
+    pub fn push(&mut self, token: TokenId, logprobs: Option<&TokenLogprobs>, is_end: bool, delta: &mut Delta) -> bool {
+        self.tokens += 1;
+        self.reasoning_tokens += u32::from(self.reader.is_reasoning());
+        if is_end {
+            return false;
+        }
+        self.scored.extend(logprobs.map(|l| (self.seen, scored(&self.tokenizer, token, l))));
+        let text = self.detokenizer.push(token);
+        self.take(&text, delta)
+    }
+
+    /// The engine has no more tokens for it. `delta` gets what was held back; a stop string may come to light even now.
+    pub fn finish(&mut self, reason: FinishReason, delta: &mut Delta) -> Finish {
+        let text = self.detokenizer.finish();
+        if !self.take(&text, delta) {
+            let held = self.stops.finish();
+            self.pass(&held, delta);
+            delta.tokens.extend(self.scored.drain(..).map(|(_, s)| s));
+            self.end(delta);
+        }
+        match reason {
+            _ if self.reader.called_tools() => Finish::ToolCalls,
+            FinishReason::Stop => Finish::Stop,
+            FinishReason::Length => Finish::Length,
+        }
+    }
+
+    /// Why it ended, after a stop string.
+    pub fn stopped(&self) -> Finish {
+        if self.reader.called_tools() { Finish::ToolCalls } else { Finish::Stop }
+    }
+
+    fn take(&mut self, text: &str, delta: &mut Delta) -> bool {
+        self.seen += text.len();
+        let scanned = self.stops.push(text);
+        self.pass(&scanned.text, delta);
+        if scanned.stop.is_some() {
+            self.end(delta);
+        }
+        scanned.stop.is_some()
+    }
+
+    fn pass(&mut self, text: &str, delta: &mut Delta) {
+        if text.is_empty() {
+            return;
+        }
+        self.passed += text.len();
+        self.reader.push(text, delta);
+        while self.scored.front().is_some_and(|(start, _)| *start < self.passed) {
+            delta.tokens.extend(self.scored.pop_front().map(|(_, s)| s));
+        }
+    }
+
+    fn end(&mut self, delta: &mut Delta) {
+        self.reader.finish(delta);
+        self.scored.clear();
+        self.ended = true;
+    }
+}
+
+/// A token and its alternatives as people see them.
+pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -> Scored {
+    let piece =
+        |id: TokenId, logprob: f32| Piece { text: tokenizer.text(id).into_owned(), bytes: tokenizer.bytes(id).to_vec(), logprob };
+    Scored { token: piece(token, logprobs.logprob), top: logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect() }
+}

@@ -1,0 +1,95 @@
+//! The engine actor: the backend, alone on its thread, and the thread that waits for what it launched.
+//!
+//! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a step
+//! that fails, a panic. There is no revival.
+
+use super::messages::{Launch, Launched, SampleWith, StepDone};
+use crate::limits;
+use actix::prelude::*;
+use actix_rt::ArbiterHandle;
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::ids::StepId;
+use crossbeam::channel::{Receiver, Sender};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Makes the backend, on the thread that it will live on.
+pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
+
+/// Owns the backend.
+pub struct EngineActor {
+    backend: Box<dyn Backend>,
+    /// To the completion thread. Unbounded, and never longer than the steps in flight, which the scheduler counts.
+    pending: Sender<Launched>,
+}
+
+impl EngineActor {
+    /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start that can
+    /// fail). Outcomes go to the receiver that [`wait_for_steps`] drains.
+    pub async fn start_on(
+        arbiter: &ArbiterHandle,
+        build: Build,
+        pending: Sender<Launched>,
+    ) -> Result<(Addr<Self>, BackendInfo), String> {
+        let (tx, rx) = tokio::sync::oneshot::channel();
+        arbiter.spawn_fn(move || {
+            let started = build().map(|backend| {
+                let info = backend.info().clone();
+                (EngineActor { backend, pending }.start(), info)
+            });
+            tx.send(started).ok();
+        });
+        // The sender is dropped unsent only by a panic in `build`, whose message is on standard error by now.
+        rx.await.unwrap_or_else(|_| Err("the backend panicked while it was built".into()))
+    }
+}
+
+impl Actor for EngineActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
+    }
+}
+
+impl Handler<Launch> for EngineActor {
+    type Result = ();
+
+    fn handle(&mut self, Launch(plan): Launch, _: &mut Context<Self>) {
+        let step = plan.id;
+        let pending = self.backend.launch(plan).unwrap_or_else(|e| Pending::new(step, move || Err(e)));
+        // Fails only when the completion thread is gone, which it is after the first error and at the end.
+        self.pending.send(Launched(pending)).ok();
+    }
+}
+
+impl Handler<SampleWith> for EngineActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: SampleWith, _: &mut Context<Self>) {
+        if let Err(e) = self.backend.sample(msg.step, msg.edits) {
+            self.pending.send(Launched(Pending::new(msg.step, move || Err(e)))).ok();
+        }
+    }
+}
+
+/// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported as an error,
+/// because nobody stops that actor before the scheduler has stopped.
+pub fn wait_for_steps(
+    launched: Receiver<Launched>,
+    scheduler: Recipient<StepDone>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new().name("chimere-done".into()).spawn(move || {
+        let mut next = StepId(0);
+        for Launched(pending) in launched {
+            let step = pending.step();
+            next = StepId(step.0 + 1);
+            let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));
+            let lost = outcome.is_err();
+            scheduler.do_send(StepDone(outcome));
+            if lost {
+                return;
+            }
+        }
+        scheduler.do_send(StepDone(Err(BackendError::Lost { step: next })));
+    })
+}

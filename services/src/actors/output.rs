@@ -1,0 +1,140 @@
+//! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
+
+use std::time::Duration;
+
+/// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Log-probabilities of prompt tokens, in order of position. Comes before any text of that prompt's choices.
+    Scored {
+        /// Which prompt of the request.
+        prompt: u32,
+        /// From the prompt's second token on.
+        tokens: Vec<Scored>,
+    },
+    /// More of a choice.
+    Delta {
+        /// Number of the choice among all of the request.
+        choice: u32,
+        /// What is new.
+        delta: Delta,
+    },
+    /// No more of this choice.
+    Finished {
+        /// Number of the choice among all of the request.
+        choice: u32,
+        /// Why.
+        reason: Finish,
+    },
+    /// No more of anything.
+    End(Account),
+    /// Something broke; nothing more comes.
+    Failed(String),
+}
+
+/// New text of a choice; any part may be empty, not all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Delta {
+    /// The answer.
+    pub content: String,
+    /// What came before it between `<think>` and `</think>`.
+    pub reasoning: String,
+    /// Calls, begun or continued.
+    pub tool_calls: Vec<ToolCallDelta>,
+    /// The tokens whose text is in here, if log-probabilities were asked for.
+    pub tokens: Vec<Scored>,
+}
+
+impl Delta {
+    /// Nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.content.is_empty() && self.reasoning.is_empty() && self.tool_calls.is_empty() && self.tokens.is_empty()
+    }
+}
+
+/// A tool call, begun (with id and name) or continued.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCallDelta {
+    /// Number of the call within the choice.
+    pub index: u32,
+    /// Id and name, with the first piece.
+    pub start: Option<(String, String)>,
+    /// More of the arguments' JSON.
+    pub arguments: String,
+}
+
+/// A token with its log-probability and the most probable ones in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// The token itself.
+    pub token: Piece,
+    /// The most probable, best first.
+    pub top: Vec<Piece>,
+}
+
+/// A token as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Its text; parts of a character become U+FFFD.
+    pub text: String,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// In nats.
+    pub logprob: f32,
+}
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// An end id or a stop string.
+    Stop,
+    /// As long as it may be.
+    Length,
+    /// With at least one call of a tool.
+    ToolCalls,
+}
+
+impl Finish {
+    /// OpenAI's word, which is the metric's label too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Finish::Stop => "stop",
+            Finish::Length => "length",
+            Finish::ToolCalls => "tool_calls",
+        }
+    }
+}
+
+/// What a request took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Account {
+    /// Tokens of all prompts.
+    pub prompt_tokens: u32,
+    /// Of these, spared by a cache.
+    pub cached_tokens: u32,
+    /// Tokens of all choices that the client was told of, end ids included.
+    pub completion_tokens: u32,
+    /// Of these, inside reasoning.
+    pub reasoning_tokens: u32,
+    /// Where the time went.
+    pub timings: Timings,
+}
+
+/// Where the time of a request went; 0 where it never came to that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// From admission to the first step.
+    pub queue: Duration,
+    /// From there to the first token.
+    pub prefill: Duration,
+    /// From admission to the first token.
+    pub ttft: Duration,
+    /// Between two tokens of a choice, on average.
+    pub itl_mean: Duration,
+    /// 95 of 100 gaps are at most this long.
+    pub itl_p95: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+    /// From admission to the end.
+    pub total: Duration,
+}

@@ -1,0 +1,341 @@
+//! The request actor: one HTTP request, on the HTTP thread that accepted it.
+//!
+//! It submits, hears the request's events, makes text of tokens, and passes [`Output`]s to the response. The response's channel is
+//! short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel that has room for all.
+
+use super::choice::{Choice, scored};
+use super::live::Entry;
+use super::messages::{Cancel, Refusal, Submit, Told};
+use super::output::{Account, Delta, Finish, Output};
+use super::reader::Reader;
+use super::scheduler::SchedulerActor;
+use super::stopwatch::Stopwatch;
+use crate::clock::Clock;
+use crate::metrics;
+use crate::text::Tokenizer;
+use actix::prelude::*;
+use chimere_engine::ids::{RequestId, TokenId};
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::{Event, Request, Usage};
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use tokio::sync::{mpsc, oneshot};
+
+/// Outputs that wait for a slow client before the actor does.
+const OUTPUTS_MAX: usize = 32;
+
+/// What to run, checked against the model's limits.
+pub struct Job {
+    /// Each becomes a request of its own to the scheduler.
+    pub prompts: Vec<Arc<[TokenId]>>,
+    /// Choices a prompt.
+    pub choices: u32,
+    /// Tokens a choice; `None` takes the rest of the context.
+    pub max_tokens: Option<u32>,
+    /// How tokens are chosen.
+    pub sampling: Arc<SamplingParams>,
+    /// Ids that end a choice.
+    pub end_ids: Vec<TokenId>,
+    /// Strings that end a choice.
+    pub stop: Vec<String>,
+    /// Report log-probabilities of the prompts, with this many alternatives.
+    pub score_prompt: Option<u8>,
+    /// How a choice's text is understood.
+    pub reader: Box<dyn Fn() -> Box<dyn Reader>>,
+}
+
+/// What a request actor needs from the service.
+#[derive(Clone)]
+pub struct Around {
+    /// Who runs it.
+    pub scheduler: Addr<SchedulerActor>,
+    /// Positions a sequence may have.
+    pub context: u32,
+    /// What the tokens mean.
+    pub tokenizer: Arc<Tokenizer>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+/// Owns all of a request's text state.
+pub struct RequestActor {
+    around: Around,
+    job: Job,
+    entries: Vec<Entry>,
+    /// Prompt by prompt.
+    choices: Vec<Choice>,
+    watch: Stopwatch,
+    cached_tokens: u32,
+    reply: Option<oneshot::Sender<Result<(), Refusal>>>,
+    out: mpsc::Sender<Output>,
+    /// What `out` had no room for yet.
+    backlog: VecDeque<Output>,
+    /// The client was told how it ended.
+    over: bool,
+    outcome: &'static str,
+}
+
+/// The receiving end of a request. Dropping it cancels the request at once, whatever it is doing.
+#[derive(Debug)]
+pub struct Outputs {
+    rx: mpsc::Receiver<Output>,
+    _hangup: Hangup,
+}
+
+impl Outputs {
+    /// The next output, or `None` when no more come.
+    pub async fn next(&mut self) -> Option<Output> {
+        self.rx.recv().await
+    }
+
+    /// The same for streams.
+    pub fn poll_next(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Output>> {
+        self.get_mut().rx.poll_recv(cx)
+    }
+}
+
+/// Says Cancel when it is dropped. It lives in the handler's future and then in the response, both of which the server drops while it
+/// handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told later. To a request that has ended
+/// a Cancel means nothing.
+#[derive(Debug)]
+struct Hangup {
+    scheduler: Addr<SchedulerActor>,
+    ids: Vec<RequestId>,
+}
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        for &id in &self.ids {
+            self.scheduler.do_send(Cancel::Request(id));
+        }
+    }
+}
+
+impl RequestActor {
+    /// Starts an actor on this thread and returns when the scheduler has said yes or no. `entries` has one id a prompt.
+    pub async fn submit(job: Job, entries: Vec<Entry>, around: Around) -> Result<Outputs, Refusal> {
+        assert_eq!(job.prompts.len(), entries.len(), "one id a prompt");
+        let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
+        let (reply, answer) = oneshot::channel();
+        let hangup = Hangup { scheduler: around.scheduler.clone(), ids: entries.iter().map(|e| e.id).collect() };
+        let n = job.prompts.len() * job.choices as usize;
+        let choices = (0..n).map(|_| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)())).collect();
+        let actor = RequestActor {
+            watch: Stopwatch::new(n),
+            around,
+            job,
+            entries,
+            choices,
+            cached_tokens: 0,
+            reply: Some(reply),
+            out: tx,
+            backlog: VecDeque::new(),
+            over: false,
+            outcome: "cancelled",
+        };
+        actor.start();
+        match answer.await {
+            Ok(Ok(())) => Ok(Outputs { rx, _hangup: hangup }),
+            Ok(Err(refusal)) => Err(refusal),
+            Err(_) => Err(Refusal { reason: chimere_engine::scheduler::Rejected::Draining, retry_after: None }),
+        }
+    }
+
+    fn request(&self, prompt: usize) -> Request {
+        Request {
+            id: self.entries[prompt].id,
+            prompt: self.job.prompts[prompt].clone(),
+            choices: self.job.choices,
+            max_tokens: self.job.max_tokens,
+            sampling: self.job.sampling.clone(),
+            end_ids: self.job.end_ids.clone(),
+            priority: 0,
+            score_prompt: self.job.score_prompt,
+        }
+    }
+
+    /// Puts an event into words.
+    fn hear(&mut self, prompt: usize, told: Told) {
+        match told {
+            Told::Started(times) => self.watch.started(times),
+            Told::Event(Event::Scored(scores)) => {
+                let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
+                self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
+            }
+            Told::Event(Event::Token { choice, token, logprobs, .. }) => {
+                let at = self.at(prompt, choice);
+                if self.choices[at].ended {
+                    return; // found a stop string; the scheduler will hear of it
+                }
+                self.watch.token(at, self.around.clock.now());
+                ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
+                let mut delta = Delta::default();
+                let is_end = self.job.end_ids.contains(&token);
+                let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
+                self.tell(at, delta);
+                if stopped {
+                    self.around.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
+                    self.finished(at, self.choices[at].stopped());
+                }
+            }
+            Told::Event(Event::Finished { choice, reason, usage, .. }) => {
+                let at = self.at(prompt, choice);
+                self.count_cached(choice, usage);
+                if !self.choices[at].ended {
+                    let mut delta = Delta::default();
+                    let finish = self.choices[at].finish(reason, &mut delta);
+                    self.tell(at, delta);
+                    self.finished(at, finish);
+                }
+            }
+            Told::Event(Event::Failed(why)) => self.failed(why),
+        }
+    }
+
+    fn at(&self, prompt: usize, choice: u32) -> usize {
+        prompt * self.job.choices as usize + choice as usize
+    }
+
+    /// The choices of a prompt share it, so it counts once.
+    fn count_cached(&mut self, choice: u32, usage: Usage) {
+        if choice == 0 {
+            self.cached_tokens += usage.cached_tokens;
+        }
+    }
+
+    fn tell(&mut self, at: usize, delta: Delta) {
+        if !delta.is_empty() {
+            self.backlog.push_back(Output::Delta { choice: at as u32, delta });
+        }
+    }
+
+    fn finished(&mut self, at: usize, reason: Finish) {
+        self.backlog.push_back(Output::Finished { choice: at as u32, reason });
+        self.outcome = reason.name();
+        if self.choices.iter().all(|c| c.ended) {
+            let account = self.account();
+            self.backlog.push_back(Output::End(account));
+            self.over = true;
+        }
+    }
+
+    fn failed(&mut self, why: String) {
+        if !self.over {
+            self.backlog.push_back(Output::Failed(why));
+            self.outcome = "failed";
+            self.over = true;
+        }
+    }
+
+    fn account(&mut self) -> Account {
+        Account {
+            prompt_tokens: self.job.prompts.iter().map(|p| p.len() as u32).sum(),
+            cached_tokens: self.cached_tokens,
+            completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
+            reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
+            timings: std::mem::take(&mut self.watch).end(self.around.clock.now()),
+        }
+    }
+
+    /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
+    fn flush(&mut self, ctx: &mut Context<Self>) {
+        while let Some(output) = self.backlog.pop_front() {
+            match self.out.try_send(output) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(output)) => {
+                    self.backlog.push_front(output);
+                    let room = self.out.clone().reserve_owned();
+                    ctx.wait(room.into_actor(self).map(|permit, this, ctx| {
+                        drop(permit);
+                        this.flush(ctx);
+                    }));
+                    return;
+                }
+                Err(mpsc::error::TrySendError::Closed(_)) => {
+                    self.outcome = "cancelled";
+                    ctx.stop();
+                    return;
+                }
+            }
+        }
+        if self.over {
+            ctx.stop();
+        }
+    }
+
+    fn answer(&mut self, ctx: &mut Context<Self>, answers: Vec<Result<(), Refusal>>) {
+        let refused = answers.into_iter().find_map(Result::err);
+        if refused.is_some() {
+            self.outcome = "rejected";
+            ctx.stop();
+        }
+        if let Some(reply) = self.reply.take() {
+            reply.send(refused.map_or(Ok(()), Err)).ok();
+        }
+    }
+}
+
+impl Actor for RequestActor {
+    type Context = Context<Self>;
+
+    /// Submits every prompt. The messages are in the scheduler's mailbox when this returns, so a Cancel cannot overtake them.
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
+            ctx.stop(); // the client left before this actor ran, and its Cancel has gone out
+            return;
+        }
+        let mut answers = Vec::with_capacity(self.entries.len());
+        for prompt in 0..self.entries.len() {
+            let request = self.request(prompt);
+            let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
+            answers.push(self.around.scheduler.send(Submit { request, events }));
+            ctx.add_stream(Numbered { prompt, told });
+        }
+        let answers = futures_util::future::join_all(answers);
+        ctx.wait(answers.into_actor(self).map(|answers, this, ctx| {
+            let gone = || Refusal { reason: chimere_engine::scheduler::Rejected::Draining, retry_after: None };
+            this.answer(ctx, answers.into_iter().map(|a| a.unwrap_or_else(|_| Err(gone()))).collect());
+        }));
+    }
+
+    fn stopped(&mut self, _: &mut Context<Self>) {
+        if self.outcome != "rejected" {
+            ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
+        }
+    }
+}
+
+/// Events of one prompt.
+struct Numbered {
+    prompt: usize,
+    told: mpsc::Receiver<Told>,
+}
+
+impl futures_util::Stream for Numbered {
+    type Item = (usize, Told);
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        let prompt = self.prompt;
+        self.told.poll_recv(cx).map(|told| told.map(|t| (prompt, t)))
+    }
+}
+
+impl StreamHandler<(usize, Told)> for RequestActor {
+    fn handle(&mut self, (prompt, told): (usize, Told), ctx: &mut Context<Self>) {
+        if !self.over {
+            self.hear(prompt, told);
+            self.flush(ctx);
+        }
+    }
+
+    /// The scheduler let go of a prompt: its choices have ended, it was cancelled, or the scheduler itself is gone.
+    fn finished(&mut self, ctx: &mut Context<Self>) {
+        if self.over || self.around.scheduler.connected() && !self.out.is_closed() {
+            return;
+        }
+        self.failed("the engine is lost".into());
+        self.flush(ctx);
+    }
+}

@@ -1,0 +1,287 @@
+//! The scheduler actor: the engine's [`Scheduler`], told the time, and the channels that its events go into.
+//!
+//! It decides nothing itself. A message becomes a call, the call's events go out, and then as many steps are planned and launched as
+//! may be in flight.
+
+use super::engine::EngineActor;
+use super::live::Live;
+use super::messages::{Cancel, Drain, Launch, Open, Refusal, StepDone, Submit, Told};
+use super::phase::Phase;
+use super::retry::{self, Rate};
+use crate::clock::Clock;
+use crate::{limits, metrics};
+use actix::prelude::*;
+use chimere_engine::ids::{Micros, RequestId, StepId};
+use chimere_engine::scheduler::{Event, Rejected, RequestTimes, Scheduler, SchedulerConfig, Stats};
+use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use std::collections::{HashMap, VecDeque};
+use tokio::sync::{mpsc, watch};
+
+/// Owns the scheduler and the sending ends of all event channels.
+pub struct SchedulerActor {
+    scheduler: Scheduler,
+    engine: Addr<EngineActor>,
+    streams: HashMap<RequestId, Stream>,
+    phase: watch::Sender<Phase>,
+    live: Live,
+    clock: Clock,
+    steps: VecDeque<Launched>,
+    rate: Rate,
+    /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is later.
+    committed: Micros,
+    told: Stats,
+}
+
+/// Where a request's events go.
+struct Stream {
+    events: mpsc::Sender<Told>,
+    started: bool,
+    /// Choices without their last event; the stream is closed with the last one.
+    unfinished: u32,
+}
+
+impl Stream {
+    /// Sends an event, before the first one also the times. A request that ended within its first commit has them in its last event
+    /// alone: then the start is told with that.
+    fn send(&mut self, event: Event, times: Option<RequestTimes>) -> Result<(), mpsc::error::TrySendError<Told>> {
+        if let Some(times) = times.filter(|t| t.started.is_some() && !self.started) {
+            self.started = true;
+            self.events.try_send(Told::Started(times))?;
+        }
+        self.events.try_send(Told::Event(event))
+    }
+}
+
+/// A step that the engine has and we have not heard back from.
+struct Launched {
+    id: StepId,
+    kind: &'static str,
+    rows: u32,
+    at: Micros,
+}
+
+impl SchedulerActor {
+    /// Plans for `engine`, within `config`.
+    pub fn new(config: SchedulerConfig, engine: Addr<EngineActor>, phase: watch::Sender<Phase>, live: Live, clock: Clock) -> Self {
+        Self {
+            scheduler: Scheduler::new(config),
+            engine,
+            streams: HashMap::new(),
+            phase,
+            live,
+            clock,
+            steps: VecDeque::new(),
+            rate: Rate::default(),
+            committed: Micros(0),
+            told: Stats::default(),
+        }
+    }
+
+    /// Launches what may be launched, then says how things stand.
+    fn pump(&mut self) {
+        while let Some(plan) = self.scheduler.plan(self.clock.now()) {
+            self.steps.push_back(Launched {
+                id: plan.id,
+                kind: kind(&plan),
+                rows: plan.pieces.iter().map(|p| p.len()).sum(),
+                at: self.clock.now(),
+            });
+            if self.engine.try_send(Launch(plan)).is_err() {
+                self.lose("the engine thread is gone");
+                return;
+            }
+        }
+        self.tell();
+        if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
+            self.go(Phase::Drained);
+        }
+    }
+
+    fn commit(&mut self, outcome: StepOutcome) {
+        let now = self.clock.now();
+        if let Some(step) = self.steps.pop_front() {
+            debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
+            let took = outcome.timing.forward_us + outcome.timing.sample_us;
+            ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
+            ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.rows));
+            self.rate.add(step.rows, now.since(self.committed.max(step.at)));
+            self.committed = now;
+        }
+        let events = self.scheduler.commit(outcome, now);
+        self.deliver(events);
+    }
+
+    /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means that the
+    /// request's actor is gone, which its Cancel says too, only later.
+    fn deliver(&mut self, events: Vec<(RequestId, Event)>) {
+        for (id, event) in events {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            let mut times = self.scheduler.times(id);
+            match &event {
+                Event::Finished { times: last, .. } => {
+                    stream.unfinished -= 1;
+                    times = Some(*last);
+                }
+                Event::Failed(_) => stream.unfinished = 0,
+                _ => {}
+            }
+            let sent = stream.send(event, times);
+            debug_assert!(!matches!(sent, Err(mpsc::error::TrySendError::Full(_))), "request {id} caused more events than it may");
+            if sent.is_err() {
+                self.scheduler.cancel(id);
+            }
+            if sent.is_err() || self.streams[&id].unfinished == 0 {
+                self.streams.remove(&id);
+            }
+        }
+    }
+
+    /// The engine is lost: every stream ends with an error, and the process with it.
+    fn lose(&mut self, why: &str) {
+        if !matches!(*self.phase.borrow(), Phase::Lost(_)) {
+            tracing::error!(why, "the engine is lost");
+        }
+        self.end_all("the engine is lost");
+        self.go(Phase::Lost(why.to_owned()));
+    }
+
+    fn end_all(&mut self, why: &str) {
+        let events = self.scheduler.fail(why);
+        for (id, _) in &events {
+            tracing::warn!(request = self.live.name(*id).as_deref(), why, "ended");
+        }
+        self.steps.clear();
+        self.deliver(events);
+        self.tell();
+    }
+
+    fn go(&self, next: Phase) {
+        self.phase.send_if_modified(|phase| phase.advance(next));
+    }
+
+    fn refuse(&self, reason: Rejected) -> Refusal {
+        let name = match reason {
+            Rejected::QueueFull { .. } => "queue_full",
+            Rejected::QueueTokensFull { .. } => "queue_tokens_full",
+            Rejected::PromptTooLong { .. } => "prompt_too_long",
+            Rejected::TooManyChoices { .. } => "too_many_choices",
+            Rejected::TooManyPages { .. } => "too_many_pages",
+            Rejected::Draining => "draining",
+        };
+        ::metrics::counter!(metrics::REJECTED, "reason" => name).increment(1);
+        let passes = matches!(reason, Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. });
+        let retry_after = passes.then(|| {
+            let jitter = rand::random_range(-1.0..=1.0);
+            retry::after(self.scheduler.stats().prompt_tokens_waiting, self.rate, jitter)
+        });
+        Refusal { reason, retry_after }
+    }
+
+    /// Gauges as they are, counters by what was added since the last time.
+    fn tell(&mut self) {
+        let now = self.scheduler.stats();
+        ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
+        ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
+        ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
+        ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(now.pages_free));
+        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(now.slots_used));
+        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
+        ::metrics::counter!(metrics::PREEMPTIONS).increment(now.preemptions_total - self.told.preemptions_total);
+        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(now.prompt_tokens_total - self.told.prompt_tokens_total);
+        self.told = now;
+    }
+}
+
+/// What a step mostly is, for its time's label.
+fn kind(plan: &StepPlan) -> &'static str {
+    let prompt = plan.pieces.iter().filter(|p| p.form == Form::Chunked).count();
+    match prompt {
+        0 => "decode",
+        n if n == plan.pieces.len() => "prefill",
+        _ => "mixed",
+    }
+}
+
+impl Actor for SchedulerActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
+    }
+}
+
+impl Handler<Submit> for SchedulerActor {
+    type Result = Result<(), Refusal>;
+
+    fn handle(&mut self, msg: Submit, _: &mut Context<Self>) -> Self::Result {
+        let (id, unfinished) = (msg.request.id, msg.request.choices);
+        self.scheduler.admit(msg.request, self.clock.now()).map_err(|reason| self.refuse(reason))?;
+        self.streams.insert(id, Stream { events: msg.events, started: false, unfinished });
+        self.pump();
+        Ok(())
+    }
+}
+
+impl Handler<Cancel> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Cancel, _: &mut Context<Self>) {
+        match msg {
+            Cancel::Request(id) => {
+                self.scheduler.cancel(id);
+                self.streams.remove(&id);
+            }
+            Cancel::Choice(id, choice) => {
+                if self.scheduler.cancel_choice(id, choice)
+                    && let Some(stream) = self.streams.get_mut(&id)
+                {
+                    stream.unfinished -= 1;
+                    if stream.unfinished == 0 {
+                        self.streams.remove(&id);
+                    }
+                }
+            }
+        }
+        self.pump();
+    }
+}
+
+impl Handler<StepDone> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, StepDone(outcome): StepDone, _: &mut Context<Self>) {
+        match outcome {
+            // After the streams were ended a late step means nothing to anybody.
+            Ok(_) if self.steps.is_empty() => {}
+            Ok(outcome) => {
+                self.commit(outcome);
+                self.pump();
+            }
+            Err(e) => self.lose(&e.to_string()),
+        }
+    }
+}
+
+impl Handler<Open> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Open, _: &mut Context<Self>) {
+        self.go(Phase::Ready);
+    }
+}
+
+impl Handler<Drain> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: Drain, ctx: &mut Context<Self>) {
+        self.scheduler.drain();
+        self.go(Phase::Draining);
+        ctx.run_later(msg.within, |this, _| {
+            if *this.phase.borrow() == Phase::Draining {
+                this.end_all("the service is shutting down");
+                this.go(Phase::Drained);
+            }
+        });
+        self.pump();
+    }
+}

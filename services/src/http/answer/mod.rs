@@ -1,0 +1,345 @@
+//! What goes out for a generation: the envelope, and how [`Output`]s become a whole reply or the chunks of a stream. Both are made
+//! here, from the same pieces; `chat.rs` and `completion.rs` say what a choice looks like.
+
+mod chat;
+mod completion;
+
+pub use chat::Chat;
+pub use completion::{Completion, Echo};
+
+use super::error::ApiError;
+use crate::actors::output::{Account, Delta, Finish, Output, Scored, Timings};
+use actix_web::http::StatusCode;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What all chunks of a reply have in common.
+#[derive(Clone, Debug)]
+pub struct Envelope {
+    /// `chatcmpl-...` or `cmpl-...`.
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// As the client asked for it.
+    pub model: String,
+    /// Changes when the same request may give other bytes.
+    pub fingerprint: Arc<str>,
+    /// Of the random numbers, drawn or given.
+    pub seed: u64,
+}
+
+/// How the choices of one endpoint look.
+pub trait Shape {
+    /// `object` of a whole reply and of a chunk.
+    fn objects(&self) -> (&'static str, &'static str);
+
+    /// Choice objects to send before anything else of a choice.
+    fn opening(&mut self, choice: u32) -> Vec<Value>;
+
+    /// Log-probabilities of a prompt, for the openings to come.
+    fn scored(&mut self, prompt: u32, tokens: Vec<Scored>);
+
+    /// The choice object of a chunk with new text.
+    fn delta(&mut self, choice: u32, delta: Delta) -> Value;
+
+    /// The choice object of the chunk that ends a choice.
+    fn ending(&mut self, choice: u32, reason: Finish) -> Value;
+
+    /// The choice object of a whole reply.
+    fn whole(&mut self, choice: u32, all: Delta, reason: Finish) -> Value;
+}
+
+/// The chunks of a stream, one JSON object each.
+pub struct Chunks<S> {
+    envelope: Envelope,
+    shape: S,
+    include_usage: bool,
+    opened: Vec<bool>,
+    /// The last ending, kept until it is known whether it is the last chunk too.
+    ending: Option<Value>,
+}
+
+impl<S: Shape> Chunks<S> {
+    /// For a stream of this many choices. `include_usage` asks for a last chunk without choices.
+    pub fn new(envelope: Envelope, shape: S, choices: usize, include_usage: bool) -> Self {
+        Self { envelope, shape, include_usage, opened: vec![false; choices], ending: None }
+    }
+
+    /// The chunks that an output gives, or the error that ends the stream.
+    pub fn of(&mut self, output: Output) -> Result<Vec<Value>, ApiError> {
+        let mut chunks = Vec::new();
+        match output {
+            Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            Output::Delta { choice, delta } => {
+                self.open(choice, &mut chunks);
+                let object = self.shape.delta(choice, delta);
+                chunks.push(self.chunk(vec![object]));
+            }
+            Output::Finished { choice, reason } => {
+                self.open(choice, &mut chunks);
+                let object = self.shape.ending(choice, reason);
+                self.ending = Some(self.chunk(vec![object]));
+            }
+            Output::End(account) => chunks.extend(self.end(account)),
+            Output::Failed(why) => return Err(engine_error(why)),
+        }
+        Ok(chunks)
+    }
+
+    /// Sends what must come before more of a choice.
+    fn open(&mut self, choice: u32, chunks: &mut Vec<Value>) {
+        chunks.extend(self.ending.take());
+        if !std::mem::replace(&mut self.opened[choice as usize], true) {
+            let objects = self.shape.opening(choice);
+            chunks.extend(objects.into_iter().map(|object| self.chunk(vec![object])));
+        }
+    }
+
+    fn end(&mut self, account: Account) -> Vec<Value> {
+        let ending = self.ending.take();
+        let (mut before, mut last) = match ending {
+            Some(ending) if !self.include_usage => (None, ending),
+            ending => (ending, self.chunk(Vec::new())),
+        };
+        account_into(&mut last, &account, self.envelope.seed);
+        before.take().into_iter().chain([last]).collect()
+    }
+
+    fn chunk(&self, choices: Vec<Value>) -> Value {
+        let mut chunk = envelope(&self.envelope, self.shape.objects().1, choices);
+        if self.include_usage {
+            chunk["usage"] = Value::Null;
+        }
+        chunk
+    }
+}
+
+/// Collects a whole reply.
+pub struct Whole<S> {
+    envelope: Envelope,
+    shape: S,
+    choices: Vec<(Delta, Option<Finish>)>,
+}
+
+impl<S: Shape> Whole<S> {
+    /// For a reply of this many choices.
+    pub fn new(envelope: Envelope, shape: S, choices: usize) -> Self {
+        Self { envelope, shape, choices: vec![(Delta::default(), None); choices] }
+    }
+
+    /// Takes an output. The last one gives the reply.
+    pub fn of(&mut self, output: Output) -> Result<Option<Value>, ApiError> {
+        match output {
+            Output::Scored { prompt, tokens } => self.shape.scored(prompt, tokens),
+            Output::Delta { choice, delta } => append(&mut self.choices[choice as usize].0, delta),
+            Output::Finished { choice, reason } => self.choices[choice as usize].1 = Some(reason),
+            Output::End(account) => return Ok(Some(self.reply(&account))),
+            Output::Failed(why) => return Err(engine_error(why)),
+        }
+        Ok(None)
+    }
+
+    fn reply(&mut self, account: &Account) -> Value {
+        let all = std::mem::take(&mut self.choices);
+        let choices = all.into_iter().enumerate().map(|(i, (delta, reason))| {
+            self.shape.whole(i as u32, delta, reason.expect("a request ends after all of its choices"))
+        });
+        let choices = choices.collect();
+        let mut reply = envelope(&self.envelope, self.shape.objects().0, choices);
+        account_into(&mut reply, account, self.envelope.seed);
+        reply
+    }
+}
+
+/// The engine failed, or the service is going down.
+pub fn engine_error(why: String) -> ApiError {
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code("engine_unavailable")
+}
+
+fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {
+    json!({
+        "id": envelope.id,
+        "object": object,
+        "created": envelope.created,
+        "model": envelope.model,
+        "system_fingerprint": &*envelope.fingerprint,
+        "choices": choices,
+    })
+}
+
+fn account_into(reply: &mut Value, account: &Account, seed: u64) {
+    reply["usage"] = json!({
+        "prompt_tokens": account.prompt_tokens,
+        "completion_tokens": account.completion_tokens,
+        "total_tokens": account.prompt_tokens + account.completion_tokens,
+        "prompt_tokens_details": { "cached_tokens": account.cached_tokens },
+        "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
+    });
+    reply["timings"] = timings(&account.timings);
+    reply["seed"] = json!(seed);
+}
+
+fn timings(t: &Timings) -> Value {
+    let ms = |d: Duration| json!(d.as_micros() as f64 / 1e3);
+    json!({
+        "queue_ms": ms(t.queue),
+        "prefill_ms": ms(t.prefill),
+        "ttft_ms": ms(t.ttft),
+        "itl_ms_mean": ms(t.itl_mean),
+        "itl_ms_p95": ms(t.itl_p95),
+        "decode_ms": ms(t.decode),
+        "total_ms": ms(t.total),
+    })
+}
+
+fn append(all: &mut Delta, more: Delta) {
+    all.content.push_str(&more.content);
+    all.reasoning.push_str(&more.reasoning);
+    all.tokens.extend(more.tokens);
+    for call in more.tool_calls {
+        match all.tool_calls.iter_mut().find(|c| c.index == call.index) {
+            Some(begun) => begun.arguments.push_str(&call.arguments),
+            None => all.tool_calls.push(call),
+        }
+    }
+}
+
+/// A log-probability as JSON has it: there is no minus infinity.
+fn logprob(value: f32) -> Value {
+    json!(if value.is_finite() { value.max(-9999.0) } else { -9999.0 })
+}
+
+/// An object of these entries, those without a value left out.
+fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    Value::Object(entries.into_iter().filter_map(|(k, v)| Some((k.to_owned(), v?))).collect::<Map<_, _>>())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::actors::output::{Piece, ToolCallDelta};
+
+    pub(super) fn scored(text: &str, logprob: f32) -> Scored {
+        let piece = |text: &str, logprob| Piece { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
+        Scored { token: piece(text, logprob), top: vec![piece(text, logprob), piece("zz", logprob - 1.0)] }
+    }
+
+    fn chunks<S: Shape>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
+        let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
+        let mut chunks = Chunks::new(envelope, shape, choices, include_usage);
+        let all = outputs.into_iter().flat_map(|o| chunks.of(o).unwrap());
+        all.map(|mut c| {
+            let got = c.as_object_mut().unwrap();
+            let mut text = serde_json::to_string(&got["choices"]).unwrap();
+            if let Some(usage) = got.get("usage") {
+                text += if usage.is_null() { " null" } else { " usage" };
+            }
+            if got.contains_key("timings") {
+                text += " timings";
+            }
+            text
+        })
+        .collect()
+    }
+
+    fn text(choice: u32, content: &str) -> Output {
+        Output::Delta { choice, delta: Delta { content: content.into(), ..Delta::default() } }
+    }
+
+    #[test]
+    fn a_chat_stream_opens_with_the_role_and_its_last_chunk_carries_the_account() {
+        let outputs = vec![text(0, "Hi"), Output::Finished { choice: 0, reason: Finish::Stop }, Output::End(Account::default())];
+        assert_eq!(
+            chunks(Chat { logprobs: false }, 1, false, outputs),
+            [
+                r#"[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]"#,
+                r#"[{"index":0,"delta":{"content":"Hi"},"logprobs":null,"finish_reason":null}]"#,
+                r#"[{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop"}] usage timings"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn with_include_usage_the_account_is_a_chunk_without_choices_and_the_others_have_null() {
+        let outputs = vec![
+            text(1, "a"),
+            Output::Finished { choice: 1, reason: Finish::Length },
+            text(0, "b"),
+            Output::Finished { choice: 0, reason: Finish::Stop },
+            Output::End(Account::default()),
+        ];
+        let got = chunks(Chat { logprobs: false }, 2, true, outputs);
+        assert_eq!(got.len(), 7);
+        assert!(got[..6].iter().all(|c| c.ends_with("] null")), "{got:#?}");
+        assert!(got[2].contains("length"), "an ending is sent before more of another choice: {got:#?}");
+        assert_eq!(got[6], "[] usage timings");
+    }
+
+    #[test]
+    fn a_whole_reply_gathers_reasoning_calls_and_logprobs_of_each_choice() {
+        let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
+        let mut whole = Whole::new(envelope, Chat { logprobs: true }, 1);
+        let call = |start: bool, arguments: &str| ToolCallDelta {
+            index: 0,
+            start: start.then(|| ("call_1".to_owned(), "add".to_owned())),
+            arguments: arguments.into(),
+        };
+        let deltas = [
+            Delta { reasoning: "hm".into(), tokens: vec![scored("hm", -0.5)], ..Delta::default() },
+            Delta { tool_calls: vec![call(true, "")], ..Delta::default() },
+            Delta { tool_calls: vec![call(false, "{\"a\":")], ..Delta::default() },
+            Delta { tool_calls: vec![call(false, "1}")], ..Delta::default() },
+        ];
+        for delta in deltas {
+            assert_eq!(whole.of(Output::Delta { choice: 0, delta }), Ok(None));
+        }
+        whole.of(Output::Finished { choice: 0, reason: Finish::ToolCalls }).unwrap();
+        let reply =
+            whole.of(Output::End(Account { prompt_tokens: 3, completion_tokens: 4, ..Account::default() })).unwrap().unwrap();
+        assert_eq!(
+            reply["choices"].to_string(),
+            concat!(
+                r#"[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"reasoning_content":"hm","tool_calls":"#,
+                r#"[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]},"logprobs":{"content":"#,
+                r#"[{"token":"hm","logprob":-0.5,"bytes":[104,109],"top_logprobs":[{"token":"hm","logprob":-0.5,"bytes":[104,109]},"#,
+                r#"{"token":"zz","logprob":-1.5,"bytes":[122,122]}]}],"refusal":null},"finish_reason":"tool_calls"}]"#
+            )
+        );
+        assert_eq!(reply["usage"]["total_tokens"], 7);
+        assert_eq!(reply["object"], "chat.completion");
+        assert_eq!(reply["seed"], 9);
+    }
+
+    #[test]
+    fn an_echoed_completion_has_the_prompt_first_with_its_scores_and_offsets() {
+        let echo = Echo { text: "ab".into(), first: "a".into() };
+        let shape = Completion::new(true, vec![Some(echo)], 1);
+        let outputs = vec![
+            Output::Scored { prompt: 0, tokens: vec![scored("b", -1.0)] },
+            Output::Delta { choice: 0, delta: Delta { content: "c".into(), tokens: vec![scored("c", -2.0)], ..Delta::default() } },
+            Output::Finished { choice: 0, reason: Finish::Length },
+            Output::End(Account::default()),
+        ];
+        assert_eq!(
+            chunks(shape, 1, false, outputs),
+            [
+                concat!(
+                    r#"[{"index":0,"text":"ab","logprobs":{"tokens":["a","b"],"token_logprobs":[null,-1.0],"#,
+                    r#""top_logprobs":[null,{"b":-1.0,"zz":-2.0}],"text_offset":[0,1]},"finish_reason":null}]"#
+                ),
+                concat!(
+                    r#"[{"index":0,"text":"c","logprobs":{"tokens":["c"],"token_logprobs":[-2.0],"#,
+                    r#""top_logprobs":[{"c":-2.0,"zz":-3.0}],"text_offset":[2]},"finish_reason":null}]"#
+                ),
+                r#"[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}] usage timings"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn an_impossible_token_has_a_number_as_its_logprob() {
+        assert_eq!(logprob(f32::NEG_INFINITY), json!(-9999.0));
+        assert_eq!(logprob(-1.5), json!(-1.5));
+    }
+}

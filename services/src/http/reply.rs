@@ -1,0 +1,96 @@
+//! How an [`ApiError`] becomes a response, and what every response carries.
+
+use super::error::ApiError;
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError};
+use std::sync::Arc;
+
+/// Name of a request, chosen by the client or by us, in the reply and in the log.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Milliseconds until it is worth coming back; OpenAI's clients prefer it to `Retry-After`.
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// Characters of a client's `x-request-id`.
+const REQUEST_ID_MAX: usize = 128;
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut reply = HttpResponse::build(self.status);
+        if let Some(after) = self.retry_after {
+            reply.insert_header((header::RETRY_AFTER, after.as_secs_f64().ceil() as u64));
+            reply.insert_header((RETRY_AFTER_MS, after.as_millis() as u64));
+        }
+        if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+            reply.force_close(); // the rest of the body is on its way, and nobody will read it
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            reply.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
+        }
+        reply.json(self)
+    }
+}
+
+/// The name of this request.
+#[derive(Clone, Debug)]
+pub struct RequestName(pub Arc<str>);
+
+impl RequestName {
+    /// As the middleware gave it.
+    pub fn of(request: &HttpRequest) -> Arc<str> {
+        request.extensions().get::<RequestName>().map_or_else(|| draw().into(), |name| name.0.clone())
+    }
+}
+
+/// Names each request and puts the name into its reply, whatever that is.
+pub async fn name_requests(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let given = request.headers().get(&REQUEST_ID).and_then(|v| v.to_str().ok()).filter(|v| acceptable(v));
+    let name: Arc<str> = given.map_or_else(draw, str::to_owned).into();
+    let value = HeaderValue::from_str(&name).expect("an acceptable name is plain ASCII");
+    request.extensions_mut().insert(RequestName(name));
+    let mut reply = next.call(request).await?;
+    reply.headers_mut().insert(REQUEST_ID, value);
+    Ok(reply)
+}
+
+fn draw() -> String {
+    format!("req_{}", uuid::Uuid::new_v4().simple())
+}
+
+/// Plain enough for logs and headers; anything else is replaced, not cut.
+fn acceptable(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&b);
+    (1..=REQUEST_ID_MAX).contains(&name.len()) && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_name_that_could_forge_a_log_line_is_not_taken() {
+        assert!(acceptable("req_1.a:b/c+d=e@f"));
+        for bad in ["", "a b", "a\"b", "a\nb", "ä", &"a".repeat(129)] {
+            assert!(!acceptable(bad), "{bad:?}");
+        }
+        assert!(acceptable(&draw()));
+    }
+
+    #[test]
+    fn a_refusal_that_passes_says_when_in_both_headers() {
+        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "full");
+        let reply = error.with_retry_after(Duration::from_millis(2_300)).error_response();
+        assert_eq!(reply.headers().get("retry-after").unwrap(), "3");
+        assert_eq!(reply.headers().get("retry-after-ms").unwrap(), "2300");
+    }
+}
