@@ -1,5 +1,8 @@
 //! The reference models load, from either format, into the same canonical weights.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use chimere_engine::format::gguf::{GgufHeader, MetaValue};
 use chimere_engine::format::{Gguf, Tensor, TextAssets, TokenizerSource};
 use chimere_engine::model::*;
 use std::path::{Path, PathBuf};
@@ -204,4 +207,64 @@ fn outside(variable: &str) -> Option<PathBuf> {
     assert!(!required.split(',').any(|v| v == variable), "{variable} is required and not set");
     eprintln!("skipped: {variable} does not name the family's files");
     None
+}
+
+/// A file like `next`, but with its four projections fused as old converters wrote them, rows grouped by key head.
+fn old_qwen3next() -> Vec<u8> {
+    let file = Gguf::open(&golden("next/model.gguf")).unwrap();
+    let mut header = GgufHeader::default();
+    copy_keys(&file, &mut header);
+    let gdn = gguf("next").config.gdn;
+    let (k, values) = (gdn.key_dim, gdn.value_heads / gdn.key_heads * gdn.value_dim);
+    let mut data: Vec<Vec<u8>> = Vec::new();
+    for t in file.tensors().filter(|t| !t.name.contains("attn_gate")) {
+        let (mut name, mut tensor) = (t.name.clone(), t.clone());
+        if let Some(block) = t.name.strip_suffix("attn_qkv.weight") {
+            name = format!("{block}ssm_in.weight");
+            let z = file.tensor(&format!("{block}attn_gate.weight")).unwrap();
+            let both =
+                Tensor::owned(name.clone(), t.ty, vec![t.rows() + z.rows(), t.cols()], [t.bytes(), z.bytes()].concat()).unwrap();
+            let (k_at, v_at, z_at) = (gdn.key_heads * k, 2 * gdn.key_heads * k, t.rows());
+            let group = |h: usize| {
+                let part = |at: usize, len: usize| at + h * len..at + (h + 1) * len;
+                [part(0, k), part(k_at, k), part(v_at, values), part(z_at, values)]
+            };
+            tensor = both.gather_rows(&(0..gdn.key_heads).flat_map(group).collect::<Vec<_>>());
+        }
+        header.tensor(name, tensor.ty, &tensor.shape);
+        let mut bytes = tensor.bytes().to_vec();
+        bytes.resize(header.padded(bytes.len() as u64) as usize, 0);
+        data.push(bytes);
+    }
+    [header.to_bytes(), data.concat()].concat()
+}
+
+fn copy_keys(file: &Gguf, header: &mut GgufHeader) {
+    let meta = file.meta();
+    for key in meta.keys() {
+        let value = if let Ok(Some(s)) = meta.str(key) {
+            MetaValue::Str(s.to_owned())
+        } else if let Ok(Some(b)) = meta.bool(key) {
+            MetaValue::Bool(b)
+        } else if let Ok(Some(n)) = meta.u64(key) {
+            MetaValue::U64(n)
+        } else if let Ok(Some(x)) = meta.f64(key) {
+            MetaValue::F32(x as f32)
+        } else if let Ok(Some(all)) = meta.strings(key) {
+            MetaValue::Strings(all)
+        } else {
+            MetaValue::I32s(meta.integers(key).unwrap().unwrap().into_iter().map(|n| n as i32).collect())
+        };
+        header.set(key, value);
+    }
+}
+
+#[test]
+fn old_files_with_all_projections_in_one_tensor_give_the_same_weights() {
+    let old = load_gguf(&Gguf::from_bytes(&old_qwen3next(), Path::new("old.gguf")).unwrap()).unwrap();
+    let new = gguf("next");
+    assert_eq!(old.config, new.config);
+    for ((what, shape, old), (_, new_shape, new)) in canonical(&old).iter().zip(&canonical(&new)) {
+        assert!(shape == new_shape && old == new, "{what}");
+    }
 }

@@ -55,7 +55,7 @@ impl Tensors {
             Dtype::F32 => BlockType::F32,
             Dtype::F16 => BlockType::F16,
             Dtype::BF16 => BlockType::Bf16,
-            Dtype::F8_E4M3 => return self.from_fp8(name, entry).map(Some),
+            Dtype::F8_E4M3 => return self.decode_fp8(name, entry).map(Some),
             other => return Err(self.error(name, "F32, F16, BF16 or F8_E4M3", format_args!("{other:?}"))),
         };
         let tensor = Tensor::mapped(name.to_owned(), ty, entry.shape.clone(), entry.file.clone(), entry.range.clone());
@@ -97,7 +97,7 @@ impl Tensors {
     }
 
     /// bf16 of `value * scale`, where `NAME_scale_inv` has a scale for each square of the last two dimensions.
-    fn from_fp8(&self, name: &str, entry: &Entry) -> Result<Tensor, LoadError> {
+    fn decode_fp8(&self, name: &str, entry: &Entry) -> Result<Tensor, LoadError> {
         let scale_name = format!("{name}_scale_inv");
         let scales = match self.by_name.get(&scale_name).map(|s| s.dtype) {
             Some(Dtype::F32 | Dtype::F16 | Dtype::BF16) => self.get(&scale_name)?.expect("it is there"),
