@@ -288,6 +288,14 @@ fn shapes_that_contradict_the_config_are_told_with_both() {
 }
 
 #[test]
+fn a_tokenizer_with_more_tokens_than_the_embedding_has_rows_is_refused() {
+    let mut export = Export::new();
+    export.text()["vocab_size"] = json!(300);
+    let e = export.refusal();
+    assert!(e.starts_with("tokenizer.json: vocabulary: wanted ids below 300, the rows of the embedding, got "), "{e}");
+}
+
+#[test]
 fn a_cut_weight_file_or_an_empty_directory_is_an_error() {
     let export = Export::new();
     export.load();

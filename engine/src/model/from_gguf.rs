@@ -1,7 +1,7 @@
 //! A model from GGUF metadata and tensor names, for every architecture.
 
 use super::load::Spec;
-use super::reader::{Layer, Projections, Reader, Source};
+use super::reader::{Layer, Projections, Reader, SIZE_MAX, Source};
 use super::*;
 use crate::format::gguf::Metadata;
 use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
@@ -60,9 +60,6 @@ fn check_vocabulary(file: &Gguf, text: &TextAssets, rows: usize) -> Result<(), L
     Err(file.meta().error(Problem::key("tokenizer.ggml.tokens", want, tokens.len())))
 }
 
-/// The largest number of heads, widths and the like that is believed; products of three of them fit in 64 bits.
-const SIZE_MAX: u64 = 1 << 20;
-
 /// Metadata keys of one architecture, with its prefix.
 struct Keys<'a> {
     file: &'a Gguf,
@@ -96,7 +93,10 @@ impl<'a> Keys<'a> {
     fn config(self, reader: Reader<'_>) -> Result<ModelConfig, LoadError> {
         self.check_rope_scaling()?;
         let hidden = self.size("embedding_length")?;
-        let embed = reader.any("token_embd.weight")?.ok_or_else(|| reader.missing("token_embd.weight", &[0, hidden]))?;
+        let embed = reader.any("token_embd.weight")?.ok_or_else(|| {
+            let want = format!("the embedding, {hidden} values a row");
+            self.meta.error(Problem::tensor("token_embd.weight", want, "no such tensor"))
+        })?;
         let context = self.meta.need_u64(&self.key("context_length"))?;
         let stem = || self.file.path().file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
         Ok(ModelConfig {
@@ -166,26 +166,28 @@ impl<'a> Keys<'a> {
     }
 
     fn ffn(&self, reader: Reader<'_>) -> Result<FfnConfig, LoadError> {
-        let all = |name: &str| self.same_in("main", name, |_| true);
         if !self.spec.moe {
-            return Ok(FfnConfig::Dense { width: all("feed_forward_length")? });
+            return Ok(FfnConfig::Dense { width: self.size("feed_forward_length")? });
         }
-        let (experts, used) = (all("expert_count")?, all("expert_used_count")?);
+        let (experts, used) = (self.size("expert_count")?, self.size("expert_used_count")?);
         if used > experts {
             let want = format!("at most {experts}, the number of experts");
             return Err(self.meta.error(Problem::key(self.key("expert_used_count"), want, used)));
         }
-        // llama.cpp takes both widths from the tensors where the keys are missing, so files without them exist.
-        let width = |name: &str, tensor: &str| match reader.any(tensor)? {
-            Some(t) if self.meta.u64_per_layer(&self.key(name), self.blocks).is_ok_and(|v| v.is_none()) => Ok(t.cols()),
-            _ => all(name),
-        };
         Ok(FfnConfig::Moe {
             experts,
             used,
-            width: width("expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?,
-            shared_width: width("expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?,
+            width: self.width(reader, "expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?,
+            shared_width: self.width(reader, "expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?,
         })
+    }
+
+    /// A width of experts; where the key is missing, that of a tensor, as llama.cpp does, so files without it exist.
+    fn width(&self, reader: Reader<'_>, name: &str, tensor: &str) -> Result<usize, LoadError> {
+        match reader.any(tensor)? {
+            Some(t) if !self.meta.keys().any(|k| k == self.key(name)) => Ok(t.cols()),
+            _ => self.size(name),
+        }
     }
 
     fn check_rope_scaling(&self) -> Result<(), LoadError> {

@@ -2,7 +2,7 @@
 //! and fused ones split; value heads stay in grouped order.
 
 use super::load::Spec;
-use super::reader::{Layer, Projections, Reader, Source, stack};
+use super::reader::{Layer, Projections, Reader, SIZE_MAX, Source, stack};
 use super::*;
 use crate::format::hf::{Attends, HfConfig, HfExperts};
 use crate::format::{HfDir, LoadError, Tensor, TextAssets};
@@ -12,13 +12,11 @@ use std::path::Path;
 const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "model.", ""];
 const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
 const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
-/// The largest number of heads, widths and the like that is believed; products of three of them fit in 64 bits.
-const SIZE_MAX: u64 = 1 << 20;
 
 /// Reads the model of this architecture.
 pub(super) fn read(dir: &HfDir, spec: &Spec) -> Result<Model, LoadError> {
-    let text = TextAssets::from_hugging_face(dir.path())?;
     let config = config(dir, spec)?;
+    let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let reader = Reader::new(dir);
     let (hidden, vocab) = (config.hidden, config.vocab);
     let prefix = PREFIXES.into_iter().find(|p| dir.has_tensor(&format!("{p}embed_tokens.weight")));

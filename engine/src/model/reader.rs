@@ -4,6 +4,9 @@ use super::ModelConfig;
 use crate::format::{BlockType, LoadError, Problem, Tensor};
 use std::path::Path;
 
+/// The largest number of heads, widths and the like that is believed; products of three of them fit in 64 bits.
+pub(super) const SIZE_MAX: u64 = 1 << 20;
+
 /// A place that tensors come from.
 pub(super) trait Source {
     /// The file or directory, for messages.

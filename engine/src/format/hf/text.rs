@@ -12,9 +12,18 @@ impl TextAssets {
     /// Reads tokenizer.json, tokenizer_config.json, generation_config.json and the chat template of a directory. Only the first must
     /// be there.
     pub fn from_hugging_face(dir: &Path) -> Result<Self, LoadError> {
+        Self::from_hugging_face_for(dir, usize::MAX)
+    }
+
+    /// The same for a model whose embedding has `vocab` rows: a tokenizer with ids beyond it is an error.
+    pub(crate) fn from_hugging_face_for(dir: &Path, vocab: usize) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(|e| Problem::from(e).in_file(&path))?;
         let names = Names::parse(&bytes).map_err(|e| Problem::container("content", "a tokenizer", e).in_file(&path))?;
+        if let Some(id) = names.largest().filter(|id| *id as usize >= vocab) {
+            let want = format!("ids below {vocab}, the rows of the embedding");
+            return Err(Problem::container("vocabulary", want, id).in_file(&path));
+        }
         let about = Json::read_if_there(&dir.join("tokenizer_config.json"))?;
         let generation = Json::read_if_there(&dir.join("generation_config.json"))?;
         Ok(Self {
@@ -48,6 +57,10 @@ struct Vocabulary {
 impl Names {
     fn parse(bytes: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(bytes)
+    }
+
+    fn largest(&self) -> Option<TokenId> {
+        self.added_tokens.iter().map(|t| t.id).chain(self.model.vocab.values().copied()).max()
     }
 
     fn id(&self, token: &str) -> Option<TokenId> {
