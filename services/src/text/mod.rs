@@ -3,6 +3,7 @@
 
 pub mod detokenizer;
 pub mod guard;
+pub mod parser;
 pub mod pool;
 pub mod prompt;
 pub mod stop;
@@ -11,6 +12,7 @@ pub mod tokenizer;
 pub mod tools;
 
 pub use detokenizer::Detokenizer;
+pub use parser::{Delta, OutputParser};
 pub use pool::TextPool;
 pub use prompt::{ChatPrompt, TextModel, Thinking};
 pub use stop::StopScanner;

@@ -1,0 +1,536 @@
+//! Tells reasoning, answer and tool calls apart in a stream of text. The markup itself is never passed on; text that only looks like
+//! markup is. The result does not depend on how the text was cut into pieces.
+//!
+//! The family's calls are `<tool_call>`, `<function=NAME>`, any number of `<parameter=KEY>` VALUE `</parameter>`, `</function>`,
+//! `</tool_call>`; VALUE is raw text between one newline on each side. Closing tags may be missing.
+
+use super::prompt::Thinking;
+use super::tools::{Reading, Tools};
+use std::sync::Arc;
+
+const THINK: &str = "<think>";
+const THINK_END: &str = "</think>";
+const CALL: &str = "<tool_call>";
+const CALL_END: &str = "</tool_call>";
+const FUNCTION: &str = "<function=";
+const FUNCTION_END: &str = "</function>";
+const PARAMETER: &str = "<parameter=";
+const PARAMETER_END: &str = "</parameter>";
+/// Longer names of functions and parameters are taken for text.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A piece of a choice's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// More reasoning.
+    Reasoning(String),
+    /// More of the answer.
+    Content(String),
+    /// A call begins. Its arguments follow.
+    ToolCall {
+        /// Number of the call, from 0.
+        index: u32,
+        /// Unique in the service.
+        id: String,
+        /// The function, whether declared or not.
+        name: String,
+    },
+    /// More of a call's arguments. All pieces of a call together are one JSON object.
+    Arguments {
+        /// Number of the call.
+        index: u32,
+        /// JSON text.
+        json: String,
+    },
+}
+
+/// Parses one choice's text as it comes.
+#[derive(Clone, Debug)]
+pub struct OutputParser {
+    state: State,
+    /// Text that is not decided yet.
+    buf: String,
+    /// No more text comes: what is undecided is decided now.
+    last: bool,
+    /// Declared tools; without any, calls are text.
+    tools: Option<Arc<Tools>>,
+    id_prefix: String,
+    calls: u32,
+    call: Call,
+    out: Vec<Delta>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is decided; a `<think>` may come first.
+    Start {
+        open: bool,
+    },
+    /// A newline may come first.
+    ReasoningStart,
+    Reasoning,
+    /// Newlines may come first.
+    AfterReasoning,
+    Content,
+    /// Between the parameters of a call.
+    Function,
+    /// In a parameter's value.
+    Value,
+    AfterFunction,
+    AfterCall,
+}
+
+/// The call whose parameters are being read.
+#[derive(Clone, Debug)]
+struct Call {
+    name: String,
+    /// Arguments so far, to leave out one that comes twice.
+    keys: Vec<String>,
+    reading: Reading,
+    /// The value's key was given before.
+    repeated: bool,
+    /// The newline after the parameter's tag may still come.
+    fresh: bool,
+    /// Text of a value that is read as a whole; of one that is passed on as it comes, whether it was begun.
+    value: String,
+    begun: bool,
+}
+
+impl OutputParser {
+    /// `call_id_prefix` makes the ids of calls unique in the service: the request's id and the choice's number.
+    pub fn new(thinking: Thinking, tools: Option<Arc<Tools>>, call_id_prefix: String) -> Self {
+        let state = match thinking {
+            Thinking::Open => State::Start { open: true },
+            Thinking::Free => State::Start { open: false },
+            Thinking::Closed => State::Content,
+        };
+        let call = Call {
+            name: String::new(),
+            keys: Vec::new(),
+            reading: Reading::Verbatim,
+            repeated: false,
+            fresh: false,
+            value: String::new(),
+            begun: false,
+        };
+        Self { state, buf: String::new(), last: false, tools, id_prefix: call_id_prefix, calls: 0, call, out: Vec::new() }
+    }
+
+    /// Takes the next piece of text.
+    pub fn push(&mut self, piece: &str) -> Vec<Delta> {
+        debug_assert!(!self.last, "no text comes after the end");
+        self.buf.push_str(piece);
+        while self.step() {}
+        std::mem::take(&mut self.out)
+    }
+
+    /// The text has ended: what was held back is decided, and an open call is closed.
+    pub fn finish(&mut self) -> Vec<Delta> {
+        self.last = true;
+        while self.step() {}
+        debug_assert!(self.buf.is_empty(), "{:?} left {:?}", self.state, self.buf);
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether the next token belongs to the reasoning.
+    pub fn in_reasoning(&self) -> bool {
+        matches!(self.state, State::Start { open: true } | State::ReasoningStart | State::Reasoning)
+    }
+
+    /// Calls begun so far.
+    pub fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// Decides something about the buffer's start. False when more text is needed, or none is left.
+    fn step(&mut self) -> bool {
+        match self.state {
+            State::Start { open } => self.start(open),
+            State::ReasoningStart => self.after_newlines(1, State::Reasoning),
+            State::Reasoning => self.reasoning(),
+            State::AfterReasoning => self.after_newlines(usize::MAX, State::Content),
+            State::Content => self.content(),
+            State::Function => self.function(),
+            State::Value => self.value(),
+            State::AfterFunction => self.after_function(),
+            State::AfterCall => self.after_call(),
+        }
+    }
+
+    fn start(&mut self, open: bool) -> bool {
+        let text = self.buf.trim_start();
+        if let Some(rest) = text.strip_prefix(THINK) {
+            self.buf.drain(..self.buf.len() - rest.len());
+            self.state = State::ReasoningStart;
+        } else if THINK.starts_with(text) && !self.last {
+            return false;
+        } else {
+            self.state = if open { State::ReasoningStart } else { State::Content };
+        }
+        true
+    }
+
+    fn after_newlines(&mut self, max: usize, next: State) -> bool {
+        let newlines = self.buf.bytes().take(max).take_while(|b| matches!(b, b'\n' | b'\r')).count();
+        self.buf.drain(..newlines);
+        // One newline more may only come when none has come yet.
+        if self.buf.is_empty() && (newlines == 0 || max > 1) && !self.last {
+            return false;
+        }
+        self.state = next;
+        true
+    }
+
+    fn reasoning(&mut self) -> bool {
+        let markers: &[&str] = if self.tools.is_some() { &[THINK_END, CALL] } else { &[THINK_END] };
+        match find(&self.buf, 0, markers) {
+            Found::At(at, THINK_END) => {
+                self.emit(Delta::Reasoning, without_newline(&self.buf[..at]).len());
+                self.skip_to(THINK_END);
+                self.state = State::AfterReasoning;
+                true
+            }
+            Found::At(at, _) => self.call_in(Delta::Reasoning, at, without_newline(&self.buf[..at]).len()),
+            Found::Open(at) => {
+                let end = if self.last { self.buf.len() } else { without_newline(&self.buf[..at]).len() };
+                self.emit(Delta::Reasoning, end);
+                false
+            }
+        }
+    }
+
+    fn content(&mut self) -> bool {
+        let markers: &[&str] = if self.tools.is_some() { &[CALL] } else { &[] };
+        match find(&self.buf, 0, markers) {
+            Found::At(at, _) => self.call_in(Delta::Content, at, self.buf[..at].trim_end().len()),
+            Found::Open(at) => {
+                // Blanks before a call are no answer, so they wait for what comes.
+                let end = if self.last || self.tools.is_none() { self.buf.len() } else { self.buf[..at].trim_end().len() };
+                self.emit(Delta::Content, end);
+                false
+            }
+        }
+    }
+
+    /// `<tool_call>` stands at `at`, and text that certainly is text ends at `text`. If no function follows, all of it is text.
+    fn call_in(&mut self, kind: fn(String) -> Delta, at: usize, text: usize) -> bool {
+        let rest = self.buf[at + CALL.len()..].trim_start();
+        let begin = self.buf.len() - rest.len();
+        match tag(rest, FUNCTION) {
+            Tag::Whole(name, len) => {
+                let name = name.to_owned();
+                self.emit(kind, text);
+                self.buf.drain(..begin + len - text);
+                self.begin_call(name);
+                true
+            }
+            _ if rest.starts_with(CALL_END) => {
+                self.buf.drain(at..begin + CALL_END.len());
+                true
+            }
+            Tag::Part => self.wait_after(kind, text),
+            Tag::No if CALL_END.starts_with(rest) => self.wait_after(kind, text),
+            Tag::No => {
+                self.emit(kind, at + CALL.len());
+                true
+            }
+        }
+    }
+
+    /// Passes on what is certain and keeps the rest, which at the end is half a call and dropped.
+    fn wait_after(&mut self, kind: fn(String) -> Delta, text: usize) -> bool {
+        self.emit(kind, text);
+        if self.last {
+            self.buf.clear();
+        }
+        false
+    }
+
+    fn begin_call(&mut self, name: String) {
+        let index = self.calls;
+        self.calls += 1;
+        self.call.name.clone_from(&name);
+        self.call.keys.clear();
+        self.out.push(Delta::ToolCall { index, id: format!("call_{}{index}", self.id_prefix), name });
+        self.state = State::Function;
+    }
+
+    fn function(&mut self) -> bool {
+        self.skip_blanks();
+        let buf = self.buf.as_str();
+        if let Tag::Whole(key, len) = tag(buf, PARAMETER) {
+            let key = key.to_owned();
+            self.buf.drain(..len);
+            self.begin_value(key);
+        } else if let Tag::Whole(name, len) = tag(buf, FUNCTION) {
+            let name = name.to_owned();
+            self.buf.drain(..len);
+            self.end_call(State::AfterCall);
+            self.begin_call(name);
+        } else if buf.starts_with(FUNCTION_END) {
+            self.skip_to(FUNCTION_END);
+            self.end_call(State::AfterFunction);
+        } else if buf.starts_with(CALL_END) {
+            self.skip_to(CALL_END);
+            self.end_call(State::AfterCall);
+        } else if buf.starts_with(CALL) {
+            self.end_call(State::AfterCall);
+        } else if matches!(tag(buf, PARAMETER), Tag::Part)
+            || matches!(tag(buf, FUNCTION), Tag::Part)
+            || [FUNCTION_END, CALL_END, CALL].iter().any(|m| m.starts_with(buf))
+        {
+            if self.last {
+                self.buf.clear();
+                self.end_call(State::AfterCall);
+            }
+            return false;
+        } else {
+            self.drop_stray();
+        }
+        true
+    }
+
+    /// Text between parameters belongs nowhere.
+    fn drop_stray(&mut self) {
+        let first = self.buf.chars().next().map_or(0, char::len_utf8);
+        let end = self.buf[first..].find('<').map_or(self.buf.len(), |at| first + at);
+        self.buf.drain(..end);
+    }
+
+    fn begin_value(&mut self, key: String) {
+        let tools = self.tools.as_ref();
+        self.call.reading = tools.map_or(Reading::Verbatim, |tools| tools.reading(&self.call.name, &key));
+        self.call.repeated = self.call.keys.contains(&key);
+        self.call.fresh = true;
+        self.call.begun = false;
+        self.call.value.clear();
+        // A repeated key's value is left out; its key stands for it, so that it is the last one in any case.
+        self.call.keys.push(key);
+        self.state = State::Value;
+    }
+
+    fn value(&mut self) -> bool {
+        if self.call.fresh && (!self.buf.is_empty() || self.last) {
+            self.call.fresh = false;
+            if self.buf.starts_with('\n') {
+                self.buf.drain(..1);
+            }
+        }
+        let mut from = 0;
+        loop {
+            match find(&self.buf, from, &[PARAMETER_END, CALL_END, FUNCTION_END, PARAMETER]) {
+                Found::At(at, marker) => match self.ends_value(at, marker) {
+                    Some(true) => {
+                        self.take_value(without_newline(&self.buf[..at]).len());
+                        self.end_value();
+                        self.buf.drain(
+                            ..self.buf.find(marker).map_or(0, |at| if marker == PARAMETER_END { at + marker.len() } else { at }),
+                        );
+                        return true;
+                    }
+                    Some(false) => from = at + marker.len(),
+                    None => {
+                        self.take_value(without_newline(&self.buf[..at]).len());
+                        return false;
+                    }
+                },
+                Found::Open(at) => return self.value_goes_on(at),
+            }
+        }
+    }
+
+    /// Whether a marker in a value ends it: its own closing tag and the call's do; those of others only where they cannot be part
+    /// of the value. `None` when more text is needed to tell.
+    fn ends_value(&self, at: usize, marker: &str) -> Option<bool> {
+        match marker {
+            FUNCTION_END => {
+                let rest = self.buf[at + FUNCTION_END.len()..].trim_start();
+                if rest.starts_with(CALL_END) {
+                    return Some(true);
+                }
+                if !CALL_END.starts_with(rest) {
+                    return Some(false);
+                }
+                self.last.then_some(true)
+            }
+            PARAMETER => {
+                let starts_line =
+                    if at == 0 { !self.call.begun && self.call.value.is_empty() } else { self.buf[..at].ends_with('\n') };
+                match tag(&self.buf[at..], PARAMETER) {
+                    Tag::Whole(key, _) => {
+                        Some(starts_line && self.tools.as_ref().is_some_and(|t| t.declares(&self.call.name, key)))
+                    }
+                    Tag::Part if starts_line && !self.last => None,
+                    _ => Some(false),
+                }
+            }
+            _ => Some(true),
+        }
+    }
+
+    /// No marker ends the value yet; one may begin at `open`.
+    fn value_goes_on(&mut self, open: usize) -> bool {
+        if !self.last {
+            self.take_value(without_newline(&self.buf[..open]).len());
+            return false;
+        }
+        // A tag that was cut off on a line of its own is no part of the value either.
+        let half_tag = open < self.buf.len() && self.buf[..open].ends_with('\n');
+        let end = if half_tag { open } else { self.buf.len() };
+        self.take_value(without_newline(&self.buf[..end]).len());
+        self.buf.clear();
+        self.end_value();
+        true
+    }
+
+    /// Takes the buffer's first bytes into the value.
+    fn take_value(&mut self, len: usize) {
+        let text: String = self.buf.drain(..len).collect();
+        if self.call.repeated || text.is_empty() {
+            self.call.begun |= !text.is_empty();
+        } else if self.call.reading == Reading::Verbatim {
+            let quoted = serde_json::Value::from(text).to_string();
+            let inner = quoted[1..quoted.len() - 1].to_owned();
+            let begin = if self.call.begun { String::new() } else { self.key() + "\"" };
+            self.call.begun = true;
+            self.arguments(begin + &inner);
+        } else {
+            self.call.value.push_str(&text);
+        }
+    }
+
+    fn end_value(&mut self) {
+        self.state = State::Function;
+        if self.call.repeated {
+            self.call.keys.pop();
+            return;
+        }
+        let json = match (self.call.reading, self.call.begun) {
+            (Reading::Verbatim, true) => "\"".to_owned(),
+            (Reading::Verbatim, false) => self.key() + "\"\"",
+            (reading, _) => self.key() + &reading.read(&self.call.value),
+        };
+        self.arguments(json);
+    }
+
+    /// What stands before the latest key's value.
+    fn key(&self) -> String {
+        let key = self.call.keys.last().map_or("", String::as_str);
+        let first = if self.call.keys.len() == 1 { "{" } else { ", " };
+        format!("{first}{}: ", serde_json::Value::from(key))
+    }
+
+    fn end_call(&mut self, next: State) {
+        self.arguments(if self.call.keys.is_empty() { "{}" } else { "}" }.to_owned());
+        self.state = next;
+    }
+
+    fn after_function(&mut self) -> bool {
+        self.skip_blanks();
+        if let Tag::Whole(name, len) = tag(&self.buf, FUNCTION) {
+            let name = name.to_owned();
+            self.buf.drain(..len);
+            self.begin_call(name);
+            return true;
+        }
+        if !self.last && matches!(tag(&self.buf, FUNCTION), Tag::Part) {
+            return false;
+        }
+        self.state = State::AfterCall;
+        true
+    }
+
+    fn after_call(&mut self) -> bool {
+        self.skip_blanks();
+        let closing = [CALL_END, FUNCTION_END];
+        if let Some(marker) = closing.iter().find(|m| self.buf.starts_with(**m)) {
+            self.buf.drain(..marker.len());
+            return true;
+        }
+        if closing.iter().any(|m| m.starts_with(&self.buf)) {
+            if self.last {
+                self.buf.clear();
+            }
+            return false;
+        }
+        self.state = State::Content;
+        true
+    }
+
+    fn skip_blanks(&mut self) {
+        let rest = self.buf.trim_start().len();
+        self.buf.drain(..self.buf.len() - rest);
+    }
+
+    /// Drops everything up to and with a marker that is known to be there.
+    fn skip_to(&mut self, marker: &str) {
+        let end = self.buf.find(marker).map_or(0, |at| at + marker.len());
+        self.buf.drain(..end);
+    }
+
+    /// Passes the buffer's first bytes on.
+    fn emit(&mut self, kind: fn(String) -> Delta, len: usize) {
+        if len > 0 {
+            let text = self.buf.drain(..len).collect();
+            self.out.push(kind(text));
+        }
+    }
+
+    fn arguments(&mut self, json: String) {
+        let index = self.calls - 1;
+        match self.out.last_mut() {
+            Some(Delta::Arguments { json: before, .. }) => before.push_str(&json),
+            _ => self.out.push(Delta::Arguments { index, json }),
+        }
+    }
+}
+
+/// A text without the one newline at its end.
+fn without_newline(text: &str) -> &str {
+    text.strip_suffix('\n').unwrap_or(text)
+}
+
+enum Found<'a> {
+    /// The first marker, and where it stands.
+    At(usize, &'a str),
+    /// None, but one may begin here; the text's end if none may.
+    Open(usize),
+}
+
+/// Looks for the first of some markers, none of which begins with another.
+fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> Found<'a> {
+    let at = markers.iter().filter_map(|m| text[from..].find(m).map(|at| (from + at, *m))).min();
+    if let Some((at, marker)) = at {
+        return Found::At(at, marker);
+    }
+    let longest = markers.iter().map(|m| m.len()).max().unwrap_or(0);
+    let bytes = text.as_bytes();
+    let mut starts = (from.max(text.len().saturating_sub(longest))..text.len()).filter(|&at| bytes[at] == b'<');
+    let open = starts.find(|&at| markers.iter().any(|m| m.starts_with(&text[at..])));
+    Found::Open(open.unwrap_or(text.len()))
+}
+
+enum Tag<'a> {
+    /// Its name and its length with the brackets.
+    Whole(&'a str, usize),
+    /// May become one.
+    Part,
+    No,
+}
+
+/// Reads `<function=NAME>` or `<parameter=KEY>` at the start of a text.
+fn tag<'a>(text: &'a str, open: &str) -> Tag<'a> {
+    let Some(rest) = text.strip_prefix(open) else {
+        return if open.starts_with(text) { Tag::Part } else { Tag::No };
+    };
+    match rest.find(['>', '<', '\n']) {
+        Some(end) if rest[end..].starts_with('>') && (1..=NAME_BYTES_MAX).contains(&end) => {
+            Tag::Whole(rest[..end].trim(), open.len() + end + 1)
+        }
+        None if rest.len() <= NAME_BYTES_MAX => Tag::Part,
+        _ => Tag::No,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+use super::super::tools::Tool;
+use super::*;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn tools() -> Arc<Tools> {
+    let parameters = json!({"type": "object", "properties": {
+        "city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}, "code": {"type": "string"},
+    }});
+    Arc::new(Tools::new(vec![Tool { name: "weather".into(), parameters }]))
+}
+
+/// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order.
+fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str]) -> String {
+    let mut parser = OutputParser::new(thinking, tools, "x".into());
+    let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
+    deltas.extend(parser.finish());
+    let mut out: Vec<(String, String)> = Vec::new();
+    for delta in deltas {
+        let (kind, text) = match delta {
+            Delta::Reasoning(text) => ("R".to_owned(), text),
+            Delta::Content(text) => ("C".to_owned(), text),
+            Delta::ToolCall { index, id, name } => {
+                assert_eq!(id, format!("call_x{index}"));
+                out.push((format!("T{index}"), name + " "));
+                continue;
+            }
+            Delta::Arguments { index, json } => (format!("T{index}"), json),
+        };
+        assert!(!text.is_empty(), "an empty delta says nothing");
+        match out.last_mut() {
+            Some((last, all)) if *last == kind => all.push_str(&text),
+            _ => out.push((kind, text)),
+        }
+    }
+    for (kind, text) in &out {
+        if kind.starts_with('T') {
+            let arguments = text.split_once(' ').unwrap().1;
+            assert!(serde_json::from_str::<serde_json::Value>(arguments).unwrap().is_object(), "{arguments}");
+        }
+    }
+    out.into_iter().map(|(kind, text)| format!("{kind}({text})")).collect::<Vec<_>>().join(" ")
+}
+
+/// The same for the whole text, for each character by itself, and for every cut into two and three.
+#[track_caller]
+fn check_with(thinking: Thinking, tools: Option<Arc<Tools>>, text: &str, expected: &str) {
+    let parse = |pieces: &[&str]| parsed(thinking, tools.clone(), pieces);
+    assert_eq!(parse(&[text]), expected);
+    let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    let characters: Vec<&str> = cuts.windows(2).map(|w| &text[w[0]..w[1]]).collect();
+    assert_eq!(parse(&characters), expected, "character by character");
+    for (i, &a) in cuts.iter().enumerate() {
+        assert_eq!(parse(&[&text[..a], &text[a..]]), expected, "cut at {a}");
+        for &b in cuts[i..].iter().step_by(3) {
+            assert_eq!(parse(&[&text[..a], &text[a..b], &text[b..]]), expected, "cut at {a} and {b}");
+        }
+    }
+}
+
+#[track_caller]
+fn check(text: &str, expected: &str) {
+    check_with(Thinking::Closed, Some(tools()), text, expected);
+}
+
+#[track_caller]
+fn check_thinking(text: &str, expected: &str) {
+    check_with(Thinking::Open, Some(tools()), text, expected);
+}
+
+#[test]
+fn reasoning_ends_at_its_tag_and_loses_the_newlines_around_it() {
+    check_thinking("why\nnot\n</think>\n\nbecause", "R(why\nnot) C(because)");
+    check_thinking("\nwhy\n\n</think>because\n", "R(why\n) C(because\n)");
+    check_thinking("</think>\n\nyes", "C(yes)");
+    check_thinking("a < b </thin </think>c", "R(a < b </thin ) C(c)");
+}
+
+#[test]
+fn reasoning_that_never_ends_is_all_reasoning() {
+    check_thinking("why\n", "R(why\n)");
+    check_thinking("why </thi", "R(why </thi)");
+    check_thinking("", "");
+}
+
+#[test]
+fn a_literal_opening_tag_is_tolerated() {
+    check_thinking("<think>\nwhy</think>c", "R(why) C(c)");
+    check_with(Thinking::Free, None, "<think>why\n</think>\n\nc", "R(why) C(c)");
+    check_with(Thinking::Free, None, "\n<think>why", "R(why)");
+    check_with(Thinking::Free, None, "<thin ice", "C(<thin ice)");
+    check_with(Thinking::Free, None, "no thoughts", "C(no thoughts)");
+}
+
+#[test]
+fn with_thinking_off_everything_is_the_answer() {
+    check_with(Thinking::Closed, None, "<think>a</think>b", "C(<think>a</think>b)");
+    check("a\n\nb \n", "C(a\n\nb \n)");
+}
+
+#[test]
+fn a_call_becomes_a_name_and_typed_arguments() {
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        r#"T0(weather {"city": "Paris", "days": 3})"#,
+    );
+    check("<tool_call>\n<function=weather>\n</function>\n</tool_call>", "T0(weather {})");
+    check("<tool_call><function=weather><parameter=days>3</parameter></function></tool_call>", r#"T0(weather {"days": 3})"#);
+}
+
+#[test]
+fn an_answer_may_come_before_and_after_calls() {
+    check(
+        "Let me see.\n\n<tool_call>\n<function=weather>\n</function>\n</tool_call>\n<tool_call>\n<function=other>\n</function>\n</tool_call>\nDone.",
+        "C(Let me see.) T0(weather {}) T1(other {}) C(Done.)",
+    );
+    check("<tool_call>\n<function=weather>\n</function>\n</tool_call>\n\n", "T0(weather {})");
+}
+
+#[test]
+fn values_are_raw_text_between_one_newline_on_each_side() {
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=code>\n\nif a < b && \"q\" {\n  <b>é\\</b>\n}\n\n</parameter>\n</function>\n</tool_call>",
+        r#"T0(weather {"code": "\nif a < b && \"q\" {\n  <b>é\\</b>\n}\n"})"#,
+    );
+    check("<tool_call><function=weather><parameter=city></parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
+    check("<tool_call><function=weather><parameter=city>\n</parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
+    check("<tool_call><function=weather><parameter=city>\n\n</parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
+    check(
+        "<tool_call><function=weather><parameter=tags>\n[\"a\",\n1]\n</parameter></function></tool_call>",
+        "T0(weather {\"tags\": [\"a\",\n1]})",
+    );
+}
+
+#[test]
+fn tags_of_others_inside_of_a_value_are_text() {
+    check(
+        "<tool_call><function=weather><parameter=code>\nx</function> y <parameter=z> <tool_call> \n<parameter=z>\n</parameter></function></tool_call>",
+        r#"T0(weather {"code": "x</function> y <parameter=z> <tool_call> \n<parameter=z>"})"#,
+    );
+}
+
+#[test]
+fn a_call_inside_of_reasoning_ends_it() {
+    check_thinking("I need data\n<tool_call>\n<function=weather>\n</function>\n</tool_call>", "R(I need data) T0(weather {})");
+    check_thinking("I could use <tool_call> here</think>no", "R(I could use <tool_call> here) C(no)");
+}
+
+#[test]
+fn missing_closing_tags_are_implied() {
+    let whole = r#"T0(weather {"city": "Paris"})"#;
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</fun", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</para", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</function>\n</tool_call>", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</tool_call>", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</function>\n", whole);
+    check("<tool_call>\n<function=weather>\n<parameter=ci", "T0(weather {})");
+    check("<tool_call>\n<function=weather>", "T0(weather {})");
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</tool_call>ok",
+        r#"T0(weather {"city": "Paris"}) C(ok)"#,
+    );
+    check(
+        "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        r#"T0(weather {"city": "Paris", "days": 3})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=days>\n1\n</parameter><tool_call><function=weather></function></tool_call>",
+        r#"T0(weather {"days": 1}) T1(weather {})"#,
+    );
+    check("<tool_call><function=a></function><function=b></function></tool_call>", "T0(a {}) T1(b {})");
+    check("<tool_call><function=a><function=b></function></tool_call></tool_call>\nok", "T0(a {}) T1(b {}) C(ok)");
+}
+
+#[test]
+fn half_a_call_is_dropped_and_never_shown() {
+    check("yes\n<tool_call>", "C(yes)");
+    check("yes\n<tool_call>\n<function=wea", "C(yes)");
+    check("yes\n<tool_call>\n</tool_call>\nno", "C(yes\n\nno)");
+    check_thinking("hm\n<tool_call>\n<func", "R(hm)");
+}
+
+#[test]
+fn text_that_only_looks_like_markup_is_text() {
+    check("the <tool_call> tag", "C(the <tool_call> tag)");
+    check("a <tool_cal", "C(a <tool_cal)");
+    check("<tool_call>\n<function name=x>", "C(<tool_call>\n<function name=x>)");
+    check("<tool_call>\n<function=two\nlines>", "C(<tool_call>\n<function=two\nlines>)");
+    check("<function=weather></function> a<b </tool_call>", "C(<function=weather></function> a<b </tool_call>)");
+}
+
+#[test]
+fn without_tools_calls_are_text_and_nothing_is_held() {
+    let call = "x\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
+    check_with(Thinking::Closed, None, call, &format!("C({call})"));
+    assert_eq!(OutputParser::new(Thinking::Closed, None, String::new()).push("a \n"), [Delta::Content("a \n".into())]);
+}
+
+#[test]
+fn an_argument_that_comes_twice_counts_once() {
+    check(
+        "<tool_call><function=weather><parameter=city>a</parameter><parameter=city>b</parameter><parameter=days>1</parameter></function></tool_call>",
+        r#"T0(weather {"city": "a", "days": 1})"#,
+    );
+}
+
+#[test]
+fn stray_text_between_parameters_is_dropped() {
+    check(
+        "<tool_call><function=weather> and < then <parameter=days>1</parameter>, <x> </function></tool_call>",
+        r#"T0(weather {"days": 1})"#,
+    );
+}
+
+#[test]
+fn string_arguments_are_streamed_as_they_come() {
+    let mut parser = OutputParser::new(Thinking::Closed, Some(tools()), "r-".into());
+    let header = parser.push("<tool_call>\n<function=weather>\n<parameter=city>\n");
+    assert_eq!(header, [Delta::ToolCall { index: 0, id: "call_r-0".into(), name: "weather".into() }]);
+    assert_eq!(parser.push("Par"), [Delta::Arguments { index: 0, json: "{\"city\": \"Par".into() }]);
+    assert_eq!(parser.push("is\n"), [Delta::Arguments { index: 0, json: "is".into() }]);
+    assert_eq!(parser.push("</parameter>"), [Delta::Arguments { index: 0, json: "\"".into() }]);
+    assert_eq!(parser.push("\n</function>"), [Delta::Arguments { index: 0, json: "}".into() }]);
+    assert_eq!((parser.calls(), parser.push("\n</tool_call>"), parser.finish()), (1, vec![], vec![]));
+}
+
+#[test]
+fn reasoning_is_told_while_it_lasts() {
+    let mut parser = OutputParser::new(Thinking::Open, None, String::new());
+    assert!(parser.in_reasoning());
+    parser.push("hm");
+    assert!(parser.in_reasoning());
+    parser.push("</think>");
+    assert!(!parser.in_reasoning());
+}
+
+proptest! {
+    #[test]
+    fn any_text_parses_the_same_however_it_is_cut(
+        pieces in prop::collection::vec(prop_oneof![
+            Just("<tool_call>"), Just("</tool_call>"), Just("<function=weather>"), Just("</function>"), Just("<parameter=city>"),
+            Just("<parameter=days>"), Just("<parameter=other>"), Just("</parameter>"), Just("<think>"), Just("</think>"), Just("\n"),
+            Just(" "), Just("a"), Just("7"), Just("é"), Just("<"), Just("</"), Just("<parameter="), Just("<func"),
+        ], 0..25),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+        thinking in prop_oneof![Just(Thinking::Open), Just(Thinking::Closed), Just(Thinking::Free)],
+        with_tools: bool,
+    ) {
+        let text = pieces.concat();
+        let boundaries: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        let mut cuts: Vec<usize> = cuts.iter().map(|i| boundaries[i.index(boundaries.len())]).chain([0, text.len()]).collect();
+        cuts.sort();
+        let cut: Vec<&str> = cuts.windows(2).map(|w| &text[w[0]..w[1]]).collect();
+        let tools = with_tools.then(tools);
+        prop_assert_eq!(parsed(thinking, tools.clone(), &cut), parsed(thinking, tools, &[&text]));
+    }
+}
