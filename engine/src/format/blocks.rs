@@ -6,7 +6,7 @@ pub(crate) mod grids;
 mod random;
 
 pub use decode::decode_row;
-pub use encode::{encode_row, reencoded};
+pub use encode::encode_row;
 pub use random::{SplitMix, random_blocks};
 
 /// How a tensor's elements are stored.

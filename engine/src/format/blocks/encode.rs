@@ -34,29 +34,9 @@ fn q8_0(x: &[f32], out: &mut [u8]) {
     }
 }
 
-/// What a type is re-encoded to at load when no fast kernel reads it: Q8_0 if that costs no precision worth naming (at most 8.5 bits
-/// an element), else BF16. `None` if it stays as it is.
-pub fn reencoded(ty: BlockType, has_kernel: impl Fn(BlockType) -> bool) -> Option<BlockType> {
-    match ty {
-        _ if has_kernel(ty) => None,
-        _ if ty.bits() <= BlockType::Q8_0.bits() => Some(BlockType::Q8_0),
-        _ => Some(BlockType::Bf16),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn types_without_a_kernel_become_q8_0_if_small_and_bf16_if_not() {
-        let fast = |ty| matches!(ty, BlockType::Q8_0 | BlockType::Bf16 | BlockType::Q4K);
-        assert_eq!(reencoded(BlockType::Q4K, fast), None);
-        assert_eq!(reencoded(BlockType::Iq2S, fast), Some(BlockType::Q8_0));
-        assert_eq!(reencoded(BlockType::Q5_1, fast), Some(BlockType::Q8_0));
-        assert_eq!(reencoded(BlockType::F16, fast), Some(BlockType::Bf16));
-        assert_eq!(reencoded(BlockType::F32, fast), Some(BlockType::Bf16));
-    }
 
     #[test]
     fn a_row_of_zeros_encodes_to_zeros() {
