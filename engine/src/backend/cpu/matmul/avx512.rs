@@ -16,10 +16,15 @@ use std::ops::Range;
 const FUSED_ROWS: usize = 4;
 /// Rows that a panel kernel takes at once: 2 tiles by 6 rows of integer and float sums fill 24 of 32 registers.
 const PANEL_ROWS: usize = 6;
+/// The same where each half block has its sum.
+const PANEL_ROWS_HALVES: usize = 4;
 /// Tiles of a panel.
 const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
+
+/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast: it stops at page ends.
+const PREFETCH_BYTES: usize = 4096;
 
 /// Reads the codes of a block.
 trait CodeReader: Copy {
@@ -225,7 +230,8 @@ impl<const HALVES: bool, const MIN: bool> ScaleReader for Panel<HALVES, MIN> {
     }
 }
 
-const fn panel_scale_bytes(two: bool) -> usize {
+/// Bytes of a block's scales in a panel: one vector or two.
+pub(super) const fn panel_scale_bytes(two: bool) -> usize {
     if two { 128 } else { 64 }
 }
 
@@ -268,12 +274,23 @@ unsafe fn bytes(at: *const u8) -> __m512 {
     unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
 }
 
+/// Asks for the codes that follow those of the block at `at` some way behind.
+#[inline(always)]
+fn prefetch<C: CodeReader>(at: *const u8) {
+    for line in 0..C::BYTES / 64 {
+        // SAFETY: a hint; the address need not be mapped.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_BYTES + 64 * line).cast()) };
+    }
+}
+
 /// Code and scale planes of the tiles that a kernel works on.
 #[derive(Clone, Copy)]
 struct Tiles<const T: usize> {
     codes: [*const u8; T],
     scales: [*const u8; T],
     blocks: usize,
+    /// Whether codes come from memory, so that it pays to ask for them early.
+    cold: bool,
 }
 
 /// `T` tiles times `R` rows.
@@ -292,6 +309,9 @@ unsafe fn kernel<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
         // SAFETY: as above.
         let shared = at.map(|at| unsafe { S::group(at) });
         for j in 0..per {
+            if w.cold {
+                w.codes.iter().for_each(|c| prefetch::<C>(c.wrapping_add(b * C::BYTES)));
+            }
             // SAFETY: the caller's: rows have as many blocks as the tiles.
             unsafe {
                 block::<C, S, R, T>(reader, w.codes.map(|c| c.add(b * C::BYTES)), at, shared, j, x.map(|x| x.add(b)), &mut acc)
@@ -420,7 +440,7 @@ unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(job: &Job<'_>, layout: Layo
         let codes = job.w.tile(tile).as_ptr();
         let blocks = job.w.blocks();
         // SAFETY: within the tile.
-        let w = Tiles { codes: [codes], scales: [unsafe { codes.add(layout.codes_bytes(blocks)) }], blocks };
+        let w = Tiles { codes: [codes], scales: [unsafe { codes.add(layout.codes_bytes(blocks)) }], blocks, cold: true };
         // SAFETY: the caller's; rows are read up to the matrix's columns.
         unsafe {
             match job.pairs.len() {
@@ -479,12 +499,16 @@ unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
                 }),
                 scales: std::array::from_fn(|t| start.wrapping_add(PANEL_TILES * codes_bytes + t * scale_bytes).cast_const()),
                 blocks,
+                cold: false,
             };
             // SAFETY: the panel has room for both tiles; the rest is the caller's.
             unsafe {
                 for t in 0..PANEL_TILES {
                     let tile = job.w.tile((tile + t).min(tiles.end - 1));
-                    unpack_tile(layout, blocks, tile, w.codes[t].cast_mut(), w.scales[t].cast_mut());
+                    if !direct {
+                        unpack_tile_codes(layout, blocks, tile, w.codes[t].cast_mut(), 0);
+                    }
+                    unpack_tile_scales(layout, blocks, tile, w.scales[t].cast_mut());
                 }
                 panel_rows(job, layout, tile, w);
             }
@@ -494,13 +518,15 @@ unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
 
 /// All rows times one panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn panel_rows(job: &Job<'_>, layout: Layout, tile: usize, w: Tiles<PANEL_TILES>) {
-    let groups = job.pairs.len().div_ceil(PANEL_ROWS);
+unsafe fn panel_rows(job: &Job<'_>, layout: Layout, tile: usize, mut w: Tiles<PANEL_TILES>) {
+    let groups = job.pairs.len().div_ceil(if layout.scales.halves() { PANEL_ROWS_HALVES } else { PANEL_ROWS });
     let mut rest = job.pairs;
     for left in (1..=groups).rev() {
         // Even groups: 8 rows are 4 + 4, which use the broadcast loads better than 6 + 2.
         let (pairs, after) = rest.split_at(rest.len().div_ceil(left));
         rest = after;
+        // Only the first rows meet codes that nobody has unpacked before.
+        w.cold = layout.codes == Codes::Byte && left == groups;
         // SAFETY: the caller's.
         unsafe {
             match (layout.scales.halves(), layout.scales.has_min()) {
@@ -532,21 +558,29 @@ unsafe fn panel_group<const HALVES: bool, const MIN: bool>(
     }
 }
 
-/// Unpacks a tile: codes (unless they are bytes already) and scales.
+/// Unpacks the codes of a tile into bytes; `flip` is xored into each.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn unpack_tile(layout: Layout, blocks: usize, tile: &[u8], codes: *mut u8, scales: *mut u8) {
+pub(super) unsafe fn unpack_tile_codes(layout: Layout, blocks: usize, tile: &[u8], codes: *mut u8, flip: u8) {
     let from = tile.as_ptr();
-    // SAFETY: the tile has these planes, the panel room for them.
+    // SAFETY: the tile has this plane, the panel room for it.
     unsafe {
         match layout.codes {
-            Codes::Byte => {}
-            Codes::Nibble => unpack_codes(Nibbles, blocks, from, codes),
-            Codes::Table(t) => unpack_codes(table(t), blocks, from, codes),
-            Codes::Five { add: 0 } => unpack_codes(Fives::<0>, blocks, from, codes),
-            Codes::Five { .. } => unpack_codes(Fives::<112>, blocks, from, codes),
-            Codes::Six => unpack_codes(Sixes, blocks, from, codes),
+            Codes::Byte => unpack_codes(Bytes, blocks, from, codes, flip),
+            Codes::Nibble => unpack_codes(Nibbles, blocks, from, codes, flip),
+            Codes::Table(t) => unpack_codes(table(t), blocks, from, codes, flip),
+            Codes::Five { add: 0 } => unpack_codes(Fives::<0>, blocks, from, codes, flip),
+            Codes::Five { .. } => unpack_codes(Fives::<112>, blocks, from, codes, flip),
+            Codes::Six => unpack_codes(Sixes, blocks, from, codes, flip),
         }
-        let from = from.add(layout.codes_bytes(blocks));
+    }
+}
+
+/// Unpacks the scales of a tile into f32.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u8], scales: *mut u8) {
+    let from = tile[layout.codes_bytes(blocks)..].as_ptr();
+    // SAFETY: as above.
+    unsafe {
         match layout.scales {
             Scales::F16 => unpack_scales::<F16>(blocks, from, scales),
             Scales::Bf16 => unpack_scales::<Bf16>(blocks, from, scales),
@@ -560,14 +594,16 @@ pub(super) unsafe fn unpack_tile(layout: Layout, blocks: usize, tile: &[u8], cod
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8) {
+unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
+    let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
+        prefetch::<C>(from.wrapping_add(b * C::BYTES));
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {
                 let (low, high) = reader.pair(from.add(b * C::BYTES), v);
-                _mm512_store_si512(to.add(b * 512 + 64 * v).cast(), low);
-                _mm512_store_si512(to.add(b * 512 + 64 * (v + 4)).cast(), high);
+                _mm512_store_si512(to.add(b * 512 + 64 * v).cast(), _mm512_xor_si512(low, flip));
+                _mm512_store_si512(to.add(b * 512 + 64 * (v + 4)).cast(), _mm512_xor_si512(high, flip));
             }
         }
     }

@@ -32,6 +32,9 @@ impl Isa {
             }
             if has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
                 all.push(Isa::Avx512);
+                if super::amx::available() {
+                    all.push(Isa::Amx);
+                }
             }
         }
         all

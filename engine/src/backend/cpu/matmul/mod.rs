@@ -10,6 +10,8 @@
 //! packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in `scalar.rs`.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod isa;
 mod layout;
@@ -287,6 +289,7 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
             unsafe {
                 match w.form {
                     Form::Float(form) => avx512::floats(&job, form, tiles),
+                    Form::Blocks(layout) if isa == Isa::Amx && pairs.len() >= amx::ROWS_MIN => amx::blocks(&job, layout, tiles),
                     Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
                 }
             }

@@ -1,0 +1,264 @@
+//! Many rows with matrix tiles (AMX): a tile instruction adds the 32 products of a block for 16 rows by 16 outputs.
+//!
+//! The integers are those of the byte dot products, so results are the same bytes; what follows a block's sums is done in
+//! vectors. Per block of 32 inputs, 16 x 16 outputs cost 48 vector operations beside 16 cycles of the tile unit, against some
+//! 170 vector operations without it.
+//!
+//! The instructions stand in inline assembly, since the compiler's intrinsics for them are not stable.
+
+use super::TILE_ROWS;
+use super::avx512::{Job, panel_scale_bytes, unpack_tile_codes, unpack_tile_scales};
+use super::layout::Layout;
+use super::lines::Lines;
+use super::rows::QBlock;
+use std::arch::asm;
+use std::arch::x86_64::*;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Activation rows of a tile.
+const GROUP: usize = 16;
+/// Fewer rows than this are left to the vectors: up to 8 rows, unpacking for the tile unit costs more than it saves.
+pub(super) const ROWS_MIN: usize = 9;
+/// Activation bytes that stay in the second-level cache while the weight tiles pass by.
+const ROWS_BYTES: usize = 768 << 10;
+
+/// Whether the processor has the instructions and the kernel lets this process use them.
+pub(super) fn available() -> bool {
+    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    (__cpuid(0).eax >= 7) && __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8 && permitted()
+}
+
+/// Linux enlarges a process's saved state for tiles only on request.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const REQUEST_PERMISSION: u64 = 0x1023;
+    const TILE_DATA: u64 = 18;
+    let result: i64;
+    // SAFETY: a system call that takes two integers and touches no memory of ours.
+    unsafe {
+        asm!("syscall", inlateout("rax") ARCH_PRCTL => result, in("rdi") REQUEST_PERMISSION, in("rsi") TILE_DATA,
+             out("rcx") _, out("r11") _, options(nostack));
+    }
+    result == 0
+}
+
+#[cfg(not(target_os = "linux"))]
+fn permitted() -> bool {
+    false
+}
+
+/// The operand of `ldtilecfg`.
+#[repr(C, align(64))]
+struct TileConfig {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+/// Tiles 0, 1, 2: a block's activations, codes, sums. Tiles 3, 4, 2: those of half a block.
+static CONFIG: TileConfig = TileConfig {
+    palette: 1,
+    start_row: 0,
+    reserved: [0; 14],
+    row_bytes: [32, 64, 64, 16, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    rows: [16, 8, 16, 16, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+};
+
+/// Sums of 16 rows by 16 outputs.
+#[repr(C, align(64))]
+struct Sums([[i32; TILE_ROWS]; GROUP]);
+
+/// Up to 16 activation rows at a fixed distance. There are always 16 to read.
+struct Group {
+    first: *const u8,
+    stride: usize,
+    outputs: Range<usize>,
+}
+
+#[derive(Default)]
+struct Scratch {
+    rows: Lines,
+    panel: Lines,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Quantised tiles times rows.
+///
+/// # Safety
+/// The host has AVX-512 with VNNI and AMX with int8, this process may use it; shapes were checked.
+pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+    let rows = (ROWS_BYTES / (job.w.blocks() * size_of::<QBlock>())).next_multiple_of(GROUP);
+    SCRATCH.with_borrow_mut(|scratch| {
+        // SAFETY: the configuration is valid; tile registers belong to this call until they are released.
+        unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const CONFIG, options(nostack, readonly)) };
+        for pairs in job.pairs.chunks(rows) {
+            // SAFETY: the caller's.
+            unsafe { chunk(&Job { pairs, ..*job }, layout, tiles.clone(), scratch) };
+        }
+        // SAFETY: as above.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    });
+}
+
+/// Rows that fit the cache: each weight tile is unpacked once and meets all of them.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn chunk(job: &Job<'_>, layout: Layout, tiles: Range<usize>, scratch: &mut Scratch) {
+    let blocks = job.w.blocks();
+    // SAFETY: the caller's: inputs exist.
+    let groups = unsafe { gather(job, &mut scratch.rows) };
+    let scale_bytes = blocks * panel_scale_bytes(layout.scales.halves() || layout.scales.has_min());
+    scratch.panel.grow(blocks * 512 + scale_bytes);
+    let codes = scratch.panel.as_mut_ptr();
+    let scales = codes.wrapping_add(blocks * 512);
+    let flip = if layout.scales.has_min() { 0 } else { 0x80 };
+    for tile in tiles {
+        // SAFETY: the panel has room for the tile, and the groups' rows have as many blocks as the tile.
+        unsafe {
+            unpack_tile_codes(layout, blocks, job.w.tile(tile), codes, flip);
+            unpack_tile_scales(layout, blocks, job.w.tile(tile), scales);
+            for group in &groups {
+                match (layout.scales.halves(), layout.scales.has_min()) {
+                    (false, false) => group_rows::<false, false>(job, tile, group, codes, scales),
+                    (true, _) => group_rows::<true, false>(job, tile, group, codes, scales),
+                    (_, true) => group_rows::<false, true>(job, tile, group, codes, scales),
+                }
+            }
+        }
+    }
+}
+
+/// Groups of 16 rows: in place where 16 follow each other, else copied.
+unsafe fn gather(job: &Job<'_>, copies: &mut Lines) -> Vec<Group> {
+    let row_bytes = job.w.blocks() * size_of::<QBlock>();
+    let row = |i: u32| job.x.blocks(i as usize).cast::<u8>();
+    let in_place = |pairs: &[(u32, u32)]| {
+        // A distance of whole pages would put all rows into the same set of the first-level cache.
+        pairs.len() == GROUP && !row_bytes.is_multiple_of(2048) && pairs.iter().zip(pairs[0].0..).all(|(pair, i)| pair.0 == i)
+    };
+    // An odd number of lines spreads the rows over the sets.
+    let stride = ((row_bytes / 64) | 1) * 64;
+    copies.grow(job.pairs.len().div_ceil(GROUP) * GROUP * stride);
+    let start = copies.as_mut_ptr();
+    let mut groups = Vec::with_capacity(job.pairs.len().div_ceil(GROUP));
+    for (g, pairs) in job.pairs.chunks(GROUP).enumerate() {
+        let outputs = g * GROUP..g * GROUP + pairs.len();
+        if in_place(pairs) {
+            groups.push(Group { first: row(pairs[0].0), stride: row_bytes, outputs });
+            continue;
+        }
+        let first = start.wrapping_add(g * GROUP * stride);
+        for (r, pair) in pairs.iter().enumerate() {
+            // SAFETY: the copies have room for 16 rows a group; the input exists.
+            unsafe { std::ptr::copy_nonoverlapping(row(pair.0), first.add(r * stride), row_bytes) };
+        }
+        groups.push(Group { first, stride, outputs });
+    }
+    groups
+}
+
+/// One tile times one group, for as many rows as it has, rounded up to four.
+#[inline(always)]
+unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
+    job: &Job<'_>,
+    tile: usize,
+    group: &Group,
+    codes: *const u8,
+    scales: *const u8,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match group.outputs.len() {
+            0..=4 => kernel::<HALVES, MIN, 4>(job, tile, group, codes, scales),
+            5..=8 => kernel::<HALVES, MIN, 8>(job, tile, group, codes, scales),
+            9..=12 => kernel::<HALVES, MIN, 12>(job, tile, group, codes, scales),
+            _ => kernel::<HALVES, MIN, 16>(job, tile, group, codes, scales),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
+    job: &Job<'_>,
+    tile: usize,
+    group: &Group,
+    codes: *const u8,
+    scales: *const u8,
+) {
+    let blocks = job.w.blocks();
+    // Two, so that the tile unit works on the next block while vectors finish this one.
+    let mut sums = [const { [Sums([[0; TILE_ROWS]; GROUP]), Sums([[0; TILE_ROWS]; GROUP])] }; 2];
+    let mut acc = [_mm512_setzero_ps(); R];
+    // SAFETY: the caller's, for every block.
+    unsafe { block_sums::<HALVES>(group, codes, &mut sums[0]) };
+    for b in 0..blocks {
+        // SAFETY: within rows, panel and sums.
+        unsafe {
+            if b + 1 < blocks {
+                let next = Group { first: group.first.add((b + 1) * size_of::<QBlock>()), stride: group.stride, outputs: 0..0 };
+                block_sums::<HALVES>(&next, codes.add((b + 1) * 512), &mut sums[(b + 1) % 2]);
+            }
+            let at = scales.add(b * panel_scale_bytes(HALVES || MIN));
+            let scale = _mm512_load_ps(at.cast());
+            let second = if HALVES || MIN { _mm512_load_ps(at.add(64).cast()) } else { scale };
+            for (r, acc) in acc.iter_mut().enumerate() {
+                let x = &*group.first.add(r * group.stride + b * size_of::<QBlock>()).cast::<QBlock>();
+                let sum = |half: usize| _mm512_cvtepi32_ps(_mm512_load_si512(sums[b % 2][half].0[r].as_ptr().cast()));
+                let term = if MIN {
+                    _mm512_fmsub_ps(sum(0), scale, _mm512_mul_ps(second, _mm512_set1_ps(x.sum)))
+                } else if HALVES {
+                    _mm512_fmadd_ps(sum(1), second, _mm512_mul_ps(sum(0), scale))
+                } else {
+                    _mm512_mul_ps(sum(0), scale)
+                };
+                *acc = _mm512_fmadd_ps(term, _mm512_set1_ps(x.d), *acc);
+            }
+        }
+    }
+    for (acc, pair) in acc.into_iter().zip(&job.pairs[group.outputs.clone()]) {
+        // SAFETY: the caller's.
+        unsafe { job.store(pair.1, tile, acc) };
+    }
+}
+
+/// Integer sums of one block, or of its two halves.
+#[inline(always)]
+unsafe fn block_sums<const HALVES: bool>(x: &Group, codes: *const u8, sums: &mut [Sums; 2]) {
+    // SAFETY: 16 rows of 32 bytes, 8 of 64 bytes, 16 of 64 bytes to write; `blocks` configured and releases the registers.
+    unsafe {
+        if HALVES {
+            asm!(
+                "tileloadd tmm3, [{x} + {stride}*1]",
+                "tileloadd tmm4, [{w} + {line}*1]",
+                "tilezero tmm2",
+                "tdpbssd tmm2, tmm3, tmm4",
+                "tilestored [{first} + {line}*1], tmm2",
+                "tileloadd tmm3, [{x} + {stride}*1 + 16]",
+                "tileloadd tmm4, [{w} + {line}*1 + 256]",
+                "tilezero tmm2",
+                "tdpbssd tmm2, tmm3, tmm4",
+                "tilestored [{second} + {line}*1], tmm2",
+                x = in(reg) x.first, stride = in(reg) x.stride, w = in(reg) codes, line = in(reg) 64usize,
+                first = in(reg) &raw mut sums[0], second = in(reg) &raw mut sums[1],
+                options(nostack)
+            );
+        } else {
+            asm!(
+                "tileloadd tmm0, [{x} + {stride}*1]",
+                "tileloadd tmm1, [{w} + {line}*1]",
+                "tilezero tmm2",
+                "tdpbssd tmm2, tmm0, tmm1",
+                "tilestored [{first} + {line}*1], tmm2",
+                x = in(reg) x.first, stride = in(reg) x.stride, w = in(reg) codes, line = in(reg) 64usize,
+                first = in(reg) &raw mut sums[0],
+                options(nostack)
+            );
+        }
+    }
+}
