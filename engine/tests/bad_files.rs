@@ -435,6 +435,15 @@ fn a_split_model_loads_from_any_of_its_parts_or_from_its_directory() {
 }
 
 #[test]
+fn a_directory_of_several_models_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write_split(dir.path(), 2, |_, t| t);
+    std::fs::write(dir.path().join("other.gguf"), Tiny::new().bytes()).unwrap();
+    let e = load(dir.path()).map(|m| m.config.name).unwrap_err().to_string();
+    assert!(e.ends_with(": directory: wanted one GGUF model, got 2"), "{e}");
+}
+
+#[test]
 fn a_split_model_with_a_part_missing_or_swapped_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fails = || load(&dir.path().join("m-00002-of-00003.gguf")).map(|m| m.config.name).unwrap_err().to_string();

@@ -7,6 +7,7 @@ mod types;
 mod write;
 
 pub use meta::Metadata;
+pub(crate) use split::set_name;
 pub use write::{GgufHeader, MetaValue};
 
 use super::{LoadError, Problem, Tensor};

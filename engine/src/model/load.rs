@@ -2,6 +2,7 @@
 
 use super::reader::{Layer, Projections};
 use super::{Architecture, HeadOrder, Model, from_gguf, from_hf, qwen3next, qwen35, qwen35moe};
+use crate::format::gguf::set_name;
 use crate::format::{Gguf, HfDir, LoadError, Problem};
 use std::path::{Path, PathBuf};
 
@@ -39,23 +40,17 @@ pub fn load(path: &Path) -> Result<Model, LoadError> {
 /// The GGUF file of a directory that has no safetensors weights, if it is one file or one split set.
 fn only_gguf(dir: &Path) -> Result<Option<PathBuf>, LoadError> {
     let list = || -> std::io::Result<Vec<PathBuf>> { std::fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect() };
-    let files = list().map_err(|e| Problem::from(e).in_file(dir))?;
-    let has = |extension: &str| files.iter().filter(|f| f.extension().is_some_and(|e| e == extension)).collect::<Vec<_>>();
-    if !has("safetensors").is_empty() {
+    let mut files = list().map_err(|e| Problem::from(e).in_file(dir))?;
+    let is = |file: &PathBuf, extension: &str| file.extension().is_some_and(|e| e == extension);
+    if files.iter().any(|f| is(f, "safetensors")) {
         return Ok(None);
     }
-    let mut models = has("gguf");
-    // Parts of a split set are one model, which any of them names.
-    models.sort();
-    models.dedup_by_key(|f| {
-        f.to_string_lossy()
-            .rsplit_once("-of-")
-            .map_or_else(|| f.display().to_string(), |(name, _)| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned())
-    });
-    match models[..] {
-        [] => Ok(None),
-        [one] => Ok(Some(one.clone())),
-        _ => Err(Problem::container("directory", "one GGUF model", format_args!("{} files", models.len())).in_file(dir)),
+    files.retain(|f| is(f, "gguf"));
+    files.sort();
+    files.dedup_by_key(|f| set_name(f));
+    match files.len() {
+        0 | 1 => Ok(files.pop()),
+        n => Err(Problem::container("directory", "one GGUF model", format_args!("{n}")).in_file(dir)),
     }
 }
 

@@ -14,6 +14,12 @@ pub(super) fn parts(path: &Path) -> Result<Option<Vec<PathBuf>>, LoadError> {
     Ok(Some((1..=count).map(|i| path.with_file_name(format!("{stem}-{i:05}-of-{count:05}.gguf"))).collect()))
 }
 
+/// What the files of one model have in common: a part's `NAME` and count, another file's whole name.
+pub(crate) fn set_name(path: &Path) -> String {
+    let name = path.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+    part_name(&name).map_or_else(|| name.to_string(), |(stem, _, count)| format!("{stem}-of-{count:05}"))
+}
+
 /// `NAME-00002-of-00003.gguf` is `("NAME", 2, 3)`.
 fn part_name(name: &str) -> Option<(&str, u32, u32)> {
     let digits = |s: &str| (s.len() == 5 && s.bytes().all(|b| b.is_ascii_digit())).then(|| s.parse().ok()).flatten();
