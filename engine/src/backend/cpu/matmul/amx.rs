@@ -6,11 +6,11 @@
 //!
 //! The instructions stand in inline assembly, since the compiler's intrinsics for them are not stable.
 
-use super::TILE_ROWS;
-use super::avx512::{Job, panel_scale_bytes, unpack_tile_codes, unpack_tile_scales};
+use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_scales};
 use super::layout::Layout;
 use super::lines::Lines;
 use super::rows::QBlock;
+use super::{Job, TILE_ROWS};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -223,7 +223,7 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     }
     for (acc, pair) in acc.into_iter().zip(&job.pairs[group.outputs.clone()]) {
         // SAFETY: the caller's.
-        unsafe { job.store(pair.1, tile, acc) };
+        unsafe { store(job, pair.1, tile, acc) };
     }
 }
 

@@ -7,7 +7,7 @@
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
-use super::{FloatForm, OutView, PackedMatrix, RowsView, TILE_ROWS};
+use super::{FloatForm, Job, TILE_ROWS};
 use std::arch::x86_64::*;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -370,27 +370,13 @@ unsafe fn block<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     }
 }
 
-/// One call of [`super::matmul`], for the functions below.
-pub(super) struct Job<'a> {
-    pub(super) w: &'a PackedMatrix,
-    pub(super) x: RowsView<'a>,
-    pub(super) pairs: &'a [(u32, u32)],
-    pub(super) out: OutView<'a>,
-}
-
-impl Job<'_> {
-    /// Multiplies with the matrix's scale and stores the outputs of one tile.
-    #[inline(always)]
-    pub(super) unsafe fn store(&self, row: u32, tile: usize, acc: __m512) {
-        let mut values = [0.0; TILE_ROWS];
-        // SAFETY: 16 floats.
-        unsafe { _mm512_storeu_ps(values.as_mut_ptr(), _mm512_mul_ps(acc, _mm512_set1_ps(self.w.scale))) };
-        self.out.store(row, tile, (self.w.rows - tile * TILE_ROWS).min(TILE_ROWS), &values);
-    }
-
-    fn blocks_of<const R: usize>(&self, pairs: &[(u32, u32)]) -> [*const QBlock; R] {
-        std::array::from_fn(|r| self.x.blocks(pairs[r].0 as usize))
-    }
+/// Multiplies with the matrix's scale and stores the outputs of one tile.
+#[inline(always)]
+pub(super) unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: __m512) {
+    let mut values = [0.0; TILE_ROWS];
+    // SAFETY: 16 floats.
+    unsafe { _mm512_storeu_ps(values.as_mut_ptr(), _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale))) };
+    job.out.store(row, tile, job.lanes(tile), &values);
 }
 
 /// Quantised tiles times rows.
@@ -468,10 +454,10 @@ unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
 ) {
     // SAFETY: the caller's.
     unsafe {
-        let acc = kernel::<C, S, R, T>(reader, w, job.blocks_of(pairs));
+        let acc = kernel::<C, S, R, T>(reader, w, std::array::from_fn(|r| job.x.blocks(pairs[r].0 as usize)));
         for (t, acc) in acc.into_iter().enumerate() {
             for (acc, pair) in acc.into_iter().zip(pairs) {
-                job.store(pair.1, (tile + t).min(job.w.tiles() - 1), acc);
+                store(job, pair.1, (tile + t).min(job.w.tiles() - 1), acc);
             }
         }
     }
@@ -682,6 +668,6 @@ unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &Job<'_>, pairs: &[(
     for (r, pair) in pairs.iter().enumerate().take(R) {
         let sum = _mm512_add_ps(_mm512_add_ps(sums[0][r], sums[1][r]), _mm512_add_ps(sums[2][r], sums[3][r]));
         // SAFETY: the caller's.
-        unsafe { job.store(pair.1, tile, sum) };
+        unsafe { store(job, pair.1, tile, sum) };
     }
 }

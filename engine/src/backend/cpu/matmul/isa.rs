@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 pub enum Isa {
     /// Portable code, the definition of every result.
     Scalar,
-    /// 256-bit vectors of x86-64.
+    /// 256-bit vectors of x86-64, with FMA and F16C.
     Avx2,
     /// 512-bit vectors with byte dot products (VNNI).
     Avx512,
@@ -30,7 +30,10 @@ impl Isa {
             macro_rules! has {
                 ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
             }
-            if has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
+            if has!("avx2" "fma" "f16c") {
+                all.push(Isa::Avx2);
+            }
+            if all.len() == 2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
                 all.push(Isa::Avx512);
                 if super::amx::available() {
                     all.push(Isa::Amx);

@@ -12,6 +12,8 @@
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod isa;
 mod layout;
@@ -281,27 +283,48 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
     for (i, o) in pairs {
         assert!((*i as usize) < x.len() && (*o as usize) < out.rows, "pair {i}, {o} of {} inputs, {} outputs", x.len(), out.rows);
     }
+    let job = Job { w, x, pairs, out };
     match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 | Isa::Amx => {
-            let job = avx512::Job { w, x, pairs, out };
-            // SAFETY: the host has the instructions and shapes fit, as asserted above.
-            unsafe {
-                match w.form {
-                    Form::Float(form) => avx512::floats(&job, form, tiles),
-                    Form::Blocks(layout) if isa == Isa::Amx && pairs.len() >= amx::ROWS_MIN => amx::blocks(&job, layout, tiles),
-                    Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
-                }
+        // SAFETY: the host has the instructions and shapes fit, as asserted above.
+        Isa::Avx512 | Isa::Amx => unsafe {
+            match w.form {
+                Form::Float(form) => avx512::floats(&job, form, tiles),
+                Form::Blocks(layout) if isa == Isa::Amx && pairs.len() >= amx::ROWS_MIN => amx::blocks(&job, layout, tiles),
+                Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
             }
-        }
-        _ => scalar_tiles(w, x, pairs, tiles, out),
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Isa::Avx2 => unsafe {
+            match w.form {
+                Form::Float(form) => avx2::floats(&job, form, tiles),
+                Form::Blocks(layout) => avx2::blocks(&job, layout, tiles),
+            }
+        },
+        _ => scalar_tiles(&job, tiles),
     }
 }
 
-fn scalar_tiles(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
+/// A call of [`matmul`] whose shapes fit.
+struct Job<'a> {
+    w: &'a PackedMatrix,
+    x: RowsView<'a>,
+    pairs: &'a [(u32, u32)],
+    out: OutView<'a>,
+}
+
+impl Job<'_> {
+    /// Outputs of a tile that exist.
+    fn lanes(&self, tile: usize) -> usize {
+        (self.w.rows - tile * TILE_ROWS).min(TILE_ROWS)
+    }
+}
+
+fn scalar_tiles(job: &Job<'_>, tiles: Range<usize>) {
+    let (w, x) = (job.w, job.x);
     for tile in tiles {
-        let lanes = (w.rows - tile * TILE_ROWS).min(TILE_ROWS);
-        for (i, o) in pairs {
+        for (i, o) in job.pairs {
             let i = *i as usize;
             let values = match w.form {
                 // SAFETY: the view's promise: nobody writes the row while it is an input. Rows are padded to whole blocks.
@@ -315,7 +338,7 @@ fn scalar_tiles(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: 
                     scalar::blocks_tile(w, layout, w.tile(tile), x)
                 },
             };
-            out.store(*o, tile, lanes, &values);
+            job.out.store(*o, tile, job.lanes(tile), &values);
         }
     }
 }

@@ -262,8 +262,9 @@ pub(super) fn unpack(layout: Layout, blocks: usize, tile: &[u8], b: usize) -> Ti
     TileBlock { codes: unpack_codes(layout.codes, &codes[b * bytes..][..bytes]), scale, min }
 }
 
+/// The codes of a block as bytes.
 #[inline(always)]
-fn unpack_codes(codes: Codes, bytes: &[u8]) -> [u8; 512] {
+pub(super) fn unpack_codes(codes: Codes, bytes: &[u8]) -> [u8; 512] {
     let mut out = [0; 512];
     if codes == Codes::Byte {
         out.copy_from_slice(bytes);
