@@ -1,0 +1,223 @@
+//! Tokenizers and templates of real files: the model that ships, and the family's release where `CHIMERE_FAMILY_DIR` has it
+//! (`qwen35-vocab.gguf`, `qwen3.5-chat-template.jinja`).
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use chimere::text::{ChatTemplate, Conversation, TextModel, Thinking, Tokenizer, guard::Guard};
+use chimere_engine::format::{Gguf, TextAssets, TokenizerSource};
+use serde_json::{Value as Json, json};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Text of many scripts and habits, one piece a line.
+const CORPUS: &[&str] = &[
+    "",
+    " ",
+    "Hello, world! I'll say: DON'T, we've, they'Re.",
+    "fn main() {\n    println!(\"{}\", 1_000_000.5e-3);\n}\n\n\n\t\tx",
+    "trailing   \n   leading\r\n\r\n \t mixed\u{a0}\u{3000}blanks\u{2028}",
+    "नमस्ते हिन्दी ภาษาไทย 안녕하세요 \u{1112}\u{1161}\u{11ab} e\u{301}\u{327} ﬁ Å Å",
+    "你好，世界！私は日本語を話します。١٢٣ ②③ ½",
+    "🙂🚀👩‍👩‍👧 🏳️‍🌈 𝔘𝔫𝔦𝔠𝔬𝔡𝔢",
+    "1234567890 3.14 0xFF 1,000",
+    "<|im_start|>user\n<think>\nx\n</think>\n\n<tool_call><|im_end|><|im_start",
+    "        deep\n                deeper\n",
+    "http://example.com/a_b?c=d&e=%20#f -- ... ,,,, ==>> \\\\ \"''\"",
+    "\u{0}\u{1}\u{7f}\u{fdd0}\u{10ffff}",
+];
+
+/// The files of the family, if they are there. If `CHIMERE_REQUIRE` lists the variable they must be.
+fn family() -> Option<(TextAssets, String)> {
+    let Some(dir) = std::env::var_os("CHIMERE_FAMILY_DIR").map(PathBuf::from) else {
+        let required = std::env::var("CHIMERE_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|v| v == "CHIMERE_FAMILY_DIR"), "CHIMERE_FAMILY_DIR is required and not set");
+        eprintln!("skipped: CHIMERE_FAMILY_DIR does not name the family's files");
+        return None;
+    };
+    let file = Gguf::open(&dir.join("qwen35-vocab.gguf")).unwrap();
+    let template = std::fs::read_to_string(dir.join("qwen3.5-chat-template.jinja")).unwrap();
+    Some((TextAssets::from_gguf(&file).unwrap(), template))
+}
+
+fn nano(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../models/nano").join(file)
+}
+
+/// The crate's whole pipeline over the arrays of a GGUF file: another way to the same ids.
+fn oracle(source: &TokenizerSource) -> tokenizers::Tokenizer {
+    let TokenizerSource::Gguf { tokens, types, merges, .. } = source else { panic!("from a GGUF file") };
+    let of = |kinds: &'static [i32]| (0usize..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| kinds.contains(kind));
+    let vocab: serde_json::Map<String, Json> = of(&[1]).map(|(id, (token, _))| (token.clone(), id.into())).collect();
+    let added = of(&[3, 4]).map(|(id, (token, kind))| {
+        json!({"id": id, "content": token, "special": *kind == 3, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
+    });
+    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(), "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        ]},
+        "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
+            "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges},
+    });
+    tokenizers::Tokenizer::from_bytes(serde_json::to_vec(&file).unwrap()).unwrap()
+}
+
+#[test]
+fn the_shipped_model_s_two_tokenizers_agree() {
+    let gguf = TextAssets::from_gguf(&Gguf::open(&nano("nano-q8_0.gguf")).unwrap()).unwrap();
+    let by_gguf = Tokenizer::new(&gguf.tokenizer).unwrap();
+    let by_json = Tokenizer::new(&TokenizerSource::Json(std::fs::read(nano("tokenizer.json")).unwrap())).unwrap();
+    for text in CORPUS {
+        assert_eq!(by_gguf.encode(text), by_json.encode(text), "{text:?}");
+    }
+    assert_eq!(
+        gguf.chat_template.as_deref().map(str::trim_end),
+        Some(std::fs::read_to_string(nano("chat_template.jinja")).unwrap().trim_end())
+    );
+}
+
+#[test]
+fn the_shipped_model_s_template_takes_every_kind_of_message() {
+    let assets = TextAssets::from_gguf(&Gguf::open(&nano("nano-q8_0.gguf")).unwrap()).unwrap();
+    let model = TextModel::new(&assets).unwrap();
+    assert_eq!(model.template().unwrap().options().collect::<Vec<_>>(), ["enable_thinking"]);
+    let prompt = model.chat_prompt(&tool_loop()).unwrap();
+    assert_eq!(prompt.thinking, Thinking::Open);
+    let text = model.tokenizer().decode(&prompt.ids, true);
+    assert!(text.contains("<tool_call>\n<function=lookup>\n<parameter=id>\n7\n</parameter>\n"), "{text}");
+    assert!(text.ends_with("<tool_response>\nr2\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"), "{text}");
+}
+
+#[test]
+fn the_family_s_vocabulary_gives_the_crate_s_ids() {
+    let Some((assets, _)) = family() else { return };
+    let (tokenizer, oracle) = (Tokenizer::new(&assets.tokenizer).unwrap(), oracle(&assets.tokenizer));
+    for text in CORPUS {
+        assert_eq!(tokenizer.encode(text), oracle.encode(*text, false).unwrap().get_ids(), "{text:?}");
+    }
+    // The published vocabulary file is of the generation before, with the pre-tokenizer of this one.
+    let tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    assert_eq!(tokens.map(|t| tokenizer.id(t)), [Some(151643), Some(151644), Some(151645)]);
+}
+
+#[test]
+fn a_long_text_is_encoded_in_milliseconds() {
+    let Some((assets, _)) = family() else { return };
+    let tokenizer = Tokenizer::new(&assets.tokenizer).unwrap();
+    // Half prose and half words that no cache has seen.
+    let words = (0..8_000u32).map(|i| format!("{}x{:x} the quick brown fox, ", i.wrapping_mul(2_654_435_761), i.wrapping_mul(97)));
+    let text: String = words.collect::<String>().chars().take(100_000).collect();
+    let time = |text: &str| {
+        let start = Instant::now();
+        assert!(!tokenizer.encode(text).is_empty());
+        start.elapsed()
+    };
+    let best = |text: &str| (0..3).map(|_| time(text)).min().unwrap();
+    // Unusual texts may take longer, but in proportion to their length: a quadratic one would take minutes.
+    let cases = [
+        ("prose", 100, text),
+        ("one word", 1000, "x".repeat(100_000)),
+        ("blanks", 1000, " ".repeat(99_999) + "x"),
+        ("marks", 1000, "e\u{301}".repeat(33_333)),
+    ];
+    for (name, limit, text) in cases {
+        let took = best(&text);
+        println!("{name}: 100 kB in {took:?}");
+        assert!(took < Duration::from_millis(limit), "{name}: {took:?}");
+    }
+}
+
+fn render(template: &ChatTemplate, messages: Json, tools: Json, options: Json) -> String {
+    let list = |v: Json| v.as_array().cloned().unwrap_or_default();
+    let conversation =
+        Conversation { messages: list(messages), tools: list(tools), options: options.as_object().cloned().unwrap_or_default() };
+    template.render(&conversation).unwrap_or_else(|e| format!("error: {e}"))
+}
+
+fn tool_loop() -> Conversation {
+    let call = json!({"type": "function", "function": {"name": "lookup", "arguments": {"id": 7, "tags": ["a", "é"], "on": true, "none": null}}});
+    let messages = json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "let me see", "reasoning_content": "need data", "tool_calls": [call.clone(), call]},
+        {"role": "tool", "content": "r1"},
+        {"role": "tool", "content": "r2"},
+    ]);
+    Conversation { messages: messages.as_array().cloned().unwrap(), ..Default::default() }
+}
+
+fn family_template() -> Option<ChatTemplate> {
+    let (assets, template) = family()?;
+    Some(ChatTemplate::new(&template, Guard::new(&Tokenizer::new(&assets.tokenizer).unwrap())).unwrap())
+}
+
+#[test]
+fn the_family_s_template_opens_and_closes_thinking() {
+    let Some(template) = family_template() else { return };
+    let hi = || json!([{"role": "user", "content": " hi\n"}]);
+    let open = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n";
+    assert_eq!(render(&template, hi(), json!([]), json!({})), open);
+    assert_eq!(render(&template, hi(), json!([]), json!({"enable_thinking": true})), open);
+    let closed = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
+    assert_eq!(render(&template, hi(), json!([]), json!({"enable_thinking": false})), closed);
+    assert_eq!(template.options().collect::<Vec<_>>(), ["add_vision_id", "enable_thinking"]);
+}
+
+#[test]
+fn the_family_s_template_drops_reasoning_before_the_last_question() {
+    let Some(template) = family_template() else { return };
+    let messages = json!([
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "1"},
+        {"role": "assistant", "content": "<think>\nold\n</think>\n\none"},
+        {"role": "assistant", "content": "uno", "reasoning_content": "older"},
+        {"role": "user", "content": "2"},
+        {"role": "assistant", "content": "two", "reasoning_content": " new "},
+    ]);
+    let expected = "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\none<|im_end|>\n\
+        <|im_start|>assistant\nuno<|im_end|>\n<|im_start|>user\n2<|im_end|>\n\
+        <|im_start|>assistant\n<think>\nnew\n</think>\n\ntwo<|im_end|>\n<|im_start|>assistant\n<think>\n";
+    assert_eq!(render(&template, messages, json!([]), json!({})), expected);
+}
+
+#[test]
+fn the_family_s_template_writes_tools_calls_and_results() {
+    let Some(template) = family_template() else { return };
+    let tool =
+        json!({"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}});
+    let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "q"}]);
+    let text = render(&template, messages, json!([tool]), json!({}));
+    let line =
+        r#"{"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}}"#;
+    assert!(
+        text.starts_with(&format!(
+            "<|im_start|>system\n# Tools\n\nYou have access to the following functions:\n\n<tools>\n{line}\n</tools>"
+        )),
+        "{text}"
+    );
+    assert!(text.contains("</IMPORTANT>\n\nbe brief<|im_end|>\n<|im_start|>user\nq<|im_end|>\n"), "{text}");
+
+    let call = "<tool_call>\n<function=lookup>\n<parameter=id>\n7\n</parameter>\n<parameter=tags>\n[\"a\", \"é\"]\n</parameter>\n\
+        <parameter=on>\nTrue\n</parameter>\n<parameter=none>\nNone\n</parameter>\n</function>\n</tool_call>";
+    let expected = format!(
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nneed data\n</think>\n\nlet me see\n\n{call}\n{call}<|im_end|>\n\
+         <|im_start|>user\n<tool_response>\nr1\n</tool_response>\n<tool_response>\nr2\n</tool_response><|im_end|>\n\
+         <|im_start|>assistant\n<think>\n"
+    );
+    assert_eq!(template.render(&tool_loop()).unwrap(), expected);
+}
+
+#[test]
+fn the_family_s_template_objects_in_its_own_words() {
+    let Some(template) = family_template() else { return };
+    let cases = [
+        (json!([]), "No messages provided."),
+        (json!([{"role": "system", "content": "a"}]), "No user query found in messages."),
+        (json!([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}]), "System message must be at the beginning."),
+    ];
+    for (messages, expected) in cases {
+        assert_eq!(render(&template, messages, json!([]), json!({})), format!("error: {expected}"));
+    }
+}
