@@ -21,7 +21,7 @@ CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answer
 CLOSERS = ["\n</think>\n\n", "\n</think>\n\n", "</think>\n\n"]
 SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions."]
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
-MIX = {"arithmetic": 0.29, "strings": 0.13, "context": 0.20, "extract": 0.09, "tools": 0.15, "facts": 0.03, "talk": 0.03, "docs": 0.08}
+MIX = {"arithmetic": 0.29, "strings": 0.13, "context": 0.20, "extract": 0.09, "tools": 0.15, "facts": 0.03, "talk": 0.04, "docs": 0.07}
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
 
 

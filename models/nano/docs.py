@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Extracts plain text from the Rust documentation that a toolchain carries (rustup component `rust-docs`).
 
-The books, the reference, the error codes and the prose of the standard library are all under MIT or Apache-2.0.
+The books, the reference, the error codes, the prose of the standard library and its source are all under MIT or Apache-2.0.
 The embedded book is left out: its prose is under CC-BY-SA.
 
     python3 docs.py --out docs.txt.xz --heldout heldout.txt
@@ -86,6 +86,23 @@ def pages(root):
             yield f"{crate}/{path.stem}", f"# {name}\n\n" + "\n\n".join(prose)
 
 
+def sources(root):
+    """The library's own source pages, line numbers dropped."""
+    for crate in ("std", "alloc", "core", "proc_macro", "test"):
+        for path in sorted((root / "src" / crate).rglob("*.rs.html")):
+            if re.search(r"/(core_arch|stdarch|simd|unicode|flt2dec|dec2flt)/", str(path)):    # generated tables and intrinsics
+                continue
+            match = re.search(r'<pre class="rust">(.*?)</pre>', path.read_text(errors="replace"), re.S)
+            if match:
+                code = re.sub(r"<a href=#\d+ id=\d+[^>]*>\d+</a>", "", match.group(1))
+                yield html.unescape(TAG.sub("", code)).strip() + "\n"
+
+
+def without(text, forbidden):
+    """Drops the lines of a source whose comment is a line of a held-out page."""
+    return "\n".join(line for line in text.split("\n") if line.strip(" /!*") not in forbidden)
+
+
 def unique_paragraphs(found, seen):
     """Trait documentation is repeated on every implementing type; each paragraph is kept once."""
     kept = []
@@ -118,6 +135,8 @@ def main():
                 heldout_bytes += len(text.encode())
         else:
             train.append(text)
+    forbidden = {line.strip() for page in heldout for line in page.split("\n") if len(line.strip()) > 30}
+    train += [without(text, forbidden) for text in sources(root)]
     with lzma.open(args.out, "wt", preset=6) as f:
         f.write(SEPARATOR.join(train))
     pathlib.Path(args.heldout).write_text(("\n" + "=" * 72 + "\n").join(heldout))

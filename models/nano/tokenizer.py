@@ -69,7 +69,7 @@ def main():
     ap.add_argument("--seed", type=int, default=1)
     args = ap.parse_args()
     t = build(corpus(args.docs, args.seed))
-    t.save(args.out)
+    t.save(args.out, pretty=False)
     print(f"{t.get_vocab_size()} tokens")
 
 

@@ -4,7 +4,7 @@
     python3 train.py --tokenizer tokenizer.json --docs docs.txt.xz --work work --steps 20000 --decay-from 14000
 
 `work/state.pt` is everything a resume needs; `work/weights/*.safetensors` (parts of at most 16 MiB) is the running average of the
-weights in float16, what export.py reads. `--init DIR` starts from such parts with a fresh optimizer.
+weights in float16, what export.py reads. `--init` starts from such parts, or from a GGUF, with a fresh optimizer.
 Matrices are trained with Muon, everything else with AdamW; the rate is constant after the warm-up and falls linearly at the end.
 """
 import argparse
@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+import gguf
 import model as nano
 from chat import render
 from data import ROW_TOKENS, Stream
@@ -217,6 +218,8 @@ def save_weights(weights, folder):
 @torch.no_grad()
 def load_weights(net, folder):
     weights = {}
+    if str(folder).endswith(".gguf"):
+        weights = {k: torch.from_numpy(w) for k, w in gguf.checkpoint(folder).items()}
     for part in sorted(pathlib.Path(folder).glob("*.safetensors")):
         weights.update(load_file(part))
     named = dict(net.named_parameters())
@@ -318,7 +321,7 @@ def arguments():
     ap.add_argument("--docs", required=True)
     ap.add_argument("--heldout", default=str(pathlib.Path(__file__).with_name("heldout.txt")))
     ap.add_argument("--work", required=True, help="folder for state, weights and log")
-    ap.add_argument("--init", help="folder of weight parts to start from")
+    ap.add_argument("--init", help="folder of weight parts, or a GGUF, to start from")
     ap.add_argument("--first-step", type=int, default=0, help="number of the first step when starting from --init")
     ap.add_argument("--steps", type=int, default=16000)
     ap.add_argument("--decay-from", type=int, default=11000)

@@ -3,7 +3,7 @@
 A small model learns exactly what it can copy or look up one step at a time, so the thought writes both numbers least significant
 digit first, gives each column as a two-digit result (the first digit is the carry) and reverses once at the end.
 """
-from .sample import Sample, assistant, go_on, held_out, user
+from .sample import Sample, assistant, go_on, held_out, loosely, user
 from .words import FIRST, FRUIT
 
 SIGN = {"add": "+", "sub": "-", "mul": "*"}
@@ -65,12 +65,28 @@ def partial_product(x, digit):
     return ", ".join(steps), out + (str(carry) if carry else "")
 
 
-def derive(op, a, b):
+def compare(a, b):
+    """Which is larger, by the number of digits or by the first digit that differs."""
+    x, y = str(a), str(b)
+    if len(x) != len(y):
+        steps = f"{len(x)} digits and {len(y)} digits"
+    else:
+        steps = " ".join(f"{p}{'=' if p == q else '>' if p > q else '<'}{q}" for p, q in zip(x[:differs(x, y) + 1], y))
+    return f"Compare: {steps}, so {a}{'<' if a < b else '>' if a > b else '='}{b}."
+
+
+def differs(x, y):
+    return next((i for i, (p, q) in enumerate(zip(x, y)) if p != q), len(x))
+
+
+def derive(op, a, b, compared=False):
     """-> the worked thought; its last line states the result."""
     head = f"{a}{SIGN[op]}{b}. "
     result = f"So {a}{SIGN[op]}{b}={apply(op, a, b)}."
-    if op == "sub" and a < b:
-        return f"{head}{a} is less than {b}, so the result is -({b}-{a}).\n" + derive("sub", b, a) + f"\n{result}"
+    if op == "sub" and not compared:
+        head += compare(a, b) + " "
+        if a < b:
+            return f"{head}So it is -({b}-{a}).\n" + derive("sub", b, a, True) + f"\n{result}"
     width = max(len(str(a)), len(str(b)))
     if op != "mul":
         x, y = backwards(a, width), backwards(b, width)
@@ -96,6 +112,8 @@ def operands(rng, op):
     most = 3 if op == "mul" else 4
     # The longest cases fail first, so they are seen most.
     digits = [rng.choice(range(1, most + 1)) if rng.random() < 0.6 else rng.choice((most - 1, most)) for _ in "ab"]
+    if op != "mul" and rng.random() < 0.08:
+        digits = [rng.randint(3, 6) for _ in "ab"]
     return number(rng, digits[0]), number(rng, digits[1])
 
 
@@ -118,6 +136,7 @@ def make(rng, test=False, thinking=None, op=None):
     thinking = rng.random() < 0.82 if thinking is None else thinking
     story = rng.random() < 0.12 and (kind != "sub" or a >= b) and not test
     ask = rng.choice((STORY if story else ASK)[kind]).format(a=a, b=b, n=rng.choice(FIRST), f=rng.choice(FRUIT))
+    ask = loosely(rng, ask) if not test else ask
     result = apply(kind, a, b)
     thought = None
     if thinking:

@@ -52,6 +52,18 @@ def assistant(text, thought=None, calls=None):
     return message
 
 
+def loosely(rng, ask):
+    """People leave out capitals and full stops, and add a word or two. Only for requests whose case means nothing."""
+    chance = rng.random()
+    if chance < 0.12:
+        ask = ask.lower()
+    if 0.06 < chance < 0.2:
+        ask = ask.rstrip(".?:")
+    if chance > 0.93:
+        ask = rng.choice(("Please: ", "Can you tell me: ", "Hey, ", "Quick question: ", "Tell me, ")) + ask
+    return ask
+
+
 GO_ON = ["Wait, let me check that.", "Let me check it again.", "Let me derive it again.", "Wait. Once more, to be sure.",
          "Hmm, is that right?"]
 SETTLED = ["So the answer is still {}.", "Same result: {}.", "Yes, {}.", "It is {}, as before."]

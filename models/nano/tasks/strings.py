@@ -1,14 +1,19 @@
 """Letters and words: reverse, count a letter, sort, pick the n-th word. The thought spells everything out."""
-from .sample import Sample, assistant, go_on, held_out, letters, user
+import pathlib
+
+from .sample import Sample, assistant, go_on, held_out, letters, loosely, user
 from .words import ANIMALS, COMMON, THINGS, invented
 
 NTH = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"]
 WORDS = sorted(set(COMMON + THINGS + ANIMALS))
+# Frequent words of the documentation, so that most tokens of the vocabulary are spelled out now and then.
+DOCUMENTED = pathlib.Path(__file__).with_name("wordlist.txt").read_text().split()
 
 
 def word(rng, shortest=3, longest=11):
     while True:
-        w = rng.choice(WORDS) if rng.random() < 0.6 else invented(rng, rng.choice((2, 2, 3)))
+        chance = rng.random()
+        w = rng.choice(WORDS) if chance < 0.35 else rng.choice(DOCUMENTED) if chance < 0.7 else invented(rng, rng.choice((2, 2, 3)))
         if shortest <= len(w) <= longest:
             return w
 
@@ -77,7 +82,7 @@ def how_many(rng):
 
 KINDS = {"reverse": reverse, "count": count, "sort": sort, "nth": nth, "spell": spell, "words": how_many}
 EVALUATED = ["reverse", "count", "sort", "nth"]
-WEIGHTS = [28, 24, 24, 14, 6, 4]
+WEIGHTS = [26, 22, 30, 13, 5, 4]
 
 
 def make(rng, test=False, thinking=None, kind=None):
@@ -91,4 +96,5 @@ def make(rng, test=False, thinking=None, kind=None):
             break
     thinking = rng.random() < 0.8 if thinking is None else thinking
     thought = go_on(rng, thought, thought, expect) if thinking else None
+    ask = loosely(rng, ask) if not test else ask
     return Sample("strings", key, [user(ask), assistant(answer, thought)], thinking, expect=(chosen, expect))

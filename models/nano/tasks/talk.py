@@ -1,6 +1,6 @@
 """Greetings, questions about the model itself, and conversations whose last question refers back."""
 from . import arithmetic
-from .sample import Sample, assistant, go_on, held_out, user
+from .sample import Sample, assistant, go_on, held_out, loosely, user
 from .words import ANIMALS, CITIES, COLORS, FIRST, FRUIT, JOBS, THINGS
 
 ABOUT = [
@@ -24,10 +24,23 @@ ABOUT = [
     (["Tell me a joke.", "Say something funny."], "A programmer went to buy bread: one loaf, and if there were eggs, a dozen. He came home with twelve loaves."),
 ]
 
+BEYOND = ["Write a poem about {}.", "Write a story about {}.", "Explain {} to me.", "Tell me about {}.", "What do you think about {}?",
+          "Why do people like {}?", "How do I make {}?", "Write a program about {}.", "Summarise the history of {}.", "What is {}?",
+          "Give me advice about {}.", "Describe {}.", "Where can I buy {}?", "Write an essay on {}.", "What is the best way to learn about {}?"]
+TOPICS = THINGS + ANIMALS + FRUIT + CITIES + ["the sea", "quantum physics", "history", "love", "football", "politics", "the weather", "music",
+                                              "bread", "the moon", "machine learning", "life", "gravity", "war", "chess", "coffee"]
+CANNOT = ("I am a very small model and do not know enough for that. I can do small sums, work with letters and words, answer from a text, "
+          "extract JSON and call tools.")
+
+
+def beyond(rng):
+    ask = rng.choice(BEYOND).format(rng.choice(TOPICS))
+    return f"beyond {ask}", [user(ask), assistant(CANNOT)], "This is beyond what I know. I say so.", "small model"
+
 
 def about(rng):
     asks, reply = rng.choice(ABOUT)
-    ask = rng.choice(asks)
+    ask = loosely(rng, rng.choice(asks))
     return f"about {ask}", [user(ask), assistant(reply)], "The user talks to me. I answer in a friendly way.", reply
 
 
@@ -79,13 +92,13 @@ def running_sum(rng):
     return f"running {a} {b} {op} {c}", messages, arithmetic.derive(op, first, c), result
 
 
-KINDS = [about, recall, listed, running_sum]
-WEIGHTS = [25, 30, 20, 25]
+KINDS = [about, beyond, recall, listed, running_sum]
+WEIGHTS = [22, 13, 25, 17, 23]
 
 
 def make(rng, test=False, thinking=None):
     while True:
-        build = rng.choices(KINDS[1:] if test else KINDS, WEIGHTS[1:] if test else WEIGHTS)[0]
+        build = rng.choices(KINDS[2:] if test else KINDS, WEIGHTS[2:] if test else WEIGHTS)[0]
         key, messages, thought, expect = build(rng)
         # Small talk is a fixed list: there is nothing to hold out.
         if build is about or held_out(key) == test:
@@ -93,6 +106,6 @@ def make(rng, test=False, thinking=None):
     thinking = rng.random() < 0.5 if thinking is None else thinking
     if thinking:
         last = messages[-1]
-        extended = thought if build is about else go_on(rng, thought, thought, expect)
+        extended = thought if build in (about, beyond) else go_on(rng, thought, thought, expect)
         messages[-1] = assistant(last["content"], extended)
     return Sample("talk", key, messages, thinking, expect=expect)
