@@ -23,6 +23,8 @@ pub const STEPS_IN_FLIGHT_MAX: u32 = 2;
 pub const CHOICES_MAX: u32 = 16;
 /// Stop strings of one request.
 pub const STOP_STRINGS_MAX: usize = 16;
+/// Below this a temperature means greedy decoding: dividing by it would leave the range of f32, and nothing of chance.
+pub const GREEDY_BELOW_TEMPERATURE: f32 = 1e-5;
 /// Bytes of one stop string.
 pub const STOP_STRING_BYTES_MAX: usize = 1024;
 /// Stop token ids of one request.
@@ -35,7 +37,7 @@ pub const TOOLS_MAX: usize = 128;
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
-/// Steps of the template engine for one conversation: some 300 ms, and thousands of messages.
+/// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;

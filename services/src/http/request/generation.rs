@@ -4,6 +4,7 @@ use super::ModelLimits;
 use super::fields::{Fields, integer, number, wrong_type};
 use crate::http::error::ApiError;
 use crate::limits;
+use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
 use serde_json::Value as Json;
@@ -73,7 +74,7 @@ impl Generation {
             end_ids: end_ids.clone(),
             logit_bias: logit_bias(fields, limits.vocab)?,
             logprobs,
-            ..sampling(fields, limits)?
+            ..sampling(fields, &limits.defaults)?
         };
         without_effect(fields)?;
         for (name, why) in UNSUPPORTED {
@@ -163,8 +164,8 @@ fn logit_bias(fields: &mut Fields, vocab: u32) -> Result<Vec<(TokenId, f32)>, Ap
 }
 
 /// The request's own values, else the model's, else neutral ones. A model's value that makes no sense counts as absent.
-fn sampling(fields: &mut Fields, limits: &ModelLimits) -> Result<SamplingParams, ApiError> {
-    let (model, neutral) = (&limits.defaults, SamplingParams::default());
+fn sampling(fields: &mut Fields, model: &GenerationDefaults) -> Result<SamplingParams, ApiError> {
+    let neutral = SamplingParams::default();
     let fraction = |x: Option<f32>| x.filter(|x| *x > 0.0 && *x <= 1.0);
     let mut number = |name, range| Ok::<_, ApiError>(fields.number(name, range)?.map(|x| x as f32));
     let own = SamplingParams {
@@ -184,7 +185,8 @@ fn sampling(fields: &mut Fields, limits: &ModelLimits) -> Result<SamplingParams,
     };
     // Some servers write "all" as -1.
     let top_k = fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|k| k.max(0) as u32);
-    Ok(SamplingParams { top_k: top_k.or(model.top_k).unwrap_or(0), ..own })
+    let temperature = if own.temperature < limits::GREEDY_BELOW_TEMPERATURE { 0.0 } else { own.temperature };
+    Ok(SamplingParams { temperature, top_k: top_k.or(model.top_k).unwrap_or(0), ..own })
 }
 
 fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {

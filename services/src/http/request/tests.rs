@@ -280,6 +280,13 @@ fn the_model_s_recommendations_stand_where_the_request_is_silent() {
 }
 
 #[test]
+fn a_temperature_next_to_nothing_is_greedy() {
+    for (sent, meant) in [(1e-300, 0.0), (1e-6, 0.0), (1e-3, 1e-3)] {
+        assert_eq!(chat(json!({"temperature": sent})).unwrap().generation.sampling.temperature, meant);
+    }
+}
+
+#[test]
 fn a_body_that_is_no_json_object_is_told_where_it_breaks() {
     let parse = |body: &[u8]| ChatRequest::parse(body, &limits()).unwrap_err();
     let error = parse(b"{\"messages\": [\n  {\"role\": }]}");
