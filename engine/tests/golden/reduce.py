@@ -3,8 +3,8 @@
     python3 reduce.py FULL/golden.safetensors moe/golden.safetensors
 
 The full files come from `make_tiny_reference.py` (a tiny random model of each architecture, run through the `transformers` CPU
-reference in float32). Kept: input_ids, logits, decode_ids, decode_logits; every layer's topk_ids; mixer_out, mlp_out and out of
-layers 0 and 3; every layer's conv_state; layer 0's recurrent_state; of k_cache and v_cache ([Hkv, T, D]) the last TAIL positions.
+reference in float32). Kept: input_ids, logits, decode_ids, decode_logits; every layer's topk_ids, out and conv_state;
+mixer_out and mlp_out of layers 0 and 3; layer 0's recurrent_state; of k_cache and v_cache ([Hkv, T, D]) the last TAIL positions.
 `--no-state` leaves the recurrent state out (next and quant: their head ratio is that of moe). Only the standard library is used.
 """
 import json
@@ -14,7 +14,7 @@ import sys
 
 TAIL = 16
 WHOLE = re.compile(
-    r"input_ids|logits|decode_ids|decode_logits|layer\.\d+\.(topk_ids|conv_state)|layer\.[03]\.(mixer_out|mlp_out|out)")
+    r"input_ids|logits|decode_ids|decode_logits|layer\.\d+\.(topk_ids|conv_state|out)|layer\.[03]\.(mixer_out|mlp_out)")
 STATE = re.compile(r"layer\.0\.recurrent_state")
 CACHE = re.compile(r"layer\.\d+\.[kv]_cache")
 

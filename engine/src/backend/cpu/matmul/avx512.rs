@@ -457,7 +457,7 @@ unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
         let acc = kernel::<C, S, R, T>(reader, w, std::array::from_fn(|r| job.x.blocks(pairs[r].0 as usize)));
         for (t, acc) in acc.into_iter().enumerate() {
             for (acc, pair) in acc.into_iter().zip(pairs) {
-                store(job, pair.1, (tile + t).min(job.w.tiles() - 1), acc);
+                store(job, pair.1, (tile + t).min(job.last), acc);
             }
         }
     }

@@ -283,7 +283,7 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
     for (i, o) in pairs {
         assert!((*i as usize) < x.len() && (*o as usize) < out.rows, "pair {i}, {o} of {} inputs, {} outputs", x.len(), out.rows);
     }
-    let job = Job { w, x, pairs, out };
+    let job = Job { w, x, pairs, out, last: tiles.end.saturating_sub(1) };
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the host has the instructions and shapes fit, as asserted above.
@@ -312,6 +312,8 @@ struct Job<'a> {
     x: RowsView<'a>,
     pairs: &'a [(u32, u32)],
     out: OutView<'a>,
+    /// The last tile of the range: a panel of two never writes beyond it, for that tile is another thread's.
+    last: usize,
 }
 
 impl Job<'_> {

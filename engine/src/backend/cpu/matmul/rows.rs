@@ -205,6 +205,34 @@ impl<'a> RowsView<'a> {
         }
     }
 
+    /// Columns `cols` of row `i`, to be written.
+    ///
+    /// # Safety
+    /// No other thread reads or writes these columns meanwhile, nobody holds the whole row, and the caller holds no other
+    /// reference to them.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
+    pub unsafe fn part_mut(&self, i: usize, cols: Range<usize>) -> &'a mut [f32] {
+        assert!(i < self.len && cols.start <= cols.end && cols.end <= self.cols, "columns {cols:?} of row {i}");
+        // SAFETY: in bounds by the assert, exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.values.add(i * stride(self.cols) + cols.start), cols.len()) }
+    }
+
+    /// [`RowsView::quantize`] for some columns of row `i`: whole blocks of 32, or up to the row's end.
+    ///
+    /// # Safety
+    /// As for [`RowsView::part_mut`].
+    pub unsafe fn quantize_part(&self, i: usize, cols: Range<usize>) {
+        assert!(cols.start.is_multiple_of(BLOCK) && (cols.end.is_multiple_of(BLOCK) || cols.end == self.cols), "whole blocks");
+        assert!(i < self.len && cols.start <= cols.end && cols.end <= self.cols, "columns {cols:?} of row {i}");
+        let (first, n) = (i * (stride(self.cols) / BLOCK) + cols.start / BLOCK, cols.len().div_ceil(BLOCK));
+        // SAFETY: in bounds by the asserts, for rows are padded to whole blocks; exclusive by the caller's promise.
+        let (values, blocks) = unsafe {
+            let values = std::slice::from_raw_parts(self.values.add(first * BLOCK), n * BLOCK);
+            (values, std::slice::from_raw_parts_mut(self.blocks.add(first), n))
+        };
+        quantize_row(Isa::host(), values, blocks);
+    }
+
     /// Row `i` with its padding.
     ///
     /// # Safety

@@ -217,3 +217,26 @@ fn activations_round_to_nearest_with_ties_to_even_and_tiny_ones_vanish() {
     assert_eq!((block.sum, block.offset, block.offset_half), (63.0, -128 * 63, [-128 * 63, 0]));
     assert_eq!(QBlock::of(&[1e-35; 32]), QBlock::of(&[0.0; 32]));
 }
+
+#[test]
+fn a_range_of_tiles_writes_nothing_beyond_itself() {
+    let mut random = Random(77);
+    let w = PackedMatrix::pack(&tensor(BlockType::Q8_0, &[160, 64], &mut random), 0, false);
+    for rows in [1, 3, 5, 30] {
+        let mut x = Rows::with_capacity(rows, 64);
+        x.set_len(rows, 64);
+        (0..rows).for_each(|i| x.row_mut(i).iter_mut().for_each(|v| *v = random.unit()));
+        x.quantize(0..rows);
+        let pairs: Vec<_> = (0..rows as u32).map(|i| (i, i)).collect();
+        for isa in Isa::available() {
+            for (first, end) in [(0, 3), (1, 2), (3, 8), (2, 9)] {
+                let mut out = vec![f32::MAX; rows * 160];
+                matmul_on(isa, &w, x.view(), &pairs, first..end, OutView::of(&mut out, 160));
+                for (i, v) in out.iter().enumerate() {
+                    let inside = (first * TILE_ROWS..end * TILE_ROWS).contains(&(i % 160));
+                    assert_eq!(*v != f32::MAX, inside, "{isa:?}, {rows} rows, tiles {first}..{end}, output {}", i % 160);
+                }
+            }
+        }
+    }
+}

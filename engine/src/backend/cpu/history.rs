@@ -1,0 +1,48 @@
+//! Which tokens a sequence has read, for penalties.
+
+use crate::ids::TokenId;
+use std::collections::HashMap;
+
+/// Tokens of a prompt and counts of what was generated after it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    seen: HashMap<TokenId, Seen>,
+}
+
+/// How a token was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) in_prompt: bool,
+    pub(super) output_count: u32,
+}
+
+impl History {
+    /// Notes a token at a position.
+    pub(super) fn push(&mut self, token: TokenId, position: u32, prompt_len: u32) {
+        let seen = self.seen.entry(token).or_default();
+        if position < prompt_len {
+            seen.in_prompt = true;
+        } else {
+            seen.output_count += 1;
+        }
+    }
+
+    /// Every token seen, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TokenId, Seen)> + '_ {
+        self.seen.iter().map(|(t, s)| (*t, *s))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompt_and_output_are_counted_apart() {
+        let mut h = History::default();
+        [5, 5, 6, 5].iter().enumerate().for_each(|(i, t)| h.push(*t, i as u32, 2));
+        let mut all: Vec<_> = h.iter().collect();
+        all.sort_unstable_by_key(|(t, _)| *t);
+        assert_eq!(all, [(5, Seen { in_prompt: true, output_count: 1 }), (6, Seen { in_prompt: false, output_count: 1 })]);
+    }
+}

@@ -1,0 +1,45 @@
+//! What the backend will take of memory, known before any of it is taken.
+
+use super::store::StoreShape;
+use super::workspace::workspace_bytes;
+use super::{CpuConfig, KvType};
+use crate::model::ModelConfig;
+
+/// Bytes by use, for a planner that splits one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// One KV page.
+    pub page_bytes: u64,
+    /// One state slot.
+    pub slot_bytes: u64,
+    /// Buffers of a step.
+    pub workspace_bytes: u64,
+    /// All pages.
+    pub kv_bytes: u64,
+    /// All slots.
+    pub state_bytes: u64,
+}
+
+impl MemoryUse {
+    /// What [`super::CpuBackend::new`] will allocate beside the packed weights.
+    pub fn of(model: &ModelConfig, config: &CpuConfig) -> Self {
+        let shape = StoreShape::of(model);
+        let (page_bytes, slot_bytes) = (shape.page_bytes(config.kv_type()), shape.slot_bytes());
+        Self {
+            page_bytes,
+            slot_bytes,
+            workspace_bytes: workspace_bytes(model, config.step_rows_max as usize, config.logit_rows()),
+            kv_bytes: page_bytes * u64::from(config.pages),
+            state_bytes: slot_bytes * u64::from(config.slots),
+        }
+    }
+}
+
+impl KvType {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            KvType::F32 => 4,
+            KvType::F16 => 2,
+        }
+    }
+}

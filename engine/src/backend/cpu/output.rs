@@ -1,0 +1,165 @@
+//! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples.
+
+use super::forward::{Pass, ThreadScratch};
+use super::matmul::{RowForm, matmul};
+use super::norm::norm_row;
+use super::pool::Team;
+use super::sampler;
+use super::store::Slot;
+use crate::ids::{SeqId, TokenId};
+use crate::step::{Piece, PieceTokens, Sample, SampleRow, Score, StepPlan};
+use std::sync::Mutex;
+
+/// What a step has to report.
+#[derive(Default)]
+pub(super) struct Outputs {
+    scores: Vec<ScoreRow>,
+    /// Rows that tokens are sampled from.
+    rows: Vec<usize>,
+    /// Samples in the plan's order.
+    pub(super) samples: Vec<OutputSample>,
+}
+
+/// A known token to score.
+struct ScoreRow {
+    row: usize,
+    seq: SeqId,
+    position: u32,
+    token: TokenId,
+    top: usize,
+}
+
+/// A token to sample.
+pub(super) struct OutputSample {
+    /// Row among the sampled ones.
+    logits: usize,
+    /// Slot whose history counts.
+    slot: usize,
+    pub(super) row: SampleRow,
+}
+
+/// What the threads report.
+#[derive(Default)]
+pub(super) struct Results {
+    scores: Mutex<Vec<(usize, Score)>>,
+    samples: Mutex<Vec<(usize, Sample)>>,
+}
+
+impl Results {
+    /// In the plan's order.
+    pub(super) fn into_parts(self) -> (Vec<Sample>, Vec<Score>) {
+        (sorted(self.samples), sorted(self.scores))
+    }
+}
+
+fn sorted<T>(list: Mutex<Vec<(usize, T)>>) -> Vec<T> {
+    let mut list = list.into_inner().expect("no thread panics while it reports");
+    list.sort_unstable_by_key(|(i, _)| *i);
+    list.into_iter().map(|(_, t)| t).collect()
+}
+
+impl Outputs {
+    pub(super) fn of(plan: &StepPlan) -> Self {
+        let mut all = Self::default();
+        let mut first_row = 0;
+        for piece in &plan.pieces {
+            all.push_scores(piece, first_row);
+            first_row += piece.len() as usize;
+            if !piece.samples.is_empty() {
+                all.rows.push(first_row - 1);
+            }
+            let (logits, slot) = (all.rows.len().wrapping_sub(1), piece.slot.0 as usize);
+            all.samples.extend(piece.samples.iter().map(|row| OutputSample { logits, slot, row: row.clone() }));
+        }
+        all
+    }
+
+    /// Row `i` of a scored piece says how probable the token after it was.
+    fn push_scores(&mut self, piece: &Piece, first_row: usize) {
+        let (Some(score), PieceTokens::Known(ids)) = (piece.score, &piece.tokens) else { return };
+        for (i, token) in ids.iter().skip(1).copied().chain(score.next).enumerate() {
+            let position = piece.start + i as u32 + 1;
+            self.scores.push(ScoreRow { row: first_row + i, seq: piece.seq, position, token, top: score.top as usize });
+        }
+    }
+
+    /// Whether a sampler has to wait.
+    pub(super) fn await_edits(&self) -> bool {
+        self.samples.iter().any(|s| s.row.awaits_edits)
+    }
+}
+
+impl Pass<'_> {
+    /// Scores, and the logits of the rows to sample, which stay in the workspace.
+    pub(super) fn outputs(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
+        let (room, vocab) = (self.ws.last.len(), self.model.config.vocab);
+        if self.recorder.records() {
+            let all: Vec<usize> = (0..self.batch.rows()).collect();
+            for rows in all.chunks(room) {
+                self.logits(team, rows);
+                if team.index == 0 {
+                    // SAFETY: finished before the barrier in `logits`, and overwritten only after the next one.
+                    self.recorder.logits(unsafe { self.ws.plain.logits.get(0..rows.len() * vocab) });
+                }
+                team.wait();
+            }
+        }
+        for (block, scores) in outputs.scores.chunks(room).enumerate() {
+            self.logits(team, &scores.iter().map(|s| s.row).collect::<Vec<_>>());
+            for i in team.share(scores.len()) {
+                let s = &scores[i];
+                // SAFETY: as above.
+                let logits = unsafe { self.ws.plain.logits.get(i * vocab..(i + 1) * vocab) };
+                let logprobs = sampler::logprobs(logits, s.token, s.top, &mut scratch.sampler);
+                let score = Score { seq: s.seq, position: s.position, token: s.token, logprobs };
+                results.scores.lock().expect("no thread panics while it reports").push((block * room + i, score));
+            }
+            team.wait();
+        }
+        if !outputs.rows.is_empty() {
+            self.logits(team, &outputs.rows);
+        }
+    }
+
+    /// Final norm and head of some rows, into the first rows of logits. Ends with a barrier.
+    fn logits(&self, team: Team, rows: &[usize]) {
+        let (c, head, p) = (&self.model.config, &self.model.head, self.ws.plain);
+        for i in team.share(rows.len()) {
+            let at = rows[i] * c.hidden;
+            // SAFETY: row `i` is this thread's share; the residual stream is finished.
+            unsafe {
+                norm_row(p.x.get(at..at + c.hidden), &self.model.norm, c.rms_eps, self.ws.last.row_mut(i));
+                if head.input() == RowForm::Q8 {
+                    self.ws.last.quantize(i..i + 1);
+                }
+            }
+        }
+        team.wait();
+        let pairs = &self.batch.pairs[..rows.len()];
+        matmul(head, self.ws.last, pairs, team.share(head.tiles()), self.out(&p.logits, rows.len(), c.vocab));
+        team.wait();
+    }
+}
+
+/// Everything a sampler reads; the logits are those of [`Pass::outputs`].
+pub(super) struct Sampling<'a> {
+    pub(super) outputs: &'a Outputs,
+    pub(super) logits: &'a super::shared::Shared<f32>,
+    pub(super) vocab: usize,
+    pub(super) slots: &'a [Slot],
+    pub(super) edits: &'a [crate::step::RowEdits],
+}
+
+impl Sampling<'_> {
+    /// This thread's share of the samples.
+    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, results: &Results) {
+        for i in team.share(self.outputs.samples.len()) {
+            let s = &self.outputs.samples[i];
+            // SAFETY: logits are finished, and nobody writes them while samplers run.
+            let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };
+            let edits = self.edits.iter().find(|e| e.seq == s.row.seq).filter(|_| s.row.awaits_edits);
+            let sample = sampler::sample(logits, &s.row, &self.slots[s.slot].history, edits, &mut scratch.sampler);
+            results.samples.lock().expect("no thread panics while it reports").push((i, sample));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The threads of a step: all of them run the same sequence of phases, with a barrier between two of them.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Rounds of waiting before a thread offers its core to others.
+const SPINS_MAX: u32 = 2_000;
+
+/// A thread pool whose caller is its first thread.
+pub(super) struct Pool {
+    workers: Option<rayon::ThreadPool>,
+    threads: usize,
+}
+
+impl Pool {
+    /// `threads` in all, the caller's included; at least one.
+    pub(super) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+        let workers = match threads {
+            0 | 1 => None,
+            n => Some(rayon::ThreadPoolBuilder::new().num_threads(n - 1).thread_name(|i| format!("cpu-{}", i + 1)).build()?),
+        };
+        Ok(Self { workers, threads: threads.max(1) })
+    }
+
+    /// Threads that [`Pool::run`] uses.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `work` once on every thread, at the same time, and returns when all are done.
+    pub(super) fn run(&self, work: impl Fn(Team) + Sync) {
+        let barrier = Barrier::new(self.threads);
+        let team = |index| Team { index, threads: self.threads, barrier: &barrier };
+        match &self.workers {
+            None => work(team(0)),
+            Some(pool) => pool.in_place_scope(|scope| {
+                scope.spawn_broadcast(|_, ctx| work(team(ctx.index() + 1)));
+                work(team(0));
+            }),
+        }
+    }
+}
+
+/// One thread's place among those of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Team<'a> {
+    /// 0 to `threads - 1`.
+    pub(super) index: usize,
+    /// How many there are.
+    pub(super) threads: usize,
+    barrier: &'a Barrier,
+}
+
+impl Team<'_> {
+    /// Waits for all others; what any of them wrote before is visible after.
+    pub(super) fn wait(&self) {
+        self.barrier.wait();
+    }
+
+    /// This thread's share of `n` equal pieces of work, contiguous.
+    pub(super) fn share(&self, n: usize) -> Range<usize> {
+        n * self.index / self.threads..n * (self.index + 1) / self.threads
+    }
+
+    /// Hands this thread its share of all items' units, weighed by their cost: `work(item, units)`, in order.
+    pub(super) fn share_costs(&self, items: &[(usize, u64)], mut work: impl FnMut(usize, Range<usize>)) {
+        let total: u64 = items.iter().map(|(units, cost)| *units as u64 * cost).sum();
+        let (index, threads) = (self.index as u64, self.threads as u64);
+        let (low, high) = (total * index / threads, total * (index + 1) / threads);
+        let mut at = 0;
+        for (i, (units, cost)) in items.iter().enumerate() {
+            // A unit belongs to the thread in whose share it starts.
+            let unit = |bound: u64| (bound.saturating_sub(at).div_ceil((*cost).max(1)) as usize).min(*units);
+            if unit(low) < unit(high) {
+                work(i, unit(low)..unit(high));
+            }
+            at += *units as u64 * cost;
+        }
+    }
+}
+
+/// A barrier that spins for a moment, because phases take microseconds, and then yields, because a core may be shared.
+struct Barrier {
+    threads: usize,
+    arrived: AtomicUsize,
+    round: AtomicUsize,
+}
+
+impl Barrier {
+    fn new(threads: usize) -> Self {
+        Self { threads, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0) }
+    }
+
+    fn wait(&self) {
+        if self.threads == 1 {
+            return;
+        }
+        let round = self.round.load(Ordering::Acquire);
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
+            self.arrived.store(0, Ordering::Relaxed);
+            self.round.store(round.wrapping_add(1), Ordering::Release);
+            return;
+        }
+        let mut spins = 0;
+        while self.round.load(Ordering::Acquire) == round {
+            if spins < SPINS_MAX {
+                spins += 1;
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn every_thread_sees_what_all_wrote_in_the_phase_before() {
+        for threads in 1..=4 {
+            let pool = Pool::new(threads).unwrap();
+            let cells: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
+            pool.run(|team| {
+                for phase in 1..200 {
+                    cells[team.index].store(phase, Ordering::Relaxed);
+                    team.wait();
+                    assert!(cells.iter().all(|c| c.load(Ordering::Relaxed) == phase));
+                    team.wait();
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn shares_cover_everything_once() {
+        let barrier = Barrier::new(3);
+        let shares: Vec<_> = (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.share(10)).collect();
+        assert_eq!(shares, [0..3, 3..6, 6..10]);
+    }
+
+    #[test]
+    fn units_of_any_cost_are_done_once() {
+        for threads in 1..6 {
+            let barrier = Barrier::new(threads);
+            let items = [(3, 5), (0, 9), (10, 1), (1, 100), (7, 2)];
+            let mut done = items.map(|(units, _)| vec![0; units]);
+            for index in 0..threads {
+                Team { index, threads, barrier: &barrier }.share_costs(&items, |item, units| {
+                    units.for_each(|u| done[item][u] += 1);
+                });
+            }
+            assert!(done.iter().flatten().all(|n| *n == 1), "{threads} threads: {done:?}");
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! Sixteen lanes of `f32`, the same results on every instruction set.
+//!
+//! A kernel is a function generic over [`Lanes`] and runs through [`run`], which picks the widest set that the machine has. Lanes
+//! never mix but in [`Lanes::sum`], whose order is fixed, and products are fused everywhere, so the bytes do not depend on the
+//! choice. Integer dot products are not here but in `matmul`.
+
+use chimere_kernels::reference::exp::{LN2_HI, LN2_LO, POLY};
+
+/// Lanes of one vector.
+pub(super) const LANES: usize = 16;
+
+/// A vector of [`LANES`] values.
+///
+/// # Safety
+/// Methods may be called only where the instruction set of the implementation exists ([`run`] sees to it), with pointers valid for
+/// [`LANES`] elements.
+pub(super) trait Lanes: Copy {
+    /// Rows and vectors of the largest register tile.
+    const TILE: (usize, usize);
+
+    unsafe fn splat(x: f32) -> Self;
+    unsafe fn load(p: *const f32) -> Self;
+    unsafe fn load_f16(p: *const u16) -> Self;
+    unsafe fn store(self, p: *mut f32);
+    unsafe fn add(self, o: Self) -> Self;
+    unsafe fn sub(self, o: Self) -> Self;
+    unsafe fn mul(self, o: Self) -> Self;
+    unsafe fn div(self, o: Self) -> Self;
+    /// `self * a + b`, rounded once.
+    unsafe fn mul_add(self, a: Self, b: Self) -> Self;
+    unsafe fn max(self, o: Self) -> Self;
+    unsafe fn min(self, o: Self) -> Self;
+    /// To the nearest integer, ties to even.
+    unsafe fn round(self) -> Self;
+    /// `self * 2^n` for integral `n` in -126..=127.
+    unsafe fn scale(self, n: Self) -> Self;
+    /// Lanes where `x < bound` become zero.
+    unsafe fn zero_below(self, x: Self, bound: f32) -> Self;
+    /// Sum of the lanes rounded to integers, for values of 0 to 2^30.
+    unsafe fn sum_rounded(self) -> u64;
+
+    /// The lanes.
+    #[inline(always)]
+    unsafe fn array(self) -> [f32; LANES] {
+        let mut a = [0.0; LANES];
+        // SAFETY: `a` has LANES elements.
+        unsafe { self.store(a.as_mut_ptr()) };
+        a
+    }
+
+    /// The sum of all lanes: halves are added to halves.
+    #[inline(always)]
+    unsafe fn sum(self) -> f32 {
+        // SAFETY: the caller's.
+        fold(unsafe { self.array() }, |a, b| a + b)
+    }
+
+    /// The largest lane.
+    #[inline(always)]
+    unsafe fn largest(self) -> f32 {
+        // SAFETY: the caller's.
+        fold(unsafe { self.array() }, f32::max)
+    }
+
+    /// [`chimere_kernels::reference::exp`] in every lane.
+    #[inline(always)]
+    unsafe fn exp(self) -> Self {
+        // SAFETY: the caller's.
+        unsafe {
+            let x = self.min(Self::splat(88.3)).max(Self::splat(-87.3));
+            let n = x.mul(Self::splat(std::f32::consts::LOG2_E)).round();
+            let r = n.mul_add(Self::splat(-LN2_LO), n.mul_add(Self::splat(-LN2_HI), x));
+            let mut p = Self::splat(POLY[0]);
+            for c in &POLY[1..] {
+                p = p.mul_add(r, Self::splat(*c));
+            }
+            let y = p.mul_add(r.mul(r), r).add(Self::splat(1.0));
+            y.scale(n).zero_below(self, -87.3)
+        }
+    }
+
+    /// `1 / (1 + e^-x)`.
+    #[inline(always)]
+    unsafe fn sigmoid(self) -> Self {
+        // SAFETY: the caller's.
+        unsafe { Self::splat(1.0).div(Self::splat(1.0).add(Self::splat(0.0).sub(self).exp())) }
+    }
+
+    /// `x * sigmoid(x)`.
+    #[inline(always)]
+    unsafe fn silu(self) -> Self {
+        // SAFETY: the caller's.
+        unsafe { self.div(Self::splat(1.0).add(Self::splat(0.0).sub(self).exp())) }
+    }
+}
+
+#[inline(always)]
+fn fold(mut a: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut n = LANES;
+    while n > 1 {
+        n /= 2;
+        for i in 0..n {
+            a[i] = f(a[i], a[i + n]);
+        }
+    }
+    a[0]
+}
+
+/// A computation that any implementation of [`Lanes`] can do.
+pub(super) trait Kernel {
+    /// What it returns.
+    type Output;
+    /// Does it.
+    ///
+    /// # Safety
+    /// The instruction set of `L` exists here; [`run`] is the only caller.
+    unsafe fn call<L: Lanes>(self) -> Self::Output;
+}
+
+/// Runs a kernel on the widest instruction set of this machine.
+#[inline]
+pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512dq") {
+            // SAFETY: the features were just found.
+            return unsafe { x86::wide(kernel) };
+        }
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") && std::is_x86_feature_detected!("f16c") {
+            // SAFETY: the features were just found.
+            return unsafe { x86::narrow(kernel) };
+        }
+    }
+    // SAFETY: plain arrays run everywhere.
+    unsafe { kernel.call::<Plain>() }
+}
+
+/// Plain arrays, for machines without wide vectors and for tests; compilers turn it into what the target has.
+#[derive(Clone, Copy)]
+pub(super) struct Plain([f32; LANES]);
+
+impl Plain {
+    #[inline(always)]
+    fn zip(self, o: Self, f: impl Fn(f32, f32) -> f32) -> Self {
+        Self(std::array::from_fn(|i| f(self.0[i], o.0[i])))
+    }
+}
+
+// SAFETY of the loads and stores below: the caller's promise of LANES valid elements.
+impl Lanes for Plain {
+    const TILE: (usize, usize) = (4, 1);
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self {
+        Self([x; LANES])
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: as said above.
+        Self(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self {
+        // SAFETY: as said above.
+        let bits = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        Self(bits.map(|b| half::f16::from_bits(b).to_f32()))
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: as said above.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) };
+    }
+    #[inline(always)]
+    unsafe fn add(self, o: Self) -> Self {
+        self.zip(o, |a, b| a + b)
+    }
+    #[inline(always)]
+    unsafe fn sub(self, o: Self) -> Self {
+        self.zip(o, |a, b| a - b)
+    }
+    #[inline(always)]
+    unsafe fn mul(self, o: Self) -> Self {
+        self.zip(o, |a, b| a * b)
+    }
+    #[inline(always)]
+    unsafe fn div(self, o: Self) -> Self {
+        self.zip(o, |a, b| a / b)
+    }
+    #[inline(always)]
+    unsafe fn mul_add(self, a: Self, b: Self) -> Self {
+        Self(std::array::from_fn(|i| self.0[i].mul_add(a.0[i], b.0[i])))
+    }
+    #[inline(always)]
+    unsafe fn max(self, o: Self) -> Self {
+        self.zip(o, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn min(self, o: Self) -> Self {
+        self.zip(o, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn round(self) -> Self {
+        Self(self.0.map(f32::round_ties_even))
+    }
+    #[inline(always)]
+    unsafe fn scale(self, n: Self) -> Self {
+        self.zip(n, |a, n| a * f32::from_bits(((n as i32 + 127) as u32) << 23))
+    }
+    #[inline(always)]
+    unsafe fn zero_below(self, x: Self, bound: f32) -> Self {
+        self.zip(x, |a, x| if x < bound { 0.0 } else { a })
+    }
+    #[inline(always)]
+    unsafe fn sum_rounded(self) -> u64 {
+        self.0.iter().map(|x| x.round_ties_even() as u64).sum()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::{Kernel, LANES, Lanes};
+    use std::arch::x86_64::*;
+
+    #[target_feature(enable = "avx512f,avx512dq,avx2,fma,f16c")]
+    pub(super) unsafe fn wide<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: the features of this function are those that Wide needs.
+        unsafe { kernel.call::<Wide>() }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) unsafe fn narrow<K: Kernel>(kernel: K) -> K::Output {
+        // SAFETY: the features of this function are those that Narrow needs.
+        unsafe { kernel.call::<Narrow>() }
+    }
+
+    /// One AVX-512 register.
+    #[derive(Clone, Copy)]
+    pub(super) struct Wide(__m512);
+
+    // SAFETY of every block below: `wide` has enabled the features; pointers are the caller's promise.
+    #[allow(clippy::undocumented_unsafe_blocks, reason = "said once for all one-line wrappers")]
+    impl Lanes for Wide {
+        const TILE: (usize, usize) = (8, 2);
+
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { Self(_mm512_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> Self {
+            unsafe { Self(_mm512_loadu_ps(p)) }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(p: *const u16) -> Self {
+            unsafe { Self(_mm512_cvtph_ps(_mm256_loadu_si256(p.cast()))) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, p: *mut f32) {
+            unsafe { _mm512_storeu_ps(p, self.0) }
+        }
+        #[inline(always)]
+        unsafe fn add(self, o: Self) -> Self {
+            unsafe { Self(_mm512_add_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, o: Self) -> Self {
+            unsafe { Self(_mm512_sub_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, o: Self) -> Self {
+            unsafe { Self(_mm512_mul_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn div(self, o: Self) -> Self {
+            unsafe { Self(_mm512_div_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn mul_add(self, a: Self, b: Self) -> Self {
+            unsafe { Self(_mm512_fmadd_ps(self.0, a.0, b.0)) }
+        }
+        #[inline(always)]
+        unsafe fn max(self, o: Self) -> Self {
+            unsafe { Self(_mm512_max_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn min(self, o: Self) -> Self {
+            unsafe { Self(_mm512_min_ps(self.0, o.0)) }
+        }
+        #[inline(always)]
+        unsafe fn round(self) -> Self {
+            unsafe { Self(_mm512_roundscale_ps::<8>(self.0)) }
+        }
+        #[inline(always)]
+        unsafe fn scale(self, n: Self) -> Self {
+            unsafe {
+                let bits = _mm512_slli_epi32::<23>(_mm512_add_epi32(_mm512_cvtps_epi32(n.0), _mm512_set1_epi32(127)));
+                Self(_mm512_mul_ps(self.0, _mm512_castsi512_ps(bits)))
+            }
+        }
+        #[inline(always)]
+        unsafe fn zero_below(self, x: Self, bound: f32) -> Self {
+            unsafe {
+                let keep = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x.0, _mm512_set1_ps(bound));
+                Self(_mm512_maskz_mov_ps(keep, self.0))
+            }
+        }
+        #[inline(always)]
+        unsafe fn sum_rounded(self) -> u64 {
+            unsafe {
+                let n = _mm512_cvtps_epi32(self.0);
+                let low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(n));
+                let high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(n));
+                _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64
+            }
+        }
+    }
+
+    /// Two AVX2 registers.
+    #[derive(Clone, Copy)]
+    pub(super) struct Narrow(__m256, __m256);
+
+    const HALF: usize = LANES / 2;
+
+    // SAFETY of every block below: `narrow` has enabled the features; pointers are the caller's promise.
+    #[allow(clippy::undocumented_unsafe_blocks, reason = "said once for all one-line wrappers")]
+    impl Lanes for Narrow {
+        const TILE: (usize, usize) = (4, 1);
+
+        #[inline(always)]
+        unsafe fn splat(x: f32) -> Self {
+            unsafe { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+        }
+        #[inline(always)]
+        unsafe fn load(p: *const f32) -> Self {
+            unsafe { Self(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(HALF))) }
+        }
+        #[inline(always)]
+        unsafe fn load_f16(p: *const u16) -> Self {
+            unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(HALF).cast()))) }
+        }
+        #[inline(always)]
+        unsafe fn store(self, p: *mut f32) {
+            unsafe {
+                _mm256_storeu_ps(p, self.0);
+                _mm256_storeu_ps(p.add(HALF), self.1);
+            }
+        }
+        #[inline(always)]
+        unsafe fn add(self, o: Self) -> Self {
+            unsafe { Self(_mm256_add_ps(self.0, o.0), _mm256_add_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn sub(self, o: Self) -> Self {
+            unsafe { Self(_mm256_sub_ps(self.0, o.0), _mm256_sub_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, o: Self) -> Self {
+            unsafe { Self(_mm256_mul_ps(self.0, o.0), _mm256_mul_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn div(self, o: Self) -> Self {
+            unsafe { Self(_mm256_div_ps(self.0, o.0), _mm256_div_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn mul_add(self, a: Self, b: Self) -> Self {
+            unsafe { Self(_mm256_fmadd_ps(self.0, a.0, b.0), _mm256_fmadd_ps(self.1, a.1, b.1)) }
+        }
+        #[inline(always)]
+        unsafe fn max(self, o: Self) -> Self {
+            unsafe { Self(_mm256_max_ps(self.0, o.0), _mm256_max_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn min(self, o: Self) -> Self {
+            unsafe { Self(_mm256_min_ps(self.0, o.0), _mm256_min_ps(self.1, o.1)) }
+        }
+        #[inline(always)]
+        unsafe fn round(self) -> Self {
+            unsafe { Self(_mm256_round_ps::<8>(self.0), _mm256_round_ps::<8>(self.1)) }
+        }
+        #[inline(always)]
+        unsafe fn scale(self, n: Self) -> Self {
+            #[inline(always)]
+            unsafe fn one(x: __m256, n: __m256) -> __m256 {
+                unsafe {
+                    let bits = _mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)));
+                    _mm256_mul_ps(x, _mm256_castsi256_ps(bits))
+                }
+            }
+            unsafe { Self(one(self.0, n.0), one(self.1, n.1)) }
+        }
+        #[inline(always)]
+        unsafe fn zero_below(self, x: Self, bound: f32) -> Self {
+            unsafe {
+                let b = _mm256_set1_ps(bound);
+                let keep = (_mm256_cmp_ps::<_CMP_NLT_UQ>(x.0, b), _mm256_cmp_ps::<_CMP_NLT_UQ>(x.1, b));
+                Self(_mm256_and_ps(self.0, keep.0), _mm256_and_ps(self.1, keep.1))
+            }
+        }
+        #[inline(always)]
+        unsafe fn sum_rounded(self) -> u64 {
+            unsafe { self.array().iter().map(|x| x.round_ties_even() as u64).sum() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything a vector can do, on values that cover exponents, halves and masks.
+    struct All<'a>(&'a [f32; LANES]);
+
+    impl Kernel for All<'_> {
+        type Output = (Vec<[u32; LANES]>, u64);
+
+        unsafe fn call<L: Lanes>(self) -> Self::Output {
+            // SAFETY: the array has LANES elements.
+            unsafe {
+                let x = L::load(self.0.as_ptr());
+                let y = x.mul(L::splat(0.37)).sub(L::splat(1.0));
+                let h: Vec<u16> = self.0.iter().map(|x| half::f16::from_f32(*x).to_bits()).collect();
+                let all = [x.exp(), x.sigmoid(), x.silu(), x.max(y), x.min(y), x.mul_add(y, x), x.div(y), x.round()];
+                let mut out: Vec<_> = all.iter().map(|v| v.array().map(f32::to_bits)).collect();
+                out.push(L::load_f16(h.as_ptr()).array().map(f32::to_bits));
+                out.push([L::splat(x.sum()), L::splat(x.largest())].map(|v| v.array()[0].to_bits()).repeat(8).try_into().unwrap());
+                (out, x.mul(x).mul(L::splat(1e4)).sum_rounded())
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_bits_of_plain_arrays() {
+        for seed in 0..2000 {
+            let x = std::array::from_fn(|i| ((seed * 31 + i * 17) as f32 * 0.713).sin() * [0.01, 1.0, 20.0, 100.0][i % 4]);
+            // SAFETY: plain arrays run everywhere.
+            let want = unsafe { All(&x).call::<Plain>() };
+            assert_eq!(run(All(&x)), want);
+            #[cfg(target_arch = "x86_64")]
+            if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+                // SAFETY: just checked; every machine with both has f16c.
+                assert_eq!(unsafe { x86::narrow(All(&x)) }, want);
+            }
+        }
+    }
+
+    #[test]
+    fn exp_has_the_bits_of_its_definition() {
+        struct Exp([f32; LANES]);
+        impl Kernel for Exp {
+            type Output = [f32; LANES];
+            unsafe fn call<L: Lanes>(self) -> Self::Output {
+                // SAFETY: the array has LANES elements.
+                unsafe { L::load(self.0.as_ptr()).exp().array() }
+            }
+        }
+        for i in 0..40_000 {
+            let x: [f32; LANES] = std::array::from_fn(|l| (i as f32 - 20_000.0) * 0.005 + l as f32 * 0.001);
+            assert_eq!(run(Exp(x)), x.map(chimere_kernels::reference::exp));
+        }
+        assert_eq!(run(Exp([f32::NEG_INFINITY; LANES])), [0.0; LANES]);
+    }
+}

@@ -1,0 +1,145 @@
+//! What the tests of exactness share: golden data, and a backend driven by hand.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
+
+use chimere_engine::PAGE_TOKENS;
+use chimere_engine::backend::Backend;
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Probe, Recording};
+use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use chimere_engine::model::{self, Model};
+use chimere_engine::step::{Form, Piece, PieceTokens, StepOutcome, StepPlan};
+use safetensors::{Dtype, SafeTensors};
+use std::path::PathBuf;
+
+/// The folder of a golden preset.
+pub fn golden_dir(preset: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(preset)
+}
+
+/// A preset's model from its GGUF file.
+pub fn gguf(preset: &str) -> Model {
+    model::load(&golden_dir(preset).join("model.gguf")).unwrap()
+}
+
+/// A preset's model from a Hugging Face directory; the tokenizer is that of `moe`, which alone has one.
+pub fn hugging_face(preset: &str) -> Model {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, file) in [(preset, "config.json"), (preset, "model.safetensors"), ("moe", "tokenizer.json")] {
+        std::fs::copy(golden_dir(from).join(file), dir.path().join(file)).unwrap();
+    }
+    model::load(dir.path()).unwrap()
+}
+
+/// The reference's arrays.
+pub struct Golden(Vec<u8>);
+
+impl Golden {
+    /// Those of a preset.
+    pub fn of(preset: &str) -> Self {
+        Self(std::fs::read(golden_dir(preset).join("golden.safetensors")).unwrap())
+    }
+
+    /// Shape and values, integers too.
+    pub fn array(&self, name: &str) -> (Vec<usize>, Vec<f32>) {
+        self.find(name).unwrap_or_else(|| panic!("the golden file has no {name}"))
+    }
+
+    /// [`Golden::array`], if the file has it.
+    pub fn find(&self, name: &str) -> Option<(Vec<usize>, Vec<f32>)> {
+        let all = SafeTensors::deserialize(&self.0).unwrap();
+        let t = all.tensor(name).ok()?;
+        let words = t.data();
+        let values = match t.dtype() {
+            Dtype::F32 => words.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+            Dtype::I64 => words.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as f32).collect(),
+            Dtype::I32 => words.chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap()) as f32).collect(),
+            other => panic!("{name} is {other:?}"),
+        };
+        Some((t.shape().to_vec(), values))
+    }
+
+    /// Token ids.
+    pub fn ids(&self, name: &str) -> Vec<TokenId> {
+        self.array(name).1.iter().map(|id| *id as TokenId).collect()
+    }
+}
+
+/// Small and exact, for the presets.
+pub fn config(exact: bool, threads: usize) -> CpuConfig {
+    CpuConfig { threads, slots: 2, pages: 16, kv_type: KvType::F16, exact, step_rows_max: 128, context: 512 }
+}
+
+/// A backend and the next step's id.
+pub struct Driver {
+    pub backend: CpuBackend,
+    next: u64,
+}
+
+impl Driver {
+    /// Records every step.
+    pub fn recording(model: &Model, config: &CpuConfig) -> Self {
+        let mut backend = CpuBackend::new(model, config, &mut |_| {}).unwrap();
+        backend.set_probe(Probe { record: true, perturbation: None });
+        Self { backend, next: 0 }
+    }
+
+    /// One step of these pieces.
+    pub fn step(&mut self, pieces: Vec<Piece>) -> StepOutcome {
+        let id = StepId(self.next);
+        self.next += 1;
+        self.backend.launch(StepPlan { id, copies: Vec::new(), pieces }).unwrap().wait().unwrap()
+    }
+
+    /// One step of one piece without samples, in slot 0 and pages from 0; what it recorded.
+    pub fn run(&mut self, form: Form, start: usize, ids: &[TokenId]) -> Recording {
+        self.step(vec![piece(form, start, ids)]);
+        self.backend.recording().clone()
+    }
+
+    /// Logits of a prompt computed in pieces of `size`.
+    pub fn prompt(&mut self, ids: &[TokenId], size: usize) -> Vec<f32> {
+        ids.chunks(size).enumerate().flat_map(|(i, part)| self.run(Form::Chunked, i * size, part).logits).collect()
+    }
+}
+
+/// A piece of sequence 1 in slot 0 and pages from 0.
+pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
+    let end = (start + ids.len()) as u32;
+    Piece {
+        seq: SeqId(1),
+        slot: SlotId(0),
+        form,
+        start: start as u32,
+        tokens: PieceTokens::Known(ids.to_vec()),
+        pages: (0..end.div_ceil(PAGE_TOKENS)).map(PageId).collect(),
+        prompt_len: end,
+        samples: Vec::new(),
+        score: None,
+    }
+}
+
+/// The largest difference.
+pub fn max_abs(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })
+}
+
+/// The largest difference over the largest value.
+pub fn relative(got: &[f32], want: &[f32]) -> f32 {
+    max_abs(got, want) / want.iter().fold(0.0f32, |m, x| m.max(x.abs()))
+}
+
+/// Root mean square of the difference over that of `want`.
+pub fn relative_rms(got: &[f32], want: &[f32]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let square = |x: f32| f64::from(x) * f64::from(x);
+    let error: f64 = got.iter().zip(want).map(|(a, b)| square(a - b)).sum();
+    (error / want.iter().map(|b| square(*b)).sum::<f64>()).sqrt()
+}
+
+/// The share of rows with the same largest value.
+pub fn argmax_agreement(got: &[f32], want: &[f32], width: usize) -> f64 {
+    let best = |row: &[f32]| (0..width).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
+    let rows = got.len() / width;
+    let same = got.chunks(width).zip(want.chunks(width)).filter(|(a, b)| best(a) == best(b)).count();
+    same as f64 / rows as f64
+}
