@@ -127,7 +127,7 @@ impl PackedMatrix {
     fn pack_blocks(ty: BlockType, layout: Layout, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
         let blocks = cols / BLOCK;
         let tile_bytes = layout.tile_bytes(blocks);
-        let mut data = Lines::zeroed(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
+        let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
         for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
             pack::pack_tile(ty, layout, blocks, rows, tile);
         }
@@ -137,7 +137,7 @@ impl PackedMatrix {
     fn pack_floats(form: FloatForm, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
         let size = form.bytes();
         let tile_bytes = cols.next_multiple_of(4) * TILE_ROWS * size;
-        let mut data = Lines::zeroed(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
+        let mut data = Lines::for_weights(rows.len().div_ceil(TILE_ROWS) * tile_bytes);
         for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
             for (k, out) in tile.chunks_exact_mut(TILE_ROWS * size).take(cols).enumerate() {
                 for (row, out) in rows.iter().zip(out.chunks_exact_mut(size)) {
