@@ -7,6 +7,8 @@ pub mod config;
 pub mod http;
 pub mod limits;
 pub mod locate;
+pub mod memory;
 pub mod metrics;
 pub mod serve;
+pub mod service;
 pub mod text;

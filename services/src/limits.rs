@@ -11,6 +11,8 @@ pub const SEQS_MAX_CPU: u32 = 16;
 pub const SEQS_MAX_GPU: u32 = 64;
 /// Positions one step may compute, unless the configuration says otherwise.
 pub const STEP_TOKENS: u32 = 512;
+/// Prompts that wait for a text thread.
+pub const TEXT_JOBS_MAX: usize = 1024;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections open at once.

@@ -70,13 +70,12 @@ impl Choice {
             self.end(delta);
         }
         match reason {
-            _ if self.reader.called_tools() => Finish::ToolCalls,
-            FinishReason::Stop => Finish::Stop,
             FinishReason::Length => Finish::Length,
+            FinishReason::Stop => self.stopped(),
         }
     }
 
-    /// Why it ended, after a stop string.
+    /// Why it ended, when it was not for its length.
     pub fn stopped(&self) -> Finish {
         if self.reader.called_tools() { Finish::ToolCalls } else { Finish::Stop }
     }

@@ -1,6 +1,8 @@
 //! How the text of a choice is understood: as it stands, or as an answer with reasoning and tool calls in it.
 
-use super::output::Delta;
+use super::output::{Delta, ToolCallDelta};
+use crate::text::OutputParser;
+use crate::text::parser::Delta as Parsed;
 
 /// Sorts the text of one choice into the parts of a [`Delta`].
 pub trait Reader {
@@ -13,7 +15,7 @@ pub trait Reader {
     /// The text so far ends inside reasoning.
     fn is_reasoning(&self) -> bool;
 
-    /// There was at least one whole tool call.
+    /// There was at least one tool call.
     fn called_tools(&self) -> bool;
 }
 
@@ -34,5 +36,52 @@ impl Reader for Plain {
 
     fn called_tools(&self) -> bool {
         false
+    }
+}
+
+/// An answer in the family's format: reasoning, content, tool calls.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    parser: OutputParser,
+}
+
+impl Answer {
+    /// At the start of an answer.
+    pub fn new(parser: OutputParser) -> Self {
+        Self { parser }
+    }
+}
+
+impl Reader for Answer {
+    fn push(&mut self, text: &str, delta: &mut Delta) {
+        sort(self.parser.push(text), delta);
+    }
+
+    fn finish(&mut self, delta: &mut Delta) {
+        sort(self.parser.finish(), delta);
+    }
+
+    fn is_reasoning(&self) -> bool {
+        self.parser.in_reasoning()
+    }
+
+    fn called_tools(&self) -> bool {
+        self.parser.calls() > 0
+    }
+}
+
+fn sort(parsed: Vec<Parsed>, delta: &mut Delta) {
+    for piece in parsed {
+        match piece {
+            Parsed::Reasoning(text) => delta.reasoning.push_str(&text),
+            Parsed::Content(text) => delta.content.push_str(&text),
+            Parsed::ToolCall { index, id, name } => {
+                delta.tool_calls.push(ToolCallDelta { index, start: Some((id, name)), arguments: String::new() });
+            }
+            Parsed::Arguments { index, json } => match delta.tool_calls.iter_mut().find(|c| c.index == index) {
+                Some(call) => call.arguments.push_str(&json),
+                None => delta.tool_calls.push(ToolCallDelta { index, start: None, arguments: json }),
+            },
+        }
     }
 }

@@ -42,8 +42,8 @@ pub struct Job {
     pub stop: Vec<String>,
     /// Report log-probabilities of the prompts, with this many alternatives.
     pub score_prompt: Option<u8>,
-    /// How a choice's text is understood.
-    pub reader: Box<dyn Fn() -> Box<dyn Reader>>,
+    /// How the text of a choice, given its number, is understood.
+    pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
 
 /// What a request actor needs from the service.
@@ -121,7 +121,7 @@ impl RequestActor {
         let (reply, answer) = oneshot::channel();
         let hangup = Hangup { scheduler: around.scheduler.clone(), ids: entries.iter().map(|e| e.id).collect() };
         let n = job.prompts.len() * job.choices as usize;
-        let choices = (0..n).map(|_| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)())).collect();
+        let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
             watch: Stopwatch::new(n),
             around,
@@ -271,8 +271,13 @@ impl RequestActor {
             self.outcome = "rejected";
             ctx.stop();
         }
-        if let Some(reply) = self.reply.take() {
-            reply.send(refused.map_or(Ok(()), Err)).ok();
+        let told = self.reply.take().map(|reply| reply.send(refused.map_or(Ok(()), Err)));
+        if let Some(Err(_)) = told {
+            // The client left while the scheduler's mailbox was so full that its Cancel may have overtaken a Submit.
+            for entry in &self.entries {
+                self.around.scheduler.do_send(Cancel::Request(entry.id));
+            }
+            ctx.stop();
         }
     }
 }

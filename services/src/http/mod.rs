@@ -1,8 +1,23 @@
 //! The only place that knows the API's JSON: what comes in, what goes out, and the server around it.
 
+mod about;
 pub mod answer;
+pub mod app;
 pub mod auth;
+mod chat;
+mod completions;
 pub mod error;
+mod generate;
 pub mod reply;
 pub mod request;
+pub mod server;
 pub mod sse;
+mod text;
+
+use actix_web::HttpRequest;
+use actix_web::http::header;
+
+/// The length of the body as its head says.
+fn announced(request: &HttpRequest) -> Option<usize> {
+    request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

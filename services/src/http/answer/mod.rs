@@ -26,7 +26,7 @@ pub struct Envelope {
     /// Changes when the same request may give other bytes.
     pub fingerprint: Arc<str>,
     /// Of the random numbers, drawn or given.
-    pub seed: u64,
+    pub seed: i64,
 }
 
 /// How the choices of one endpoint look.
@@ -168,7 +168,7 @@ fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {
     })
 }
 
-fn account_into(reply: &mut Value, account: &Account, seed: u64) {
+fn account_into(reply: &mut Value, account: &Account, seed: i64) {
     reply["usage"] = json!({
         "prompt_tokens": account.prompt_tokens,
         "completion_tokens": account.completion_tokens,

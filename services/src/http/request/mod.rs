@@ -40,13 +40,16 @@ pub struct ModelLimits {
 /// The model's name, if the request gives one, must be ours.
 fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
     match fields.string("model")? {
-        Some(name) if name != limits.name => {
-            let message = format!("the model `{name}` does not exist here; this server has `{}`", limits.name);
-            let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("model_not_found");
-            Err(ApiError { param: Some("model".into()), ..error })
-        }
+        Some(name) if name != limits.name => Err(unknown_model(&name, limits)),
         _ => Ok(()),
     }
+}
+
+/// A model that is not served here.
+pub fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
+    let message = format!("the model `{name}` does not exist here; this server has `{}`", limits.name);
+    let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("model_not_found");
+    ApiError { param: Some("model".into()), ..error }
 }
 
 #[cfg(test)]

@@ -1,0 +1,45 @@
+//! `POST /v1/completions`.
+
+use super::answer::{Completion, Echo};
+use super::app::App;
+use super::error::ApiError;
+use super::generate::{Plan, generate};
+use super::request::{CompletionRequest, Prompt};
+use super::text::ids_of;
+use crate::actors::reader::{Plain, Reader};
+use crate::text::Tokenizer;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::TokenId;
+use std::sync::Arc;
+
+/// Continues texts.
+pub async fn completions(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let body = app.body(payload, super::announced(&request)).await?;
+    let CompletionRequest { generation, prompts, echo } = CompletionRequest::parse(&body, &app.limits)?;
+    let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
+    let mut echoes = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        let (tokens, text) = match prompt {
+            Prompt::Text(text) => (ids_of(&app, text.clone(), true).await?, Some(text)),
+            Prompt::Tokens(tokens) => (tokens, None),
+        };
+        echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
+        ids.push(tokens.into());
+    }
+    let logprobs = generation.sampling.logprobs;
+    let plan = Plan {
+        prompts: ids,
+        prompt_field: "prompt",
+        score_prompt: logprobs.filter(|_| echo),
+        reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
+        shape: Completion::new(logprobs.is_some(), echoes, generation.choices),
+        id_prefix: "cmpl",
+        generation,
+    };
+    generate(&app, &request, plan).await
+}
+
+fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {
+    let first = tokens.first().map_or_else(String::new, |&id| tokenizer.text(id).into_owned());
+    Echo { text: text.unwrap_or_else(|| tokenizer.decode(tokens, true)), first }
+}

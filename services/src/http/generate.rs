@@ -1,0 +1,114 @@
+//! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
+
+use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
+use super::app::{App, unavailable, unix_seconds};
+use super::error::ApiError;
+use super::reply::RequestName;
+use super::request::Generation;
+use super::sse::Events;
+use crate::actors::messages::Refusal;
+use crate::actors::reader::Reader;
+use crate::actors::request::{Job, RequestActor};
+use crate::metrics;
+use actix_web::http::StatusCode;
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse};
+use chimere_engine::ids::TokenId;
+use chimere_engine::scheduler::Rejected;
+use std::sync::Arc;
+
+/// What an endpoint brings.
+pub struct Plan<S> {
+    /// How to generate.
+    pub generation: Generation,
+    /// Token ids of each prompt.
+    pub prompts: Vec<Arc<[TokenId]>>,
+    /// The field that the prompts came from, for errors.
+    pub prompt_field: &'static str,
+    /// Score the prompts with this many alternatives.
+    pub score_prompt: Option<u8>,
+    /// How the text of a choice, given its number, is understood.
+    pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
+    /// How a choice looks.
+    pub shape: S,
+    /// What ids begin with.
+    pub id_prefix: &'static str,
+}
+
+/// Runs a generation and answers it.
+pub async fn generate<S: Shape + Unpin + 'static>(
+    app: &App,
+    request: &HttpRequest,
+    plan: Plan<S>,
+) -> Result<HttpResponse, ApiError> {
+    app.check_open()?;
+    let Plan { mut generation, prompts, prompt_field, score_prompt, reader, shape, id_prefix } = plan;
+    // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
+    let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
+    generation.sampling.seed = seed;
+    let name = RequestName::of(request);
+    let choices = prompts.len() * generation.choices as usize;
+    let envelope = Envelope {
+        id: format!("{id_prefix}-{}", uuid::Uuid::new_v4().simple()),
+        created: unix_seconds(),
+        model: app.limits.name.clone(),
+        fingerprint: app.fingerprint.clone(),
+        // As the caller wrote it: negative seeds are taken too.
+        seed: seed as i64,
+    };
+    tracing::info!(
+        request = &*name,
+        prompts = prompts.len(),
+        prompt_tokens = prompts.iter().map(|p| p.len()).sum::<usize>(),
+        choices,
+        stream = generation.stream,
+        "accepted"
+    );
+    let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
+    let job = Job {
+        prompts,
+        choices: generation.choices,
+        max_tokens: generation.max_tokens,
+        sampling: Arc::new(generation.sampling),
+        end_ids: generation.end_ids,
+        stop: generation.stop,
+        score_prompt,
+        reader,
+    };
+    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|r| refused(r, prompt_field))?;
+    if generation.stream {
+        let chunks = Chunks::new(envelope, shape, choices, generation.include_usage);
+        return Ok(HttpResponse::Ok()
+            .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
+            .insert_header((header::CACHE_CONTROL, "no-cache"))
+            .insert_header(("x-accel-buffering", "no"))
+            .body(Events::new(outputs, chunks, app.keep_alive)));
+    }
+    let mut whole = Whole::new(envelope, shape, choices);
+    while let Some(output) = outputs.next().await {
+        if let Some(reply) = whole.of(output)? {
+            return Ok(HttpResponse::Ok().json(reply));
+        }
+    }
+    Err(engine_error("the answer broke off".into()))
+}
+
+/// The scheduler's no, as a client reads it.
+fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
+    let message = refusal.to_string();
+    match refusal.reason {
+        Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } => {
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("queue_full");
+            refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
+        }
+        Rejected::PromptTooLong { .. } => ApiError::invalid(prompt_field, message).with_code("context_length_exceeded"),
+        Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
+        Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),
+        Rejected::Draining => unavailable(&message, "shutting_down"),
+    }
+}
+
+/// Counts a request that was refused before the scheduler saw it.
+pub fn count_rejected(reason: &'static str) {
+    ::metrics::counter!(metrics::REJECTED, "reason" => reason).increment(1);
+}

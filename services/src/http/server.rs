@@ -1,0 +1,89 @@
+//! Routes, what wraps them, and the settings of the HTTP server.
+
+use super::app::App;
+use super::error::ApiError;
+use super::generate::count_rejected;
+use super::reply::{RequestName, name_requests};
+use super::{about, chat, completions, text};
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::http::{StatusCode, header};
+use actix_web::middleware::{Next, from_fn};
+use actix_web::{Error, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, web};
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// Paths that need no key: probes and scrapers have none.
+const OPEN_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
+/// How long a client may take for its request's head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long an idle connection is kept.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
+const STOP_SECONDS: u64 = 2;
+
+/// A server on an open socket, not running before it is polled.
+pub fn server(app: web::Data<App>, listener: TcpListener, workers: usize, connections: usize) -> std::io::Result<Server> {
+    let factory = move || {
+        actix_web::App::new()
+            .app_data(app.clone())
+            .configure(routes)
+            .default_service(web::to(no_such_path))
+            .wrap(from_fn(require_key))
+            .wrap(from_fn(name_requests))
+    };
+    let server = HttpServer::new(factory)
+        .workers(workers)
+        .max_connections(connections.div_ceil(workers))
+        .keep_alive(IDLE_TIMEOUT)
+        .client_request_timeout(HEAD_TIMEOUT)
+        .tcp_nodelay(true)
+        // By default a client that left is noticed only when something is written to it; a request that waits must end at its EOF.
+        .h1_allow_half_closed(false)
+        .shutdown_timeout(STOP_SECONDS)
+        .disable_signals()
+        .listen(listener)?;
+    Ok(server.run())
+}
+
+fn routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/v1/chat/completions", "POST", web::post().to(chat::chat)))
+        .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
+        .service(only("/v1/models", "GET", web::get().to(about::models)))
+        .service(only("/v1/models/{id:.+}", "GET", web::get().to(about::model)))
+        .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
+        .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
+        .service(only("/health", "GET", web::get().to(about::health)))
+        .service(only("/ready", "GET", web::get().to(about::ready)))
+        .service(only("/metrics", "GET", web::get().to(about::metrics)));
+}
+
+/// A path with one method; others are told which.
+fn only(path: &str, method: &'static str, route: Route) -> Resource {
+    web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
+        let message = format!("{} takes {method}, not {}", request.path(), request.method());
+        let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).with_code("method_not_allowed");
+        let mut reply = error.error_response();
+        reply.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(method));
+        reply
+    }))
+}
+
+async fn no_such_path(request: HttpRequest) -> HttpResponse {
+    let message = format!("there is nothing at {}", request.path());
+    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("unknown_path").error_response()
+}
+
+/// Closed unless a path is known to be open, so that a new route cannot be forgotten.
+async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
+    if !OPEN_PATHS.contains(&request.path()) {
+        let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
+        if let Err(error) = app.keys.check(request.request()) {
+            count_rejected("key");
+            tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
+            return Ok(request.into_response(error.error_response()));
+        }
+    }
+    Ok(next.call(request).await?.map_into_boxed_body())
+}

@@ -1,0 +1,199 @@
+//! The memory plan: one budget of bytes, split before anything is allocated, and shown. A pure function; who asks the system how much
+//! is free is [`free_bytes`].
+
+use crate::metrics;
+use chimere_engine::PAGE_TOKENS;
+use std::fmt;
+
+/// Never planned with when the budget is taken from what is free: other programs, threads' stacks, requests and their texts.
+const MARGIN_BYTES: u64 = 256 << 20;
+
+/// What a plan is made from, in bytes where nothing else is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// All weights as the backend keeps them.
+    pub weights: u64,
+    /// Buffers of a step.
+    pub workspace: u64,
+    /// One sequence's recurrent state.
+    pub slot: u64,
+    /// One page of keys and values.
+    pub page: u64,
+    /// Sequences that run at once.
+    pub seqs: u32,
+    /// Tokens a sequence may have.
+    pub context: u32,
+}
+
+/// Where the bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// What there was to split.
+    pub budget: u64,
+    /// What it was split for.
+    pub needs: Needs,
+    /// Pages of keys and values: as many as fit, at most what all sequences can use.
+    pub pages: u32,
+}
+
+/// The budget is too small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the memory budget of {} does not hold weights {}, workspace {}, {} states {}, and keys and values {} for one sequence of {} tokens: \
+     together {}; raise --vram-budget, or lower --max-seqs or --max-context",
+    Bytes(*.budget), Bytes(.needs.weights), Bytes(.needs.workspace), .needs.seqs, Bytes(.needs.states()), Bytes(.needs.least_kv()),
+    .needs.context, Bytes(.needs.least())
+)]
+pub struct TooSmall {
+    budget: u64,
+    needs: Needs,
+}
+
+impl Needs {
+    fn states(&self) -> u64 {
+        self.slot.saturating_mul(self.seqs.into())
+    }
+
+    fn pages_of_one(&self) -> u32 {
+        self.context.div_ceil(PAGE_TOKENS).max(1)
+    }
+
+    fn least_kv(&self) -> u64 {
+        self.page.saturating_mul(self.pages_of_one().into())
+    }
+
+    fn fixed(&self) -> u64 {
+        self.weights.saturating_add(self.workspace).saturating_add(self.states())
+    }
+
+    /// With pages for one sequence of full length: less could not answer every request that the context allows.
+    fn least(&self) -> u64 {
+        self.fixed().saturating_add(self.least_kv())
+    }
+}
+
+impl Plan {
+    /// Splits `budget`.
+    pub fn new(budget: u64, needs: Needs) -> Result<Self, TooSmall> {
+        if needs.least() > budget {
+            return Err(TooSmall { budget, needs });
+        }
+        let most = u64::from(needs.pages_of_one()) * u64::from(needs.seqs);
+        let fit = (budget - needs.fixed()).checked_div(needs.page).unwrap_or(most);
+        // The page ids are 32 bits wide.
+        let pages = u32::try_from(fit.min(most)).unwrap_or(u32::MAX);
+        Ok(Self { budget, needs, pages })
+    }
+
+    /// Uses with their bytes, by the names that the metric has.
+    pub fn uses(&self) -> [(&'static str, u64); 4] {
+        [
+            ("weights", self.needs.weights),
+            ("workspace", self.needs.workspace),
+            ("states", self.needs.states()),
+            ("kv", self.needs.page * u64::from(self.pages)),
+        ]
+    }
+
+    /// Exports the plan.
+    pub fn export(&self) {
+        for (name, bytes) in self.uses() {
+            ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => name).set(bytes as f64);
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let notes = [
+            String::new(),
+            String::new(),
+            format!("{} sequences x {}", self.needs.seqs, Bytes(self.needs.slot)),
+            format!(
+                "{} pages of {PAGE_TOKENS} tokens x {}, {} tokens in all",
+                self.pages,
+                Bytes(self.needs.page),
+                u64::from(self.pages) * u64::from(PAGE_TOKENS)
+            ),
+        ];
+        writeln!(f, "memory plan")?;
+        for ((name, bytes), note) in self.uses().into_iter().zip(notes) {
+            writeln!(f, "{}", format!("  {name:<10}{:>12}  {note}", Bytes(bytes).to_string()).trim_end())?;
+        }
+        let used: u64 = self.uses().iter().map(|(_, bytes)| bytes).sum();
+        write!(f, "  {:<10}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))
+    }
+}
+
+/// Bytes as people read them.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        match UNITS.into_iter().find(|(_, size)| self.0 >= *size) {
+            Some((unit, size)) => write!(f, "{:.1} {unit}", self.0 as f64 / size as f64),
+            None => write!(f, "{} B", self.0),
+        }
+    }
+}
+
+/// What this process may still take: the system's available memory or its control group's, whichever is less, less a margin.
+pub fn free_bytes() -> Option<u64> {
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_memory();
+    let group = system.cgroup_limits().map_or(u64::MAX, |g| g.free_memory);
+    let free = system.available_memory().min(group);
+    Some(free.saturating_sub(MARGIN_BYTES.max(free / 10)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEEDS: Needs = Needs { weights: 1_000, workspace: 100, slot: 10, page: 50, seqs: 4, context: 100 };
+
+    #[test]
+    fn what_the_fixed_parts_leave_becomes_pages() {
+        let plan = Plan::new(1_000 + 100 + 40 + 7 * 50 + 49, NEEDS).unwrap();
+        assert_eq!(plan.pages, 7);
+        assert_eq!(plan.uses(), [("weights", 1_000), ("workspace", 100), ("states", 40), ("kv", 350)]);
+    }
+
+    #[test]
+    fn no_more_pages_than_all_sequences_can_use() {
+        assert_eq!(Plan::new(1 << 40, NEEDS).unwrap().pages, 4 * 4);
+    }
+
+    #[test]
+    fn a_budget_that_cannot_hold_one_whole_sequence_is_refused_with_the_numbers() {
+        assert!(Plan::new(1_340, NEEDS).is_ok());
+        let err = Plan::new(1_339, NEEDS).unwrap_err().to_string();
+        for part in ["1.3 KiB", "1000 B", "100 B", "4 states 40 B", "200 B for one sequence of 100 tokens", "--vram-budget"] {
+            assert!(err.contains(part), "{part:?} in {err}");
+        }
+    }
+
+    #[test]
+    fn numbers_from_a_damaged_file_do_not_overflow() {
+        let huge =
+            Needs { weights: u64::MAX, workspace: u64::MAX, slot: u64::MAX, page: u64::MAX, seqs: u32::MAX, context: u32::MAX };
+        assert!(Plan::new(u64::MAX - 1, huge).is_err());
+    }
+
+    #[test]
+    fn the_table_shows_each_use_and_the_sum() {
+        let plan = Plan::new(
+            12 << 30,
+            Needs { weights: 22 << 20, workspace: 8 << 20, slot: 1 << 20, page: 1 << 17, seqs: 16, context: 4096 },
+        );
+        let want = "memory plan\n  weights       22.0 MiB\n  workspace      8.0 MiB\n  states        16.0 MiB  16 sequences x 1.0 MiB\n  \
+                    kv           256.0 MiB  2048 pages of 32 tokens x 128.0 KiB, 65536 tokens in all\n  total        302.0 MiB  of 12.0 GiB";
+        assert_eq!(plan.unwrap().to_string(), want);
+    }
+
+    #[test]
+    fn this_machine_has_some_memory_left() {
+        assert!(free_bytes().unwrap() > 1 << 20);
+    }
+}

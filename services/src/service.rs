@@ -1,0 +1,196 @@
+//! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes from and what
+//! a signal means is not here.
+
+use crate::actors::engine::{Build, EngineActor, wait_for_steps};
+use crate::actors::live::Live;
+use crate::actors::messages::{Drain, Open, Submit, Told};
+use crate::actors::phase::Phase;
+use crate::actors::request::Around;
+use crate::actors::scheduler::SchedulerActor;
+use crate::actors::telemetry::TelemetryActor;
+use crate::actors::threads;
+use crate::clock::Clock;
+use crate::http::app::{App, unix_seconds};
+use crate::http::auth::Keys;
+use crate::http::request::ModelLimits;
+use crate::http::server::server;
+use crate::text::{TextModel, TextPool};
+use crate::{limits, metrics};
+use actix::prelude::*;
+use actix_rt::Arbiter;
+use actix_web::dev::ServerHandle;
+use actix_web::web;
+use chimere_engine::backend::BackendInfo;
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::{Event, Request, SchedulerConfig};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// How long the last bytes of replies may take to reach their clients when the service ends.
+const FLUSH: Duration = Duration::from_secs(2);
+
+/// What a service is made of.
+pub struct Parts {
+    /// An open socket.
+    pub listener: TcpListener,
+    /// HTTP threads.
+    pub workers: usize,
+    /// Connections open at once.
+    pub connections: usize,
+    /// Makes the backend, on its own thread.
+    pub build: Build,
+    /// Core of that thread.
+    pub core: Option<usize>,
+    /// Bounds of the scheduler, given what the backend can hold.
+    pub scheduler: SchedulerConfig,
+    /// Tokenizer and template.
+    pub text: TextModel,
+    /// What requests are checked against.
+    pub limits: ModelLimits,
+    /// Who may come in.
+    pub keys: Keys,
+    /// Bytes of a request body.
+    pub body_bytes_max: usize,
+    /// Silence after which a stream gets a comment.
+    pub keep_alive: Duration,
+    /// Changes when the same request may give other bytes.
+    pub fingerprint: Arc<str>,
+}
+
+/// A service that accepts connections.
+pub struct Service {
+    address: SocketAddr,
+    info: BackendInfo,
+    scheduler: Addr<SchedulerActor>,
+    phase: watch::Receiver<Phase>,
+    live: Live,
+    server: ServerHandle,
+    arbiters: [Arbiter; 2],
+}
+
+impl Service {
+    /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
+    pub async fn start(parts: Parts) -> Result<Self, String> {
+        let recorder = metrics::install();
+        let (clock, live) = (Clock::start(), Live::default());
+        let (phase_tx, phase) = watch::channel(Phase::Starting);
+
+        let engine_arbiter = threads::arbiter("chimere-engine", parts.core).map_err(|e| format!("engine thread: {e}"))?;
+        let (pending, launched) = crossbeam::channel::unbounded();
+        let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
+
+        let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let (config, table) = (parts.scheduler, live.clone());
+        let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
+            SchedulerActor::new(config, engine, phase_tx, table, clock)
+        });
+        wait_for_steps(launched, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
+        TelemetryActor::new(recorder.clone()).start();
+
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = TextPool::new((cores / 4).clamp(1, 4), limits::TEXT_JOBS_MAX).map_err(|e| format!("text threads: {e}"))?;
+        let text = Arc::new(parts.text);
+        let around = Around { scheduler: scheduler.clone(), context: config.context, tokenizer: text.tokenizer().clone(), clock };
+        let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
+        ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
+        let app = App {
+            limits: parts.limits,
+            text,
+            pool,
+            around,
+            phase: phase.clone(),
+            live: live.clone(),
+            keys: parts.keys,
+            recorder,
+            body_bytes_max: parts.body_bytes_max,
+            keep_alive: parts.keep_alive,
+            fingerprint: parts.fingerprint,
+            created: unix_seconds(),
+        };
+        let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
+        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections);
+        let server = server.map_err(|e| format!("HTTP server: {e}"))?;
+        let handle = server.handle();
+        actix_rt::spawn(server);
+        let arbiters = [engine_arbiter, scheduler_arbiter];
+        Ok(Self { address, info, scheduler, phase, live, server: handle, arbiters })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What computes.
+    pub fn info(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    /// Where it stands, to look at and to wait for.
+    pub fn phase(&self) -> watch::Receiver<Phase> {
+        self.phase.clone()
+    }
+
+    /// Runs one small request through the whole engine, then opens the doors.
+    pub async fn warm_up(&self) -> Result<(), String> {
+        let entry = self.live.enter("warm-up".into());
+        let request = Request {
+            id: entry.id,
+            prompt: Arc::new([0]),
+            choices: 1,
+            max_tokens: Some(2),
+            sampling: Arc::new(SamplingParams::greedy()),
+            end_ids: Vec::new(),
+            priority: 0,
+            score_prompt: None,
+        };
+        let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
+        let submitted = self.scheduler.send(Submit { request, events }).await;
+        submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
+        while let Some(told) = told.recv().await {
+            if let Told::Event(Event::Failed(why)) = told {
+                return Err(match &*self.phase.borrow() {
+                    Phase::Lost(reason) => format!("warm-up: {reason}"),
+                    _ => format!("warm-up: {why}"),
+                });
+            }
+        }
+        self.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+    }
+
+    /// Takes nothing new, and ends what still runs when the time is over. Returns when all replies are on their way.
+    pub async fn drain(&self, within: Duration) {
+        self.scheduler.do_send(Drain { within });
+        let mut phase = self.phase.clone();
+        // An error means that the scheduler is gone, and then nothing runs any more.
+        phase.wait_for(|p| matches!(p, Phase::Drained | Phase::Lost(_))).await.ok();
+        self.flush().await;
+    }
+
+    /// Waits for the request actors to pass on their last outputs.
+    pub async fn flush(&self) {
+        let end = tokio::time::Instant::now() + FLUSH;
+        while !self.live.is_empty() && tokio::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Why the engine was lost; never returns while it lives.
+    pub async fn lost(&self) -> String {
+        let mut phase = self.phase.clone();
+        match phase.wait_for(|p| matches!(p, Phase::Lost(_))).await.as_deref() {
+            Ok(Phase::Lost(why)) => why.clone(),
+            _ => "the scheduler is gone".into(),
+        }
+    }
+
+    /// Closes the socket, lets connections send what they have, and ends the actors.
+    pub async fn stop(self) {
+        self.server.stop(true).await;
+        for arbiter in &self.arbiters {
+            arbiter.stop();
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! A client that writes and reads bytes, so that tests see exactly what is on the wire.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Nothing in these tests takes longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A reply, read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str())
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {:?}", String::from_utf8_lossy(&self.body)))
+    }
+
+    /// The content of the first choice.
+    #[track_caller]
+    pub fn content(&self) -> String {
+        assert_eq!(self.status, 200, "{}", self.text());
+        self.json()["choices"][0]["message"]["content"].as_str().unwrap_or_else(|| panic!("{}", self.text())).to_owned()
+    }
+}
+
+/// Bytes of a request; the connection closes after it.
+pub fn bytes(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
+    let mut out = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    for (name, value) in headers {
+        out += &format!("{name}: {value}\r\n");
+    }
+    [format!("{out}\r\n").as_bytes(), body].concat()
+}
+
+pub fn connect(addr: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(addr).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+pub fn request(addr: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    let mut socket = connect(addr);
+    // A server that refuses early may close while we still write; its reply is there to be read all the same.
+    socket.write_all(&bytes(method, path, headers, body)).ok();
+    read_reply(socket)
+}
+
+pub fn read_reply(socket: TcpStream) -> Reply {
+    let mut reader = BufReader::new(socket);
+    let (status, headers) = read_head(&mut reader);
+    let chunked = headers.iter().any(|(k, v)| k == "transfer-encoding" && v == "chunked");
+    let mut body = Vec::new();
+    if chunked {
+        while let Some(chunk) = read_chunk(&mut reader) {
+            body.extend(chunk);
+        }
+    } else {
+        reader.read_to_end(&mut body).unwrap();
+    }
+    Reply { status, headers, body }
+}
+
+pub fn get(addr: SocketAddr, path: &str) -> Reply {
+    request(addr, "GET", path, &[], b"")
+}
+
+pub fn post(addr: SocketAddr, path: &str, body: &Value) -> Reply {
+    request(addr, "POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())
+}
+
+/// A streamed reply, read as it comes.
+pub struct Stream {
+    pub reader: BufReader<TcpStream>,
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    /// Bytes of the body that were not cut into events yet.
+    rest: String,
+    ended: bool,
+}
+
+impl Stream {
+    pub fn open(addr: SocketAddr, path: &str, body: &Value) -> Self {
+        let mut socket = connect(addr);
+        socket.write_all(&bytes("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())).unwrap();
+        let mut reader = BufReader::new(socket);
+        let (status, headers) = read_head(&mut reader);
+        Self { reader, status, headers, rest: String::new(), ended: false }
+    }
+
+    /// The next event with all its lines, or `None` at the proper end of the body.
+    pub fn event(&mut self) -> Option<String> {
+        loop {
+            if let Some((event, rest)) = self.rest.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.rest = rest;
+                return Some(event);
+            }
+            if self.ended {
+                assert_eq!(self.rest, "", "the body ends with a whole event");
+                return None;
+            }
+            match read_chunk(&mut self.reader) {
+                Some(chunk) => self.rest += std::str::from_utf8(&chunk).expect("chunks hold whole characters"),
+                None => self.ended = true,
+            }
+        }
+    }
+
+    /// The JSON of the next event.
+    #[track_caller]
+    pub fn chunk(&mut self) -> Value {
+        let event = self.event().expect("another event");
+        let data = event.strip_prefix("data: ").unwrap_or_else(|| panic!("{event:?}"));
+        serde_json::from_str(data).unwrap_or_else(|e| panic!("{e}: {data:?}"))
+    }
+
+    /// All events that are left.
+    pub fn events(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.event()).collect()
+    }
+
+    /// All JSON chunks that are left; the stream ends with `[DONE]`.
+    #[track_caller]
+    pub fn chunks(&mut self) -> Vec<Value> {
+        let mut events = self.events();
+        assert_eq!(events.pop().as_deref(), Some("data: [DONE]"));
+        events.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect()
+    }
+}
+
+/// Text that the chunks of one choice add up to.
+pub fn joined(chunks: &[Value], choice: u64, field: &str) -> String {
+    let choices = chunks.iter().flat_map(|c| c["choices"].as_array().unwrap());
+    let of_it = choices.filter(|c| c["index"] == choice);
+    of_it.map(|c| c["delta"].get(field).or_else(|| c.get(field)).and_then(Value::as_str).unwrap_or("").to_owned()).collect()
+}
+
+fn read_head(reader: &mut BufReader<TcpStream>) -> (u16, Vec<(String, String)>) {
+    let line = |reader: &mut BufReader<TcpStream>| {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let first = line(reader);
+    let status = first.split(' ').nth(1).unwrap_or_else(|| panic!("no status in {first:?}")).parse().unwrap();
+    let mut headers = Vec::new();
+    loop {
+        let line = line(reader);
+        if line.is_empty() {
+            return (status, headers);
+        }
+        let (name, value) = line.split_once(": ").unwrap();
+        headers.push((name.to_ascii_lowercase(), value.to_owned()));
+    }
+}
+
+/// One chunk of a chunked body; `None` at its end.
+fn read_chunk(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut size = String::new();
+    reader.read_line(&mut size).unwrap();
+    let size = usize::from_str_radix(size.trim_end(), 16).unwrap_or_else(|e| panic!("{e}: chunk size {size:?}"));
+    let mut chunk = vec![0; size + 2];
+    reader.read_exact(&mut chunk).unwrap();
+    assert!(chunk.ends_with(b"\r\n"));
+    chunk.truncate(size);
+    (size > 0).then_some(chunk)
+}

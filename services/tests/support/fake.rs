@@ -1,0 +1,197 @@
+//! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives abab... without
+//! end. How fast it is, and where it breaks, a test says.
+
+use chimere::text::Tokenizer;
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::ids::{SeqId, StepId, TokenId};
+use chimere_engine::step::{LogitEdits, Piece, PieceTokens, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+/// What goes wrong, at a step of this number (0 is the first of the warm-up).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trouble {
+    LaunchFails,
+    LaunchPanics,
+    StepFails,
+    StepPanics,
+    StepNeverEnds,
+}
+
+/// The test's end of a fake backend.
+#[derive(Clone)]
+pub struct Fake(Arc<Shared>);
+
+struct Shared {
+    tokenizer: Arc<Tokenizer>,
+    end_id: TokenId,
+    step_us: AtomicU64,
+    trouble: Mutex<Option<Trouble>>,
+    /// Steps that may still finish; `None` for any number.
+    allowed: Mutex<Option<u64>>,
+    changed: Condvar,
+    plans: Mutex<Vec<StepPlan>>,
+}
+
+impl Fake {
+    pub fn new(tokenizer: Arc<Tokenizer>, end_id: TokenId) -> Self {
+        Self(Arc::new(Shared {
+            tokenizer,
+            end_id,
+            step_us: AtomicU64::new(0),
+            trouble: Mutex::default(),
+            allowed: Mutex::default(),
+            changed: Condvar::new(),
+            plans: Mutex::default(),
+        }))
+    }
+
+    /// Each step takes this long.
+    pub fn step_time(&self, time: Duration) {
+        self.0.step_us.store(time.as_micros() as u64, Ordering::SeqCst);
+    }
+
+    /// The next step to be launched breaks like this.
+    pub fn trouble(&self, trouble: Trouble) {
+        *self.0.trouble.lock().unwrap() = Some(trouble);
+    }
+
+    /// From now on only `steps` more finish, until more are allowed.
+    pub fn allow(&self, steps: u64) {
+        *self.0.allowed.lock().unwrap() = Some(steps);
+        self.0.changed.notify_all();
+    }
+
+    /// All steps finish again.
+    pub fn allow_all(&self) {
+        *self.0.allowed.lock().unwrap() = None;
+        self.0.changed.notify_all();
+    }
+
+    /// Everything that was launched so far.
+    pub fn plans(&self) -> Vec<StepPlan> {
+        self.0.plans.lock().unwrap().clone()
+    }
+
+    /// How many steps were launched so far.
+    pub fn launched(&self) -> usize {
+        self.0.plans.lock().unwrap().len()
+    }
+
+    pub fn backend(&self, info: BackendInfo) -> Box<dyn Backend> {
+        Box::new(FakeBackend { info, shared: self.0.clone(), prompts: HashMap::new() })
+    }
+}
+
+struct FakeBackend {
+    info: BackendInfo,
+    shared: Arc<Shared>,
+    prompts: HashMap<SeqId, Vec<TokenId>>,
+}
+
+impl Backend for FakeBackend {
+    fn info(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
+        let step = plan.id;
+        self.shared.plans.lock().unwrap().push(plan.clone());
+        let trouble = self.shared.trouble.lock().unwrap().take();
+        match trouble {
+            Some(Trouble::LaunchFails) => return Err(BackendError::Device { step, why: "launch failed on purpose".into() }),
+            Some(Trouble::LaunchPanics) => panic!("launch panics on purpose"),
+            _ => {}
+        }
+        let outcome = self.compute(&plan);
+        let shared = self.shared.clone();
+        Ok(Pending::new(step, move || shared.finish(step, trouble, outcome)))
+    }
+
+    fn sample(&mut self, step: StepId, _: LogitEdits) -> Result<(), BackendError> {
+        Err(BackendError::Plan { step, why: "no row of the fake awaits edits".into() })
+    }
+}
+
+impl Shared {
+    fn finish(&self, step: StepId, trouble: Option<Trouble>, outcome: StepOutcome) -> Result<StepOutcome, BackendError> {
+        std::thread::sleep(Duration::from_micros(self.step_us.load(Ordering::SeqCst)));
+        let mut allowed = self.allowed.lock().unwrap();
+        while *allowed == Some(0) {
+            allowed = self.changed.wait(allowed).unwrap();
+        }
+        *allowed = allowed.map(|n| n - 1);
+        drop(allowed);
+        match trouble {
+            Some(Trouble::StepFails) => Err(BackendError::Device { step, why: "step failed on purpose".into() }),
+            Some(Trouble::StepPanics) => panic!("step panics on purpose"),
+            Some(Trouble::StepNeverEnds) => loop {
+                std::thread::park();
+            },
+            _ => Ok(outcome),
+        }
+    }
+
+    /// What a prompt asks for, as tokens, and whether it repeats.
+    fn script(&self, prompt: &[TokenId]) -> (Vec<TokenId>, bool) {
+        let text = self.tokenizer.decode(prompt, true);
+        for (word, repeats) in [("SAY[", false), ("LOOP[", true)] {
+            if let Some((_, rest)) = text.rsplit_once(word) {
+                return (self.tokenizer.encode(rest.split_once(']').unwrap().0), repeats);
+            }
+        }
+        (self.tokenizer.encode("ok"), false)
+    }
+
+    fn token(&self, prompt: &[TokenId], index: u32) -> TokenId {
+        let (script, repeats) = self.script(prompt);
+        let at = if repeats { index as usize % script.len() } else { index as usize };
+        script.get(at).copied().unwrap_or(self.end_id)
+    }
+
+    /// Made up, but the same each time: minus a tenth of the token's id modulo ten.
+    fn logprobs(&self, token: TokenId, top: u8) -> TokenLogprobs {
+        let of = |id: TokenId| -0.1 * (id % 10) as f32;
+        TokenLogprobs { logprob: of(token), top: (0..u32::from(top)).map(|i| (i, of(i))).collect() }
+    }
+}
+
+impl FakeBackend {
+    fn compute(&mut self, plan: &StepPlan) -> StepOutcome {
+        let mut outcome =
+            StepOutcome { id: Some(plan.id), timing: StepTiming { forward_us: 100, sample_us: 10 }, ..StepOutcome::default() };
+        for piece in &plan.pieces {
+            self.remember(piece);
+            self.score(piece, &mut outcome.scores);
+            for row in &piece.samples {
+                let prompt = self.prompts[&piece.seq].clone();
+                let token = row.forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
+                let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
+                self.prompts.insert(row.seq, prompt);
+                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty: None });
+            }
+        }
+        outcome
+    }
+
+    fn remember(&mut self, piece: &Piece) {
+        let PieceTokens::Known(tokens) = &piece.tokens else { return };
+        let prompt = self.prompts.entry(piece.seq).or_default();
+        if (prompt.len() as u32) < piece.prompt_len && piece.start as usize == prompt.len() {
+            prompt.extend(tokens.iter().take(piece.prompt_len as usize - prompt.len()));
+        }
+    }
+
+    fn score(&self, piece: &Piece, scores: &mut Vec<Score>) {
+        let (Some(score), PieceTokens::Known(tokens)) = (piece.score, &piece.tokens) else { return };
+        let next = tokens.iter().skip(1).copied().chain(score.next);
+        scores.extend(next.enumerate().map(|(i, token)| Score {
+            seq: piece.seq,
+            position: piece.start + i as u32 + 1,
+            token,
+            logprobs: self.shared.logprobs(token, score.top),
+        }));
+    }
+}

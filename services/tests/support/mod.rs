@@ -1,0 +1,29 @@
+//! What tests at the HTTP edge share: a backend that says what it is told, a service around it, and a client that speaks bytes.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(unreachable_pub, reason = "a module of several test crates")]
+
+pub mod client;
+pub mod fake;
+pub mod server;
+
+pub use client::{Reply, Stream, get, post, request};
+pub use fake::{Fake, Trouble};
+pub use server::{Options, Server};
+
+use serde_json::{Value, json};
+
+/// A chat request whose user message is `text`, with thinking off.
+pub fn ask(text: &str) -> Value {
+    json!({
+        "messages": [{"role": "user", "content": text}],
+        "chat_template_kwargs": {"enable_thinking": false},
+    })
+}
+
+/// With more fields.
+pub fn with(mut body: Value, more: Value) -> Value {
+    for (key, value) in more.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    body
+}

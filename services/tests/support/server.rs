@@ -1,0 +1,161 @@
+//! A whole service in this process, on a free port, with a fake backend.
+
+use super::Fake;
+use chimere::actors::phase::Phase;
+use chimere::http::auth::Keys;
+use chimere::http::request::ModelLimits;
+use chimere::service::{Parts, Service};
+use chimere::text::TextModel;
+use chimere_engine::backend::BackendInfo;
+use chimere_engine::scheduler::SchedulerConfig;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// Bounds of the service under test.
+#[derive(Clone)]
+pub struct Options {
+    pub slots: u32,
+    pub pages: u32,
+    pub context: u32,
+    pub queue_requests: u32,
+    pub queue_tokens: u64,
+    pub body_bytes: usize,
+    pub keep_alive: Duration,
+    pub keys: Keys,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            slots: 16,
+            pages: 1024,
+            context: 2048,
+            queue_requests: 64,
+            queue_tokens: 1 << 16,
+            body_bytes: 1 << 20,
+            keep_alive: Duration::from_secs(10),
+            keys: Keys::Open,
+        }
+    }
+}
+
+/// What a test asks of the thread that the service lives on.
+pub enum Order {
+    Drain(Duration),
+    Stop,
+}
+
+/// A running service.
+pub struct Server {
+    pub addr: SocketAddr,
+    pub fake: Fake,
+    orders: Option<tokio::sync::mpsc::UnboundedSender<(Order, oneshot::Sender<()>)>>,
+    phase: tokio::sync::watch::Receiver<Phase>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The model whose tokenizer and template are used.
+pub fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf")
+}
+
+impl Server {
+    pub fn start(options: Options) -> Self {
+        let (ready, started) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            actix_rt::System::new().block_on(async move {
+                let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
+                assets.chat_template = Some(std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap());
+                let text = TextModel::new(&assets).unwrap();
+                let end_id = text.tokenizer().id("<|im_end|>").unwrap();
+                let fake = Fake::new(text.tokenizer().clone(), end_id);
+                let service = Service::start(parts(options, text, &fake, end_id)).await.unwrap();
+                service.warm_up().await.unwrap();
+                let (orders, mut inbox) = tokio::sync::mpsc::unbounded_channel::<(Order, oneshot::Sender<()>)>();
+                ready.send((service.address(), fake, orders, service.phase())).unwrap();
+                while let Some((order, done)) = inbox.recv().await {
+                    match order {
+                        Order::Drain(within) => service.drain(within).await,
+                        Order::Stop => break,
+                    }
+                    done.send(()).ok();
+                }
+                service.stop().await;
+            });
+        });
+        let (addr, fake, orders, phase) = started.recv_timeout(Duration::from_secs(20)).expect("the service starts");
+        Self { addr, fake, orders: Some(orders), phase, thread: Some(thread) }
+    }
+
+    /// Begins to drain; the receiver hears when it is over.
+    pub fn drain(&self, within: Duration) -> oneshot::Receiver<()> {
+        let (done, over) = oneshot::channel();
+        self.orders.as_ref().unwrap().send((Order::Drain(within), done)).ok().unwrap();
+        over
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase.borrow().clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Steps that a test holds back must not hold up its end.
+        self.fake.allow_all();
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !std::thread::panicking()
+        {
+            panic!("the service's thread panicked");
+        }
+    }
+}
+
+fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
+    let scheduler = SchedulerConfig {
+        slots: options.slots,
+        pages: options.pages,
+        step_tokens: 256,
+        context: options.context,
+        queue_requests_max: options.queue_requests,
+        queue_prompt_tokens_max: options.queue_tokens,
+        steps_in_flight_max: chimere::limits::STEPS_IN_FLIGHT_MAX,
+    };
+    let info = BackendInfo {
+        device: "cpu",
+        slots: options.slots,
+        pages: options.pages,
+        step_rows_max: 512,
+        vocab: text.tokenizer().len(),
+        context: options.context,
+    };
+    let fake = fake.clone();
+    let limits = ModelLimits {
+        name: "tiny".into(),
+        vocab: info.vocab,
+        choices_max: chimere::limits::CHOICES_MAX.min(options.slots),
+        end_ids: vec![end_id],
+        defaults: Default::default(),
+        template_options: text.template().unwrap().options().map(str::to_owned).collect(),
+    };
+    Parts {
+        listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
+        workers: 1,
+        connections: 1000,
+        build: Box::new(move || Ok(fake.backend(info))),
+        core: None,
+        scheduler,
+        text,
+        limits,
+        keys: options.keys,
+        body_bytes_max: options.body_bytes,
+        keep_alive: options.keep_alive,
+        fingerprint: "fp_test".into(),
+    }
+}
