@@ -142,7 +142,7 @@ pub struct Log {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: "info".into(), format: LogFormat::Text }
+        Self { filter: "warn,chimere=info".into(), format: LogFormat::Text }
     }
 }
 

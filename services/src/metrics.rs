@@ -67,6 +67,24 @@ pub fn install() -> PrometheusHandle {
     HANDLE.get_or_init(start_recorder).clone()
 }
 
+/// Counters begin at 0, so that the first event is an increase to whoever watches.
+fn start_counters() {
+    for name in [PROMPT_TOKENS, GENERATED_TOKENS, PREEMPTIONS] {
+        ::metrics::counter!(name).absolute(0);
+    }
+    for outcome in ["stop", "length", "tool_calls", "cancelled", "failed"] {
+        ::metrics::counter!(REQUESTS_TOTAL, "outcome" => outcome).absolute(0);
+    }
+    for reason in ["queue_full", "queue_tokens_full", "prompt_too_long", "too_many_pages", "draining", "key"] {
+        ::metrics::counter!(REJECTED, "reason" => reason).absolute(0);
+    }
+}
+
+/// What the weights really take, once they are packed.
+pub fn weights(bytes: u64) {
+    ::metrics::gauge!(MEMORY_BYTES, "use" => "weights").set(bytes as f64);
+}
+
 fn start_recorder() -> PrometheusHandle {
     let mut builder = PrometheusBuilder::new();
     for metric in ALL.iter().filter(|m| m.kind == Kind::Histogram) {
@@ -84,6 +102,7 @@ fn start_recorder() -> PrometheusHandle {
             Kind::Histogram => ::metrics::describe_histogram!(metric.name, metric.help),
         }
     }
+    start_counters();
     handle
 }
 

@@ -1,6 +1,6 @@
 //! Where the service stands in its life. Written by the scheduler actor, read by everybody.
 
-/// One way only: `Starting`, `Ready`, `Draining`, `Drained`; from anywhere to `Lost`.
+/// One way only: `Starting`, `Ready`, `Draining`, `Drained`; `Lost` from any but the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The engine is there, the warm-up is not over.
@@ -22,14 +22,14 @@ impl Phase {
             Phase::Starting => 0,
             Phase::Ready => 1,
             Phase::Draining => 2,
-            Phase::Drained => 3,
-            Phase::Lost(_) => 4,
+            Phase::Lost(_) => 3,
+            Phase::Drained => 4,
         }
     }
 
     /// Goes to `next` unless that would go back. True if it went.
     pub fn advance(&mut self, next: Phase) -> bool {
-        let forward = next.rank() > self.rank();
+        let forward = next.rank() > self.rank() && !matches!(self, Phase::Lost(_));
         if forward {
             *self = next;
         }
@@ -47,7 +47,9 @@ mod tests {
         assert!(phase.advance(Phase::Draining));
         assert!(!phase.advance(Phase::Ready));
         assert!(phase.advance(Phase::Lost("why".into())));
-        assert!(!phase.advance(Phase::Drained));
+        assert!(!phase.advance(Phase::Draining));
         assert_eq!(phase, Phase::Lost("why".into()));
+        phase = Phase::Drained;
+        assert!(!phase.advance(Phase::Lost("stopped on purpose".into())));
     }
 }

@@ -138,9 +138,10 @@ impl SchedulerActor {
 
     /// The engine is lost: every stream ends with an error, and the process with it.
     fn lose(&mut self, why: &str) {
-        if !matches!(*self.phase.borrow(), Phase::Lost(_)) {
-            tracing::error!(why, "the engine is lost");
+        if matches!(*self.phase.borrow(), Phase::Drained | Phase::Lost(_)) {
+            return; // after the end it is stopped on purpose, and a second loss adds nothing
         }
+        tracing::error!(why, "the engine is lost");
         self.end_all("the engine is lost");
         self.go(Phase::Lost(why.to_owned()));
     }

@@ -1,0 +1,130 @@
+//! `chimere serve`: from the command line to a running service, and its end.
+
+mod prepare;
+
+use crate::config::{Config, LogFormat, ServeArgs};
+use crate::service::Service;
+use prepare::Prepared;
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Exit code when the configuration or the usage is wrong, as clap has it.
+pub const EXIT_USAGE: u8 = 2;
+/// Exit code when the engine was lost while serving.
+pub const EXIT_ENGINE_LOST: u8 = 3;
+/// Exit code after a second signal: what was running was cut off.
+pub const EXIT_INTERRUPTED: i32 = 130;
+/// How long clients have to read the last event of a broken stream, and probes to see that health is gone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why there is no service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The caller asked for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// The model, the address, the memory or a thread is not to be had.
+    #[error("{0}")]
+    Start(String),
+    /// The engine died.
+    #[error("the engine is lost: {0}")]
+    EngineLost(String),
+}
+
+impl ServeError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            ServeError::Usage(_) => ExitCode::from(EXIT_USAGE),
+            ServeError::Start(_) => ExitCode::FAILURE,
+            ServeError::EngineLost(_) => ExitCode::from(EXIT_ENGINE_LOST),
+        }
+    }
+}
+
+/// Serves until a signal or until the engine is lost.
+pub fn run(args: &ServeArgs) -> ExitCode {
+    let served = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string())).and_then(|config| {
+        start_log(&config)?;
+        let prepared = Prepared::new(&config)?;
+        actix_rt::System::new().block_on(serve(prepared, Duration::from_secs(config.server.drain_seconds)))
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("chimere: {e}");
+            e.exit_code()
+        }
+    }
+}
+
+/// Until the end, whichever comes first.
+async fn serve(prepared: Prepared, drain: Duration) -> Result<(), ServeError> {
+    let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
+    let hello = prepared.hello();
+    let started = async {
+        let service = Service::start(prepared.parts).await.map_err(ServeError::Start)?;
+        service.warm_up().await.map_err(ServeError::Start)?;
+        Ok(service)
+    };
+    let service = tokio::select! {
+        service = started => service?,
+        () = signals.next() => return Ok(()),
+    };
+    eprintln!("{hello}");
+    tokio::select! {
+        why = service.lost() => return Err(end_of_engine(service, why).await),
+        () = signals.next() => {}
+    }
+    tracing::info!(seconds = drain.as_secs(), "shutting down: running streams may finish, a second signal ends them at once");
+    actix_rt::spawn(async move {
+        signals.next().await;
+        std::process::exit(EXIT_INTERRUPTED);
+    });
+    tokio::select! {
+        why = service.lost() => return Err(end_of_engine(service, why).await),
+        () = service.drain(drain) => {}
+    }
+    service.stop().await;
+    tracing::info!("all streams have ended");
+    Ok(())
+}
+
+/// The streams have had their error; what is left is to let clients read it.
+async fn end_of_engine(service: Service, why: String) -> ServeError {
+    service.flush().await;
+    tokio::time::sleep(LAST_WORDS).await;
+    service.stop().await;
+    ServeError::EngineLost(why)
+}
+
+fn start_log(config: &Config) -> Result<(), ServeError> {
+    let filter = EnvFilter::try_new(&config.log.filter)
+        .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.log.filter)))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    match config.log.format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
+
+/// SIGINT and SIGTERM, which mean the same.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
+
+use super::ServeError;
+use crate::actors::engine::Build;
+use crate::config::{Budget, Config, KvType};
+use crate::http::auth::Keys;
+use crate::http::request::ModelLimits;
+use crate::memory::{Needs, Plan, free_bytes};
+use crate::service::Parts;
+use crate::text::TextModel;
+use crate::{limits, locate, metrics};
+use chimere_engine::CHUNK_TOKENS;
+use chimere_engine::backend::Backend;
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, MemoryUse};
+use chimere_engine::model::{self, Model, Summary};
+use chimere_engine::scheduler::SchedulerConfig;
+use sha2::{Digest, Sha256};
+use std::io::{IsTerminal, Write};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
+/// A service about to start.
+pub(super) struct Prepared {
+    pub(super) parts: Parts,
+    address: SocketAddr,
+    guarded: bool,
+}
+
+impl Prepared {
+    /// Does it all, cheap things and likely mistakes first.
+    pub(super) fn new(config: &Config) -> Result<Self, ServeError> {
+        metrics::install();
+        let path = find_model(config)?;
+        let keys = keys(config)?;
+        let listener = listen(config, &keys)?;
+        let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
+        let model = model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
+        let text = TextModel::new(&model.text).map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
+        let sizes = Sizes::of(config, &model)?;
+        let summary = Summary::of(&model);
+        eprintln!("{}", about(&model, &summary, &path));
+        let plan = sizes.plan(config, &model, &summary)?;
+        eprintln!("{plan}");
+        plan.export();
+        let cpu = CpuConfig { pages: plan.pages, ..sizes.cpu };
+        let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
+        let guarded = matches!(keys, Keys::Hashed(_));
+        let limits = model_limits(&model, &text, name, cpu.slots);
+        let parts = Parts {
+            listener,
+            workers: workers(config),
+            connections: config.limits.connections,
+            scheduler: scheduler_config(config, &cpu),
+            fingerprint: fingerprint(&limits.name, &cpu).into(),
+            text,
+            limits,
+            keys,
+            core: usize::try_from(config.engine.core).ok(),
+            body_bytes_max: config.limits.body_bytes,
+            keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
+            build: build(model, cpu),
+        };
+        Ok(Self { parts, address, guarded })
+    }
+
+    /// What to tell whoever started it, once it answers.
+    pub(super) fn hello(&self) -> String {
+        let at = self.address;
+        let who = match (at.ip().is_loopback(), self.guarded) {
+            (true, false) => "this machine only",
+            (true, true) => "this machine only, with an API key",
+            (false, true) => "everybody who reaches this machine, with an API key",
+            (false, false) => "EVERYBODY who reaches this machine, WITHOUT a key (--allow-open)",
+        };
+        let host = match at.ip() {
+            ip if ip.is_unspecified() => format!("127.0.0.1:{}", at.port()),
+            _ => at.to_string(),
+        };
+        let key = if self.guarded { " -H 'Authorization: Bearer KEY'" } else { "" };
+        format!(
+            "ready on http://{at} for {who}\ntry: curl -N http://{host}/v1/chat/completions{key} -d \
+             '{{\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}}]}}'"
+        )
+    }
+}
+
+fn find_model(config: &Config) -> Result<std::path::PathBuf, ServeError> {
+    let asked = Path::new(&config.model.path);
+    let env = std::env::var_os("CHIMERE_MODEL");
+    let exe = std::env::current_exe().ok();
+    locate::model(Some(asked), env.as_deref().map(Path::new), exe.as_deref()).map_err(ServeError::Start)
+}
+
+fn keys(config: &Config) -> Result<Keys, ServeError> {
+    match config.server.api_key_file.as_str() {
+        "" => Ok(Keys::Open),
+        file => Keys::read(Path::new(file)).map_err(ServeError::Usage),
+    }
+}
+
+/// Opens the socket. Beyond loopback only with keys, or when it was said that nobody needs one.
+fn listen(config: &Config, keys: &Keys) -> Result<TcpListener, ServeError> {
+    let server = &config.server;
+    let name = format!("{}:{}", server.host, server.port);
+    let found = (server.host.as_str(), server.port).to_socket_addrs();
+    let addresses: Vec<SocketAddr> = found.map_err(|e| ServeError::Usage(format!("address {name}: {e}")))?.collect();
+    let open = addresses.iter().any(|a| !a.ip().is_loopback());
+    if open && matches!(keys, Keys::Open) && !server.allow_open {
+        return Err(ServeError::Usage(format!(
+            "{name} can be reached from other machines: give --api-key-file, or --allow-open to serve everybody"
+        )));
+    }
+    TcpListener::bind(addresses.as_slice()).map_err(|e| ServeError::Start(format!("cannot listen on {name}: {e}")))
+}
+
+fn workers(config: &Config) -> usize {
+    match config.server.workers {
+        0 => (cores() / 2).clamp(1, 8),
+        n => n as usize,
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What the configuration asks of the backend, with the model's word where it asks nothing.
+struct Sizes {
+    cpu: CpuConfig,
+}
+
+impl Sizes {
+    fn of(config: &Config, model: &Model) -> Result<Self, ServeError> {
+        let engine = &config.engine;
+        let context = match engine.max_context {
+            0 => model.config.context,
+            n if n > model.config.context => {
+                let most = model.config.context;
+                return Err(ServeError::Usage(format!(
+                    "max-context {n} is more than the {most} tokens that the model was made for"
+                )));
+            }
+            n => n,
+        };
+        let slots = if engine.max_seqs == 0 { limits::SEQS_MAX_CPU } else { engine.max_seqs };
+        Ok(Self {
+            cpu: CpuConfig {
+                threads: if engine.threads == 0 { cores() } else { engine.threads as usize },
+                slots,
+                pages: 1,
+                kv_type: if engine.kv_type == KvType::F32 { CpuKvType::F32 } else { CpuKvType::F16 },
+                exact: engine.exact,
+                // Decode rows beyond the budget do not displace the one unit of prefill that every step grants.
+                step_rows_max: engine.step_tokens.max(slots).saturating_add(CHUNK_TOKENS),
+                context,
+            },
+        })
+    }
+
+    fn plan(&self, config: &Config, model: &Model, summary: &Summary) -> Result<Plan, ServeError> {
+        let uses = MemoryUse::of(&model.config, &self.cpu);
+        // Packed weights have the size of the encoded ones and scales of their own; decoded ones take 4 bytes a parameter.
+        let weights = if self.cpu.exact { summary.parameters() * 4 } else { summary.bytes() + summary.bytes() / 16 };
+        let needs = Needs {
+            weights,
+            workspace: uses.workspace_bytes,
+            slot: uses.slot_bytes,
+            page: uses.page_bytes,
+            seqs: self.cpu.slots,
+            context: self.cpu.context,
+        };
+        let budget = match config.engine.vram_budget {
+            Budget::Bytes(n) => n,
+            Budget::Auto => free_bytes()
+                .ok_or_else(|| ServeError::Start("the system does not tell how much memory is free: give --vram-budget".into()))?,
+        };
+        Plan::new(budget, needs).map_err(|e| ServeError::Start(e.to_string()))
+    }
+}
+
+/// The model's own name as people can type it: ASCII, blanks as dashes.
+fn api_name(own: &str) -> String {
+    let plain = |c: char| match c {
+        'à'..='å' | 'À'..='Å' => 'a',
+        'ç' | 'Ç' => 'c',
+        'è'..='ë' | 'È'..='Ë' => 'e',
+        'ì'..='ï' | 'Ì'..='Ï' => 'i',
+        'ñ' | 'Ñ' => 'n',
+        'ò'..='ö' | 'Ò'..='Ö' => 'o',
+        'ù'..='ü' | 'Ù'..='Ü' => 'u',
+        c if c.is_ascii_graphic() => c,
+        _ => '-',
+    };
+    let name: String = own.trim().chars().map(plain).collect();
+    if name.is_empty() { "model".into() } else { name }
+}
+
+fn model_limits(model: &Model, text: &TextModel, name: String, slots: u32) -> ModelLimits {
+    ModelLimits {
+        name,
+        vocab: u32::try_from(model.config.vocab).unwrap_or(u32::MAX),
+        choices_max: limits::CHOICES_MAX.min(slots),
+        end_ids: model.text.end_ids.clone(),
+        defaults: model.text.defaults.clone(),
+        template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
+    }
+}
+
+fn scheduler_config(config: &Config, cpu: &CpuConfig) -> SchedulerConfig {
+    SchedulerConfig {
+        slots: cpu.slots,
+        pages: cpu.pages,
+        step_tokens: config.engine.step_tokens,
+        context: cpu.context,
+        queue_requests_max: config.limits.queue_requests,
+        queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
+        steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
+    }
+}
+
+/// Changes with whatever may change a request's bytes: version, model, arithmetic. Threads and batches do not.
+fn fingerprint(model: &str, cpu: &CpuConfig) -> String {
+    let what = format!("{} {model} cpu {:?} {}", env!("CARGO_PKG_VERSION"), cpu.kv_type, cpu.exact);
+    Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
+}
+
+fn build(model: Model, cpu: CpuConfig) -> Build {
+    Box::new(move || {
+        let mut progress = Progress::new();
+        let backend = CpuBackend::new(&model, &cpu, &mut |share| progress.show(share)).map_err(|e| e.to_string())?;
+        progress.end();
+        metrics::weights(backend.weight_bytes());
+        Ok(Box::new(backend) as Box<dyn Backend>)
+    })
+}
+
+/// One line that says how far loading is, on a terminal only: a log has no use for it.
+struct Progress {
+    shown: Option<u32>,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: None, terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn show(&mut self, share: f32) {
+        let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
+        if self.terminal && self.shown.replace(percent) != Some(percent) {
+            eprint!("\rloading {percent:3} %");
+            std::io::stderr().flush().ok();
+        }
+    }
+
+    fn end(&self) {
+        if self.terminal && self.shown.is_some() {
+            eprintln!();
+        }
+    }
+}
+
+fn about(model: &Model, summary: &Summary, path: &Path) -> String {
+    let c = &model.config;
+    format!(
+        "model {} ({:?}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
+        c.name,
+        c.architecture,
+        summary.parameters() as f64 / 1e6,
+        summary.bytes() as f64 / f64::from(1 << 20),
+        c.layers.len(),
+        c.vocab,
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_host(host: &str, allow_open: bool) -> Config {
+        let mut config = Config::default();
+        config.server = crate::config::Server { host: host.into(), port: 0, allow_open, ..config.server };
+        config
+    }
+
+    #[test]
+    fn beyond_loopback_only_with_keys_or_when_told_so() {
+        let keys = Keys::Hashed(vec![[0; 32]]);
+        assert!(listen(&with_host("127.0.0.1", false), &Keys::Open).is_ok());
+        assert!(
+            matches!(listen(&with_host("0.0.0.0", false), &Keys::Open), Err(ServeError::Usage(why)) if why.contains("--api-key-file"))
+        );
+        assert!(listen(&with_host("0.0.0.0", true), &Keys::Open).is_ok());
+        assert!(listen(&with_host("0.0.0.0", false), &keys).is_ok());
+    }
+
+    #[test]
+    fn a_model_answers_to_a_name_that_can_be_typed() {
+        for (own, want) in [("Chimère Nano", "Chimere-Nano"), ("Qwen3.5 35B A3B", "Qwen3.5-35B-A3B"), (" ", "model")] {
+            assert_eq!(api_name(own), want);
+        }
+    }
+
+    #[test]
+    fn an_address_in_use_is_an_error_that_names_it() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut config = with_host("127.0.0.1", false);
+        config.server.port = port;
+        let err = listen(&config, &Keys::Open).unwrap_err().to_string();
+        assert!(err.contains(&format!("127.0.0.1:{port}")), "{err}");
+    }
+}
