@@ -13,6 +13,10 @@ pub enum Isa {
     Avx512,
     /// As `Avx512`, with matrix tiles for many rows.
     Amx,
+    /// 128-bit vectors of AArch64.
+    Neon,
+    /// As `Neon`, with byte dot products.
+    NeonDot,
 }
 
 impl Isa {
@@ -38,6 +42,13 @@ impl Isa {
                 if super::amx::available() {
                     all.push(Isa::Amx);
                 }
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            all.push(Isa::Neon);
+            if std::arch::is_aarch64_feature_detected!("dotprod") {
+                all.push(Isa::NeonDot);
             }
         }
         all

@@ -18,6 +18,8 @@ mod avx512;
 mod isa;
 mod layout;
 mod lines;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod pack;
 mod rows;
 mod scalar;
@@ -302,6 +304,14 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
                 Form::Blocks(layout) => avx2::blocks(&job, layout, tiles),
             }
         },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Neon | Isa::NeonDot => unsafe {
+            match w.form {
+                Form::Float(form) => neon::floats(&job, form, tiles),
+                Form::Blocks(layout) => neon::blocks(&job, layout, tiles, isa == Isa::NeonDot),
+            }
+        },
         _ => scalar_tiles(&job, tiles),
     }
 }
@@ -313,6 +323,7 @@ struct Job<'a> {
     pairs: &'a [(u32, u32)],
     out: OutView<'a>,
     /// The last tile of the range: a panel of two never writes beyond it, for that tile is another thread's.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 takes two tiles at once"))]
     last: usize,
 }
 
