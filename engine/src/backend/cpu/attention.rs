@@ -72,6 +72,7 @@ impl AttentionScratch {
 impl<E: Element, S: AttentionIo<E>> Kernel for AttentionJob<'_, E, S> {
     type Output = ();
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(mut self) {
         let queries = self.rows * self.heads;
         assert!(queries <= QUERIES_MAX, "{queries} query vectors, at most {QUERIES_MAX}");
@@ -202,6 +203,7 @@ pub(super) fn norm_and_rotate(head: &mut [f32], w: &[f32], eps: f32, angles: Ang
     struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
     impl Kernel for Norm<'_> {
         type Output = ();
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) {
             // SAFETY: the caller's.
             unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }

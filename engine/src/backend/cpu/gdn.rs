@@ -112,6 +112,7 @@ impl GdnScratch {
 impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
     type Output = ();
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(mut self) {
         let mut row = 0;
         while row < self.rows {

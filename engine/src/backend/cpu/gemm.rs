@@ -169,6 +169,7 @@ mod tests {
     struct Whole<'a, E>(Gemm<'a, E>);
     impl<E: Element> Kernel for Whole<'_, E> {
         type Output = ();
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) {
             // SAFETY: the caller's.
             unsafe { self.0.run::<L>() }

@@ -101,6 +101,7 @@ pub(super) struct RmsNorm<'a> {
 impl Kernel for RmsNorm<'_> {
     type Output = ();
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) {
         // SAFETY: the caller's.
         unsafe { rmsnorm::<L>(self.x, self.w, self.eps, self.out) }
@@ -124,6 +125,7 @@ mod tests {
     }
     impl Kernel for Heads<'_> {
         type Output = [Vec<f32>; 4];
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) -> Self::Output {
             let mut out = [(); 4].map(|()| self.x.to_vec());
             // SAFETY: the caller's.

@@ -14,6 +14,7 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     struct Swiglu<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
     impl Kernel for Swiglu<'_> {
         type Output = ();
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) {
             let Self(gate, up, out) = self;
             assert!(gate.len() == up.len() && gate.len() == out.len() && out.len().is_multiple_of(LANES), "equal rows of vectors");
@@ -31,6 +32,7 @@ pub(super) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
     struct Dot<'a>(&'a [f32], &'a [f32]);
     impl Kernel for Dot<'_> {
         type Output = f32;
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) -> f32 {
             let Self(a, b) = self;
             assert!(a.len() == b.len() && a.len().is_multiple_of(LANES), "equal rows of vectors");
@@ -55,6 +57,7 @@ pub(super) unsafe fn add_weighted(x: &mut [f32], weights: &[f32], rows: *const f
     struct Sum<'a>(&'a mut [f32], &'a [f32], *const f32, usize);
     impl Kernel for Sum<'_> {
         type Output = ();
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) {
             let Self(x, weights, rows, stride) = self;
             assert!(x.len().is_multiple_of(LANES), "rows of vectors");

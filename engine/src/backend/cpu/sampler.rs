@@ -236,6 +236,7 @@ struct Largest<'a>(&'a [f32]);
 impl Kernel for Largest<'_> {
     type Output = f32;
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> f32 {
         let parts = self.0.chunks_exact(LANES);
         let rest = parts.remainder().iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
@@ -260,6 +261,7 @@ struct Total<'a> {
 impl Kernel for Total<'_> {
     type Output = u64;
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> u64 {
         let parts = self.logits.chunks_exact(LANES);
         let mut total: u64 = parts.remainder().iter().map(|l| weight(*l, self.best, 1.0)).sum();
@@ -285,6 +287,7 @@ struct Weights<'a> {
 impl Kernel for Weights<'_> {
     type Output = u64;
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> u64 {
         let (parts, outs) = (self.logits.chunks_exact(LANES), self.out.chunks_exact_mut(LANES));
         let rest = parts.remainder();
@@ -315,6 +318,7 @@ struct Rounded<'a>(&'a [f32]);
 impl Kernel for Rounded<'_> {
     type Output = u64;
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> u64 {
         let parts = self.0.chunks_exact(LANES);
         let rest: u64 = parts.remainder().iter().map(|w| *w as u64).sum();
@@ -332,6 +336,7 @@ struct Moments<'a> {
 impl Kernel for Moments<'_> {
     type Output = (f64, f64);
 
+    #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> (f64, f64) {
         let parts = self.logits.chunks_exact(LANES);
         let (mut sum, mut weighted) = (0.0, 0.0);

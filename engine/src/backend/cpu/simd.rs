@@ -413,6 +413,7 @@ mod tests {
     impl Kernel for All<'_> {
         type Output = (Vec<[u32; LANES]>, u64);
 
+        #[inline(always)]
         unsafe fn call<L: Lanes>(self) -> Self::Output {
             // SAFETY: the array has LANES elements.
             unsafe {
@@ -448,6 +449,7 @@ mod tests {
         struct Exp([f32; LANES]);
         impl Kernel for Exp {
             type Output = [f32; LANES];
+            #[inline(always)]
             unsafe fn call<L: Lanes>(self) -> Self::Output {
                 // SAFETY: the array has LANES elements.
                 unsafe { L::load(self.0.as_ptr()).exp().array() }
