@@ -1,6 +1,7 @@
 //! The command line: one variant a subcommand. What a subcommand does is in its own file.
 
 pub mod bench_serve;
+pub mod bench_step;
 pub mod chat;
 mod client;
 mod error;
@@ -49,6 +50,8 @@ pub enum Command {
 /// What can be measured.
 #[derive(Subcommand, Debug)]
 pub enum Bench {
+    /// The engine alone: decoding and prefill on one device.
+    Step(bench_step::BenchStepArgs),
     /// A running service under load, over HTTP.
     Serve(bench_serve::BenchServeArgs),
 }
@@ -60,6 +63,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Chat(args) => finish(chat::run(&args)),
         Command::Info(args) => finish(info::run(&args)),
         Command::Synth(args) => finish(synth::run(&args)),
+        Command::Bench(Bench::Step(args)) => finish(bench_step::run(&args)),
         Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }
 }

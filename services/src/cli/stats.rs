@@ -25,6 +25,11 @@ impl Stats {
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
         Some(Self { count: sorted.len(), mean, min, p50: rank(0.5), p90: rank(0.9), p95: rank(0.95), p99: rank(0.99), max })
     }
+
+    /// Half the distance from the least to the greatest value, as a fraction of the median.
+    pub(super) fn spread(&self) -> f64 {
+        if self.p50 == 0.0 { 0.0 } else { (self.max - self.min) / 2.0 / self.p50 }
+    }
 }
 
 #[cfg(test)]
@@ -39,5 +44,10 @@ mod tests {
         assert_eq!((s.mean, s.count), (50.5, 100));
         assert_eq!(Stats::of(&[7.0]).unwrap().p99, 7.0);
         assert_eq!(Stats::of(&[]), None);
+    }
+
+    #[test]
+    fn spread_is_half_the_range_over_the_median() {
+        assert_eq!(Stats::of(&[9.0, 10.0, 11.0]).unwrap().spread(), 0.1);
     }
 }

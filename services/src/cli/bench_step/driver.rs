@@ -1,0 +1,251 @@
+//! Hand-made steps on a backend, timed. What the scheduler would do is done here in the plainest way, so that only the engine is
+//! measured; a step is launched while the one before may still run, as the service does.
+
+use chimere_engine::backend::cpu::CpuBackend;
+use chimere_engine::backend::{Backend, BackendError, Pending};
+use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StepOutcome, StepPlan};
+use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A backend whose contexts can be made up.
+pub(super) trait Fill: Backend {
+    /// Overwrites a slot's state and these pages with random values.
+    fn fill(&mut self, slot: SlotId, pages: &[PageId]);
+}
+
+impl Fill for CpuBackend {
+    fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
+        self.fill_context(slot, pages);
+    }
+}
+
+/// What a run of steps took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Run {
+    pub(super) wall: Duration,
+    /// Of it, the sampler's part, as the backend reports it.
+    pub(super) sampling: Duration,
+}
+
+/// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
+pub(super) struct Driver<'a> {
+    backend: &'a mut dyn Fill,
+    next: u64,
+    rng: StdRng,
+    params: Arc<SamplingParams>,
+    pages_a_sequence: u32,
+}
+
+impl<'a> Driver<'a> {
+    /// Tokens fed are drawn from the whole vocabulary: greedy decoding falls into loops, in which all rows pick the same experts and
+    /// batches look faster than they are. Tokens are sampled at temperature 1 and not fed, so equal seeds give equal work.
+    pub(super) fn new(backend: &'a mut dyn Fill, seed: u64) -> Self {
+        let pages_a_sequence = backend.info().pages / backend.info().slots;
+        Self { backend, next: 0, rng: StdRng::seed_from_u64(seed), params: Arc::new(SamplingParams::default()), pages_a_sequence }
+    }
+
+    /// Gives the first `sequences` slots a context of `length` made-up positions.
+    pub(super) fn fill(&mut self, sequences: u32, length: u32) {
+        for seq in 0..sequences {
+            let pages = self.pages(seq, length);
+            self.backend.fill(SlotId(seq), &pages);
+        }
+    }
+
+    /// Computes the prompts of `sequences` new sequences, each `length` tokens long, in steps as full as they may be.
+    pub(super) fn prefill(&mut self, sequences: u32, length: u32) -> Result<Run, BackendError> {
+        let begin = Instant::now();
+        let mut pending = InFlight::default();
+        let mut done = vec![0; sequences as usize];
+        while let Some(pieces) = self.prompt_pieces(&mut done, length) {
+            pending.push(self.launch(pieces)?)?;
+        }
+        pending.finish(begin)
+    }
+
+    /// Decodes `steps` tokens of each of `sequences` sequences, from position `start` on. What stands before it is not touched.
+    pub(super) fn decode(&mut self, sequences: u32, start: u32, steps: u32) -> Result<Run, BackendError> {
+        let begin = Instant::now();
+        let mut pending = InFlight::default();
+        for step in 0..steps {
+            let pieces = (0..sequences).map(|seq| self.decode_piece(seq, start, start + step)).collect();
+            pending.push(self.launch(pieces)?)?;
+        }
+        pending.finish(begin)
+    }
+
+    fn launch(&mut self, pieces: Vec<Piece>) -> Result<Pending, BackendError> {
+        let id = StepId(self.next);
+        self.next += 1;
+        self.backend.launch(StepPlan { id, copies: Vec::new(), pieces })
+    }
+
+    /// The pieces of one step, first sequences first; `None` when every prompt is done.
+    fn prompt_pieces(&mut self, done: &mut [u32], length: u32) -> Option<Vec<Piece>> {
+        let mut room = self.backend.info().step_rows_max;
+        let mut pieces = Vec::new();
+        for (seq, done) in done.iter_mut().enumerate() {
+            let take = granted(length - *done, room);
+            if take > 0 {
+                pieces.push(self.prompt_piece(seq as u32, *done, take, length));
+                *done += take;
+                room -= take;
+            }
+        }
+        (!pieces.is_empty()).then_some(pieces)
+    }
+
+    fn prompt_piece(&mut self, seq: u32, start: u32, take: u32, length: u32) -> Piece {
+        let samples = if start + take == length { vec![self.sample(seq, 0)] } else { Vec::new() };
+        self.piece(seq, Form::Chunked, start, take, length, samples)
+    }
+
+    fn decode_piece(&mut self, seq: u32, prompt_len: u32, position: u32) -> Piece {
+        let samples = vec![self.sample(seq, position - prompt_len)];
+        self.piece(seq, Form::Recurrent, position, 1, prompt_len, samples)
+    }
+
+    fn piece(&mut self, seq: u32, form: Form, start: u32, len: u32, prompt_len: u32, samples: Vec<SampleRow>) -> Piece {
+        let vocab = self.backend.info().vocab;
+        let tokens: Vec<TokenId> = (0..len).map(|_| self.rng.random_range(0..vocab)).collect();
+        Piece {
+            seq: SeqId(seq.into()),
+            slot: SlotId(seq),
+            form,
+            start,
+            tokens: PieceTokens::Known(tokens),
+            pages: self.pages(seq, start + len),
+            prompt_len,
+            samples,
+            score: None,
+        }
+    }
+
+    fn sample(&self, seq: u32, output_index: u32) -> SampleRow {
+        SampleRow {
+            seq: SeqId(seq.into()),
+            slot: SlotId(seq),
+            params: self.params.clone(),
+            output_index,
+            choice: 0,
+            forced: None,
+            awaits_edits: false,
+        }
+    }
+
+    fn pages(&self, seq: u32, positions: u32) -> Vec<PageId> {
+        let first = seq * self.pages_a_sequence;
+        let count = positions.div_ceil(PAGE_TOKENS);
+        assert!(count <= self.pages_a_sequence, "the backend was made with room for the longest run");
+        (first..first + count).map(PageId).collect()
+    }
+}
+
+/// Prompt positions that a step takes: all that is left, or whole chunks.
+fn granted(left: u32, room: u32) -> u32 {
+    if left <= room { left } else { room / CHUNK_TOKENS * CHUNK_TOKENS }
+}
+
+/// At most one step runs while the next is prepared.
+#[derive(Default)]
+struct InFlight {
+    last: Option<Pending>,
+    sampling: Duration,
+}
+
+impl InFlight {
+    fn push(&mut self, next: Pending) -> Result<(), BackendError> {
+        match self.last.replace(next) {
+            Some(before) => before.wait().map(|outcome| self.count(&outcome)),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self, begin: Instant) -> Result<Run, BackendError> {
+        if let Some(last) = self.last.take() {
+            self.count(&last.wait()?);
+        }
+        Ok(Run { wall: begin.elapsed(), sampling: self.sampling })
+    }
+
+    fn count(&mut self, outcome: &StepOutcome) {
+        self.sampling += Duration::from_micros(outcome.timing.sample_us);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chimere_engine::backend::BackendInfo;
+    use chimere_engine::step::{LogitEdits, StepTiming};
+
+    /// Notes every piece as `seq[start..end]form`, steps parted by `|`, and checks what every backend may ask for.
+    struct Notes {
+        info: BackendInfo,
+        steps: Vec<String>,
+        filled: Vec<(SlotId, usize)>,
+    }
+
+    impl Backend for Notes {
+        fn info(&self) -> &BackendInfo {
+            &self.info
+        }
+
+        fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
+            assert_eq!(plan.id, StepId(self.steps.len() as u64), "steps are launched in order");
+            assert!(plan.pieces.iter().map(Piece::len).sum::<u32>() <= self.info.step_rows_max);
+            let note = |p: &Piece| {
+                assert_eq!(p.pages.len() as u32, (p.start + p.len()).div_ceil(PAGE_TOKENS));
+                let end = p.start + p.len();
+                let form = if p.form == Form::Chunked { "" } else { "r" };
+                format!("{}[{}..{end}]{form}{}", p.seq, p.start, "+".repeat(p.samples.len()))
+            };
+            self.steps.push(plan.pieces.iter().map(note).collect::<Vec<_>>().join(" "));
+            let timing = StepTiming { forward_us: 5, sample_us: 2 };
+            Ok(Pending::ready(plan.id, StepOutcome { id: Some(plan.id), timing, ..Default::default() }))
+        }
+
+        fn sample(&mut self, step: StepId, _: LogitEdits) -> Result<(), BackendError> {
+            Err(BackendError::Plan { step, why: "nothing awaits edits".into() })
+        }
+    }
+
+    impl Fill for Notes {
+        fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
+            self.filled.push((slot, pages.len()));
+        }
+    }
+
+    fn notes(step_rows_max: u32) -> Notes {
+        let info = BackendInfo { device: "cpu", slots: 4, pages: 40, step_rows_max, vocab: 100, context: 320 };
+        Notes { info, steps: Vec::new(), filled: Vec::new() }
+    }
+
+    #[test]
+    fn prompts_are_cut_at_chunks_and_sampled_at_their_end() {
+        let mut backend = notes(100);
+        Driver::new(&mut backend, 1).prefill(2, 150).unwrap();
+        assert_eq!(backend.steps.join(" | "), "0[0..64] | 0[64..128] | 0[128..150]+ 1[0..64] | 1[64..128] | 1[128..150]+");
+    }
+
+    #[test]
+    fn decoding_starts_after_a_made_up_context_and_gives_every_sequence_a_row() {
+        let mut backend = notes(100);
+        let mut driver = Driver::new(&mut backend, 1);
+        driver.fill(2, 65);
+        let run = driver.decode(2, 65, 2).unwrap();
+        assert_eq!(run.sampling, Duration::from_micros(4));
+        assert_eq!(backend.filled, [(SlotId(0), 3), (SlotId(1), 3)]);
+        assert_eq!(backend.steps.join(" | "), "0[65..66]r+ 1[65..66]r+ | 0[66..67]r+ 1[66..67]r+");
+    }
+
+    #[test]
+    fn a_step_takes_the_rest_of_a_prompt_or_whole_chunks() {
+        assert_eq!([granted(64, 512), granted(600, 512), granted(600, 63), granted(20, 63)], [64, 512, 0, 20]);
+    }
+}
