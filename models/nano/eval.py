@@ -122,7 +122,7 @@ def measure(server, label, count, make, args):
             if not ok:
                 print(f"  wrong: {sample.prompt()[-1]['content'][-160:]!r} wanted {str(sample.expect)[:160]!r} got {came[-160:]!r}")
     good, tokens = sum(ok for ok, _, _ in answers), sum(n for _, n, _ in answers)
-    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=round(time.time() - started, 2))
+    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=max(0.01, round(time.time() - started, 2)))
 
 
 def perplexity(server, args):

@@ -13,7 +13,7 @@ import shutil
 import struct
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from tokenizer import gguf_vocabulary
 
@@ -172,17 +172,29 @@ def write_gguf(path, pairs, tensors, kind, align=32):
         f.writelines(body)
 
 
+def write_safetensors(path, tensors):
+    """By hand, because numpy has no bfloat16: length, JSON header, data."""
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, (kind, shape, data) in tensors.items():
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(raw)) + raw)
+        f.writelines(data for _, _, data in tensors.values())
+
+
 def write_hf(folder, weights, tokenizer_path, template):
     """The layout of a released checkpoint: bfloat16, gates and gated norm float32."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    import ml_dtypes
     tensors = {}
     for name, x in weights.items():
         keep = name.endswith(("A_log", "linear_attn.norm.weight"))
         full = name if name.startswith("mtp.") else "model.language_model." + name
-        tensors[full] = x if keep else bf16(x).view(ml_dtypes.bfloat16)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        tensors[full] = ("F32", x.shape, x.tobytes()) if keep else ("BF16", x.shape, bf16(x).tobytes())
+    write_safetensors(folder / "model.safetensors", tensors)
     _, _, _, ids = gguf_vocabulary(tokenizer_path)
     eos, pad = ids["<|im_end|>"], ids["<|endoftext|>"]
     text = dict(CONFIG, model_type="qwen3_5_moe_text", bos_token_id=pad, eos_token_id=pad, dtype="bfloat16", use_cache=True,
