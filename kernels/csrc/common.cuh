@@ -1,0 +1,105 @@
+// What every kernel uses. No include of anyone else's: NVRTC brings no headers, so halves and matrix instructions are inline PTX.
+#pragma once
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define WARP 32
+
+// Dependent launch (sm_90 on): a kernel may start while the one before it drains. Everything before `wait_for_inputs` must read
+// weights only; `let_next_start` promises nothing about our own writes, the next kernel's wait is what makes them visible.
+__device__ __forceinline__ void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ float f16_to_f32(u32 bits) {
+    float f;
+    asm("{.reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h;}" : "=f"(f) : "r"(bits & 0xffffu));
+    return f;
+}
+__device__ __forceinline__ float low_half(u32 two) { return f16_to_f32(two); }
+__device__ __forceinline__ float high_half(u32 two) { return f16_to_f32(two >> 16); }
+__device__ __forceinline__ float low_bf16(u32 two) { return __uint_as_float(two << 16); }
+__device__ __forceinline__ float high_bf16(u32 two) { return __uint_as_float(two & 0xffff0000u); }
+
+// Weights are read once a step: past L1, so that activations and scales stay in it.
+__device__ __forceinline__ uint4 stream16(const void *p) {
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ uint2 stream8(const void *p) {
+    uint2 v;
+    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+
+// D[16,8] += A[16,32] B[32,8] in integers. Lane (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g;
+// c0, c1 row g, columns 2t, 2t + 1; c2, c3 row g + 8.
+__device__ __forceinline__ void mma_k32(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void mma_k16(int (&c)[4], u32 a0, u32 a1, u32 b0) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(b0));
+}
+
+// Every lane gets the sum. The order of additions is fixed by the lanes' numbers.
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
+    return v;
+}
+// Every thread of a block of WARPS warps gets the sum, warps added in order. `shared` holds WARPS floats and is free afterwards.
+template <int WARPS> __device__ __forceinline__ float block_sum(float v, float *shared) {
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = v;
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) sum += shared[w];
+    __syncthreads();
+    return sum;
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
+__device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
+
+// The int8 form of activations: 32 values share d = max|x| / 127; beside it stands the sum of the codes. Within a block of 32
+// the quads (4 codes, one word) lie in the order 0 4 1 5 2 6 3 7, so that the 8 bytes of lane t are what a matrix instruction
+// wants of it. This is called by one warp for 32 consecutive values, one a lane.
+__device__ __forceinline__ void quantize_block(float x, i8 *codes, float2 *meta) {
+    int lane = threadIdx.x % WARP;
+    float top = warp_max(fabsf(x));
+    // A maximum that is not a number or infinite must poison the outputs, not vanish in a comparison.
+    bool finite = __all_sync(0xffffffffu, fabsf(x) <= 3.402823466e38f);
+    float inverse = top < 1e-30f || !finite ? 0.0f : __fdiv_rn(127.0f, top);
+    int q = inverse == 0.0f ? 0 : __float2int_rn(x * inverse);
+    int sum = q;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    int quad = lane / 4;
+    codes[(quad % 4 * 2 + quad / 4) * 4 + lane % 4] = (i8)q;
+    if (lane == 0) {
+        float d = !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
+        *meta = make_float2(d, (float)sum);
+    }
+}

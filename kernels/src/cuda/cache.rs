@@ -1,0 +1,149 @@
+//! Compiled programs on disk, named by what they were compiled from.
+
+use super::{Arch, Compiler, CudaError, Program};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// A directory of machine code. A file that is missing or cannot be written costs time, never correctness.
+#[derive(Debug)]
+pub struct KernelCache {
+    dir: PathBuf,
+    compiler: OnceLock<Compiler>,
+}
+
+/// Marks the file's format, and ends where the machine code begins.
+const HEADER: &str = "chimere-kernel-1";
+
+impl KernelCache {
+    /// Uses `dir`, which is made when something is written.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), compiler: OnceLock::new() }
+    }
+
+    /// `CHIMERE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/chimere/kernels`, else `~/.cache/chimere/kernels`, else a directory for temporary files.
+    pub fn default_dir() -> PathBuf {
+        let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        var("CHIMERE_KERNEL_CACHE").unwrap_or_else(|| {
+            let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|h| h.join(".cache"))).unwrap_or_else(std::env::temp_dir);
+            base.join("chimere/kernels")
+        })
+    }
+
+    /// Machine code of `program`: from the directory, else compiled and kept there.
+    ///
+    /// Files made with any compiler serve, so that a machine without one runs what was built ahead of time.
+    ///
+    /// # Errors
+    /// If it must be compiled, and there is no compiler or the program does not compile.
+    pub fn get(&self, program: &Program, arch: Arch) -> Result<Vec<u8>, CudaError> {
+        let fingerprint = program.fingerprint(arch);
+        let path = self.path(program, arch, &fingerprint);
+        if let Some(cubin) = read(&path, &fingerprint) {
+            return Ok(cubin);
+        }
+        let cubin = self.compiler()?.compile(program, arch)?;
+        // A cache that cannot be written is none; the next start compiles again.
+        let _ = write(&path, &fingerprint, &cubin);
+        Ok(cubin)
+    }
+
+    /// Compiles `program` for each of `archs` that the directory lacks, without a device; returns how many were compiled.
+    ///
+    /// # Errors
+    /// If something cannot be compiled.
+    pub fn build(&self, programs: &[Program], archs: &[Arch]) -> Result<usize, CudaError> {
+        let mut compiled = 0;
+        for arch in archs {
+            for program in programs {
+                let fingerprint = program.fingerprint(*arch);
+                compiled += usize::from(read(&self.path(program, *arch, &fingerprint), &fingerprint).is_none());
+                self.get(program, *arch)?;
+            }
+        }
+        Ok(compiled)
+    }
+
+    fn compiler(&self) -> Result<&Compiler, CudaError> {
+        if let Some(compiler) = self.compiler.get() {
+            return Ok(compiler);
+        }
+        let compiler = Compiler::load()?;
+        Ok(self.compiler.get_or_init(|| compiler))
+    }
+
+    fn path(&self, program: &Program, arch: Arch, fingerprint: &str) -> PathBuf {
+        self.dir.join(format!("{}-{arch}-{:032x}.cubin", program.name, fnv128(fingerprint.as_bytes())))
+    }
+}
+
+/// FNV-1a of 128 bits. The whole fingerprint is compared too, so that a collision cannot load the wrong code.
+fn fnv128(bytes: &[u8]) -> u128 {
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}
+
+fn header(fingerprint: &str) -> String {
+    format!("{HEADER}\n{}\n{fingerprint}\n", fingerprint.len())
+}
+
+fn read(path: &Path, fingerprint: &str) -> Option<Vec<u8>> {
+    let bytes = fs::read(path).ok()?;
+    let rest = bytes.strip_prefix(header(fingerprint).as_bytes())?;
+    let (length, cubin) = rest.split_first_chunk::<8>()?;
+    (u64::from_le_bytes(*length) == cubin.len() as u64).then(|| cubin.to_vec())
+}
+
+/// Through a file of another name, so that a second process never reads half a file.
+fn write(path: &Path, fingerprint: &str, cubin: &[u8]) -> std::io::Result<()> {
+    fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    let part = path.with_extension(format!("part-{}", std::process::id()));
+    let mut bytes = header(fingerprint).into_bytes();
+    bytes.extend((cubin.len() as u64).to_le_bytes());
+    bytes.extend(cubin);
+    fs::write(&part, bytes)?;
+    fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(value: i64) -> Program {
+        Program { name: "sample", source: "extern \"C\" __global__ void sample() {}", defines: vec![("VALUE", value)] }
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("chimere-kernel-cache-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        dir
+    }
+
+    #[test]
+    fn what_was_kept_is_found_again_and_only_for_the_same_source_shape_and_chip() {
+        let cache = KernelCache::new(scratch("same"));
+        let [a, b]: [Arch; 2] = [Arch::ALL[0], Arch::ALL[3]];
+        let path = |p: &Program, arch| cache.path(p, arch, &p.fingerprint(arch));
+        write(&path(&program(1), a), &program(1).fingerprint(a), b"code").unwrap();
+        assert_eq!(cache.get(&program(1), a).unwrap(), b"code");
+        assert!(read(&path(&program(2), a), &program(2).fingerprint(a)).is_none());
+        assert!(read(&path(&program(1), b), &program(1).fingerprint(b)).is_none());
+        fs::remove_dir_all(&cache.dir).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_cut_short_or_belongs_to_other_source_is_not_used() {
+        let cache = KernelCache::new(scratch("cut"));
+        let (arch, p) = (Arch::ALL[0], program(1));
+        let path = cache.path(&p, arch, &p.fingerprint(arch));
+        write(&path, &p.fingerprint(arch), b"code").unwrap();
+        let whole = fs::read(&path).unwrap();
+        for len in (0..whole.len()).step_by(211).chain(whole.len() - 13..whole.len()) {
+            fs::write(&path, &whole[..len]).unwrap();
+            assert!(read(&path, &p.fingerprint(arch)).is_none(), "{len} of {} bytes", whole.len());
+        }
+        fs::write(&path, &whole).unwrap();
+        assert!(read(&path, &program(2).fingerprint(arch)).is_none());
+        fs::remove_dir_all(&cache.dir).unwrap();
+    }
+}

@@ -1,0 +1,208 @@
+//! Compiles a program's source for one architecture with NVRTC. Needs its library, but neither a device nor a driver.
+
+use super::CudaError;
+use cudarc::nvrtc::{result, sys};
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// One source with the shapes it is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// For messages and file names.
+    pub name: &'static str,
+    /// CUDA C++; may include `common.cuh`.
+    pub source: &'static str,
+    /// Passed as `-DNAME=VALUE`, in order.
+    pub defines: Vec<(&'static str, i64)>,
+}
+
+/// The one header.
+const COMMON: &str = include_str!("../../csrc/common.cuh");
+
+impl Program {
+    fn options(&self, arch: Arch) -> Vec<String> {
+        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into()];
+        options.extend(self.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        options
+    }
+
+    /// Everything that decides what the compiler makes of it, except the compiler.
+    pub(super) fn fingerprint(&self, arch: Arch) -> String {
+        [&self.options(arch).join(" "), COMMON, self.source].join("\n")
+    }
+}
+
+/// An architecture that machine code is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arch(&'static str);
+
+impl Arch {
+    /// All that are supported.
+    pub const ALL: [Arch; 6] = [Arch("sm_80"), Arch("sm_86"), Arch("sm_89"), Arch("sm_90a"), Arch("sm_100a"), Arch("sm_120a")];
+
+    /// The newest one whose code a device of this compute capability runs.
+    ///
+    /// Code for `sm_XY` runs on `X.Z` with `Z >= Y`, that for `sm_XYa` on `X.Y` alone.
+    pub fn of_capability(major: i32, minor: i32) -> Option<Self> {
+        let number = 10 * major + minor;
+        Self::ALL.into_iter().rev().find(|arch| {
+            if arch.0.ends_with('a') { arch.number() == number } else { arch.number() <= number && arch.number() / 10 == major }
+        })
+    }
+
+    fn number(self) -> i32 {
+        self.0.trim_start_matches("sm_").trim_end_matches('a').parse().expect("the table has numbers")
+    }
+
+    /// Whether a kernel may start before the one ahead of it has ended.
+    pub fn has_dependent_launch(self) -> bool {
+        self.number() >= 90
+    }
+}
+
+impl std::fmt::Display for Arch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl FromStr for Arch {
+    type Err = CudaError;
+
+    fn from_str(name: &str) -> Result<Self, CudaError> {
+        Self::ALL.into_iter().find(|arch| arch.0 == name).ok_or_else(|| CudaError::Arch { got: name.into() })
+    }
+}
+
+/// The library, loaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Compiler {
+    version: (i32, i32),
+}
+
+impl Compiler {
+    /// Loads the library: from the path in `CHIMERE_NVRTC` if that is set, else where the loader finds it.
+    ///
+    /// # Errors
+    /// If it is not there or too old.
+    pub fn load() -> Result<Self, CudaError> {
+        let tried = std::env::var_os("CHIMERE_NVRTC").map(PathBuf::from);
+        if let Some(path) = &tried {
+            preload(path).map_err(|_| CudaError::NoCompiler { tried: tried.clone() })?;
+        }
+        // SAFETY: only tries to load the library.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(CudaError::NoCompiler { tried });
+        }
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the library is present, and has had this function in every release.
+        let code = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
+        if code != sys::nvrtcResult::NVRTC_SUCCESS || major < 13 {
+            return Err(CudaError::OldCompiler { major, minor });
+        }
+        Ok(Self { version: (major, minor) })
+    }
+
+    /// CUDA release of the library.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Machine code of `program`.
+    ///
+    /// # Errors
+    /// With the compiler's messages if it does not compile.
+    pub fn compile(&self, program: &Program, arch: Arch) -> Result<Vec<u8>, CudaError> {
+        let options = program.options(arch);
+        let failed = |code: String, log: String| CudaError::Compile {
+            program: program.name,
+            arch: arch.to_string(),
+            options: options.join(" "),
+            code,
+            log,
+        };
+        let handle = Handle::create(program).map_err(|code| failed(format!("{code:?}"), String::new()))?;
+        // SAFETY: the handle is alive, here and below.
+        unsafe { result::compile_program(handle.0, &options) }.map_err(|e| failed(format!("{:?}", e.0), handle.log()))?;
+        handle.cubin().map_err(|code| failed(format!("{code:?}"), handle.log()))
+    }
+}
+
+/// Loads the library at `path` for good: what looks for it by its short name from now on gets this one. The builtins that lie
+/// beside it come first, because the library of the wheel does not look there.
+fn preload(path: &Path) -> Result<(), libloading::Error> {
+    let beside = path.parent().and_then(|dir| std::fs::read_dir(dir).ok());
+    let builtins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libnvrtc-builtins.so"));
+    let paths = beside.into_iter().flatten().flatten().map(|entry| entry.path()).filter(builtins);
+    for path in paths.chain([path.to_owned()]) {
+        // SAFETY: the libraries are NVRTC's by the user's word; their initialisers do nothing that depends on our state.
+        std::mem::forget(unsafe { libloading::Library::new(path) }?);
+    }
+    Ok(())
+}
+
+struct Handle(sys::nvrtcProgram);
+
+impl Handle {
+    fn create(program: &Program) -> Result<Self, sys::nvrtcResult> {
+        let text = |s: &str| CString::new(s).expect("sources have no zero bytes");
+        let (source, name, common) = (text(program.source), text(program.name), text(COMMON));
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: strings end in zero and outlive the call, which copies them; there is one header and one name for it.
+        let code = unsafe {
+            sys::nvrtcCreateProgram(&mut handle, source.as_ptr(), name.as_ptr(), 1, &common.as_ptr(), &c"common.cuh".as_ptr())
+        };
+        if code == sys::nvrtcResult::NVRTC_SUCCESS { Ok(Self(handle)) } else { Err(code) }
+    }
+
+    fn log(&self) -> String {
+        // SAFETY: the handle is alive.
+        let Ok(log) = (unsafe { result::get_program_log(self.0) }) else { return String::new() };
+        let bytes: Vec<u8> = log.into_iter().map(|c| c as u8).collect();
+        CStr::from_bytes_until_nul(&bytes).map_or_else(|_| String::new(), |s| s.to_string_lossy().into_owned())
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, sys::nvrtcResult> {
+        let mut size = 0;
+        // SAFETY: the handle is alive.
+        let code = unsafe { sys::nvrtcGetCUBINSize(self.0, &mut size) };
+        if code != sys::nvrtcResult::NVRTC_SUCCESS {
+            return Err(code);
+        }
+        let mut cubin = vec![0u8; size];
+        // SAFETY: the buffer has the size that was asked for.
+        let code = unsafe { sys::nvrtcGetCUBIN(self.0, cubin.as_mut_ptr().cast()) };
+        if code == sys::nvrtcResult::NVRTC_SUCCESS { Ok(cubin) } else { Err(code) }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: made by `create`, destroyed once. A failure leaves nothing to do.
+        let _ = unsafe { result::destroy_program(self.0) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_gets_the_newest_code_that_it_runs() {
+        let of = |major, minor| Arch::of_capability(major, minor).map(|a| a.0);
+        assert_eq!(of(8, 0), Some("sm_80"));
+        assert_eq!(of(8, 7), Some("sm_86"));
+        assert_eq!(of(8, 9), Some("sm_89"));
+        assert_eq!(of(9, 0), Some("sm_90a"));
+        assert_eq!(of(12, 0), Some("sm_120a"));
+        assert_eq!(of(12, 1), None, "code with a suffix runs on its own chip only");
+        assert_eq!(of(7, 5), None);
+    }
+
+    #[test]
+    fn an_unknown_architecture_is_named() {
+        assert_eq!("sm_90a".parse::<Arch>().unwrap().to_string(), "sm_90a");
+        assert!("sm_90".parse::<Arch>().unwrap_err().to_string().contains("`sm_90` is not one of"));
+    }
+}

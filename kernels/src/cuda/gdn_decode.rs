@@ -1,0 +1,219 @@
+//! One token of a GDN layer's mixer for each sequence of a step, from the in-projections to the int8 rows of the out-projection:
+//! [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`], [`crate::reference::gated_norm`].
+//!
+//! One block a value head and sequence; the state is read once and written once.
+
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+/// Heads of a GDN layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Heads {
+    /// K, of keys and queries.
+    pub key_dim: usize,
+    /// V.
+    pub value_dim: usize,
+    /// Key heads.
+    pub keys: usize,
+    /// Value heads.
+    pub values: usize,
+    /// Whether value head `h` belongs to key head `h / (values / keys)`; else it is `h % keys`.
+    pub grouped: bool,
+}
+
+/// Threads of a block, as in the source.
+const THREADS: usize = 512;
+/// Positions whose inputs the convolution sees.
+const TAPS: usize = 4;
+
+impl Heads {
+    /// Channels of the convolution: q, k and v of all heads.
+    pub fn channels(&self) -> usize {
+        2 * self.keys * self.key_dim + self.values * self.value_dim
+    }
+
+    /// Values of an input row: q, k, v, z, b, a.
+    pub fn inputs(&self) -> usize {
+        self.channels() + self.values * self.value_dim + 2 * self.values
+    }
+
+    /// Values of a sequence's state.
+    pub fn state(&self) -> usize {
+        self.values * self.key_dim * self.value_dim
+    }
+
+    /// Values of a sequence's convolution ring.
+    pub fn tail(&self) -> usize {
+        TAPS * self.channels()
+    }
+
+    fn check(&self) -> Result<(), CudaError> {
+        let fail = |reason: String| Err(CudaError::shape("gdn_decode", reason));
+        let Heads { key_dim, value_dim, keys, values, .. } = *self;
+        if ![32, 64, 128].contains(&value_dim) {
+            return fail(format!("a value dimension of {value_dim}: must be 32, 64 or 128"));
+        }
+        let rows_at_once = THREADS / (value_dim / 4);
+        if key_dim == 0 || key_dim > 256 || !key_dim.is_multiple_of(rows_at_once) {
+            return fail(format!("a key dimension of {key_dim}: must be a multiple of {rows_at_once}, at most 256"));
+        }
+        if keys == 0 || values == 0 || !values.is_multiple_of(keys) {
+            return fail(format!("{values} value heads for {keys} key heads: must be a multiple"));
+        }
+        Ok(())
+    }
+}
+
+/// The program for these heads; input rows are `stride` values apart.
+///
+/// # Errors
+/// If there is no kernel for them.
+pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
+    heads.check()?;
+    if stride < heads.inputs() {
+        return Err(CudaError::shape("gdn_decode", format!("input rows of {} values only {stride} apart", heads.inputs())));
+    }
+    let defines = vec![
+        ("K", heads.key_dim as i64),
+        ("V", heads.value_dim as i64),
+        ("HK", heads.keys as i64),
+        ("HV", heads.values as i64),
+        ("X_STRIDE", stride as i64),
+        ("GROUPED", i64::from(heads.grouped)),
+    ];
+    Ok(Program { name: "gdn_decode", source: include_str!("../../csrc/gdn_decode.cu"), defines })
+}
+
+/// The kernel for the heads of a model.
+#[derive(Debug)]
+pub struct GdnDecode {
+    heads: Heads,
+    stride: usize,
+    kernel: Kernel,
+}
+
+/// A layer's own values.
+#[derive(Clone, Copy)]
+pub struct LayerWeights<'a> {
+    /// `[channels, 4]`, the last is the current token's.
+    pub taps: &'a CudaView<'a, f32>,
+    /// `[value heads]`, `-exp(A_log)`.
+    pub decay: &'a CudaView<'a, f32>,
+    /// `[value heads]`.
+    pub dt_bias: &'a CudaView<'a, f32>,
+    /// `[V]`.
+    pub norm: &'a CudaView<'a, f32>,
+    /// Of the gated norm.
+    pub eps: f32,
+}
+
+/// What a layer remembers of its sequences, by slot.
+pub struct Memory<'a, 'b> {
+    /// `[slots, value heads, K, V]`.
+    pub state: &'a mut CudaViewMut<'b, f32>,
+    /// `[slots, 4, channels]`: entry `p % 4` is position `p`'s input.
+    pub tail: &'a mut CudaViewMut<'b, f32>,
+}
+
+/// The rows of a step; on the device, written before the step begins.
+#[derive(Clone, Copy)]
+pub struct StepRows<'a> {
+    /// Rows, with those that are none.
+    pub count: usize,
+    /// Slot of each row's sequence; below 0: no row. No slot comes twice.
+    pub slots: &'a CudaView<'a, i32>,
+    /// Position of each row.
+    pub positions: &'a CudaView<'a, i32>,
+}
+
+impl GdnDecode {
+    /// Loads the kernel for `heads`.
+    ///
+    /// # Errors
+    /// If there is none for them, or it cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize) -> Result<Self, CudaError> {
+        let kernel = device.module(cache, &program(heads, stride)?)?.kernel("gdn_decode")?;
+        Ok(Self { heads, stride, kernel })
+    }
+
+    /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay as they are.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The state was last written
+    /// before a launch that does not start early, such as the first of a graph.
+    #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
+    pub unsafe fn launch(
+        &self,
+        device: &Device,
+        rows: StepRows<'_>,
+        x: &CudaView<'_, f32>,
+        layer: LayerWeights<'_>,
+        memory: Memory<'_, '_>,
+        codes: &mut CudaViewMut<'_, i8>,
+        meta: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let (heads, n) = (self.heads, rows.count);
+        let width = heads.values * heads.value_dim;
+        let fits = |what: &str, got: usize, need: usize| {
+            let text = || format!("{what} has {got} elements, {n} rows of {heads:?} need {need}");
+            if got >= need { Ok(()) } else { Err(CudaError::shape("gdn_decode", text())) }
+        };
+        fits("the list of slots", rows.slots.len(), n)?;
+        fits("the list of positions", rows.positions.len(), n)?;
+        fits("the input", x.len(), n * self.stride)?;
+        fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
+        fits("the decay", layer.decay.len(), heads.values)?;
+        fits("dt_bias", layer.dt_bias.len(), heads.values)?;
+        fits("the norm", layer.norm.len(), heads.value_dim)?;
+        fits("the state", memory.state.len(), n.min(1) * heads.state())?;
+        fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
+        fits("codes", codes.len(), n * width)?;
+        fits("meta", meta.len(), n * width / 16)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let inputs = [x.device_ptr(stream).0, memory.state.device_ptr_mut(stream).0, memory.tail.device_ptr_mut(stream).0];
+        let lists = [rows.slots, rows.positions].map(|l| l.device_ptr(stream).0);
+        let weights = [layer.taps, layer.decay, layer.dt_bias, layer.norm].map(|w| w.device_ptr(stream).0);
+        let mut eps = layer.eps;
+        let outputs = [codes.device_ptr_mut(stream).0, meta.device_ptr_mut(stream).0];
+        let mut before: Vec<u64> = [&inputs[..], &lists, &weights].concat();
+        let mut after = outputs.to_vec();
+        let pointer = |p: &mut u64| (p as *mut u64).cast::<c_void>();
+        let mut params: Vec<*mut c_void> = before.iter_mut().map(pointer).collect();
+        params.push((&raw mut eps).cast());
+        params.extend(after.iter_mut().map(pointer));
+        let grid = Grid { blocks: (heads.values as u32, n as u32), threads: THREADS as u32 };
+        // SAFETY: nine pointers, a float and two pointers are the kernel's parameters; buffers were found large enough, the caller
+        // vouches for slots and for the state, which is all that the kernel reads before its wait.
+        unsafe { self.kernel.launch(device, grid, &mut params) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
+
+    #[test]
+    fn the_released_model_and_small_ones_have_a_kernel() {
+        assert_eq!((RELEASED.channels(), RELEASED.inputs(), RELEASED.state()), (8192, 12352, 524_288));
+        let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
+        assert!(program(RELEASED, 12352).is_ok() && program(small, small.inputs()).is_ok());
+    }
+
+    #[test]
+    fn heads_without_a_kernel_are_refused_by_name() {
+        let refused = |h: Heads| program(h, 1 << 20).unwrap_err().to_string();
+        assert!(refused(Heads { value_dim: 96, ..RELEASED }).contains("value dimension of 96"));
+        assert!(refused(Heads { key_dim: 24, ..RELEASED }).contains("key dimension of 24"));
+        assert!(refused(Heads { values: 24, ..RELEASED }).contains("24 value heads for 16"));
+        assert!(program(RELEASED, 100).is_err());
+    }
+}

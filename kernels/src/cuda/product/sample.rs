@@ -1,0 +1,143 @@
+//! Random matrices with their definition, for tests on either machine.
+
+use super::layout::{Block, Codes, Layout, Scales, pack};
+use crate::cuda::quantized::{BLOCK, QuantizedRows};
+
+/// Every layout that a GGUF type has.
+pub const LAYOUTS: [Layout; 8] =
+    [Layout::Q8_0, Layout::Q4_0, Layout::IQ4_NL, Layout::MXFP4, Layout::IQ4_XS, Layout::Q4_K, Layout::Q5_K, Layout::Q6_K];
+
+/// A generator that needs no state from elsewhere (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Evenly in -1..1.
+    pub fn signed(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+
+    /// `n` of [`Random::signed`].
+    pub fn vector(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.signed()).collect()
+    }
+}
+
+/// A matrix as blocks.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    blocks: Vec<Block>,
+}
+
+impl Matrix {
+    /// Every code and factor that the layout has may come; scales lie in a range of four powers of two.
+    pub fn random(layout: Layout, rows: usize, cols: usize, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let mut blocks: Vec<Block> = (0..rows * cols / BLOCK).map(|_| random_block(layout, &mut random)).collect();
+        if !matches!(layout.scales, Scales::F16 | Scales::Bf16) {
+            for row in blocks.chunks_mut(cols / BLOCK) {
+                row.chunks_mut(8).for_each(|group| {
+                    let first = group[0];
+                    group.iter_mut().for_each(|b| (b.d, b.dmin) = (first.d, first.dmin));
+                });
+            }
+        }
+        Self { layout, rows, cols, blocks }
+    }
+
+    fn block(&self, row: usize, b: usize) -> &Block {
+        &self.blocks[row * (self.cols / BLOCK) + b]
+    }
+
+    /// As the device wants it.
+    pub fn packed(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.layout.matrix_bytes(self.rows, self.cols)];
+        pack(self.layout, self.rows, self.cols, |r, b| *self.block(r, b), &mut bytes);
+        bytes
+    }
+
+    /// The integers that a block's codes stand for.
+    pub fn levels(&self, row: usize, b: usize) -> [i32; BLOCK] {
+        self.block(row, b).codes.map(|c| match self.layout.codes {
+            Codes::Byte | Codes::Six => i32::from(c as i8),
+            Codes::Nibble | Codes::Five => i32::from(c),
+            Codes::Table(levels) => i32::from(levels[usize::from(c)]),
+        })
+    }
+
+    /// What is multiplied with a level, and what is subtracted then, for each half of a block.
+    fn scale(&self, row: usize, b: usize) -> ([f64; 2], f64) {
+        let block = self.block(row, b);
+        let (d, s) = (f16(block.d), block.s.map(f64::from));
+        match self.layout.scales {
+            Scales::F16 => ([d; 2], 0.0),
+            Scales::Bf16 => ([f64::from(f32::from_bits(u32::from(block.d) << 16)); 2], 0.0),
+            Scales::Min => ([d * s[0]; 2], f16(block.dmin) * s[1]),
+            Scales::Byte => ([d * s[0]; 2], 0.0),
+            Scales::Halves => ([d * s[0], d * s[1]], 0.0),
+        }
+    }
+
+    /// The definition of the product: output `row` for row `column` of `x`, and the sum of the magnitudes that went into it.
+    pub fn dot(&self, row: usize, x: &QuantizedRows, column: usize) -> (f64, f64) {
+        let n = self.cols / BLOCK;
+        let (mut sum, mut size) = (0.0, 0.0);
+        for b in 0..n {
+            let (codes, [d, _]) = (x.block(column * n + b), x.meta[column * n + b]);
+            let (scale, min) = self.scale(row, b);
+            for (i, (level, code)) in self.levels(row, b).into_iter().zip(codes).enumerate() {
+                let term = (scale[i / 16] * f64::from(level) - min) * f64::from(code) * f64::from(d);
+                sum += term;
+                size += term.abs();
+            }
+        }
+        (sum, size)
+    }
+}
+
+fn random_block(layout: Layout, random: &mut Random) -> Block {
+    let mut codes = [0; BLOCK];
+    for code in &mut codes {
+        let bits = random.bits() as u8;
+        *code = match layout.codes {
+            Codes::Byte => bits,
+            Codes::Nibble | Codes::Table(_) => bits & 15,
+            Codes::Five => bits & 31,
+            Codes::Six => (((bits << 2) as i8) >> 2) as u8,
+        };
+    }
+    let (x, sign) = (random.bits(), (random.bits() as u16 & 1) << 15);
+    // Exponents of 2^-4 to 1, any fraction.
+    let half = |x: u64| (0x2c00 + (x & 0x0fff) as u16) | sign;
+    let byte = |x: u64| if layout.scales == Scales::Min { (x & 63) as i8 } else { x as i8 };
+    let d = if layout.scales == Scales::Bf16 { 0x3d80 + ((x & 3) as u16) * 0x80 } else { half(x) };
+    Block { codes, d, dmin: half(x >> 12), s: [byte(x >> 24), byte(x >> 32)] }
+}
+
+/// Value of the bits of a finite f16.
+fn f16(bits: u16) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let magnitude = if exponent == 0 { fraction * 2f64.powi(-24) } else { (1024.0 + fraction) * 2f64.powi(exponent - 25) };
+    if bits >> 15 == 1 { -magnitude } else { magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_read_as_their_standard_says() {
+        assert_eq!([f16(0x3c00), f16(0xc000), f16(0x0001), f16(0x7bff)], [1.0, -2.0, 2f64.powi(-24), 65504.0]);
+    }
+}
