@@ -128,6 +128,11 @@ impl Service {
         &self.info
     }
 
+    /// Requests that are not answered yet.
+    pub fn live(&self) -> Live {
+        self.live.clone()
+    }
+
     /// Where it stands, to look at and to wait for.
     pub fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.clone()

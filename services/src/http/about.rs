@@ -9,12 +9,12 @@ use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};
 
 /// `GET /v1/models`.
-pub async fn models(app: web::Data<App>) -> HttpResponse {
+pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
     HttpResponse::Ok().json(json!({"object": "list", "data": [model_object(&app)]}))
 }
 
 /// `GET /v1/models/{id}`.
-pub async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     if *id != app.limits.name {
         return Err(unknown_model(&id, &app.limits));
     }
@@ -32,13 +32,13 @@ fn model_object(app: &App) -> Value {
 }
 
 /// `GET /health`: 200 until the engine dies.
-pub async fn health(app: web::Data<App>) -> HttpResponse {
+pub(super) async fn health(app: web::Data<App>) -> HttpResponse {
     let lost = matches!(*app.phase.borrow(), Phase::Lost(_));
     status(!lost, if lost { "engine lost" } else { "ok" })
 }
 
 /// `GET /ready`: 200 when a request would be answered.
-pub async fn ready(app: web::Data<App>) -> HttpResponse {
+pub(super) async fn ready(app: web::Data<App>) -> HttpResponse {
     let word = match *app.phase.borrow() {
         Phase::Starting => "starting",
         Phase::Ready => "ready",
@@ -54,6 +54,6 @@ fn status(good: bool, word: &str) -> HttpResponse {
 }
 
 /// `GET /metrics`, in Prometheus' text format.
-pub async fn metrics(app: web::Data<App>) -> HttpResponse {
+pub(super) async fn metrics(app: web::Data<App>) -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(app.recorder.render())
 }

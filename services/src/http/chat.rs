@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use std::sync::Arc;
 
 /// Answers a conversation.
-pub async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
     let ChatRequest { generation, conversation, tools } = ChatRequest::parse(&body, &app.limits)?;
     let prompt = prompt_of(&app, conversation).await?;

@@ -13,7 +13,11 @@ use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
 /// Continues texts.
-pub async fn completions(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn completions(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
     let CompletionRequest { generation, prompts, echo } = CompletionRequest::parse(&body, &app.limits)?;
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());

@@ -18,25 +18,25 @@ use chimere_engine::scheduler::Rejected;
 use std::sync::Arc;
 
 /// What an endpoint brings.
-pub struct Plan<S> {
+pub(super) struct Plan<S> {
     /// How to generate.
-    pub generation: Generation,
+    pub(super) generation: Generation,
     /// Token ids of each prompt.
-    pub prompts: Vec<Arc<[TokenId]>>,
+    pub(super) prompts: Vec<Arc<[TokenId]>>,
     /// The field that the prompts came from, for errors.
-    pub prompt_field: &'static str,
+    pub(super) prompt_field: &'static str,
     /// Score the prompts with this many alternatives.
-    pub score_prompt: Option<u8>,
+    pub(super) score_prompt: Option<u8>,
     /// How the text of a choice, given its number, is understood.
-    pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
+    pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
     /// How a choice looks.
-    pub shape: S,
+    pub(super) shape: S,
     /// What ids begin with.
-    pub id_prefix: &'static str,
+    pub(super) id_prefix: &'static str,
 }
 
 /// Runs a generation and answers it.
-pub async fn generate<S: Shape + Unpin + 'static>(
+pub(super) async fn generate<S: Shape + Unpin + 'static>(
     app: &App,
     request: &HttpRequest,
     plan: Plan<S>,
@@ -109,6 +109,6 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
 }
 
 /// Counts a request that was refused before the scheduler saw it.
-pub fn count_rejected(reason: &'static str) {
+pub(super) fn count_rejected(reason: &'static str) {
     ::metrics::counter!(metrics::REJECTED, "reason" => reason).increment(1);
 }

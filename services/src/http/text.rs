@@ -16,7 +16,7 @@ use std::time::Duration;
 const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.
-pub async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
     let TokenizeRequest { input, token_strings } = TokenizeRequest::parse(&body, &app.limits)?;
     let tokens = match input {
@@ -35,7 +35,7 @@ pub async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::P
 }
 
 /// The text of some tokens, control tokens written out.
-pub async fn detokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
     let DetokenizeRequest { tokens } = DetokenizeRequest::parse(&body, &app.limits)?;
     Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&tokens, true)})))

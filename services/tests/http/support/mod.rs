@@ -1,6 +1,5 @@
 //! What tests at the HTTP edge share: a backend that says what it is told, a service around it, and a client that speaks bytes.
-#![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(unreachable_pub, reason = "a module of several test crates")]
+#![allow(unreachable_pub, reason = "a module of a test crate, which nobody outside can reach")]
 
 pub mod client;
 pub mod fake;
@@ -11,6 +10,17 @@ pub use fake::{Fake, Trouble};
 pub use server::{Options, Server};
 
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Waits for something that another thread brings about.
+#[track_caller]
+pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < end, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
 
 /// A chat request whose user message is `text`, with thinking off.
 pub fn ask(text: &str) -> Value {

@@ -1,6 +1,8 @@
 //! A whole service in this process, on a free port, with a fake backend.
 
 use super::Fake;
+use super::eventually;
+use chimere::actors::live::Live;
 use chimere::actors::phase::Phase;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
@@ -43,18 +45,16 @@ impl Default for Options {
     }
 }
 
-/// What a test asks of the thread that the service lives on.
-pub enum Order {
-    Drain(Duration),
-    Stop,
-}
+/// To the thread that the service lives on: drain within this time, and say when it is over.
+type Drains = tokio::sync::mpsc::UnboundedSender<(Duration, oneshot::Sender<()>)>;
 
 /// A running service.
 pub struct Server {
     pub addr: SocketAddr,
     pub fake: Fake,
-    orders: Option<tokio::sync::mpsc::UnboundedSender<(Order, oneshot::Sender<()>)>>,
+    drains: Option<Drains>,
     phase: tokio::sync::watch::Receiver<Phase>,
+    live: Live,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -75,27 +75,30 @@ impl Server {
                 let fake = Fake::new(text.tokenizer().clone(), end_id);
                 let service = Service::start(parts(options, text, &fake, end_id)).await.unwrap();
                 service.warm_up().await.unwrap();
-                let (orders, mut inbox) = tokio::sync::mpsc::unbounded_channel::<(Order, oneshot::Sender<()>)>();
-                ready.send((service.address(), fake, orders, service.phase())).unwrap();
-                while let Some((order, done)) = inbox.recv().await {
-                    match order {
-                        Order::Drain(within) => service.drain(within).await,
-                        Order::Stop => break,
-                    }
+                let (drains, mut inbox): (Drains, _) = tokio::sync::mpsc::unbounded_channel();
+                ready.send((service.address(), fake, drains, service.phase(), service.live())).unwrap();
+                while let Some((within, done)) = inbox.recv().await {
+                    service.drain(within).await;
                     done.send(()).ok();
                 }
                 service.stop().await;
             });
         });
-        let (addr, fake, orders, phase) = started.recv_timeout(Duration::from_secs(20)).expect("the service starts");
-        Self { addr, fake, orders: Some(orders), phase, thread: Some(thread) }
+        let (addr, fake, drains, phase, live) = started.recv_timeout(Duration::from_secs(20)).expect("the service starts");
+        Self { addr, fake, drains: Some(drains), phase, live, thread: Some(thread) }
     }
 
     /// Begins to drain; the receiver hears when it is over.
     pub fn drain(&self, within: Duration) -> oneshot::Receiver<()> {
         let (done, over) = oneshot::channel();
-        self.orders.as_ref().unwrap().send((Order::Drain(within), done)).ok().unwrap();
+        self.drains.as_ref().unwrap().send((within, done)).ok().unwrap();
         over
+    }
+
+    /// Waits until this many requests are live.
+    #[track_caller]
+    pub fn wait_for_live(&self, want: usize) {
+        eventually(&format!("{want} live requests"), || self.live.len() == want);
     }
 
     pub fn phase(&self) -> Phase {
@@ -107,7 +110,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // Steps that a test holds back must not hold up its end.
         self.fake.allow_all();
-        drop(self.orders.take());
+        drop(self.drains.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
             && !std::thread::panicking()

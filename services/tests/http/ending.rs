@@ -1,0 +1,96 @@
+//! How the service ends: asked to, or because its engine is lost.
+
+use crate::support::*;
+use chimere::actors::phase::Phase;
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn stream(server: &Server, text: &str) -> Stream {
+    Stream::open(server.addr, CHAT, &with(ask(text), json!({"stream": true})))
+}
+
+/// The last event of a stream that broke: an error, and no `[DONE]` after it.
+#[track_caller]
+fn ends_with_error(stream: &mut Stream, message: &str) {
+    let events = stream.events();
+    let last = events.last().unwrap();
+    assert!(last.starts_with("event: error\ndata: {\"error\":{"), "{events:?}");
+    assert!(last.contains(message), "{last}");
+    assert!(!events.iter().any(|e| e.contains("[DONE]")));
+}
+
+#[test]
+fn a_drain_lets_running_streams_finish_and_takes_nothing_new() {
+    let server = Server::start(Options::default());
+    server.fake.allow(4);
+    let mut running = stream(&server, "SAY[these are all my words]");
+    running.chunk();
+    let over = server.drain(Duration::from_secs(20));
+    eventually("it drains", || server.phase() == Phase::Draining);
+    let ready = get(server.addr, "/ready");
+    assert_eq!((ready.status, ready.json()["status"].as_str()), (503, Some("draining")));
+    assert_eq!(get(server.addr, "/health").status, 200);
+    let refused = post(server.addr, CHAT, &ask("SAY[too late]"));
+    assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (503, Some("shutting_down")));
+    server.fake.allow_all();
+    let chunks = running.chunks();
+    assert_eq!(client::joined(&chunks, 0, "content"), "these are all my words");
+    over.blocking_recv().unwrap();
+    assert_eq!(server.phase(), Phase::Drained);
+}
+
+#[test]
+fn what_still_runs_when_the_time_is_over_ends_with_an_event() {
+    let server = Server::start(Options::default());
+    server.fake.step_time(Duration::from_millis(5));
+    let mut endless = stream(&server, "LOOP[more ]");
+    endless.chunk();
+    let begun = Instant::now();
+    let over = server.drain(Duration::from_millis(200));
+    ends_with_error(&mut endless, "the service is shutting down");
+    over.blocking_recv().unwrap();
+    assert!((Duration::from_millis(150)..Duration::from_secs(5)).contains(&begun.elapsed()));
+}
+
+#[test]
+fn a_step_that_never_ends_cannot_hold_up_the_end() {
+    let server = Server::start(Options::default());
+    server.fake.trouble(Trouble::StepNeverEnds);
+    let mut stuck = stream(&server, "SAY[never]");
+    server.drain(Duration::from_millis(100)).blocking_recv().unwrap();
+    ends_with_error(&mut stuck, "the service is shutting down");
+}
+
+#[test]
+fn an_idle_service_is_drained_at_once() {
+    let server = Server::start(Options::default());
+    server.drain(Duration::from_secs(60)).blocking_recv().unwrap();
+    assert_eq!(server.phase(), Phase::Drained);
+}
+
+#[test]
+fn a_lost_engine_ends_every_stream_with_an_error_and_turns_health() {
+    for trouble in [Trouble::LaunchFails, Trouble::LaunchPanics, Trouble::StepFails, Trouble::StepPanics] {
+        let server = Server::start(Options { slots: 2, ..Options::default() });
+        server.fake.step_time(Duration::from_millis(2));
+        let mut streams = [stream(&server, "LOOP[one ]"), stream(&server, "LOOP[two ]")];
+        streams.iter_mut().for_each(|s| drop(s.chunk()));
+        let addr = server.addr;
+        let mut waiting = stream(&server, "LOOP[three ]");
+        let whole = std::thread::spawn(move || post(addr, CHAT, &ask("LOOP[four ]")));
+        server.wait_for_live(4);
+        server.fake.trouble(trouble);
+        for stream in streams.iter_mut().chain([&mut waiting]) {
+            ends_with_error(stream, "the engine is lost");
+        }
+        let whole = whole.join().unwrap();
+        assert_eq!((whole.status, whole.json()["error"]["type"].as_str()), (503, Some("server_error")), "{trouble:?}");
+        assert!(matches!(server.phase(), Phase::Lost(_)), "{trouble:?}");
+        assert_eq!((get(addr, "/health").status, get(addr, "/ready").status), (503, 503), "{trouble:?}");
+        let late = post(addr, CHAT, &ask("SAY[late]"));
+        assert_eq!((late.status, late.json()["error"]["code"].as_str()), (503, Some("engine_unavailable")), "{trouble:?}");
+        server.wait_for_live(0);
+    }
+}

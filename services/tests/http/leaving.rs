@@ -1,0 +1,130 @@
+//! Clients that go away. In each test the engine holds its steps back while the client leaves: whatever happens then happens before the
+//! next step is planned.
+
+use crate::support::client::{bytes, connect};
+use crate::support::*;
+use serde_json::json;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// Sends a request and gives the open socket, with nothing read from it.
+fn send(server: &Server, body: &serde_json::Value) -> std::net::TcpStream {
+    let mut socket = connect(server.addr);
+    socket.write_all(&bytes("POST", CHAT, &[], body.to_string().as_bytes())).unwrap();
+    socket
+}
+
+/// Lets the engine go on and checks that it has nothing more to do.
+fn nothing_more_is_planned(server: &Server) {
+    let launched = server.fake.launched();
+    server.fake.allow_all();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.fake.launched(), launched, "a step was planned for a client that is gone");
+    assert_eq!(post(server.addr, CHAT, &ask("SAY[next]")).content(), "next");
+}
+
+#[test]
+fn a_stream_whose_client_leaves_is_cancelled_before_the_next_step() {
+    let server = Server::start(Options::default());
+    server.fake.allow(5);
+    let mut stream = Stream::open(server.addr, CHAT, &with(ask("LOOP[words ]"), json!({"stream": true})));
+    stream.chunk();
+    stream.chunk();
+    drop(stream);
+    server.wait_for_live(0);
+    nothing_more_is_planned(&server);
+}
+
+#[test]
+fn a_client_that_waits_for_a_whole_answer_and_leaves_is_cancelled_before_the_next_step() {
+    let server = Server::start(Options::default());
+    server.fake.allow(5);
+    let socket = send(&server, &ask("LOOP[words ]"));
+    server.wait_for_live(1);
+    eventually("it is running", || server.fake.launched() > 4);
+    drop(socket);
+    server.wait_for_live(0);
+    nothing_more_is_planned(&server);
+}
+
+#[test]
+fn a_client_that_leaves_the_queue_never_runs() {
+    let server = Server::start(Options { slots: 1, ..Options::default() });
+    server.fake.allow(5);
+    let first = send(&server, &ask("LOOP[words ]"));
+    eventually("the first is running", || server.fake.launched() > 4);
+    let streaming = send(&server, &with(ask("LOOP[more ]"), json!({"stream": true})));
+    let whole = send(&server, &ask("LOOP[yet more ]"));
+    server.wait_for_live(3);
+    drop((streaming, whole));
+    server.wait_for_live(1);
+    let seqs: std::collections::HashSet<_> =
+        server.fake.plans().iter().skip(2).flat_map(|p| p.pieces.clone()).map(|p| p.seq).collect();
+    drop(first);
+    server.wait_for_live(0);
+    assert_eq!(seqs.len(), 1, "only the first one ever ran");
+    nothing_more_is_planned(&server);
+}
+
+#[test]
+fn a_client_that_closes_only_its_sending_side_has_left_too() {
+    let server = Server::start(Options::default());
+    server.fake.allow(5);
+    let socket = send(&server, &ask("LOOP[words ]"));
+    server.wait_for_live(1);
+    socket.shutdown(Shutdown::Write).unwrap();
+    server.wait_for_live(0);
+    nothing_more_is_planned(&server);
+}
+
+#[test]
+fn a_client_that_leaves_before_its_body_is_whole_is_no_request() {
+    let server = Server::start(Options::default());
+    let all = bytes("POST", CHAT, &[], ask("SAY[x]").to_string().as_bytes());
+    let mut socket = connect(server.addr);
+    socket.write_all(&all[..all.len() - 10]).unwrap();
+    drop(socket);
+    assert_eq!(post(server.addr, CHAT, &ask("SAY[fine]")).content(), "fine");
+    server.wait_for_live(0);
+}
+
+#[test]
+fn a_silent_stream_gets_comments_that_clients_ignore() {
+    let server = Server::start(Options { keep_alive: Duration::from_millis(30), ..Options::default() });
+    server.fake.allow(0);
+    let mut stream = Stream::open(server.addr, CHAT, &with(ask("SAY[late]"), json!({"stream": true})));
+    assert_eq!(stream.event().as_deref(), Some(": still here"));
+    assert_eq!(stream.event().as_deref(), Some(": still here"));
+    server.fake.allow_all();
+    let mut rest = stream.events();
+    rest.retain(|event| !event.starts_with(':'));
+    assert_eq!(rest.pop().as_deref(), Some("data: [DONE]"));
+    let chunks: Vec<_> = rest.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect();
+    assert_eq!(client::joined(&chunks, 0, "content"), "late");
+}
+
+#[test]
+fn one_choice_ends_at_its_stop_string_while_another_request_goes_on() {
+    let server = Server::start(Options::default());
+    let mut other = Stream::open(server.addr, CHAT, &with(ask("LOOP[on and on ]"), json!({"stream": true, "max_tokens": 1000})));
+    let stopped = post(server.addr, CHAT, &with(ask("LOOP[a b c ]"), json!({"stop": ["c a"], "n": 2})));
+    assert_eq!(stopped.content(), "a b ");
+    assert_eq!(stopped.json()["choices"][1]["message"]["content"], "a b ");
+    let chunks = other.chunks();
+    assert_eq!(chunks.last().unwrap()["usage"]["completion_tokens"], 1000);
+}
+
+#[test]
+fn a_connection_serves_several_requests_one_after_the_other() {
+    let server = Server::start(Options::default());
+    let mut socket = connect(server.addr);
+    for _ in 0..3 {
+        socket.write_all(b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        let mut reply = [0; 512];
+        let n = socket.read(&mut reply).unwrap();
+        assert!(reply[..n].starts_with(b"HTTP/1.1 200 OK"));
+    }
+}
