@@ -9,17 +9,20 @@
 use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_scales};
 use super::layout::Layout;
 use super::lines::Lines;
-use super::rows::QBlock;
+use super::rows::{QBlock, block_stride};
 use super::{Job, TILE_ROWS};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Activation rows of a tile.
 const GROUP: usize = 16;
 /// Fewer rows than this are left to the vectors: up to 8 rows, unpacking for the tile unit costs more than it saves.
 pub(super) const ROWS_MIN: usize = 9;
+/// Blocks that the tile unit works ahead of the vectors: from loads to stored sums takes some 100 cycles, a block's vectors 25.
+const AHEAD: usize = 3;
 /// Activation bytes that stay in the second-level cache while the weight tiles pass by.
 const ROWS_BYTES: usize = 768 << 10;
 
@@ -70,7 +73,7 @@ static CONFIG: TileConfig = TileConfig {
 
 /// Sums of 16 rows by 16 outputs.
 #[repr(C, align(64))]
-struct Sums([[i32; TILE_ROWS]; GROUP]);
+struct Sums(#[allow(dead_code, reason = "read as vectors")] [[i32; TILE_ROWS]; GROUP]);
 
 /// Up to 16 activation rows at a fixed distance. There are always 16 to read.
 struct Group {
@@ -137,20 +140,16 @@ unsafe fn chunk(job: &Job<'_>, layout: Layout, tiles: Range<usize>, scratch: &mu
 /// Groups of 16 rows: in place where 16 follow each other, else copied.
 unsafe fn gather(job: &Job<'_>, copies: &mut Lines) -> Vec<Group> {
     let row_bytes = job.w.blocks() * size_of::<QBlock>();
+    let stride = block_stride(job.w.cols) * size_of::<QBlock>();
     let row = |i: u32| job.x.blocks(i as usize).cast::<u8>();
-    let in_place = |pairs: &[(u32, u32)]| {
-        // A distance of whole pages would put all rows into the same set of the first-level cache.
-        pairs.len() == GROUP && !row_bytes.is_multiple_of(2048) && pairs.iter().zip(pairs[0].0..).all(|(pair, i)| pair.0 == i)
-    };
-    // An odd number of lines spreads the rows over the sets.
-    let stride = ((row_bytes / 64) | 1) * 64;
+    let in_place = |pairs: &[(u32, u32)]| pairs.len() == GROUP && pairs.iter().zip(pairs[0].0..).all(|(pair, i)| pair.0 == i);
     copies.grow(job.pairs.len().div_ceil(GROUP) * GROUP * stride);
     let start = copies.as_mut_ptr();
     let mut groups = Vec::with_capacity(job.pairs.len().div_ceil(GROUP));
     for (g, pairs) in job.pairs.chunks(GROUP).enumerate() {
         let outputs = g * GROUP..g * GROUP + pairs.len();
         if in_place(pairs) {
-            groups.push(Group { first: row(pairs[0].0), stride: row_bytes, outputs });
+            groups.push(Group { first: row(pairs[0].0), stride, outputs });
             continue;
         }
         let first = start.wrapping_add(g * GROUP * stride);
@@ -192,24 +191,31 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     scales: *const u8,
 ) {
     let blocks = job.w.blocks();
-    // Two, so that the tile unit works on the next block while vectors finish this one.
-    let mut sums = [const { [Sums([[0; TILE_ROWS]; GROUP]), Sums([[0; TILE_ROWS]; GROUP])] }; 2];
+    // Not zeroed: that would cost as much as two blocks, and nothing is read that was not stored.
+    let mut sums = [const { MaybeUninit::<[Sums; 2]>::uninit() }; AHEAD + 1];
     let mut acc = [_mm512_setzero_ps(); R];
-    // SAFETY: the caller's, for every block.
-    unsafe { block_sums::<HALVES>(group, codes, &mut sums[0]) };
+    let start = |b: usize, sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1]| {
+        // SAFETY: within the rows and the panel.
+        unsafe {
+            let x = group.first.add(b * size_of::<QBlock>());
+            block_sums::<HALVES>(x, group.stride, codes.add(b * 512), sums[b % (AHEAD + 1)].as_mut_ptr().cast());
+        }
+    };
+    (0..blocks.min(AHEAD)).for_each(|b| start(b, &mut sums));
     for b in 0..blocks {
+        if b + AHEAD < blocks {
+            start(b + AHEAD, &mut sums);
+        }
         // SAFETY: within rows, panel and sums.
         unsafe {
-            if b + 1 < blocks {
-                let next = Group { first: group.first.add((b + 1) * size_of::<QBlock>()), stride: group.stride, outputs: 0..0 };
-                block_sums::<HALVES>(&next, codes.add((b + 1) * 512), &mut sums[(b + 1) % 2]);
-            }
             let at = scales.add(b * panel_scale_bytes(HALVES || MIN));
             let scale = _mm512_load_ps(at.cast());
             let second = if HALVES || MIN { _mm512_load_ps(at.add(64).cast()) } else { scale };
+            let stored: *const Sums = sums[b % (AHEAD + 1)].as_ptr().cast();
             for (r, acc) in acc.iter_mut().enumerate() {
                 let x = &*group.first.add(r * group.stride + b * size_of::<QBlock>()).cast::<QBlock>();
-                let sum = |half: usize| _mm512_cvtepi32_ps(_mm512_load_si512(sums[b % 2][half].0[r].as_ptr().cast()));
+                let sum =
+                    |half: usize| _mm512_cvtepi32_ps(_mm512_load_si512(stored.add(half).cast::<i32>().add(r * TILE_ROWS).cast()));
                 let term = if MIN {
                     _mm512_fmsub_ps(sum(0), scale, _mm512_mul_ps(second, _mm512_set1_ps(x.sum)))
                 } else if HALVES {
@@ -229,7 +235,7 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
 
 /// Integer sums of one block, or of its two halves.
 #[inline(always)]
-unsafe fn block_sums<const HALVES: bool>(x: &Group, codes: *const u8, sums: &mut [Sums; 2]) {
+unsafe fn block_sums<const HALVES: bool>(x: *const u8, stride: usize, codes: *const u8, sums: *mut Sums) {
     // SAFETY: 16 rows of 32 bytes, 8 of 64 bytes, 16 of 64 bytes to write; `blocks` configured and releases the registers.
     unsafe {
         if HALVES {
@@ -244,8 +250,8 @@ unsafe fn block_sums<const HALVES: bool>(x: &Group, codes: *const u8, sums: &mut
                 "tilezero tmm2",
                 "tdpbssd tmm2, tmm3, tmm4",
                 "tilestored [{second} + {line}*1], tmm2",
-                x = in(reg) x.first, stride = in(reg) x.stride, w = in(reg) codes, line = in(reg) 64usize,
-                first = in(reg) &raw mut sums[0], second = in(reg) &raw mut sums[1],
+                x = in(reg) x, stride = in(reg) stride, w = in(reg) codes, line = in(reg) 64usize,
+                first = in(reg) sums, second = in(reg) sums.add(1),
                 options(nostack)
             );
         } else {
@@ -255,8 +261,8 @@ unsafe fn block_sums<const HALVES: bool>(x: &Group, codes: *const u8, sums: &mut
                 "tilezero tmm2",
                 "tdpbssd tmm2, tmm0, tmm1",
                 "tilestored [{first} + {line}*1], tmm2",
-                x = in(reg) x.first, stride = in(reg) x.stride, w = in(reg) codes, line = in(reg) 64usize,
-                first = in(reg) &raw mut sums[0],
+                x = in(reg) x, stride = in(reg) stride, w = in(reg) codes, line = in(reg) 64usize,
+                first = in(reg) sums,
                 options(nostack)
             );
         }

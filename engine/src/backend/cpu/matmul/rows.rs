@@ -62,7 +62,9 @@ fn round_to_i32(v: f32) -> i32 {
 pub struct Rows {
     values: Lines,
     blocks: Lines,
+    /// Capacity in values and in blocks.
     values_max: usize,
+    blocks_max: usize,
     len: usize,
     cols: usize,
 }
@@ -70,11 +72,12 @@ pub struct Rows {
 impl Rows {
     /// Room for `rows_max` rows of `cols_max`; holds no row yet.
     pub fn with_capacity(rows_max: usize, cols_max: usize) -> Self {
-        let values_max = rows_max * stride(cols_max);
+        let (values_max, blocks_max) = (rows_max * stride(cols_max), rows_max * block_stride(cols_max));
         Self {
-            values: Lines::zeroed(values_max * 4),
-            blocks: Lines::zeroed(values_max / BLOCK * size_of::<QBlock>()),
+            values: Lines::zeroed(values_max * size_of::<f32>()),
+            blocks: Lines::zeroed(blocks_max * size_of::<QBlock>()),
             values_max,
+            blocks_max,
             len: 0,
             cols: cols_max,
         }
@@ -85,8 +88,8 @@ impl Rows {
     /// # Panics
     /// If that is more than the capacity.
     pub fn set_len(&mut self, len: usize, cols: usize) {
-        let stride = stride(cols);
-        assert!(len * stride <= self.values_max, "{len} rows of {cols} in a buffer for {} values", self.values_max);
+        let fits = len * stride(cols) <= self.values_max && len * block_stride(cols) <= self.blocks_max;
+        assert!(fits, "{len} rows of {cols} in a buffer for {} values", self.values_max);
         (self.len, self.cols) = (len, cols);
         let view = self.view();
         for i in 0..len {
@@ -199,7 +202,7 @@ impl<'a> RowsView<'a> {
             // SAFETY: the caller's promise; values and blocks of a row do not overlap.
             let (values, blocks) = unsafe {
                 let n = stride(self.cols) / BLOCK;
-                (self.padded(i), std::slice::from_raw_parts_mut(self.blocks.add(i * n), n))
+                (self.padded(i), std::slice::from_raw_parts_mut(self.blocks.add(i * block_stride(self.cols)), n))
             };
             quantize_row(isa, values, blocks);
         }
@@ -224,11 +227,11 @@ impl<'a> RowsView<'a> {
     pub unsafe fn quantize_part(&self, i: usize, cols: Range<usize>) {
         assert!(cols.start.is_multiple_of(BLOCK) && (cols.end.is_multiple_of(BLOCK) || cols.end == self.cols), "whole blocks");
         assert!(i < self.len && cols.start <= cols.end && cols.end <= self.cols, "columns {cols:?} of row {i}");
-        let (first, n) = (i * (stride(self.cols) / BLOCK) + cols.start / BLOCK, cols.len().div_ceil(BLOCK));
+        let (first, n) = (cols.start / BLOCK, cols.len().div_ceil(BLOCK));
         // SAFETY: in bounds by the asserts, for rows are padded to whole blocks; exclusive by the caller's promise.
         let (values, blocks) = unsafe {
-            let values = std::slice::from_raw_parts(self.values.add(first * BLOCK), n * BLOCK);
-            (values, std::slice::from_raw_parts_mut(self.blocks.add(first), n))
+            let values = std::slice::from_raw_parts(self.values.add(i * stride(self.cols) + first * BLOCK), n * BLOCK);
+            (values, std::slice::from_raw_parts_mut(self.blocks.add(i * block_stride(self.cols) + first), n))
         };
         quantize_row(Isa::host(), values, blocks);
     }
@@ -255,14 +258,20 @@ impl<'a> RowsView<'a> {
     /// The int8 form of row `i` for a product.
     pub(super) fn blocks(&self, i: usize) -> *const QBlock {
         debug_assert!(i < self.len);
-        // SAFETY: in bounds as in `padded`, with `stride / 32` blocks a row.
-        unsafe { self.blocks.add(i * (stride(self.cols) / BLOCK)) }
+        // SAFETY: in bounds because `i < len` and `len * block_stride` is within the capacity.
+        unsafe { self.blocks.add(i * block_stride(self.cols)) }
     }
 }
 
 /// Values from one row to the next.
 fn stride(cols: usize) -> usize {
     cols.next_multiple_of(BLOCK)
+}
+
+/// Blocks from one row to the next: an odd number of cache lines, so that the same block of 16 rows falls into 16 different sets
+/// of the first-level cache.
+pub(super) const fn block_stride(cols: usize) -> usize {
+    cols.div_ceil(BLOCK) | 1
 }
 
 /// Quantises one row with the widest vectors that `isa` has. The code is one and the same; only its compilation differs.
