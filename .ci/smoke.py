@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Drives the release binary as its users do, with the official `openai` client. The last line reads `N passed, N failed`.
+
+    python3 .ci/smoke.py target/release/chimere
+
+Starts its own servers on free ports of the loopback interface and ends them. Needs `pip install openai`.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+import urllib.error
+import urllib.request
+
+import openai
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "models/nano"))
+from tasks import arithmetic  # noqa: E402
+from tasks.grade import right  # noqa: E402
+
+START_SECONDS, END_SECONDS, REQUEST_SECONDS = 60, 30, 120
+STREAMS = 32
+SUMS, SUMS_RIGHT = 20, 18
+METRICS = ["requests_running", "requests_waiting", "requests_total", "prompt_tokens_total", "generated_tokens_total", "queue_seconds",
+           "ttft_seconds", "itl_seconds", "e2e_seconds", "step_seconds", "batch_rows", "kv_pages", "state_slots", "preemptions_total",
+           "rejected_total", "memory_bytes", "build_info"]
+WEATHER = {"type": "function", "function": {
+    "name": "get_weather", "description": "Get the current weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+
+
+class Reply:
+    """What came back over plain HTTP."""
+
+    def __init__(self, response):
+        self.status_code, self.text = response.status, response.read().decode()
+
+    def json(self):
+        return json.loads(self.text)
+
+
+class Http:
+    """The endpoints that the client library does not know."""
+
+    def __init__(self, base):
+        self.base = base
+
+    def get(self, path):
+        return self.send(urllib.request.Request(self.base + path))
+
+    def post(self, path, body):
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.send(urllib.request.Request(self.base + path, data, {"content-type": "application/json"}))
+
+    def send(self, request):
+        try:
+            with urllib.request.urlopen(request, timeout=REQUEST_SECONDS) as response:
+                return Reply(response)
+        except urllib.error.HTTPError as error:
+            return Reply(error)
+
+
+class Server:
+    """A running binary; `with` ends it."""
+
+    def __init__(self, binary, **settings):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CHIMERE_")} | settings
+        self.process = subprocess.Popen([binary, "serve", "--model", ROOT / "models/nano", "--port", str(self.port)], cwd=ROOT,
+                                        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.http = Http(self.url)
+        self.client = openai.OpenAI(base_url=self.url + "/v1", api_key="none", timeout=REQUEST_SECONDS, max_retries=0)
+        self.wait_until_ready()
+        self.model = self.client.models.list().data[0].id
+
+    def wait_until_ready(self):
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                if self.http.get("/ready").status_code == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        self.process.kill()
+        raise AssertionError(f"not ready within {START_SECONDS} s: {self.process.communicate()[1]}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    def chat(self, text, **more):
+        settings = dict(model=self.model, messages=[{"role": "user", "content": text}], temperature=0) | more
+        return self.client.chat.completions.create(**settings)
+
+
+def plain(**more):
+    """Without thoughts."""
+    return dict(extra_body={"chat_template_kwargs": {"enable_thinking": False}}, **more)
+
+
+def a_chat_is_answered(server):
+    answer = server.chat("What is 17 + 25?")
+    message = answer.choices[0].message
+    assert "42" in message.content, message
+    assert message.reasoning_content and "<think>" not in message.content, message
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.completion_tokens_details.reasoning_tokens > 0
+    assert answer.model_extra["timings"]["total_ms"] > 0, answer.model_extra
+
+
+def a_stream_brings_the_same_text_and_its_usage(server):
+    whole = server.chat("What is 17 + 25?")
+    chunks = list(server.chat("What is 17 + 25?", stream=True, stream_options={"include_usage": True}))
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == whole.choices[0].message.content, text
+    assert [c.usage for c in chunks if c.usage] == [chunks[-1].usage]
+    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert [c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason] == ["stop"]
+
+
+def log_probabilities_come_with_their_alternatives(server):
+    answer = server.chat("Hello!", logprobs=True, top_logprobs=3, **plain())
+    tokens = answer.choices[0].logprobs.content
+    assert tokens and all(len(t.top_logprobs) == 3 and t.logprob <= 0 for t in tokens), tokens
+    assert all(t.top_logprobs[0].logprob >= t.logprob for t in tokens)
+    assert answer.choices[0].message.content.startswith("".join(t.token for t in tokens)[:4])
+
+
+def a_stop_string_ends_the_text_and_is_not_in_it(server):
+    whole = server.chat("What is 17 + 25?", **plain()).choices[0].message.content
+    stop = whole[len(whole) // 2:][:3]
+    answer = server.chat("What is 17 + 25?", stop=[stop], **plain()).choices[0]
+    assert answer.message.content == whole[:whole.index(stop)], (whole, stop, answer)
+    assert answer.finish_reason == "stop"
+
+
+def max_tokens_ends_with_length(server):
+    answer = server.chat("What is 17 + 25?", max_tokens=3)
+    assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 3, answer
+
+
+def a_seed_gives_the_same_text_again(server):
+    texts = [server.chat("Hello!", temperature=1, seed=7, **plain()).choices[0].message.content for _ in range(2)]
+    assert texts[0] == texts[1], texts
+
+
+def a_tool_is_called_with_its_arguments(server):
+    answer = server.chat("What is the weather in Paris?", tools=[WEATHER]).choices[0]
+    assert answer.finish_reason == "tool_calls", answer
+    call = answer.message.tool_calls[0].function
+    assert (call.name, json.loads(call.arguments)) == ("get_weather", {"city": "Paris"}), call
+    assert "<tool_call>" not in (answer.message.content or ""), answer
+
+
+def a_tool_call_streams_as_deltas(server):
+    name, arguments = "", ""
+    for chunk in server.chat("What is the weather in Paris?", tools=[WEATHER], stream=True):
+        delta = chunk.choices[0].delta if chunk.choices else None
+        assert "<" not in ((delta and delta.content) or ""), delta
+        for call in (delta and delta.tool_calls) or []:
+            name += call.function.name or ""
+            arguments += call.function.arguments or ""
+    assert (name, json.loads(arguments)) == ("get_weather", {"city": "Paris"}), (name, arguments)
+
+
+def completions_take_text_and_ids_and_echo(server):
+    text = server.client.completions.create(model=server.model, prompt="The quick", max_tokens=4, temperature=0, echo=True)
+    assert text.choices[0].text.startswith("The quick"), text
+    ids = server.http.post("/tokenize", {"prompt": "The quick"}).json()["tokens"]
+    same = server.client.completions.create(model=server.model, prompt=ids, max_tokens=4, temperature=0, echo=True)
+    assert same.choices[0].text == text.choices[0].text, (text, same)
+
+
+def tokens_come_back_as_their_text(server):
+    text = "Grüße, 你好 — 12+30=42"
+    reply = server.http.post("/tokenize", {"prompt": text}).json()
+    assert reply["count"] == len(reply["tokens"]) > 0, reply
+    assert server.http.post("/detokenize", {"tokens": reply["tokens"]}).json()["prompt"] == text
+
+
+def many_streams_run_at_once(server):
+    def stream(i):
+        pieces = [c.choices[0].delta.content or "" for c in server.chat(f"What is {i} + {i}?", stream=True, **plain()) if c.choices]
+        return "".join(pieces)
+
+    alone = stream(3)
+    with concurrent.futures.ThreadPoolExecutor(STREAMS) as pool:
+        texts = list(pool.map(stream, [3] * 4 + list(range(10, 10 + STREAMS - 4))))
+    assert all(texts), texts
+    assert texts[:4] == [alone] * 4, "a sequence says the same alone and among others"
+
+
+def refused(kind, call):
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def errors_name_what_was_wrong(server):
+    error = refused(openai.BadRequestError, lambda: server.chat("hi", temperature=9))
+    assert error.body["param"] == "temperature" and "9" in error.body["message"], error.body
+    error = refused(openai.BadRequestError, lambda: server.chat("hi", extra_body={"no_such_field": 1}))
+    assert error.body["param"] == "no_such_field", error.body
+    error = refused(openai.BadRequestError, lambda: server.chat("hi", response_format={"type": "json_object"}))
+    assert error.body["param"].startswith("response_format"), error.body
+    error = refused(openai.BadRequestError, lambda: server.chat("word " * 6000))
+    assert "6010" in error.body["message"] and "4095" in error.body["message"], error.body
+    error = refused(openai.NotFoundError, lambda: server.chat("hi", model="no-such-model"))
+    assert error.body["param"] == "model" and "no-such-model" in error.body["message"], error.body
+    malformed = server.http.post("/v1/chat/completions", b'{"messages": [')
+    assert malformed.status_code == 400 and malformed.json()["error"]["type"] == "invalid_request_error", malformed.text
+
+
+def a_body_over_the_limit_is_413(server):
+    reply = server.http.post("/v1/chat/completions", b" " * (9 << 20))
+    assert reply.status_code == 413 and reply.json()["error"]["message"], reply.text
+
+
+def metrics_have_their_names(server):
+    text = server.http.get("/metrics").text
+    missing = [name for name in METRICS if f"chimere_{name}" not in text]
+    assert not missing, f"missing: {missing}"
+
+
+def held_out_sums_are_right(server):
+    rng = random.Random("smoke")
+    samples = [arithmetic.make(rng, True, True, "add") for _ in range(SUMS)]
+
+    def ask(sample):
+        answer = server.client.chat.completions.create(model=server.model, messages=sample.prompt(), temperature=0, max_tokens=1400)
+        return right(sample, answer.choices[0].message.content or "", [])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        good = sum(pool.map(ask, samples))
+    print(f"  {good} of {SUMS} sums are right")
+    assert good >= SUMS_RIGHT
+
+
+def a_full_queue_is_429_with_a_time(binary):
+    with Server(binary, CHIMERE_ENGINE__MAX_SEQS="1", CHIMERE_LIMITS__QUEUE_REQUESTS="1") as server:
+        def ask(_):
+            try:
+                server.chat("Hello!", max_tokens=400, extra_body={"ignore_eos": True})
+            except openai.RateLimitError as error:
+                return error
+
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            errors = [e for e in pool.map(ask, range(8)) if e]
+        assert errors, "eight requests found room in a queue of one"
+        for error in errors:
+            assert 1 <= int(error.response.headers["retry-after"]) <= 60, error.response.headers
+            assert int(error.response.headers["retry-after-ms"]) > 0
+
+
+def sigterm_lets_a_stream_finish_and_exits_0(server):
+    stream = server.chat("Hello!", max_tokens=300, stream=True, extra_body={"ignore_eos": True})
+    first = next(iter(stream))
+    server.process.send_signal(signal.SIGTERM)
+    reasons = [c.choices[0].finish_reason for c in stream if c.choices and c.choices[0].finish_reason]
+    assert first and reasons == ["length"], reasons
+    assert server.process.wait(END_SECONDS) == 0, server.process.returncode
+
+
+WITH_SERVER = [
+    a_chat_is_answered, a_stream_brings_the_same_text_and_its_usage, log_probabilities_come_with_their_alternatives,
+    a_stop_string_ends_the_text_and_is_not_in_it, max_tokens_ends_with_length, a_seed_gives_the_same_text_again,
+    a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, completions_take_text_and_ids_and_echo,
+    tokens_come_back_as_their_text, many_streams_run_at_once, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
+    metrics_have_their_names, held_out_sums_are_right,
+    sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server
+]
+WITH_BINARY = [a_full_queue_is_429_with_a_time]
+
+
+def check(test, subject):
+    begin = time.monotonic()
+    try:
+        test(subject)
+    except Exception:
+        traceback.print_exc()
+        print(f"FAILED {test.__name__}", flush=True)
+        return False
+    print(f"ok     {test.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    binary = pathlib.Path(parser.parse_args().binary).resolve()
+    results = []
+    try:
+        with Server(binary) as server:
+            results += [check(test, server) for test in WITH_SERVER]
+    except Exception:
+        traceback.print_exc()
+        results += [False] * (len(WITH_SERVER) - len(results))
+    results += [check(test, binary) for test in WITH_BINARY]
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
