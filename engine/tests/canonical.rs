@@ -1,6 +1,8 @@
 //! A sequence gives the same bytes alone and among others: the real scheduler drives the real backend, requests join and leave at
 //! random, budgets and thread counts vary, pages run out.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
+
 mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Perturbation, Probe};

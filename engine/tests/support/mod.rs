@@ -8,7 +8,7 @@ use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{self, Model};
 use chimere_engine::step::{Form, Piece, PieceTokens, StepOutcome, StepPlan};
 use safetensors::{Dtype, SafeTensors};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The folder of a golden preset.
 pub fn golden_dir(preset: &str) -> PathBuf {
@@ -35,7 +35,12 @@ pub struct Golden(Vec<u8>);
 impl Golden {
     /// Those of a preset.
     pub fn of(preset: &str) -> Self {
-        Self(std::fs::read(golden_dir(preset).join("golden.safetensors")).unwrap())
+        Self::read(&golden_dir(preset).join("golden.safetensors"))
+    }
+
+    /// Those of a file.
+    pub fn read(path: &Path) -> Self {
+        Self(std::fs::read(path).unwrap())
     }
 
     /// Shape and values, integers too.
