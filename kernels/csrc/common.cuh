@@ -32,15 +32,16 @@ __device__ __forceinline__ float high_half(u32 two) { return f16_to_f32(two >> 1
 __device__ __forceinline__ float low_bf16(u32 two) { return __uint_as_float(two << 16); }
 __device__ __forceinline__ float high_bf16(u32 two) { return __uint_as_float(two & 0xffff0000u); }
 
-// Weights are read once a step: past L1, so that activations and scales stay in it.
+// Weights are read once a step: past L1, so that activations and scales stay in it. `volatile`, because the compiler may otherwise
+// run an asm without effects ahead of the condition that guards it, and read past the end of a matrix.
 __device__ __forceinline__ uint4 stream16(const void *p) {
     uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 __device__ __forceinline__ uint2 stream8(const void *p) {
     uint2 v;
-    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
     return v;
 }
 

@@ -28,7 +28,7 @@
 __device__ __forceinline__ float softplus(float x) { return x > 20.0f ? x : log1pf(__expf(x)); }
 
 // Shared by the threads of a block.
-struct Head {
+struct __align__(16) Head {
     float q[K], k[K], v[V];
     float read_k[WARPS][V], read_q[WARPS][V];
     float delta[V];

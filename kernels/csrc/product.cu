@@ -11,12 +11,15 @@
 //   a scale per half  t = fma(i1, s1, i0 * s0)   the same
 //
 // -D: ROWS, COLS, CODES (0 byte, 1 nibble, 2 table, 3 five bits, 4 six bits), SCALES (0 f16, 1 bf16, 2 minimum and byte,
-// 3 byte, 4 a byte each half), LEVELS0..3 (of a table), WK, WT.
+// 3 byte, 4 a byte each half), LEVELS0..3 (of a table), WK, WT, DEPTH (units that a warp reads
+// ahead).
 #include "common.cuh"
 
 #define UNITS (COLS / 128)
 #define TILES ((ROWS + 15) / 16)
 #define THREADS (WK * WT * WARP)
+// Blocks that fit on a multiprocessor with 128 registers a thread. With fewer registers the units read ahead spill: twice as slow.
+#define RESIDENT (512 / THREADS > 0 ? 512 / THREADS : 1)
 #define BYTE 0
 #define NIBBLE 1
 #define TABLE 2
@@ -216,9 +219,45 @@ struct Call {
     int add; // whether to add to what is there
 };
 
+// Columns of a lane: where its codes and the {d, sum} of its two columns begin.
+template <int NT> struct Lane {
+    const i8 *codes[NT];
+    const float2 *meta[NT][2];
+};
+
+// One unit times all columns.
+template <int NT> __device__ __forceinline__ void multiply_unit(float (&acc)[NT][4], const Unit &w, const Lane<NT> &x, int unit) {
+#pragma unroll
+    for (int pair = 0; pair < 2; pair++) {
+        float4 meta[NT][2];
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) meta[n][i] = __ldg((const float4 *)(x.meta[n][i] + unit * 4 + pair * 2));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int b = pair * 2 + half;
+            u32 a[4];
+            expand(a, w, b);
+            Scale s = scale_of(w, b);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                uint2 codes = __ldg((const uint2 *)(x.codes[n] + (unit * 4 + b) * 32));
+                float2 of_block[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    float4 m = meta[n][i];
+                    of_block[i] = half ? make_float2(m.z, m.w) : make_float2(m.x, m.y);
+                }
+                multiply(acc[n], a, s, codes, of_block);
+            }
+        }
+    }
+}
+
 template <int NT> __device__ __forceinline__ void product(const Call &call) {
     __shared__ float sums[WK * WT][NT * 8][16 + 1];
-    __shared__ int in_row[NT * 8], out_row[NT * 8];
+    __shared__ int out_row[NT * 8];
     let_next_start();
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
     int part = warp % WK, tile = blockIdx.x * WT + warp / WK;
@@ -233,40 +272,42 @@ template <int NT> __device__ __forceinline__ void product(const Call &call) {
         if (slot.z == 0) return;
     }
     const u8 *weights = call.weights + slot.x * call.matrix_bytes + (u64)(mine ? tile : 0) * TILE_BYTES;
-    Unit now;
-    load(now, weights, begin);
+    Unit ahead[DEPTH];
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (begin + d < end) load(ahead[d], weights, begin + d);
     if (!call.slots) wait_for_inputs();
 
     for (int base = 0; base < slot.z; base += NT * 8) {
-        int left = min(slot.z - base, NT * 8);
-        for (int c = threadIdx.x; c < NT * 8; c += THREADS) {
-            // Columns past the last one repeat it; their outputs are not stored.
-            int column = slot.y + base + min(c, left - 1);
-            in_row[c] = call.slots ? call.in_rows[column] : column;
-            out_row[c] = call.slots ? call.out_rows[column] : column;
-        }
-        __syncthreads();
-        float acc[NT][4] = {};
-        for (int unit = begin; unit < end; unit++) {
-            Unit next = now;
-            if (unit + 1 < end) load(next, weights, unit + 1);
-            else if (base + NT * 8 < slot.z) load(next, weights, begin);
+        // Columns past the last one repeat it; their outputs are not stored.
+        int first = slot.y + base, left = min(slot.z - base, NT * 8);
+        Lane<NT> x;
 #pragma unroll
-            for (int b = 0; b < 4; b++) {
-                u32 a[4];
-                expand(a, now, b);
-                Scale s = scale_of(now, b);
+        for (int n = 0; n < NT; n++) {
+            int column = first + min(n * 8 + g, left - 1);
+            u64 row = call.slots ? __ldg(call.in_rows + column) : column;
+            x.codes[n] = call.codes + row * COLS + t * 8;
 #pragma unroll
-                for (int n = 0; n < NT; n++) {
-                    int block = unit * 4 + b;
-                    uint2 x = __ldg((const uint2 *)(call.codes + (u64)in_row[n * 8 + g] * COLS + block * 32 + t * 8));
-                    float2 meta[2];
-#pragma unroll
-                    for (int i = 0; i < 2; i++) meta[i] = __ldg(call.meta + (u64)in_row[n * 8 + 2 * t + i] * (COLS / 32) + block);
-                    multiply(acc[n], a, s, x, meta);
-                }
+            for (int i = 0; i < 2; i++) {
+                // Row of column 2t + i, which the lanes of that group hold.
+                u32 other = __shfl_sync(0xffffffffu, (u32)row, (2 * t + i) * 4);
+                x.meta[n][i] = call.meta + (u64)other * (COLS / 32);
             }
-            now = next;
+        }
+        if (threadIdx.x < left) out_row[threadIdx.x] = call.slots ? __ldg(call.out_rows + first + threadIdx.x) : first + threadIdx.x;
+        float acc[NT][4] = {};
+        for (int unit = begin; unit < end; unit += DEPTH) {
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++) {
+                if (unit + d >= end) break;
+                multiply_unit(acc, ahead[d], x, unit + d);
+                if (unit + d + DEPTH < end) load(ahead[d], weights, unit + d + DEPTH);
+            }
+        }
+        if (base + NT * 8 < slot.z) {
+#pragma unroll
+            for (int d = 0; d < DEPTH; d++)
+                if (begin + d < end) load(ahead[d], weights, begin + d);
         }
 #pragma unroll
         for (int n = 0; n < NT; n++)
@@ -286,6 +327,6 @@ template <int NT> __device__ __forceinline__ void product(const Call &call) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) product_n1(const Call call) { product<1>(call); }
-extern "C" __global__ void __launch_bounds__(THREADS) product_n2(const Call call) { product<2>(call); }
-extern "C" __global__ void __launch_bounds__(THREADS) product_n4(const Call call) { product<4>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product_n1(const Call call) { product<1>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product_n2(const Call call) { product<2>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) product_n4(const Call call) { product<4>(call); }

@@ -28,7 +28,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     for layout in LAYOUTS {
         products.push(Shape::new(layout, 2048, 512)?);
     }
-    programs.extend(products.into_iter().map(|s| product::program(s, product::tiling(s, 132))));
+    programs.extend(products.into_iter().map(|s| product::program(s, product::tiling(s, 1, 132))));
     Ok(programs)
 }
 

@@ -1,6 +1,6 @@
 //! Random inputs, poisoned outputs, the definition on the host.
 
-use crate::{Gpu, Outcome};
+use crate::{Gpu, MULTIPROCESSORS, Outcome};
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
 use chimere_kernels::cuda::norm_quantize::{self, NormQuantize, Normed};
 use chimere_kernels::cuda::product::layout::{Layout, Scales};
@@ -11,7 +11,6 @@ use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::{self, GdnInputs};
 
 const NORM_COLS: [usize; 3] = [2048, 256, 96];
-const MULTIPROCESSORS: usize = 132;
 const HEADS: [Heads; 2] = [
     Heads { key_dim: 128, value_dim: 128, keys: 2, values: 4, grouped: false },
     Heads { key_dim: 64, value_dim: 64, keys: 2, values: 6, grouped: true },
@@ -32,7 +31,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(gdn_decode::program(heads, heads.inputs() + 3)?);
     }
     let shapes = LAYOUTS.into_iter().flat_map(shapes);
-    programs.extend(shapes.map(|s| product::program(s, product::tiling(s, MULTIPROCESSORS))));
+    programs.extend(shapes.map(|s| product::program(s, product::tiling(s, 1, MULTIPROCESSORS))));
     Ok(programs)
 }
 
@@ -97,7 +96,7 @@ fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sh
     let (stream, (rows, cols)) = (gpu.device.stream(), shape.size());
     let matrix = Matrix::random(shape.layout(), rows, cols, 3);
     let weights = stream.clone_htod(&matrix.packed())?;
-    let kernel = Product::load(&gpu.device, &gpu.cache, shape)?;
+    let kernel = Product::load(&gpu.device, &gpu.cache, shape, 1)?;
     let (n_max, stride) = (70, rows + 5);
     let x = activations(n_max, cols, &mut Random(11));
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
@@ -140,7 +139,7 @@ fn listed_columns_go_through_their_own_matrix(gpu: &Gpu, layout: Layout) -> Outc
     let (rows, cols) = shape.size();
     let matrices: Vec<Matrix> = (0..5).map(|e| Matrix::random(layout, rows, cols, 20 + e)).collect();
     let weights = stream.clone_htod(&matrices.iter().flat_map(Matrix::packed).collect::<Vec<u8>>())?;
-    let kernel = Product::load(&gpu.device, &gpu.cache, shape)?;
+    let kernel = Product::load(&gpu.device, &gpu.cache, shape, 1)?;
     let x = activations(6, cols, &mut Random(5));
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     // Matrix 3 has one column, matrix 0 none, matrix 4 eleven, matrix 1 two; rows of the output in no order.

@@ -9,6 +9,9 @@ mod time;
 use chimere_kernels::cuda::{Device, KernelCache};
 use std::error::Error;
 
+/// Of the device that `build` compiles for.
+const MULTIPROCESSORS: usize = 132;
+
 /// What everything here may fail with.
 type Outcome = Result<(), Box<dyn Error>>;
 

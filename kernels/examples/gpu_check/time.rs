@@ -1,6 +1,6 @@
 //! Times of the released model's shapes, each in a graph over more data than the cache holds.
 
-use crate::{Gpu, Outcome};
+use crate::{Gpu, MULTIPROCESSORS, Outcome};
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
 use chimere_kernels::cuda::norm_quantize::{self, NormQuantize, Normed};
 use chimere_kernels::cuda::product::layout::Layout;
@@ -37,25 +37,20 @@ const CASES: [Case; 6] = [
     Case { name: "head", encoding: "Q6_K", layout: Layout::Q6_K, rows: 248_320, cols: 2048, used: None },
 ];
 
-const TILINGS: [(usize, usize); 7] = [(8, 1), (4, 1), (4, 2), (2, 2), (2, 4), (1, 4), (1, 8)];
-
 impl Case {
     fn shape(&self) -> Shape {
         Shape::new(self.layout, self.rows, self.cols).expect("legal")
     }
 
-    fn tilings(&self) -> Vec<Tiling> {
-        let of = |(warps_k, tiles)| Tiling { warps_k, tiles };
-        TILINGS.into_iter().filter(|(k, _)| *k <= self.cols / 128).map(of).collect()
+    fn tiling(&self) -> Tiling {
+        product::tiling(self.shape(), self.used.unwrap_or(1), MULTIPROCESSORS)
     }
 }
 
 /// What [`all`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut programs = vec![norm_quantize::program(HIDDEN)?, gdn_decode::program(HEADS, HEADS.inputs())?];
-    for case in &CASES {
-        programs.extend(case.tilings().into_iter().map(|t| product::program(case.shape(), t)));
-    }
+    programs.extend(CASES.iter().map(|case| product::program(case.shape(), case.tiling())));
     Ok(programs)
 }
 
@@ -75,14 +70,12 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
         row("gdn_decode", n, "", gdn(gpu, n)?, (n * HEADS.state() * 8) as f64);
     }
     for case in &CASES {
-        let weights = weights(gpu, case)?;
-        for tiling in case.tilings() {
-            let name = format!("{} {} {} x {}", case.name, case.encoding, case.rows, case.cols);
-            let label = format!("{} x {}", tiling.warps_k, tiling.tiles);
-            for n in if case.rows > 100_000 { &[1, 8][..] } else { &[1, 8, 32] } {
-                let (seconds, bytes) = product(gpu, case, tiling, &weights, *n)?;
-                row(&name, *n, &label, seconds, bytes);
-            }
+        let (weights, tiling) = (weights(gpu, case)?, case.tiling());
+        let name = format!("{} {} {} x {}", case.name, case.encoding, case.rows, case.cols);
+        let label = format!("{} x {}, {} ahead", tiling.warps_k, tiling.tiles, tiling.depth);
+        for n in [1, 2, 4, 8, 16, 32, 64] {
+            let (seconds, bytes) = product(gpu, case, &weights, n)?;
+            row(&name, n, &label, seconds, bytes);
         }
     }
     Ok(())
@@ -179,9 +172,9 @@ fn weights(gpu: &Gpu, case: &Case) -> Result<CudaSlice<u8>, Box<dyn Error>> {
     Ok(all)
 }
 
-fn product(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<(f64, f64), Box<dyn Error>> {
+fn product(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let (stream, shape) = (gpu.device.stream(), case.shape());
-    let kernel = Product::load_tiled(&gpu.device, &gpu.cache, shape, tiling)?;
+    let kernel = Product::load(&gpu.device, &gpu.cache, shape, case.used.unwrap_or(1))?;
     let pairs = n * case.used.unwrap_or(1);
     let x = QuantizedRows::of(&Random(5).vector(pairs * case.cols));
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);

@@ -4,6 +4,8 @@ use super::{Arch, Compiler, CudaError, Program};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// A directory of machine code. A file that is missing or cannot be written costs time, never correctness.
 #[derive(Debug)]
@@ -48,20 +50,35 @@ impl KernelCache {
         Ok(cubin)
     }
 
-    /// Compiles `program` for each of `archs` that the directory lacks, without a device; returns how many were compiled.
+    /// Compiles `program` for each of `archs` that the directory lacks, on all cores and without a device; returns how many.
     ///
     /// # Errors
     /// If something cannot be compiled.
     pub fn build(&self, programs: &[Program], archs: &[Arch]) -> Result<usize, CudaError> {
-        let mut compiled = 0;
-        for arch in archs {
-            for program in programs {
-                let fingerprint = program.fingerprint(*arch);
-                compiled += usize::from(read(&self.path(program, *arch, &fingerprint), &fingerprint).is_none());
+        let missing = |p: &Program, arch| {
+            let fingerprint = p.fingerprint(arch);
+            read(&self.path(p, arch, &fingerprint), &fingerprint).is_none()
+        };
+        let all = archs.iter().flat_map(|arch| programs.iter().map(|p| (p, *arch)));
+        let work: Vec<(&Program, Arch)> = all.filter(|(p, arch)| missing(p, *arch)).collect();
+        if work.is_empty() {
+            return Ok(0);
+        }
+        // Before the threads, so that the library is loaded once.
+        self.compiler()?;
+        let next = AtomicUsize::new(0);
+        let compile = || -> Result<(), CudaError> {
+            while let Some((program, arch)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.get(program, *arch)?;
             }
-        }
-        Ok(compiled)
+            Ok(())
+        };
+        let threads = thread::available_parallelism().map_or(1, usize::from).min(work.len());
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(compile)).collect();
+            workers.into_iter().try_for_each(|w| w.join().expect("compiling does not panic"))
+        })?;
+        Ok(work.len())
     }
 
     fn compiler(&self) -> Result<&Compiler, CudaError> {

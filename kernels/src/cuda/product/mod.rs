@@ -54,20 +54,27 @@ pub struct Tiling {
     pub warps_k: usize,
     /// Tiles of a block.
     pub tiles: usize,
+    /// Units that a warp reads ahead.
+    pub depth: usize,
 }
 
-/// Chosen by the matrix alone, never by the columns of a call: how inputs are shared decides the order of additions.
+/// Chosen by the matrix alone, never by the columns of a call: how inputs are shared decides the order of additions. `side_by_side`
+/// is how many such matrices a launch multiplies at least.
 ///
-/// Enough warps that every multiprocessor has some dozens of lines in flight; beyond that, longer runs for each.
-pub fn tiling(shape: Shape, multiprocessors: usize) -> Tiling {
+/// Enough warps to give each multiprocessor two blocks' worth, and no more, because every warp that shares a tile costs a part of
+/// the sum; and as much read ahead as fits in registers. Measured best of twelve (docs/kernels/product.md).
+pub fn tiling(shape: Shape, side_by_side: usize, multiprocessors: usize) -> Tiling {
     const WARPS_MAX: usize = 8;
-    const WARPS_A_MULTIPROCESSOR: usize = 32;
+    const WARPS_A_BLOCK: usize = 4;
+    const WARPS_A_MULTIPROCESSOR: usize = 8;
     let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
     let mut warps_k = 1;
-    while warps_k < WARPS_MAX && 2 * warps_k <= units && tiles * warps_k < multiprocessors * WARPS_A_MULTIPROCESSOR {
+    let enough = |warps_k| tiles * side_by_side * warps_k >= multiprocessors * WARPS_A_MULTIPROCESSOR;
+    while warps_k < WARPS_MAX && 2 * warps_k <= units && !enough(warps_k) {
         warps_k *= 2;
     }
-    Tiling { warps_k, tiles: (WARPS_MAX / 2 / warps_k).max(1).min(tiles) }
+    let depth_max = if matches!(shape.layout.codes, Codes::Byte | Codes::Six) { 2 } else { 4 };
+    Tiling { warps_k, tiles: (WARPS_A_BLOCK / warps_k).max(1).min(tiles), depth: (units / warps_k).clamp(1, depth_max) }
 }
 
 /// The program of a shape.
@@ -98,6 +105,7 @@ pub fn program(shape: Shape, tiling: Tiling) -> Program {
         ("LEVELS3", word(3)),
         ("WK", tiling.warps_k as i64),
         ("WT", tiling.tiles as i64),
+        ("DEPTH", tiling.depth as i64),
     ];
     Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
 }
@@ -166,19 +174,12 @@ struct Call {
 }
 
 impl Product {
-    /// Loads the kernels of `shape`.
+    /// Loads the kernels of `shape`, of which `side_by_side` are multiplied at least in a launch (1, or the experts that a token uses).
     ///
     /// # Errors
     /// If they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
-        Self::load_tiled(device, cache, shape, tiling(shape, device.multiprocessors() as usize))
-    }
-
-    /// The same with a tiling of one's own, to compare them.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn load_tiled(device: &Device, cache: &KernelCache, shape: Shape, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, side_by_side: usize) -> Result<Self, CudaError> {
+        let tiling = tiling(shape, side_by_side, device.multiprocessors() as usize);
         let module = device.module(cache, &program(shape, tiling))?;
         let kernels = [module.kernel("product_n1")?, module.kernel("product_n2")?, module.kernel("product_n4")?];
         Ok(Self { shape, tiling, kernels })
@@ -265,11 +266,13 @@ mod tests {
 
     #[test]
     fn small_matrices_share_their_inputs_among_warps_and_large_ones_do_not() {
-        let of = |rows, cols| tiling(Shape::new(Layout::Q8_0, rows, cols).unwrap(), 132);
-        assert_eq!(of(2048, 4096), Tiling { warps_k: 8, tiles: 1 });
-        assert_eq!(of(248_320, 2048), Tiling { warps_k: 1, tiles: 4 });
-        assert_eq!(of(16, 128), Tiling { warps_k: 1, tiles: 1 });
-        assert_eq!(of(256, 128), Tiling { warps_k: 1, tiles: 4 });
+        let of = |layout, rows, cols, n| tiling(Shape::new(layout, rows, cols).unwrap(), n, 132);
+        assert_eq!(of(Layout::Q8_0, 2048, 4096, 1), Tiling { warps_k: 8, tiles: 1, depth: 2 });
+        assert_eq!(of(Layout::Q8_0, 12352, 2048, 1), Tiling { warps_k: 2, tiles: 2, depth: 2 });
+        assert_eq!(of(Layout::Q4_K, 1024, 2048, 8), Tiling { warps_k: 4, tiles: 1, depth: 4 });
+        assert_eq!(of(Layout::Q4_K, 2048, 512, 8), Tiling { warps_k: 2, tiles: 2, depth: 2 });
+        assert_eq!(of(Layout::Q6_K, 248_320, 2048, 1), Tiling { warps_k: 1, tiles: 4, depth: 2 });
+        assert_eq!(of(Layout::Q8_0, 16, 128, 1), Tiling { warps_k: 1, tiles: 1, depth: 1 });
     }
 
     #[test]
