@@ -5,6 +5,7 @@
 
 pub mod backend;
 mod cache;
+pub mod engram;
 pub mod format;
 pub mod ids;
 pub mod model;

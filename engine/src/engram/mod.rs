@@ -1,0 +1,45 @@
+//! Engram: n-gram tables over token ids that add knowledge at the sampler. A [`Table`] says what followed a context how often;
+//! [`lookup()`] asks many tables for many sequences at once; [`Prediction`] backs off over orders; [`Mode`] turns it into sparse
+//! changes of logits. `docs/engram.md` has the file format and the formulas.
+//!
+//! An n-gram's order is the length of its context: order 2 predicts a token from the two before it. Nothing here knows requests,
+//! actors or text.
+
+mod apply;
+mod build;
+mod checksum;
+mod context;
+mod error;
+mod filter;
+mod format;
+mod live;
+mod lookup;
+mod merge;
+mod order;
+mod predict;
+mod prune;
+mod publish;
+mod table;
+mod v1;
+
+#[cfg(test)]
+mod tests;
+
+pub use apply::{ALPHA_MAX, BIAS_NATS_MAX, LAMBDA_MAX, Mixing, Mode, ModeError, Strength};
+pub use build::{BuildError, BuildOptions, build};
+pub use context::Context;
+pub use error::{TableError, TableProblem};
+pub use filter::Filter;
+pub use format::{Image, TokenizerHash};
+pub use live::Live;
+pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Query, lookup};
+pub use merge::{MergeError, merge};
+pub use order::{Orders, OrdersError};
+pub use predict::{Predicted, Prediction, PredictionRules};
+pub use prune::{PruneRules, prune};
+pub use publish::publish;
+pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
+pub use v1::{V1Error, V1Table, write_v1};
+
+/// The longest context a table may have, in tokens.
+pub const ORDER_MAX: usize = 8;

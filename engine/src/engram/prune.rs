@@ -1,0 +1,58 @@
+//! Forgets what is old or rare.
+
+use super::context;
+use super::format::Image;
+use super::table::{Continuation, Entry, Ngrams, OrderImage, Table};
+
+/// What a table keeps. Counts themselves are never changed, so pruning twice at the same time is pruning once.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneRules {
+    /// The time that ages are measured from, seconds since 1970.
+    pub now: u32,
+    /// A count loses half its weight each time this many seconds pass without reinforcement; `None`: it keeps it.
+    pub half_life_s: Option<u32>,
+    /// Continuations not seen for longer than this are removed, and no longer count as occurrences of their context.
+    pub age_s_max: Option<u32>,
+    /// Continuations whose weighted count is below this are not listed any more; they still count as occurrences of their context.
+    pub min_count: u32,
+}
+
+/// The table without what the rules forget. The unigram prior, which has no times, stays.
+pub fn prune(table: &Table, rules: &PruneRules) -> Image {
+    let orders = table.stats().iter().filter_map(|stats| {
+        let mut image = OrderImage::new(stats.order);
+        for entry in table.entries(stats.order) {
+            let (total, mut list) = rules.keep(&entry);
+            let fits = image.push(context::hash(&entry.key), &entry.key, total, &mut list);
+            assert!(fits, "a part of an order is no larger than the order");
+        }
+        image.finish()
+    });
+    Image {
+        tokenizer: table.tokenizer(),
+        vocab: table.vocab(),
+        tokens: table.tokens(),
+        prior: table.prior_counts(),
+        orders: orders.collect(),
+    }
+}
+
+impl PruneRules {
+    /// What is left of a context: occurrences and continuations.
+    fn keep(&self, entry: &Entry) -> (u64, Vec<Continuation>) {
+        let young = |c: &Continuation| self.age_s_max.is_none_or(|max| self.age_s(c) <= max);
+        let (young, old): (Vec<Continuation>, Vec<_>) = entry.list.iter().copied().partition(young);
+        let forgotten: u64 = old.iter().map(|c| u64::from(c.count)).sum();
+        let list = young.into_iter().filter(|c| self.weight(c) >= f64::from(self.min_count)).collect();
+        (entry.total - forgotten, list)
+    }
+
+    fn age_s(&self, c: &Continuation) -> u32 {
+        self.now.saturating_sub(c.time)
+    }
+
+    fn weight(&self, c: &Continuation) -> f64 {
+        let halvings = self.half_life_s.map_or(0.0, |half| f64::from(self.age_s(c)) / f64::from(half.max(1)));
+        f64::from(c.count) * (-halvings).exp2()
+    }
+}

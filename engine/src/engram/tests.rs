@@ -1,0 +1,29 @@
+//! Tables against a naive map, damaged files, and the arithmetic of predictions.
+
+mod damage;
+mod files;
+mod mixing;
+mod naive;
+
+use super::*;
+use crate::ids::TokenId;
+
+const HASH: TokenizerHash = TokenizerHash([7; 32]);
+
+fn options(low: usize, high: usize, vocab: u32) -> BuildOptions {
+    BuildOptions { orders: Orders::new(low, high).unwrap(), min_count: 1, vocab, tokenizer: HASH, time: 1_000 }
+}
+
+fn table(texts: &[Vec<TokenId>], options: &BuildOptions) -> Table {
+    let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
+    Table::in_memory(&build(&texts, options).unwrap())
+}
+
+/// The only sensible way to ask one sequence's question, for tests that are not about batches.
+fn predict(tables: &[&Table], ids: &[TokenId], min_count: u32) -> Prediction {
+    let filter = Filter::of_tables(tables.iter().copied());
+    let tables: Vec<&dyn Ngrams> = tables.iter().map(|t| *t as &dyn Ngrams).collect();
+    let queries = [Query { context: Context::new(ids), tables: &tables, own: &[] }];
+    let found = lookup(&filter, &queries);
+    Prediction::new(&queries[0], found.of(0), PredictionRules { min_count })
+}

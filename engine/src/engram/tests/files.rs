@@ -1,0 +1,73 @@
+//! Files on the disk: written whole or not at all, replaced under readers.
+
+use super::*;
+use std::io::Write;
+use std::path::Path;
+
+fn image(next: TokenId) -> Image {
+    build(&[&[1, 2, next]], &options(1, 2, 100)).unwrap()
+}
+
+fn next(table: &Table) -> TokenId {
+    table.find(&Context::new(&[1, 2]), 2).unwrap().iter().next().unwrap().0
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_reader_keeps_the_table_it_opened_when_another_takes_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("facts.engr");
+    publish(&path, |out| image(10).write(out)).unwrap();
+    let live = Live::new(Table::open(&path).unwrap());
+    let request = live.snapshot();
+    publish(&path, |out| image(20).write(out)).unwrap();
+    live.replace(Table::open(&path).unwrap());
+    assert_eq!((next(&request), next(&live.snapshot())), (10, 20));
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(next(&live.snapshot()), 20, "a removed table serves whoever has it");
+}
+
+#[test]
+fn a_write_that_fails_leaves_the_old_file_and_nothing_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("facts.engr");
+    publish(&path, |out| image(10).write(out)).unwrap();
+    let error = publish(&path, |out| {
+        out.write_all(&image(20).to_bytes()[..100])?;
+        Err(std::io::Error::other("no room"))
+    });
+    assert!(error.unwrap_err().to_string().ends_with("facts.engr: no room"));
+    assert_eq!(next(&Table::open(&path).unwrap()), 10);
+    assert_eq!(names(dir.path()), ["facts.engr"]);
+}
+
+#[test]
+fn readers_see_one_whole_table_or_the_other_while_they_are_replaced() {
+    let live = Live::new(Table::in_memory(&image(10)));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| (0..2_000).map(|_| next(&live.snapshot())).collect::<Vec<_>>())).collect();
+        for i in 0..200 {
+            live.replace(Table::in_memory(&image(10 + i % 2)));
+        }
+        let seen: Vec<_> = readers.into_iter().flat_map(|r| r.join().unwrap()).collect();
+        assert!(seen.iter().all(|n| [10, 11].contains(n)));
+    });
+}
+
+#[test]
+fn a_mapped_file_and_the_same_bytes_in_memory_answer_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.engr");
+    let text: Vec<TokenId> = (0..2_000u32).map(|i| (i * 7919 + i * i) % 61).collect();
+    let image = build(&[&text], &options(1, 8, 100)).unwrap();
+    publish(&path, |out| image.write(out)).unwrap();
+    let (mapped, owned) = (Table::open(&path).unwrap(), Table::in_memory(&image));
+    assert_eq!(mapped.stats(), owned.stats());
+    for end in 8..text.len() {
+        assert_eq!(predict(&[&mapped], &text[..end], 1), predict(&[&owned], &text[..end], 1));
+    }
+}
