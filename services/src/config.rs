@@ -433,6 +433,9 @@ impl Config {
                 format!("must lie in 1..={}, got {}", limits::CONNECTIONS_MAX, self.limits.connections),
             );
         }
+        if self.engine.core < -1 {
+            return bad("engine.core", format!("must be a core's number or -1, got {}", self.engine.core));
+        }
         if self.server.keep_alive_seconds == 0 {
             return bad("server.keep_alive_seconds", "must be at least 1, got 0".into());
         }
@@ -553,8 +556,17 @@ mod tests {
     fn the_shown_file_names_the_fixed_limits_with_their_values() {
         for (name, value) in [
             ("choices of one request", limits::CHOICES_MAX.to_string()),
+            ("prompts of one completion request", limits::PROMPTS_MAX.to_string()),
             ("stop strings of one request", limits::STOP_STRINGS_MAX.to_string()),
+            ("bytes of a stop string", limits::STOP_STRING_BYTES_MAX.to_string()),
+            ("stop token ids of one request", limits::STOP_TOKEN_IDS_MAX.to_string()),
+            ("tokens with a bias in one request", limits::LOGIT_BIAS_MAX.to_string()),
+            ("tools of one request", limits::TOOLS_MAX.to_string()),
+            ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
+            ("seconds that a body may take to arrive", limits::BODY_SECONDS.to_string()),
+            ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
+            ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
             ("seconds of Retry-After, at most", limits::RETRY_AFTER_SECONDS.end().to_string()),

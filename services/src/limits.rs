@@ -15,6 +15,8 @@ pub const STEP_TOKENS: u32 = 512;
 pub const TEXT_JOBS_MAX: usize = 1024;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Seconds that a body may take to arrive.
+pub const BODY_SECONDS: u64 = 60;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.

@@ -75,14 +75,9 @@ fn start_counters() {
     for outcome in ["stop", "length", "tool_calls", "cancelled", "failed"] {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => outcome).absolute(0);
     }
-    for reason in ["queue_full", "queue_tokens_full", "prompt_too_long", "too_many_pages", "draining", "key"] {
+    for reason in ["queue_full", "queue_tokens_full", "prompt_too_long", "too_many_pages", "draining", "engine_lost", "key"] {
         ::metrics::counter!(REJECTED, "reason" => reason).absolute(0);
     }
-}
-
-/// What the weights really take, once they are packed.
-pub fn weights(bytes: u64) {
-    ::metrics::gauge!(MEMORY_BYTES, "use" => "weights").set(bytes as f64);
 }
 
 fn start_recorder() -> PrometheusHandle {

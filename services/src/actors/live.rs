@@ -16,8 +16,8 @@ impl Live {
     /// A new id, in the table until the entry is dropped.
     pub fn enter(&self, name: Arc<str>) -> Entry {
         let id = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
-        self.table.insert(id, name);
-        Entry { id, live: self.clone() }
+        self.table.insert(id, name.clone());
+        Entry { id, name, live: self.clone() }
     }
 
     /// What the client calls a request.
@@ -41,7 +41,15 @@ impl Live {
 pub struct Entry {
     /// Unique in this process.
     pub id: RequestId,
+    name: Arc<str>,
     live: Live,
+}
+
+impl Entry {
+    /// What the client calls the request.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Drop for Entry {

@@ -309,6 +309,8 @@ impl Actor for RequestActor {
         if self.outcome != "rejected" {
             ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
         }
+        let tokens: u32 = self.choices.iter().map(|c| c.tokens).sum();
+        tracing::info!(request = self.entries.first().map(|e| e.name()), outcome = self.outcome, tokens, "ended");
     }
 }
 

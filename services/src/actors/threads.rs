@@ -39,7 +39,8 @@ fn pin_this_thread(core: usize) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("cannot pin to core {core}: only Linux has a way")))
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

@@ -2,11 +2,14 @@
 
 use super::auth::Keys;
 use super::error::ApiError;
+use super::generate::count_rejected;
 use super::request::ModelLimits;
 use crate::actors::live::Live;
 use crate::actors::phase::Phase;
 use crate::actors::request::Around;
+use crate::limits;
 use crate::text::{TextModel, TextPool};
+use actix_rt::time::timeout;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Payload};
 use futures_util::StreamExt;
@@ -51,11 +54,21 @@ impl App {
             Phase::Draining | Phase::Drained => ("the service is shutting down", "shutting_down"),
             Phase::Lost(_) => ("the engine is lost", "engine_unavailable"),
         };
+        count_rejected(if code == "shutting_down" { "draining" } else { "engine_lost" });
         Err(unavailable(message, code))
     }
 
-    /// The whole body, if it keeps to the limit.
-    pub async fn body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Bytes, ApiError> {
+    /// The whole body, if it keeps to the limits in bytes and in time.
+    pub async fn body(&self, payload: Payload, announced: Option<usize>) -> Result<Bytes, ApiError> {
+        let seconds = limits::BODY_SECONDS;
+        let late = |_| {
+            let message = format!("the body took more than {seconds} s to arrive");
+            ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message).with_code("body_too_slow")
+        };
+        timeout(Duration::from_secs(seconds), self.whole_body(payload, announced)).await.map_err(late)?
+    }
+
+    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Bytes, ApiError> {
         let max = self.body_bytes_max;
         let too_large = || {
             let message = format!("the body is larger than {max} bytes, the most that is taken");

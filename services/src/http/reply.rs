@@ -27,7 +27,7 @@ impl ResponseError for ApiError {
             reply.insert_header((header::RETRY_AFTER, after.as_secs_f64().ceil() as u64));
             reply.insert_header((RETRY_AFTER_MS, after.as_millis() as u64));
         }
-        if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+        if matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
             reply.force_close(); // the rest of the body is on its way, and nobody will read it
         }
         if self.status == StatusCode::UNAUTHORIZED {

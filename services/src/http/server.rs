@@ -9,7 +9,7 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Next, from_fn};
-use actix_web::{Error, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, web};
+use actix_web::{Error, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, guard, web};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -50,13 +50,18 @@ fn routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/v1/chat/completions", "POST", web::post().to(chat::chat)))
         .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
-        .service(only("/v1/models", "GET", web::get().to(about::models)))
-        .service(only("/v1/models/{id:.+}", "GET", web::get().to(about::model)))
+        .service(only("/v1/models", "GET", read().to(about::models)))
+        .service(only("/v1/models/{id:.+}", "GET", read().to(about::model)))
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
-        .service(only("/health", "GET", web::get().to(about::health)))
-        .service(only("/ready", "GET", web::get().to(about::ready)))
-        .service(only("/metrics", "GET", web::get().to(about::metrics)));
+        .service(only("/health", "GET", read().to(about::health)))
+        .service(only("/ready", "GET", read().to(about::ready)))
+        .service(only("/metrics", "GET", read().to(about::metrics)));
+}
+
+/// GET, and HEAD, which some probes send.
+fn read() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
 /// A path with one method; others are told which.

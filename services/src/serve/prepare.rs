@@ -40,7 +40,7 @@ impl Prepared {
         let sizes = Sizes::of(config, &model)?;
         let summary = Summary::of(&model);
         eprintln!("{}", about(&model, &summary, &path));
-        let plan = sizes.plan(config, &model, &summary)?;
+        let plan = sizes.plan(config, &model)?;
         eprintln!("{plan}");
         plan.export();
         let cpu = CpuConfig { pages: plan.pages, ..sizes.cpu };
@@ -158,12 +158,10 @@ impl Sizes {
         })
     }
 
-    fn plan(&self, config: &Config, model: &Model, summary: &Summary) -> Result<Plan, ServeError> {
+    fn plan(&self, config: &Config, model: &Model) -> Result<Plan, ServeError> {
         let uses = MemoryUse::of(&model.config, &self.cpu);
-        // Packed weights have the size of the encoded ones and scales of their own; decoded ones take 4 bytes a parameter.
-        let weights = if self.cpu.exact { summary.parameters() * 4 } else { summary.bytes() + summary.bytes() / 16 };
         let needs = Needs {
-            weights,
+            weights: MemoryUse::weight_bytes(model, self.cpu.exact),
             workspace: uses.workspace_bytes,
             slot: uses.slot_bytes,
             page: uses.page_bytes,
@@ -230,7 +228,6 @@ fn build(model: Model, cpu: CpuConfig) -> Build {
         let mut progress = Progress::new();
         let backend = CpuBackend::new(&model, &cpu, &mut |share| progress.show(share)).map_err(|e| e.to_string())?;
         progress.end();
-        metrics::weights(backend.weight_bytes());
         Ok(Box::new(backend) as Box<dyn Backend>)
     })
 }

@@ -266,6 +266,8 @@ fn models_health_and_metrics_answer() {
     assert_eq!(get(server.addr, "/v1/models/tiny").json()["max_model_len"], 2048);
     assert_eq!(get(server.addr, "/v1/models/other").status, 404);
     assert_eq!((get(server.addr, "/health").status, get(server.addr, "/ready").status), (200, 200));
+    let head = request(server.addr, "HEAD", "/health", &[], b"");
+    assert_eq!((head.status, head.body.len()), (200, 0));
     post(server.addr, CHAT, &ask("SAY[some words]"));
     let text = get(server.addr, "/metrics").text().to_owned();
     for metric in chimere::metrics::ALL {

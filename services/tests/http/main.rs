@@ -1,6 +1,8 @@
 //! The service at its edge: bytes on a real socket. Behind it a backend that says what the prompt tells it to, so that each test knows
 //! what must come out; in `process.rs` the program itself with the CPU backend.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod answers;
 mod ending;
 mod leaving;

@@ -1,9 +1,10 @@
 //! What the backend will take of memory, known before any of it is taken.
 
 use super::store::StoreShape;
+use super::weights::CpuModel;
 use super::workspace::workspace_bytes;
 use super::{CpuConfig, KvType};
-use crate::model::ModelConfig;
+use crate::model::{Model, ModelConfig};
 
 /// Bytes by use, for a planner that splits one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,11 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
+    /// Bytes of the packed weights.
+    pub fn weight_bytes(model: &Model, exact: bool) -> u64 {
+        CpuModel::planned_bytes(model, exact)
+    }
+
     /// What [`super::CpuBackend::new`] will allocate beside the packed weights.
     pub fn of(model: &ModelConfig, config: &CpuConfig) -> Self {
         let shape = StoreShape::of(model);

@@ -80,6 +80,25 @@ impl CpuModel {
         Self { config: c.clone(), embed: w.embed.clone(), norm: w.norm.clone(), head, layers }
     }
 
+    /// What [`CpuModel::bytes`] will say, before anything is packed.
+    pub(super) fn planned_bytes(model: &Model, exact: bool) -> u64 {
+        let bytes = |t: &Tensor| PackedMatrix::planned_bytes(t, exact);
+        let swiglu = |s: &SwigluWeights| bytes(&s.gate) + bytes(&s.up) + bytes(&s.down);
+        let layer = |l: &LayerWeights| {
+            let mixer: u64 = match &l.mixer {
+                MixerWeights::Gdn(g) => [&g.qkv, &g.z, &g.b, &g.a, &g.out].into_iter().map(bytes).sum(),
+                MixerWeights::Attention(a) => [&a.q, &a.k, &a.v, &a.out].into_iter().map(bytes).sum(),
+            };
+            mixer
+                + match &l.ffn {
+                    FfnWeights::Dense(s) => swiglu(s),
+                    FfnWeights::Moe(m) => PackedMatrix::planned_bytes(&m.router, true) + swiglu(&m.experts) + swiglu(&m.shared),
+                }
+        };
+        let w = &model.weights;
+        w.layers.iter().map(layer).sum::<u64>() + bytes(w.head.as_ref().unwrap_or(&w.embed))
+    }
+
     /// Bytes of packed matrices.
     pub(super) fn bytes(&self) -> u64 {
         let layers = self.layers.iter().flat_map(|l| {
@@ -140,4 +159,21 @@ fn pack_moe(w: &MoeWeights, c: &ModelConfig, exact: bool) -> Moe {
     let mut all: Vec<Swiglu> = (0..experts).map(|e| pack_swiglu(&w.experts, e, exact)).collect();
     all.push(pack_swiglu(&w.shared, 0, exact));
     Moe { router: PackedMatrix::pack(&w.router, 0, true), experts: all, shared_gate: w.shared_gate.clone(), used }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_weights_take_what_was_planned_for_them() {
+        for preset in ["moe", "dense", "next", "quant"] {
+            let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
+            let model = crate::model::load(path.as_ref()).unwrap();
+            for exact in [false, true] {
+                let packed = CpuModel::pack(&model, exact, &mut |_| {});
+                assert_eq!(CpuModel::planned_bytes(&model, exact), packed.bytes(), "{preset}, exact {exact}");
+            }
+        }
+    }
 }

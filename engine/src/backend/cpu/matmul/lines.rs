@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const LINE_BYTES: usize = 64;
+pub(super) const LINE_BYTES: usize = 64;
 /// Weights share mappings of this size: most matrices of a mixture are smaller than one huge page.
 const SLAB_BYTES: usize = 64 << 20;
 

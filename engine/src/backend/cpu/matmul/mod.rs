@@ -115,6 +115,18 @@ impl PackedMatrix {
         (FloatForm::of(ty).is_none() && layout(ty).is_none()).then_some(BlockType::Q8_0)
     }
 
+    /// Memory that all matrices of the stack `t` will hold once packed, as [`PackedMatrix::bytes`] will say.
+    pub fn planned_bytes(t: &Tensor, exact: bool) -> u64 {
+        let floats = |form: FloatForm| t.cols().next_multiple_of(4) * TILE_ROWS * form.bytes();
+        let tile = match (FloatForm::of(t.ty), layout(t.ty).or_else(|| layout(BlockType::Q8_0))) {
+            (Some(form), _) => floats(form),
+            (None, Some(layout)) if !exact => layout.tile_bytes(t.cols() / BLOCK),
+            _ => floats(FloatForm::F32),
+        };
+        let matrix = (t.rows().div_ceil(TILE_ROWS) * tile).next_multiple_of(lines::LINE_BYTES);
+        t.matrices() as u64 * matrix as u64
+    }
+
     fn reencoded(from: BlockType, to: BlockType, cols: usize, rows: &[&[u8]], pack: impl FnOnce(&[&[u8]]) -> Self) -> Self {
         let len = to.row_bytes(cols).expect("every block has a multiple of 32 elements");
         let mut values = vec![0.0; cols];
