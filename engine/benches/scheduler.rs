@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p chimere-engine --bench scheduler`; a line's time is that of one plan, or of one commit, of 256 rows.
 
+#![allow(missing_docs, reason = "criterion's macros make undocumented items")]
+
 use chimere_engine::ids::{Micros, RequestId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Request, Scheduler, SchedulerConfig};
