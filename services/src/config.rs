@@ -418,6 +418,11 @@ impl Config {
         if self.engine.step_tokens < chunk {
             return bad("engine.step_tokens", format!("must be at least {chunk}, got {}", self.engine.step_tokens));
         }
+        for (key, threads) in [("engine.threads", self.engine.threads), ("server.workers", self.server.workers)] {
+            if threads > limits::THREADS_MAX {
+                return bad(key, format!("must be at most {}, got {threads}", limits::THREADS_MAX));
+            }
+        }
         if self.limits.queue_requests == 0 {
             return bad("limits.queue_requests", "must be at least 1, got 0".into());
         }
@@ -603,6 +608,8 @@ mod tests {
         assert_eq!(err.to_string(), "c: server.port wants an integer, got a string \"x\"");
         let err = load("[server]\nport = 70000\n", &[], ServeArgs::default()).unwrap_err();
         assert!(err.to_string().starts_with("c: server.port is out of range"), "{err}");
+        let err = load("[engine]\nthreads = 1025\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "configuration: engine.threads must be at most 1024, got 1025");
         let err = load("[engine]\nkv_type = \"q9\"\n", &[], ServeArgs::default()).unwrap_err();
         assert!(err.to_string().starts_with("c: engine.kv_type is not accepted"), "{err}");
         let err = load("", &[("CHIMERE_SERVER__ALLOW_OPEN", "yes")], ServeArgs::default()).unwrap_err();

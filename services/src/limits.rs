@@ -11,6 +11,9 @@ pub const SEQS_MAX_CPU: u32 = 16;
 pub const SEQS_MAX_GPU: u32 = 64;
 /// Positions one step may compute, unless the configuration says otherwise.
 pub const STEP_TOKENS: u32 = 512;
+/// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for each other in
+/// every step, so a slip of the finger would stop the service before its first token.
+pub const THREADS_MAX: u32 = 1024;
 /// Prompts that wait for a text thread.
 pub const TEXT_JOBS_MAX: usize = 1024;
 /// Bytes of a request body.

@@ -19,7 +19,7 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {
-        let parser = OutputParser::new(thinking, tools.clone(), format!("call_{}{choice}", &call_ids[..16]));
+        let parser = OutputParser::new(thinking, tools.clone(), call_id_prefix(&call_ids, choice));
         Box::new(Answer::new(parser)) as Box<dyn Reader>
     };
     let plan = Plan {
@@ -32,4 +32,28 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
         generation,
     };
     generate(&app, &request, plan).await
+}
+
+/// What the ids of one choice's calls have in common. The choice's number takes two digits always, so that call 11 of choice 1 and call
+/// 1 of choice 11 stay apart; the parser puts `call_` before it.
+fn call_id_prefix(request: &str, choice: usize) -> String {
+    format!("{}{choice:02}", &request[..16])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::CHOICES_MAX;
+
+    #[test]
+    fn no_two_calls_of_a_request_share_an_id() {
+        let request = "0".repeat(32);
+        let ids = (0..CHOICES_MAX as usize).flat_map(|choice| {
+            let prefix = call_id_prefix(&request, choice);
+            (0..200).map(move |call| format!("{prefix}{call}"))
+        });
+        let all: Vec<String> = ids.collect();
+        let different: std::collections::HashSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+    }
 }

@@ -56,14 +56,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         // As the caller wrote it: negative seeds are taken too.
         seed: seed as i64,
     };
-    tracing::info!(
-        request = &*name,
-        prompts = prompts.len(),
-        prompt_tokens = prompts.iter().map(|p| p.len()).sum::<usize>(),
-        choices,
-        stream = generation.stream,
-        "accepted"
-    );
+    let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
     let job = Job {
         prompts,
@@ -76,6 +69,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|r| refused(r, prompt_field))?;
+    tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream = generation.stream, "accepted");
     if generation.stream {
         let chunks = Chunks::new(envelope, shape, choices, generation.include_usage);
         return Ok(HttpResponse::Ok()

@@ -5,6 +5,7 @@ mod prepare;
 use crate::config::{Config, LogFormat, ServeArgs};
 use crate::service::Service;
 use prepare::Prepared;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -103,6 +104,8 @@ fn start_log(config: &Config) -> Result<(), ServeError> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.log.filter)))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // Escape sequences are for people; a file or a journal would keep them as garbage.
+    let log = log.with_ansi(std::io::stderr().is_terminal());
     match config.log.format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -162,7 +162,8 @@ fn a_tool_call_is_streamed_as_deltas_and_never_leaks() {
     assert_eq!(joined(&chunks, 0, "content"), "");
     let deltas: Vec<&Value> = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["tool_calls"].get(0)).collect();
     assert_eq!((&deltas[0]["function"]["name"], &deltas[0]["type"]), (&json!("add"), &json!("function")));
-    assert!(deltas[0]["id"].as_str().unwrap().starts_with("call_"));
+    let id = deltas[0]["id"].as_str().unwrap();
+    assert!(id.strip_prefix("call_").is_some_and(|rest| !rest.contains('_')), "one prefix: {id}");
     assert!(deltas.iter().all(|d| d["index"] == 0));
     assert!(deltas[1..].iter().all(|d| d.get("id").is_none()), "only the first delta names the call: {deltas:?}");
     let arguments: String = deltas.iter().map(|d| d["function"]["arguments"].as_str().unwrap()).collect();
