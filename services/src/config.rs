@@ -609,7 +609,7 @@ mod tests {
         let err = load("[server]\nport = 70000\n", &[], ServeArgs::default()).unwrap_err();
         assert!(err.to_string().starts_with("c: server.port is out of range"), "{err}");
         let err = load("[engine]\nthreads = 1025\n", &[], ServeArgs::default()).unwrap_err();
-        assert_eq!(err.to_string(), "configuration: engine.threads must be at most 1024, got 1025");
+        assert_eq!(err.to_string(), "c: engine.threads must be at most 1024, got 1025");
         let err = load("[engine]\nkv_type = \"q9\"\n", &[], ServeArgs::default()).unwrap_err();
         assert!(err.to_string().starts_with("c: engine.kv_type is not accepted"), "{err}");
         let err = load("", &[("CHIMERE_SERVER__ALLOW_OPEN", "yes")], ServeArgs::default()).unwrap_err();
