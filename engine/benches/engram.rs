@@ -52,7 +52,7 @@ fn contexts(texts: &[Vec<TokenId>], words: &mut Words) -> Vec<Vec<Context>> {
     let mut one = || {
         let text = &texts[words.bits() as usize % TABLES];
         let at = words.bits() as usize % (text.len() - 8);
-        if words.bits() % 2 == 0 { Context::new(&text[at..at + 8]) } else { Context::new(&words.text(8)) }
+        if words.bits().is_multiple_of(2) { Context::new(&text[at..at + 8]) } else { Context::new(&words.text(8)) }
     };
     (0..BATCHES).map(|_| (0..SEQUENCES).map(|_| one()).collect()).collect()
 }
