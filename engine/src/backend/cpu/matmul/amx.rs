@@ -19,12 +19,16 @@ use std::ops::Range;
 
 /// Activation rows of a tile.
 const GROUP: usize = 16;
-/// Fewer rows than this are left to the vectors: up to 8 rows, unpacking for the tile unit costs more than it saves.
-pub(super) const ROWS_MIN: usize = 9;
 /// Blocks that the tile unit works ahead of the vectors: from loads to stored sums takes some 100 cycles, a block's vectors 25.
 const AHEAD: usize = 3;
 /// Activation bytes that stay in the second-level cache while the weight tiles pass by.
 const ROWS_BYTES: usize = 768 << 10;
+
+/// Whether `rows` pay for unpacking a tile's codes into memory. Half blocks with their own sums cost vectors twice, so that they
+/// pay sooner.
+pub(super) const fn pays(layout: Layout, rows: usize) -> bool {
+    rows > if layout.scales.halves() { 4 } else { 8 }
+}
 
 /// Whether the processor has the instructions and the kernel lets this process use them.
 pub(super) fn available() -> bool {

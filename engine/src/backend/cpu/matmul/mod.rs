@@ -304,7 +304,7 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
         Isa::Avx512 | Isa::Amx => unsafe {
             match w.form {
                 Form::Float(form) => avx512::floats(&job, form, tiles),
-                Form::Blocks(layout) if isa == Isa::Amx && pairs.len() >= amx::ROWS_MIN => amx::blocks(&job, layout, tiles),
+                Form::Blocks(layout) if isa == Isa::Amx && amx::pays(layout, pairs.len()) => amx::blocks(&job, layout, tiles),
                 Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
             }
         },
