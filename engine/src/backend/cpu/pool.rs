@@ -1,7 +1,8 @@
 //! The threads of a step: all of them run the same sequence of phases, with a barrier between two of them.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Rounds of waiting before a thread offers its core to others.
 const SPINS_MAX: u32 = 2_000;
@@ -27,15 +28,22 @@ impl Pool {
         self.threads
     }
 
-    /// Runs `work` once on every thread, at the same time, and returns when all are done.
+    /// Runs `work` once on every thread, at the same time, and returns when all are done. A panic on one of them ends the others
+    /// at their next barrier, and goes on in the caller.
     pub(super) fn run(&self, work: impl Fn(Team) + Sync) {
         let barrier = Barrier::new(self.threads);
-        let team = |index| Team { index, threads: self.threads, barrier: &barrier };
+        let run = |index| {
+            let team = Team { index, threads: self.threads, barrier: &barrier };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(team))) {
+                barrier.broken.store(true, Ordering::Release);
+                resume_unwind(panic);
+            }
+        };
         match &self.workers {
-            None => work(team(0)),
+            None => run(0),
             Some(pool) => pool.in_place_scope(|scope| {
-                scope.spawn_broadcast(|_, ctx| work(team(ctx.index() + 1)));
-                work(team(0));
+                scope.spawn_broadcast(|_, ctx| run(ctx.index() + 1));
+                run(0);
             }),
         }
     }
@@ -84,11 +92,13 @@ struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
     round: AtomicUsize,
+    /// A thread panicked and will never arrive.
+    broken: AtomicBool,
 }
 
 impl Barrier {
     fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0) }
+        Self { threads, arrived: AtomicUsize::new(0), round: AtomicUsize::new(0), broken: AtomicBool::new(false) }
     }
 
     fn wait(&self) {
@@ -103,6 +113,7 @@ impl Barrier {
         }
         let mut spins = 0;
         while self.round.load(Ordering::Acquire) == round {
+            assert!(!self.broken.load(Ordering::Acquire), "another thread of this step panicked");
             if spins < SPINS_MAX {
                 spins += 1;
                 std::hint::spin_loop();
@@ -131,6 +142,22 @@ mod tests {
                     team.wait();
                 }
             });
+        }
+    }
+
+    #[test]
+    fn a_panic_on_one_thread_ends_the_step_on_all() {
+        for threads in 1..=3 {
+            let pool = Pool::new(threads).unwrap();
+            for culprit in 0..threads {
+                let step = || {
+                    pool.run(|team| {
+                        assert!(team.index != culprit, "deliberate");
+                        team.wait();
+                    });
+                };
+                assert!(catch_unwind(AssertUnwindSafe(step)).is_err());
+            }
         }
     }
 
