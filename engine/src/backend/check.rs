@@ -1,0 +1,67 @@
+//! Whether a plan fits a backend's capacity: the same answer from every backend.
+
+use super::{BackendError, BackendInfo};
+use crate::PAGE_TOKENS;
+use crate::step::{Piece, PieceTokens, StateCopy, StepPlan};
+
+/// Capacities, page tables, token ids. A plan that fails here is a bug of the scheduler, told apart from a crash.
+pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendError> {
+    let fail = |why: String| Err(BackendError::Plan { step: plan.id, why });
+    for copy in &plan.copies {
+        let ok = match copy {
+            StateCopy::Slot { from, to } => from.0.max(to.0) < info.slots,
+            StateCopy::Page { from, to } => from.0.max(to.0) < info.pages,
+        };
+        if !ok {
+            return fail(format!("{copy:?} is beyond {} slots or {} pages", info.slots, info.pages));
+        }
+    }
+    let rows: u64 = plan.pieces.iter().map(|p| u64::from(p.len())).sum();
+    if rows > u64::from(info.step_rows_max) {
+        return fail(format!("{rows} rows, at most {}", info.step_rows_max));
+    }
+    let mut slots = vec![false; info.slots as usize];
+    for piece in &plan.pieces {
+        check_piece(piece, info).or_else(|why| fail(format!("sequence {}: {why}", piece.seq)))?;
+        if std::mem::replace(&mut slots[piece.slot.0 as usize], true) {
+            return fail(format!("two pieces write slot {}", piece.slot));
+        }
+    }
+    Ok(())
+}
+
+fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    if piece.is_empty() {
+        return Err("a piece without tokens".into());
+    }
+    let end = u64::from(piece.start) + u64::from(piece.len());
+    if end > u64::from(info.context) {
+        return Err(format!("position {end} is beyond the context of {}", info.context));
+    }
+    if piece.slot.0 >= info.slots {
+        return Err(format!("slot {} of {}", piece.slot, info.slots));
+    }
+    if (piece.pages.len() as u64) < end.div_ceil(u64::from(PAGE_TOKENS)) {
+        return Err(format!("{} pages for {end} positions", piece.pages.len()));
+    }
+    if let Some(page) = piece.pages.iter().find(|p| p.0 >= info.pages) {
+        return Err(format!("page {page} of {}", info.pages));
+    }
+    if let PieceTokens::Known(ids) = &piece.tokens
+        && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
+    {
+        return Err(format!("token {id} of a vocabulary of {}", info.vocab));
+    }
+    if let Some(next) = piece.score.and_then(|s| s.next).filter(|id| *id >= info.vocab) {
+        return Err(format!("scored token {next} of a vocabulary of {}", info.vocab));
+    }
+    for sample in &piece.samples {
+        if sample.slot.0 >= info.slots {
+            return Err(format!("sample into slot {} of {}", sample.slot, info.slots));
+        }
+        if let Some(id) = sample.forced.filter(|id| *id >= info.vocab) {
+            return Err(format!("forced token {id} of a vocabulary of {}", info.vocab));
+        }
+    }
+    Ok(())
+}
