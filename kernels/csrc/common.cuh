@@ -45,6 +45,28 @@ __device__ __forceinline__ uint2 stream8(const void *p) {
     return v;
 }
 
+// Scales: through L1, where lines are shared by units, but issued where it says so, like the codes.
+__device__ __forceinline__ uint4 ahead16(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ uint2 ahead8(const void *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ u32 ahead4(const void *p) {
+    u32 v;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ u32 ahead2(const void *p) {
+    u32 v;
+    asm volatile("{.reg .b16 h; ld.global.nc.u16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(v) : "l"(p));
+    return v;
+}
+
 // D[16,8] += A[16,32] B[32,8] in integers. Lane (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g;
 // c0, c1 row g, columns 2t, 2t + 1; c2, c3 row g + 8.
 __device__ __forceinline__ void mma_k32(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -89,18 +111,82 @@ __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
 // wants of it. This is called by one warp for 32 consecutive values, one a lane.
 __device__ __forceinline__ void quantize_block(float x, i8 *codes, float2 *meta) {
     int lane = threadIdx.x % WARP;
-    float top = warp_max(fabsf(x));
-    // A maximum that is not a number or infinite must poison the outputs, not vanish in a comparison.
-    bool finite = __all_sync(0xffffffffu, fabsf(x) <= 3.402823466e38f);
+    // As integers, magnitudes keep their order, and what is no number comes after infinity: one instruction finds the largest, and
+    // it is finite if all are. What is not must poison the outputs, not vanish in a comparison.
+    float top = __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(fabsf(x))));
+    bool finite = top <= 3.402823466e38f;
     float inverse = top < 1e-30f || !finite ? 0.0f : __fdiv_rn(127.0f, top);
     int q = inverse == 0.0f ? 0 : __float2int_rn(x * inverse);
-    int sum = q;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    int sum = __reduce_add_sync(0xffffffffu, q);
     int quad = lane / 4;
     codes[(quad % 4 * 2 + quad / 4) * 4 + lane % 4] = (i8)q;
     if (lane == 0) {
         float d = !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
         *meta = make_float2(d, (float)sum);
     }
+}
+
+// The same by four lanes, so that a warp does eight blocks: lane t of its four holds values 4t.. (`a`) and 16 + 4t.. (`b`), which are
+// quads t and t + 4, neighbours in memory. Every lane of the warp calls it; only those with `store` write. `codes` and `meta` are
+// the block's. The same bits as above.
+__device__ __forceinline__ void quantize_quads(float4 a, float4 b, i8 *codes, float2 *meta, bool store) {
+    int lane = threadIdx.x % WARP;
+    float v[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+    float top = 0;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        top = fmaxf(top, fabsf(v[i]));
+        finite = finite && fabsf(v[i]) <= 3.402823466e38f;
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    finite = (__ballot_sync(0xffffffffu, finite) >> (lane & ~3) & 15) == 15;
+    float inverse = top < 1e-30f || !finite ? 0.0f : __fdiv_rn(127.0f, top);
+    int words[2] = {0, 0}, sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int q = inverse == 0.0f ? 0 : __float2int_rn(v[i] * inverse);
+        sum += q;
+        words[i / 4] |= (q & 255) << (i % 4 * 8);
+    }
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    if (!store) return;
+    *(int2 *)(codes + lane % 4 * 8) = make_int2(words[0], words[1]);
+    if (lane % 4 == 0) {
+        float d = !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
+        *meta = make_float2(d, (float)sum);
+    }
+}
+
+// Sum of the squares of a block that four lanes hold as above; all four get it.
+__device__ __forceinline__ float quads_squares(float4 a, float4 b) {
+    float sum = a.x * a.x;
+    sum = __fmaf_rn(a.y, a.y, sum), sum = __fmaf_rn(a.z, a.z, sum), sum = __fmaf_rn(a.w, a.w, sum);
+    sum = __fmaf_rn(b.x, b.x, sum), sum = __fmaf_rn(b.y, b.y, sum), sum = __fmaf_rn(b.z, b.z, sum), sum = __fmaf_rn(b.w, b.w, sum);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}
+
+// What the readers of a row of x * w multiply by: rsqrt(mean(x^2) + eps), from the sums of squares of its BLOCKS blocks of 32. By one
+// warp, every lane gets it. Lane l adds the blocks l, l + 32, ..., then come the lanes: one order wherever it is called, so that all
+// readers of a row get the same bits.
+template <int BLOCKS> __device__ __forceinline__ float row_factor(const float *squares, float eps) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < (BLOCKS + WARP - 1) / WARP; i++) {
+        int block = i * WARP + threadIdx.x % WARP;
+        if (block < BLOCKS) sum += squares[block];
+    }
+    return __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / (32 * BLOCKS), eps)));
+}
+// The same for a whole block of threads, by its first warp. `shared` holds one float, which stays in use until the next barrier.
+template <int BLOCKS> __device__ __forceinline__ float row_factor_block(const float *squares, float eps, float *shared) {
+    if (threadIdx.x < WARP) {
+        float factor = row_factor<BLOCKS>(squares, eps);
+        if (threadIdx.x == 0) *shared = factor;
+    }
+    __syncthreads();
+    return *shared;
 }

@@ -2,9 +2,14 @@
 //!
 //! Without the compiler this prints why and passes, unless `CHIMERE_REQUIRE` names `nvrtc`.
 
+use chimere_kernels::cuda::attention::{self, KvType};
+use chimere_kernels::cuda::experts::{self, Experts, Kind};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
-use chimere_kernels::cuda::product::{self, Shape, layout::Layout, sample::LAYOUTS};
-use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program, norm_quantize};
+use chimere_kernels::cuda::product::{self, Residual, Shape, layout::Layout, sample::LAYOUTS};
+use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
+use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
+use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, router, sampler};
+use chimere_kernels::reference::TableEncoding;
 
 fn compiler() -> Option<Compiler> {
     match Compiler::load() {
@@ -22,25 +27,68 @@ fn compiler() -> Option<Compiler> {
 fn programs() -> Result<Vec<Program>, CudaError> {
     let released = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
     let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-    let mut programs = vec![norm_quantize::program(2048)?, norm_quantize::program(256)?];
-    programs.extend([gdn_decode::program(released, released.inputs())?, gdn_decode::program(small, small.inputs())?]);
-    let mut products = vec![Shape::new(Layout::Q8_0, 256, 128)?];
-    for layout in LAYOUTS {
-        products.push(Shape::new(layout, 2048, 512)?);
+    let mut programs = vec![sampler::program(248_320)?, sampler::program(512)?];
+    for encoding in TableEncoding::ALL {
+        programs.push(embed::program(embed::Shape { cols: 2048, vocab: 248_320, encoding })?);
     }
-    programs.extend(products.into_iter().map(|s| product::program(s, product::tiling(s, 1, 132))));
+    for (cols, experts, used) in [(2048, 256, 8), (4096, 512, 10), (32, 16, 4)] {
+        programs.push(router::program(router::Shape { cols, experts, used })?);
+        programs.push(combine::program(combine::Shape { cols, used, shared: true })?);
+        programs.push(gather::program(cols)?);
+    }
+    programs.push(combine::program(combine::Shape { cols: 5120, used: 0, shared: true })?);
+    for heads in [released, small] {
+        programs.push(gdn_decode::program(heads, heads.inputs())?);
+        programs.push(gdn_prefill::program(heads, heads.inputs())?);
+    }
+    for (dim, heads, kv_heads, rotary) in [(256, 16, 2, 64), (64, 4, 2, 16)] {
+        let stride = (2 * heads + 2 * kv_heads) * dim;
+        let shape = attention::Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: 1e-6, stride };
+        for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
+            programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
+        }
+    }
+    let mut shapes = vec![Shape::new(Layout::Q8_0, 256, 128)?];
+    for layout in LAYOUTS {
+        shapes.push(Shape::new(layout, 2048, 512)?);
+    }
+    programs.extend(shapes.iter().flat_map(|s| product::programs(*s, Some(128), 132)));
+    programs.extend(shapes[..3].iter().flat_map(|s| Residual::programs(*s, 132)));
+    let kind = |width, layout| Kind { width, gate_up: layout, down: layout };
+    for experts in [
+        Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,
+        Experts::new(32, 16, 4, kind(32, Layout::IQ3_S), kind(96, Layout::W16))?,
+        Experts::new(256, 0, 0, kind(32, Layout::Q8_0), kind(512, Layout::Q8_0))?,
+    ] {
+        programs.extend(experts::programs(experts, experts::tiling(experts)));
+    }
+    // Of many columns: every layout, and every epilogue; without clusters, which not all chips have.
+    let chip = Chip { multiprocessors: 132, clusters: false, shared_bytes: 99 << 10 };
+    for (i, product) in shapes.iter().enumerate() {
+        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
+        let shape = wide::Shape::new(*product, epilogue, Some(64), true)?;
+        programs.push(wide::program(shape, wide::tiling(shape, 32, chip))?);
+    }
     Ok(programs)
 }
 
 #[test]
 fn every_kernel_compiles_for_old_and_new_chips() {
-    let Some(compiler) = compiler() else { return };
-    for arch in ["sm_80", "sm_90a", "sm_120a"].map(|a| a.parse::<Arch>().unwrap()) {
-        for program in programs().unwrap() {
-            let cubin = compiler.compile(&program, arch).unwrap_or_else(|e| panic!("{e}"));
-            assert!(cubin.starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
+    if compiler().is_none() {
+        return;
+    }
+    let dir = std::env::temp_dir().join(format!("chimere-kernels-all-{}", std::process::id()));
+    let (cache, archs) = (KernelCache::new(&dir), ["sm_80", "sm_90a", "sm_120a"].map(|a| a.parse::<Arch>().unwrap()));
+    let programs = programs().unwrap();
+    // On all cores; an error names the program, the architecture and the line.
+    let built = cache.build(&programs, &archs).unwrap_or_else(|e| panic!("{e}"));
+    assert!(built > 0 && built <= archs.len() * programs.len());
+    for program in &programs {
+        for arch in archs {
+            assert!(cache.get(program, arch).unwrap().starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
         }
     }
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]
@@ -63,7 +111,7 @@ fn what_was_built_ahead_of_time_is_not_compiled_again() {
     }
     let dir = std::env::temp_dir().join(format!("chimere-kernels-ahead-{}", std::process::id()));
     let cache = KernelCache::new(&dir);
-    let programs = [norm_quantize::program(256).unwrap()];
+    let programs = [gather::program(256).unwrap()];
     assert_eq!(cache.build(&programs, &Arch::ALL).unwrap(), Arch::ALL.len());
     assert_eq!(cache.build(&programs, &Arch::ALL).unwrap(), 0);
     std::fs::remove_dir_all(dir).unwrap();

@@ -1,12 +1,23 @@
 //! Checks every kernel against its definition on the device at hand, then times it.
 //!
 //! `gpu_check build` compiles for sm_90a into the kernel cache and needs no device; `gpu_check check` compares; `gpu_check time`
-//! measures; without an argument it compares, then measures. Exits non-zero at the first difference.
+//! measures; without an argument it compares, then measures. A second argument names one operation alone. Exits non-zero at the
+//! first difference.
 
+mod attention;
 mod check;
+mod embed;
+mod gdn_check;
+mod gdn_time;
+mod narrow_check;
+mod narrow_time;
+mod router;
+mod rows;
+mod sampler;
 mod time;
+mod wide;
 
-use chimere_kernels::cuda::{Device, KernelCache};
+use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use std::error::Error;
 
 /// Of the device that `build` compiles for.
@@ -21,6 +32,33 @@ struct Gpu {
     cache: KernelCache,
 }
 
+/// One operation, or a few that belong together.
+struct Operation {
+    name: &'static str,
+    programs: fn() -> Result<Vec<Program>, CudaError>,
+    check: fn(&Gpu) -> Outcome,
+    time: fn(&Gpu) -> Outcome,
+}
+
+const OPERATIONS: [Operation; 8] = [
+    Operation { name: "narrow", programs: narrow_programs, check: narrow_check::all, time: narrow_time::all },
+    Operation { name: "wide", programs: wide::programs, check: wide::check, time: wide::time },
+    Operation { name: "gdn", programs: gdn_programs, check: gdn_check::all, time: gdn_time::all },
+    Operation { name: "attention", programs: attention::programs, check: attention::check, time: attention::time },
+    Operation { name: "embed", programs: embed::programs, check: embed::check, time: embed::time },
+    Operation { name: "router", programs: router::programs, check: router::check, time: router::time },
+    Operation { name: "rows", programs: rows::programs, check: rows::check, time: rows::time },
+    Operation { name: "sampler", programs: sampler::programs, check: sampler::check, time: sampler::time },
+];
+
+fn narrow_programs() -> Result<Vec<Program>, CudaError> {
+    Ok([narrow_check::programs(), narrow_time::programs()].concat())
+}
+
+fn gdn_programs() -> Result<Vec<Program>, CudaError> {
+    Ok([gdn_check::programs()?, gdn_time::programs()?].concat())
+}
+
 fn main() {
     if let Err(error) = run() {
         eprintln!("{error}");
@@ -30,19 +68,24 @@ fn main() {
 
 fn run() -> Outcome {
     let mode = std::env::args().nth(1).unwrap_or_default();
+    let only = std::env::args().nth(2);
+    let wanted: Vec<Operation> = OPERATIONS.into_iter().filter(|o| only.as_deref().is_none_or(|name| name == o.name)).collect();
+    if wanted.is_empty() {
+        return Err(format!("no operation is called {}", only.unwrap_or_default()).into());
+    }
     let cache = KernelCache::new(KernelCache::default_dir());
     if mode == "build" {
-        let programs = [check::programs()?, time::programs()?].concat();
+        let programs = wanted.iter().map(|o| (o.programs)()).collect::<Result<Vec<_>, _>>()?.concat();
         println!("{} of {} programs compiled", cache.build(&programs, &["sm_90a".parse()?])?, programs.len());
         return Ok(());
     }
     let gpu = Gpu { device: Device::open(0)?, cache };
     println!("{} with {} multiprocessors", gpu.device.arch(), gpu.device.multiprocessors());
     if mode != "time" {
-        check::all(&gpu)?;
+        wanted.iter().try_for_each(|o| (o.check)(&gpu))?;
     }
     if mode != "check" {
-        time::all(&gpu)?;
+        wanted.iter().try_for_each(|o| (o.time)(&gpu))?;
     }
     Ok(())
 }

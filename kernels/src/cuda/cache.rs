@@ -50,26 +50,43 @@ impl KernelCache {
         Ok(cubin)
     }
 
+    /// How many of `programs` the directory lacks for `arch`: none of them means that no compiler is needed.
+    pub fn missing(&self, programs: &[Program], arch: Arch) -> usize {
+        programs.iter().filter(|p| !self.has(p, arch)).count()
+    }
+
+    fn has(&self, program: &Program, arch: Arch) -> bool {
+        let fingerprint = program.fingerprint(arch);
+        read(&self.path(program, arch, &fingerprint), &fingerprint).is_some()
+    }
+
     /// Compiles `program` for each of `archs` that the directory lacks, on all cores and without a device; returns how many.
     ///
     /// # Errors
     /// If something cannot be compiled.
     pub fn build(&self, programs: &[Program], archs: &[Arch]) -> Result<usize, CudaError> {
-        let missing = |p: &Program, arch| {
-            let fingerprint = p.fingerprint(arch);
-            read(&self.path(p, arch, &fingerprint), &fingerprint).is_none()
-        };
-        let all = archs.iter().flat_map(|arch| programs.iter().map(|p| (p, *arch)));
-        let work: Vec<(&Program, Arch)> = all.filter(|(p, arch)| missing(p, *arch)).collect();
+        let work: Vec<(&Program, Arch)> = archs.iter().flat_map(|arch| programs.iter().map(|p| (p, *arch))).collect();
+        self.build_each(&work, &|_, _| ())
+    }
+
+    /// Compiles those of `work` that the directory lacks, on all cores and without a device; returns how many. `progress` is told how many
+    /// are done and how many there are, at first and after each, from any thread.
+    ///
+    /// # Errors
+    /// If something cannot be compiled.
+    pub fn build_each(&self, work: &[(&Program, Arch)], progress: &(dyn Fn(usize, usize) + Sync)) -> Result<usize, CudaError> {
+        let work: Vec<_> = work.iter().filter(|(p, arch)| !self.has(p, *arch)).collect();
         if work.is_empty() {
             return Ok(0);
         }
         // Before the threads, so that the library is loaded once.
         self.compiler()?;
-        let next = AtomicUsize::new(0);
+        let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        progress(0, work.len());
         let compile = || -> Result<(), CudaError> {
             while let Some((program, arch)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                 self.get(program, *arch)?;
+                progress(done.fetch_add(1, Ordering::Relaxed) + 1, work.len());
             }
             Ok(())
         };
@@ -145,6 +162,7 @@ mod tests {
         assert_eq!(cache.get(&program(1), a).unwrap(), b"code");
         assert!(read(&path(&program(2), a), &program(2).fingerprint(a)).is_none());
         assert!(read(&path(&program(1), b), &program(1).fingerprint(b)).is_none());
+        assert_eq!([cache.missing(&[program(1), program(2)], a), cache.missing(&[program(1)], b)], [1, 1]);
         fs::remove_dir_all(&cache.dir).unwrap();
     }
 

@@ -11,25 +11,33 @@ use std::str::FromStr;
 pub struct Program {
     /// For messages and file names.
     pub name: &'static str,
-    /// CUDA C++; may include `common.cuh`.
+    /// CUDA C++; may include the headers of `csrc`.
     pub source: &'static str,
     /// Passed as `-DNAME=VALUE`, in order.
     pub defines: Vec<(&'static str, i64)>,
 }
 
-/// The one header.
-const COMMON: &str = include_str!("../../csrc/common.cuh");
+/// Every header that a source may include.
+const HEADERS: [(&CStr, &str); 5] = [
+    (c"cluster.cuh", include_str!("../../csrc/cluster.cuh")),
+    (c"columns.cuh", include_str!("../../csrc/columns.cuh")),
+    (c"common.cuh", include_str!("../../csrc/common.cuh")),
+    (c"grid.cuh", include_str!("../../csrc/grid.cuh")),
+    (c"weights.cuh", include_str!("../../csrc/weights.cuh")),
+];
 
 impl Program {
     fn options(&self, arch: Arch) -> Vec<String> {
-        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into()];
+        let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".into(), "-default-device".into()];
         options.extend(self.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         options
     }
 
     /// Everything that decides what the compiler makes of it, except the compiler.
     pub(super) fn fingerprint(&self, arch: Arch) -> String {
-        [&self.options(arch).join(" "), COMMON, self.source].join("\n")
+        let options = self.options(arch).join(" ");
+        let headers = HEADERS.iter().map(|(_, text)| *text);
+        [options.as_str()].into_iter().chain(headers).chain([self.source]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -53,6 +61,20 @@ impl Arch {
 
     fn number(self) -> i32 {
         self.0.trim_start_matches("sm_").trim_end_matches('a').parse().expect("the table has numbers")
+    }
+
+    /// Whether blocks form clusters that read one another's shared memory.
+    pub fn has_clusters(self) -> bool {
+        self.number() >= 90
+    }
+
+    /// Shared memory that a block may have.
+    pub fn shared_bytes_max(self) -> usize {
+        match self.number() {
+            80 => 163 << 10,
+            90 | 100 => 227 << 10,
+            _ => 99 << 10,
+        }
     }
 
     /// Whether a kernel may start before the one ahead of it has ended.
@@ -147,11 +169,14 @@ struct Handle(sys::nvrtcProgram);
 impl Handle {
     fn create(program: &Program) -> Result<Self, sys::nvrtcResult> {
         let text = |s: &str| CString::new(s).expect("sources have no zero bytes");
-        let (source, name, common) = (text(program.source), text(program.name), text(COMMON));
+        let (source, name) = (text(program.source), text(program.name));
+        let headers = HEADERS.map(|(_, header)| text(header));
+        let (texts, names) = (headers.each_ref().map(|h| h.as_ptr()), HEADERS.map(|(name, _)| name.as_ptr()));
         let mut handle = std::ptr::null_mut();
-        // SAFETY: strings end in zero and outlive the call, which copies them; there is one header and one name for it.
+        // SAFETY: strings end in zero and outlive the call, which copies them; there are as many names as headers.
         let code = unsafe {
-            sys::nvrtcCreateProgram(&mut handle, source.as_ptr(), name.as_ptr(), 1, &common.as_ptr(), &c"common.cuh".as_ptr())
+            let (source, name, count) = (source.as_ptr(), name.as_ptr(), HEADERS.len() as i32);
+            sys::nvrtcCreateProgram(&mut handle, source, name, count, texts.as_ptr(), names.as_ptr())
         };
         if code == sys::nvrtcResult::NVRTC_SUCCESS { Ok(Self(handle)) } else { Err(code) }
     }

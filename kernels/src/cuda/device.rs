@@ -3,8 +3,9 @@
 use super::error::DriverResult;
 use super::{Arch, CudaError, KernelCache, Program};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use std::collections::HashMap;
 use std::ffi::{CString, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// The oldest interface that is used here.
 const DRIVER_VERSION_MIN: i32 = 13000;
@@ -16,6 +17,8 @@ pub struct Device {
     stream: Arc<CudaStream>,
     arch: Arch,
     multiprocessors: u32,
+    /// By what they were compiled from: layers of the same shape share their code.
+    modules: Mutex<HashMap<String, Arc<Module>>>,
 }
 
 impl Device {
@@ -42,7 +45,7 @@ impl Device {
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = context.attribute(count).during("cuDeviceGetAttribute")? as u32;
         let stream = context.new_stream().during("cuStreamCreate")?;
-        Ok(Self { context, stream, arch, multiprocessors })
+        Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
     }
 
     /// Where everything runs.
@@ -60,16 +63,32 @@ impl Device {
         self.multiprocessors
     }
 
-    /// Loads `program` from the cache, compiling it if need be.
+    /// Bytes of shared memory that a block may have.
+    ///
+    /// # Errors
+    /// If the driver does not say.
+    pub fn shared_memory_max(&self) -> Result<usize, CudaError> {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        Ok(self.context.attribute(attribute).during("cuDeviceGetAttribute")? as usize)
+    }
+
+    /// Loads `program` from the cache, compiling it if need be. The same program is loaded once.
     ///
     /// # Errors
     /// If it cannot be compiled or loaded.
     pub fn module(&self, cache: &KernelCache, program: &Program) -> Result<Arc<Module>, CudaError> {
+        let mut modules = self.modules.lock().expect("nothing panics while it is held");
+        let fingerprint = program.fingerprint(self.arch);
+        if let Some(module) = modules.get(&fingerprint) {
+            return Ok(module.clone());
+        }
         let cubin = cache.get(program, self.arch)?;
         self.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // SAFETY: a cubin says how long it is; the driver copies it.
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }.during("cuModuleLoadData")?;
-        Ok(Arc::new(Module { module, _context: self.context.clone() }))
+        let module = Arc::new(Module { module, _context: self.context.clone() });
+        modules.insert(fingerprint, module.clone());
+        Ok(module)
     }
 }
 
@@ -95,7 +114,7 @@ impl Module {
         let name = CString::new(name).expect("kernel names have no zero bytes");
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, name) }.during("cuModuleGetFunction")?;
-        Ok(Kernel { function, _module: self.clone() })
+        Ok(Kernel { function, shared_bytes: 0, _module: self.clone() })
     }
 }
 
@@ -119,6 +138,8 @@ pub struct Grid {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     function: sys::CUfunction,
+    /// Dynamic shared memory of a block.
+    shared_bytes: u32,
     /// Outlives the function.
     _module: Arc<Module>,
 }
@@ -129,6 +150,31 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Kernel {
+    /// The same with `bytes` of dynamic shared memory for each block.
+    ///
+    /// # Errors
+    /// If the device does not have as much.
+    pub fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the module is loaded, so the function is there.
+        unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }.result().during("cuFuncSetAttribute")?;
+        self.shared_bytes = bytes as u32;
+        Ok(self)
+    }
+
+    /// How many blocks of `threads` threads a multiprocessor runs at a time.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub(super) fn resident(&self, threads: u32) -> Result<u32, CudaError> {
+        let mut blocks = 0;
+        // SAFETY: the function is loaded; the driver writes one number.
+        unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&mut blocks, self.function, threads as i32, 0) }
+            .result()
+            .during("cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
+        Ok(blocks as u32)
+    }
+
     /// Enqueues the kernel, on chips that can with leave to start while the one before it drains.
     ///
     /// # Errors
@@ -151,7 +197,7 @@ impl Kernel {
             blockDimX: grid.threads,
             blockDimY: 1,
             blockDimZ: 1,
-            sharedMemBytes: 0,
+            sharedMemBytes: self.shared_bytes,
             hStream: device.stream.cu_stream(),
             attrs: &mut attribute,
             numAttrs: u32::from(device.arch.has_dependent_launch()),

@@ -70,6 +70,11 @@ pub enum CudaError {
 }
 
 impl CudaError {
+    /// The device has no room for what was asked of it.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Driver { error, .. } if error.0 == cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+    }
+
     pub(super) fn shape(kernel: &'static str, reason: impl Into<String>) -> Self {
         Self::Shape { kernel, reason: reason.into() }
     }

@@ -3,16 +3,27 @@
 //! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used is a pure
 //! function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
 
+pub mod attention;
 mod cache;
+pub mod combine;
 mod compiler;
 mod device;
+pub mod embed;
 mod error;
+pub mod experts;
+pub mod gather;
 pub mod gdn_decode;
-pub mod norm_quantize;
+pub mod gdn_prefill;
+mod info;
 pub mod product;
 pub mod quantized;
+pub mod router;
+pub mod rows;
+pub mod sampler;
+pub mod wide;
 
 pub use cache::KernelCache;
 pub use compiler::{Arch, Compiler, Program};
 pub use device::{Device, Grid, Kernel, Module};
 pub use error::CudaError;
+pub use info::DeviceInfo;
