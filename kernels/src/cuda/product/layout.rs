@@ -1,14 +1,14 @@
-//! How a quantised matrix lies in device memory. `csrc/product.cu` reads what is packed here.
+//! How a quantised matrix lies in device memory. `csrc/weights.cuh` reads what is packed here.
 //!
 //! A tile is 16 output rows by all inputs, a unit 128 inputs of it, a block 32. Lane `(g, t) = (lane / 4, lane % 4)` of a warp
 //! multiplies rows `g` and `g + 8`, and of each block the quads (4 inputs, one word) `t` and `t + 4`. All that a lane needs of a
-//! unit lies together, so that a warp reads whole lines of 512 bytes. A tile is, one after another, padded to 128 bytes:
+//! unit lies together, so that a warp reads 512 neighbouring bytes at a time. A tile is, one after another, padded to 64 bytes:
 //!
 //! | part | a unit's share |
 //! | --- | --- |
-//! | codes | `[vector][lane][4 words]`: bytes: vector = block, words = (row g, g+8) of quad t, then of t+4; nibbles: vector = two blocks, words = (row g, g+8) of each block, quad t and t+4 sharing a word |
-//! | planes | what exceeds a nibble, `[lane]`: five bits: a word for two blocks; six bits: a word a block |
-//! | scales | `[g]`, of rows g and g+8: a half a block; or one or two bytes a block |
+//! | codes | `[vector][lane][4 words]`: bytes: vector = block, words = (row g, g+8) of quad t, then of t+4; nibbles: vector = two blocks, words = (row g, g+8) of each block, quad t and t+4 sharing a word; 16 bits: as bytes, four vectors of high bytes, then four of low ones; a grid: one vector, word = block, bytes = low 8 bits of the indices of (row g, g+8) of quad t, then of t+4 |
+//! | planes | what exceeds a nibble, `[lane]`: five bits: a word for two blocks; six bits: a word a block; a grid: signs, a word for two blocks, after all lanes' signs bit 8 of the indices, a half word |
+//! | scales | `[g]`, of rows g and g+8: a half a block; or one or two bytes a block; or a nibble a block, a byte for both rows |
 //! | groups | where 256 inputs share a half: `[g]`, for every second unit |
 
 use crate::cuda::quantized::BLOCK;
@@ -17,6 +17,8 @@ use crate::cuda::quantized::BLOCK;
 pub const TILE_ROWS: usize = 16;
 /// Inputs of a unit.
 pub const UNIT: usize = 128;
+/// What a tile's bytes are a multiple of: two of the memory's sectors. 128 would cost experts of 512 inputs 1.8 % in IQ3_S.
+const TILE_ALIGN: usize = 64;
 const UNIT_BLOCKS: usize = UNIT / BLOCK;
 
 /// How codes are stored.
@@ -32,6 +34,10 @@ pub enum Codes {
     Five,
     /// Six bits, signed.
     Six,
+    /// Sixteen bits, signed: `256 * high + low`, both signed bytes.
+    Word,
+    /// Four at a time: an index of nine bits into the magnitudes of [`iq3_s_grid`], and a sign each.
+    Grid,
 }
 
 /// How scales are stored.
@@ -45,6 +51,8 @@ pub enum Scales {
     Min,
     /// f16 for 256 inputs, a factor a block.
     Byte,
+    /// f16 for 256 inputs, a factor a block that is `1 + 2 * n`, stored as the nibble `n`.
+    Nibble,
     /// f16 for 256 inputs, a factor for each half block.
     Halves,
 }
@@ -71,7 +79,7 @@ impl Layout {
     pub const Q4_0: Self = Self { codes: Codes::Table(Q4_LEVELS), scales: Scales::F16 };
     /// GGUF's IQ4_NL.
     pub const IQ4_NL: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::F16 };
-    /// GGUF's MXFP4; products are to be halved.
+    /// GGUF's MXFP4. Levels are doubled, so scales are stored halved.
     pub const MXFP4: Self = Self { codes: Codes::Table(E2M1_LEVELS), scales: Scales::Bf16 };
     /// GGUF's IQ4_XS.
     pub const IQ4_XS: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::Byte };
@@ -81,30 +89,44 @@ impl Layout {
     pub const Q5_K: Self = Self { codes: Codes::Five, scales: Scales::Min };
     /// GGUF's Q6_K.
     pub const Q6_K: Self = Self { codes: Codes::Six, scales: Scales::Halves };
+    /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their own. [`Block::w16`]
+    /// makes a block of it.
+    pub const W16: Self = Self { codes: Codes::Word, scales: Scales::Bf16 };
+    /// GGUF's IQ3_S.
+    pub const IQ3_S: Self = Self { codes: Codes::Grid, scales: Scales::Nibble };
 
     /// Bytes of codes, planes and scales of a unit, and of a group of two units.
-    const fn parts(self) -> (usize, usize, usize, usize) {
+    pub const fn parts(self) -> (usize, usize, usize, usize) {
         let (codes, planes) = match self.codes {
             Codes::Byte => (2048, 0),
             Codes::Nibble | Codes::Table(_) => (1024, 0),
             Codes::Five => (1024, 256),
             Codes::Six => (1024, 512),
+            Codes::Word => (4096, 0),
+            Codes::Grid => (512, 320),
         };
         let (scales, group) = match self.scales {
             Scales::F16 | Scales::Bf16 => (128, 0),
             Scales::Min => (128, 64),
             Scales::Byte => (64, 32),
+            Scales::Nibble => (32, 32),
             Scales::Halves => (128, 32),
         };
         (codes, planes, scales, group)
     }
 
+    /// Bytes of all that a product needs of a unit of one tile, among it the group that two units share.
+    pub const fn unit_bytes(self) -> usize {
+        let (codes, planes, scales, group) = self.parts();
+        codes + planes + scales + group
+    }
+
     /// Where planes, scales and groups of a tile of `units` units begin, and its bytes.
-    const fn offsets(self, units: usize) -> [usize; 4] {
+    pub const fn offsets(self, units: usize) -> [usize; 4] {
         let (codes, planes, scales, group) = self.parts();
         let scales_at = units * (codes + planes);
         let groups_at = scales_at + units * scales;
-        [units * codes, scales_at, groups_at, (groups_at + units.div_ceil(2) * group).next_multiple_of(128)]
+        [units * codes, scales_at, groups_at, (groups_at + units.div_ceil(2) * group).next_multiple_of(TILE_ALIGN)]
     }
 
     /// Bytes of a tile of rows of `cols`.
@@ -120,16 +142,63 @@ impl Layout {
 
 /// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits as a signed byte),
 /// and scales, of which a layout stores those that it has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// In the order of the inputs.
+    /// In the order of the inputs; of 16 bits the high bytes.
     pub codes: [u8; BLOCK],
+    /// Of 16 bits the low bytes, signed.
+    pub low: [u8; BLOCK],
+    /// Of a grid the index of each quad, below 512.
+    pub grid: [u16; 8],
+    /// Of a grid: bit `i` says that input `i` is negative.
+    pub signs: u32,
     /// Bits of the f16 or bf16 scale of the block or of its group of 256.
     pub d: u16,
     /// Bits of the f16 minimum of its group.
     pub dmin: u16,
     /// Factors of the block: of scale and minimum, or of each half.
     pub s: [i8; 2],
+}
+
+impl Block {
+    /// The first factor as [`Scales::Nibble`] stores it.
+    pub const fn nibble(&self) -> u8 {
+        debug_assert!(self.s[0] > 0 && self.s[0] < 32 && self.s[0] % 2 == 1, "odd factors below 32 have a nibble");
+        self.s[0] as u8 >> 1 & 15
+    }
+
+    /// These weights in [`Layout::W16`], rounded to the nearest of 65,279 steps.
+    ///
+    /// The scale is a bf16 that is rounded up, so that no code exceeds its range; a block whose largest magnitude is not finite
+    /// or whose scale would be is NaN, below 1e-30 it is zero.
+    pub fn w16(weights: &[f32; BLOCK]) -> Self {
+        // 256 * 127 + 127: the largest number whose negation has signed bytes too.
+        const TOP: f32 = 32639.0;
+        let top = weights.iter().fold(0.0f32, |m, w| m.max(w.abs()));
+        if !weights.iter().all(|w| w.is_finite()) {
+            return Self { d: 0x7fc0, codes: [1; BLOCK], ..Self::default() };
+        }
+        if top < 1e-30 {
+            return Self::default();
+        }
+        // Rounded up to eight bits: below f32's largest by a factor of 2^15, so this cannot overflow.
+        let d = ((top / TOP).to_bits() + 0xffff) >> 16;
+        let inverse = 1.0 / f64::from(f32::from_bits(d << 16));
+        // Beside this number f64 has no fractions, so that adding it rounds, to even; the lowest bits are the step's. Much faster
+        // than a call where the machine's baseline has no rounding.
+        const ROUND: f64 = 1.5 * (1u64 << 52) as f64;
+        let steps = weights.map(|w| (f64::from(w) * inverse + ROUND).to_bits() as i32);
+        let low = steps.map(|s| s as i8);
+        let high: [i8; BLOCK] = std::array::from_fn(|i| ((steps[i] - i32::from(low[i])) >> 8) as i8);
+        Self { codes: high.map(|h| h as u8), low: low.map(|l| l as u8), d: d as u16, ..Self::default() }
+    }
+}
+
+/// The magnitudes of IQ3_S by index: the device's own table, read from its source.
+pub fn iq3_s_grid() -> Vec<[u8; 4]> {
+    let (_, table) = include_str!("../../../csrc/grid.cuh").split_once("= {").expect("the header is a table");
+    let words = table.split("0x").skip(1).map(|word| u32::from_str_radix(&word[..8], 16).expect("words of eight digits"));
+    words.map(u32::to_le_bytes).collect()
 }
 
 /// Packs the matrix whose blocks `block(row, index)` gives, into zeroed memory of [`Layout::matrix_bytes`].
@@ -158,6 +227,17 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
         let codes = &mut tile[unit * codes_bytes..];
         match layout.codes {
             Codes::Byte => (0..2).for_each(|q| or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q])),
+            Codes::Word => {
+                let low = [t, t + 4].map(|quad| u32::from_le_bytes([0, 1, 2, 3].map(|i| block.low[4 * quad + i])));
+                for q in 0..2 {
+                    or_word(codes, at * 128 + lane * 4 + 2 * q + high, quads[q]);
+                    or_word(codes, (4 + at) * 128 + lane * 4 + 2 * q + high, low[q]);
+                }
+            }
+            Codes::Grid => {
+                let low = |q: usize| u32::from(block.grid[t + 4 * q] & 255) << (8 * (2 * q + high));
+                or_word(codes, lane * 4 + at, low(0) | low(1));
+            }
             Codes::Table(_) => or_word(codes, at / 2 * 128 + lane * 4 + at % 2 * 2 + high, in_order(quads)),
             _ => or_word(codes, at / 2 * 128 + lane * 4 + at % 2 * 2 + high, nibbles(quads)),
         }
@@ -167,6 +247,14 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
             match layout.codes {
                 Codes::Five => or_word(planes, lane * 2 + at / 2, (quad >> 4 & 0x0101_0101) << (i + at % 2 * 4)),
                 Codes::Six => or_word(planes, lane * 4 + at, (quad >> 4 & 0x0303_0303) << (2 * i)),
+                Codes::Grid => {
+                    let signs = block.signs >> (4 * (t + 4 * q)) & 15;
+                    // Bit i to the lowest of byte i.
+                    let spread = (signs * 0x0020_4081) & 0x0101_0101;
+                    or_word(planes, lane * 2 + at / 2, spread << (i + at % 2 * 4));
+                    let bit = u32::from(block.grid[t + 4 * q] >> 8) << (4 * at + i);
+                    or_word(planes, 64 + lane / 2, bit << (16 * (lane % 2)));
+                }
                 _ => {}
             }
         }
@@ -174,7 +262,7 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
     let group = &mut tile[groups_at + unit / 2 * group_bytes..];
     match layout.scales {
         Scales::Min => or_word(group, 2 * g + high, u32::from(block.d) | u32::from(block.dmin) << 16),
-        Scales::Byte | Scales::Halves => or_word(group, g, u32::from(block.d) << (16 * high)),
+        Scales::Byte | Scales::Nibble | Scales::Halves => or_word(group, g, u32::from(block.d) << (16 * high)),
         Scales::F16 | Scales::Bf16 => {}
     }
     let scales = &mut tile[scales_at + unit * scale_bytes..];
@@ -183,6 +271,7 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
         Scales::F16 | Scales::Bf16 => or_word(scales, 4 * g + at, u32::from(block.d) << (16 * high)),
         Scales::Min | Scales::Halves => or_word(scales, 4 * g + at, (s[0] | s[1] << 8) << (16 * high)),
         Scales::Byte => or_word(scales, 2 * g + at / 2, s[0] << (16 * (at % 2) + 8 * high)),
+        Scales::Nibble => or_word(scales, g, u32::from(block.nibble()) << (8 * at + 4 * high)),
     }
 }
 
@@ -209,7 +298,7 @@ mod tests {
     use crate::cuda::product::sample;
 
     /// What a lane makes of a tile, as the kernel does it: the block's codes of row `r`, as signed numbers.
-    fn codes_of(layout: Layout, tile: &[u8], units: usize, r: usize, b: usize) -> [i8; BLOCK] {
+    fn codes_of(layout: Layout, tile: &[u8], units: usize, r: usize, b: usize) -> [i32; BLOCK] {
         let word = |at: usize| u32::from_le_bytes(*tile[4 * at..].first_chunk().unwrap());
         let (g, high, unit, at) = (r % 8, r / 8, b / 4, b % 4);
         let [planes_at, ..] = layout.offsets(units);
@@ -231,8 +320,24 @@ mod tests {
                     let bits = plane(lane * 4 + at) >> (2 * (2 * half + high)) & 0x0303_0303;
                     (two() >> (4 * half) & 0x0f0f_0f0f | bits << 4).to_le_bytes().map(|c| ((c << 2) as i8 >> 2) as u8)
                 }
+                Codes::Word => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
+                Codes::Grid => {
+                    let i = 2 * half + high;
+                    let ninth = plane(64 + lane / 2) >> (16 * (lane % 2) + 4 * at + i) & 1;
+                    let index = word(codes_at + lane * 4 + at) >> (8 * i) & 255 | ninth << 8;
+                    let minus = (plane(lane * 2 + at / 2) >> (at % 2 * 4 + i) & 0x0101_0101).to_le_bytes();
+                    let magnitudes = iq3_s_grid()[index as usize];
+                    std::array::from_fn(|i| if minus[i] == 1 { magnitudes[i].wrapping_neg() } else { magnitudes[i] })
+                }
             };
-            codes[4 * (t + 4 * half)..][..4].copy_from_slice(&bytes.map(|c| c as i8));
+            let low = |i: usize| {
+                let low = word(codes_at + (4 + at) * 128 + lane * 4 + 2 * half + high).to_le_bytes();
+                i32::from(low[i] as i8)
+            };
+            for (i, byte) in bytes.into_iter().enumerate() {
+                let value = i32::from(byte as i8);
+                codes[4 * (t + 4 * half) + i] = if layout.codes == Codes::Word { 256 * value + low(i) } else { value };
+            }
         }
         codes
     }
@@ -247,19 +352,69 @@ mod tests {
                 let tile = &packed[r / 16 * layout.tile_bytes(cols)..][..layout.tile_bytes(cols)];
                 for b in 0..cols / BLOCK {
                     let got = codes_of(layout, tile, cols / UNIT, r % 16, b);
-                    assert_eq!(got.map(i32::from), matrix.levels(r, b), "{layout:?} row {r} block {b}");
+                    assert_eq!(got, matrix.levels(r, b), "{layout:?} row {r} block {b}");
                 }
             }
         }
     }
 
     #[test]
+    fn a_nibble_is_found_in_the_byte_that_both_rows_share_and_stands_for_its_odd_factor() {
+        let (rows, cols, layout) = (16, 384, Layout::IQ3_S);
+        let factor = |r: usize, b: usize| 1 + 2 * ((5 * r + 3 * b) % 16) as i8;
+        let mut packed = vec![0; layout.matrix_bytes(rows, cols)];
+        pack(layout, rows, cols, |r, b| Block { s: [factor(r, b), 0], ..Block::default() }, &mut packed);
+        let [_, scales_at, groups_at, _] = layout.offsets(cols / UNIT);
+        assert_eq!(groups_at - scales_at, cols / UNIT * 32);
+        for (r, b) in (0..rows).flat_map(|r| (0..cols / BLOCK).map(move |b| (r, b))) {
+            let word = u32::from_le_bytes(*packed[scales_at + b / 4 * 32 + r % 8 * 4..].first_chunk().unwrap());
+            assert_eq!((word >> (b % 4 * 8 + r / 8 * 4) & 15) * 2 + 1, factor(r, b) as u32, "row {r} block {b}");
+        }
+    }
+
+    #[test]
+    fn the_released_shape_s_experts_take_the_file_s_bits_of_iq3_s() {
+        for (rows, cols) in [(1024, 2048), (2048, 512)] {
+            assert_eq!(Layout::IQ3_S.matrix_bytes(rows, cols), rows * cols / 256 * 110, "{rows} rows of {cols}");
+        }
+    }
+
+    #[test]
     fn bytes_are_those_of_the_blocks_and_little_more() {
-        for (layout, gguf_bits) in
-            [(Layout::Q8_0, 8.5), (Layout::Q4_K, 4.5), (Layout::Q5_K, 5.5), (Layout::Q6_K, 6.5625), (Layout::IQ4_XS, 4.25)]
-        {
+        for (layout, gguf_bits) in [
+            (Layout::Q8_0, 8.5),
+            (Layout::Q4_K, 4.5),
+            (Layout::Q5_K, 5.5),
+            (Layout::Q6_K, 6.5625),
+            (Layout::IQ4_XS, 4.25),
+            (Layout::IQ3_S, 3.4375),
+        ] {
             let bits = layout.matrix_bytes(2048, 2048) as f64 * 8.0 / (2048.0 * 2048.0);
             assert!((0.0..=0.2).contains(&(bits - gguf_bits)), "{layout:?}: {bits} bits for {gguf_bits}");
         }
+    }
+
+    #[test]
+    fn sixteen_bits_hold_weights_to_a_part_in_60000_of_the_block_s_largest() {
+        let mut random = sample::Random(3);
+        for scale in [1e-20f32, 0.02, 1.0, 3e30] {
+            let weights: [f32; BLOCK] = std::array::from_fn(|_| random.signed() * scale);
+            let block = Block::w16(&weights);
+            let d = f64::from(f32::from_bits(u32::from(block.d) << 16));
+            let top = weights.iter().fold(0.0f32, |m, w| m.max(w.abs()));
+            for ((high, low), w) in block.codes.into_iter().zip(block.low).zip(weights) {
+                let got = d * f64::from(256 * i32::from(high as i8) + i32::from(low as i8));
+                assert!((got - f64::from(w)).abs() <= f64::from(top) / 60000.0, "{got} for {w}");
+            }
+        }
+        assert_eq!(Block::w16(&[0.0; BLOCK]), Block::default());
+        assert_eq!(Block::w16(&[f32::INFINITY; BLOCK]).d, 0x7fc0);
+    }
+
+    #[test]
+    fn the_grid_has_512_entries_of_odd_magnitudes() {
+        let grid = iq3_s_grid();
+        assert_eq!(grid.len(), 512);
+        assert!(grid.iter().flatten().all(|m| m % 2 == 1 && *m < 16));
     }
 }

@@ -1,11 +1,21 @@
 //! Random matrices with their definition, for tests on either machine.
 
-use super::layout::{Block, Codes, Layout, Scales, pack};
+use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
 use crate::cuda::quantized::{BLOCK, QuantizedRows};
 
-/// Every layout that a GGUF type has.
-pub const LAYOUTS: [Layout; 8] =
-    [Layout::Q8_0, Layout::Q4_0, Layout::IQ4_NL, Layout::MXFP4, Layout::IQ4_XS, Layout::Q4_K, Layout::Q5_K, Layout::Q6_K];
+/// Every layout.
+pub const LAYOUTS: [Layout; 10] = [
+    Layout::Q8_0,
+    Layout::Q4_0,
+    Layout::IQ4_NL,
+    Layout::MXFP4,
+    Layout::IQ4_XS,
+    Layout::Q4_K,
+    Layout::Q5_K,
+    Layout::Q6_K,
+    Layout::W16,
+    Layout::IQ3_S,
+];
 
 /// A generator that needs no state from elsewhere (SplitMix64).
 #[derive(Clone, Debug)]
@@ -38,6 +48,7 @@ pub struct Matrix {
     rows: usize,
     cols: usize,
     blocks: Vec<Block>,
+    grid: Vec<[u8; 4]>,
 }
 
 impl Matrix {
@@ -53,7 +64,7 @@ impl Matrix {
                 });
             }
         }
-        Self { layout, rows, cols, blocks }
+        Self { layout, rows, cols, blocks, grid: iq3_s_grid() }
     }
 
     fn block(&self, row: usize, b: usize) -> &Block {
@@ -69,10 +80,19 @@ impl Matrix {
 
     /// The integers that a block's codes stand for.
     pub fn levels(&self, row: usize, b: usize) -> [i32; BLOCK] {
-        self.block(row, b).codes.map(|c| match self.layout.codes {
-            Codes::Byte | Codes::Six => i32::from(c as i8),
-            Codes::Nibble | Codes::Five => i32::from(c),
-            Codes::Table(levels) => i32::from(levels[usize::from(c)]),
+        let block = self.block(row, b);
+        std::array::from_fn(|i| {
+            let (c, low) = (block.codes[i], block.low[i]);
+            match self.layout.codes {
+                Codes::Byte | Codes::Six => i32::from(c as i8),
+                Codes::Nibble | Codes::Five => i32::from(c),
+                Codes::Table(levels) => i32::from(levels[usize::from(c)]),
+                Codes::Word => 256 * i32::from(c as i8) + i32::from(low as i8),
+                Codes::Grid => {
+                    let magnitude = i32::from(self.grid[usize::from(block.grid[i / 4])][i % 4]);
+                    if block.signs >> i & 1 == 1 { -magnitude } else { magnitude }
+                }
+            }
         })
     }
 
@@ -84,7 +104,7 @@ impl Matrix {
             Scales::F16 => ([d; 2], 0.0),
             Scales::Bf16 => ([f64::from(f32::from_bits(u32::from(block.d) << 16)); 2], 0.0),
             Scales::Min => ([d * s[0]; 2], f16(block.dmin) * s[1]),
-            Scales::Byte => ([d * s[0]; 2], 0.0),
+            Scales::Byte | Scales::Nibble => ([d * s[0]; 2], 0.0),
             Scales::Halves => ([d * s[0], d * s[1]], 0.0),
         }
     }
@@ -111,7 +131,8 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
     for code in &mut codes {
         let bits = random.bits() as u8;
         *code = match layout.codes {
-            Codes::Byte => bits,
+            Codes::Byte | Codes::Word => bits,
+            Codes::Grid => 0,
             Codes::Nibble | Codes::Table(_) => bits & 15,
             Codes::Five => bits & 31,
             Codes::Six => (((bits << 2) as i8) >> 2) as u8,
@@ -120,9 +141,15 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
     let (x, sign) = (random.bits(), (random.bits() as u16 & 1) << 15);
     // Exponents of 2^-4 to 1, any fraction.
     let half = |x: u64| (0x2c00 + (x & 0x0fff) as u16) | sign;
-    let byte = |x: u64| if layout.scales == Scales::Min { (x & 63) as i8 } else { x as i8 };
+    let byte = |x: u64| match layout.scales {
+        Scales::Min => (x & 63) as i8,
+        Scales::Nibble => 1 + 2 * (x & 15) as i8,
+        _ => x as i8,
+    };
     let d = if layout.scales == Scales::Bf16 { 0x3d80 + ((x & 3) as u16) * 0x80 } else { half(x) };
-    Block { codes, d, dmin: half(x >> 12), s: [byte(x >> 24), byte(x >> 32)] }
+    let low = std::array::from_fn(|_| random.bits() as u8);
+    let grid = std::array::from_fn(|_| random.bits() as u16 & 511);
+    Block { codes, low, grid, signs: random.bits() as u32, d, dmin: half(x >> 12), s: [byte(x >> 24), byte(x >> 32)] }
 }
 
 /// Value of the bits of a finite f16.
