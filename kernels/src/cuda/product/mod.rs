@@ -1,15 +1,22 @@
-//! Products of quantised matrices with int8 activation rows: `out[c][r] = factor * sum_k w[r][k] x[c][k]`.
+//! Products of quantised matrices with few int8 activation rows: `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]`, and the same
+//! added to the residual stream.
 //!
-//! `csrc/product.cu` says how. An output is the same for any number of columns beside it. With [`Columns::Listed`] one launch does
-//! several matrices of the same shape, each with its own columns: the experts of a layer.
+//! `csrc/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it. Matrices of experts have
+//! their own kernels in [`super::experts`].
 
 pub mod layout;
+mod residual;
 pub mod sample;
+
+pub use residual::{NextRows, Residual};
 
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 use std::ffi::c_void;
+
+/// Activation rows that one launch takes; more are done in turns.
+pub const ROWS_MAX: usize = 16;
 
 /// A matrix that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,75 +54,114 @@ impl Shape {
     }
 }
 
-/// How a block's warps are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a block's warps are used. Outputs depend on `warps_k` alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
     /// Warps that share the inputs of a tile.
     pub warps_k: usize,
-    /// Tiles of a block.
+    /// Tiles that stand together: any number for a plain product; 2 where the int8 form is written.
     pub tiles: usize,
-    /// Units that a warp reads ahead.
+    /// Blocks that these are spread over, on chips that have clusters.
+    pub cluster: usize,
+    /// Units that a warp reads ahead into registers.
     pub depth: usize,
+    /// Registers of a thread.
+    pub registers: usize,
 }
 
-/// Chosen by the matrix alone, never by the columns of a call: how inputs are shared decides the order of additions. `side_by_side`
-/// is how many such matrices a launch multiplies at least.
+impl Tiling {
+    /// Blocks of a cluster, and their threads.
+    pub(super) fn block(&self, device: &Device) -> (usize, usize) {
+        let cluster = if device.arch().has_clusters() { self.cluster } else { 1 };
+        (cluster, self.tiles * self.warps_k / cluster * 32)
+    }
+}
+
+/// Rows of activations that kernels are made for: one, up to 8, up to 16.
+pub const COLUMNS: [usize; 3] = [1, 8, ROWS_MAX];
+
+/// How each of [`COLUMNS`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
 ///
-/// Enough warps to give each multiprocessor two blocks' worth, and no more, because every warp that shares a tile costs a part of
-/// the sum; and as much read ahead as fits in registers. Measured best of twelve (docs/kernels/product.md).
-pub fn tiling(shape: Shape, side_by_side: usize, multiprocessors: usize) -> Tiling {
-    const WARPS_MAX: usize = 8;
-    const WARPS_A_BLOCK: usize = 4;
-    const WARPS_A_MULTIPROCESSOR: usize = 8;
+/// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has its own, because
+/// sums of shared ones cost time. More tiles of a block share what is staged of the rows (docs/kernels/product.md).
+pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    const WARPS_MAX: usize = 4;
+    const WARPS_A_BLOCK: usize = 8;
+    const TILES_OF_ONE_ROW_MAX: usize = 4;
+    const WARPS_A_MULTIPROCESSOR: usize = 24;
     let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
     let mut warps_k = 1;
-    let enough = |warps_k| tiles * side_by_side * warps_k >= multiprocessors * WARPS_A_MULTIPROCESSOR;
+    let enough = |warps_k| tiles * warps_k >= multiprocessors * WARPS_A_MULTIPROCESSOR;
     while warps_k < WARPS_MAX && 2 * warps_k <= units && !enough(warps_k) {
         warps_k *= 2;
     }
-    let depth_max = if matches!(shape.layout.codes, Codes::Byte | Codes::Six) { 2 } else { 4 };
-    Tiling { warps_k, tiles: (WARPS_A_BLOCK / warps_k).max(1).min(tiles), depth: (units / warps_k).clamp(1, depth_max) }
+    let depth = (units / warps_k).clamp(1, depth_max(shape.layout));
+    let of = |columns: usize| {
+        let share = (WARPS_A_BLOCK / warps_k).min(if columns == 1 { TILES_OF_ONE_ROW_MAX } else { WARPS_A_BLOCK });
+        (columns, Tiling { warps_k, tiles: share.min(tiles), cluster: 1, depth, registers: 80 })
+    };
+    COLUMNS.map(of).to_vec()
 }
 
-/// The program of a shape.
-pub fn program(shape: Shape, tiling: Tiling) -> Program {
-    let (codes, levels) = match shape.layout.codes {
+/// Units that fit into registers.
+pub(super) fn depth_max(layout: Layout) -> usize {
+    match layout.codes {
+        Codes::Word => 1,
+        Codes::Byte | Codes::Six => 2,
+        _ => 4,
+    }
+}
+
+/// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
+pub fn program(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
+    program_of(shape, norm, columns, tiling, false)
+}
+
+/// All three of them, as [`Product::load`] wants them.
+pub fn programs(shape: Shape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
+    tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
+}
+
+fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling, residual: bool) -> Program {
+    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
+    defines.extend([
+        ("WITH_GRID", i64::from(shape.layout.codes == Codes::Grid)),
+        ("ROWS", shape.rows as i64),
+        ("COLS", shape.cols as i64),
+        ("COLUMNS", columns as i64),
+        ("NORM_BLOCKS", norm.map_or(0, |n| n as i64 / 32)),
+        ("RESIDUAL", i64::from(residual)),
+        ("WK", tiling.warps_k as i64),
+        ("WT", tiling.tiles as i64),
+        ("CLUSTER", tiling.cluster as i64),
+        ("DEPTH", tiling.depth as i64),
+        ("REGISTERS", tiling.registers as i64),
+    ]);
+    Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
+}
+
+/// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with several layouts
+/// has other names for each; `WITH_GRID` says whether any is a grid.
+pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
+    let (codes, levels) = match layout.codes {
         Codes::Byte => (0, [0; 16]),
         Codes::Nibble => (1, [0; 16]),
         Codes::Table(levels) => (2, levels),
         Codes::Five => (3, [0; 16]),
         Codes::Six => (4, [0; 16]),
+        Codes::Word => (5, [0; 16]),
+        Codes::Grid => (6, [0; 16]),
     };
-    let scales = match shape.layout.scales {
+    let scales = match layout.scales {
         Scales::F16 => 0,
         Scales::Bf16 => 1,
         Scales::Min => 2,
         Scales::Byte => 3,
         Scales::Halves => 4,
+        Scales::Nibble => 5,
     };
     let word = |i: usize| i64::from(u32::from_le_bytes([0, 1, 2, 3].map(|j| levels[4 * i + j] as u8)));
-    let defines = vec![
-        ("ROWS", shape.rows as i64),
-        ("COLS", shape.cols as i64),
-        ("CODES", codes),
-        ("SCALES", scales),
-        ("LEVELS0", word(0)),
-        ("LEVELS1", word(1)),
-        ("LEVELS2", word(2)),
-        ("LEVELS3", word(3)),
-        ("WK", tiling.warps_k as i64),
-        ("WT", tiling.tiles as i64),
-        ("DEPTH", tiling.depth as i64),
-    ];
-    Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
-}
-
-/// The kernels of one shape: for up to 8, 16 and more columns at a time.
-#[derive(Debug)]
-pub struct Product {
-    shape: Shape,
-    tiling: Tiling,
-    kernels: [Kernel; 3],
+    names.into_iter().zip([codes, scales, word(0), word(1), word(2), word(3)]).collect()
 }
 
 /// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
@@ -127,21 +173,13 @@ pub struct Activations<'a> {
     pub meta: &'a CudaView<'a, f32>,
 }
 
-/// Which rows are multiplied with what.
-pub enum Columns<'a> {
-    /// Rows `0..n` with the one matrix, into rows `0..n`.
-    First(usize),
-    /// Slot `s` is `{matrix, first, count, 0}` and takes the columns `first..first + count` of the lists.
-    Listed {
-        /// `[slots, 4]`.
-        slots: &'a CudaView<'a, i32>,
-        /// Row of the activations, by column.
-        in_rows: &'a CudaView<'a, i32>,
-        /// Row of the outputs, by column.
-        out_rows: &'a CudaView<'a, i32>,
-        /// Columns that a slot is expected to have at most; more are done, in turns.
-        expected: usize,
-    },
+/// What a folded norm still owes its readers.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    /// `[rows, values / 32]`: sums of squares of the blocks of the values before the norm.
+    pub squares: &'a CudaView<'a, f32>,
+    /// Added to their mean.
+    pub eps: f32,
 }
 
 /// Where outputs go.
@@ -152,111 +190,200 @@ pub struct Output<'a, 'b> {
     pub stride: usize,
     /// Multiplies every output.
     pub factor: f32,
-    /// Whether outputs are added to what is there.
-    pub add: bool,
 }
 
 /// Laid out as the kernel's parameter is.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct Call {
     weights: u64,
     codes: u64,
     meta: u64,
+    squares: u64,
     out: u64,
-    slots: u64,
-    in_rows: u64,
-    out_rows: u64,
-    matrix_bytes: u64,
+    next: u64,
+    next_codes: u64,
+    next_meta: u64,
+    next_squares: u64,
     count: i32,
-    out_stride: i32,
+    stride: i32,
     factor: f32,
-    add: i32,
+    eps: f32,
 }
 
-impl Product {
-    /// Loads the kernels of `shape`, of which `side_by_side` are multiplied at least in a launch (1, or the experts that a token uses).
-    ///
-    /// # Errors
-    /// If they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, side_by_side: usize) -> Result<Self, CudaError> {
-        let tiling = tiling(shape, side_by_side, device.multiprocessors() as usize);
-        let module = device.module(cache, &program(shape, tiling))?;
-        let kernels = [module.kernel("product_n1")?, module.kernel("product_n2")?, module.kernel("product_n4")?];
-        Ok(Self { shape, tiling, kernels })
-    }
+/// The kernels of one matrix's shape: for one row, up to 8 and up to 16.
+#[derive(Debug)]
+struct Kernels {
+    shape: Shape,
+    /// Blocks of squares in a row, 0 without a norm.
+    norm_blocks: usize,
+    /// By the most rows of each, ascending.
+    kernels: Vec<(usize, Tiling, Kernel)>,
+}
 
-    /// Enqueues the product. `weights` holds one or more packed matrices, one after another.
-    ///
-    /// # Errors
-    /// If a buffer is too small, or the driver refuses.
-    ///
-    /// # Safety
-    /// What the lists of [`Columns::Listed`] name lies within `weights`, `x` and `out`: they are on the device and cannot be
-    /// checked here. [`Columns::First`] asks for nothing.
-    pub unsafe fn launch(
-        &self,
+impl Kernels {
+    fn load(
         device: &Device,
-        weights: &CudaView<'_, u8>,
-        x: Activations<'_>,
-        columns: Columns<'_>,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        self.check(weights, &x, &columns, &out)?;
-        let stream = device.stream();
-        let pointer = |list: &CudaView<'_, i32>| list.device_ptr(stream).0;
-        let (count, slots, lists) = match &columns {
-            Columns::First(n) => (*n, 1, [0; 3]),
-            Columns::Listed { slots, in_rows, out_rows, expected } => {
-                (*expected, slots.len() / 4, [pointer(slots), pointer(in_rows), pointer(out_rows)])
-            }
-        };
-        if count == 0 || slots == 0 {
-            return Ok(());
+        cache: &KernelCache,
+        shape: Shape,
+        norm: Option<usize>,
+        tilings: &[(usize, Tiling)],
+        residual: bool,
+    ) -> Result<Self, CudaError> {
+        let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
+        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
+            return Err(CudaError::shape(
+                "product",
+                format!("{tilings:?}: not for more and more of {COLUMNS:?} rows in one order of sums"),
+            ));
         }
-        let mut call = Call {
-            weights: weights.device_ptr(stream).0,
-            codes: x.codes.device_ptr(stream).0,
-            meta: x.meta.device_ptr(stream).0,
-            out: out.values.device_ptr_mut(stream).0,
-            slots: lists[0],
-            in_rows: lists[1],
-            out_rows: lists[2],
-            matrix_bytes: self.shape.bytes() as u64,
-            count: count as i32,
-            out_stride: out.stride as i32,
-            factor: out.factor,
-            add: i32::from(out.add),
+        let load = |(columns, tiling): &(usize, Tiling)| {
+            check_tiling(shape, norm, *tiling)?;
+            let program = program_of(shape, norm, *columns, *tiling, residual);
+            Ok((*columns, *tiling, device.module(cache, &program)?.kernel("product")?))
         };
-        let kernel = &self.kernels[if count <= 8 { 0 } else { usize::from(count > 16) + 1 }];
-        let blocks = self.shape.rows.div_ceil(TILE_ROWS * self.tiling.tiles);
-        let grid = Grid { blocks: (blocks as u32, slots as u32), threads: (self.tiling.warps_k * self.tiling.tiles * 32) as u32 };
-        // SAFETY: `Call` is the kernel's one parameter; `check` found every buffer large enough for columns that are not listed,
-        // the caller vouches for those that are. Before its wait the kernel reads weights only.
-        unsafe { kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+        let kernels = tilings.iter().map(load).collect::<Result<_, CudaError>>()?;
+        Ok(Self { shape, norm_blocks: norm.unwrap_or(0) / 32, kernels })
     }
 
+    /// Whether `rows` rows of activations are there, and the norm that the program has.
     fn check(
         &self,
         weights: &CudaView<'_, u8>,
         x: &Activations<'_>,
-        columns: &Columns<'_>,
-        out: &Output<'_, '_>,
+        norm: Option<&Norm<'_>>,
+        rows: usize,
     ) -> Result<(), CudaError> {
-        let Shape { rows, cols, .. } = self.shape;
-        let n = if let Columns::First(n) = columns { *n } else { 1 };
-        let fits = |what: &str, got: usize, need: usize| {
-            let text = || format!("{what} has {got} elements, {n} columns of {rows} x {cols} need {need}");
-            if got >= need { Ok(()) } else { Err(CudaError::shape("product", text())) }
-        };
+        let (_, cols) = self.shape.size();
         fits("weights", weights.len(), self.shape.bytes())?;
-        fits("codes", x.codes.len(), n * cols)?;
-        fits("meta", x.meta.len(), n * cols / 16)?;
-        fits("a row of the output", out.stride, rows)?;
-        fits("the output", out.values.len(), n.saturating_sub(1) * out.stride + if n > 0 { rows } else { 0 })?;
-        if let Columns::Listed { in_rows, out_rows, .. } = columns {
-            fits("the list of output rows", out_rows.len(), in_rows.len())?;
+        fits("codes", x.codes.len(), rows * cols)?;
+        fits("meta", x.meta.len(), rows * cols / 16)?;
+        if (self.norm_blocks > 0) != norm.is_some() {
+            return Err(CudaError::shape("product", "a norm is given and none folded, or the other way round"));
+        }
+        fits("squares", norm.map_or(0, |n| n.squares.len()), rows * self.norm_blocks)
+    }
+
+    /// Enqueues `call` for `rows` rows in turns.
+    ///
+    /// # Safety
+    /// Every buffer that `call` names is as large as the kernel takes it to be for `rows` rows.
+    unsafe fn launch(&self, device: &Device, call: Call, rows: usize) -> Result<(), CudaError> {
+        let (outputs, cols) = self.shape.size();
+        let next_cols = outputs.next_multiple_of(UNIT);
+        let most = self.kernels.last().expect("there is one at least").0;
+        for first in (0..rows).step_by(most) {
+            let count = (rows - first).min(most);
+            let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
+            let mut call = Call {
+                codes: at(call.codes, cols),
+                meta: at(call.meta, cols / 4),
+                squares: at(call.squares, self.norm_blocks * 4),
+                out: at(call.out, call.stride as usize * 4),
+                next_codes: at(call.next_codes, next_cols),
+                next_meta: at(call.next_meta, next_cols / 4),
+                next_squares: at(call.next_squares, outputs / 32 * 4),
+                count: count as i32,
+                ..call
+            };
+            let (_, tiling, kernel) = self.kernels.iter().find(|k| count <= k.0).expect("the last takes as many");
+            let (cluster, threads) = tiling.block(device);
+            let blocks = outputs.div_ceil(TILE_ROWS * tiling.tiles) * cluster;
+            let grid = Grid { blocks: (blocks as u32, 1), threads: threads as u32 };
+            // SAFETY: `Call` is the kernel's one parameter; the caller vouches for its buffers. Before its wait the kernel reads weights only.
+            unsafe { kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
         }
         Ok(())
+    }
+}
+
+fn check_tiling(shape: Shape, norm: Option<usize>, tiling: Tiling) -> Result<(), CudaError> {
+    let Tiling { warps_k, tiles, cluster, depth, registers, .. } = tiling;
+    let warps = tiles * warps_k;
+    // The warps of a block are whole tiles or a whole part of one.
+    let whole = cluster > 0 && warps.is_multiple_of(cluster) && {
+        let block = warps / cluster;
+        block > 0 && (block.is_multiple_of(warps_k) || warps_k.is_multiple_of(block))
+    };
+    if warps_k == 0 || !whole || warps > 32 || depth == 0 || !(32..=255).contains(&registers) {
+        return Err(CudaError::shape("product", format!("{tiling:?} for {shape:?} cannot be launched")));
+    }
+    if norm.is_some_and(|n| n == 0 || !n.is_multiple_of(32) || n > shape.cols) {
+        return Err(CudaError::shape(
+            "product",
+            format!("a norm of {norm:?} values: must be whole blocks of 32 within {}", shape.cols),
+        ));
+    }
+    Ok(())
+}
+
+fn fits(what: &str, got: usize, need: usize) -> Result<(), CudaError> {
+    if got >= need { Ok(()) } else { Err(CudaError::shape("product", format!("{what} has {got} elements, {need} are needed"))) }
+}
+
+/// `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]`.
+#[derive(Debug)]
+pub struct Product(Kernels);
+
+impl Product {
+    /// Loads the kernels of `shape`. `norm`: see [`program`].
+    ///
+    /// # Errors
+    /// If the norm is of no whole blocks, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, norm: Option<usize>) -> Result<Self, CudaError> {
+        Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
+    }
+
+    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`COLUMNS`].
+    ///
+    /// # Errors
+    /// As [`Product::load`], and if a tiling cannot be launched or they differ in `warps_k`.
+    pub fn load_tiled(
+        device: &Device,
+        cache: &KernelCache,
+        shape: Shape,
+        norm: Option<usize>,
+        tilings: &[(usize, Tiling)],
+    ) -> Result<Self, CudaError> {
+        let alone: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { cluster: 1, ..*t })).collect();
+        Kernels::load(device, cache, shape, norm, &alone, false).map(Self)
+    }
+
+    /// Enqueues the product for `rows` rows of `x`, as many at a time as there is a tiling for.
+    ///
+    /// # Errors
+    /// If a buffer is too small, a norm is given where none is folded or missing, or the driver refuses.
+    pub fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Activations<'_>,
+        norm: Option<Norm<'_>>,
+        rows: usize,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (outputs, _) = self.0.shape.size();
+        self.0.check(weights, &x, norm.as_ref(), rows)?;
+        fits("a row of the output", out.stride, outputs)?;
+        fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
+        let stream = device.stream();
+        let call = Call {
+            weights: weights.device_ptr(stream).0,
+            codes: x.codes.device_ptr(stream).0,
+            meta: x.meta.device_ptr(stream).0,
+            squares: norm.map_or(0, |n| n.squares.device_ptr(stream).0),
+            out: out.values.device_ptr_mut(stream).0,
+            next: 0,
+            next_codes: 0,
+            next_meta: 0,
+            next_squares: 0,
+            count: 0,
+            stride: out.stride as i32,
+            factor: out.factor,
+            eps: norm.map_or(0.0, |n| n.eps),
+        };
+        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is 0 here.
+        unsafe { self.0.launch(device, call, rows) }
     }
 }
 
@@ -266,18 +393,29 @@ mod tests {
 
     #[test]
     fn small_matrices_share_their_inputs_among_warps_and_large_ones_do_not() {
-        let of = |layout, rows, cols, n| tiling(Shape::new(layout, rows, cols).unwrap(), n, 132);
-        assert_eq!(of(Layout::Q8_0, 2048, 4096, 1), Tiling { warps_k: 8, tiles: 1, depth: 2 });
-        assert_eq!(of(Layout::Q8_0, 12352, 2048, 1), Tiling { warps_k: 2, tiles: 2, depth: 2 });
-        assert_eq!(of(Layout::Q4_K, 1024, 2048, 8), Tiling { warps_k: 4, tiles: 1, depth: 4 });
-        assert_eq!(of(Layout::Q4_K, 2048, 512, 8), Tiling { warps_k: 2, tiles: 2, depth: 2 });
-        assert_eq!(of(Layout::Q6_K, 248_320, 2048, 1), Tiling { warps_k: 1, tiles: 4, depth: 2 });
-        assert_eq!(of(Layout::Q8_0, 16, 128, 1), Tiling { warps_k: 1, tiles: 1, depth: 1 });
+        let of = |layout, rows, cols| {
+            let tiling = tilings(Shape::new(layout, rows, cols).unwrap(), 132)[0].1;
+            (tiling.warps_k, tiling.tiles, tiling.depth)
+        };
+        assert_eq!(of(Layout::Q8_0, 12416, 2048), (4, 2, 2));
+        assert_eq!(of(Layout::Q6_K, 248_320, 2048), (1, 4, 2));
+        assert_eq!(of(Layout::Q8_0, 16, 128), (1, 1, 1));
     }
 
     #[test]
     fn a_matrix_of_broken_units_is_refused_with_its_size() {
         let error = Shape::new(Layout::Q8_0, 16, 96).unwrap_err().to_string();
         assert!(error.contains("16 x 96") && error.contains("multiple of 128"), "{error}");
+    }
+
+    #[test]
+    fn a_tiling_whose_blocks_are_no_whole_parts_is_refused() {
+        let shape = Shape::new(Layout::Q8_0, 64, 1024).unwrap();
+        let fine = Tiling { warps_k: 8, tiles: 2, cluster: 4, depth: 2, registers: 80 };
+        assert!(check_tiling(shape, None, fine).is_ok());
+        for wrong in [Tiling { cluster: 3, ..fine }, Tiling { warps_k: 0, ..fine }, Tiling { registers: 300, ..fine }] {
+            assert!(check_tiling(shape, None, wrong).is_err(), "{wrong:?}");
+        }
+        assert!(check_tiling(shape, Some(48), fine).is_err());
     }
 }

@@ -1,0 +1,376 @@
+//! Products with few rows against their definition: plain, into the residual stream, and of experts.
+
+use crate::check::{pairs, worst_ratio};
+use crate::{Gpu, MULTIPROCESSORS, Outcome};
+use chimere_kernels::cuda::experts::{self, Between, Chosen, Experts, ExpertsKernels, Kind, Matrices};
+use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
+use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
+use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
+use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::{CudaError, Program};
+use std::error::Error;
+
+/// How far sums in f32 may lie from the exact ones, as a part of the sum of magnitudes.
+const TOLERANCE: f64 = 4e-7;
+const EPS: f32 = 1e-6;
+
+/// Shapes that a layout is checked with, and whether a norm is folded; groups of 256 inputs want whole groups.
+fn shapes(layout: Layout) -> Vec<(Shape, Option<usize>)> {
+    let grouped = !matches!(layout.scales, Scales::F16 | Scales::Bf16);
+    let sizes: &[(usize, usize, Option<usize>)] = if grouped {
+        &[(40, 256, None), (16, 2048, Some(2048)), (1000, 512, None)]
+    } else {
+        &[(40, 128, Some(96)), (16, 2048, Some(2048)), (1000, 384, None)]
+    };
+    sizes.iter().map(|(r, c, norm)| (Shape::new(layout, *r, *c).expect("legal"), *norm)).collect()
+}
+
+/// Outputs of a multiple of 32, few and many inputs; the last with more inputs than fit into shared memory for 8 rows.
+fn residual_shapes(layout: Layout) -> Vec<Shape> {
+    [(32, 256), (96, 1024), (64, 5120)].iter().map(|(r, c)| Shape::new(layout, *r, *c).expect("legal")).collect()
+}
+
+const RESIDUAL_LAYOUTS: [Layout; 3] = [Layout::Q8_0, Layout::Q6_K, Layout::IQ3_S];
+
+fn kind(width: usize, gate_up: Layout, down: Layout) -> Kind {
+    Kind { width, gate_up, down }
+}
+
+fn experts_cases() -> Vec<Experts> {
+    let of = |hidden, count, used, routed, shared| Experts::new(hidden, count, used, routed, shared).expect("legal");
+    vec![
+        of(32, 5, 2, kind(32, Layout::Q8_0, Layout::Q8_0), kind(96, Layout::W16, Layout::W16)),
+        of(256, 9, 4, kind(128, Layout::Q8_0, Layout::Q4_0), kind(128, Layout::Q8_0, Layout::Q8_0)),
+        of(512, 12, 8, kind(256, Layout::Q4_K, Layout::Q6_K), kind(512, Layout::Q8_0, Layout::Q5_K)),
+        of(1024, 11, 10, kind(256, Layout::IQ3_S, Layout::IQ3_S), kind(256, Layout::Q5_K, Layout::IQ4_XS)),
+        // As in the released shape, where down's tiles begin at odd multiples of 64 bytes.
+        of(2048, 12, 8, kind(512, Layout::IQ3_S, Layout::IQ3_S), kind(512, Layout::Q5_K, Layout::Q5_K)),
+    ]
+}
+
+/// What [`all`] loads.
+pub(crate) fn programs() -> Vec<Program> {
+    let plain = LAYOUTS.into_iter().flat_map(shapes);
+    let mut programs: Vec<Program> = plain.flat_map(|(s, norm)| product::programs(s, norm, MULTIPROCESSORS)).collect();
+    let residual = RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes);
+    programs.extend(residual.flat_map(|s| Residual::programs(s, MULTIPROCESSORS)));
+    programs.extend(experts_cases().into_iter().flat_map(|e| experts::programs(e, experts::tiling(e))));
+    programs
+}
+
+/// Checks them all.
+pub(crate) fn all(gpu: &Gpu) -> Outcome {
+    for layout in LAYOUTS {
+        for (shape, norm) in shapes(layout) {
+            products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu, shape, norm)?;
+        }
+    }
+    for shape in RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes) {
+        out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu, shape)?;
+    }
+    for experts in experts_cases() {
+        experts_of_each_row_are_summed_in_order(gpu, experts)?;
+    }
+    Ok(())
+}
+
+/// Activation rows with very different magnitudes, `cols` of them true and the rest of `padded` zero.
+fn activations(rows: usize, cols: usize, padded: usize, random: &mut Random) -> QuantizedRows {
+    let value = |i: usize, random: &mut Random| {
+        if i % padded < cols { random.signed() * 10f32.powi((i / 32 % 5) as i32 - 2) } else { 0.0 }
+    };
+    let values: Vec<f32> = (0..rows * padded).map(|i| value(i, random)).collect();
+    QuantizedRows::of(&values)
+}
+
+/// Sums of squares of `rows` rows, and the factor that they are read as.
+fn squares(rows: usize, blocks: usize, random: &mut Random) -> (Vec<f32>, Vec<f64>) {
+    let squares: Vec<f32> = (0..rows * blocks).map(|_| 50.0 * random.signed().abs()).collect();
+    let mean = |row: &[f32]| row.iter().map(|s| f64::from(*s)).sum::<f64>() / (32 * row.len()) as f64;
+    let factors = squares.chunks(blocks.max(1)).map(|row| (mean(row) + f64::from(EPS)).sqrt().recip()).collect();
+    (squares, factors)
+}
+
+fn same(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+}
+
+fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, shape: Shape, norm: Option<usize>) -> Outcome {
+    let (stream, (rows, cols)) = (gpu.device.stream(), shape.size());
+    let matrix = Matrix::random(shape.layout(), rows, cols, 3);
+    let weights = stream.clone_htod(&matrix.packed())?;
+    let kernel = Product::load(&gpu.device, &gpu.cache, shape, norm)?;
+    let (n_max, stride, blocks) = (33, rows + 5, norm.unwrap_or(0) / 32);
+    let mut random = Random(11);
+    let x = activations(n_max, cols, cols, &mut random);
+    let (squares, factors) = squares(n_max, blocks, &mut random);
+    let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
+    let d_squares = if blocks > 0 { Some(stream.clone_htod(&squares)?) } else { None };
+    let run = |first: usize, n: usize| -> Result<Vec<f32>, Box<dyn Error>> {
+        let mut out = stream.clone_htod(&vec![f32::NAN; n * stride])?;
+        let x = Activations { codes: &codes.slice(first * cols..), meta: &meta.slice(first * cols / 16..) };
+        let output = Output { values: &mut out.as_view_mut(), stride, factor: 0.5 };
+        let of_row = d_squares.as_ref().map(|s| s.slice(first * blocks..));
+        let norm = of_row.as_ref().map(|squares| Norm { squares, eps: EPS });
+        kernel.launch(&gpu.device, &weights.as_view(), x, norm, n, output)?;
+        Ok(stream.clone_dtoh(&out)?)
+    };
+    let alone: Vec<Vec<f32>> = (0..n_max).map(|c| run(c, 1)).collect::<Result<_, _>>()?;
+    let mut worst = 0.0f64;
+    for (c, got) in alone.iter().enumerate() {
+        let factor = 0.5 * factors.get(c).copied().unwrap_or(1.0);
+        for r in (0..rows).step_by(if c < 3 { 1 } else { 37 }) {
+            let (want, size) = matrix.dot(r, &x, c);
+            let ratio = (f64::from(got[r]) - factor * want).abs() / (factor * size * TOLERANCE);
+            assert!(ratio <= 1.0, "{shape:?} row {r} column {c}: {} for {}", got[r], factor * want);
+            worst = worst.max(ratio);
+        }
+        assert!(got[rows..].iter().all(|v| v.is_nan()), "{shape:?} writes beyond its row");
+    }
+    for n in [2, 7, 8, 9, 16, 17, 33] {
+        let got = run(0, n)?;
+        for c in 0..n {
+            let got = &got[c * stride..][..rows];
+            assert!(same(got, &alone[c][..rows]), "{shape:?}: column {c} of {n} differs from itself alone");
+        }
+    }
+    println!("product {:?} {rows} x {cols}: {worst:.2} of tolerance, alone = in a batch", shape.layout());
+    Ok(())
+}
+
+/// What a launch leaves of the residual stream.
+struct Stream {
+    x: Vec<f32>,
+    next: QuantizedRows,
+    squares: Vec<f32>,
+}
+
+impl Stream {
+    /// Whether what is read next is what `x` and the weight of the norm say, and nothing else was written.
+    fn check(&self, what: &str, values: usize, weight: &[f32], rows: impl Iterator<Item = usize>) {
+        let padded = values.next_multiple_of(UNIT);
+        for row in rows {
+            let x = &self.x[row * values..][..values];
+            let want = QuantizedRows::of(&x.iter().zip(weight).map(|(x, w)| x * w).collect::<Vec<_>>());
+            let (codes, meta) = (&self.next.codes[row * padded..][..padded], &self.next.meta[row * padded / 32..][..padded / 32]);
+            assert!(codes[..values] == want.codes && meta[..values / 32] == want.meta, "{what}: int8 form of row {row}");
+            assert!(codes[values..].iter().all(|c| *c == 99), "{what}: padding of row {row} was written");
+            for (block, got) in x.chunks(32).zip(&self.squares[row * values / 32..]) {
+                let want: f64 = block.iter().map(|v| f64::from(*v).powi(2)).sum();
+                assert!((f64::from(*got) - want).abs() <= 1e-6 * want, "{what}: squares {got} for {want}");
+            }
+        }
+    }
+
+    fn row(&self, row: usize, values: usize) -> (&[f32], &[i8], &[f32]) {
+        let padded = values.next_multiple_of(UNIT);
+        (
+            &self.x[row * values..][..values],
+            &self.next.codes[row * padded..][..padded],
+            &self.squares[row * values / 32..][..values / 32],
+        )
+    }
+}
+
+/// Runs `launch` on a copy of `x` and poisoned outputs.
+fn with_stream(
+    gpu: &Gpu,
+    x: &[f32],
+    values: usize,
+    weight: &[f32],
+    launch: impl FnOnce(&mut cudarc::driver::CudaViewMut<'_, f32>, NextRows<'_, '_>) -> Result<(), CudaError>,
+) -> Result<Stream, Box<dyn Error>> {
+    let (stream, rows, padded) = (gpu.device.stream(), x.len() / values, values.next_multiple_of(UNIT));
+    let (mut dx, weight) = (stream.clone_htod(x)?, stream.clone_htod(weight)?);
+    let mut codes = stream.clone_htod(&vec![99i8; rows * padded])?;
+    let mut meta = stream.clone_htod(&vec![f32::NAN; rows * padded / 16])?;
+    let mut squares = stream.clone_htod(&vec![f32::NAN; rows * values / 32])?;
+    let next = NextRows {
+        weight: &weight.as_view(),
+        codes: &mut codes.as_view_mut(),
+        meta: &mut meta.as_view_mut(),
+        squares: &mut squares.as_view_mut(),
+    };
+    launch(&mut dx.as_view_mut(), next)?;
+    let next = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?) };
+    Ok(Stream { x: stream.clone_dtoh(&dx)?, next, squares: stream.clone_dtoh(&squares)? })
+}
+
+fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape: Shape) -> Outcome {
+    let (stream, (rows, cols)) = (gpu.device.stream(), shape.size());
+    let matrix = Matrix::random(shape.layout(), rows, cols, 4);
+    let weights = stream.clone_htod(&matrix.packed())?;
+    let kernel = Residual::load(&gpu.device, &gpu.cache, shape)?;
+    let n_max = 19;
+    let mut random = Random(12);
+    let (y, old, weight) = (activations(n_max, cols, cols, &mut random), random.vector(n_max * rows), random.vector(rows));
+    let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
+    let run = |first: usize, n: usize| {
+        with_stream(gpu, &old[first * rows..(first + n) * rows], rows, &weight, |x, next| {
+            let y = Activations { codes: &codes.slice(first * cols..), meta: &meta.slice(first * cols / 16..) };
+            kernel.launch(&gpu.device, &weights.as_view(), y, 0.25, n, x, next)
+        })
+    };
+    let alone: Vec<Stream> = (0..n_max).map(|c| run(c, 1)).collect::<Result<_, _>>()?;
+    let mut worst = 0.0f64;
+    for (c, got) in alone.iter().enumerate() {
+        for r in 0..rows {
+            let (dot, size) = matrix.dot(r, &y, c);
+            let (old, got) = (f64::from(old[c * rows + r]), f64::from(got.x[r]));
+            let ratio = (got - (old + 0.25 * dot)).abs() / (0.25 * size * TOLERANCE + 1e-7 * got.abs());
+            assert!(ratio <= 1.0, "{shape:?} row {r} column {c}: {got} for {}", old + 0.25 * dot);
+            worst = worst.max(ratio);
+        }
+        got.check("residual", rows, &weight, 0..1);
+    }
+    for n in [2, 8, 9, 16, 19] {
+        let got = run(0, n)?;
+        for (c, alone) in alone.iter().enumerate().take(n) {
+            assert!(got.row(c, rows) == alone.row(0, rows), "{shape:?}: column {c} of {n} differs from itself alone");
+        }
+    }
+    println!("residual {:?} {rows} x {cols}: {worst:.2} of tolerance, alone = in a batch", shape.layout());
+    Ok(())
+}
+
+/// Matrices of one kind of expert, on the host and on the device. Gate and up: rows in tiles of 8 and 8.
+struct Side {
+    gate_up: Vec<Matrix>,
+    down: Vec<Matrix>,
+}
+
+impl Side {
+    fn random([gate_up, down]: [Shape; 2], count: usize, seed: u64) -> Self {
+        let of = |shape: Shape, seed: u64| {
+            let ((rows, cols), layout) = (shape.size(), shape.layout());
+            (0..count as u64).map(|e| Matrix::random(layout, rows, cols, seed + e)).collect()
+        };
+        Self { gate_up: of(gate_up, seed), down: of(down, seed + 100) }
+    }
+
+    fn packed(matrices: &[Matrix]) -> Vec<u8> {
+        matrices.iter().flat_map(Matrix::packed).collect()
+    }
+
+    /// Value `j` of expert `e`'s hidden row for row `column` of `y`, and how far off it may be.
+    fn hidden(&self, e: usize, j: usize, y: &QuantizedRows, column: usize, factor: f64) -> (f64, f64) {
+        let at = j / 8 * 16 + j % 8;
+        let ((gate, gate_size), (up, up_size)) = (self.gate_up[e].dot(at, y, column), self.gate_up[e].dot(at + 8, y, column));
+        let (gate, up) = (gate * factor, up * factor);
+        let silu = gate / (1.0 + (-gate).exp());
+        let off = factor * TOLERANCE * (1.2 * gate_size * up.abs() + up_size * silu.abs());
+        (silu * up, off + 4e-6 * (silu * up).abs())
+    }
+}
+
+/// Whether the int8 form at block `index` is that of `want` to half a step.
+fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool {
+    let d = f64::from(rows.meta[index][0]);
+    let codes = rows.block(index);
+    let sum: i32 = codes.iter().map(|c| i32::from(*c)).sum();
+    let near = codes.iter().zip(want).all(|(c, (want, off))| (f64::from(*c) * d - want).abs() <= 0.501 * d + off);
+    near && rows.meta[index][1] == sum as f32
+}
+
+fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outcome {
+    let stream = gpu.device.stream();
+    let (gate_up, down) = (experts.gate_up(), experts.down());
+    let (hidden, used, count) = (down[0].size().0, experts.used(), experts.count());
+    let (padded, [width, shared_width]) = (hidden.next_multiple_of(UNIT), gate_up.map(|s| s.size().0 / 2));
+    let [h_cols, shared_cols] = down.map(|s| s.size().1);
+    let (routed, shared) = (Side::random([gate_up[0], down[0]], count, 30), Side::random([gate_up[1], down[1]], 1, 60));
+    let upload = |matrices: &[Matrix]| stream.clone_htod(&Side::packed(matrices));
+    let d_gate_up = (upload(&routed.gate_up)?, upload(&shared.gate_up)?);
+    let d_down = (upload(&routed.down)?, upload(&shared.down)?);
+    let n_max = 11;
+    let mut random = Random(13);
+    let y = activations(n_max, hidden, padded, &mut random);
+    let (squares, factors) = squares(n_max, hidden / 32, &mut random);
+    // As a real norm would be: products of a size where silu is neither linear nor one-sided.
+    let squares: Vec<f32> = squares.iter().map(|s| s * 1e4).collect();
+    let factors: Vec<f64> = factors.iter().map(|f| f * 1e-2).collect();
+    let (old, weight) = (random.vector(n_max * hidden), random.vector(hidden));
+    let none = 4;
+    let chosen: Vec<i32> =
+        (0..n_max * used).map(|i| if i / used == none { -1 } else { ((i / used * 3 + i % used * 7) % count) as i32 }).collect();
+    let gates: Vec<f32> = random.vector(n_max * (used + 1));
+    let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
+    let (d_squares, d_chosen, d_gates) = (stream.clone_htod(&squares)?, stream.clone_htod(&chosen)?, stream.clone_htod(&gates)?);
+    let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts)?;
+    let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
+        let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&vec![0f32; n * used * h_cols / 16])?);
+        let mut s = (stream.clone_htod(&vec![0i8; n * shared_cols])?, stream.clone_htod(&vec![0f32; n * shared_cols / 16])?);
+        let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], hidden, &weight, |x, next| {
+            let chosen = Chosen { experts: &d_chosen.slice(first * used..), gates: &d_gates.slice(first * (used + 1)..) };
+            let y = Activations { codes: &codes.slice(first * padded..), meta: &meta.slice(first * padded / 16..) };
+            let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
+            let between = Between {
+                codes: &mut h.0.as_view_mut(),
+                meta: &mut h.1.as_view_mut(),
+                shared_codes: &mut s.0.as_view_mut(),
+                shared_meta: &mut s.1.as_view_mut(),
+            };
+            let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
+            let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
+            // SAFETY: experts are below the count.
+            unsafe { kernels.launch(&gpu.device, gate_up, down, chosen, y, norm, n, between, x, next) }
+        })?;
+        let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta) };
+        let h = rows(stream.clone_dtoh(&h.0)?, stream.clone_dtoh(&h.1)?);
+        Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?)))
+    };
+    let (got, h, s) = run(0, n_max)?;
+    let real = || (0..n_max).filter(|row| *row != none);
+    for row in real() {
+        for p in 0..=used {
+            let (side, e, rows, index, width, cols) = if p < used {
+                (&routed, chosen[row * used + p] as usize, &h, row * used + p, width, h_cols)
+            } else {
+                (&shared, 0, &s, row, shared_width, shared_cols)
+            };
+            for block in 0..width / 32 {
+                let want: Vec<(f64, f64)> =
+                    (block * 32..block * 32 + 32).map(|j| side.hidden(e, j, &y, row, factors[row])).collect();
+                let at = index * cols / 32 + block;
+                assert!(
+                    is_int8_form(rows, at, &want),
+                    "{experts:?} row {row} expert {p} block {block}: {:?} {:?} for {want:?}",
+                    rows.meta[at],
+                    rows.block(at)
+                );
+            }
+        }
+    }
+    let off = real().flat_map(|row| (0..hidden).map(move |r| (row, r))).map(|(row, r)| {
+        let (mut want, mut size) = (f64::from(old[row * hidden + r]), 0.0);
+        for k in 0..=used {
+            let (dot, dot_size) = if k < used {
+                routed.down[chosen[row * used + k] as usize].dot(r, &h, row * used + k)
+            } else {
+                shared.down[0].dot(r, &s, row)
+            };
+            let gate = f64::from(gates[row * (used + 1) + k]);
+            (want, size) = (want + gate * dot, size + gate.abs() * dot_size);
+        }
+        let got = f64::from(got.x[row * hidden + r]);
+        ((got - want).abs() / (size * TOLERANCE + 1e-7 * got.abs())) as f32
+    });
+    let worst = worst_ratio(off);
+    assert!(worst <= 1.0, "{experts:?}: {worst} times the tolerance");
+    got.check("experts", hidden, &weight, real());
+    let untouched = got.row(none, hidden);
+    assert!(
+        untouched.0 == &old[none * hidden..][..hidden] && untouched.1.iter().all(|c| *c == 99),
+        "a row that is none was written"
+    );
+    for n in [1, 2, 3, 8] {
+        for first in [0, 3] {
+            let part = run(first, n)?;
+            for row in (first..first + n).filter(|row| *row != none) {
+                assert!(part.0.row(row - first, hidden) == got.row(row, hidden), "{experts:?}: row {row} differs among {n}");
+            }
+        }
+    }
+    println!("experts {experts:?}: {worst:.2} of tolerance, alone = in a batch");
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
+
+use super::{
+    Activations, COLUMNS, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Program,
+    Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+};
+
+/// Tiles of an int8 block of outputs.
+const TILES: usize = 2;
+
+/// What the reader of a row of the residual stream `x` reads: the int8 form of `x * weight`, and the sums of squares that the norm is
+/// made of.
+pub struct NextRows<'a, 'b> {
+    /// `[values]`: of the next norm, the factor itself.
+    pub weight: &'a CudaView<'a, f32>,
+    /// `[rows, values rounded up to 128]`; what is beyond the values is not written.
+    pub codes: &'a mut CudaViewMut<'b, i8>,
+    /// `[rows, the same / 32, 2]`.
+    pub meta: &'a mut CudaViewMut<'b, f32>,
+    /// `[rows, values / 32]`.
+    pub squares: &'a mut CudaViewMut<'b, f32>,
+}
+
+impl NextRows<'_, '_> {
+    /// Whether `rows` rows of `values` fit.
+    pub(in crate::cuda) fn check(&self, rows: usize, values: usize) -> Result<(), CudaError> {
+        let padded = values.next_multiple_of(UNIT);
+        fits("the weight of the next norm", self.weight.len(), values)?;
+        fits("the next codes", self.codes.len(), rows * padded)?;
+        fits("the next meta", self.meta.len(), rows * padded / 16)?;
+        fits("the next squares", self.squares.len(), rows * values / 32)
+    }
+}
+
+/// `x[c] += factor * w y[c]`, then [`NextRows`] of `x`.
+#[derive(Debug)]
+pub struct Residual(Kernels);
+
+impl Residual {
+    /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
+    pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+        const WARPS_MAX: usize = 8;
+        const WARPS_A_MULTIPROCESSOR: usize = 8;
+        let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
+        let mut warps_k = 1;
+        while warps_k < WARPS_MAX && 2 * warps_k <= units && tiles * warps_k < multiprocessors * WARPS_A_MULTIPROCESSOR {
+            warps_k *= 2;
+        }
+        // One row's blocks have a multiprocessor each and hold all their weights; five units are what fits.
+        let held = (2 * depth_max(shape.layout())).min(5);
+        let of = |columns: usize| {
+            let (depth_max, registers) = if columns == 1 { (held, 128) } else { (depth_max(shape.layout()), 80) };
+            (columns, Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, depth_max), registers })
+        };
+        COLUMNS.map(of).to_vec()
+    }
+
+    /// The program of a shape for up to so many rows, one of [`COLUMNS`].
+    pub fn program(shape: Shape, columns: usize, tiling: Tiling) -> Program {
+        program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, true)
+    }
+
+    /// All three of them, as [`Residual::load`] wants them.
+    pub fn programs(shape: Shape, multiprocessors: usize) -> Vec<Program> {
+        Self::tilings(shape, multiprocessors).into_iter().map(|(c, t)| Self::program(shape, c, t)).collect()
+    }
+
+    /// Loads the kernels of `shape`.
+    ///
+    /// # Errors
+    /// If its outputs are no whole blocks of 32, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+        Self::load_tiled(device, cache, shape, &Self::tilings(shape, device.multiprocessors() as usize))
+    }
+
+    /// The same with other tilings than [`Residual::tilings`]'s; their tiles are always two.
+    ///
+    /// # Errors
+    /// As [`Residual::load`], and if a tiling cannot be launched or they differ in `warps_k`.
+    pub fn load_tiled(device: &Device, cache: &KernelCache, shape: Shape, tilings: &[(usize, Tiling)]) -> Result<Self, CudaError> {
+        if !shape.rows.is_multiple_of(32) {
+            return Err(CudaError::shape("residual", format!("{} outputs: must be a multiple of 32", shape.rows)));
+        }
+        let tilings: Vec<_> = tilings.iter().map(|(c, t)| (*c, Tiling { tiles: TILES, ..*t })).collect();
+        Kernels::load(device, cache, shape, None, &tilings, true).map(Self)
+    }
+
+    /// Enqueues it for `rows` rows of `y`; `x` is `[rows, outputs]`.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
+    pub fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        y: Activations<'_>,
+        factor: f32,
+        rows: usize,
+        x: &mut CudaViewMut<'_, f32>,
+        next: NextRows<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (outputs, _) = self.0.shape.size();
+        self.0.check(weights, &y, None, rows)?;
+        fits("the residual stream", x.len(), rows * outputs)?;
+        next.check(rows, outputs)?;
+        let stream = device.stream();
+        let call = Call {
+            weights: weights.device_ptr(stream).0,
+            codes: y.codes.device_ptr(stream).0,
+            meta: y.meta.device_ptr(stream).0,
+            squares: 0,
+            out: x.device_ptr_mut(stream).0,
+            next: next.weight.device_ptr(stream).0,
+            next_codes: next.codes.device_ptr_mut(stream).0,
+            next_meta: next.meta.device_ptr_mut(stream).0,
+            next_squares: next.squares.device_ptr_mut(stream).0,
+            count: 0,
+            stride: outputs as i32,
+            factor,
+            eps: 0.0,
+        };
+        // SAFETY: the buffers were found large enough for `rows` rows; squares, which are 0 here, are not read without a norm.
+        unsafe { self.0.launch(device, call, rows) }
+    }
+}
