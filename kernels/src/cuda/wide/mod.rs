@@ -1,0 +1,395 @@
+//! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
+//!
+//! `csrc/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside it. With
+//! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
+
+mod tiling;
+
+pub use tiling::{Chip, Tiling, tiling};
+
+use super::product::layout::Codes;
+use super::product::{self, layout_defines};
+use super::quantized::BLOCK;
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+/// What becomes of a product's sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Epilogue {
+    /// f32 outputs.
+    Plain,
+    /// Added to the residual stream, whose int8 form times the next norm's weight and sums of squares are written too.
+    Residual,
+    /// The matrix has 8 rows of gate, the same 8 of up, and so on: the int8 form of `silu(gate) * up`.
+    Gated,
+}
+
+/// A product that a kernel can be made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    matrix: product::Shape,
+    epilogue: Epilogue,
+    norm: usize,
+    dense: bool,
+}
+
+impl Shape {
+    /// `matrix` and what follows. `norm`: the width of the rms norm that is folded into the activations, if there is one. `dense`:
+    /// whether it is one matrix for all rows, not one of several.
+    ///
+    /// # Errors
+    /// If the outputs of an epilogue that quantises are not whole blocks of 32, or `norm` is not.
+    pub fn new(matrix: product::Shape, epilogue: Epilogue, norm: Option<usize>, dense: bool) -> Result<Self, CudaError> {
+        let (rows, cols) = matrix.size();
+        let whole = match epilogue {
+            Epilogue::Plain => 1,
+            Epilogue::Residual => BLOCK,
+            Epilogue::Gated => 2 * BLOCK,
+        };
+        if !rows.is_multiple_of(whole) {
+            return Err(CudaError::shape("wide", format!("{rows} rows with {epilogue:?}: must be a multiple of {whole}")));
+        }
+        let norm = norm.unwrap_or(0);
+        if !norm.is_multiple_of(BLOCK) || norm > cols {
+            return Err(CudaError::shape("wide", format!("a norm over {norm} of {cols} inputs: must be a multiple of {BLOCK}")));
+        }
+        Ok(Self { matrix, epilogue, norm, dense })
+    }
+
+    /// What follows.
+    pub fn epilogue(&self) -> Epilogue {
+        self.epilogue
+    }
+
+    /// Width of the folded norm.
+    pub fn norm(&self) -> Option<usize> {
+        (self.norm > 0).then_some(self.norm)
+    }
+
+    /// The matrix.
+    pub fn matrix(&self) -> product::Shape {
+        self.matrix
+    }
+}
+
+/// The program of a shape.
+///
+/// # Errors
+/// If there is no such tiling for it.
+pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
+    tiling.check(shape)?;
+    let layout = shape.matrix.layout();
+    let (rows, cols) = shape.matrix.size();
+    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
+    defines.extend([
+        ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
+        ("ROWS", rows as i64),
+        ("COLS", cols as i64),
+        ("TW", tiling.tiles as i64),
+        ("WR", tiling.warps_rows as i64),
+        ("NW", tiling.octets as i64),
+        ("WN", tiling.warps_columns as i64),
+        ("KG", tiling.groups as i64),
+        ("KU", tiling.units as i64),
+        ("SPLIT", tiling.split as i64),
+        ("STAGES", tiling.stages as i64),
+        ("EPILOGUE", shape.epilogue as i64),
+        ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
+    ]);
+    Ok(Program { name: "wide", source: include_str!("../../../csrc/wide.cu"), defines })
+}
+
+/// The kernel of one shape and tiling.
+#[derive(Debug)]
+pub struct Wide {
+    shape: Shape,
+    tiling: Tiling,
+    kernel: Kernel,
+}
+
+/// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// `[rows, cols]`.
+    pub codes: &'a CudaView<'a, i8>,
+    /// `[rows, cols / 32, 2]`.
+    pub meta: &'a CudaView<'a, f32>,
+    /// `[rows, norm / 32]`, where the shape has a norm.
+    pub squares: Option<&'a CudaView<'a, f32>>,
+    /// Of that norm.
+    pub eps: f32,
+    /// Multiplies every sum.
+    pub factor: f32,
+}
+
+/// Which rows are multiplied with what.
+#[derive(Clone, Copy)]
+pub enum Columns<'a> {
+    /// Rows `0..n` with the one matrix, into rows `0..n`.
+    First(usize),
+    /// Slot `s` is `{matrix, first, count, 0}` and takes the columns `first..first + count` of the lists. Slots with columns come in
+    /// ascending order of `first` and share no columns.
+    Listed {
+        /// `[slots, 4]`.
+        slots: &'a CudaView<'a, i32>,
+        /// `[columns]`: row of the activations. Its length is the most columns that all slots have together.
+        in_rows: &'a CudaView<'a, i32>,
+        /// `[columns]`: row of the outputs.
+        out_rows: &'a CudaView<'a, i32>,
+    },
+}
+
+/// Where the result goes; the variant is that of the shape's epilogue.
+pub enum Output<'a, 'b> {
+    /// f32 rows.
+    Plain {
+        /// `[rows, stride]`.
+        values: &'a mut CudaViewMut<'b, f32>,
+        /// Values from one row to the next.
+        stride: usize,
+    },
+    /// The residual stream and what the next products read.
+    Residual {
+        /// `[rows, outputs]`, read and written.
+        x: &'a mut CudaViewMut<'b, f32>,
+        /// `[outputs]`, of the norm that follows.
+        weight: &'a CudaView<'a, f32>,
+        /// `[rows, stride]`.
+        codes: &'a mut CudaViewMut<'b, i8>,
+        /// `[rows, stride / 32, 2]`.
+        meta: &'a mut CudaViewMut<'b, f32>,
+        /// `[rows, outputs / 32]`.
+        squares: &'a mut CudaViewMut<'b, f32>,
+        /// Codes from one row to the next, a multiple of 32.
+        stride: usize,
+    },
+    /// Int8 rows of half as many values as the matrix has rows.
+    Gated {
+        /// `[rows, stride]`.
+        codes: &'a mut CudaViewMut<'b, i8>,
+        /// `[rows, stride / 32, 2]`.
+        meta: &'a mut CudaViewMut<'b, f32>,
+        /// Codes from one row to the next, a multiple of 32.
+        stride: usize,
+    },
+}
+
+/// Laid out as the kernel's parameter is.
+#[repr(C)]
+#[derive(Default)]
+struct Call {
+    weights: u64,
+    codes: u64,
+    meta: u64,
+    squares: u64,
+    out: u64,
+    weight: u64,
+    out_codes: u64,
+    out_meta: u64,
+    out_squares: u64,
+    slots: u64,
+    in_rows: u64,
+    out_rows: u64,
+    matrix_bytes: u64,
+    slot_count: i32,
+    spread: i32,
+    count: i32,
+    out_stride: i32,
+    aligned: i32,
+    code_stride: i32,
+    eps: f32,
+    factor: f32,
+}
+
+impl Wide {
+    /// Loads the kernel.
+    ///
+    /// # Errors
+    /// If there is no such tiling for the shape, or the kernel cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, tiling: Tiling) -> Result<Self, CudaError> {
+        if tiling.split > 1 && !device.arch().has_clusters() {
+            return Err(CudaError::shape("wide", format!("{tiling:?}: {} has no clusters of blocks", device.arch())));
+        }
+        let module = device.module(cache, &program(shape, tiling)?)?;
+        let kernel = module.kernel("wide")?.with_shared(tiling.shared_bytes(shape.matrix.layout()))?;
+        Ok(Self { shape, tiling, kernel })
+    }
+
+    /// How the product is cut up.
+    pub fn tiling(&self) -> Tiling {
+        self.tiling
+    }
+
+    /// Enqueues the product. `weights` holds one or more packed matrices, one after another.
+    ///
+    /// # Errors
+    /// If a buffer is too small, the output is not that of the shape's epilogue, or the driver refuses.
+    ///
+    /// # Safety
+    /// What the lists of [`Columns::Listed`] name lies within `weights`, the inputs and the output, and no row of the output is named
+    /// twice: they are on the device and cannot be checked here. [`Columns::First`] asks for nothing.
+    pub unsafe fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Inputs<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        self.check(weights, &x, &columns, &out)?;
+        let (stream, block_columns) = (device.stream(), self.tiling.block_columns());
+        let mut call = Call {
+            weights: weights.device_ptr(stream).0,
+            codes: x.codes.device_ptr(stream).0,
+            meta: x.meta.device_ptr(stream).0,
+            squares: x.squares.map_or(0, |s| s.device_ptr(stream).0),
+            matrix_bytes: self.shape.matrix.bytes() as u64,
+            eps: x.eps,
+            factor: x.factor,
+            ..Call::default()
+        };
+        let column_blocks = match columns {
+            Columns::First(n) => {
+                call.count = n as i32;
+                n.div_ceil(block_columns)
+            }
+            Columns::Listed { slots, in_rows, out_rows } => {
+                let n = slots.len() / 4;
+                call.slots = slots.device_ptr(stream).0;
+                call.in_rows = in_rows.device_ptr(stream).0;
+                call.out_rows = out_rows.device_ptr(stream).0;
+                call.slot_count = n as i32;
+                let spread = spreads(n, in_rows.len(), block_columns);
+                call.spread = i32::from(spread);
+                if spread { n + in_rows.len() / block_columns } else { n }
+            }
+        };
+        if column_blocks == 0 {
+            return Ok(());
+        }
+        match out {
+            Output::Plain { values, stride } => {
+                call.out = values.device_ptr_mut(stream).0;
+                call.out_stride = stride as i32;
+                call.aligned = i32::from(stride % 4 == 0 && call.out.is_multiple_of(16));
+            }
+            Output::Residual { x, weight, codes, meta, squares, stride } => {
+                call.out = x.device_ptr_mut(stream).0;
+                call.out_stride = self.shape.matrix.size().0 as i32;
+                call.weight = weight.device_ptr(stream).0;
+                call.out_codes = codes.device_ptr_mut(stream).0;
+                call.out_meta = meta.device_ptr_mut(stream).0;
+                call.out_squares = squares.device_ptr_mut(stream).0;
+                call.code_stride = stride as i32;
+            }
+            Output::Gated { codes, meta, stride } => {
+                call.out_codes = codes.device_ptr_mut(stream).0;
+                call.out_meta = meta.device_ptr_mut(stream).0;
+                call.code_stride = stride as i32;
+            }
+        }
+        let row_blocks = self.shape.matrix.size().0.div_ceil(self.tiling.block_rows());
+        let grid = Grid {
+            blocks: ((row_blocks * self.tiling.split) as u32, column_blocks as u32),
+            threads: (32 * self.tiling.warps()) as u32,
+        };
+        // SAFETY: `Call` is the kernel's one parameter; `check` found every buffer large enough for columns that are not listed,
+        // the caller vouches for those that are. Before its wait the kernel reads weights only.
+        unsafe { self.kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+    }
+
+    fn check(
+        &self,
+        weights: &CudaView<'_, u8>,
+        x: &Inputs<'_>,
+        columns: &Columns<'_>,
+        out: &Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (rows, cols) = self.shape.matrix.size();
+        let n = if let Columns::First(n) = columns { *n } else { 1 };
+        let fits = |what: &str, got: usize, need: usize| {
+            let text = || format!("{what} has {got} elements, {n} columns of {rows} x {cols} need {need}");
+            if got >= need { Ok(()) } else { Err(CudaError::shape("wide", text())) }
+        };
+        let wrong = |what: String| Err(CudaError::shape("wide", what));
+        fits("weights", weights.len(), self.shape.matrix.bytes())?;
+        fits("codes", x.codes.len(), n * cols)?;
+        fits("meta", x.meta.len(), n * cols / 16)?;
+        fits("squares", x.squares.map_or(0, |s| s.len()), n * self.shape.norm / BLOCK)?;
+        if let Columns::Listed { in_rows, out_rows, .. } = columns {
+            fits("the list of output rows", out_rows.len(), in_rows.len())?;
+        }
+        let strided = |len: usize, stride: usize| n.saturating_sub(1) * stride + if n > 0 { len } else { 0 };
+        let int8 = |codes: &CudaViewMut<'_, i8>, meta: &CudaViewMut<'_, f32>, values: usize, stride: usize| {
+            if stride < values || !stride.is_multiple_of(BLOCK) {
+                return wrong(format!("rows of {values} int8 values cannot lie {stride} apart"));
+            }
+            fits("the output's codes", codes.len(), strided(values, stride))?;
+            fits("the output's meta", meta.len(), strided(values, stride) / 16)
+        };
+        match (self.shape.epilogue, out) {
+            (Epilogue::Plain, Output::Plain { values, stride }) => {
+                fits("a row of the output", *stride, rows)?;
+                fits("the output", values.len(), strided(rows, *stride))
+            }
+            (Epilogue::Residual, Output::Residual { x, weight, codes, meta, squares, stride }) => {
+                fits("the residual stream", x.len(), n * rows)?;
+                fits("the norm's weight", weight.len(), rows)?;
+                fits("the output's squares", squares.len(), n * rows / BLOCK)?;
+                int8(codes, meta, rows, *stride)
+            }
+            (Epilogue::Gated, Output::Gated { codes, meta, stride }) => int8(codes, meta, rows / 2, *stride),
+            (epilogue, _) => wrong(format!("the output given is not {epilogue:?}")),
+        }
+    }
+}
+
+/// Whether each tile of columns gets its own block, or a slot's block does all of its columns in turn. Outputs are the same. Finding
+/// one's slot costs a look at all of them, so only where slots are expected to have more than half a tile of columns.
+fn spreads(slots: usize, columns: usize, block_columns: usize) -> bool {
+    2 * columns > slots * block_columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::product::layout::Layout;
+
+    #[test]
+    fn few_columns_an_expert_are_done_in_turn_and_many_are_spread() {
+        assert!(!spreads(256, 512, 8));
+        assert!(!spreads(256, 2048, 16));
+        assert!(spreads(256, 16384, 64));
+    }
+
+    #[test]
+    fn epilogues_that_quantise_want_whole_blocks() {
+        let matrix = |rows| product::Shape::new(Layout::Q8_0, rows, 256).unwrap();
+        assert!(Shape::new(matrix(40), Epilogue::Plain, None, true).is_ok());
+        let error = Shape::new(matrix(96), Epilogue::Gated, None, true).unwrap_err().to_string();
+        assert!(error.contains("96 rows with Gated: must be a multiple of 64"), "{error}");
+        assert!(Shape::new(matrix(96), Epilogue::Residual, Some(512), true).is_err(), "a norm over more than there is");
+    }
+
+    #[test]
+    fn the_choice_is_legal_for_every_layout_and_size() {
+        for layout in product::sample::LAYOUTS {
+            for (rows, cols) in [(64, 256), (1024, 2048), (2048, 512), (12416, 2048), (5120, 17408)] {
+                for (epilogue, dense) in [(Epilogue::Plain, false), (Epilogue::Residual, true), (Epilogue::Gated, true)] {
+                    let matrix = product::Shape::new(layout, rows, cols).unwrap();
+                    let shape = Shape::new(matrix, epilogue, Some(256), dense).unwrap();
+                    for columns in [1, 8, 16, 24, 32, 64, 256, 4096] {
+                        for (clusters, shared) in [(true, 227 << 10), (false, 99 << 10)] {
+                            let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared };
+                            let tiling = tiling(shape, columns, chip);
+                            tiling.check(shape).unwrap();
+                            assert!(tiling.shared_bytes(layout) <= shared, "{tiling:?} of {shape:?}");
+                            assert!(clusters || tiling.split == 1);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

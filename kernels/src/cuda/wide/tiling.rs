@@ -1,0 +1,205 @@
+//! How a product of many columns is cut up: a pure choice, and what it costs in shared memory.
+
+use super::{Epilogue, Shape};
+use crate::cuda::product::layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
+use crate::cuda::{Arch, CudaError, Device};
+
+/// What a block's warps do. `csrc/wide.cu` names them the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tiling {
+    /// Tiles of 16 rows that a warp has.
+    pub tiles: usize,
+    /// Warps beside one another along the rows.
+    pub warps_rows: usize,
+    /// Tiles of 8 columns that a warp has.
+    pub octets: usize,
+    /// Warps beside one another along the columns.
+    pub warps_columns: usize,
+    /// Groups of warps that take turns along the inputs.
+    pub groups: usize,
+    /// Units of 128 inputs of a stage that each group has.
+    pub units: usize,
+    /// Blocks of a cluster, which share the inputs.
+    pub split: usize,
+    /// Stages of shared memory.
+    pub stages: usize,
+}
+
+/// Shared memory that a block may have on any chip.
+const SHARED_BYTES_MAX: usize = 227 << 10;
+const WARPS_MAX: usize = 16;
+const SPLIT_MAX: usize = 8;
+
+/// What the choice has to know of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chip {
+    /// Blocks that run at a time, at least.
+    pub multiprocessors: usize,
+    /// Whether blocks form clusters.
+    pub clusters: bool,
+    /// Shared memory that a block may have.
+    pub shared_bytes: usize,
+}
+
+impl Chip {
+    /// A common one of an architecture, for choices that are made without a device.
+    pub fn typical(arch: Arch) -> Self {
+        let multiprocessors = match arch.to_string().as_str() {
+            "sm_80" => 108,
+            "sm_86" => 84,
+            "sm_89" => 128,
+            "sm_90a" => 132,
+            "sm_100a" => 148,
+            _ => 36,
+        };
+        Self { multiprocessors, clusters: arch.has_clusters(), shared_bytes: arch.shared_bytes_max() }
+    }
+
+    /// Of a device.
+    pub fn of(device: &Device) -> Self {
+        let arch = device.arch();
+        Self {
+            multiprocessors: device.multiprocessors() as usize,
+            clusters: arch.has_clusters(),
+            shared_bytes: arch.shared_bytes_max(),
+        }
+    }
+}
+
+impl Tiling {
+    /// Output rows of a block.
+    pub fn block_rows(&self) -> usize {
+        TILE_ROWS * self.tiles * self.warps_rows
+    }
+
+    /// Columns of a block.
+    pub fn block_columns(&self) -> usize {
+        8 * self.octets * self.warps_columns
+    }
+
+    /// Warps of a block.
+    pub fn warps(&self) -> usize {
+        self.warps_rows * self.warps_columns * self.groups
+    }
+
+    /// Dynamic shared memory of a block, as `csrc/wide.cu` lays it out.
+    pub fn shared_bytes(&self, layout: Layout) -> usize {
+        let meta = if layout.scales == Scales::Min { 32 } else { 16 };
+        let unit = self.tiles * self.warps_rows * layout.unit_bytes() + self.block_columns() * (160 + meta);
+        let stage = self.groups * self.units * unit;
+        let sums = self.block_columns() * (self.block_rows() + 4) * 4;
+        let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
+        (self.stages * stage).max(sums) + 12 * self.block_columns() + grid
+    }
+
+    /// Whether there is such a kernel for `shape`.
+    ///
+    /// # Errors
+    /// With what does not fit.
+    pub fn check(&self, shape: Shape) -> Result<(), CudaError> {
+        let wrong = |what: String| Err(CudaError::shape("wide", format!("{self:?} of {shape:?}: {what}")));
+        let whole = match shape.epilogue {
+            Epilogue::Plain => 1,
+            Epilogue::Residual => 2,
+            Epilogue::Gated => 4,
+        };
+        let rows = self.tiles * self.warps_rows;
+        if rows == 0 || self.block_columns() == 0 || self.groups * self.units == 0 || self.split == 0 || self.stages < 2 {
+            return wrong("nothing may be zero, stages are at least two".into());
+        }
+        if !rows.is_multiple_of(whole) {
+            return wrong(format!("a block of int8 values is made of {whole} tiles, a block has {rows}"));
+        }
+        if self.warps() > WARPS_MAX || self.block_columns() > 32 * self.warps() {
+            return wrong(format!("{} warps for {} columns", self.warps(), self.block_columns()));
+        }
+        if self.split > SPLIT_MAX || self.split > (shape.matrix.size().1 / UNIT).max(1) {
+            return wrong(format!("inputs cannot be shared by {} blocks", self.split));
+        }
+        let shared = self.shared_bytes(shape.matrix.layout());
+        if shared > SHARED_BYTES_MAX {
+            return wrong(format!("{shared} bytes of shared memory are more than {SHARED_BYTES_MAX}"));
+        }
+        Ok(())
+    }
+}
+
+/// Chosen by the matrix and the columns that are expected beside one another: all of a dense product's, those of one expert else.
+/// Outputs depend on the choice, so whoever wants them the same in every batch passes one number of columns for all.
+///
+/// Measured (docs/kernels/wide.md). Warps want as many products as registers hold, because a fragment of weights is expanded and one
+/// of activations is read once for all of them. A matrix too small to give every multiprocessor a block of that size has its inputs
+/// shared among groups of warps, then among blocks. Beyond 110 KB of shared memory the next kernel's blocks cannot wait beside ours.
+pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
+    let (rows, cols) = shape.matrix.size();
+    let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
+    let of = |tiles, warps_rows, octets, warps_columns, groups, units, stages| Tiling {
+        tiles,
+        warps_rows,
+        octets,
+        warps_columns,
+        groups,
+        units,
+        split: 1,
+        stages,
+    };
+    let few_units = units <= FEW_UNITS;
+    let mut t = if !shape.dense {
+        match columns {
+            0..=4 => of(2, 4, 1, 1, 1, 1, if few_units { 3 } else { 4 }),
+            5..=16 => of(2, 4, 2, 1, 1, 1, 3),
+            _ => of(2, 8, 4, 1, 1, 1, 3),
+        }
+    } else if tiles > 2 * chip.multiprocessors {
+        // Blocks of 96 rows where those come out more even than 128.
+        let waste = |block: usize| tiles.div_ceil(block * chip.multiprocessors) * block * chip.multiprocessors - tiles;
+        let three = shape.epilogue != Epilogue::Gated && waste(6) < waste(8);
+        match columns {
+            0..=16 if three => of(1, 6, 2, 1, 2, 1, 3),
+            0..=16 => of(2, 4, 2, 1, 1, 1, 3),
+            17..=32 if three => of(1, 6, 4, 1, 2, 1, 3),
+            17..=32 => of(1, 8, 4, 1, 1, 1, 4),
+            33..=128 if three => of(2, 3, 4, 2, 2, 1, 2),
+            129..=512 if three => of(2, 6, 8, 2, 1, 1, 3),
+            // Six bits take long to expand, so for as many columns as there can be.
+            _ if shape.matrix.layout().codes == Codes::Six => of(1, 8, 8, 1, 1, 1, 4),
+            _ => of(2, 4, 4, 2, 1, 1, 4),
+        }
+    } else {
+        match (columns, shape.epilogue) {
+            (0..=64, Epilogue::Plain | Epilogue::Residual) if few_units => of(1, 2, 2, 1, 4, 1, 2),
+            (0..=16, _) => of(1, 4, 2, 1, 2, 1, 4),
+            (17..=128, Epilogue::Gated) => of(1, 4, 2, 1, 4, 1, 2),
+            (17..=128, _) => of(1, 4, 4, 1, 4, 1, 2),
+            (129..=512, Epilogue::Gated) => of(1, 4, 4, 1, 4, 1, 2),
+            (129..=512, _) if few_units => of(2, 4, 4, 1, 2, 1, 2),
+            (129..=512, _) => of(2, 4, 4, 2, 2, 1, 3),
+            _ => of(2, 4, 4, 2, 1, 1, 3),
+        }
+    };
+    let limit = chip.shared_bytes;
+    while t.shared_bytes(shape.matrix.layout()) > limit {
+        match t {
+            Tiling { stages: 3.., .. } => t.stages -= 1,
+            Tiling { units: 2.., .. } => t.units -= 1,
+            Tiling { groups: 2.., .. } => t.groups /= 2,
+            Tiling { warps_columns: 2.., .. } => t.warps_columns /= 2,
+            Tiling { warps_rows: 8.., .. } => t.warps_rows /= 2,
+            Tiling { octets: 2.., .. } => t.octets /= 2,
+            Tiling { warps_rows: 2.., .. } => t.warps_rows /= 2,
+            _ => unreachable!("two stages of four tiles and eight columns fit everywhere"),
+        }
+    }
+    if shape.dense && chip.clusters {
+        let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
+        while t.split < SPLIT_CHOSEN_MAX && blocks * t.split * 2 <= chip.multiprocessors && t.split * t.groups * 2 < units {
+            t.split *= 2;
+        }
+    }
+    t
+}
+
+/// Up to so many units a product is over before more stages or groups would help.
+const FEW_UNITS: usize = 8;
+/// More blocks to a cluster cost more to gather than they save.
+const SPLIT_CHOSEN_MAX: usize = 4;
