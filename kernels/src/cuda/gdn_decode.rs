@@ -22,10 +22,10 @@ pub struct Heads {
     pub grouped: bool,
 }
 
-/// Threads of a block, as in the source.
-const THREADS: usize = 512;
+/// Columns of a state that a warp has, as in the source.
+const WARP_COLS: usize = 16;
 /// Positions whose inputs the convolution sees.
-const TAPS: usize = 4;
+pub(super) const TAPS: usize = 4;
 
 impl Heads {
     /// Channels of the convolution: q, k and v of all heads.
@@ -33,9 +33,9 @@ impl Heads {
         2 * self.keys * self.key_dim + self.values * self.value_dim
     }
 
-    /// Values of an input row: q, k, v, z, b, a.
+    /// Values of an input row: q, k, v, z, b, a, and what the weights of b and a leave out, b2 and a2.
     pub fn inputs(&self) -> usize {
-        self.channels() + self.values * self.value_dim + 2 * self.values
+        self.channels() + self.values * self.value_dim + 4 * self.values
     }
 
     /// Values of a sequence's state.
@@ -54,9 +54,8 @@ impl Heads {
         if ![32, 64, 128].contains(&value_dim) {
             return fail(format!("a value dimension of {value_dim}: must be 32, 64 or 128"));
         }
-        let rows_at_once = THREADS / (value_dim / 4);
-        if key_dim == 0 || key_dim > 256 || !key_dim.is_multiple_of(rows_at_once) {
-            return fail(format!("a key dimension of {key_dim}: must be a multiple of {rows_at_once}, at most 256"));
+        if ![32, 64, 96, 128].contains(&key_dim) {
+            return fail(format!("a key dimension of {key_dim}: must be a multiple of 32, at most 128"));
         }
         if keys == 0 || values == 0 || !values.is_multiple_of(keys) {
             return fail(format!("{values} value heads for {keys} key heads: must be a multiple"));
@@ -143,8 +142,8 @@ impl GdnDecode {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The state was last written
-    /// before a launch that does not start early, such as the first of a graph.
+    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The memory and the
+    /// lists were last written before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,
@@ -188,9 +187,10 @@ impl GdnDecode {
         let mut params: Vec<*mut c_void> = before.iter_mut().map(pointer).collect();
         params.push((&raw mut eps).cast());
         params.extend(after.iter_mut().map(pointer));
-        let grid = Grid { blocks: (heads.values as u32, n as u32), threads: THREADS as u32 };
+        let threads = heads.value_dim / WARP_COLS * 32;
+        let grid = Grid { blocks: (heads.values as u32, n as u32), threads: threads as u32 };
         // SAFETY: nine pointers, a float and two pointers are the kernel's parameters; buffers were found large enough, the caller
-        // vouches for slots and for the state, which is all that the kernel reads before its wait.
+        // vouches for slots and for the memory; that, the lists and weights are all that the kernel reads before its wait.
         unsafe { self.kernel.launch(device, grid, &mut params) }
     }
 }
@@ -203,9 +203,9 @@ mod tests {
 
     #[test]
     fn the_released_model_and_small_ones_have_a_kernel() {
-        assert_eq!((RELEASED.channels(), RELEASED.inputs(), RELEASED.state()), (8192, 12352, 524_288));
+        assert_eq!((RELEASED.channels(), RELEASED.inputs(), RELEASED.state()), (8192, 12416, 524_288));
         let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-        assert!(program(RELEASED, 12352).is_ok() && program(small, small.inputs()).is_ok());
+        assert!(program(RELEASED, 12416).is_ok() && program(small, small.inputs()).is_ok());
     }
 
     #[test]

@@ -1,0 +1,305 @@
+//! Many tokens of a GDN layer's mixer for pieces of several sequences: what [`super::gdn_decode`] computes token by token, in
+//! chunks of 64 ([`crate::reference::gdn_chunked`]), from the in-projections to the int8 rows of the out-projection.
+//!
+//! Four launches: convolution and norms; what a chunk needs of itself; chunks after one another; gated norm. Products run on
+//! tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on where chunks
+//! begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
+
+use super::gdn_decode::{Heads, LayerWeights, Memory};
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+/// Tokens of a chunk. Pieces begin at multiples of it.
+pub const CHUNK: usize = 64;
+/// Values that describe a piece: slot, start position, first row, rows.
+pub const PIECE: usize = 4;
+/// Threads of a block, as in the source; of the scan's, at most.
+const THREADS: usize = 128;
+/// Blocks that share the tokens of a chunk in the last kernel, as in the source.
+const FINISH_PARTS: u32 = 4;
+/// Columns of a state that a warp of the scan has.
+const WARP_COLS: usize = 16;
+
+fn check(heads: Heads, stride: usize) -> Result<(), CudaError> {
+    let fail = |reason: String| Err(CudaError::shape("gdn_prefill", reason));
+    if ![64, 128].contains(&heads.key_dim) || ![64, 128].contains(&heads.value_dim) {
+        return fail(format!("keys of {} and values of {}: must be 64 or 128", heads.key_dim, heads.value_dim));
+    }
+    if heads.keys == 0 || heads.values == 0 || !heads.values.is_multiple_of(heads.keys) {
+        return fail(format!("{} value heads for {} key heads: must be a multiple", heads.values, heads.keys));
+    }
+    if stride < heads.inputs() || !stride.is_multiple_of(4) {
+        return fail(format!("rows {stride} apart: must be a multiple of 4 and hold {} values", heads.inputs()));
+    }
+    Ok(())
+}
+
+/// Warps of a block of the scan.
+fn scan_warps(heads: Heads) -> usize {
+    (heads.value_dim / WARP_COLS).min(THREADS / 32)
+}
+
+/// The program for these heads; input rows are `stride` values apart.
+///
+/// # Errors
+/// If there is no kernel for them.
+pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
+    check(heads, stride)?;
+    let defines = vec![
+        ("K", heads.key_dim as i64),
+        ("V", heads.value_dim as i64),
+        ("HK", heads.keys as i64),
+        ("HV", heads.values as i64),
+        ("X_STRIDE", stride as i64),
+        ("GROUPED", i64::from(heads.grouped)),
+        ("SCAN_WARPS", scan_warps(heads) as i64),
+    ];
+    Ok(Program { name: "gdn_prefill", source: include_str!("../../csrc/gdn_prefill.cu"), defines })
+}
+
+/// Bytes of shared memory for a chunk in the scan: q, k, T, P and the sums of log decays.
+fn stage_bytes(heads: Heads) -> usize {
+    8 * CHUNK * heads.key_dim + 8 * CHUNK * CHUNK + 4 * CHUNK
+}
+
+/// How many chunks a block of the scan can hold.
+fn stages_max(heads: Heads, shared_max: usize) -> usize {
+    if 2 * stage_bytes(heads) <= shared_max { 2 } else { 1 }
+}
+
+/// How many it holds: with two the next chunk comes in while one is worked on; where blocks are more than multiprocessors, two
+/// blocks with one chunk each overlap better.
+fn stages(heads: Heads, pieces: usize, shared_max: usize, multiprocessors: usize) -> usize {
+    if heads.values * tiles(heads) * pieces > multiprocessors { 1 } else { stages_max(heads, shared_max) }
+}
+
+/// Blocks that share the columns of a head in the scan.
+fn tiles(heads: Heads) -> usize {
+    heads.value_dim / (scan_warps(heads) * WARP_COLS)
+}
+
+/// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parts {
+    mats: usize,
+    sums: usize,
+    values: usize,
+    end: usize,
+}
+
+/// Chunks that `rows` rows in `pieces` pieces are at most, as the device numbers them.
+fn chunks(rows: usize, pieces: usize) -> usize {
+    rows / CHUNK + pieces
+}
+
+fn parts(heads: Heads, rows: usize, pieces: usize) -> Parts {
+    let chunks = chunks(rows, pieces);
+    let mats = chunks * heads.keys * 2 * CHUNK * heads.key_dim;
+    let sums = mats + chunks * heads.values * 2 * CHUNK * CHUNK;
+    let values = sums + chunks * heads.values * CHUNK;
+    Parts { mats, sums, values, end: values + rows * heads.values * heads.value_dim }
+}
+
+/// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants. Layers may share it.
+pub fn scratch(heads: Heads, rows: usize, pieces: usize) -> usize {
+    parts(heads, rows, pieces).end
+}
+
+/// Where in scratch memory a launch leaves `[rows, value heads * V]` outputs of before the gated norm, in f32.
+pub fn raw_outputs(heads: Heads, rows: usize, pieces: usize) -> std::ops::Range<usize> {
+    let parts = parts(heads, rows, pieces);
+    parts.values..parts.end
+}
+
+/// The kernels for the heads of a model.
+#[derive(Debug)]
+pub struct GdnPrefill {
+    heads: Heads,
+    stride: usize,
+    shared_max: usize,
+    multiprocessors: usize,
+    conv: Kernel,
+    chunk: Kernel,
+    /// With room for one chunk, and for two if there is.
+    scan: Vec<Kernel>,
+    finish: Kernel,
+}
+
+/// The pieces of a step; on the device, written before the step begins.
+#[derive(Clone, Copy)]
+pub struct Pieces<'a> {
+    /// `[count, 4]`: slot (below 0: no piece), start position (a multiple of [`CHUNK`]), first row, rows (0: no piece). First rows
+    /// ascend, rows of pieces do not overlap, no slot comes twice.
+    pub list: &'a CudaView<'a, i32>,
+    /// Pieces, with those that are none.
+    pub count: usize,
+    /// All rows of pieces are below this.
+    pub rows: usize,
+}
+
+/// Where the int8 rows go; rows in no piece stay as they are.
+pub struct MixedRows<'a, 'b> {
+    /// `[rows, value heads * V]`.
+    pub codes: &'a mut CudaViewMut<'b, i8>,
+    /// `[rows, value heads * V / 32, 2]`.
+    pub meta: &'a mut CudaViewMut<'b, f32>,
+}
+
+impl GdnPrefill {
+    /// Loads the kernels for `heads`.
+    ///
+    /// # Errors
+    /// If there are none for them, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(heads, stride)?)?;
+        let shared_max = device.shared_memory_max()?;
+        let scan = module.kernel("gdn_scan")?;
+        // What a function may have at most is one value for all its handles, so the largest comes last.
+        let scan = (1..=stages_max(heads, shared_max)).map(|n| scan.clone().with_shared(n * stage_bytes(heads)));
+        Ok(Self {
+            heads,
+            stride,
+            shared_max,
+            multiprocessors: device.multiprocessors() as usize,
+            conv: module.kernel("gdn_conv")?,
+            chunk: module.kernel("gdn_chunk")?,
+            scan: scan.collect::<Result<_, _>>()?,
+            finish: module.kernel("gdn_finish")?,
+        })
+    }
+
+    /// Enqueues them. `x` is `[rows, stride]`; `scratch` has as many values as [`scratch`] says.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// The list is as [`Pieces`] says, and its slots are below those that `memory` has room for.
+    #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and outputs of one operation")]
+    pub unsafe fn launch(
+        &self,
+        device: &Device,
+        pieces: Pieces<'_>,
+        x: &CudaView<'_, f32>,
+        layer: LayerWeights<'_>,
+        memory: Memory<'_, '_>,
+        scratch: &mut CudaViewMut<'_, f32>,
+        out: MixedRows<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (heads, Pieces { list, count, rows }) = (self.heads, pieces);
+        let (width, parts) = (heads.values * heads.value_dim, parts(heads, rows, count));
+        let fits = |what: &str, got: usize, need: usize| {
+            let text = || format!("{what} has {got} elements, {rows} rows in {count} pieces of {heads:?} need {need}");
+            if got >= need { Ok(()) } else { Err(CudaError::shape("gdn_prefill", text())) }
+        };
+        fits("the list of pieces", list.len(), count * PIECE)?;
+        fits("the input", x.len(), rows * self.stride)?;
+        fits("the convolution", layer.taps.len(), heads.channels() * super::gdn_decode::TAPS)?;
+        fits("the decay", layer.decay.len(), heads.values)?;
+        fits("dt_bias", layer.dt_bias.len(), heads.values)?;
+        fits("the norm", layer.norm.len(), heads.value_dim)?;
+        fits("the state", memory.state.len(), count.min(1) * heads.state())?;
+        fits("the ring", memory.tail.len(), count.min(1) * heads.tail())?;
+        fits("scratch memory", scratch.len(), parts.end)?;
+        fits("codes", out.codes.len(), rows * width)?;
+        fits("meta", out.meta.len(), rows * width / 16)?;
+        if rows == 0 || count == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let (list, x) = (list.device_ptr(stream).0, x.device_ptr(stream).0);
+        let [taps, decay, dt_bias, norm] = [layer.taps, layer.decay, layer.dt_bias, layer.norm].map(|w| w.device_ptr(stream).0);
+        let (state, tail) = (memory.state.device_ptr_mut(stream).0, memory.tail.device_ptr_mut(stream).0);
+        let keys = scratch.device_ptr_mut(stream).0;
+        let [mats, sums, values] = [parts.mats, parts.sums, parts.values].map(|at| keys + 4 * at as u64);
+        let (codes, meta) = (out.codes.device_ptr_mut(stream).0, out.meta.device_ptr_mut(stream).0);
+        let chunks = chunks(rows, count) as u32;
+        let run = |kernel: &Kernel, blocks: (u32, u32), threads: usize, params: &mut [Param]| {
+            let mut params: Vec<*mut c_void> = params.iter_mut().map(Param::pointer).collect();
+            let grid = Grid { blocks, threads: threads as u32 };
+            // SAFETY: below, each list is the parameters of its kernel; buffers were found large enough; the caller vouches for the
+            // pieces and slots; before their waits the kernels read weights only.
+            unsafe { kernel.launch(device, grid, &mut params) }
+        };
+        use Param::{F32, I32, Pointer};
+        let n = I32(count as i32);
+        let heads_of = |n: usize| (chunks, n as u32);
+        let conv = &mut [Pointer(list), n, Pointer(x), Pointer(tail), Pointer(taps), Pointer(keys), Pointer(values)];
+        run(&self.conv, heads_of(2 * heads.keys + heads.values), THREADS, conv)?;
+        let [x, decay, dt_bias] = [x, decay, dt_bias].map(Pointer);
+        let chunk = &mut [Pointer(list), n, x, Pointer(tail), decay, dt_bias, Pointer(keys), Pointer(mats), Pointer(sums)];
+        run(&self.chunk, heads_of(heads.keys), THREADS, chunk)?;
+        let (warps, tiles) = (scan_warps(heads), tiles(heads));
+        let stages = stages(heads, count, self.shared_max, self.multiprocessors);
+        let scan =
+            &mut [Pointer(list), Pointer(keys), Pointer(mats), Pointer(sums), Pointer(values), Pointer(state), I32(stages as i32)];
+        run(&self.scan[stages - 1], ((heads.values * tiles) as u32, count as u32), warps * 32, scan)?;
+        let finish = &mut [Pointer(list), n, x, Pointer(values), Pointer(norm), F32(layer.eps), Pointer(codes), Pointer(meta)];
+        run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS, finish)
+    }
+}
+
+/// A kernel's parameter.
+#[derive(Clone, Copy)]
+enum Param {
+    Pointer(u64),
+    I32(i32),
+    F32(f32),
+}
+
+impl Param {
+    /// Where its value is.
+    fn pointer(&mut self) -> *mut c_void {
+        match self {
+            Self::Pointer(p) => (p as *mut u64).cast(),
+            Self::I32(n) => (n as *mut i32).cast(),
+            Self::F32(f) => (f as *mut f32).cast(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
+
+    #[test]
+    fn what_has_no_kernel_is_refused_by_name() {
+        assert!(program(RELEASED, RELEASED.inputs()).is_ok());
+        let refused = |h: Heads, stride: usize| program(h, stride).unwrap_err().to_string();
+        assert!(refused(Heads { value_dim: 32, ..RELEASED }, 1 << 20).contains("values of 32"));
+        assert!(refused(Heads { values: 24, ..RELEASED }, 1 << 20).contains("24 value heads for 16"));
+        assert!(refused(RELEASED, RELEASED.inputs() + 1).contains("multiple of 4"));
+    }
+
+    #[test]
+    fn a_chunk_fits_into_the_smallest_shared_memory_and_two_into_the_largest() {
+        let kib = [99, 163, 227].map(|kib| kib << 10);
+        assert!(stage_bytes(RELEASED) <= kib[0]);
+        assert_eq!(kib.map(|max| stages_max(RELEASED, max)), [1, 1, 2]);
+        assert_eq!(kib.map(|max| stages_max(Heads { key_dim: 64, ..RELEASED }, max)), [1, 2, 2]);
+    }
+
+    #[test]
+    fn a_lone_prompt_loads_ahead_and_many_overlap() {
+        assert_eq!([1, 2, 3, 32].map(|pieces| stages(RELEASED, pieces, 227 << 10, 132)), [2, 2, 1, 1]);
+        assert_eq!(stages(RELEASED, 1, 99 << 10, 132), 1);
+    }
+
+    #[test]
+    fn numbers_of_chunks_are_distinct_and_below_what_scratch_has_room_for() {
+        for rows in [[1usize, 64, 65, 200], [63, 1, 0, 64], [64, 64, 64, 64], [130, 62, 1, 1]] {
+            let (mut first, mut next) = (0, 0);
+            for (p, n) in rows.into_iter().enumerate() {
+                let number = first / CHUNK + p;
+                assert!(number >= next, "{rows:?}: chunk {number} of piece {p} comes twice");
+                (next, first) = (number + n.div_ceil(CHUNK), first + n);
+            }
+            assert!(next <= chunks(first, rows.len()), "{rows:?}");
+        }
+        let parts = parts(RELEASED, 200, 3);
+        assert!([parts.mats, parts.sums, parts.values].iter().all(|at| at.is_multiple_of(4)), "copies are of 16 bytes");
+    }
+}
