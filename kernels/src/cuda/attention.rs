@@ -1,0 +1,553 @@
+//! Full attention over a paged cache, from a step's in-projections to the int8 rows of the out-projection:
+//! [`crate::reference::rmsnorm`] and [`crate::reference::rope`] of queries and keys, [`crate::reference::attention`], the sigmoid gate.
+//!
+//! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of sequences. A row's
+//! bytes depend on its own sequence alone; the two ways differ in the last bits.
+
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+/// Positions of a page.
+pub const PAGE: usize = 32;
+/// Most rows of a decode step: each thread of a block knows one.
+pub const DECODE_ROWS_MAX: usize = 256;
+/// Query rows of a prefill tile, over tokens and heads of a key-value head.
+const TILE_ROWS: usize = 64;
+/// Most splits of a row, as in the source.
+const SPLITS_MAX: usize = 128;
+/// Pages of the shortest split, as in the source.
+const SPLIT_PAGES: usize = 8;
+const DECODE_THREADS: u32 = 256;
+const PREFILL_THREADS: u32 = 128;
+/// The least that any supported chip has for a block.
+const SHARED_BYTES_MAX: usize = 99 << 10;
+
+/// Heads of an attention layer, and its rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// D, of queries, keys and values.
+    pub dim: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key-value heads; query head `h` uses `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Dims that are rotated, pair `(i, i + rotary / 2)`.
+    pub rotary: usize,
+    /// Base of the rotations' frequencies.
+    pub theta: f64,
+    /// Of both norms.
+    pub eps: f32,
+    /// From an input row to the next, in values: D of q and D of gate for each query head, all k, all v.
+    pub stride: usize,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// Both as f16.
+    F16,
+    /// Both in blocks of 32 dims that share an f16 scale, codes of 8 bits; keys after a Hadamard rotation.
+    Q8,
+    /// Keys as [`KvType::Q8`], values with codes of 4 bits.
+    Q8Q4,
+}
+
+impl KvType {
+    /// As the source numbers them.
+    fn codes(self) -> (i64, i64) {
+        match self {
+            Self::F16 => (0, 0),
+            Self::Q8 => (1, 1),
+            Self::Q8Q4 => (1, 2),
+        }
+    }
+
+    /// Bytes of one key and one value of `dim` dims.
+    fn vector_bytes(self, dim: usize) -> (usize, usize) {
+        let scales = dim / 32 * 2;
+        match self {
+            Self::F16 => (2 * dim, 2 * dim),
+            Self::Q8 => (dim + scales, dim + scales),
+            Self::Q8Q4 => (dim + scales, dim / 2 + scales),
+        }
+    }
+}
+
+impl Shape {
+    /// Query heads that share a key-value head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Values of an input row.
+    pub fn inputs(&self) -> usize {
+        (2 * self.heads + 2 * self.kv_heads) * self.dim
+    }
+
+    /// From an output row to the next, in codes: a multiple of 128.
+    pub fn out_stride(&self) -> usize {
+        (self.heads * self.dim).next_multiple_of(128)
+    }
+
+    /// Bytes of a page of keys and of a page of values, all key-value heads of one layer.
+    pub fn page_bytes(&self, kv: KvType) -> (usize, usize) {
+        let (k, v) = kv.vector_bytes(self.dim);
+        (self.kv_heads * PAGE * k, self.kv_heads * PAGE * v)
+    }
+
+    fn check(&self) -> Result<(), CudaError> {
+        let fail = |reason: String| Err(CudaError::shape("attention", reason));
+        let Shape { dim, heads, kv_heads, rotary, stride, .. } = *self;
+        if ![64, 128, 256].contains(&dim) {
+            return fail(format!("heads of {dim}: must be of 64, 128 or 256"));
+        }
+        if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) || heads / kv_heads > 16 {
+            return fail(format!("{heads} query heads for {kv_heads} key-value heads: must be a multiple, at most 16 of each"));
+        }
+        if !rotary.is_multiple_of(4) || rotary > 64 {
+            return fail(format!("{rotary} rotated dims: must be a multiple of 4, at most 64"));
+        }
+        if stride < self.inputs() || !stride.is_multiple_of(2) {
+            return fail(format!("input rows {stride} apart: must be even and at least {}", self.inputs()));
+        }
+        Ok(())
+    }
+
+    /// Shared memory of a prefill block: queries, and two pages of keys and values as f16 or one of these and one as it is kept.
+    fn prefill_shared_bytes(&self, kv: KvType) -> usize {
+        let (queries, f16_pages) = (TILE_ROWS * self.dim * 2, 2 * PAGE * self.dim * 2);
+        let (k, v) = kv.vector_bytes(self.dim);
+        queries + f16_pages + PAGE * (k + v)
+    }
+
+    /// Shared memory of a decode block: `Decode` of the source, which asserts it.
+    fn decode_shared_bytes(&self, kv: KvType, tiling: Tiling) -> usize {
+        let (dim, group, (k, v)) = (self.dim, self.group(), kv.vector_bytes(self.dim));
+        let query_rows = if group > 8 { 16 } else { 8 };
+        let pages = tiling.round * PAGE * (k + v);
+        let products = (dim / 32 + tiling.round) * query_rows * 64 + 4 * group * dim.max(SPLITS_MAX);
+        let own = 4 * 4 * dim + 8 * (self.rotary / 2 + 1);
+        let sums = 2 * 4 * 8 * 16 + 2 * 8;
+        let lists = 4 * (3 * DECODE_ROWS_MAX + 8 + 1);
+        (pages + products + own + sums + lists).next_multiple_of(128)
+    }
+}
+
+/// Most splits of a row of up to `context` positions: a split has 8 pages, and twice as many whenever there would be more than 128.
+pub fn splits(context: usize) -> usize {
+    let pages = context.div_ceil(PAGE);
+    // One page more may halve their number; the most is reached before.
+    if pages > SPLITS_MAX * SPLIT_PAGES { SPLITS_MAX } else { pages.div_ceil(SPLIT_PAGES) }
+}
+
+/// Tokens of a prefill tile.
+pub fn tile_tokens(shape: Shape) -> usize {
+    TILE_ROWS / shape.group()
+}
+
+/// Tiles `{first row, rows}` of a step whose sequences have `pieces` neighbouring rows each, one after another. Pieces of 0 have none.
+pub fn tiles(shape: Shape, pieces: &[usize]) -> Vec<[i32; 2]> {
+    let (tokens, mut first, mut tiles) = (tile_tokens(shape), 0, Vec::new());
+    for piece in pieces {
+        let rows = |at: &usize| [(first + at) as i32, tokens.min(piece - at) as i32];
+        tiles.extend((0..*piece).step_by(tokens).map(|at| rows(&at)));
+        first += piece;
+    }
+    tiles
+}
+
+/// How a decode block is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// Pages that a block holds at a time: 2, 4 or 8.
+    pub round: usize,
+    /// Blocks of a multiprocessor.
+    pub resident: usize,
+}
+
+/// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a large one.
+pub fn tiling(shape: Shape, kv: KvType) -> Tiling {
+    const STAGED_BYTES_MAX: usize = 72 << 10;
+    let (k, v) = kv.vector_bytes(shape.dim);
+    let fits = |round: usize| {
+        let tiling = Tiling { round, resident: 2 };
+        round * PAGE * (k + v) <= STAGED_BYTES_MAX && shape.decode_shared_bytes(kv, tiling) <= SHARED_BYTES_MAX
+    };
+    Tiling { round: [8, 4].into_iter().find(|round| fits(*round)).unwrap_or(2), resident: 2 }
+}
+
+/// The program of all three kernels.
+///
+/// # Errors
+/// If there is no kernel for the shape.
+pub fn program(shape: Shape, kv: KvType, tiling: Tiling) -> Result<Program, CudaError> {
+    shape.check()?;
+    debug_assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX, "every legal shape fits");
+    let (k_type, v_type) = kv.codes();
+    let defines = vec![
+        ("D", shape.dim as i64),
+        ("GQ", shape.group() as i64),
+        ("HKV", shape.kv_heads as i64),
+        ("ROTARY", shape.rotary as i64),
+        ("X_STRIDE", shape.stride as i64),
+        ("OUT_STRIDE", shape.out_stride() as i64),
+        ("K_TYPE", k_type),
+        ("V_TYPE", v_type),
+        ("ROUND", tiling.round as i64),
+        ("RESIDENT", tiling.resident as i64),
+        ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
+    ];
+    Ok(Program { name: "attention", source: include_str!("../../csrc/attention.cu"), defines })
+}
+
+/// The kernels for the attention layers of a model.
+#[derive(Debug)]
+pub struct Attention {
+    shape: Shape,
+    kv: KvType,
+    tiling: Tiling,
+    /// Turns of a circle a position, for each pair.
+    turns: CudaSlice<f64>,
+    decode: Kernel,
+    write: Kernel,
+    prefill: Kernel,
+}
+
+/// What decode keeps between blocks of a launch; every layer may use the same.
+#[derive(Debug)]
+pub struct Scratch {
+    rows: usize,
+    splits: usize,
+    /// `[rows, kv_heads, splits, group, dim]` f16.
+    partials: CudaSlice<u16>,
+    /// `[rows, kv_heads, splits, group]` of largest score and sum.
+    stats: CudaSlice<f32>,
+    /// `[rows, kv_heads]`, zero between launches.
+    counters: CudaSlice<i32>,
+}
+
+impl Scratch {
+    /// Bytes for `rows` rows of up to `context` positions.
+    pub fn bytes(shape: Shape, rows: usize, context: usize) -> usize {
+        rows * (splits(context) * shape.heads * (2 * shape.dim + 8) + 4 * shape.kv_heads)
+    }
+
+    /// Room for `rows` rows of up to `context` positions.
+    ///
+    /// # Errors
+    /// If the device has not that much memory.
+    pub fn new(device: &Device, shape: Shape, rows: usize, context: usize) -> Result<Self, CudaError> {
+        let (stream, splits) = (device.stream(), splits(context));
+        let failed = |error| CudaError::Driver { call: "cuMemAlloc", error };
+        Ok(Self {
+            rows,
+            splits,
+            partials: stream.alloc_zeros(rows * splits * shape.heads * shape.dim).map_err(failed)?,
+            stats: stream.alloc_zeros(rows * splits * shape.heads * 2).map_err(failed)?,
+            counters: stream.alloc_zeros(rows * shape.kv_heads).map_err(failed)?,
+        })
+    }
+}
+
+/// A step's rows; on the device, written before the step begins.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// Rows, with those that are none.
+    pub count: usize,
+    /// Slot of each row's sequence; below 0: no row.
+    pub slots: &'a CudaView<'a, i32>,
+    /// Position of each row.
+    pub positions: &'a CudaView<'a, i32>,
+    /// `[slots, pages_max]`: page of the cache that holds positions `32 i` to `32 i + 31`. Written before the step begins.
+    pub page_table: &'a CudaView<'a, i32>,
+    /// Pages of a slot's row in the table.
+    pub pages_max: usize,
+}
+
+/// A layer's own values.
+#[derive(Clone, Copy)]
+pub struct Norms<'a> {
+    /// `[dim]`, the factor itself.
+    pub query: &'a CudaView<'a, f32>,
+    /// `[dim]`, the factor itself.
+    pub key: &'a CudaView<'a, f32>,
+}
+
+/// A layer's cache, pages of [`Shape::page_bytes`] each.
+pub struct Cache<'a, 'b> {
+    /// Pages of keys.
+    pub keys: &'a mut CudaViewMut<'b, u8>,
+    /// Pages of values.
+    pub values: &'a mut CudaViewMut<'b, u8>,
+}
+
+/// Where the result goes: int8 rows of [`Shape::out_stride`]; what is beyond `heads * dim` of a row stays as it is.
+pub struct Out<'a, 'b> {
+    /// `[rows, out_stride]`.
+    pub codes: &'a mut CudaViewMut<'b, i8>,
+    /// `[rows, out_stride / 32, 2]`.
+    pub meta: &'a mut CudaViewMut<'b, f32>,
+}
+
+/// The kernels' parameter, as in the source.
+#[repr(C)]
+struct Call {
+    x: u64,
+    q_norm: u64,
+    k_norm: u64,
+    turns: u64,
+    slots: u64,
+    positions: u64,
+    page_table: u64,
+    k_cache: u64,
+    v_cache: u64,
+    codes: u64,
+    meta: u64,
+    partials: u64,
+    stats: u64,
+    counters: u64,
+    tiles: u64,
+    eps: f32,
+    rows: i32,
+    pages_max: i32,
+    splits_max: i32,
+}
+
+impl Attention {
+    /// Loads the kernels for `shape`.
+    ///
+    /// # Errors
+    /// If there are none for it, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, kv: KvType) -> Result<Self, CudaError> {
+        Self::load_tiled(device, cache, shape, kv, tiling(shape, kv))
+    }
+
+    /// Loads the kernels for `shape`, decode as `tiling` says.
+    ///
+    /// # Errors
+    /// As [`Attention::load`].
+    pub fn load_tiled(device: &Device, cache: &KernelCache, shape: Shape, kv: KvType, tiling: Tiling) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(shape, kv, tiling)?)?;
+        // Never empty, so that it has an address.
+        let turns: Vec<f64> = (0..(shape.rotary / 2).max(1)).map(|i| turns_a_position(shape, i)).collect();
+        let turns = device.stream().clone_htod(&turns).map_err(|error| CudaError::Driver { call: "cuMemcpyHtoD", error })?;
+        let shared_bytes = shape.prefill_shared_bytes(kv);
+        Ok(Self {
+            shape,
+            kv,
+            tiling,
+            turns,
+            decode: module.kernel("attention_decode")?.with_shared(shape.decode_shared_bytes(kv, tiling))?,
+            write: module.kernel("attention_write")?,
+            prefill: module.kernel("attention_prefill")?.with_shared(shared_bytes)?,
+        })
+    }
+
+    /// Enqueues one row a sequence: writes its key and value, attends to all positions up to its own. `x` is `[rows, stride]`. Rows
+    /// that are none stay as they are.
+    ///
+    /// # Errors
+    /// If there are more than [`DECODE_ROWS_MAX`] rows, a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// No two rows have the same slot; slots are rows of the page table, positions are below 32 times its pages and below the context
+    /// that `scratch` was made for, pages up to each row's position are named by the table and lie within the cache, and the page of
+    /// the position itself belongs to this sequence alone. Slots, positions, pages and what the cache holds of earlier positions were
+    /// last written before a launch that does not start early, such as the first of a graph.
+    #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
+    pub unsafe fn decode(
+        &self,
+        device: &Device,
+        rows: Rows<'_>,
+        x: &CudaView<'_, f32>,
+        norms: Norms<'_>,
+        cache: Cache<'_, '_>,
+        scratch: &mut Scratch,
+        out: Out<'_, '_>,
+    ) -> Result<(), CudaError> {
+        if rows.count > DECODE_ROWS_MAX || rows.count > scratch.rows {
+            let reason =
+                format!("{} rows at once: at most {DECODE_ROWS_MAX}, and {} of the scratch memory", rows.count, scratch.rows);
+            return Err(CudaError::shape("attention", reason));
+        }
+        let mut call = self.call(device, rows, x, norms, cache, out)?;
+        if rows.count == 0 {
+            return Ok(());
+        }
+        let (stream, kv_heads) = (device.stream(), self.shape.kv_heads);
+        // Of another shape, these would be too small.
+        self.fits("the scratch memory", rows.count, scratch.stats.len(), scratch.rows * scratch.splits * self.shape.heads * 2)?;
+        self.fits("the partial sums", rows.count, scratch.partials.len(), scratch.stats.len() / 2 * self.shape.dim)?;
+        self.fits("the counters", rows.count, scratch.counters.len(), scratch.rows * kv_heads)?;
+        call.splits_max = scratch.splits as i32;
+        call.partials = scratch.partials.device_ptr_mut(stream).0;
+        call.stats = scratch.stats.device_ptr_mut(stream).0;
+        call.counters = scratch.counters.device_ptr_mut(stream).0;
+        let items = rows.count * kv_heads * scratch.splits;
+        let blocks = (self.tiling.resident * device.multiprocessors() as usize).min(items);
+        let grid = Grid { blocks: (blocks as u32, 1), threads: DECODE_THREADS };
+        // SAFETY: `Call` is the kernel's parameter; buffers were found large enough for the rows, the caller vouches for slots,
+        // positions and pages, and for what is read before the wait.
+        unsafe { self.decode.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+    }
+
+    /// Enqueues neighbouring rows of sequences: writes all their keys and values, then attends. `tiles` holds `count` of what [`tiles`]
+    /// makes of the pieces, in any order; it lies on the device. Rows in no tile get no output; rows that are none stay as they are.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// As for [`Attention::decode`], but rows of a slot may be many: those of a tile have one slot and positions that count up by one,
+    /// and each tile lies within the rows and is no longer than [`tile_tokens`]. No two rows have the same slot and position.
+    #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
+    pub unsafe fn prefill(
+        &self,
+        device: &Device,
+        rows: Rows<'_>,
+        (tiles, count): (&CudaView<'_, i32>, usize),
+        x: &CudaView<'_, f32>,
+        norms: Norms<'_>,
+        cache: Cache<'_, '_>,
+        out: Out<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let mut call = self.call(device, rows, x, norms, cache, out)?;
+        self.fits("the list of tiles", rows.count, tiles.len(), 2 * count)?;
+        if rows.count == 0 || count == 0 {
+            return Ok(());
+        }
+        call.tiles = tiles.device_ptr(device.stream()).0;
+        let kv_heads = self.shape.kv_heads as u32;
+        let write = Grid { blocks: (rows.count as u32, kv_heads), threads: 64 };
+        let attend = Grid { blocks: (count as u32, kv_heads), threads: PREFILL_THREADS };
+        let mut params = [(&raw mut call).cast::<c_void>()];
+        // SAFETY: as in `decode`; both kernels wait before they read anything.
+        unsafe {
+            self.write.launch(device, write, &mut params)?;
+            self.prefill.launch(device, attend, &mut params)
+        }
+    }
+
+    fn fits(&self, what: &str, rows: usize, got: usize, need: usize) -> Result<(), CudaError> {
+        let text = || format!("{what} has {got} elements, {rows} rows of {:?} need {need}", self.shape);
+        if got >= need { Ok(()) } else { Err(CudaError::shape("attention", text())) }
+    }
+
+    /// What both have in common, after its checks.
+    fn call(
+        &self,
+        device: &Device,
+        rows: Rows<'_>,
+        x: &CudaView<'_, f32>,
+        norms: Norms<'_>,
+        cache: Cache<'_, '_>,
+        out: Out<'_, '_>,
+    ) -> Result<Call, CudaError> {
+        let (shape, n) = (self.shape, rows.count);
+        let (k_page, v_page) = shape.page_bytes(self.kv);
+        self.fits("the list of slots", n, rows.slots.len(), n)?;
+        self.fits("the list of positions", n, rows.positions.len(), n)?;
+        self.fits("the page table", n, rows.page_table.len(), n.min(1) * rows.pages_max)?;
+        self.fits("the input", n, x.len(), n * shape.stride)?;
+        self.fits("the norm of queries", n, norms.query.len(), shape.dim)?;
+        self.fits("the norm of keys", n, norms.key.len(), shape.dim)?;
+        self.fits("the cache of keys", n, cache.keys.len(), n.min(1) * k_page)?;
+        self.fits("the cache of values", n, cache.values.len(), n.min(1) * v_page)?;
+        self.fits("codes", n, out.codes.len(), n * shape.out_stride())?;
+        self.fits("meta", n, out.meta.len(), n * shape.out_stride() / 16)?;
+        let stream = device.stream();
+        Ok(Call {
+            x: x.device_ptr(stream).0,
+            q_norm: norms.query.device_ptr(stream).0,
+            k_norm: norms.key.device_ptr(stream).0,
+            turns: self.turns.device_ptr(stream).0,
+            slots: rows.slots.device_ptr(stream).0,
+            positions: rows.positions.device_ptr(stream).0,
+            page_table: rows.page_table.device_ptr(stream).0,
+            k_cache: cache.keys.device_ptr_mut(stream).0,
+            v_cache: cache.values.device_ptr_mut(stream).0,
+            codes: out.codes.device_ptr_mut(stream).0,
+            meta: out.meta.device_ptr_mut(stream).0,
+            partials: 0,
+            stats: 0,
+            counters: 0,
+            tiles: 0,
+            eps: shape.eps,
+            rows: n as i32,
+            pages_max: rows.pages_max as i32,
+            splits_max: 0,
+        })
+    }
+}
+
+/// Pair `i` turns by `theta^(-2i / rotary)` radians a position.
+fn turns_a_position(shape: Shape, i: usize) -> f64 {
+    shape.theta.powf(-2.0 * i as f64 / shape.rotary.max(1) as f64) / std::f64::consts::TAU
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: Shape = Shape { dim: 256, heads: 16, kv_heads: 2, rotary: 64, theta: 1e7, eps: 1e-6, stride: 9216 };
+
+    #[test]
+    fn the_released_model_s_cache_takes_what_the_specification_says() {
+        let token = |kv| {
+            let (k, v) = RELEASED.page_bytes(kv);
+            10 * (k + v) / PAGE
+        };
+        assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(token), [20480, 10880, 8320]);
+        assert_eq!((RELEASED.inputs(), RELEASED.out_stride()), (9216, 4096));
+        assert_eq!(Scratch::bytes(RELEASED, 1, 256), 16 * 520 + 8);
+    }
+
+    #[test]
+    fn a_row_has_at_most_as_many_splits_as_scratch_has_room_for() {
+        // The device's rule.
+        let of_row = |position: usize| {
+            let (pages, mut per) = (position / PAGE + 1, SPLIT_PAGES);
+            while per * SPLITS_MAX < pages {
+                per *= 2;
+            }
+            pages.div_ceil(per)
+        };
+        let mut most = 0;
+        for context in 1..=262_144 {
+            most = most.max(of_row(context - 1));
+            assert!(most <= splits(context), "{context}");
+        }
+        assert_eq!([1, 256, 257, 32768, 262_144].map(splits), [1, 1, 2, 128, 128]);
+    }
+
+    #[test]
+    fn tiles_do_not_reach_from_one_sequence_to_the_next() {
+        assert_eq!(tiles(RELEASED, &[3, 0, 17]), [[0, 3], [3, 8], [11, 8], [19, 1]]);
+        assert_eq!(tile_tokens(Shape { heads: 12, ..RELEASED }), 10);
+    }
+
+    #[test]
+    fn every_legal_shape_fits_a_small_chip_and_others_are_refused_by_name() {
+        for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
+            for (dim, heads) in [64, 128, 256].into_iter().flat_map(|dim| (1..=16).map(move |group| (dim, 2 * group))) {
+                let shape = Shape { dim, heads, stride: 20000, ..RELEASED };
+                let tiling = tiling(shape, kv);
+                assert!(program(shape, kv, tiling).is_ok());
+                assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX);
+                assert!(shape.decode_shared_bytes(kv, tiling) <= SHARED_BYTES_MAX, "{shape:?} {kv:?}");
+            }
+        }
+        assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(|kv| tiling(RELEASED, kv).round), [2, 4, 4]);
+        let refused = |s: Shape| program(s, KvType::F16, Tiling { round: 2, resident: 2 }).unwrap_err().to_string();
+        assert!(refused(Shape { dim: 96, ..RELEASED }).contains("heads of 96"));
+        assert!(refused(Shape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
+        assert!(refused(Shape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));
+        assert!(refused(Shape { stride: 9000, ..RELEASED }).contains("9000 apart"));
+    }
+
+    #[test]
+    fn the_parameter_has_the_size_that_the_source_gives_it() {
+        assert_eq!(std::mem::size_of::<Call>(), 15 * 8 + 4 * 4);
+    }
+}
