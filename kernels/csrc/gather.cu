@@ -1,0 +1,27 @@
+// Row i of the outputs is row list[i] of the inputs, or zeros where list[i] < 0: int8 form and squares of rows of COLS.
+//
+// One block a row, whole vectors. Bound: 1.375 * COLS bytes in and out.
+//
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128).
+#include "common.cuh"
+
+#define THREADS 128
+
+template <typename T, int N> __device__ __forceinline__ void copy(T *to, const T *from, bool zero, T none) {
+    for (int i = threadIdx.x; i < N; i += THREADS) to[i] = zero ? none : from[i];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    gather(const int *list, const i8 *codes, const float2 *meta, const float *squares, i8 *codes_out, float2 *meta_out,
+           float *squares_out) {
+    let_next_start();
+    wait_for_inputs();
+    u64 to = blockIdx.x;
+    int listed = list[to];
+    bool zero = listed < 0;
+    u64 from = zero ? 0 : listed;
+    uint4 none = make_uint4(0, 0, 0, 0);
+    copy<uint4, PADDED / 16>((uint4 *)(codes_out + to * PADDED), (const uint4 *)(codes + from * PADDED), zero, none);
+    copy<uint4, PADDED / 64>((uint4 *)(meta_out + to * (PADDED / 32)), (const uint4 *)(meta + from * (PADDED / 32)), zero, none);
+    copy<float, COLS / 32>(squares_out + to * (COLS / 32), squares + from * (COLS / 32), zero, 0.0f);
+}

@@ -1,0 +1,586 @@
+// Which experts a row goes to, with what weight; and the same by expert, for products that take rows together.
+//
+//   score[row][e] = factor(row) * sum over k of (x * w)[k] * weights[e][k]      x: [rows, COLS] f32, weights: [E, COLS] f32
+//   experts[row]: the USED largest, ties to the lower id     gates[row]: softmax over those, then sigmoid(score of the shared gate)
+//   groups: {expert, first, count, 0} for each expert; in_rows, out_rows: its rows and pairs (row * USED + k), in order of pairs
+//
+// Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0.
+// Two ways to the sums over k, each with one order for every row, whatever stands beside it:
+//
+// few: a block holds the weights of two columns (experts, or the shared gate) in registers, read before its wait, and goes over the
+//   rows. A thread adds its k in order, then the lanes, then the warps. The last block to finish selects and groups: one launch.
+//   Bound: the weights, 4 * COLS * (E + 1) bytes; each block reads every row of x.
+// tiled: 64 rows by 64 experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
+//   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
+//   are added in order, by choose or by the one block. choose: a warp a row; its last block may group.
+//
+// count, place: grouping of more pairs than one block should take. A chunk of pairs a block; the last block of count adds up.
+//
+// -D: COLS (a multiple of 32), E (at most 512), USED.
+#include "common.cuh"
+
+#define THREADS 256
+#define WARPS (THREADS / WARP)
+// The shared gate is column E of the scores.
+#define STRIDE ((E + 1 + 7) / 8 * 8)
+#define BLOCKS (COLS / 32)
+#define EACH_LANE ((E + WARP - 1) / WARP)
+#define CHUNK 2048
+
+// What a launch is given; the same for all kernels here, so that there is one list to keep.
+struct Call {
+    const float *x, *squares, *w, *weights, *shared_gate;
+    const int *slots;
+    float *scores;  // [segments][rows][STRIDE]
+    int *counters;  // [1], zero between launches
+    int *experts;   // [rows][USED]
+    float *gates;   // [rows][USED + 1]
+    int4 *groups;   // [E], or null
+    int *in_rows;   // [rows * USED]
+    int *out_rows;  // [rows * USED]
+    int *offsets;   // [chunks][E]
+    int rows, segments;
+    float eps;
+};
+
+// Whether this block is the last of `blocks` to come here. What the others wrote before is then visible to all its threads, past
+// L1. One thread fences for its block: the barrier before it orders the others' writes ahead.
+__device__ __forceinline__ bool last_to_finish(int *counter, int blocks) {
+    __shared__ bool last;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int before;
+        asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+        last = before == blocks - 1;
+        if (last) *counter = 0;
+    }
+    __syncthreads();
+    return last;
+}
+
+// Larger floats have larger keys; the order is total.
+__device__ __forceinline__ u32 key_of(float v) {
+    u32 bits = __float_as_uint(v);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float of_key(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
+
+// What select_row wants besides scores; read ahead of them where there is time to hide it.
+struct Ahead {
+    int slot;
+    float factor;
+};
+__device__ __forceinline__ Ahead read_ahead(const Call &call, int row) {
+    return {call.slots[row], row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps)};
+}
+
+// Sums of the segments begin .. begin + N, added in order; their loads are under way together.
+template <int N> __device__ __forceinline__ void add_segments(const Call &call, int row, int begin, float (&value)[EACH_LANE]) {
+    int lane = threadIdx.x % WARP;
+    float part[N][EACH_LANE];
+#pragma unroll
+    for (int s = 0; s < N; s++) {
+        const float *scores = call.scores + ((u64)(begin + s) * call.rows + row) * STRIDE;
+#pragma unroll
+        for (int i = 0; i < EACH_LANE; i++) part[s][i] = i * WARP + lane < E ? __ldcg(scores + i * WARP + lane) : 0.0f;
+    }
+#pragma unroll
+    for (int s = 0; s < N; s++)
+#pragma unroll
+        for (int i = 0; i < EACH_LANE; i++) value[i] += part[s][i];
+}
+
+// By one warp. Lane l holds the scores of experts l, l + 32, ..., still without the row's factor, as is `gate`.
+__device__ __forceinline__ void select_row(const Call &call, int row, Ahead ahead, const float (&value)[EACH_LANE], float gate) {
+    int lane = threadIdx.x % WARP;
+    int *experts = call.experts + (u64)row * USED;
+    float *gates = call.gates + (u64)row * (USED + 1);
+    if (ahead.slot < 0) {
+        for (int k = lane; k < USED; k += WARP) experts[k] = -1;
+        for (int k = lane; k <= USED; k += WARP) gates[k] = 0;
+        return;
+    }
+    u32 key[EACH_LANE];
+#pragma unroll
+    for (int i = 0; i < EACH_LANE; i++) key[i] = i * WARP + lane < E ? key_of(value[i] * ahead.factor) : 0;
+    u32 mine = 0; // lane k keeps the k-th
+    int id = -1;
+    // Not unrolled: this runs once a launch, and fetching its instructions would be most of it.
+#pragma unroll 1
+    for (int k = 0; k < USED; k++) {
+        u32 top = key[0];
+#pragma unroll
+        for (int i = 1; i < EACH_LANE; i++) top = top > key[i] ? top : key[i];
+        u32 best = __reduce_max_sync(~0u, top);
+        u32 lowest = E;
+#pragma unroll
+        for (int i = EACH_LANE - 1; i >= 0; i--)
+            if (key[i] == best && i * WARP + lane < E) lowest = i * WARP + lane;
+        lowest = __reduce_min_sync(~0u, lowest);
+#pragma unroll
+        for (int i = 0; i < EACH_LANE; i++)
+            if (i * WARP + lane == lowest) key[i] = 0;
+        if (lane == k) mine = best, id = (int)lowest;
+    }
+    // Every lane goes through the shuffles, whether it has an expert or not.
+    float best = __shfl_sync(~0u, of_key(mine), 0), weight = lane < USED ? expf(of_key(mine) - best) : 0.0f;
+    float sum = 0;
+#pragma unroll 4
+    for (int k = 0; k < USED; k++) sum += __shfl_sync(~0u, weight, k);
+    if (lane < USED) experts[lane] = id, gates[lane] = __fdiv_rn(weight, sum);
+    if (lane == 0) gates[USED] = __fdiv_rn(1.0f, 1.0f + expf(-(gate * ahead.factor)));
+}
+
+// ---- by expert ----
+
+struct Ranks {
+    int next[WARPS][E]; // pairs of each warp's part, then where its next one goes
+    int sums[WARPS];
+};
+
+// Pairs of a lane, for up to CHUNK_MAX of a block: warp i has the i-th part of ROUNDS * 32, 32 at a time in order.
+#define CHUNK_MAX 2560
+#define ROUNDS (CHUNK_MAX / THREADS)
+struct Pairs {
+    int first, rounds;
+    int expert[ROUNDS];
+    u32 same[ROUNDS]; // the lanes with the same expert
+};
+
+__device__ __forceinline__ void load_pairs(Pairs &pairs, const int *experts, int begin, int end) {
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    pairs.rounds = (end - begin + THREADS - 1) / THREADS;
+    pairs.first = begin + warp * pairs.rounds * WARP + lane;
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+        int p = pairs.first + i * WARP;
+        pairs.expert[i] = i < pairs.rounds && p < end ? __ldcg(experts + p) : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++)
+        if (i < pairs.rounds) pairs.same[i] = __match_any_sync(~0u, pairs.expert[i]);
+}
+
+// Counts by warp and expert.
+__device__ __forceinline__ void count_pairs(Ranks &ranks, const Pairs &pairs) {
+    for (int i = threadIdx.x; i < WARPS * E; i += THREADS) (&ranks.next[0][0])[i] = 0;
+    __syncthreads();
+    int *mine = ranks.next[threadIdx.x / WARP], lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i >= pairs.rounds) break;
+        bool leads = (pairs.same[i] & ((1u << lane) - 1)) == 0;
+        if (leads && pairs.expert[i] >= 0) mine[pairs.expert[i]] += __popc(pairs.same[i]);
+        __syncwarp();
+    }
+    __syncthreads();
+}
+
+// With `ranks.next` the places of each warp's next pairs.
+__device__ __forceinline__ void place_pairs(Ranks &ranks, const Call &call, const Pairs &pairs) {
+    int *mine = ranks.next[threadIdx.x / WARP], lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int i = 0; i < ROUNDS; i++) {
+        if (i >= pairs.rounds) break;
+        int e = pairs.expert[i], p = pairs.first + i * WARP, before = __popc(pairs.same[i] & ((1u << lane) - 1));
+        int at = e >= 0 ? mine[e] + before : 0;
+        __syncwarp();
+        if (e >= 0) {
+            if (before == 0) mine[e] += __popc(pairs.same[i]);
+            call.in_rows[at] = p / USED;
+            call.out_rows[at] = p;
+        }
+        __syncwarp();
+    }
+}
+
+// Turns the counts of experts tid, tid + THREADS, ... into where each begins; all threads.
+#define EXPERTS_A_THREAD ((E + THREADS - 1) / THREADS)
+__device__ __forceinline__ void begins(Ranks &ranks, const int (&count)[EXPERTS_A_THREAD], int (&first)[EXPERTS_A_THREAD]) {
+    int lane = threadIdx.x % WARP, base = 0;
+#pragma unroll
+    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+        int upto = count[i];
+#pragma unroll
+        for (int step = 1; step < WARP; step *= 2) {
+            int other = __shfl_up_sync(~0u, upto, step);
+            if (lane >= step) upto += other;
+        }
+        if (lane == WARP - 1) ranks.sums[threadIdx.x / WARP] = upto;
+        __syncthreads();
+        int before = 0, all = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            if (w < threadIdx.x / WARP) before += ranks.sums[w];
+            all += ranks.sums[w];
+        }
+        first[i] = base + before + upto - count[i];
+        base += all;
+        __syncthreads();
+    }
+}
+
+// All pairs, CHUNK_MAX at most, by one block.
+__device__ __forceinline__ void group_all(Ranks &ranks, const Call &call) {
+    int count[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD];
+    Pairs pairs;
+    load_pairs(pairs, call.experts, 0, call.rows * USED);
+    count_pairs(ranks, pairs);
+#pragma unroll
+    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+        int e = i * THREADS + threadIdx.x;
+        count[i] = 0;
+        for (int w = 0; w < WARPS && e < E; w++) {
+            int n = ranks.next[w][e];
+            ranks.next[w][e] = count[i];
+            count[i] += n;
+        }
+    }
+    begins(ranks, count, first);
+#pragma unroll
+    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+        int e = i * THREADS + threadIdx.x;
+        if (e >= E) continue;
+        for (int w = 0; w < WARPS; w++) ranks.next[w][e] += first[i];
+        call.groups[e] = make_int4(e, first[i], count[i], 0);
+    }
+    __syncthreads();
+    place_pairs(ranks, call, pairs);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) group(Call call) {
+    __shared__ Ranks ranks;
+    let_next_start();
+    wait_for_inputs();
+    group_all(ranks, call);
+}
+
+// Chunk blockIdx.x: its counts to offsets; then, by the last block, offsets become places and groups are written.
+extern "C" __global__ void __launch_bounds__(THREADS) count(Call call) {
+    __shared__ Ranks ranks;
+    let_next_start();
+    wait_for_inputs();
+    int pairs = call.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
+    Pairs mine;
+    load_pairs(mine, call.experts, begin, end);
+    count_pairs(ranks, mine);
+    for (int e = threadIdx.x; e < E; e += THREADS) {
+        int n = 0;
+        for (int w = 0; w < WARPS; w++) n += ranks.next[w][e];
+        call.offsets[(u64)blockIdx.x * E + e] = n;
+    }
+    if (!last_to_finish(call.counters, gridDim.x)) return;
+    int total[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD], chunks = gridDim.x;
+#pragma unroll
+    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+        int e = i * THREADS + threadIdx.x;
+        total[i] = 0;
+        if (e >= E) continue;
+#pragma unroll 16
+        for (int c = 0; c < chunks; c++) total[i] += __ldcg(call.offsets + (u64)c * E + e);
+    }
+    begins(ranks, total, first);
+#pragma unroll
+    for (int i = 0; i < EXPERTS_A_THREAD; i++) {
+        int e = i * THREADS + threadIdx.x, at = first[i];
+        if (e >= E) continue;
+        call.groups[e] = make_int4(e, first[i], total[i], 0);
+        for (int c = 0; c < chunks; c += 16) {
+            int n[16];
+#pragma unroll
+            for (int j = 0; j < 16; j++) n[j] = c + j < chunks ? __ldcg(call.offsets + (u64)(c + j) * E + e) : 0;
+#pragma unroll
+            for (int j = 0; j < 16; j++) {
+                if (c + j < chunks) call.offsets[(u64)(c + j) * E + e] = at;
+                at += n[j];
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) place(Call call) {
+    __shared__ Ranks ranks;
+    let_next_start();
+    wait_for_inputs();
+    int pairs = call.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
+    Pairs mine;
+    load_pairs(mine, call.experts, begin, end);
+    count_pairs(ranks, mine);
+    for (int e = threadIdx.x; e < E; e += THREADS) {
+        int at = call.offsets[(u64)blockIdx.x * E + e];
+        for (int w = 0; w < WARPS; w++) {
+            int n = ranks.next[w][e];
+            ranks.next[w][e] = at;
+            at += n;
+        }
+    }
+    __syncthreads();
+    place_pairs(ranks, call, mine);
+}
+
+// ---- few rows ----
+
+#define COLUMNS 2
+#define VECTORS ((COLS / 4 + THREADS - 1) / THREADS)
+
+__device__ __forceinline__ float4 times(float4 a, float4 b) { return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
+__device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
+    sum = __fmaf_rn(a.x, b.x, sum), sum = __fmaf_rn(a.y, b.y, sum), sum = __fmaf_rn(a.z, b.z, sum);
+    return __fmaf_rn(a.w, b.w, sum);
+}
+
+// ROWS rows at a time.
+template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
+    __shared__ float parts[WARPS][ROWS * COLUMNS];
+    __shared__ Ranks ranks;
+    let_next_start();
+    int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, column = blockIdx.x * COLUMNS;
+    float4 weight[COLUMNS][VECTORS], w[VECTORS];
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        int at = (v * THREADS + tid) * 4;
+        w[v] = at < COLS ? __ldg((const float4 *)(call.w + at)) : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+            const float *from = column + c < E ? call.weights + (u64)(column + c) * COLS : call.shared_gate;
+            bool any = at < COLS && column + c <= E;
+            weight[c][v] = any ? __ldg((const float4 *)(from + at)) : make_float4(0, 0, 0, 0);
+        }
+    }
+    wait_for_inputs();
+    Ahead ahead = {-1, 0};
+    if (warp < call.rows) ahead = read_ahead(call, warp);
+    for (int row = 0; row < call.rows; row += ROWS) {
+        float sum[ROWS][COLUMNS];
+        float4 x[ROWS][VECTORS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) {
+                int at = (v * THREADS + tid) * 4;
+                bool any = row + r < call.rows && at < COLS;
+                x[r][v] = any ? *(const float4 *)(call.x + (u64)(row + r) * COLS + at) : make_float4(0, 0, 0, 0);
+            }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) sum[r][c] = 0;
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) {
+                float4 xw = times(x[r][v], w[v]);
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++) sum[r][c] = dot(xw, weight[c][v], sum[r][c]);
+            }
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                sum[r][c] = warp_sum(sum[r][c]);
+                if (lane == 0) parts[warp][r * COLUMNS + c] = sum[r][c];
+            }
+        }
+        __syncthreads();
+        int r = tid / COLUMNS, c = column + tid % COLUMNS;
+        if (tid < ROWS * COLUMNS && row + r < call.rows && c <= E) {
+            float all = 0;
+#pragma unroll
+            for (int i = 0; i < WARPS; i++) all += parts[i][tid];
+            call.scores[(u64)(row + r) * STRIDE + c] = all;
+        }
+        if (row + ROWS < call.rows) __syncthreads();
+    }
+    if (!last_to_finish(call.counters, gridDim.x)) return;
+    for (int row = warp; row < call.rows; row += WARPS) {
+        float value[EACH_LANE] = {}, gate = __ldcg(call.scores + (u64)row * STRIDE + E);
+        add_segments<1>(call, row, 0, value);
+        if (row != warp) ahead = read_ahead(call, row);
+        select_row(call, row, ahead, value, gate);
+    }
+    if (!call.groups) return;
+    // The list is read past L1, so that the writes need not only be seen but be there.
+    __threadfence();
+    __syncthreads();
+    group_all(ranks, call);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS) few4(Call call) { few<4>(call); }
+
+// ---- many rows ----
+
+#define TILE 64
+#define STEP 32
+#define STEPS (COLS / STEP)
+#define SEGMENTS_MAX 16
+#define STEPS_A_SEGMENT ((STEPS + SEGMENTS_MAX - 1) / SEGMENTS_MAX)
+#define SEGMENTS ((STEPS + STEPS_A_SEGMENT - 1) / STEPS_A_SEGMENT)
+#define STAGES 3
+#define TILED_THREADS 128
+
+// 16 bytes from device to shared memory, zeros instead if not `there`.
+__device__ __forceinline__ void fetch16(void *to, const void *from, bool there) {
+    u32 at = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void wait_fetched() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// Where vector v (four floats) of a row of a tile is: rows next to each other swap halves, so that a quarter of a warp, which reads
+// four vectors of two rows, meets every bank once.
+__device__ __forceinline__ int place_of(int row, int v) { return row * STEP + (v ^ (row & 1) << 2) * 4; }
+
+// v = large + small, each rounded to tf32 (10 bits after the first).
+__device__ __forceinline__ void split(float v, u32 &large, u32 &small) {
+    large = (__float_as_uint(v) + 0x1000u) & 0xffffe000u;
+    small = (__float_as_uint(v - __uint_as_float(large)) + 0x1000u) & 0xffffe000u;
+}
+// D[16,8] += A[16,8] B[8,8]. Lane (g, t): a0, a2 row g, a1, a3 row g + 8; a0, a1, b0 at k = t, a2, a3, b1 at k = t + 4.
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ float component(float4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+// Block (tile of experts; tile of rows and segment). ONE: all segments.
+template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
+    __shared__ __align__(16) float tiles[STAGES][2][TILE * STEP]; // x and weights of a step
+    let_next_start();
+    int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TILE;
+    int column = blockIdx.x * TILE;
+    wait_for_inputs();
+    int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, g = lane / 4, t = lane % 4;
+    int m0 = warp / 2 * 32, n0 = warp % 2 * 32;
+    int step = segment * STEPS_A_SEGMENT, stop = ONE ? STEPS : step + STEPS_A_SEGMENT;
+    if (stop > STEPS) stop = STEPS;
+
+    auto fetch = [&](int s) {
+        if (s < stop) {
+#pragma unroll
+            for (int i = 0; i < TILE * STEP / 4 / TILED_THREADS; i++) {
+                int v = i * TILED_THREADS + tid, r = v / (STEP / 4), c = v % (STEP / 4);
+                bool row = first_row + r < call.rows, expert = column + r < E;
+                const float *from = call.x + (u64)(row ? first_row + r : 0) * COLS + s * STEP + c * 4;
+                fetch16(&tiles[s % STAGES][0][place_of(r, c)], from, row);
+                from = call.weights + (u64)(expert ? column + r : 0) * COLS + s * STEP + c * 4;
+                fetch16(&tiles[s % STAGES][1][place_of(r, c)], from, expert);
+            }
+        }
+        fetched();
+    };
+
+    float total[2][4][4], sum[2][4][4];
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) total[m][n][i] = sum[m][n][i] = 0;
+
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) fetch(step + s);
+    for (; step < stop; step++) {
+        wait_fetched<STAGES - 2>();
+        // This step's tiles are there, and all warps are past the ones of the step before, which are fetched over.
+        __syncthreads();
+        fetch(step + STAGES - 1);
+        const float *xs = tiles[step % STAGES][0], *ws = tiles[step % STAGES][1];
+        float part[2][4][4];
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) part[m][n][i] = 0;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            // The order of k within a step is free: lane t takes 4t .. 4t + 3 of sixteen, two for each of two instructions.
+            int v = half * 4 + t;
+            float4 norm = __ldg((const float4 *)(call.w + step * STEP + v * 4));
+            float4 b[4];
+#pragma unroll
+            for (int n = 0; n < 4; n++) b[n] = *(const float4 *)(ws + place_of(n0 + n * 8 + g, v));
+            float4 a[2][2];
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) a[m][h] = times(*(const float4 *)(xs + place_of(m0 + m * 16 + h * 8 + g, v)), norm);
+#pragma unroll
+            for (int turn = 0; turn < 2; turn++) {
+                u32 al[2][4], as[2][4], bl[4][2], bs[4][2];
+#pragma unroll
+                for (int m = 0; m < 2; m++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) split(component(a[m][i % 2], turn * 2 + i / 2), al[m][i], as[m][i]);
+#pragma unroll
+                for (int n = 0; n < 4; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) split(component(b[n], turn * 2 + i), bl[n][i], bs[n][i]);
+                // Small products first. One kind after another, so that no instruction waits for the one before it.
+#pragma unroll
+                for (int kind = 0; kind < 3; kind++)
+#pragma unroll
+                    for (int n = 0; n < 4; n++)
+#pragma unroll
+                        for (int m = 0; m < 2; m++) mma_tf32(part[m][n], kind == 0 ? as[m] : al[m], kind == 1 ? bs[n] : bl[n]);
+            }
+        }
+        bool ends = ONE && (step + 1) % STEPS_A_SEGMENT == 0;
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    sum[m][n][i] += part[m][n][i];
+                    if (ends) total[m][n][i] += sum[m][n][i], sum[m][n][i] = 0;
+                }
+    }
+    float *scores = call.scores + (u64)segment * call.rows * STRIDE;
+#pragma unroll
+    for (int m = 0; m < 2; m++)
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = first_row + m0 + m * 16 + i / 2 * 8 + g, c = column + n0 + n * 8 + 2 * t + i % 2;
+                // A last segment that is not whole is still in `sum`; adding its zero after a whole one changes nothing.
+                float out = total[m][n][i] + sum[m][n][i];
+                if (row < call.rows && c < E) scores[(u64)row * STRIDE + c] = out;
+            }
+}
+
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(Call call) { tiled<false>(call); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(Call call) { tiled<true>(call); }
+
+// The shared gate's score of a row, by one warp: lane l takes vectors l, l + 32, ...
+__device__ __forceinline__ float gate_score(const Call &call, int row) {
+    const float *x = call.x + (u64)row * COLS;
+    float sum = 0;
+#pragma unroll 8
+    for (int at = threadIdx.x % WARP * 4; at < COLS; at += WARP * 4) {
+        float4 xw = times(*(const float4 *)(x + at), __ldg((const float4 *)(call.w + at)));
+        sum = dot(xw, __ldg((const float4 *)(call.shared_gate + at)), sum);
+    }
+    return warp_sum(sum);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) choose(Call call) {
+    __shared__ Ranks ranks;
+    let_next_start();
+    wait_for_inputs();
+    int row = blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (row < call.rows) {
+        Ahead ahead = read_ahead(call, row);
+        float value[EACH_LANE] = {};
+        if (call.segments == 1) {
+            add_segments<1>(call, row, 0, value);
+        } else {
+#define AT_ONCE (EACH_LANE <= 8 ? 8 : 4)
+#pragma unroll 1
+            for (int s = 0; s + AT_ONCE <= SEGMENTS; s += AT_ONCE) add_segments<AT_ONCE>(call, row, s, value);
+            if (SEGMENTS % AT_ONCE) add_segments<(SEGMENTS % AT_ONCE ? SEGMENTS % AT_ONCE : 1)>(call, row, SEGMENTS / AT_ONCE * AT_ONCE, value);
+        }
+        select_row(call, row, ahead, value, gate_score(call, row));
+    }
+    if (!call.groups || !last_to_finish(call.counters, gridDim.x)) return;
+    group_all(ranks, call);
+}

@@ -1,0 +1,292 @@
+//! The router: what it chooses, how it weighs, and the lists by expert.
+
+use crate::rows::TIMED;
+use crate::time::{graph_time, table_head, table_row};
+use crate::{Gpu, Outcome};
+use chimere_kernels::cuda::product::sample::Random;
+use chimere_kernels::cuda::router::{self, Choice, Groups, LayerWeights, Router, Rows, Shape, Variant, Workspace};
+use chimere_kernels::cuda::{CudaError, Program};
+use chimere_kernels::reference;
+use cudarc::driver::CudaSlice;
+use std::error::Error;
+
+const RELEASED: Shape = Shape { cols: 2048, experts: 256, used: 8 };
+const SHAPES: [Shape; 6] = [
+    RELEASED,
+    Shape { cols: 256, experts: 16, used: 4 },
+    Shape { cols: 32, experts: 16, used: 4 },
+    Shape { cols: 256, experts: 4, used: 2 },
+    Shape { cols: 4096, experts: 512, used: 10 },
+    Shape { cols: 2560, experts: 60, used: 3 },
+];
+/// How far scores may lie from the exact ones, as a part of the sum of magnitudes.
+const TOLERANCE: f64 = 1e-6;
+const EPS: f32 = 1e-6;
+
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    SHAPES.into_iter().map(router::program).collect()
+}
+
+pub(crate) fn check(gpu: &Gpu) -> Outcome {
+    for shape in SHAPES {
+        for same_sign in [false, true] {
+            choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu, shape, same_sign)?;
+        }
+        pairs_are_listed_by_expert(gpu, shape)?;
+    }
+    Ok(())
+}
+
+/// A layer and rows for it, on both sides.
+struct Sample {
+    shape: Shape,
+    x: Vec<f32>,
+    norm: Vec<f32>,
+    weights: Vec<f32>,
+    gate: Vec<f32>,
+    squares: Vec<f32>,
+    slots: Vec<i32>,
+    device: OnDevice,
+}
+
+struct OnDevice {
+    x: CudaSlice<f32>,
+    norm: CudaSlice<f32>,
+    weights: CudaSlice<f32>,
+    gate: CudaSlice<f32>,
+    squares: CudaSlice<f32>,
+    slots: CudaSlice<i32>,
+}
+
+/// Lists as they came back.
+type Lists = (Vec<i32>, Vec<i32>, Vec<i32>);
+/// Experts and gates with them.
+type Routed = (Vec<i32>, Vec<f32>, Lists);
+
+impl Sample {
+    /// Every seventh row is none; the last expert has the weights of the first.
+    fn new(gpu: &Gpu, shape: Shape, rows: usize, same_sign: bool) -> Result<Self, Box<dyn Error>> {
+        let (stream, mut random) = (gpu.device.stream(), Random(shape.cols as u64));
+        let mut vector = |n: usize| -> Vec<f32> {
+            let values = random.vector(n);
+            if same_sign { values.iter().map(|v| v.abs()).collect() } else { values }
+        };
+        let small = 4.0 / (shape.cols as f32).sqrt();
+        let (x, norm) = (vector(rows * shape.cols), vector(shape.cols));
+        let mut weights: Vec<f32> = vector(shape.experts * shape.cols).iter().map(|v| v * small).collect();
+        weights.copy_within(..shape.cols, (shape.experts - 1) * shape.cols);
+        let gate: Vec<f32> = vector(shape.cols).iter().map(|v| v * small * 0.2).collect();
+        let squares = x.chunks_exact(32).map(|b| b.iter().map(|v| v * v).sum()).collect::<Vec<f32>>();
+        let slots: Vec<i32> = (0..rows as i32).map(|r| if r % 7 == 5 { -1 } else { r }).collect();
+        let device = OnDevice {
+            x: stream.clone_htod(&x)?,
+            norm: stream.clone_htod(&norm)?,
+            weights: stream.clone_htod(&weights)?,
+            gate: stream.clone_htod(&gate)?,
+            squares: stream.clone_htod(&squares)?,
+            slots: stream.clone_htod(&slots)?,
+        };
+        Ok(Self { shape, x, norm, weights, gate, squares, slots, device })
+    }
+
+    /// Rows `first..first + n`.
+    fn run(
+        &self,
+        gpu: &Gpu,
+        router: &Router,
+        work: &mut Workspace,
+        variant: Variant,
+        first: usize,
+        n: usize,
+    ) -> Result<Routed, Box<dyn Error>> {
+        let (stream, Shape { cols, experts, used }) = (gpu.device.stream(), self.shape);
+        let mut chosen = stream.clone_htod(&vec![-9; n * used])?;
+        let mut gates = stream.clone_htod(&vec![f32::NAN; n * (used + 1)])?;
+        let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
+        let (mut in_rows, mut out_rows) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&vec![-9; n * used])?);
+        let d = &self.device;
+        let rows = Rows {
+            count: n,
+            slots: &d.slots.slice(first..),
+            x: &d.x.slice(first * cols..),
+            squares: &d.squares.slice(first * cols / 32..),
+        };
+        let layer =
+            LayerWeights { norm: &d.norm.as_view(), experts: &d.weights.as_view(), shared_gate: &d.gate.as_view(), eps: EPS };
+        let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
+        let groups =
+            Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
+        router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
+        let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
+        Ok((stream.clone_dtoh(&chosen)?, stream.clone_dtoh(&gates)?, lists))
+    }
+
+    /// Exact score of a column for a row, and how far it may be off.
+    fn score(&self, row: usize, weights: &[f32]) -> (f64, f64) {
+        let cols = self.shape.cols;
+        let squares: f64 = self.squares[row * cols / 32..][..cols / 32].iter().map(|s| f64::from(*s)).sum();
+        let factor = 1.0 / (squares / cols as f64 + f64::from(EPS)).sqrt();
+        let terms = self.x[row * cols..][..cols].iter().zip(&self.norm).zip(weights);
+        let (sum, size) = terms.fold((0.0, 0.0), |(sum, size), ((x, n), w)| {
+            let term = f64::from(*x) * f64::from(*n) * f64::from(*w);
+            (sum + term, size + term.abs())
+        });
+        (sum * factor, size * factor * TOLERANCE)
+    }
+}
+
+fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, shape: Shape, same_sign: bool) -> Outcome {
+    let (rows, compared) = (2600, 40);
+    let sample = Sample::new(gpu, shape, rows, same_sign)?;
+    let router = Router::load(&gpu.device, &gpu.cache, shape)?;
+    let mut work = router.workspace(&gpu.device, rows)?;
+    let (mut worst, used) = (0.0f64, shape.used);
+    for variant in [Variant::Few, Variant::Tiled] {
+        let mut alone = (Vec::new(), Vec::new());
+        for row in 0..compared {
+            let (chosen, gates, _) = sample.run(gpu, &router, &mut work, variant, row, 1)?;
+            worst = worst.max(row_is_right(&sample, row, &chosen, &gates));
+            alone.0.extend(chosen);
+            alone.1.extend(gates);
+        }
+        let batches: &[usize] = if variant == Variant::Few { &[2, 5, 40, 300] } else { &[2, 40, 64, 300, 2600] };
+        for n in batches {
+            let (chosen, gates, lists) = sample.run(gpu, &router, &mut work, variant, 0, *n)?;
+            let same = (compared.min(*n)) * used;
+            assert!(chosen[..same] == alone.0[..same], "{shape:?} {variant:?}: experts of {n} rows differ from a row's alone");
+            let bits = |v: &[f32]| v[..(compared.min(*n)) * (used + 1)].iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&gates) == bits(&alone.1), "{shape:?} {variant:?}: gates of {n} rows differ from a row's alone");
+            lists_are_right(&chosen, shape, &lists);
+        }
+    }
+    println!("router {shape:?}{}: {worst:.2} of tolerance, alone = in a batch", if same_sign { ", one sign" } else { "" });
+    Ok(())
+}
+
+fn lists_are_right(chosen: &[i32], shape: Shape, (slots, in_rows, out_rows): &Lists) {
+    let want = reference::group(chosen, shape.used, shape.experts);
+    let n = want.in_rows.len();
+    assert!(slots == want.slots.as_flattened(), "{shape:?}: groups of {} pairs", chosen.len());
+    assert!(in_rows[..n] == want.in_rows && out_rows[..n] == want.out_rows, "{shape:?}: lists of {} pairs", chosen.len());
+    assert!(in_rows[n..].iter().chain(&out_rows[n..]).all(|v| *v == -9), "{shape:?}: lists are too long");
+}
+
+/// How much of the tolerance is used.
+fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f64 {
+    let Shape { cols, experts, used } = sample.shape;
+    if sample.slots[row] < 0 {
+        assert!(chosen.iter().all(|e| *e == -1) && gates.iter().all(|g| *g == 0.0), "row {row} is none");
+        return 0.0;
+    }
+    let scores: Vec<(f64, f64)> = (0..experts).map(|e| sample.score(row, &sample.weights[e * cols..][..cols])).collect();
+    let exact: Vec<f32> = scores.iter().map(|s| s.0 as f32).collect();
+    let want = reference::route(&exact, used);
+    for (k, ((e, want), gate)) in chosen.iter().zip(&want).zip(gates).enumerate() {
+        let (score, off) = scores[*e as usize];
+        let near = (score - scores[want.0].0).abs() <= off + scores[want.0].1;
+        assert!(near, "row {row}: place {k} has expert {e} with {score}, not {want:?}");
+        assert!(!chosen[..k].contains(e), "row {row}: expert {e} twice");
+        assert!(gate.is_finite());
+    }
+    let twins = [0, experts as i32 - 1].map(|e| chosen.iter().position(|c| *c == e));
+    assert!(twins[1].is_none() || twins[0].is_some_and(|first| Some(first + 1) == twins[1]), "row {row}: equal scores {twins:?}");
+    // Weights of exactly the chosen, so that a swap of near ones does not count.
+    let best = scores[chosen[0] as usize].0;
+    let weights: Vec<f64> = chosen.iter().map(|e| (scores[*e as usize].0 - best).exp()).collect();
+    let sum: f64 = weights.iter().sum();
+    let mut worst = 0.0f64;
+    for (k, weight) in weights.iter().enumerate() {
+        let off = scores[chosen[k] as usize].1 + scores.iter().map(|s| s.1).fold(0.0, f64::max) + 1e-6;
+        worst = worst.max((f64::from(gates[k]) / (weight / sum) - 1.0).abs() / off);
+    }
+    let (score, off) = sample.score(row, &sample.gate);
+    let want = 1.0 / (1.0 + (-score).exp());
+    worst = worst.max((f64::from(gates[used]) - want).abs() / ((off + 1e-6) * want.max(1e-3)));
+    assert!(worst <= 1.0, "row {row}: gates are {worst} times the tolerance off");
+    worst
+}
+
+fn pairs_are_listed_by_expert(gpu: &Gpu, shape: Shape) -> Outcome {
+    let (stream, Shape { experts, used, .. }) = (gpu.device.stream(), shape);
+    let router = Router::load(&gpu.device, &gpu.cache, shape)?;
+    for rows in [1, 3, 64, 257, 1000, 6000] {
+        let mut work = router.workspace(&gpu.device, rows)?;
+        let mut random = Random(rows as u64);
+        let chosen: Vec<i32> = (0..rows)
+            .flat_map(|row| {
+                let first = random.bits() as usize % if row % 3 == 0 { 2 } else { experts };
+                (0..used).map(move |k| if row % 9 == 4 { -1 } else { ((first + k) % experts) as i32 })
+            })
+            .collect();
+        let d_chosen = stream.clone_htod(&chosen)?;
+        let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
+        let n = chosen.len();
+        let (mut in_rows, mut out_rows) = (stream.clone_htod(&vec![-9; n])?, stream.clone_htod(&vec![-9; n])?);
+        let groups =
+            Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
+        // SAFETY: ids are below the number of experts.
+        unsafe { router.group(&gpu.device, &mut work, rows, &d_chosen.as_view(), groups)? };
+        lists_are_right(&chosen, shape, &(stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?));
+    }
+    println!("router {shape:?}: lists equal");
+    Ok(())
+}
+
+/// Layers whose weights the cache does not hold together.
+const LAYERS: usize = 64;
+
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
+    table_head("router, 2048 wide, 8 of 256 experts");
+    let (stream, shape) = (gpu.device.stream(), RELEASED);
+    let router = Router::load(&gpu.device, &gpu.cache, shape)?;
+    let n_max = 16384;
+    let mut work = router.workspace(&gpu.device, n_max)?;
+    let mut random = Random(1);
+    let layer: Vec<f32> = random.vector(256 * 2048);
+    let mut weights = stream.alloc_zeros::<f32>(LAYERS * layer.len())?;
+    let d_layer = stream.clone_htod(&layer)?;
+    for i in 0..LAYERS {
+        stream.memcpy_dtod(&d_layer, &mut weights.slice_mut(i * layer.len()..(i + 1) * layer.len()))?;
+    }
+    let (norm, gate) = (stream.clone_htod(&random.vector(2048))?, stream.clone_htod(&random.vector(2048))?);
+    let x = stream.clone_htod(&random.vector(n_max * 2048))?;
+    let squares = stream.clone_htod(&vec![10.0f32; n_max * 64])?;
+    let slots = stream.clone_htod(&(0..n_max as i32).collect::<Vec<_>>())?;
+    let (mut chosen, mut gates) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<f32>(n_max * 9)?);
+    let mut groups = stream.alloc_zeros::<i32>(4 * 256)?;
+    let (mut in_rows, mut out_rows) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<i32>(n_max * 8)?);
+    for (variant, grouped, counts) in [
+        (Variant::Few, false, &[1, 2, 4, 8, 16, 32][..]),
+        (Variant::Few, true, &[1, 4, 8, 16, 256]),
+        (Variant::Tiled, false, &[1, 4, 8, 16, 64, 256, 512, 1024, 2048, 2559, 2560, 4096, 16384]),
+        (Variant::Tiled, true, &[8, 16, 64, 256, 2048, 16384]),
+    ] {
+        for n in counts.iter().copied() {
+            let seconds = graph_time(gpu, LAYERS, |i| {
+                let layer = LayerWeights {
+                    norm: &norm.as_view(),
+                    experts: &weights.slice(i * layer.len()..(i + 1) * layer.len()),
+                    shared_gate: &gate.as_view(),
+                    eps: EPS,
+                };
+                let rows = Rows { count: n, slots: &slots.as_view(), x: &x.as_view(), squares: &squares.as_view() };
+                let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
+                let (mut slots, mut ins, mut outs) = (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
+                let lists = grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs });
+                router.launch(&gpu.device, &mut work, variant, rows, layer, choice, lists)
+            })?;
+            let name = format!("router {variant:?}{}", if grouped { " and lists" } else { "" });
+            table_row(&name, n, seconds, (2048 * 257 * 4 + n * 2048 * 4) as f64);
+        }
+    }
+    for n in TIMED.into_iter().chain([16384]) {
+        let seconds = graph_time(gpu, 16, |_| {
+            let (mut slots, mut ins, mut outs) = (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
+            let lists = Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs };
+            // SAFETY: the router wrote the ids.
+            unsafe { router.group(&gpu.device, &mut work, n, &chosen.as_view(), lists) }
+        })?;
+        table_row("lists alone", n, seconds, (n * 8 * 12) as f64);
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Rows of the residual stream in their folded form: poisoned before, checked after. With the two kernels that only move rows.
+
+use crate::time::{graph_time, table_head, table_row};
+use crate::{Gpu, Outcome};
+use chimere_kernels::cuda::combine::{self, Combine, Shape, Terms};
+use chimere_kernels::cuda::gather::{self, Gather};
+use chimere_kernels::cuda::product::sample::Random;
+use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::rows::{Folded, FoldedOut, lengths, padded};
+use chimere_kernels::cuda::{CudaError, Program};
+use chimere_kernels::reference;
+use cudarc::driver::CudaSlice;
+use std::error::Error;
+
+/// Rows of the steps that are timed.
+pub(crate) const TIMED: [usize; 6] = [1, 4, 16, 64, 256, 2048];
+
+const CODE_POISON: i8 = 99;
+
+/// Outputs that hold what no kernel writes.
+pub(crate) struct Poisoned {
+    pub(crate) codes: CudaSlice<i8>,
+    pub(crate) meta: CudaSlice<f32>,
+    pub(crate) squares: CudaSlice<f32>,
+}
+
+impl Poisoned {
+    pub(crate) fn new(gpu: &Gpu, rows: usize, cols: usize) -> Result<Self, Box<dyn Error>> {
+        let (stream, [codes, meta, squares]) = (gpu.device.stream(), lengths(rows, cols));
+        Ok(Self {
+            codes: stream.clone_htod(&vec![CODE_POISON; codes])?,
+            meta: stream.clone_htod(&vec![-5.0f32; meta])?,
+            squares: stream.clone_htod(&vec![-5.0f32; squares])?,
+        })
+    }
+
+    /// Against the rows `x` as the device has them: int8 form of `x * w` equal, squares to rounding, padding untouched; rows that
+    /// are not `written`, too.
+    pub(crate) fn check(
+        &self,
+        gpu: &Gpu,
+        x: &[f32],
+        w: &[f32],
+        cols: usize,
+        written: impl Fn(usize) -> bool,
+        what: &str,
+    ) -> Outcome {
+        let (stream, wide) = (gpu.device.stream(), padded(cols));
+        let (codes, meta) = (stream.clone_dtoh(&self.codes)?, stream.clone_dtoh(&self.meta)?);
+        let squares = stream.clone_dtoh(&self.squares)?;
+        for (row, x) in x.chunks_exact(cols).enumerate() {
+            let (codes, meta) = (&codes[row * wide..][..wide], &meta[row * wide / 16..][..wide / 16]);
+            let squares = &squares[row * cols / 32..][..cols / 32];
+            let own = if written(row) { cols } else { 0 };
+            assert!(codes[own..].iter().all(|c| *c == CODE_POISON), "{what}: row {row} writes codes that are not its own");
+            assert!(meta[own / 16..].iter().all(|c| *c == -5.0), "{what}: row {row} writes meta that is not its own");
+            if own == 0 {
+                assert!(squares.iter().all(|s| *s == -5.0), "{what}: row {row} is none and has squares");
+                continue;
+            }
+            let want = QuantizedRows::of(&x.iter().zip(w).map(|(x, w)| x * w).collect::<Vec<_>>());
+            assert!(codes[..own] == want.codes, "{what}: codes of row {row}");
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(meta[..own / 16].iter().zip(want.meta.as_flattened()).all(same), "{what}: meta of row {row}");
+            for (b, (got, x)) in squares.iter().zip(x.chunks_exact(32)).enumerate() {
+                let want: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum();
+                let near = (f64::from(*got) - want).abs() <= 1e-6 * want || want > 3e38 || want.is_nan() && got.is_nan();
+                assert!(near, "{what}: squares of row {row}, block {b}: {got} for {want}");
+            }
+        }
+        Ok(())
+    }
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape { cols: 2048, used: 8, shared: true },
+    Shape { cols: 256, used: 4, shared: true },
+    Shape { cols: 32, used: 4, shared: false },
+    Shape { cols: 5120, used: 0, shared: true },
+    Shape { cols: 96, used: 10, shared: true },
+];
+
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    let combined = SHAPES.into_iter().map(combine::program);
+    combined.chain(SHAPES.iter().map(|s| gather::program(s.cols))).collect()
+}
+
+pub(crate) fn check(gpu: &Gpu) -> Outcome {
+    for shape in SHAPES {
+        for n in [1, 5, 70, 600] {
+            terms_are_added_and_rows_that_are_none_stay(gpu, shape, n)?;
+        }
+        rows_are_gathered(gpu, shape.cols)?;
+    }
+    Ok(())
+}
+
+fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize) -> Outcome {
+    let (stream, Shape { cols, used, shared }) = (gpu.device.stream(), shape);
+    let mut random = Random(n as u64);
+    let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
+    let (x, w, gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
+    let (mut experts, own) = (random.vector(n * used * cols), random.vector(n * cols));
+    for row in (0..n).filter(|r| slots[*r] < 0) {
+        experts[row * used * cols..(row + 1) * used * cols].fill(f32::NAN);
+    }
+    let (d_slots, d_gates, d_experts, d_own) =
+        (stream.clone_htod(&slots)?, stream.clone_htod(&gates)?, stream.clone_htod(&experts)?, stream.clone_htod(&own)?);
+    let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols)?);
+    let kernel = Combine::load(&gpu.device, &gpu.cache, shape)?;
+    let (v_gates, v_experts, v_own) = (d_gates.as_view(), d_experts.as_view(), d_own.as_view());
+    let terms = Terms {
+        slots: &d_slots.as_view(),
+        gates: (used > 0).then_some(&v_gates),
+        experts: (used > 0).then_some(&v_experts),
+        shared: shared.then_some(&v_own),
+    };
+    let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
+    kernel.launch(&gpu.device, n, terms, &dw.as_view(), &mut dx.as_view_mut(), folded)?;
+    let got = stream.clone_dtoh(&dx)?;
+    let mut worst = 0.0f32;
+    for row in 0..n {
+        let (x, got) = (&x[row * cols..][..cols], &got[row * cols..][..cols]);
+        if slots[row] < 0 {
+            assert!(x == got, "{shape:?}: row {row} is none and changed");
+            continue;
+        }
+        let mut g = gates[row * (used + 1)..][..used + usize::from(shared)].to_vec();
+        if used == 0 {
+            g = vec![1.0];
+        }
+        let y: Vec<&[f32]> = (0..used).map(|k| &experts[(row * used + k) * cols..][..cols]).collect();
+        let want = reference::combine(x, &g, &y, shared.then_some(&own[row * cols..][..cols]));
+        for (c, (got, want)) in got.iter().zip(want).enumerate() {
+            let ratio = (got - want).abs() / (1e-6 * (1.0 + used as f32));
+            assert!(ratio <= 1.0, "{shape:?} row {row} column {c}: {got} for {want}");
+            worst = worst.max(ratio);
+        }
+    }
+    out.check(gpu, &got, &w, cols, |row| slots[row] >= 0, &format!("{shape:?}"))?;
+    println!("combine {shape:?}, {n} rows: {worst:.2} of tolerance, int8 form equal");
+    Ok(())
+}
+
+fn rows_are_gathered(gpu: &Gpu, cols: usize) -> Outcome {
+    let (stream, rows, list) = (gpu.device.stream(), 6, [4, 0, -1, 5, 4]);
+    let [codes, meta, squares] = lengths(rows, cols);
+    let mut random = Random(cols as u64);
+    let codes: Vec<i8> = (0..codes).map(|_| random.bits() as i8).collect();
+    let (meta, squares) = (random.vector(meta), random.vector(squares));
+    let (d_codes, d_meta, d_squares) = (stream.clone_htod(&codes)?, stream.clone_htod(&meta)?, stream.clone_htod(&squares)?);
+    let (d_list, mut out) = (stream.clone_htod(&list)?, Poisoned::new(gpu, list.len(), cols)?);
+    let kernel = Gather::load(&gpu.device, &gpu.cache, cols)?;
+    let from = Folded { codes: &d_codes.as_view(), meta: &d_meta.as_view(), squares: &d_squares.as_view() };
+    let (mut to_codes, mut to_meta, mut to_squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let folded = FoldedOut { codes: &mut to_codes, meta: &mut to_meta, squares: &mut to_squares };
+    // SAFETY: the list names rows below 6.
+    unsafe { kernel.launch(&gpu.device, list.len(), &d_list.as_view(), from, folded)? };
+    fn chosen<T: Copy + Default>(from: &[T], rows: usize, list: &[i32]) -> Vec<T> {
+        let each = from.len() / rows;
+        let row = |r: &i32| if *r < 0 { vec![T::default(); each] } else { from[*r as usize * each..][..each].to_vec() };
+        list.iter().flat_map(row).collect()
+    }
+    assert!(stream.clone_dtoh(&out.codes)? == chosen(&codes, rows, &list), "gathered codes of {cols}");
+    assert!(stream.clone_dtoh(&out.meta)? == chosen(&meta, rows, &list), "gathered meta of {cols}");
+    assert!(stream.clone_dtoh(&out.squares)? == chosen(&squares, rows, &list), "gathered squares of {cols}");
+    println!("gather {cols}: equal");
+    Ok(())
+}
+
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
+    table_head("combine and gather, 2048 wide");
+    let (stream, shape) = (gpu.device.stream(), SHAPES[0]);
+    let Shape { cols, used, .. } = shape;
+    let (kernel, gather) = (Combine::load(&gpu.device, &gpu.cache, shape)?, Gather::load(&gpu.device, &gpu.cache, cols)?);
+    for n in TIMED.into_iter().chain([16384]) {
+        let mut random = Random(n as u64);
+        let sample = random.vector(1 << 20);
+        let long = |len: usize| -> Vec<f32> { sample.iter().copied().cycle().take(len).collect() };
+        let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
+        let gates = stream.clone_htod(&vec![0.01f32; n * (used + 1)])?;
+        let (experts, own) = (stream.clone_htod(&long(n * used * cols))?, stream.clone_htod(&long(n * cols))?);
+        let (mut x, w) = (stream.clone_htod(&long(n * cols))?, stream.clone_htod(&random.vector(cols))?);
+        let mut out = Poisoned::new(gpu, n, cols)?;
+        let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
+            let terms = Terms {
+                slots: &slots.as_view(),
+                gates: Some(&gates.as_view()),
+                experts: Some(&experts.as_view()),
+                shared: Some(&own.as_view()),
+            };
+            let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+            let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
+            kernel.launch(&gpu.device, n, terms, &w.as_view(), &mut x.as_view_mut(), folded)
+        })?;
+        table_row("combine", n, seconds, (n * cols) as f64 * (4.0 * (used + 3) as f64 + 1.375));
+        let mut to = Poisoned::new(gpu, n, cols)?;
+        let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
+            let from = Folded { codes: &out.codes.as_view(), meta: &out.meta.as_view(), squares: &out.squares.as_view() };
+            let (mut codes, mut meta, mut squares) = (to.codes.as_view_mut(), to.meta.as_view_mut(), to.squares.as_view_mut());
+            let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
+            // SAFETY: slots are 0..n.
+            unsafe { gather.launch(&gpu.device, n, &slots.as_view(), from, folded) }
+        })?;
+        table_row("gather", n, seconds, (n * cols) as f64 * 2.75);
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then the int8
+//! form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
+
+use super::rows::{FoldedOut, check_cols, fits, padded};
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+const NAME: &str = "combine";
+const COLS_MAX: usize = 1 << 16;
+/// Most experts that a row may go to: their values are held at once.
+const USED_MAX: usize = 16;
+/// Values of a thread.
+const EACH: usize = 8;
+
+/// A layer's feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Values of a row.
+    pub cols: usize,
+    /// Experts of a row; 0 for a dense layer.
+    pub used: usize,
+    /// Whether there is a shared expert. A dense layer is a shared expert alone, with a factor of one.
+    pub shared: bool,
+}
+
+/// The program for a shape.
+///
+/// # Errors
+/// If there is no kernel for it.
+pub fn program(shape: Shape) -> Result<Program, CudaError> {
+    check_cols(NAME, shape.cols, COLS_MAX)?;
+    if shape.used > USED_MAX || shape.used == 0 && !shape.shared {
+        return Err(CudaError::shape(NAME, format!("{} experts a row: must be 1 to {USED_MAX}, or a shared one", shape.used)));
+    }
+    let defines = vec![
+        ("COLS", shape.cols as i64),
+        ("PADDED", padded(shape.cols) as i64),
+        ("USED", shape.used as i64),
+        ("SHARED", i64::from(shape.shared)),
+    ];
+    Ok(Program { name: NAME, source: include_str!("../../csrc/combine.cu"), defines })
+}
+
+/// Threads of a block: few while there are few rows, so that they spread. No result depends on it.
+pub fn threads(rows: usize, cols: usize) -> usize {
+    if rows * cols / EACH <= 1 << 15 { 64 } else { 256 }
+}
+
+/// The kernel of a shape.
+#[derive(Debug)]
+pub struct Combine {
+    shape: Shape,
+    kernel: Kernel,
+}
+
+/// What is added to a row.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// `[rows]`; below 0: no row, all of it stays as it is.
+    pub slots: &'a CudaView<'a, i32>,
+    /// `[rows, used + 1]`, the last is the shared expert's. Not read for a dense layer.
+    pub gates: Option<&'a CudaView<'a, f32>>,
+    /// `[rows * used, cols]`. Not read for a dense layer.
+    pub experts: Option<&'a CudaView<'a, f32>>,
+    /// `[rows, cols]`, if there is a shared expert.
+    pub shared: Option<&'a CudaView<'a, f32>>,
+}
+
+impl Combine {
+    /// Loads the kernel of a shape.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+        Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
+    }
+
+    /// Enqueues it for `rows` rows of `x`, `[rows, cols]`. `weight` is the next norm's factor.
+    ///
+    /// # Errors
+    /// If a buffer is missing or too small, or the driver refuses.
+    pub fn launch(
+        &self,
+        device: &Device,
+        rows: usize,
+        terms: Terms<'_>,
+        weight: &CudaView<'_, f32>,
+        x: &mut CudaViewMut<'_, f32>,
+        out: FoldedOut<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let Shape { cols, used, shared } = self.shape;
+        let len = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.len());
+        fits(NAME, "slots", terms.slots.len(), rows)?;
+        if used > 0 {
+            fits(NAME, "gates", len(terms.gates), rows * (used + 1))?;
+            fits(NAME, "the experts' rows", len(terms.experts), rows * used * cols)?;
+        }
+        if shared {
+            fits(NAME, "the shared expert's rows", len(terms.shared), rows * cols)?;
+        }
+        fits(NAME, "the weight", weight.len(), cols)?;
+        fits(NAME, "x", x.len(), rows * cols)?;
+        out.check(NAME, rows, cols)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let address = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.device_ptr(stream).0);
+        let mut count = rows as i32;
+        let mut pointers = [
+            terms.slots.device_ptr(stream).0,
+            address(terms.gates),
+            address(terms.experts),
+            address(terms.shared),
+            weight.device_ptr(stream).0,
+            x.device_ptr_mut(stream).0,
+            out.codes.device_ptr_mut(stream).0,
+            out.meta.device_ptr_mut(stream).0,
+            out.squares.device_ptr_mut(stream).0,
+        ];
+        let mut params = vec![(&raw mut count).cast()];
+        params.extend(pointers.iter_mut().map(|p| (p as *mut u64).cast::<c_void>()));
+        let threads = threads(rows, cols);
+        let grid = Grid { blocks: ((rows * cols / EACH).div_ceil(threads) as u32, 1), threads: threads as u32 };
+        // SAFETY: a count and nine pointers are the kernel's parameters; every buffer that the shape reads was found large enough;
+        // before its wait the kernel reads the weight only.
+        unsafe { self.kernel.launch(device, grid, &mut params) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dense_layers_are_a_shared_expert_alone() {
+        let shape = |used, shared| program(Shape { cols: 2048, used, shared });
+        assert!(shape(8, true).is_ok() && shape(10, false).is_ok() && shape(0, true).is_ok());
+        assert!(shape(0, false).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
+    }
+}

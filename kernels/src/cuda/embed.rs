@@ -1,0 +1,195 @@
+//! The first values of a step's rows: a row of the token table each, its int8 form times the first norm's weight, its squares; and
+//! the history of tokens that penalties look at. The table stays encoded as in its file: [`crate::reference::table_row`] is its
+//! definition. One block a row.
+
+use super::rows::{FoldedOut, check_cols, fits, padded};
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+pub use crate::reference::TableEncoding;
+use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+const NAME: &str = "embed";
+/// Values of the longest row: eight a thread, 1,024 threads.
+const COLS_MAX: usize = 8192;
+/// What the addresses of tables are multiples of.
+const ALIGNMENT: u64 = 16;
+
+/// A token table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Values of a row.
+    pub cols: usize,
+    /// Rows.
+    pub vocab: usize,
+    /// How rows are stored.
+    pub encoding: TableEncoding,
+}
+
+impl Shape {
+    /// Bytes of the table.
+    ///
+    /// # Errors
+    /// If rows are no whole number of blocks, or too long.
+    pub fn bytes(&self) -> Result<usize, CudaError> {
+        check_cols(NAME, self.cols, COLS_MAX)?;
+        let (elements, bytes) = self.encoding.block();
+        if !self.cols.is_multiple_of(elements) {
+            return Err(CudaError::shape(
+                NAME,
+                format!("{:?} rows of {}: must be a multiple of {elements}", self.encoding, self.cols),
+            ));
+        }
+        Ok(self.vocab * (self.cols / elements * bytes))
+    }
+
+    /// Words of two tokens that the history of `slots` sequences takes.
+    pub fn history(&self, slots: usize) -> usize {
+        (slots * self.vocab).div_ceil(2)
+    }
+}
+
+/// The program for a table.
+///
+/// # Errors
+/// As [`Shape::bytes`].
+pub fn program(shape: Shape) -> Result<Program, CudaError> {
+    shape.bytes()?;
+    let encoding = match shape.encoding {
+        TableEncoding::F32 => 0,
+        TableEncoding::F16 => 1,
+        TableEncoding::Bf16 => 2,
+        TableEncoding::Q8_0 => 3,
+        TableEncoding::Q4_0 => 4,
+        TableEncoding::Q4K => 5,
+        TableEncoding::Q5K => 6,
+        TableEncoding::Q6K => 7,
+    };
+    let defines = vec![
+        ("COLS", shape.cols as i64),
+        ("PADDED", padded(shape.cols) as i64),
+        ("VOCAB", shape.vocab as i64),
+        ("ENCODING", encoding),
+    ];
+    Ok(Program { name: NAME, source: include_str!("../../csrc/embed.cu"), defines })
+}
+
+/// The kernel for one table.
+#[derive(Debug)]
+pub struct Embed {
+    shape: Shape,
+    kernel: Kernel,
+}
+
+/// A token table, where the device reads it: in its own memory or in pinned host memory that is mapped for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Address on the device, a multiple of 16.
+    pub address: u64,
+    /// How much is there.
+    pub bytes: usize,
+}
+
+/// The rows of a step, all on the device.
+#[derive(Clone, Copy)]
+pub struct TokenRows<'a> {
+    /// Rows, with those that are none.
+    pub count: usize,
+    /// `[rows]`: id, or -1 for the last sampled one of the slot.
+    pub tokens: &'a CudaView<'a, i32>,
+    /// `[slots]`.
+    pub sampled: &'a CudaView<'a, i32>,
+    /// `[rows]`; below 0: no row.
+    pub slots: &'a CudaView<'a, i32>,
+    /// `[rows]`.
+    pub positions: &'a CudaView<'a, i32>,
+    /// `[rows]`: tokens of the sequence's prompt. A token at or behind that position was generated.
+    pub prompt_lens: &'a CudaView<'a, i32>,
+}
+
+impl Embed {
+    /// Loads the kernel for a table.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+        Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
+    }
+
+    /// Enqueues it. `x` is `[rows, cols]`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a word: bit 15 says
+    /// that a token is of the prompt, the others count how often it was generated, up to 32,767. Rows that are none become zeros; a
+    /// token outside the vocabulary makes a row of NaN.
+    ///
+    /// # Errors
+    /// If a buffer is too small, the table is not aligned, or the driver refuses.
+    ///
+    /// # Safety
+    /// `table` is memory that the device can read, and lives until the stream has passed the launch. Slots on the device are below
+    /// the length of `sampled` and those that `history` has room for.
+    #[allow(clippy::too_many_arguments, reason = "table, rows, weight, history and both outputs of one operation")]
+    pub unsafe fn launch(
+        &self,
+        device: &Device,
+        table: Table,
+        rows: TokenRows<'_>,
+        weight: &CudaView<'_, f32>,
+        history: Option<&mut CudaViewMut<'_, u32>>,
+        x: &mut CudaViewMut<'_, f32>,
+        out: FoldedOut<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (n, cols) = (rows.count, self.shape.cols);
+        fits(NAME, "the table (bytes)", table.bytes, self.shape.bytes()?)?;
+        if !table.address.is_multiple_of(ALIGNMENT) {
+            return Err(CudaError::shape(NAME, format!("the table is at {:#x}: must be a multiple of {ALIGNMENT}", table.address)));
+        }
+        for (what, list) in
+            [("tokens", rows.tokens), ("slots", rows.slots), ("positions", rows.positions), ("prompt_lens", rows.prompt_lens)]
+        {
+            fits(NAME, what, list.len(), n)?;
+        }
+        fits(NAME, "the weight", weight.len(), cols)?;
+        fits(NAME, "x", x.len(), n * cols)?;
+        out.check(NAME, n, cols)?;
+        if let Some(history) = &history {
+            fits(NAME, "the history", history.len(), self.shape.history(1))?;
+        }
+        if n == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let mut pointers = [
+            table.address,
+            rows.tokens.device_ptr(stream).0,
+            rows.sampled.device_ptr(stream).0,
+            rows.slots.device_ptr(stream).0,
+            rows.positions.device_ptr(stream).0,
+            rows.prompt_lens.device_ptr(stream).0,
+            weight.device_ptr(stream).0,
+            history.map_or(0, |h| h.device_ptr_mut(stream).0),
+            x.device_ptr_mut(stream).0,
+            out.codes.device_ptr_mut(stream).0,
+            out.meta.device_ptr_mut(stream).0,
+            out.squares.device_ptr_mut(stream).0,
+        ];
+        let mut params = pointers.each_mut().map(|p| (p as *mut u64).cast::<c_void>());
+        let threads = (cols / 8).next_multiple_of(32) as u32;
+        // SAFETY: twelve pointers are the kernel's parameters; buffers were found large enough, ids beyond the table are not looked
+        // up, the caller vouches for slots and the table's memory; before its wait the kernel reads the weight only.
+        unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads }, &mut params) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_have_the_bytes_of_their_file() {
+        let bytes = |cols, encoding| Shape { cols, vocab: 3, encoding }.bytes();
+        assert_eq!(bytes(2048, TableEncoding::Q8_0).unwrap(), 3 * 2176);
+        assert_eq!(bytes(2048, TableEncoding::Q6K).unwrap(), 3 * 1680);
+        assert_eq!(bytes(32, TableEncoding::F16).unwrap(), 192);
+        assert!(bytes(96, TableEncoding::Q4K).unwrap_err().to_string().contains("multiple of 256"));
+        assert!(bytes(48, TableEncoding::F32).is_err() && bytes(16384, TableEncoding::F32).is_err());
+        assert_eq!(Shape { cols: 32, vocab: 511, encoding: TableEncoding::F16 }.history(3), 767);
+    }
+}

@@ -1,0 +1,388 @@
+//! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, and the shared expert's gate), and
+//! lists rows by expert for products that take them together ([`crate::reference::group`]).
+//!
+//! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
+
+use super::rows::{check_cols, fits};
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use std::ffi::c_void;
+
+const NAME: &str = "router";
+/// Longest row: what a thread of the few-rows kernel can hold.
+const COLS_MAX: usize = 8192;
+/// Most experts: two for each thread that groups.
+const EXPERTS_MAX: usize = 512;
+/// Most experts of a row: a lane each.
+const USED_MAX: usize = 16;
+
+// As in the source.
+const THREADS: u32 = 256;
+const WARPS: usize = 8;
+const COLUMNS: usize = 2;
+const TILE: usize = 64;
+const STEP: usize = 32;
+const SEGMENTS_MAX: usize = 16;
+const CHUNK: usize = 2048;
+const TILED_THREADS: u32 = 128;
+
+/// Pairs that one block groups; more are counted and placed in two launches.
+const ONE_BLOCK_PAIRS: usize = 2560;
+/// Up to so many rows the few-rows kernel is the faster one.
+const FEW_ROWS: usize = 8;
+/// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
+const WHOLE_ROWS: usize = 2560;
+
+/// A layer's router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Values of a row.
+    pub cols: usize,
+    /// Experts to choose from.
+    pub experts: usize,
+    /// Experts of a row.
+    pub used: usize,
+}
+
+/// The order in which a row's sums are taken. Either does any number of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// Weights in registers, a row after another; selects and groups in the same launch.
+    Few,
+    /// On tensor cores, for many rows.
+    Tiled,
+}
+
+/// The faster one for `rows` rows.
+pub fn variant(rows: usize) -> Variant {
+    if rows <= FEW_ROWS { Variant::Few } else { Variant::Tiled }
+}
+
+impl Shape {
+    fn check(&self) -> Result<(), CudaError> {
+        check_cols(NAME, self.cols, COLS_MAX)?;
+        let Shape { experts, used, .. } = *self;
+        if experts == 0 || experts > EXPERTS_MAX || used == 0 || used > USED_MAX.min(experts) {
+            let text = format!("{used} of {experts} experts: must be 1 to {USED_MAX} of at most {EXPERTS_MAX}");
+            return Err(CudaError::shape(NAME, text));
+        }
+        Ok(())
+    }
+
+    /// Scores from one row to the next: one an expert, the shared gate's, and what aligns them.
+    fn stride(&self) -> usize {
+        (self.experts + 1).next_multiple_of(8)
+    }
+
+    /// Parts that a row's sums come in, of whole steps each.
+    fn segments(&self) -> usize {
+        let steps = self.cols / STEP;
+        steps.div_ceil(steps.div_ceil(SEGMENTS_MAX))
+    }
+
+    /// Sums of each score that are stored.
+    fn stored(&self, variant: Variant, rows: usize) -> usize {
+        if variant == Variant::Few || rows >= WHOLE_ROWS { 1 } else { self.segments() }
+    }
+
+    /// Bytes of a [`Workspace`] for launches of up to `rows_max` rows.
+    pub fn workspace_bytes(&self, rows_max: usize) -> usize {
+        let scores = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.segments()) * self.stride();
+        4 * (scores + 1 + self.chunks(rows_max).max(1) * self.experts)
+    }
+
+    fn chunks(&self, rows: usize) -> usize {
+        (rows * self.used).div_ceil(CHUNK)
+    }
+}
+
+/// The program for a router.
+///
+/// # Errors
+/// If there is no kernel for it.
+pub fn program(shape: Shape) -> Result<Program, CudaError> {
+    shape.check()?;
+    let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
+    Ok(Program { name: NAME, source: include_str!("../../csrc/router.cu"), defines })
+}
+
+/// The kernels of a router's shape.
+#[derive(Debug)]
+pub struct Router {
+    shape: Shape,
+    few: [Kernel; 2],
+    tiled: [Kernel; 2],
+    choose: Kernel,
+    group: Kernel,
+    count: Kernel,
+    place: Kernel,
+}
+
+/// What launches leave to themselves. One serves all layers, one after another.
+#[derive(Debug)]
+pub struct Workspace {
+    scores: CudaSlice<f32>,
+    counters: CudaSlice<i32>,
+    offsets: CudaSlice<i32>,
+}
+
+/// A layer's own values.
+#[derive(Clone, Copy)]
+pub struct LayerWeights<'a> {
+    /// `[cols]`, the factor of the norm before the router.
+    pub norm: &'a CudaView<'a, f32>,
+    /// `[experts, cols]`.
+    pub experts: &'a CudaView<'a, f32>,
+    /// `[cols]`.
+    pub shared_gate: &'a CudaView<'a, f32>,
+    /// Of the norm.
+    pub eps: f32,
+}
+
+/// The rows.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// Rows, with those that are none.
+    pub count: usize,
+    /// `[rows]`; below 0: no row.
+    pub slots: &'a CudaView<'a, i32>,
+    /// `[rows, cols]`.
+    pub x: &'a CudaView<'a, f32>,
+    /// `[rows, cols / 32]`, as [`super::rows`] says.
+    pub squares: &'a CudaView<'a, f32>,
+}
+
+/// What was chosen.
+pub struct Choice<'a, 'b> {
+    /// `[rows, used]`, best first; -1 in rows that are none.
+    pub experts: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are none.
+    pub gates: &'a mut CudaViewMut<'b, f32>,
+}
+
+/// Rows by expert.
+pub struct Groups<'a, 'b> {
+    /// `[experts, 4]`: `{expert, first, count, 0}`.
+    pub slots: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows * used]`: rows of expert 0 in order, then those of expert 1, and so on. Rows that are none are nowhere; what lies
+    /// behind the last stays as it is.
+    pub in_rows: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows * used]`: the pair `row * used + k` beside each.
+    pub out_rows: &'a mut CudaViewMut<'b, i32>,
+}
+
+/// Laid out as the kernels' parameter is.
+#[repr(C)]
+#[derive(Default)]
+struct Call {
+    x: u64,
+    squares: u64,
+    norm: u64,
+    weights: u64,
+    shared_gate: u64,
+    slots: u64,
+    scores: u64,
+    counters: u64,
+    experts: u64,
+    gates: u64,
+    groups: u64,
+    in_rows: u64,
+    out_rows: u64,
+    offsets: u64,
+    rows: i32,
+    segments: i32,
+    eps: f32,
+}
+
+impl Router {
+    /// Loads the kernels of a shape.
+    ///
+    /// # Errors
+    /// If there are none, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(shape)?)?;
+        let kernel = |name| module.kernel(name);
+        Ok(Self {
+            shape,
+            few: [kernel("few1")?, kernel("few4")?],
+            tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
+            choose: kernel("choose")?,
+            group: kernel("group")?,
+            count: kernel("count")?,
+            place: kernel("place")?,
+        })
+    }
+
+    /// Memory for launches of up to `rows_max` rows.
+    ///
+    /// # Errors
+    /// If the device has none left.
+    pub fn workspace(&self, device: &Device, rows_max: usize) -> Result<Workspace, CudaError> {
+        let stream = device.stream();
+        let failed = |error| CudaError::Driver { call: "cuMemAlloc", error };
+        let most = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.shape.segments());
+        Ok(Workspace {
+            scores: stream.alloc_zeros(most * self.shape.stride()).map_err(failed)?,
+            counters: stream.alloc_zeros(1).map_err(failed)?,
+            offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
+        })
+    }
+
+    /// Enqueues the choice of experts, and the lists by expert if they are wanted.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    #[allow(clippy::too_many_arguments, reason = "rows, weights, memory and both outputs of one operation")]
+    pub fn launch(
+        &self,
+        device: &Device,
+        work: &mut Workspace,
+        variant: Variant,
+        rows: Rows<'_>,
+        layer: LayerWeights<'_>,
+        choice: Choice<'_, '_>,
+        groups: Option<Groups<'_, '_>>,
+    ) -> Result<(), CudaError> {
+        let (shape, n) = (self.shape, rows.count);
+        let segments = shape.stored(variant, n);
+        fits(NAME, "slots", rows.slots.len(), n)?;
+        fits(NAME, "x", rows.x.len(), n * shape.cols)?;
+        fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
+        fits(NAME, "the norm", layer.norm.len(), shape.cols)?;
+        fits(NAME, "the weights", layer.experts.len(), shape.experts * shape.cols)?;
+        fits(NAME, "the shared gate", layer.shared_gate.len(), shape.cols)?;
+        fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?;
+        fits(NAME, "experts", choice.experts.len(), n * shape.used)?;
+        fits(NAME, "gates", choice.gates.len(), n * (shape.used + 1))?;
+        if n == 0 {
+            return Ok(());
+        }
+        let lists = self.list_call(device, work, n, groups)?;
+        let stream = device.stream();
+        let mut call = Call {
+            x: rows.x.device_ptr(stream).0,
+            squares: rows.squares.device_ptr(stream).0,
+            norm: layer.norm.device_ptr(stream).0,
+            weights: layer.experts.device_ptr(stream).0,
+            shared_gate: layer.shared_gate.device_ptr(stream).0,
+            slots: rows.slots.device_ptr(stream).0,
+            scores: work.scores.device_ptr_mut(stream).0,
+            experts: choice.experts.device_ptr_mut(stream).0,
+            gates: choice.gates.device_ptr_mut(stream).0,
+            rows: n as i32,
+            segments: segments as i32,
+            eps: layer.eps,
+            ..lists
+        };
+        // Lists of more pairs than one block takes come in launches of their own.
+        let apart = (call.groups != 0 && n * shape.used > ONE_BLOCK_PAIRS).then(|| std::mem::take(&mut call.groups));
+        let grid = |x: usize, y: usize, threads| Grid { blocks: (x as u32, y as u32), threads };
+        match variant {
+            Variant::Few => {
+                let kernel = &self.few[usize::from(n > 1)];
+                self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &mut call)?;
+            }
+            Variant::Tiled => {
+                let kernel = &self.tiled[usize::from(n >= WHOLE_ROWS)];
+                let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
+                self.enqueue(device, kernel, tiles, &mut call)?;
+                self.enqueue(device, &self.choose, grid(n.div_ceil(WARPS), 1, THREADS), &mut call)?;
+            }
+        }
+        match apart {
+            Some(groups) => self.enqueue_lists(device, &mut Call { groups, ..call }),
+            None => Ok(()),
+        }
+    }
+
+    /// Enqueues the lists alone, of `experts`, `[rows, used]`, with -1 in rows that are none.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// Ids on the device are below the number of experts.
+    pub unsafe fn group(
+        &self,
+        device: &Device,
+        work: &mut Workspace,
+        rows: usize,
+        experts: &CudaView<'_, i32>,
+        groups: Groups<'_, '_>,
+    ) -> Result<(), CudaError> {
+        fits(NAME, "experts", experts.len(), rows * self.shape.used)?;
+        let lists = self.list_call(device, work, rows, Some(groups))?;
+        let mut call = Call { experts: experts.device_ptr(device.stream()).0, rows: rows as i32, ..lists };
+        self.enqueue_lists(device, &mut call)
+    }
+
+    /// The part of a call that lists need; zeros elsewhere.
+    fn list_call(
+        &self,
+        device: &Device,
+        work: &mut Workspace,
+        n: usize,
+        groups: Option<Groups<'_, '_>>,
+    ) -> Result<Call, CudaError> {
+        let (shape, stream) = (self.shape, device.stream());
+        let mut call = Call {
+            counters: work.counters.device_ptr_mut(stream).0,
+            offsets: work.offsets.device_ptr_mut(stream).0,
+            ..Call::default()
+        };
+        if let Some(groups) = groups {
+            fits(NAME, "the groups", groups.slots.len(), 4 * shape.experts)?;
+            fits(NAME, "in_rows", groups.in_rows.len(), n * shape.used)?;
+            fits(NAME, "out_rows", groups.out_rows.len(), n * shape.used)?;
+            fits(NAME, "the workspace", work.offsets.len(), shape.chunks(n) * shape.experts)?;
+            call.groups = groups.slots.device_ptr_mut(stream).0;
+            call.in_rows = groups.in_rows.device_ptr_mut(stream).0;
+            call.out_rows = groups.out_rows.device_ptr_mut(stream).0;
+        }
+        Ok(call)
+    }
+
+    fn enqueue_lists(&self, device: &Device, call: &mut Call) -> Result<(), CudaError> {
+        let pairs = call.rows as usize * self.shape.used;
+        if pairs <= ONE_BLOCK_PAIRS {
+            return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, call);
+        }
+        let grid = Grid { blocks: (pairs.div_ceil(CHUNK) as u32, 1), threads: THREADS };
+        self.enqueue(device, &self.count, grid, call)?;
+        self.enqueue(device, &self.place, grid, call)
+    }
+
+    fn enqueue(&self, device: &Device, kernel: &Kernel, grid: Grid, call: &mut Call) -> Result<(), CudaError> {
+        let mut params = [(call as *mut Call).cast::<c_void>()];
+        // SAFETY: `Call` is the kernels' one parameter, field by field; its buffers were found large enough where it was made, ids
+        // are those that were chosen or the caller vouches for; before their wait kernels read weights only.
+        unsafe { kernel.launch(device, grid, &mut params) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASED: Shape = Shape { cols: 2048, experts: 256, used: 8 };
+
+    #[test]
+    fn every_family_member_has_a_kernel_and_others_are_refused_by_name() {
+        let ok = |cols, experts, used| program(Shape { cols, experts, used });
+        assert!(program(RELEASED).is_ok());
+        for (cols, experts, used) in [(256, 16, 4), (32, 16, 4), (256, 4, 2), (4096, 512, 10), (5120, 128, 8)] {
+            assert!(ok(cols, experts, used).is_ok());
+        }
+        assert!(ok(2048, 1024, 8).unwrap_err().to_string().contains("8 of 1024 experts"));
+        assert!(ok(2048, 4, 5).is_err() && ok(2048, 4, 0).is_err() && ok(100, 4, 2).is_err());
+    }
+
+    #[test]
+    fn sums_come_in_whole_segments_and_are_stored_while_rows_are_few() {
+        let segments = |cols| Shape { cols, ..RELEASED }.segments();
+        assert_eq!([32, 96, 256, 2048, 2560, 2080].map(segments), [1, 3, 8, 16, 16, 13]);
+        assert_eq!(RELEASED.stored(Variant::Tiled, 256), 16);
+        assert_eq!((RELEASED.stored(Variant::Tiled, 4096), RELEASED.stored(Variant::Few, 256)), (1, 1));
+        assert_eq!((variant(1), variant(256)), (Variant::Few, Variant::Tiled));
+    }
+}
