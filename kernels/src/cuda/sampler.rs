@@ -1,0 +1,333 @@
+//! Tokens from logits: [`crate::reference::sampler`], bit for bit, with log-probabilities of the unedited logits; also scores of
+//! known tokens.
+//!
+//! A group of blocks has a row, keeps it in shared memory and exchanges what its blocks must know of each other, so the logits are
+//! read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks there are.
+
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, ValidAsZeroBits};
+use std::ffi::c_void;
+
+/// The most alternatives that are reported.
+pub const TOP_MAX: usize = 20;
+/// Bit of a history entry: stands in the prompt. The bits below it count how often the token was generated.
+pub const IN_PROMPT: u16 = 1 << 15;
+
+/// Threads of a block, and the limits below, as in the source.
+const THREADS: usize = 256;
+/// Logits that a block has room for.
+const SLICE_MAX: usize = 8192;
+/// Blocks of a row.
+const BLOCKS_MAX: usize = 128;
+/// Logits of a block below which more blocks bring nothing.
+const SLICE_MIN: usize = 1024;
+/// Of each group.
+const SCRATCH_WORDS: usize = 16 + 2 * (2 * 3 * BLOCKS_MAX) + 2 * 128 + 3 * 1024;
+
+/// One row to sample or to score, as the device reads it. Parts of `lists` are given by their first word and number of entries.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampleParams {
+    /// Row of the logits; below 0: nothing is done, and nothing written.
+    pub row: i32,
+    /// Entry of `sampled` that gets the token; below 0: none does.
+    pub slot: i32,
+    /// Row of the history that the penalties read; below 0: no penalties.
+    pub history: i32,
+    /// The token to take whatever the logits say; below 0: one is chosen.
+    pub forced: i32,
+    /// Below [`crate::reference::sampler::TEMPERATURE_MIN`] the best token is taken.
+    pub temperature: f32,
+    /// Keep the smallest set of tokens that reaches this probability; 1 keeps all.
+    pub top_p: f32,
+    /// Keep this many; 0 keeps all.
+    pub top_k: u32,
+    /// Keep tokens at least this fraction as probable as the best.
+    pub min_p: f32,
+    /// Of the request.
+    pub seed: u64,
+    /// 1 is neutral.
+    pub repetition_penalty: f32,
+    /// 0 is neutral.
+    pub presence_penalty: f32,
+    /// 0 is neutral.
+    pub frequency_penalty: f32,
+    /// Tokens generated before this one.
+    pub output_index: u32,
+    /// Which choice of the request.
+    pub choice: u32,
+    /// 1 while the end ids cannot be sampled, else 0.
+    pub hold_ends: u32,
+    /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
+    pub bias_at: u32,
+    /// Number of entries.
+    pub biases: u32,
+    /// End ids in `lists`, a word each.
+    pub ends_at: u32,
+    /// Number of ids.
+    pub ends: u32,
+    /// Edits that are added after the penalties, in `lists`, as for logit_bias.
+    pub edits_at: u32,
+    /// Number of entries.
+    pub edits: u32,
+    /// First word of the mask in `lists`, `vocab / 32` words rounded up; below 0: no mask.
+    pub mask_at: i32,
+    /// Alternatives to report, at most [`TOP_MAX`]; below 0: no log-probabilities at all.
+    pub logprobs: i32,
+    /// 1 if entropy and top probability are wanted, else 0.
+    pub certainty: u32,
+    /// Zero.
+    pub padding: u32,
+}
+
+impl Default for SampleParams {
+    /// A row that is none, with neutral parameters.
+    fn default() -> Self {
+        Self {
+            row: -1,
+            slot: -1,
+            history: -1,
+            forced: -1,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            seed: 0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            output_index: 0,
+            choice: 0,
+            hold_ends: 0,
+            bias_at: 0,
+            biases: 0,
+            ends_at: 0,
+            ends: 0,
+            edits_at: 0,
+            edits: 0,
+            mask_at: -1,
+            logprobs: -1,
+            certainty: 0,
+            padding: 0,
+        }
+    }
+}
+
+// SAFETY: `repr(C)`, no pointers, no padding bytes.
+unsafe impl DeviceRepr for SampleParams {}
+
+/// What comes back of a row. Fields that were not asked for keep what they were.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SampleResult {
+    /// The token.
+    pub token: i32,
+    /// Its log-probability in nats, from the unedited logits at temperature 1.
+    pub logprob: f32,
+    /// Of the unedited distribution, in nats.
+    pub entropy: f32,
+    /// Probability of the unedited distribution's best token.
+    pub top_prob: f32,
+    /// The most probable tokens, best first, ties by lower id.
+    pub top_ids: [i32; TOP_MAX],
+    /// Their log-probabilities.
+    pub top_logprobs: [f32; TOP_MAX],
+}
+
+// SAFETY: `repr(C)`, no pointers, no padding bytes.
+unsafe impl DeviceRepr for SampleResult {}
+// SAFETY: integers and floats.
+unsafe impl ValidAsZeroBits for SampleResult {}
+
+/// How rows are shared among blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Blocks that share a row.
+    pub blocks: usize,
+    /// Rows at a time.
+    pub groups: usize,
+    /// Logits of a block.
+    pub slice: usize,
+}
+
+/// The split for `rows` rows on a device that runs `resident` blocks at a time; `None` if it cannot hold a row.
+///
+/// All blocks run at the same time, because those of a row wait for each other. Few rows are spread over two blocks a
+/// multiprocessor, many over as few as hold them.
+pub fn split(vocab: usize, rows: usize, multiprocessors: usize, resident: usize) -> Option<Split> {
+    let least = vocab.div_ceil(SLICE_MAX);
+    if least > BLOCKS_MAX.min(resident) {
+        return None;
+    }
+    let most = vocab.div_ceil(SLICE_MIN).min(BLOCKS_MAX).min(resident).max(least);
+    let blocks = (2 * multiprocessors / rows.max(1)).clamp(least, most);
+    Some(Split { blocks, groups: (resident / blocks).min(rows.max(1)), slice: vocab.div_ceil(blocks).next_multiple_of(4) })
+}
+
+/// The program for rows of `vocab` logits.
+///
+/// # Errors
+/// If `vocab` is no multiple of 4, or more than a row's blocks hold.
+pub fn program(vocab: usize) -> Result<Program, CudaError> {
+    if vocab == 0 || !vocab.is_multiple_of(4) || vocab > SLICE_MAX * BLOCKS_MAX.min(32) {
+        let reason = format!("a vocabulary of {vocab}: must be a multiple of 4, at most {}", SLICE_MAX * 32);
+        return Err(CudaError::shape("sampler", reason));
+    }
+    Ok(Program { name: "sampler", source: include_str!("../../csrc/sampler.cu"), defines: vec![("VOCAB", vocab as i64)] })
+}
+
+/// The kernel for rows of one length, and the memory through which its blocks talk.
+#[derive(Debug)]
+pub struct Sampler {
+    vocab: usize,
+    rows_max: usize,
+    multiprocessors: usize,
+    resident: usize,
+    kernel: Kernel,
+    scratch: CudaSlice<u64>,
+}
+
+/// What is read; on the device, written before the step begins, but for the logits.
+#[derive(Clone, Copy)]
+pub struct SampleInputs<'a> {
+    /// `[*, vocab]`, aligned to 16 bytes. A NaN counts as minus infinity.
+    pub logits: &'a CudaView<'a, f32>,
+    /// One a row to sample.
+    pub params: &'a CudaView<'a, SampleParams>,
+    /// What the parameters' offsets name.
+    pub lists: &'a CudaView<'a, u32>,
+    /// `[slots, vocab]`: see [`IN_PROMPT`].
+    pub history: &'a CudaView<'a, u16>,
+}
+
+/// What is written.
+pub struct SampleOutputs<'a, 'b> {
+    /// One a row to sample.
+    pub results: &'a mut CudaViewMut<'b, SampleResult>,
+    /// `[slots]`: the last token of each.
+    pub sampled: &'a mut CudaViewMut<'b, i32>,
+}
+
+/// Laid out as the kernel's parameter is.
+#[repr(C)]
+struct Call {
+    logits: u64,
+    params: u64,
+    lists: u64,
+    history: u64,
+    results: u64,
+    sampled: u64,
+    scratch: u64,
+    rows: i32,
+    slice: i32,
+}
+
+impl Sampler {
+    /// Loads the kernel for rows of `vocab` logits, at most `rows_max` of them in a launch.
+    ///
+    /// # Errors
+    /// If there is none for them, the device cannot hold a row, or it cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, vocab: usize, rows_max: usize) -> Result<Self, CudaError> {
+        let kernel = device.module(cache, &program(vocab)?)?.kernel("sampler")?;
+        let multiprocessors = device.multiprocessors() as usize;
+        let resident = kernel.resident(THREADS as u32)? as usize * multiprocessors;
+        let of = |rows| split(vocab, rows, multiprocessors, resident);
+        let groups = (1..=rows_max.max(1)).filter_map(of).map(|s| s.groups).max();
+        let Some(groups) = groups else {
+            let reason = format!("a vocabulary of {vocab} does not fit in {resident} blocks at a time");
+            return Err(CudaError::shape("sampler", reason));
+        };
+        let scratch = device.stream().alloc_zeros(groups * SCRATCH_WORDS);
+        let scratch = scratch.map_err(|error| CudaError::Driver { call: "cuMemAlloc", error })?;
+        Ok(Self { vocab, rows_max, multiprocessors, resident, kernel, scratch })
+    }
+
+    /// Enqueues the sampling of `rows` rows. The grid depends on `rows` alone.
+    ///
+    /// # Errors
+    /// If there are too many rows, a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// What the parameters name lies within `logits`, `lists`, `history` and `sampled`: they are on the device and cannot be checked
+    /// here. Temperatures, penalties and filters are numbers in their ranges. Nothing else that could keep a block from running for
+    /// good runs beside the kernel, and no two launches of the same sampler run at once.
+    pub unsafe fn launch(
+        &mut self,
+        device: &Device,
+        rows: usize,
+        inputs: SampleInputs<'_>,
+        outputs: SampleOutputs<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let fits = |what: &str, got: usize, need: usize| {
+            let text = || format!("{what} has {got} elements, {rows} rows of {} need {need}", self.vocab);
+            if got >= need { Ok(()) } else { Err(CudaError::shape("sampler", text())) }
+        };
+        fits("the sampler", self.rows_max, rows)?;
+        fits("the list of parameters", inputs.params.len(), rows)?;
+        fits("the list of results", outputs.results.len(), rows)?;
+        fits("the logits", inputs.logits.len(), rows.min(1) * self.vocab)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let split = split(self.vocab, rows, self.multiprocessors, self.resident).expect("a row fits, as `load` found");
+        let stream = device.stream();
+        let logits = inputs.logits.device_ptr(stream).0;
+        if logits % 16 != 0 {
+            return Err(CudaError::shape("sampler", "the logits are not aligned to 16 bytes"));
+        }
+        let mut call = Call {
+            logits,
+            params: inputs.params.device_ptr(stream).0,
+            lists: inputs.lists.device_ptr(stream).0,
+            history: inputs.history.device_ptr(stream).0,
+            results: outputs.results.device_ptr_mut(stream).0,
+            sampled: outputs.sampled.device_ptr_mut(stream).0,
+            scratch: self.scratch.device_ptr_mut(stream).0,
+            rows: rows as i32,
+            slice: split.slice as i32,
+        };
+        let grid = Grid { blocks: (split.blocks as u32, split.groups as u32), threads: THREADS as u32 };
+        // SAFETY: `Call` is the kernel's one parameter; parameters, results and scratch (for the groups of any number of rows up to
+        // `rows_max`) were found large enough, the caller vouches for what parameters name. Nothing is read before the wait. The
+        // grid is resident as a whole, as its blocks rely on.
+        unsafe { self.kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_row_is_spread_over_the_chip_and_many_rows_share_it() {
+        let of = |vocab, rows| split(vocab, rows, 132, 528).unwrap();
+        assert_eq!(of(248_320, 1), Split { blocks: 128, groups: 1, slice: 1940 });
+        assert_eq!(of(248_320, 4), Split { blocks: 66, groups: 4, slice: 3764 });
+        assert_eq!(of(248_320, 256), Split { blocks: 31, groups: 17, slice: 8012 });
+        assert_eq!(of(8192, 3), Split { blocks: 8, groups: 3, slice: 1024 });
+        assert_eq!(of(512, 256), Split { blocks: 1, groups: 256, slice: 512 });
+    }
+
+    #[test]
+    fn every_split_covers_the_vocabulary_and_is_resident() {
+        for vocab in [4, 512, 8192, 8196, 151_936, 248_320, 262_144] {
+            for (multiprocessors, each) in [(132, 4), (108, 3), (48, 2), (16, 2)] {
+                for rows in 1..=256 {
+                    let s = split(vocab, rows, multiprocessors, multiprocessors * each).unwrap();
+                    assert!(
+                        s.blocks * s.slice >= vocab && s.slice <= SLICE_MAX && s.slice.is_multiple_of(4),
+                        "{vocab} {rows} {s:?}"
+                    );
+                    assert!(s.blocks * s.groups <= multiprocessors * each && s.blocks <= BLOCKS_MAX, "{vocab} {rows} {s:?}");
+                }
+            }
+        }
+        assert_eq!(split(248_320, 1, 8, 16), None);
+    }
+
+    #[test]
+    fn what_the_device_reads_has_no_gaps() {
+        assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 176));
+        assert!(program(510).is_err() && program(512).is_ok() && program(1 << 19).is_err());
+    }
+}
