@@ -56,7 +56,7 @@ fn strength(name: &'static str, max: f32, got: f32) -> Result<Strength, ModeErro
 pub enum Mixing {
     /// To be added to logits.
     Add(Vec<(TokenId, f32)>),
-    /// ln(lambda / (1 - lambda)) + ln p_table, for [`Mixing::mixed`].
+    /// lambda / (1 - lambda) * p_table, for [`Mixing::mixed`] and for [`crate::step::RowEdits::mix`].
     Mix(Vec<(TokenId, f32)>),
 }
 
@@ -77,20 +77,20 @@ impl Mixing {
             }
             Mode::Mixture(Strength(lambda)) => {
                 let lambda = f64::from(lambda);
-                let odds = (lambda / (1.0 - lambda)).ln();
-                Mixing::Mix(listed().map(|t| (t.token, (odds + t.p.ln()) as f32)).collect())
+                let odds = lambda / (1.0 - lambda);
+                Mixing::Mix(listed().map(|t| (t.token, (odds * t.p) as f32)).collect())
             }
         }
     }
 
     /// The logit of a listed token in the mixture, up to the constant ln(1 - lambda) that all tokens share:
-    /// ln(e^logit + lambda/(1-lambda) * p_table * e^lse). `lse` is the log-sum-exp of all logits. A masked token has the logit
-    /// minus infinity and keeps it.
-    pub fn mixed(logit: f32, shift: f32, lse: f32) -> f32 {
+    /// ln(e^logit + weight * e^lse). `lse` is the log-sum-exp of all logits. A masked token has the logit minus infinity and keeps
+    /// it. The sampler's own arithmetic, the same bit for bit on every backend, is in `chimere_kernels::reference::sampler`.
+    pub fn mixed(logit: f32, weight: f32, lse: f32) -> f32 {
         if logit == f32::NEG_INFINITY {
             return logit;
         }
-        let table = shift + lse;
+        let table = weight.ln() + lse;
         let (high, low) = if logit > table { (logit, table) } else { (table, logit) };
         high + (low - high).exp().ln_1p()
     }

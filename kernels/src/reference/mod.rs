@@ -1,13 +1,16 @@
 //! What each operation computes, in plain loops without speed.
 //!
-//! Sums run in `f64` where that makes the definition better than any backend. The exceptions are [`exp()`] and [`sampler`]: backends
+//! Sums run in `f64` where that makes the definition better than any backend. The exceptions are [`exp()`], [`ln()`] and [`sampler`]: backends
 //! reproduce those bit for bit, so that a seed gives the same tokens everywhere.
 
 mod attention;
+mod combine;
 mod conv;
+mod embed;
 pub mod exp;
 mod gated_norm;
 mod gdn;
+mod group;
 mod l2norm;
 pub mod philox;
 mod rmsnorm;
@@ -17,10 +20,13 @@ pub mod sampler;
 mod swiglu;
 
 pub use attention::attention;
+pub use combine::combine;
 pub use conv::conv_silu;
-pub use exp::exp;
+pub use embed::{TableEncoding, remember, table_row};
+pub use exp::{exp, ln};
 pub use gated_norm::gated_norm;
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
+pub use group::{Groups, group};
 pub use l2norm::l2norm;
 pub use rmsnorm::rmsnorm;
 pub use rope::rope;

@@ -1,11 +1,11 @@
 //! How a token is chosen from a row of logits. Backends give the same token for the same logits, bit for bit.
 //!
-//! Order: logit_bias, min_tokens, mask; penalties; sparse edits; temperature; top-k; top-p; min-p. Tokens are ranked by logit,
+//! Order: logit_bias, min_tokens, mask; penalties; sparse edits, added ones before mixtures; temperature; top-k; top-p; min-p. Tokens are ranked by logit,
 //! ties by lower id. Probabilities are integers in units of `2^-30` of the best token's, so that sums of them are exact in any
 //! order: a backend may add them up as it likes. A NaN counts as minus infinity.
 
-use super::exp;
 use super::philox::draw;
+use super::{exp, ln};
 
 /// Below this temperature the best token is taken.
 pub const TEMPERATURE_MIN: f32 = 1e-5;
@@ -38,6 +38,9 @@ pub struct Context<'a> {
     pub output_counts: &'a [u32],
     /// Added after the penalties.
     pub edits: &'a [(u32, f32)],
+    /// What is mixed in after that: of each listed token how much weight it gets, in units of all tokens' weight. With
+    /// `lambda / (1 - lambda) * p` the tokens are drawn from `(1 - lambda) p_model + lambda p`.
+    pub mix: &'a [(u32, f32)],
     /// Bit `id % 32` of word `id / 32`: may be sampled.
     pub mask: Option<&'a [u32]>,
     /// Tokens generated before this one.
@@ -109,7 +112,37 @@ pub fn edited(logits: &[f32], p: &Sampling, c: &Context) -> Vec<f32> {
     }
     c.edits.iter().for_each(|&(id, bias)| l[id as usize] += bias);
     l.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f32::NEG_INFINITY);
+    let best = l.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    if let Some(mixture) = Mixture::new(best, || l.iter().map(|&l| weight(l, best, 1.0)).sum()) {
+        c.mix.iter().for_each(|&(id, weight)| l[id as usize] = mixture.mixed(l[id as usize], weight));
+    }
     l
+}
+
+/// A row's logits as a whole: what mixing needs beside a token's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixture {
+    best: f32,
+    /// `e^(LSE - best)`.
+    sum: f32,
+}
+
+impl Mixture {
+    /// From the best logit and the sum of [`weight`] over all tokens at temperature 1. `None` if there is nothing to add up:
+    /// no token is allowed, or the best logit is infinite.
+    pub fn new(best: f32, total: impl FnOnce() -> u64) -> Option<Self> {
+        best.is_finite().then(|| Self { best, sum: (total() as f64 / f64::from(WEIGHT_ONE)) as f32 })
+    }
+
+    /// `ln(e^logit + weight * e^LSE)`. A forbidden token stays forbidden; a weight that is no positive number changes nothing.
+    pub fn mixed(&self, logit: f32, weight: f32) -> f32 {
+        let table = weight * self.sum;
+        if logit == f32::NEG_INFINITY || table.is_nan() || table < f32::MIN_POSITIVE {
+            return logit;
+        }
+        // Half the range: the sum of both stays finite.
+        self.best + ln(exp(logit - self.best) + table.min(f32::MAX / 2.0))
+    }
 }
 
 /// One token's logit after the penalties.
@@ -142,7 +175,7 @@ mod tests {
         end_ids: &[],
     };
     const FRESH: Context =
-        Context { in_prompt: &[false; 4], output_counts: &[0; 4], edits: &[], mask: None, output_index: 0, choice: 0 };
+        Context { in_prompt: &[false; 4], output_counts: &[0; 4], edits: &[], mix: &[], mask: None, output_index: 0, choice: 0 };
 
     fn frequencies(p: Sampling, c: Context) -> [u32; 4] {
         let mut seen = [0; 4];
@@ -197,5 +230,45 @@ mod tests {
     #[test]
     fn a_row_without_any_allowed_token_gives_the_lowest_id() {
         assert_eq!(frequencies(PLAIN, Context { mask: Some(&[0]), ..FRESH }), [4000, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_mixture_is_drawn_in_the_shares_it_names() {
+        let (lambda, table) = (0.4, [0.1, 0.0, 0.0, 0.7]);
+        let mix = [(0, lambda / (1.0 - lambda) * table[0]), (3, lambda / (1.0 - lambda) * table[3])];
+        let model = [1f64, 3.0, 3.0, 2.0].map(|l| l.exp() / (2.0 * 3f64.exp() + 1f64.exp() + 2f64.exp()));
+        let share = |t: usize| f64::from(1.0 - lambda) * model[t] + f64::from(lambda * table[t]);
+        let all: f64 = (0..4).map(share).sum();
+        for (t, seen) in frequencies(PLAIN, Context { mix: &mix, ..FRESH }).into_iter().enumerate() {
+            let want = 4000.0 * share(t) / all;
+            assert!((f64::from(seen) - want).abs() < 4.0 * want.sqrt(), "token {t}: {seen} instead of {want}");
+        }
+    }
+
+    #[test]
+    fn mixing_comes_after_penalties_and_added_edits_and_never_lets_a_masked_token_through() {
+        let p = Sampling { presence_penalty: 2.0, ..PLAIN };
+        let c = Context {
+            output_counts: &[0, 1, 0, 0],
+            edits: &[(2, -1.0)],
+            mix: &[(1, 0.5), (3, 9.0)],
+            mask: Some(&[0b0111]),
+            ..FRESH
+        };
+        let got = edited(&[1.0, 3.0, 2.0, 2.0], &p, &c);
+        // Everything but the masked token stands at 1 when it is mixed.
+        assert_eq!((got[0], got[2], got[3]), (1.0, 1.0, f32::NEG_INFINITY));
+        assert!((f64::from(got[1]) - (1.0 + 2.5f64.ln())).abs() < 1e-6, "{got:?}");
+    }
+
+    #[test]
+    fn nothing_is_mixed_into_rows_without_numbers_nor_by_weights_that_are_none() {
+        let all = [(0, f32::NAN), (1, -1.0), (2, 0.0), (3, 1e-44)];
+        assert_eq!(edited(&[1.0, 3.0, 3.0, 2.0], &PLAIN, &Context { mix: &all, ..FRESH }), [1.0, 3.0, 3.0, 2.0]);
+        let some = Context { mix: &[(1, 0.5)], ..FRESH };
+        assert_eq!(edited(&[f32::NAN; 4], &PLAIN, &some), [f32::NEG_INFINITY; 4]);
+        assert_eq!(edited(&[f32::INFINITY, 1.0, 1.0, 1.0], &PLAIN, &some)[1], 1.0);
+        let huge = edited(&[1.0, 3.0, 3.0, 2.0], &PLAIN, &Context { mix: &[(0, f32::INFINITY)], ..FRESH });
+        assert!(huge[0].is_finite() && huge[0] > 80.0, "{huge:?}");
     }
 }

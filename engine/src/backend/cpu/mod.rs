@@ -28,11 +28,12 @@ mod workspace;
 pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
+use crate::backend::check::check;
 use crate::backend::{Backend, BackendError, BackendInfo, Pending};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{FfnConfig, Model, ModelConfig};
 use crate::step::{LogitEdits, PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
-use batch::{Batch, check, heads_by_key};
+use batch::{Batch, heads_by_key};
 use crossbeam::channel::{Sender, bounded};
 use forward::{Pass, ThreadScratch};
 use output::{Outputs, Results, Sampling};

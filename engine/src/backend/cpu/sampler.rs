@@ -9,7 +9,7 @@ use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
 use crate::step::{Certainty, RowEdits, Sample, SampleRow, TokenLogprobs};
 use chimere_kernels::reference::philox::draw;
-use chimere_kernels::reference::sampler::{self as definition, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight};
+use chimere_kernels::reference::sampler::{self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight};
 
 /// What one thread needs.
 #[derive(Default)]
@@ -102,7 +102,21 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEd
         edits.bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
     }
     out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f32::NEG_INFINITY);
+    if let Some(edits) = edits.filter(|e| !e.mix.is_empty()) {
+        mix(out, &edits.mix);
+    }
     true
+}
+
+/// All weights are in units of the sum over the logits as they come in, also where a token is listed twice.
+fn mix(logits: &mut [f32], list: &[(TokenId, f32)]) {
+    let best = largest(logits);
+    let Some(mixture) = Mixture::new(best, || run(Total { logits, best })) else { return };
+    for &(id, weight) in list {
+        if let Some(l) = logits.get_mut(id as usize) {
+            *l = mixture.mixed(*l, weight);
+        }
+    }
 }
 
 fn sampling(p: &SamplingParams) -> definition::Sampling<'_> {
@@ -381,6 +395,7 @@ mod tests {
             in_prompt: &in_prompt,
             output_counts: &counts,
             edits: edits.map_or(&[], |e| &e.bias),
+            mix: edits.map_or(&[], |e| &e.mix),
             mask: edits.and_then(|e| e.mask.as_deref()),
             output_index: row.output_index,
             choice: row.choice,
@@ -417,6 +432,7 @@ mod tests {
             noise in any::<u32>(),
             seen in prop::collection::vec((0u32..300, 0u32..20), 0..30),
             bias in prop::collection::vec((0u32..300, -9.0f32..9.0), 0..4),
+            mix in prop::collection::vec((0u32..300, prop_oneof![0.0f32..20.0, 0.0f32..1e-3]), 0..6),
             masked in any::<bool>(),
             index in 0u32..8,
         ) {
@@ -429,13 +445,25 @@ mod tests {
             let mut unique = bias;
             unique.sort_by_key(|b| b.0);
             unique.dedup_by_key(|b| b.0);
-            let edits = RowEdits { seq: SeqId(1), bias: unique, mask };
+            let edits = RowEdits { seq: SeqId(1), bias: unique, mix, mask };
             let row = row(params, index);
             let scratch = &mut SamplerScratch::default();
             for edits in [None, Some(&edits)] {
                 prop_assert_eq!(sample(&logits, &row, &history, edits, scratch).token, defined(&logits, &row, &history, edits));
             }
         }
+    }
+
+    #[test]
+    fn a_mixture_makes_a_sure_token_of_an_unlikely_one_and_leaves_the_reported_figures_alone() {
+        let logits: Vec<f32> = (0..1003).map(|i| if i == 4 { 12.0 } else { 0.0 }).collect();
+        let edits = RowEdits { seq: SeqId(1), bias: vec![], mix: vec![(700, 19.0), (5000, 19.0)], mask: None };
+        let row = row(SamplingParams { logprobs: Some(1), ..SamplingParams::greedy() }, 0);
+        let (history, scratch) = (History::default(), &mut SamplerScratch::default());
+        let plain = sample(&logits, &row, &history, None, scratch);
+        let mixed = sample(&logits, &row, &history, Some(&edits), scratch);
+        assert_eq!((plain.token, mixed.token), (4, 700));
+        assert_eq!(mixed.logprobs.unwrap().top, plain.logprobs.unwrap().top);
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn mix(logits: &[f32], mixing: &Mixing) -> Vec<f64> {
     let lse = lse(&logits.iter().map(|&l| f64::from(l)).collect::<Vec<_>>()) as f32;
     let mut out = logits.to_vec();
     let Mixing::Mix(list) = mixing else { panic!("a mixture was asked for") };
-    list.iter().for_each(|&(t, shift)| out[t as usize] = Mixing::mixed(out[t as usize], shift, lse));
+    list.iter().for_each(|&(t, weight)| out[t as usize] = Mixing::mixed(out[t as usize], weight, lse));
     out.into_iter().map(f64::from).collect()
 }
 
