@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use chimere_engine::format::synth::{Mix, SynthOptions, write};
+use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
 use chimere_engine::format::{BlockType, TokenizerSource};
 use chimere_engine::model::{FfnConfig, FfnWeights, LayerKind, MixerWeights, Role, Summary, load};
 
@@ -54,6 +54,22 @@ fn the_same_options_make_the_same_bytes_whatever_the_threads() {
         std::fs::read(path).unwrap()
     };
     assert!(bytes("one", 1) == bytes("three", 3));
+}
+
+#[test]
+fn an_outline_loads_like_the_model_and_takes_no_room() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("outline.gguf");
+    let whole = SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 };
+    let size = write_outline(&path, &whole).unwrap();
+    let file = std::fs::metadata(&path).unwrap();
+    assert_eq!(file.len(), size);
+    assert!(size > 14 << 30 && file.blocks() * 512 < 64 << 20, "{size} bytes, {} blocks", file.blocks());
+    let m = load(&path).unwrap();
+    assert_eq!((m.config.layers.len(), m.config.vocab), (40, 248_320));
+    let MixerWeights::Gdn(gdn) = &m.weights.layers[0].mixer else { panic!("a GDN layer") };
+    assert!(gdn.a_neg.iter().all(|a| (-6.0..=-0.02).contains(a)));
 }
 
 #[test]

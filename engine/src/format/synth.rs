@@ -13,13 +13,14 @@ use super::blocks::{SplitMix, encode_row, random_blocks};
 use plan::{Fill, Planned};
 use rayon::prelude::*;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
-/// Bytes that one task makes at once.
-const PIECE_BYTES: usize = 4 << 20;
-/// Pieces in memory at once, a thread: enough to keep all busy, little enough for any machine.
-const PIECES_A_THREAD: usize = 2;
+/// Bytes that one task makes and writes at once: as large a write as the system takes gladly, and small enough to lie in a cache while it
+/// is made and copied.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Why a synthetic model could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -39,25 +40,51 @@ pub enum SynthError {
 
 /// Writes the model to `path` and gives the file's size. The same options make the same bytes on every machine. `progress` is told
 /// `(bytes written, bytes in all)` a few times a second or more.
-pub fn write(path: &Path, options: &SynthOptions, mut progress: impl FnMut(u64, u64)) -> Result<u64, SynthError> {
+///
+/// Every thread makes a piece and writes it where it belongs, so that making, and the copy into the system's cache, go on side by side.
+pub fn write(path: &Path, options: &SynthOptions, progress: impl FnMut(u64, u64) + Send) -> Result<u64, SynthError> {
+    create(path, options, progress, |_| true)
+}
+
+/// Writes only what a reader decodes while it loads (header, norms and the like) and leaves holes where the matrices are: a file that has
+/// the size of the model, takes no room, and can be planned for but not computed with.
+pub fn write_outline(path: &Path, options: &SynthOptions) -> Result<u64, SynthError> {
+    create(path, options, |_, _| (), |tensor| matches!(tensor.fill, Fill::Uniform(..)))
+}
+
+fn create(
+    path: &Path,
+    options: &SynthOptions,
+    progress: impl FnMut(u64, u64) + Send,
+    wanted: impl Fn(&Planned) -> bool,
+) -> Result<u64, SynthError> {
     let (header, tensors) = plan::plan(options).map_err(SynthError::Option)?;
     let head = header.to_bytes();
-    let total = head.len() as u64 + tensors.iter().map(|t| header.padded(t.bytes() as u64)).sum::<u64>();
+    let (mut pieces, mut offset) = (Vec::new(), head.len() as u64);
+    for (i, tensor) in tensors.iter().enumerate() {
+        if wanted(tensor) {
+            pieces.extend(Piece::all_of(tensor, i as u64, offset));
+        }
+        offset += header.padded(tensor.bytes() as u64);
+    }
+    let total = offset;
     // Under another name until it is whole, so that a broken run leaves nothing that looks like a model.
     let partial = path.with_added_extension("partial");
-    let mut write_all = || -> io::Result<()> {
-        let mut file = File::create(&partial)?;
-        file.write_all(&head)?;
-        let mut done = head.len() as u64;
-        for (i, tensor) in tensors.iter().enumerate() {
-            write_tensor(&mut file, tensor, options.seed, i as u64, |bytes| {
-                done += bytes;
-                progress(done, total);
-            })?;
-            let padding = header.padded(tensor.bytes() as u64) - tensor.bytes() as u64;
-            file.write_all(&vec![0; padding as usize])?;
-            done += padding;
-        }
+    let write_all = || -> io::Result<()> {
+        let file = File::create(&partial)?;
+        // What lies between tensors is read as zeros.
+        file.set_len(total)?;
+        file.write_all_at(&head, 0)?;
+        let told = Mutex::new((total - pieces.iter().map(|p| p.len as u64).sum::<u64>(), progress));
+        pieces.par_iter().try_for_each_init(Vec::new, |buffer, piece| {
+            buffer.resize(piece.len, 0);
+            fill(piece.tensor, &mut SplitMix::new(options.seed, piece.stream), buffer);
+            file.write_all_at(buffer, piece.offset)?;
+            let (done, progress) = &mut *told.lock().expect("a progress line does not panic");
+            *done += piece.len as u64;
+            progress(*done, total);
+            io::Result::Ok(())
+        })?;
         std::fs::rename(&partial, path)
     };
     write_all().map(|()| total).map_err(|error| {
@@ -67,26 +94,26 @@ pub fn write(path: &Path, options: &SynthOptions, mut progress: impl FnMut(u64, 
     })
 }
 
-fn write_tensor(file: &mut File, tensor: &Planned, seed: u64, index: u64, mut wrote: impl FnMut(u64)) -> io::Result<()> {
-    let block = tensor.ty.bytes();
-    let piece = PIECE_BYTES / block * block;
-    let pieces: Vec<(u64, usize)> =
-        (0..tensor.bytes().div_ceil(piece)).map(|p| (p as u64, piece.min(tensor.bytes() - p * piece))).collect();
-    for batch in pieces.chunks(rayon::current_num_threads() * PIECES_A_THREAD) {
-        let made: Vec<Vec<u8>> = batch
-            .par_iter()
-            .map(|(p, len)| {
-                let mut out = vec![0; *len];
-                fill(tensor, &mut SplitMix::new(seed, index << 32 | p), &mut out);
-                out
-            })
-            .collect();
-        for bytes in &made {
-            file.write_all(bytes)?;
-            wrote(bytes.len() as u64);
-        }
+/// A stretch of one tensor, made by one task.
+struct Piece<'a> {
+    tensor: &'a Planned,
+    /// Of random numbers.
+    stream: u64,
+    /// In the file.
+    offset: u64,
+    len: usize,
+}
+
+impl<'a> Piece<'a> {
+    fn all_of(tensor: &'a Planned, index: u64, offset: u64) -> impl Iterator<Item = Self> {
+        let step = PIECE_BYTES / tensor.ty.bytes() * tensor.ty.bytes();
+        (0..tensor.bytes().div_ceil(step)).map(move |p| Self {
+            tensor,
+            stream: index << 32 | p as u64,
+            offset: offset + (p * step) as u64,
+            len: step.min(tensor.bytes() - p * step),
+        })
     }
-    Ok(())
 }
 
 fn fill(tensor: &Planned, rng: &mut SplitMix, out: &mut [u8]) {

@@ -5,6 +5,8 @@ use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Problem};
 
 const ARCHITECTURE: &str = "qwen35moe";
+/// Standard deviation of the embedding's values.
+const EMBEDDING_RMS: f32 = 4.0;
 /// Every fourth layer attends.
 const ATTENTION_INTERVAL: usize = 4;
 
@@ -151,7 +153,9 @@ const SHAPES: &[Shape] = &[Shape {
 pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
     let shape = shape(options)?;
     let mut plan = Plan { mix: options.mix, hidden: shape.hidden, tensors: Vec::new() };
-    plan.matrix("token_embd.weight", Part::Embedding, &[shape.vocab, shape.hidden]);
+    // Rows of about the size of what the layers add to them: with smaller ones all tokens would soon look alike to the routers, and
+    // batches would read few experts.
+    plan.add("token_embd.weight", plan.mix.of(Part::Embedding), &[shape.vocab, shape.hidden], Fill::Rms(EMBEDDING_RMS));
     plan.norm("output_norm.weight", shape.hidden);
     plan.matrix("output.weight", Part::Head, &[shape.vocab, shape.hidden]);
     for i in 0..shape.layers {
