@@ -1,6 +1,8 @@
 //! What runs a step. The scheduler never sees a backend; the engine actor owns one behind [`Backend`].
 
+mod check;
 pub mod cpu;
+pub mod cuda;
 
 use crate::ids::StepId;
 use crate::step::{LogitEdits, StepOutcome, StepPlan};

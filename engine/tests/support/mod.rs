@@ -10,9 +10,19 @@ use chimere_engine::step::{Form, Piece, PieceTokens, StepOutcome, StepPlan};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 
+/// The repository, or where `CHIMERE_TEST_DATA` says its data was copied to: a test binary also runs on machines without a checkout.
+pub fn data_dir() -> PathBuf {
+    std::env::var_os("CHIMERE_TEST_DATA").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".."), PathBuf::from)
+}
+
 /// The folder of a golden preset.
 pub fn golden_dir(preset: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(preset)
+    data_dir().join("engine/tests/golden").join(preset)
+}
+
+/// The shipped model.
+pub fn nano() -> Model {
+    model::load(&data_dir().join("models/nano/nano-q8_0.gguf")).unwrap()
 }
 
 /// A preset's model from its GGUF file.

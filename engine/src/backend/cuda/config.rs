@@ -1,0 +1,177 @@
+//! Sizes of a CUDA backend, and the memory that follows from them, known before any of it is taken.
+
+use super::shape::Counts;
+use super::store::StoreShape;
+use super::weights::planned_bytes;
+use super::workspace::Workspace;
+use super::{programs, sampling};
+use crate::model::Model;
+use chimere_kernels::cuda::attention::KvType;
+use std::path::PathBuf;
+
+/// How keys and values are stored on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvStorage {
+    /// 16 bits a value.
+    F16,
+    /// Keys Q8_0 after a Hadamard rotation, values Q8_0: 8.5 bits each.
+    Q8Q8,
+    /// Keys Q8_0 after a Hadamard rotation, values Q4_0: 8.5 and 4.5 bits.
+    Q8Q4,
+}
+
+/// Sizes of a CUDA backend; all counts are positive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CudaConfig {
+    /// Which of the devices that the driver shows.
+    pub ordinal: usize,
+    /// Live sequences.
+    pub slots: u32,
+    /// KV pages.
+    pub pages: u32,
+    /// Type of keys and values.
+    pub kv: KvStorage,
+    /// Rows one step may have.
+    pub step_rows_max: u32,
+    /// Positions a sequence may have.
+    pub context: u32,
+    /// Tile and split choices that do not depend on the batch, so that equal requests get equal bytes whatever runs beside them.
+    pub deterministic: bool,
+    /// Rows of the embedding stay in pinned host memory and are read over the bus.
+    pub host_embedding: bool,
+    /// Where compiled kernels are kept; `None` takes [`super::KernelCache::default_dir`].
+    pub kernel_cache: Option<PathBuf>,
+}
+
+/// Bytes of device memory by use, for a planner that splits one budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CudaMemory {
+    /// All weights as the kernels read them.
+    pub weights: u64,
+    /// Buffers of a step: activations, logits, scratch of splits, staging.
+    pub workspace: u64,
+    /// What no allocation of ours makes: the driver's context, machine code, graphs.
+    pub reserve: u64,
+    /// One sequence's recurrent states, convolution tails, token history and row of the page table.
+    pub slot: u64,
+    /// One page of keys and values, over all attention layers.
+    pub page: u64,
+    /// Pinned memory of the host.
+    pub host: u64,
+}
+
+/// Machine code, graphs and what else the driver takes while kernels are loaded and captured. A constant, as the context is.
+const CODE_BYTES: u64 = 128 << 20;
+
+impl CudaMemory {
+    /// What the driver's context takes of the device before anything is allocated in it: 526.8 MiB on an H200 (driver for CUDA 13.0, by
+    /// NVML, and the same by `cuMemGetInfo` on an idle device); smaller chips take less. A constant and not a measurement, so that the same
+    /// command makes the same plan on the same card, whoever else uses it.
+    pub const CONTEXT_BYTES: u64 = 528 << 20;
+
+    /// What [`super::CudaBackend::new`] will take. Needs no device.
+    pub fn of(model: &Model, config: &CudaConfig) -> Self {
+        let (c, counts) = (&model.config, Counts::of(config));
+        let (weights, shape) = (planned_bytes(model, config.host_embedding), StoreShape::of(c, config));
+        Self {
+            weights: weights.device(),
+            workspace: Workspace::bytes(c, counts) + programs::scratch_bytes(c, config) + sampling::bytes(counts),
+            reserve: Self::CONTEXT_BYTES + CODE_BYTES,
+            slot: shape.slot_bytes(),
+            page: shape.page_bytes(),
+            host: weights.host_embedding,
+        }
+    }
+}
+
+impl From<KvStorage> for KvType {
+    fn from(kv: KvStorage) -> Self {
+        match kv {
+            KvStorage::F16 => KvType::F16,
+            KvStorage::Q8Q8 => KvType::Q8,
+            KvStorage::Q8Q4 => KvType::Q8Q4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::WeightsPlan;
+    use super::*;
+    use crate::format::synth::{Mix, SynthOptions, write_outline};
+    use crate::model;
+    use chimere_kernels::cuda::product::layout::Layout;
+    use std::collections::BTreeMap;
+
+    /// Bits of a weight in a file.
+    const FILE_BITS: [(Layout, &str, f64); 3] =
+        [(Layout::IQ3_S, "IQ3_S", 3.4375), (Layout::Q5_K, "Q5_K", 5.5), (Layout::Q6_K, "Q6_K", 6.5625)];
+
+    fn released() -> Model {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("outline.gguf");
+        let shape = SynthOptions::shapes().next().unwrap().to_owned();
+        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 }).unwrap();
+        model::load(&file).unwrap()
+    }
+
+    fn print_weights(model: &Model) {
+        let (_, matrices, vectors) = WeightsPlan::of(model).take_apart();
+        let mut kinds = BTreeMap::new();
+        for m in &matrices {
+            let (_, name, bits) = *FILE_BITS.iter().find(|f| f.0 == m.layout).expect("a layout of the mix");
+            let weights = m.count * m.rows * m.cols;
+            let entry = kinds.entry(format!("{:?} {name} {} x {}", m.part, m.rows, m.cols)).or_insert((0, 0, 0.0));
+            *entry = (entry.0 + m.bytes(), entry.1 + weights, entry.2 + weights as f64 * bits / 8.0);
+        }
+        for (kind, (bytes, weights, of_file)) in kinds {
+            let bits = bytes as f64 * 8.0 / weights as f64;
+            println!("{kind:32} {bytes:>14} bytes, {bits:.4} bits; {:>12.0} beyond the file's", bytes as f64 - of_file);
+        }
+        println!("{:32} {:>14}", "f32", vectors.iter().map(|v| 4 * v.len()).sum::<usize>());
+    }
+
+    /// Prints what the 35B's smallest mix takes of a card of 16 GB.
+    #[test]
+    #[ignore = "a table, of which nothing is asserted"]
+    fn bytes_of_the_released_shape_by_part() {
+        let model = released();
+        print_weights(&model);
+        let budget = 31i64 << 29;
+        for (slots, context, step_tokens) in
+            [(4, 8 << 10, 512), (4, 8 << 10, 256), (4, 8 << 10, 128), (1, 64 << 10, 512), (1, 64 << 10, 128)]
+        {
+            let config = CudaConfig {
+                ordinal: 0,
+                slots,
+                pages: slots * context / 32,
+                kv: KvStorage::Q8Q4,
+                step_rows_max: step_tokens.max(slots + 64),
+                context,
+                deterministic: false,
+                host_embedding: true,
+                kernel_cache: None,
+            };
+            println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));
+            let m = CudaMemory::of(&model, &config);
+            let (counts, own) = (Counts::of(&config), programs::scratch_bytes(&model.config, &config));
+            Workspace::print(&model.config, counts);
+            println!("  {:32} {own:>14}", "scratch of attention, router");
+            println!("  {:32} {:>14}", "sampler", sampling::bytes(counts));
+            let states = m.slot * u64::from(slots);
+            let kv = m.page * u64::from(config.pages);
+            let all = m.weights + m.workspace + m.reserve + states + kv;
+            for (name, bytes) in [
+                ("weights", m.weights),
+                ("workspace", m.workspace),
+                ("reserve", m.reserve),
+                ("states", states),
+                ("kv", kv),
+                ("all", all),
+            ] {
+                println!("{name:34} {bytes:>14} {:8.3} GiB", bytes as f64 / (1u64 << 30) as f64);
+            }
+            println!("{:34} {:>14}", "left of 15.5 GiB", budget - all as i64);
+        }
+    }
+}

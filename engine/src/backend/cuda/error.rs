@@ -1,0 +1,61 @@
+//! What can go wrong on the device, before and while it serves.
+
+use chimere_kernels::cuda::CudaError;
+use cudarc::driver::DriverError;
+
+/// Why a CUDA backend could not be made, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum CudaBackendError {
+    /// The device, the compiler or a kernel.
+    #[error(transparent)]
+    Kernel(#[from] CudaError),
+    /// The device's memory does not suffice.
+    #[error("out of device memory while {doing}")]
+    Memory {
+        /// What it was wanted for.
+        doing: &'static str,
+    },
+    /// The driver refused.
+    #[error("{doing}: {error}")]
+    Driver {
+        /// What was being done.
+        doing: &'static str,
+        /// What the driver said.
+        error: DriverError,
+    },
+    /// The model or the configuration asks for what the kernels do not do.
+    #[error("{what} is {got}, the GPU's kernels need {need}")]
+    Unsupported {
+        /// Which size or option.
+        what: &'static str,
+        /// Its value.
+        got: String,
+        /// What it may be.
+        need: String,
+    },
+}
+
+impl CudaBackendError {
+    /// The device has no room for what was asked of it.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Memory { .. } => true,
+            Self::Kernel(error) => error.is_out_of_memory(),
+            Self::Driver { .. } | Self::Unsupported { .. } => false,
+        }
+    }
+}
+
+/// Names what was being done when the driver refused.
+pub(super) trait During<T> {
+    fn during(self, doing: &'static str) -> Result<T, CudaBackendError>;
+}
+
+impl<T> During<T> for Result<T, DriverError> {
+    fn during(self, doing: &'static str) -> Result<T, CudaBackendError> {
+        self.map_err(|error| match error.0 {
+            cudarc::driver::sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => CudaBackendError::Memory { doing },
+            _ => CudaBackendError::Driver { doing, error },
+        })
+    }
+}

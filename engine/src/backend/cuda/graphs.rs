@@ -1,0 +1,44 @@
+//! Decode passes as CUDA graphs, one for each bucket of rows.
+
+use super::error::{CudaBackendError, During};
+use chimere_kernels::cuda::Device;
+use cudarc::driver::CudaGraph;
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+
+/// The graphs, by rows.
+#[derive(Default)]
+pub(super) struct Graphs {
+    graphs: Vec<(usize, CudaGraph)>,
+}
+
+impl Graphs {
+    /// Captures what `enqueue` puts on the stream as the graph of `rows`. It must have run once before, so that its code is loaded:
+    /// loading inside a capture is refused.
+    pub(super) fn capture(
+        &mut self,
+        device: &Device,
+        rows: usize,
+        enqueue: impl FnOnce() -> Result<(), CudaBackendError>,
+    ) -> Result<(), CudaBackendError> {
+        let stream = device.stream();
+        stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).during("capturing a graph")?;
+        let enqueued = enqueue();
+        // The capture ends whatever happened inside it, or the stream could not be used again.
+        let graph = stream.end_capture(CUgraphInstantiate_flags(0)).during("instantiating a graph");
+        enqueued?;
+        let graph = graph?.ok_or(CudaBackendError::Unsupported {
+            what: "a captured graph",
+            got: "empty".into(),
+            need: "at least one kernel".into(),
+        })?;
+        graph.upload().during("uploading a graph")?;
+        self.graphs.push((rows, graph));
+        Ok(())
+    }
+
+    /// Replays the graph of a bucket.
+    pub(super) fn launch(&self, rows: usize) -> Result<(), CudaBackendError> {
+        let (_, graph) = self.graphs.iter().find(|g| g.0 == rows).expect("every bucket was captured at start");
+        graph.launch().during("launching a graph")
+    }
+}

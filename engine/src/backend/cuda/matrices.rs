@@ -1,0 +1,326 @@
+//! Products of a model's matrices, each with the kernels that it wants for few, some and many rows.
+
+use super::error::CudaBackendError;
+use super::weights::{Matrix, Segments};
+use chimere_kernels::cuda::experts::{Experts, ExpertsKernels};
+use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
+use chimere_kernels::cuda::{Device, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
+const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
+/// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none does.
+const FEW_ROWS: usize = 16;
+/// Where results may not depend on the batch, tiles are those for this many decode rows,
+const DETERMINISTIC_DECODE: usize = 16;
+/// and for this many prompt rows.
+const DETERMINISTIC_PREFILL: usize = 1024;
+
+/// How many rows a product's tiles are chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rows {
+    pub(super) count: usize,
+    pub(super) prefill: bool,
+}
+
+impl Rows {
+    /// The class whose kernels these rows take.
+    fn class(self, deterministic: bool) -> usize {
+        match (deterministic, self.prefill) {
+            (true, false) => DETERMINISTIC_DECODE,
+            (true, true) => DETERMINISTIC_PREFILL,
+            (false, _) => CLASSES.into_iter().find(|c| *c >= self.count).unwrap_or(CLASSES[CLASSES.len() - 1]),
+        }
+    }
+}
+
+/// What is known of a product before there is a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    pub(super) shape: wide::Shape,
+    /// Of experts: rows that one of them gets for each row of the step, as a fraction.
+    pub(super) share: Option<(usize, usize)>,
+}
+
+impl Kind {
+    /// A matrix for all rows.
+    pub(super) fn dense(
+        layout: product::layout::Layout,
+        (rows, cols): (usize, usize),
+        epilogue: Epilogue,
+        norm: Option<usize>,
+    ) -> Result<Self, CudaBackendError> {
+        let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, true)?;
+        Ok(Self { shape, share: None })
+    }
+
+    /// One of `experts` matrices, of which a row uses `used`.
+    pub(super) fn routed(
+        layout: product::layout::Layout,
+        (rows, cols): (usize, usize),
+        epilogue: Epilogue,
+        norm: Option<usize>,
+        (used, experts): (usize, usize),
+    ) -> Result<Self, CudaBackendError> {
+        let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, false)?;
+        Ok(Self { shape, share: Some((used, experts)) })
+    }
+
+    fn tiling(&self, class: usize, chip: Chip) -> Tiling {
+        // Rows spread unevenly over experts; those that are chosen get about this many.
+        let columns = self.share.map_or(class, |(used, experts)| (class * used).div_ceil(experts).max(1));
+        wide::tiling(self.shape, columns, chip)
+    }
+
+    /// Every tiling that some number of rows takes.
+    fn tilings(&self, classes: &[usize], chip: Chip) -> Vec<Tiling> {
+        let mut all: Vec<Tiling> = Vec::new();
+        for tiling in classes.iter().map(|c| self.tiling(*c, chip)) {
+            if !all.contains(&tiling) {
+                all.push(tiling);
+            }
+        }
+        all
+    }
+
+    /// Programs for those classes, and for few rows.
+    pub(super) fn programs(&self, classes: &[usize], chip: Chip, deterministic: bool) -> Result<Vec<Program>, CudaBackendError> {
+        let mut all = self.wide_programs(classes, chip)?;
+        let matrix = self.shape.matrix();
+        match (self.share, self.shape.epilogue()) {
+            (None, Epilogue::Plain) if !deterministic => {
+                all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
+            }
+            (None, Epilogue::Residual) if !deterministic => all.extend(Residual::programs(matrix, chip.multiprocessors)),
+            _ => {}
+        }
+        Ok(all)
+    }
+
+    fn wide_programs(&self, classes: &[usize], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
+        Ok(self.tilings(classes, chip).into_iter().map(|t| wide::program(self.shape, t)).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Which classes a backend uses.
+pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usize) -> Vec<usize> {
+    if deterministic {
+        return vec![DETERMINISTIC_DECODE, DETERMINISTIC_PREFILL];
+    }
+    let class = |count| Rows { count, prefill: true }.class(false);
+    let last = class(decode_rows).max(class(prefill_rows));
+    CLASSES.into_iter().filter(|c| *c <= last).collect()
+}
+
+/// Kernels by what they were made for: layers of equal shapes share them.
+pub(super) struct Kernels<'a> {
+    pub(super) device: &'a Device,
+    pub(super) cache: &'a KernelCache,
+    pub(super) chip: Chip,
+    pub(super) classes: Vec<usize>,
+    pub(super) deterministic: bool,
+    loaded: HashMap<(wide::Shape, Tiling), Rc<Wide>>,
+    few: HashMap<wide::Shape, Option<Few>>,
+    experts: HashMap<Experts, Rc<ExpertsKernels>>,
+}
+
+/// A dense product's kernels for few rows.
+#[derive(Clone)]
+enum Few {
+    Plain(Rc<product::Product>),
+    Residual(Rc<Residual>),
+}
+
+impl<'a> Kernels<'a> {
+    pub(super) fn new(device: &'a Device, cache: &'a KernelCache, classes: Vec<usize>, deterministic: bool) -> Self {
+        Self {
+            device,
+            cache,
+            chip: Chip::of(device),
+            classes,
+            deterministic,
+            loaded: HashMap::new(),
+            few: HashMap::new(),
+            experts: HashMap::new(),
+        }
+    }
+
+    /// The kernels of a product, by class.
+    pub(super) fn of(&mut self, kind: Kind) -> Result<Product, CudaBackendError> {
+        let mut by_class = Vec::with_capacity(self.classes.len());
+        for class in self.classes.clone() {
+            let key = (kind.shape, kind.tiling(class, self.chip));
+            let kernel = match self.loaded.get(&key) {
+                Some(kernel) => kernel.clone(),
+                None => {
+                    let kernel = Rc::new(Wide::load(self.device, self.cache, key.0, key.1)?);
+                    self.loaded.insert(key, kernel.clone());
+                    kernel
+                }
+            };
+            by_class.push((class, kernel));
+        }
+        let few = match self.few.get(&kind.shape) {
+            Some(few) => few.clone(),
+            None => {
+                let few = if self.deterministic { None } else { self.few_of(kind)? };
+                self.few.insert(kind.shape, few.clone());
+                few
+            }
+        };
+        Ok(Product { by_class, deterministic: self.deterministic, few })
+    }
+
+    fn few_of(&self, kind: Kind) -> Result<Option<Few>, CudaBackendError> {
+        let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
+        Ok(match (kind.share, kind.shape.epilogue()) {
+            (None, Epilogue::Plain) => Some(Few::Plain(Rc::new(product::Product::load(self.device, self.cache, matrix, norm)?))),
+            (None, Epilogue::Residual) => Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?))),
+            _ => None,
+        })
+    }
+
+    /// The kernels of a layer's experts for few rows.
+    pub(super) fn experts(&mut self, experts: Experts) -> Result<Rc<ExpertsKernels>, CudaBackendError> {
+        if let Some(kernels) = self.experts.get(&experts) {
+            return Ok(kernels.clone());
+        }
+        let kernels = Rc::new(ExpertsKernels::load(self.device, self.cache, experts)?);
+        self.experts.insert(experts, kernels.clone());
+        Ok(kernels)
+    }
+}
+
+/// A product with its kernels.
+pub(super) struct Product {
+    by_class: Vec<(usize, Rc<Wide>)>,
+    deterministic: bool,
+    few: Option<Few>,
+}
+
+impl Product {
+    fn kernel(&self, rows: Rows) -> &Wide {
+        let class = rows.class(self.deterministic);
+        let found = self.by_class.iter().find(|k| k.0 >= class).or(self.by_class.last());
+        &found.expect("there is a class for every number of rows that the backend takes").1
+    }
+
+    /// Enqueues it over a matrix.
+    ///
+    /// # Safety
+    /// As [`Wide::launch`].
+    pub(super) unsafe fn launch(
+        &self,
+        device: &Device,
+        rows: Rows,
+        matrix: &Matrix,
+        x: Inputs<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaBackendError> {
+        let x = Inputs { factor: x.factor * matrix.factor, ..x };
+        if let (Some(few), false, true) = (&self.few, rows.prefill, rows.count <= FEW_ROWS) {
+            return few.launch(device, rows.count, matrix, x, out);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.kernel(rows).launch(device, &matrix.bytes.as_view(), x, columns, out) }?)
+    }
+}
+
+impl Few {
+    /// Enqueues it for rows `0..rows`.
+    fn launch(
+        &self,
+        device: &Device,
+        rows: usize,
+        matrix: &Matrix,
+        x: Inputs<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaBackendError> {
+        let (weights, y) = (matrix.bytes.as_view(), Activations { codes: x.codes, meta: x.meta });
+        match (self, out) {
+            (Self::Plain(product), Output::Plain { values, stride }) => {
+                let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });
+                let out = product::Output { values, stride, factor: x.factor };
+                Ok(product.launch(device, &weights, y, norm, rows, out)?)
+            }
+            (Self::Residual(product), Output::Residual { x: stream, weight, codes, meta, squares, .. }) => {
+                let next = NextRows { weight, codes, meta, squares };
+                Ok(product.launch(device, &weights, y, x.factor, rows, stream, next)?)
+            }
+            _ => unreachable!("a product's kernels have one epilogue"),
+        }
+    }
+}
+
+/// Rows of one product in one or more matrices.
+pub(super) struct Stacked {
+    pub(super) segments: Segments,
+    products: Vec<Product>,
+}
+
+impl Stacked {
+    pub(super) fn new(kernels: &mut Kernels<'_>, segments: Segments, norm: usize) -> Result<Self, CudaBackendError> {
+        let kinds = segments
+            .parts
+            .iter()
+            .map(|s| Kind::dense(s.matrix.layout, (s.matrix.rows, s.matrix.cols), Epilogue::Plain, Some(norm)));
+        let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
+        Ok(Self { segments, products })
+    }
+
+    /// Values of an output row.
+    pub(super) fn width(&self) -> usize {
+        self.segments.rows
+    }
+
+    /// Enqueues it for rows `0..count`.
+    pub(super) fn launch(
+        &self,
+        device: &Device,
+        rows: Rows,
+        x: Inputs<'_>,
+        out: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaBackendError> {
+        let stride = self.width();
+        for (segment, product) in self.segments.parts.iter().zip(&self.products) {
+            let mut values = out.slice_mut(segment.first..);
+            let out = Output::Plain { values: &mut values, stride };
+            // SAFETY: the columns are not listed.
+            unsafe { product.launch(device, rows, &segment.matrix, x, Columns::First(rows.count), out) }?;
+        }
+        Ok(())
+    }
+}
+
+/// Int8 rows with the norm that is folded into them.
+pub(super) fn normed<'a>(
+    codes: &'a CudaView<'a, i8>,
+    meta: &'a CudaView<'a, f32>,
+    squares: &'a CudaView<'a, f32>,
+    eps: f32,
+) -> Inputs<'a> {
+    Inputs { codes, meta, squares: Some(squares), eps, factor: 1.0 }
+}
+
+/// Int8 rows as they are.
+pub(super) fn plain<'a>(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Inputs<'a> {
+    Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_take_the_class_above_them_and_one_class_where_bytes_must_not_depend_on_the_batch() {
+        let class = |count, prefill, deterministic| Rows { count, prefill }.class(deterministic);
+        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 4096]);
+        assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [16; 3]);
+        assert_eq!(class(77, true, true), 1024);
+        assert_eq!(classes(false, 4, 100), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128]);
+    }
+}

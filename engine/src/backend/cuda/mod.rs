@@ -1,0 +1,454 @@
+//! The CUDA backend: quantised weights on one GPU, decode steps as captured graphs, sampling on the device.
+//!
+//! A step is enqueued and left alone: copies and clears, the prompt pieces, the decode graph of its bucket, the head, the sampler,
+//! and the copy of the results to pinned memory. The host reads them when the stream has passed the step's last mark, on the thread
+//! that waits for it. Sampled tokens stay on the device for the step after.
+//!
+//! What runs where: [`rows`] lays a plan out, `network` knows the layers, `sampling` the sampler's parameters and results, [`store`]
+//! what sequences leave behind. Kernels are those of `chimere_kernels::cuda`.
+
+mod config;
+mod error;
+mod gpu;
+mod graphs;
+mod matrices;
+mod network;
+mod pack;
+mod pinned;
+mod plan;
+mod programs;
+mod rows;
+mod sampling;
+mod shape;
+mod staging;
+mod store;
+#[cfg(test)]
+mod unpack;
+mod upload;
+mod weights;
+mod workspace;
+
+pub use chimere_kernels::cuda::wide::Chip;
+pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
+pub use config::{CudaConfig, CudaMemory, KvStorage};
+pub use error::CudaBackendError;
+pub use gpu::{GpuInfo, probe};
+pub use programs::programs;
+
+use crate::backend::check::check;
+use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::ids::{PageId, SlotId, StepId};
+use crate::model::Model;
+use crate::step::{LogitEdits, RowEdits, StateCopy, StepPlan};
+use chimere_kernels::cuda::Device;
+use chimere_kernels::cuda::attention::{tile_tokens, tiles};
+use crossbeam::channel::{Sender, bounded};
+use cudarc::driver::{CudaSlice, sys};
+use error::During;
+use graphs::Graphs;
+use network::{Network, Pass, Prompts};
+use programs::attention_shape;
+use rows::{Row, StepRows};
+use sampling::{InFlight, Sampling, Wanted};
+use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
+use staging::{Ring, Staging};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use store::{Store, StoreShape, send};
+use weights::DeviceWeights;
+use workspace::Workspace;
+
+/// Arrays of a row of inputs: token, slot, position, prompt length.
+const ROW_WORDS: usize = 4;
+/// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
+const STAGING_BYTES: usize = 8 << 20;
+
+/// See the module.
+pub struct CudaBackend {
+    info: BackendInfo,
+    counts: Counts,
+    one_by_one: bool,
+    store: Store,
+    work: Workspace,
+    /// `[4][bucket]` of a decode pass.
+    decode_rows: CudaSlice<i32>,
+    /// `[4][rows]` of the prompts.
+    prefill_rows: CudaSlice<i32>,
+    /// `[pieces][4]`.
+    pieces: CudaSlice<i32>,
+    /// `[tiles][2]` of the prompts' attention.
+    tiles: CudaSlice<i32>,
+    attention: chimere_kernels::cuda::attention::Shape,
+    /// Rows whose logits are wanted.
+    wanted: CudaSlice<i32>,
+    sampling: Sampling,
+    graphs: Graphs,
+    network: Network,
+    ring: Ring,
+    device: Arc<Device>,
+    /// Rows of the last forward.
+    last_rows: usize,
+    last: Option<StepId>,
+    /// Steps that wait: the first for its edits, the others for the first.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A step whose outcome is not there yet.
+struct Waiting {
+    state: WaitingState,
+    outcome: Sender<Result<InFlight, BackendError>>,
+}
+
+enum WaitingState {
+    /// The forward is enqueued, its sampler waits for edits.
+    Edits(Box<Forwarded>),
+    /// Nothing is done: its tokens depend on a step that waits.
+    Planned(StepPlan),
+}
+
+/// A step whose logits are on their way.
+struct Forwarded {
+    id: StepId,
+    staging: Arc<Staging>,
+    wanted: Wanted,
+    waits: bool,
+}
+
+impl CudaBackend {
+    /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use. `progress` hears
+    /// the share done, 0 to 1.
+    ///
+    /// # Errors
+    /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no kernel takes.
+    pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CudaBackendError> {
+        if config.slots as usize > SLOTS_MAX {
+            let (got, need) = (config.slots.to_string(), format!("at most {SLOTS_MAX}"));
+            return Err(CudaBackendError::Unsupported { what: "the number of sequences at once", got, need });
+        }
+        let device = Arc::new(Device::open(config.ordinal)?);
+        let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
+        let c = &model.config;
+        let (counts, widths) = (Counts::of(config), Widths::of(c));
+        cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
+        let weights = DeviceWeights::load(&device, model, config.host_embedding, progress)?;
+        let network = Network::new(&device, &cache, c, config, weights)?;
+        let stream = device.stream();
+        let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
+        let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
+        let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
+        let mut backend = Self {
+            info: BackendInfo {
+                device: "cuda",
+                slots: config.slots,
+                pages: config.pages,
+                step_rows_max: config.step_rows_max,
+                vocab: widths.vocab as u32,
+                context: config.context,
+            },
+            counts,
+            one_by_one: config.deterministic,
+            store: Store::new(&device, StoreShape::of(c, config))?,
+            work: Workspace::new(&device, c, counts)?,
+            decode_rows: words(ROW_WORDS * counts.decode)?,
+            prefill_rows: words(ROW_WORDS * counts.prefill)?,
+            pieces: words(4 * counts.slots)?,
+            tiles: words(2 * (counts.prefill.div_ceil(tile_tokens(attention_shape(c))) + counts.slots))?,
+            attention: attention_shape(c),
+            wanted: words(counts.logits)?,
+            sampling,
+            graphs: Graphs::default(),
+            network,
+            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots)?,
+            device,
+            last_rows: 0,
+            last: None,
+            waiting: VecDeque::new(),
+        };
+        backend.capture()?;
+        Ok(backend)
+    }
+
+    /// Runs every decode graph's kernels once over rows that are none, then captures them.
+    fn capture(&mut self) -> Result<(), CudaBackendError> {
+        for rows in buckets(self.counts.slots) {
+            let none = vec![-1i32; ROW_WORDS * rows];
+            self.device.stream().memcpy_htod(&none, &mut self.decode_rows).during("sending a step's inputs")?;
+            self.enqueue_decode(rows)?;
+            self.device.stream().synchronize().during("running the kernels for the first time")?;
+            // The closure needs all of `self` but the graphs.
+            let mut graphs = std::mem::take(&mut self.graphs);
+            let device = self.device.clone();
+            let captured = graphs.capture(&device, rows, || self.enqueue_decode(rows));
+            self.graphs = graphs;
+            captured?;
+        }
+        self.device.stream().synchronize().during("capturing graphs")
+    }
+
+    /// Kernels of a decode pass of `rows` rows, up to their logits.
+    fn enqueue_decode(&mut self, rows: usize) -> Result<(), CudaBackendError> {
+        let pass = Pass::new(rows, &self.decode_rows, None);
+        self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        self.network.decode_head(&self.device, rows, &mut self.work)
+    }
+
+    /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream order.
+    fn forward(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
+        let staging = match self.ring.take() {
+            Some(staging) => staging,
+            None => {
+                return Err(CudaBackendError::Unsupported {
+                    what: "the number of steps in flight",
+                    got: "more than 3".into(),
+                    need: "at most 2 that nobody has waited for".into(),
+                });
+            }
+        };
+        let stream = self.device.stream().clone();
+        staging.begin.record(&stream).during("marking a step")?;
+        self.prepare(plan, &staging)?;
+        let rows = StepRows::of(plan, self.one_by_one);
+        let mut wanted = Wanted::of(&rows);
+        for slot in &rows.cleared {
+            self.store.clear_slot(&self.device, *slot as usize)?;
+        }
+        let prompts = rows.sampled_prefill();
+        self.decode(&rows.before, &staging)?;
+        if !rows.prefill.is_empty() {
+            self.prefill(&rows, &prompts, &staging, &mut wanted)?;
+        }
+        let decoded = self.decode(&rows.passes, &staging)?;
+        if !prompts.is_empty() {
+            self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
+        }
+        wanted.place(&prompts, decoded);
+        staging.forward.record(&stream).during("marking a step")?;
+        Ok(Forwarded { id: plan.id, staging, wanted, waits: rows.await_edits() })
+    }
+
+    fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> Result<(), CudaBackendError> {
+        for copy in &plan.copies {
+            match copy {
+                StateCopy::Slot { from, to } => self.store.copy_slot(&self.device, from.0 as usize, to.0 as usize)?,
+                StateCopy::Page { from, to } => self.store.copy_page(&self.device, from.0 as usize, to.0 as usize)?,
+            }
+        }
+        for piece in &plan.pieces {
+            if let Some((at, pages)) = self.store.table_change(piece.slot.0 as usize, &piece.pages) {
+                stage(&self.device, staging, &mut self.store.table, at, &pages)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prompt rows through all layers; scores on the way, and the rows to sample gathered for the head.
+    fn prefill(
+        &mut self,
+        rows: &StepRows,
+        prompts: &[i32],
+        staging: &Staging,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError> {
+        let n = rows.prefill.len();
+        stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(&rows.prefill, n))?;
+        let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
+        stage(&self.device, staging, &mut self.pieces, 0, &pieces)?;
+        let lengths: Vec<usize> = rows.pieces.iter().map(|p| p.rows as usize).collect();
+        let tiles = tiles(self.attention, &lengths);
+        stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
+        let prompts_of = Prompts {
+            pieces: &self.pieces.as_view(),
+            count: rows.pieces.len(),
+            tiles: &self.tiles.as_view(),
+            tile_count: tiles.len(),
+        };
+        let pass = Pass::new(n, &self.prefill_rows, Some(prompts_of));
+        self.last_rows = n;
+        self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        for scores in rows.scores.chunks(self.counts.logits) {
+            let at: Vec<i32> = scores.iter().map(|s| s.row as i32).collect();
+            self.gather(&at, staging)?;
+            self.network.head(&self.device, at.len(), 0, &mut self.work)?;
+            self.sampling.score(&self.device, scores, &self.work.logits, &mut self.store, staging, wanted)?;
+        }
+        self.gather(prompts, staging)
+    }
+
+    /// Brings some prefill rows together, ready for the head.
+    fn gather(&mut self, rows: &[i32], staging: &Staging) -> Result<(), CudaBackendError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        stage(&self.device, staging, &mut self.wanted, 0, rows)?;
+        self.network.gather(&self.device, rows.len(), &self.wanted, &mut self.work)
+    }
+
+    /// Decode passes; returns the rows of logits that the last one left.
+    fn decode(&mut self, passes: &[Vec<Row>], staging: &Staging) -> Result<usize, CudaBackendError> {
+        let mut decoded = 0;
+        for pass in passes {
+            decoded = bucket(pass.len());
+            stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
+            self.graphs.launch(decoded)?;
+            self.last_rows = decoded;
+        }
+        Ok(decoded)
+    }
+
+    /// The sampler, and the way back of its results.
+    fn finish(&mut self, step: Forwarded, edits: &[RowEdits]) -> Result<InFlight, CudaBackendError> {
+        let Forwarded { id, staging, mut wanted, .. } = step;
+        self.sampling.sample(&self.device, &self.work.logits, &mut self.store, edits, &staging, &mut wanted)?;
+        staging.end.record(self.device.stream()).during("marking a step")?;
+        Ok(InFlight::new(id, staging, wanted))
+    }
+
+    /// Runs the planned steps at the head of the queue, up to one that awaits edits.
+    fn run_planned(&mut self) {
+        while matches!(self.waiting.front(), Some(Waiting { state: WaitingState::Planned(_), .. })) {
+            let Some(Waiting { state: WaitingState::Planned(plan), outcome }) = self.waiting.pop_front() else { return };
+            let id = plan.id;
+            // A receiver that went away wants no outcome.
+            match self.forward(&plan).map(|f| (f.waits, f)) {
+                Ok((true, forwarded)) => {
+                    let state = WaitingState::Edits(Box::new(forwarded));
+                    return self.waiting.push_front(Waiting { state, outcome });
+                }
+                Ok((false, forwarded)) => drop(outcome.send(self.finish(forwarded, &[]).map_err(|e| lost(id, &e)))),
+                Err(error) => drop(outcome.send(Err(lost(id, &error)))),
+            }
+        }
+    }
+
+    /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled prompts.
+    ///
+    /// # Errors
+    /// If the device failed.
+    pub fn logits(&mut self, rows: usize) -> Result<Vec<f32>, CudaBackendError> {
+        let n = rows * self.info.vocab as usize;
+        self.device.stream().clone_dtoh(&self.work.logits.slice(0..n)).during("reading logits")
+    }
+
+    /// Distinct routed experts that the rows of the last finished forward picked, one entry a layer; empty for a dense model or if
+    /// the device failed.
+    pub fn expert_counts(&mut self) -> Vec<u32> {
+        let used = self.network.used();
+        let pairs = self.last_rows * used;
+        let Ok(all) = self.device.stream().clone_dtoh(&self.work.experts) else { return Vec::new() };
+        if pairs == 0 {
+            return Vec::new();
+        }
+        let distinct = |layer: &[i32]| layer[..pairs].iter().filter(|e| **e >= 0).collect::<HashSet<_>>().len() as u32;
+        all.chunks_exact(self.counts.rows() * used).map(distinct).collect()
+    }
+
+    /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not compute a
+    /// context.
+    pub fn fill_context(&mut self, slot: SlotId, pages: &[PageId]) {
+        // A benchmark of a device that fails here fails at its first step too, with a better message.
+        let _ = self.store.fill(&self.device, slot.0 as usize, pages);
+    }
+
+    /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if memory does not
+    /// suffice for two buffers of a gibibyte.
+    pub fn copy_bandwidth(&mut self) -> Option<f64> {
+        const BYTES: usize = 1 << 30;
+        const COPIES: usize = 8;
+        let stream = self.device.stream();
+        let event = || stream.context().new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT)).ok();
+        let (from, mut to) = (stream.alloc_zeros::<u8>(BYTES).ok()?, stream.alloc_zeros::<u8>(BYTES).ok()?);
+        let (begin, end) = (event()?, event()?);
+        stream.memcpy_dtod(&from, &mut to).ok()?;
+        begin.record(stream).ok()?;
+        (0..COPIES).try_for_each(|_| stream.memcpy_dtod(&from, &mut to)).ok()?;
+        end.record(stream).ok()?;
+        end.synchronize().ok()?;
+        Some((2 * BYTES * COPIES) as f64 / f64::from(begin.elapsed_ms(&end).ok()?) * 1e3)
+    }
+}
+
+impl Backend for CudaBackend {
+    fn info(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
+        let id = plan.id;
+        if let Some(last) = self.last.filter(|last| *last >= id) {
+            return Err(BackendError::Plan { step: id, why: format!("launched after step {last}") });
+        }
+        check(&plan, &self.info)?;
+        self.last = Some(id);
+        let state = if self.waiting.is_empty() {
+            let forwarded = self.forward(&plan).map_err(|e| lost(id, &e))?;
+            if !forwarded.waits {
+                let in_flight = self.finish(forwarded, &[]).map_err(|e| lost(id, &e))?;
+                return Ok(Pending::new(id, move || in_flight.wait()));
+            }
+            WaitingState::Edits(Box::new(forwarded))
+        } else {
+            WaitingState::Planned(plan)
+        };
+        let (outcome, receiver) = bounded(1);
+        self.waiting.push_back(Waiting { state, outcome });
+        Ok(Pending::new(id, move || receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?.wait()))
+    }
+
+    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError> {
+        sampling::check_edits(step, &edits.rows)?;
+        match self.waiting.pop_front() {
+            Some(Waiting { state: WaitingState::Edits(forwarded), outcome }) if forwarded.id == step => {
+                let finished = self.finish(*forwarded, &edits.rows).map_err(|e| lost(step, &e));
+                // A receiver that went away wants no outcome.
+                drop(outcome.send(finished));
+                self.run_planned();
+                Ok(())
+            }
+            other => {
+                other.into_iter().for_each(|w| self.waiting.push_front(w));
+                Err(BackendError::Plan { step, why: "no such step awaits edits".into() })
+            }
+        }
+    }
+}
+
+/// Rows as arrays one after another, filled up to `n` with rows that are none.
+fn columns(rows: &[Row], n: usize) -> Vec<i32> {
+    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0 };
+    let all = || rows.iter().copied().chain(std::iter::repeat_n(none, n - rows.len()));
+    let mut words = Vec::with_capacity(ROW_WORDS * n);
+    words.extend(all().map(|r| r.token));
+    words.extend(all().map(|r| r.slot));
+    words.extend(all().map(|r| r.position));
+    words.extend(all().map(|r| r.prompt_len));
+    words
+}
+
+/// Copies values through the step's pinned memory to the device.
+fn stage<T: Copy>(
+    device: &Device,
+    staging: &Staging,
+    to: &mut CudaSlice<T>,
+    at: usize,
+    values: &[T],
+) -> Result<(), CudaBackendError> {
+    // A step may have more page tables to send than there is room for: rare, and worth a wait.
+    let mut sent = 0;
+    while sent < values.len() {
+        let room = staging.take::<T>((values.len() - sent).min(STAGING_BYTES / 2 / size_of::<T>()));
+        let Some(room) = room else {
+            device.stream().synchronize().during("waiting for a step's inputs")?;
+            staging.rewind();
+            continue;
+        };
+        room.copy_from_slice(&values[sent..sent + room.len()]);
+        // SAFETY: the room is the step's own until its results are read.
+        unsafe { send(device, to, at + sent, room) }?;
+        sent += room.len();
+    }
+    Ok(())
+}
+
+fn lost(step: StepId, error: &CudaBackendError) -> BackendError {
+    BackendError::Device { step, why: error.to_string() }
+}

@@ -1,0 +1,597 @@
+//! Which matrices the device gets of a model, and what each is made of: known before anything is packed or allocated.
+
+use super::pack::{self, Form, Home};
+use super::upload::Source;
+use super::weights::{Attention, Ffn, Gdn, Layer, Mixer, Routed, Segment, Segments, Swiglu, Weights};
+use crate::format::{BlockType, Tensor};
+use crate::model::{AttentionWeights, FfnWeights, GdnWeights, LayerWeights, MixerWeights, Model, MoeWeights, SwigluWeights};
+use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
+
+/// Whose bytes a matrix's are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Output head.
+    Head,
+    /// Mixers of all layers.
+    Mixers,
+    /// Routed experts.
+    Experts,
+    /// Shared experts and dense feed-forward parts.
+    Shared,
+}
+
+/// One or more matrices of a shape, one after another on the device.
+#[derive(Clone, Debug)]
+pub(super) struct MatrixPlan<'a> {
+    /// Whose bytes these are.
+    pub(super) part: Part,
+    /// How they lie.
+    pub(super) layout: Layout,
+    /// What products are to be multiplied with.
+    pub(super) factor: f32,
+    /// Output features of a matrix.
+    pub(super) rows: usize,
+    /// Input features, padded with zeros to whole units.
+    pub(super) cols: usize,
+    /// Matrices.
+    pub(super) count: usize,
+    rows_of: Rows<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Rows<'a> {
+    /// The rows of each, one tensor after another.
+    Stacked(Vec<Run<'a>>),
+    /// Eight rows of one, then the same eight of the other.
+    Interleaved([&'a Tensor; 2], Form),
+}
+
+/// Rows that one tensor gives, or zeros.
+#[derive(Clone, Debug)]
+struct Run<'a> {
+    home: Home,
+    rows: usize,
+    of: Option<(&'a Tensor, Form)>,
+}
+
+impl<'a> Run<'a> {
+    fn whole(tensor: &'a Tensor) -> Self {
+        Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, Form::Home)) }
+    }
+
+    /// `tensor` in `home` and what that leaves of it: nothing if it is the tensor's own, else both in Q8_0.
+    fn with_rest(tensor: &'a Tensor, home: Home) -> [Self; 2] {
+        let rows = tensor.rows();
+        if Home::of(tensor) == home {
+            return [Self::whole(tensor), Self { home, rows, of: None }];
+        }
+        [Form::First, Form::Rest].map(|form| Self { home: Home::of_type(BlockType::Q8_0), rows, of: Some((tensor, form)) })
+    }
+}
+
+impl<'a> MatrixPlan<'a> {
+    /// All matrices of a stack, each by itself.
+    fn whole(part: Part, t: &'a Tensor) -> Self {
+        Self::stacked(part, t.cols(), t.matrices(), vec![Run::whole(t)])
+    }
+
+    /// `runs` have one home.
+    fn stacked(part: Part, cols: usize, count: usize, runs: Vec<Run<'a>>) -> Self {
+        let (home, rows) = (runs[0].home, runs.iter().map(|r| r.rows).sum());
+        debug_assert!(runs.iter().all(|r| r.home == home));
+        Self::new(part, home, rows, cols, count, Rows::Stacked(runs))
+    }
+
+    /// Gate and up of each expert as one matrix of twice the rows (and zeros, if the width is no multiple of 8).
+    fn interleaved(part: Part, gate: &'a Tensor, up: &'a Tensor) -> Self {
+        let home = if Home::of(gate) == Home::of(up) { Home::of(gate) } else { Home::ROUNDED };
+        let form = if home == Home::ROUNDED { Form::Rounded } else { Form::Home };
+        let rows = 2 * gate.rows().next_multiple_of(TILE_ROWS / 2);
+        Self::new(part, home, rows, gate.cols(), gate.matrices(), Rows::Interleaved([gate, up], form))
+    }
+
+    fn new(part: Part, home: Home, rows: usize, cols: usize, count: usize, rows_of: Rows<'a>) -> Self {
+        let cols = cols.next_multiple_of(UNIT);
+        Self { part, layout: home.layout, factor: home.factor, rows, cols, count, rows_of }
+    }
+
+    /// Bytes of one matrix.
+    pub(super) fn matrix_bytes(&self) -> usize {
+        self.layout.matrix_bytes(self.rows, self.cols)
+    }
+
+    /// Bytes of all.
+    pub(super) fn bytes(&self) -> usize {
+        self.count * self.matrix_bytes()
+    }
+
+    /// Tensor, form and row of row `row`, if it is not zeros.
+    fn source(&self, row: usize) -> Option<(&'a Tensor, Form, usize)> {
+        match &self.rows_of {
+            Rows::Stacked(runs) => {
+                let mut at = row;
+                for run in runs {
+                    if at < run.rows {
+                        return run.of.map(|(tensor, form)| (tensor, form, at));
+                    }
+                    at -= run.rows;
+                }
+                None
+            }
+            Rows::Interleaved(tensors, form) => {
+                let (tile, r) = (row / TILE_ROWS, row % TILE_ROWS);
+                let (tensor, row) = (tensors[r / 8], tile * 8 + r % 8);
+                (row < tensor.rows()).then_some((tensor, *form, row))
+            }
+        }
+    }
+}
+
+impl Source for MatrixPlan<'_> {
+    /// A tile.
+    fn piece_bytes(&self) -> usize {
+        self.layout.tile_bytes(self.cols)
+    }
+
+    fn pieces(&self) -> usize {
+        self.count * self.rows.div_ceil(TILE_ROWS)
+    }
+
+    fn write(&self, piece: usize, out: &mut [u8]) {
+        out.fill(0);
+        let tiles = self.rows.div_ceil(TILE_ROWS);
+        let (matrix, tile, units) = (piece / tiles, piece % tiles, self.cols / UNIT);
+        for r in 0..TILE_ROWS {
+            if let Some((tensor, form, row)) = self.source(tile * TILE_ROWS + r) {
+                pack::pack_row(tensor, form, matrix, row, r, units, out);
+            }
+        }
+    }
+}
+
+/// Values that stay f32.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum VectorPlan<'a> {
+    /// As the model has them.
+    Values(&'a [f32]),
+    /// To be decoded.
+    Encoded(&'a Tensor),
+}
+
+impl VectorPlan<'_> {
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Values(x) => x.len(),
+            Self::Encoded(t) => t.shape.iter().product(),
+        }
+    }
+
+    /// The values.
+    pub(super) fn values(&self) -> Vec<f32> {
+        match self {
+            Self::Values(x) => x.to_vec(),
+            Self::Encoded(t) => {
+                let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
+                t.decode().into_iter().map(|x| x * scale).collect()
+            }
+        }
+    }
+}
+
+/// The embedding as the device looks rows up in it: encoded, one row after another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EmbeddingPlan<'a> {
+    /// Encoding on the device.
+    pub(super) ty: BlockType,
+    tensor: &'a Tensor,
+}
+
+impl<'a> EmbeddingPlan<'a> {
+    /// As in the file where the device reads that, else in f16.
+    fn of(tensor: &'a Tensor) -> Self {
+        use BlockType as B;
+        let read = matches!(tensor.ty, B::F32 | B::F16 | B::Bf16 | B::Q8_0 | B::Q4_0 | B::Q4K | B::Q5K | B::Q6K);
+        Self { ty: if read && tensor.scale.is_none() { tensor.ty } else { B::F16 }, tensor }
+    }
+
+    /// Bytes of all.
+    pub(super) fn bytes(&self) -> usize {
+        self.pieces() * self.piece_bytes()
+    }
+}
+
+impl Source for EmbeddingPlan<'_> {
+    /// A row.
+    fn piece_bytes(&self) -> usize {
+        self.ty.row_bytes(self.tensor.cols()).expect("rows are whole blocks of their own encoding and of f16")
+    }
+
+    fn pieces(&self) -> usize {
+        self.tensor.rows()
+    }
+
+    fn write(&self, piece: usize, out: &mut [u8]) {
+        let (t, bytes) = (self.tensor, self.tensor.row(0, piece));
+        if self.ty == t.ty && t.scale.is_none() {
+            return out.copy_from_slice(bytes);
+        }
+        let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
+        let mut values = vec![0.0; t.cols()];
+        pack::decode(t.ty, bytes, &mut values);
+        values.iter_mut().for_each(|x| *x *= scale);
+        crate::format::blocks::encode_row(self.ty, &values, out);
+    }
+}
+
+/// What will be on the device.
+pub(super) type WeightsPlan<'a> = Weights<MatrixPlan<'a>, VectorPlan<'a>, EmbeddingPlan<'a>>;
+
+impl<'a> WeightsPlan<'a> {
+    /// Of a model; its draft head is left out.
+    pub(super) fn of(model: &'a Model) -> Self {
+        let w = &model.weights;
+        Self {
+            embed: EmbeddingPlan::of(&w.embed),
+            head: MatrixPlan::whole(Part::Head, w.head.as_ref().unwrap_or(&w.embed)),
+            norm: VectorPlan::Values(&w.norm),
+            layers: w.layers.iter().map(layer).collect(),
+        }
+    }
+}
+
+fn layer(w: &LayerWeights) -> Layer<MatrixPlan<'_>, VectorPlan<'_>> {
+    Layer {
+        input_norm: VectorPlan::Values(&w.input_norm),
+        mixer: match &w.mixer {
+            MixerWeights::Gdn(g) => Mixer::Gdn(gdn(g)),
+            MixerWeights::Attention(a) => Mixer::Attention(attention(a)),
+        },
+        post_norm: VectorPlan::Values(&w.post_norm),
+        ffn: match &w.ffn {
+            FfnWeights::Dense(s) => Ffn { routed: None, shared: swiglu(Part::Shared, s) },
+            FfnWeights::Moe(m) => moe(m),
+        },
+    }
+}
+
+fn gdn(w: &GdnWeights) -> Gdn<MatrixPlan<'_>, VectorPlan<'_>> {
+    // b and a stand with z where all three agree, because fewer matrices are fewer launches; else in twice Q8_0.
+    let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
+    let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
+    let ([b, b2], [a, a2]) = (Run::with_rest(&w.b, home), Run::with_rest(&w.a, home));
+    Gdn {
+        inputs: segments(w.qkv.cols(), vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2]),
+        conv: VectorPlan::Values(&w.conv),
+        a_neg: VectorPlan::Values(&w.a_neg),
+        dt_bias: VectorPlan::Values(&w.dt_bias),
+        norm: VectorPlan::Values(&w.norm),
+        out: MatrixPlan::whole(Part::Mixers, &w.out),
+    }
+}
+
+fn attention(w: &AttentionWeights) -> Attention<MatrixPlan<'_>, VectorPlan<'_>> {
+    Attention {
+        inputs: segments(w.q.cols(), [&w.q, &w.k, &w.v].map(Run::whole).to_vec()),
+        q_norm: VectorPlan::Values(&w.q_norm),
+        k_norm: VectorPlan::Values(&w.k_norm),
+        out: MatrixPlan::whole(Part::Mixers, &w.out),
+    }
+}
+
+fn moe(w: &MoeWeights) -> Ffn<MatrixPlan<'_>, VectorPlan<'_>> {
+    let routed = Routed {
+        router: VectorPlan::Encoded(&w.router),
+        shared_gate: VectorPlan::Values(&w.shared_gate),
+        experts: swiglu(Part::Experts, &w.experts),
+    };
+    Ffn { routed: Some(routed), shared: swiglu(Part::Shared, &w.shared) }
+}
+
+fn swiglu(part: Part, w: &SwigluWeights) -> Swiglu<MatrixPlan<'_>> {
+    Swiglu { gate_up: MatrixPlan::interleaved(part, &w.gate, &w.up), down: MatrixPlan::whole(part, &w.down) }
+}
+
+/// One matrix for each stretch of runs with the same home.
+fn segments(cols: usize, runs: Vec<Run<'_>>) -> Segments<MatrixPlan<'_>> {
+    let rows = runs.iter().map(|r| r.rows).sum();
+    let (mut parts, mut first) = (Vec::new(), 0);
+    for run in runs.chunk_by(|a, b| a.home == b.home) {
+        let matrix = MatrixPlan::stacked(Part::Mixers, cols, 1, run.to_vec());
+        first += matrix.rows;
+        parts.push(Segment { first: first - matrix.rows, matrix });
+    }
+    Segments { rows, parts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::upload::fill;
+    use super::super::{unpack, weights::planned_bytes};
+    use super::*;
+    use crate::format::blocks::{SplitMix, decode_row, encode_row};
+    use crate::model;
+
+    const TYPES: [BlockType; 20] = {
+        use BlockType::*;
+        [F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4]
+    };
+
+    /// Any bits that stand for numbers.
+    fn random(ty: BlockType, shape: &[usize], seed: u64) -> Tensor {
+        let mut rng = SplitMix::new(seed, u64::from(ty.gguf_id()));
+        let blocks = shape.iter().product::<usize>() / ty.elements();
+        let (mut bytes, mut values) = (vec![0; blocks * ty.bytes()], vec![0.0; ty.elements()]);
+        for block in bytes.chunks_exact_mut(ty.bytes()) {
+            values[0] = f32::NAN;
+            // Sums of products with a scale stay numbers.
+            while !values.iter().all(|x| x.abs() < 1e30) {
+                rng.fill(block);
+                decode_row(ty, block, &mut values);
+            }
+        }
+        Tensor::owned(ty.name().into(), ty, shape.to_vec(), bytes).unwrap()
+    }
+
+    /// All values, scaled as the tensor says.
+    fn decoded(t: &Tensor) -> Vec<f32> {
+        let mut values = t.decode();
+        let matrices = t.matrices();
+        for (i, part) in values.chunks_mut(t.rows() * t.cols()).enumerate() {
+            let scale = t.scale.as_ref().map_or(1.0, |s| s[i * s.len() / matrices]);
+            part.iter_mut().for_each(|x| *x *= scale);
+        }
+        values
+    }
+
+    fn packed(plan: &MatrixPlan<'_>) -> Vec<u8> {
+        let mut bytes = vec![0xa5; plan.bytes()];
+        fill(plan, &mut bytes);
+        bytes
+    }
+
+    /// Row `row` of matrix `matrix`, all padded inputs.
+    fn unpacked(plan: &MatrixPlan<'_>, bytes: &[u8], matrix: usize, row: usize) -> Vec<f32> {
+        let tile = &bytes[matrix * plan.matrix_bytes() + row / TILE_ROWS * plan.piece_bytes()..][..plan.piece_bytes()];
+        unpack::row(plan.layout, plan.factor, plan.cols, tile, row % TILE_ROWS)
+    }
+
+    /// `got` has the values of `want` and zeros after them: the very same, or each 32 to 2^-15 of their largest.
+    fn check_row(layout: Layout, got: &[f32], want: &[f32], what: &str) {
+        let (values, padding) = got.split_at(want.len());
+        assert!(padding.iter().all(|x| *x == 0.0), "{what}: padded with {padding:?}");
+        for (got, want) in values.chunks(32).zip(want.chunks(32)) {
+            let top = want.iter().fold(0.0f32, |m, x| m.max(x.abs()));
+            let off = if layout == Layout::W16 && top >= 1e-30 {
+                top / 32768.0
+            } else if layout == Layout::W16 {
+                1e-30
+            } else {
+                0.0
+            };
+            assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() <= off), "{what}: {got:?} for {want:?}");
+        }
+    }
+
+    fn check_whole(plan: &MatrixPlan<'_>, t: &Tensor) {
+        let (bytes, values) = (packed(plan), decoded(t));
+        assert_eq!((plan.rows, plan.cols, plan.count), (t.rows(), t.cols().next_multiple_of(128), t.matrices()));
+        for (i, want) in values.chunks(t.cols()).enumerate() {
+            let (matrix, row) = (i / t.rows(), i % t.rows());
+            check_row(plan.layout, &unpacked(plan, &bytes, matrix, row), want, &format!("{t:?} matrix {matrix} row {row}"));
+        }
+    }
+
+    #[test]
+    fn every_encoding_is_unpacked_as_it_decodes() {
+        for ty in TYPES {
+            let cols = ty.elements().max(32) * 3;
+            let t = random(ty, &[2, 21, cols], 1);
+            check_whole(&MatrixPlan::whole(Part::Experts, &t), &t);
+            let mut scaled = random(ty, &[2, 3, cols], 2);
+            scaled.scale = Some([0.5, 3.0].into());
+            let plan = MatrixPlan::whole(Part::Experts, &scaled);
+            assert_eq!(plan.layout, Layout::W16);
+            check_whole(&plan, &scaled);
+        }
+    }
+
+    #[test]
+    fn floats_of_any_width_fill_up_their_last_block_with_zeros() {
+        let t = random(BlockType::Bf16, &[3, 300], 3);
+        check_whole(&MatrixPlan::whole(Part::Mixers, &t), &t);
+    }
+
+    fn check_interleaved(plan: &MatrixPlan<'_>, gate: &Tensor, up: &Tensor) {
+        let (bytes, values, width) = (packed(plan), [decoded(gate), decoded(up)], gate.rows());
+        for matrix in 0..plan.count {
+            for row in 0..plan.rows {
+                let (which, source) = (row % 16 / 8, row / 16 * 8 + row % 8);
+                let got = unpacked(plan, &bytes, matrix, row);
+                let what = format!("{gate:?} matrix {matrix} row {row}");
+                let want = values[which].chunks(gate.cols()).nth(matrix * width + source).filter(|_| source < width);
+                check_row(plan.layout, &got, want.unwrap_or(&[]), &what);
+            }
+        }
+    }
+
+    #[test]
+    fn gate_and_up_take_turns_of_eight_rows_and_share_a_layout() {
+        for (gate, up, layout) in [
+            (BlockType::Q4K, BlockType::Q4K, Layout::Q4_K),
+            (BlockType::Q5_0, BlockType::Q8_0, Layout::Q8_0),
+            (BlockType::Q4K, BlockType::Q6K, Layout::W16),
+            (BlockType::Iq4Nl, BlockType::Bf16, Layout::W16),
+        ] {
+            let [gate, up] = [(gate, 4), (up, 5)].map(|(ty, seed)| random(ty, &[2, 12, 256], seed));
+            let plan = MatrixPlan::interleaved(Part::Experts, &gate, &up);
+            assert_eq!((plan.layout, plan.rows), (layout, 32));
+            check_interleaved(&plan, &gate, &up);
+        }
+    }
+
+    /// Rows of all segments as one matrix.
+    fn check_segments(segments: &Segments<MatrixPlan<'_>>, tensors: &[&Tensor]) -> Vec<Vec<f32>> {
+        let rows: Vec<Vec<f32>> = segments
+            .parts
+            .iter()
+            .flat_map(|s| {
+                let bytes = packed(&s.matrix);
+                (0..s.matrix.rows).map(|r| unpacked(&s.matrix, &bytes, 0, r)).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(rows.len(), segments.rows);
+        let mut first = 0;
+        for s in &segments.parts {
+            assert_eq!(s.first, first);
+            first += s.matrix.rows;
+        }
+        let mut at = 0;
+        for t in tensors {
+            for (r, want) in decoded(t).chunks(t.cols()).enumerate() {
+                check_row(Home::of(t).layout, &rows[at + r], want, &format!("{t:?} row {r}"));
+            }
+            at += t.rows();
+        }
+        rows[at..].to_vec()
+    }
+
+    fn check_gdn(plan: &Gdn<MatrixPlan<'_>, VectorPlan<'_>>, w: &GdnWeights) {
+        let heads = w.b.rows();
+        let rest = check_segments(&plan.inputs, &[&w.qkv, &w.z]);
+        assert_eq!(rest.len(), 4 * heads);
+        for (i, want) in
+            [&w.b, &w.a].into_iter().flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>()).enumerate()
+        {
+            let got: Vec<f32> = rest[i].iter().zip(&rest[2 * heads + i]).map(|(a, b)| a + b).collect();
+            // Q8_0 of what Q8_0 left.
+            check_row(Layout::W16, &got, &want, &format!("b and a, row {i}"));
+        }
+        check_whole(&plan.out, &w.out);
+    }
+
+    #[test]
+    fn rows_of_several_encodings_become_segments_and_b_and_a_keep_15_bits() {
+        use BlockType as B;
+        let cases: [(&str, [BlockType; 4], &[Layout]); 6] = [
+            ("all the same", [B::Q8_0; 4], &[Layout::Q8_0]),
+            ("gates in f32", [B::Q8_0, B::Q5_0, B::F32, B::F32], &[Layout::Q8_0]),
+            ("all k-quants", [B::Q6K; 4], &[Layout::Q6_K]),
+            ("z apart", [B::Q4K, B::Q6K, B::F32, B::F32], &[Layout::Q4_K, Layout::Q6_K, Layout::Q8_0]),
+            ("all bf16", [B::Bf16; 4], &[Layout::W16]),
+            ("one gate f32", [B::Q4K, B::Q4K, B::Q8_0, B::F32], &[Layout::Q4_K, Layout::Q8_0]),
+        ];
+        for (what, types, layouts) in cases {
+            let tame = |ty: BlockType, rows: usize| {
+                let mut rng = SplitMix::new(6, 0);
+                let values: Vec<f32> = (0..rows * 256).map(|_| 0.05 * rng.signed_unit()).collect();
+                let floats: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                if ty == B::F32 {
+                    Tensor::owned("f32".into(), ty, vec![rows, 256], floats).unwrap()
+                } else {
+                    random(ty, &[rows, 256], 7)
+                }
+            };
+            let w = GdnWeights {
+                qkv: tame(types[0], 40),
+                z: tame(types[1], 20),
+                b: tame(types[2], 6),
+                a: tame(types[3], 6),
+                conv: vec![],
+                a_neg: vec![],
+                dt_bias: vec![],
+                norm: vec![],
+                out: tame(B::Q8_0, 3),
+            };
+            let plan = gdn(&w);
+            assert_eq!(plan.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
+            check_gdn(&plan, &w);
+        }
+    }
+
+    fn check_swiglu(plan: &Swiglu<MatrixPlan<'_>>, w: &SwigluWeights) {
+        check_interleaved(&plan.gate_up, &w.gate, &w.up);
+        check_whole(&plan.down, &w.down);
+    }
+
+    fn check_layer(plan: &Layer<MatrixPlan<'_>, VectorPlan<'_>>, w: &LayerWeights) {
+        match (&plan.mixer, &w.mixer) {
+            (Mixer::Gdn(plan), MixerWeights::Gdn(w)) => check_gdn(plan, w),
+            (Mixer::Attention(plan), MixerWeights::Attention(w)) => {
+                assert!(check_segments(&plan.inputs, &[&w.q, &w.k, &w.v]).is_empty());
+                check_whole(&plan.out, &w.out);
+            }
+            _ => panic!("a mixer of the other kind"),
+        }
+        match (&plan.ffn.routed, &w.ffn) {
+            (Some(routed), FfnWeights::Moe(w)) => {
+                check_swiglu(&routed.experts, &w.experts);
+                check_swiglu(&plan.ffn.shared, &w.shared);
+                assert_eq!(routed.router.values(), decoded(&w.router));
+            }
+            (None, FfnWeights::Dense(w)) => check_swiglu(&plan.ffn.shared, w),
+            _ => panic!("a feed-forward part of the other kind"),
+        }
+    }
+
+    #[test]
+    fn whole_models_are_unpacked_as_they_decode_and_take_what_was_planned() {
+        let presets = ["moe", "dense", "next", "quant"].map(|p| format!("tests/golden/{p}/model.gguf"));
+        for path in presets.into_iter().chain(["../models/nano/nano-q8_0.gguf".into()]) {
+            let model = model::load(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
+            let plan = WeightsPlan::of(&model);
+            for (plan, w) in plan.layers.iter().zip(&model.weights.layers) {
+                check_layer(plan, w);
+            }
+            check_whole(&plan.head, model.weights.head.as_ref().unwrap_or(&model.weights.embed));
+            let planned = planned_bytes(&model, false);
+            let (tree, matrices, vectors) = plan.take_apart();
+            let values: usize = vectors.iter().map(|v| 4 * v.values().len()).sum();
+            let all: usize = matrices.iter().map(|m| packed(m).len()).sum::<usize>() + tree.embed.bytes() + values;
+            assert_eq!(planned.device(), all as u64, "{path}");
+            let hosted = planned_bytes(&model, true);
+            assert_eq!((hosted.device() + hosted.host_embedding, hosted.embedding), (all as u64, 0), "{path}");
+        }
+    }
+
+    #[test]
+    fn an_embedding_stays_encoded_where_the_device_reads_that_and_is_f16_elsewhere() {
+        for ty in TYPES {
+            let t = random(ty, &[3, 256], 8);
+            let plan = EmbeddingPlan::of(&t);
+            let mut bytes = vec![1; plan.bytes()];
+            fill(&plan, &mut bytes);
+            if plan.ty == ty {
+                assert_eq!(bytes, t.bytes());
+                continue;
+            }
+            let mut want = vec![0; bytes.len()];
+            encode_row(BlockType::F16, &t.decode(), &mut want);
+            assert_eq!((plan.ty, bytes), (BlockType::F16, want), "{}", ty.name());
+        }
+    }
+
+    /// That this thread has run: the machine may be busy with other things.
+    fn cpu_seconds() -> f64 {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        text.split(' ').next().unwrap().parse::<f64>().unwrap() * 1e-9
+    }
+
+    /// Prints what one core packs, by encoding: bytes of the file a second.
+    #[test]
+    #[ignore = "a measurement"]
+    fn rates_of_packing() {
+        for ty in TYPES {
+            let t = random(ty, &[512, 2048], 9);
+            let plan = MatrixPlan::whole(Part::Experts, &t);
+            let mut tile = vec![0; plan.piece_bytes()];
+            let (begin, mut rounds) = (cpu_seconds(), 0);
+            while cpu_seconds() - begin < 0.3 {
+                (0..plan.pieces()).for_each(|i| plan.write(i, std::hint::black_box(&mut tile)));
+                rounds += 1;
+            }
+            let rate = (rounds * t.bytes().len()) as f64 / (cpu_seconds() - begin) / 1e6;
+            println!("{:8} {:6.0} MB/s, to {:6.2} bits", ty.name(), rate, plan.bytes() as f64 * 8.0 / (512.0 * 2048.0));
+        }
+    }
+}

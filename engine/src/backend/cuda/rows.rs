@@ -1,0 +1,233 @@
+//! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
+//!
+//! Decode rows run in passes through a captured graph, one position of a sequence a pass; prompt pieces run beside them. A piece of
+//! the recurrent form with several positions (recomputed after preemption) takes one pass a position where results may not depend on
+//! how they came about. Elsewhere it does so up to the next whole chunk only, and runs on as a prompt does.
+
+use crate::CHUNK_TOKENS;
+use crate::ids::{SeqId, TokenId};
+use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+
+/// One position of one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// The token fed, or -1: the one that the slot sampled last.
+    pub(super) token: i32,
+    pub(super) slot: i32,
+    pub(super) position: i32,
+    pub(super) prompt_len: i32,
+}
+
+/// What a row's place is in the step's two groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Row of the last decode pass.
+    Decode(usize),
+    /// Row of the prefill.
+    Prefill(usize),
+}
+
+/// Consecutive prefill rows of one sequence, as kernels read it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PieceRows {
+    pub(super) slot: i32,
+    pub(super) start: i32,
+    pub(super) first_row: i32,
+    pub(super) rows: i32,
+}
+
+/// A token to sample.
+#[derive(Clone, Debug)]
+pub(super) struct SampleAt {
+    pub(super) place: Place,
+    /// Whose history counts.
+    pub(super) history: u32,
+    pub(super) row: SampleRow,
+}
+
+/// A known token to score, by the logits of a prefill row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScoreAt {
+    pub(super) row: usize,
+    pub(super) seq: SeqId,
+    pub(super) position: u32,
+    pub(super) token: TokenId,
+    pub(super) top: u8,
+}
+
+/// All rows of a step.
+#[derive(Debug, Default)]
+pub(super) struct StepRows {
+    /// Run one after another, before everything else; no slot comes twice in one.
+    pub(super) before: Vec<Vec<Row>>,
+    /// Run one after another, after the prefill.
+    pub(super) passes: Vec<Vec<Row>>,
+    pub(super) prefill: Vec<Row>,
+    pub(super) pieces: Vec<PieceRows>,
+    /// In the plan's order.
+    pub(super) samples: Vec<SampleAt>,
+    /// In the plan's order.
+    pub(super) scores: Vec<ScoreAt>,
+    /// Slots that begin anew.
+    pub(super) cleared: Vec<u32>,
+}
+
+impl StepRows {
+    /// Lays out a checked plan. `one_by_one`: every position of the recurrent form takes a pass of its own.
+    pub(super) fn of(plan: &StepPlan, one_by_one: bool) -> Self {
+        let mut all = Self::default();
+        let decodes = |p: &Piece| {
+            let unaligned = p.start.next_multiple_of(CHUNK_TOKENS) - p.start;
+            p.form == Form::Recurrent && p.score.is_none() && (p.len() <= unaligned.max(1) || one_by_one)
+        };
+        let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.len() as usize).max().unwrap_or(0);
+        all.passes.resize_with(passes, Vec::new);
+        for piece in &plan.pieces {
+            if piece.start == 0 && piece.tokens != PieceTokens::Sampled {
+                all.cleared.push(piece.slot.0);
+            }
+            let place = if decodes(piece) { all.push_decode(piece) } else { all.push_prefill(piece) };
+            let history = piece.slot.0;
+            all.samples.extend(piece.samples.iter().map(|row| SampleAt { place, history, row: row.clone() }));
+        }
+        all
+    }
+
+    /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
+    fn push_decode(&mut self, piece: &Piece) -> Place {
+        let first = self.passes.len() - piece.len() as usize;
+        for (pass, row) in self.passes[first..].iter_mut().zip(rows_of(piece)) {
+            pass.push(row);
+        }
+        Place::Decode(self.passes.last().expect("as many passes as the longest piece has rows").len() - 1)
+    }
+
+    /// Prefill begins at a whole chunk; what stands before it is computed position by position.
+    fn push_prefill(&mut self, piece: &Piece) -> Place {
+        let first_row = self.prefill.len();
+        let unaligned = piece.start.next_multiple_of(CHUNK_TOKENS) - piece.start;
+        for (i, row) in rows_of(piece).take(unaligned as usize).enumerate() {
+            if self.before.len() == i {
+                self.before.push(Vec::new());
+            }
+            self.before[i].push(row);
+        }
+        self.prefill.extend(rows_of(piece).skip(unaligned as usize));
+        let (slot, start, rows) = (piece.slot.0 as i32, (piece.start + unaligned) as i32, (piece.len() - unaligned) as i32);
+        self.pieces.push(PieceRows { slot, start, first_row: first_row as i32, rows });
+        if let (Some(score), PieceTokens::Known(ids)) = (piece.score, &piece.tokens) {
+            // Row `i` says how probable the token after it was.
+            for (i, token) in ids.iter().skip(1).copied().chain(score.next).enumerate() {
+                let position = piece.start + i as u32 + 1;
+                self.scores.push(ScoreAt { row: first_row + i, seq: piece.seq, position, token, top: score.top });
+            }
+        }
+        Place::Prefill(self.prefill.len() - 1)
+    }
+
+    /// Whether a sampler has to wait.
+    pub(super) fn await_edits(&self) -> bool {
+        self.samples.iter().any(|s| s.row.awaits_edits)
+    }
+
+    /// Prefill rows whose logits are sampled from, in their order, once each.
+    pub(super) fn sampled_prefill(&self) -> Vec<i32> {
+        let rows = self.samples.iter().filter_map(|s| if let Place::Prefill(row) = s.place { Some(row as i32) } else { None });
+        let mut rows: Vec<i32> = rows.collect();
+        rows.dedup();
+        rows
+    }
+}
+
+fn rows_of(piece: &Piece) -> impl Iterator<Item = Row> + '_ {
+    let (slot, prompt_len) = (piece.slot.0 as i32, piece.prompt_len as i32);
+    (0..piece.len()).map(move |i| {
+        let token = match &piece.tokens {
+            PieceTokens::Known(ids) => ids[i as usize] as i32,
+            PieceTokens::Sampled => -1,
+        };
+        Row { token, slot, position: (piece.start + i) as i32, prompt_len }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{PageId, SlotId, StepId};
+    use crate::sampling::SamplingParams;
+    use crate::step::ScoreRows;
+    use std::sync::Arc;
+
+    fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, sampled: bool) -> Piece {
+        let row = SampleRow {
+            seq: SeqId(u64::from(slot)),
+            slot: SlotId(slot),
+            params: Arc::new(SamplingParams::greedy()),
+            output_index: 0,
+            choice: 0,
+            forced: None,
+            awaits_edits: false,
+        };
+        let samples = if sampled { vec![row] } else { Vec::new() };
+        let (seq, pages) = (SeqId(u64::from(slot)), vec![PageId(0)]);
+        Piece { seq, slot: SlotId(slot), form, start, tokens, pages, prompt_len: 4, samples, score: None }
+    }
+
+    fn plan(pieces: Vec<Piece>) -> StepPlan {
+        StepPlan { id: StepId(1), copies: Vec::new(), pieces }
+    }
+
+    fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
+        pass.iter().map(|r| (r.slot, r.position)).collect()
+    }
+
+    #[test]
+    fn decode_rows_and_prompts_part() {
+        let plan = plan(vec![
+            piece(3, Form::Recurrent, 9, PieceTokens::Sampled, true),
+            piece(1, Form::Chunked, 0, PieceTokens::Known(vec![7, 8, 9, 6]), true),
+            piece(2, Form::Recurrent, 5, PieceTokens::Known(vec![4]), true),
+        ]);
+        let rows = StepRows::of(&plan, false);
+        assert_eq!(rows.passes.len(), 1);
+        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4 });
+        assert_eq!(rows.passes[0][1].token, 4);
+        assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
+        let places: Vec<Place> = rows.samples.iter().map(|s| s.place).collect();
+        assert_eq!(places, [Place::Decode(0), Place::Prefill(3), Place::Decode(1)]);
+        assert_eq!((rows.cleared, rows.prefill.len()), (vec![1], 4));
+    }
+
+    #[test]
+    fn recomputed_positions_end_in_the_last_pass_or_run_as_a_prompt() {
+        let plan = plan(vec![
+            piece(0, Form::Recurrent, 6, PieceTokens::Known(vec![1, 2, 3]), true),
+            piece(1, Form::Recurrent, 4, PieceTokens::Sampled, true),
+        ]);
+        let apart = StepRows::of(&plan, true);
+        let passes: Vec<_> = apart.passes.iter().map(|p| positions(p)).collect();
+        assert_eq!(passes, [vec![(0, 6)], vec![(0, 7)], vec![(0, 8), (1, 4)]]);
+        assert_eq!(apart.samples[0].place, Place::Decode(0));
+        let together = StepRows::of(&plan, false);
+        assert_eq!(together.passes.len(), 3, "no whole chunk begins in it");
+    }
+
+    #[test]
+    fn recomputed_positions_run_as_a_prompt_from_a_whole_chunk_on() {
+        let plan = plan(vec![piece(0, Form::Recurrent, 62, PieceTokens::Known((0..70).collect()), true)]);
+        let rows = StepRows::of(&plan, false);
+        assert_eq!(rows.before.iter().map(|p| positions(p)).collect::<Vec<_>>(), [[(0, 62)], [(0, 63)]]);
+        assert_eq!(rows.pieces, [PieceRows { slot: 0, start: 64, first_row: 0, rows: 68 }]);
+        assert_eq!((rows.prefill[0].position, rows.sampled_prefill()), (64, vec![67]));
+    }
+
+    #[test]
+    fn a_scored_row_is_measured_by_the_token_after_it() {
+        let mut scored = piece(0, Form::Chunked, 64, PieceTokens::Known(vec![1, 2, 3]), false);
+        scored.score = Some(ScoreRows { top: 2, next: Some(9) });
+        let rows = StepRows::of(&plan(vec![scored]), false);
+        let got: Vec<_> = rows.scores.iter().map(|s| (s.row, s.position, s.token)).collect();
+        assert_eq!(got, [(0, 65, 2), (1, 66, 3), (2, 67, 9)]);
+    }
+}

@@ -1,0 +1,318 @@
+//! The sampler's parameters and results: from a plan's sample rows to device memory, and from pinned memory to an outcome.
+
+use super::error::{CudaBackendError, During};
+use super::rows::{Place, SampleAt, ScoreAt, StepRows};
+use super::shape::Counts;
+use super::staging::Staging;
+use super::store::Store;
+use crate::backend::BackendError;
+use crate::ids::StepId;
+use crate::step::{Certainty, RowEdits, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
+use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
+use chimere_kernels::cuda::{Device, KernelCache};
+use cudarc::driver::{CudaSlice, DevicePtr, result};
+use std::sync::Arc;
+
+/// Words of biases, end ids, edits and masks that go to the device at once; more rows than fit are sampled in several launches.
+const LIST_WORDS: usize = 1 << 20;
+/// Rows sampled by one launch at most.
+const LAUNCH_ROWS: usize = 256;
+
+/// The sampler and what it reads and writes on the device.
+pub(super) struct Sampling {
+    sampler: Sampler,
+    params: CudaSlice<SampleParams>,
+    lists: CudaSlice<u32>,
+    results: CudaSlice<SampleResult>,
+    vocab: usize,
+}
+
+/// Refuses what the sampler on the device does not do yet, before anything is enqueued.
+pub(super) fn check_edits(step: StepId, edits: &[RowEdits]) -> Result<(), BackendError> {
+    match edits.iter().find(|e| !e.mix.is_empty()) {
+        None => Ok(()),
+        Some(e) => {
+            let (seq, n) = (e.seq, e.mix.len());
+            let why = format!("sequence {seq}: edits mix in {n} tokens, and the GPU's sampler cannot mix yet; it adds biases only");
+            Err(BackendError::Plan { step, why })
+        }
+    }
+}
+
+/// What a step has to report, and where its results will be.
+#[derive(Default)]
+pub(super) struct Wanted {
+    samples: Vec<SampleAt>,
+    /// Rows of logits by sample.
+    logit_rows: Vec<usize>,
+    scores: Vec<ScoreAt>,
+    /// Results that are on their way, scores first.
+    results: usize,
+}
+
+impl Wanted {
+    /// What a plan asks for.
+    pub(super) fn of(rows: &StepRows) -> Self {
+        Self { samples: rows.samples.clone(), scores: rows.scores.clone(), ..Self::default() }
+    }
+
+    /// Says where the logits of the samples are: those of decode rows first, then, from row `decoded` on, those of prompts.
+    pub(super) fn place(&mut self, prompts: &[i32], decoded: usize) {
+        let row = |s: &SampleAt| match s.place {
+            Place::Decode(row) => row,
+            Place::Prefill(row) => decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered"),
+        };
+        self.logit_rows = self.samples.iter().map(row).collect();
+    }
+}
+
+/// Bytes of device memory that a [`Sampling`] takes beside the sampler's own.
+pub(super) fn bytes(counts: Counts) -> u64 {
+    let rows = counts.logits.max(LAUNCH_ROWS);
+    (rows * (size_of::<SampleParams>() + size_of::<SampleResult>()) + 4 * LIST_WORDS) as u64
+}
+
+impl Sampling {
+    pub(super) fn new(device: &Device, cache: &KernelCache, vocab: usize, counts: Counts) -> Result<Self, CudaBackendError> {
+        let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS));
+        let doing = "allocating the sampler's memory";
+        Ok(Self {
+            sampler: Sampler::load(device, cache, vocab, LAUNCH_ROWS)?,
+            params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,
+            lists: stream.alloc_zeros(LIST_WORDS).during(doing)?,
+            results: stream.alloc_zeros(rows).during(doing)?,
+            vocab,
+        })
+    }
+
+    /// Log-probabilities of known tokens; the logits of score `i` lie in row `i`.
+    pub(super) fn score(
+        &mut self,
+        device: &Device,
+        scores: &[ScoreAt],
+        logits: &CudaSlice<f32>,
+        store: &mut Store,
+        staging: &Staging,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError> {
+        let params: Vec<SampleParams> = scores.iter().enumerate().map(|(row, s)| score_params(row, s)).collect();
+        for part in params.chunks(LAUNCH_ROWS) {
+            self.run(device, (part, &[]), logits, store, staging, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Samples every wanted row.
+    pub(super) fn sample(
+        &mut self,
+        device: &Device,
+        logits: &CudaSlice<f32>,
+        store: &mut Store,
+        edits: &[RowEdits],
+        staging: &Staging,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError> {
+        let mut batch = Batch::default();
+        let all: Vec<(SampleAt, usize)> = wanted.samples.iter().cloned().zip(wanted.logit_rows.iter().copied()).collect();
+        for (sample, row) in all {
+            let edits = edits.iter().find(|e| e.seq == sample.row.seq).filter(|_| sample.row.awaits_edits);
+            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(&sample, edits) > LIST_WORDS {
+                self.sample_batch(device, &mut batch, logits, store, staging, wanted)?;
+            }
+            batch.push(&sample, row, edits, self.vocab);
+        }
+        self.sample_batch(device, &mut batch, logits, store, staging, wanted)
+    }
+
+    fn sample_batch(
+        &mut self,
+        device: &Device,
+        batch: &mut Batch,
+        logits: &CudaSlice<f32>,
+        store: &mut Store,
+        staging: &Staging,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError> {
+        let Batch { params, lists } = std::mem::take(batch);
+        self.run(device, (&params, &lists), logits, store, staging, wanted)
+    }
+
+    /// One launch, and the copy of its results to the host.
+    fn run(
+        &mut self,
+        device: &Device,
+        (params, lists): (&[SampleParams], &[u32]),
+        logits: &CudaSlice<f32>,
+        store: &mut Store,
+        staging: &Staging,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError> {
+        if params.is_empty() {
+            return Ok(());
+        }
+        super::stage(device, staging, &mut self.params, 0, params)?;
+        super::stage(device, staging, &mut self.lists, 0, lists)?;
+        // SAFETY: two tokens of 16 bits lie in each word.
+        let history = unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
+        let inputs = SampleInputs {
+            logits: &logits.as_view(),
+            params: &self.params.as_view(),
+            lists: &self.lists.as_view(),
+            history: &history,
+        };
+        let outputs = SampleOutputs { results: &mut self.results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
+        // SAFETY: rows of logits and slots are those of the plan, which was checked; offsets into the lists are their own.
+        unsafe { self.sampler.launch(device, params.len(), inputs, outputs) }?;
+        let (first, end) = (wanted.results, wanted.results + params.len());
+        wanted.results = end;
+        let stream = device.stream();
+        // SAFETY: this part of the pinned results belongs to these rows alone, and is read after the step's last mark.
+        unsafe {
+            let to = &mut staging.results.as_mut_slice()[first..end];
+            result::memcpy_dtoh_async(to, self.results.device_ptr(stream).0, stream.cu_stream())
+        }
+        .during("fetching sampled tokens")
+    }
+}
+
+/// Rows of one launch.
+#[derive(Default)]
+struct Batch {
+    params: Vec<SampleParams>,
+    lists: Vec<u32>,
+}
+
+impl Batch {
+    fn push(&mut self, sample: &SampleAt, row: usize, edits: Option<&RowEdits>, vocab: usize) {
+        let (r, p) = (&sample.row, &*sample.row.params);
+        let bias = self.pairs(&p.logit_bias);
+        let hold_ends = r.output_index < p.min_tokens && !p.end_ids.is_empty();
+        let ends = self.words(if hold_ends { &p.end_ids } else { &[] });
+        let sparse = self.pairs(edits.map_or(&[], |e| &e.bias));
+        let mask_at = match edits.and_then(|e| e.mask.as_deref()) {
+            Some(mask) => {
+                let at = self.lists.len();
+                // Words that a mask does not have allow nothing.
+                self.lists.extend(mask.iter().copied().chain(std::iter::repeat(0)).take(vocab.div_ceil(32)));
+                at as i32
+            }
+            None => -1,
+        };
+        self.params.push(SampleParams {
+            row: row as i32,
+            slot: r.slot.0 as i32,
+            history: sample.history as i32,
+            forced: r.forced.map_or(-1, |id| id as i32),
+            temperature: p.temperature,
+            top_p: p.top_p,
+            top_k: p.top_k,
+            min_p: p.min_p,
+            seed: p.seed,
+            repetition_penalty: p.repetition_penalty,
+            presence_penalty: p.presence_penalty,
+            frequency_penalty: p.frequency_penalty,
+            output_index: r.output_index,
+            choice: r.choice,
+            hold_ends: u32::from(hold_ends),
+            bias_at: bias.0,
+            biases: bias.1,
+            ends_at: ends.0,
+            ends: ends.1,
+            edits_at: sparse.0,
+            edits: sparse.1,
+            mask_at,
+            logprobs: p.logprobs.map_or(-1, i32::from),
+            certainty: u32::from(p.certainty),
+            padding: 0,
+        });
+    }
+
+    fn pairs(&mut self, pairs: &[(u32, f32)]) -> (u32, u32) {
+        let at = self.lists.len() as u32;
+        self.lists.extend(pairs.iter().flat_map(|(id, value)| [*id, value.to_bits()]));
+        (at, pairs.len() as u32)
+    }
+
+    fn words(&mut self, words: &[u32]) -> (u32, u32) {
+        let at = self.lists.len() as u32;
+        self.lists.extend_from_slice(words);
+        (at, words.len() as u32)
+    }
+}
+
+/// Words that a row's lists take, at most.
+fn words(sample: &SampleAt, edits: Option<&RowEdits>) -> usize {
+    let p = &sample.row.params;
+    let edits = edits.map_or(0, |e| 2 * e.bias.len() + e.mask.as_ref().map_or(0, |m| m.len()));
+    2 * p.logit_bias.len() + p.end_ids.len() + edits
+}
+
+fn score_params(row: usize, score: &ScoreAt) -> SampleParams {
+    SampleParams { row: row as i32, forced: score.token as i32, logprobs: i32::from(score.top), ..SampleParams::default() }
+}
+
+/// A step whose results are on their way.
+pub(super) struct InFlight {
+    id: StepId,
+    staging: Arc<Staging>,
+    wanted: Wanted,
+}
+
+impl InFlight {
+    pub(super) fn new(id: StepId, staging: Arc<Staging>, wanted: Wanted) -> Self {
+        Self { id, staging, wanted }
+    }
+
+    /// Blocks until the device has passed the step, and reads what it left.
+    pub(super) fn wait(self) -> Result<StepOutcome, BackendError> {
+        let id = self.id;
+        let failed = |error: cudarc::driver::DriverError| BackendError::Device { step: id, why: error.to_string() };
+        self.staging.end.synchronize().map_err(failed)?;
+        let micros = |ms: f32| (ms * 1000.0) as u64;
+        let forward_us = micros(self.staging.begin.elapsed_ms(&self.staging.forward).map_err(failed)?);
+        let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.end).map_err(failed)?);
+        // SAFETY: the copies to this memory came before the mark that was waited for.
+        let results = unsafe { self.staging.results.as_slice() };
+        let (scores, samples) = results[..self.wanted.results].split_at(self.wanted.scores.len());
+        Ok(StepOutcome {
+            id: Some(id),
+            samples: self.wanted.samples.iter().zip(samples).map(|(at, r)| sample(at, r)).collect(),
+            scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
+            timing: StepTiming { forward_us, sample_us },
+        })
+    }
+}
+
+fn sample(at: &SampleAt, r: &SampleResult) -> Sample {
+    let p = &at.row.params;
+    Sample {
+        seq: at.row.seq,
+        token: r.token as u32,
+        logprobs: p.logprobs.map(|top| logprobs(r, top)),
+        certainty: p.certainty.then_some(Certainty { entropy: r.entropy, top_prob: r.top_prob }),
+    }
+}
+
+fn score(at: &ScoreAt, r: &SampleResult) -> Score {
+    Score { seq: at.seq, position: at.position, token: at.token, logprobs: logprobs(r, at.top) }
+}
+
+fn logprobs(r: &SampleResult, top: u8) -> TokenLogprobs {
+    let top = r.top_ids.iter().zip(&r.top_logprobs).take(usize::from(top));
+    TokenLogprobs { logprob: r.logprob, top: top.map(|(id, l)| (*id as u32, *l)).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::SeqId;
+
+    #[test]
+    fn edits_that_mix_are_refused_with_the_reason() {
+        let edits = |mix| RowEdits { seq: SeqId(7), bias: vec![(1, 0.5)], mix, mask: None };
+        assert!(check_edits(StepId(3), &[edits(vec![])]).is_ok());
+        let error = check_edits(StepId(3), &[edits(vec![]), edits(vec![(2, 0.1)])]).unwrap_err();
+        assert!(matches!(error, BackendError::Plan { step: StepId(3), .. }));
+        assert!(error.to_string().contains("sequence 7: edits mix in 1 tokens"), "{error}");
+    }
+}

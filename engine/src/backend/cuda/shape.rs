@@ -1,0 +1,154 @@
+//! Widths and row counts that the device's buffers and kernels are made for, from a model's shape and the configuration.
+
+use super::config::CudaConfig;
+use crate::model::{FfnConfig, LayerKind, ModelConfig};
+use chimere_kernels::cuda::gdn_decode::Heads;
+
+/// Row counts that a decode graph is captured for.
+pub(super) const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+/// Up to so many rows, every (row, expert) pair reads its expert on its own: experts are shared too rarely to sort rows by them.
+pub(super) const TOKEN_MAJOR_ROWS: usize = 8;
+/// Inputs of a unit of packed weights: rows of activations are padded to it.
+const UNIT: usize = 128;
+
+/// `n` as rows of activations have it.
+pub(super) fn padded(n: usize) -> usize {
+    n.next_multiple_of(UNIT)
+}
+
+/// Sequences that a backend can run at once: rows of the largest graph.
+pub(super) const SLOTS_MAX: usize = BUCKETS[BUCKETS.len() - 1];
+
+/// The smallest bucket that holds `rows`, at most [`SLOTS_MAX`].
+pub(super) fn bucket(rows: usize) -> usize {
+    BUCKETS.into_iter().find(|b| *b >= rows).unwrap_or(SLOTS_MAX)
+}
+
+/// Buckets that a backend of so many slots uses.
+pub(super) fn buckets(slots: usize) -> Vec<usize> {
+    BUCKETS.into_iter().take_while(|b| *b < slots).chain([bucket(slots)]).collect()
+}
+
+/// Widths of a model's rows on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Widths {
+    pub(super) hidden: usize,
+    pub(super) vocab: usize,
+    /// Output of the widest in-projection.
+    pub(super) inputs: usize,
+    /// Input of the widest out-projection.
+    pub(super) mixed: usize,
+    /// Routed experts, how many a token uses, their width; zeros in a dense model.
+    pub(super) experts: usize,
+    pub(super) used: usize,
+    pub(super) width: usize,
+    /// Of the shared expert, or of a dense feed-forward part.
+    pub(super) shared: usize,
+}
+
+impl Widths {
+    pub(super) fn of(c: &ModelConfig) -> Self {
+        let (gdn, a) = (&c.gdn, &c.attention);
+        let has = |kind| c.layers.contains(&kind);
+        let gdn_out = gdn.value_heads * gdn.value_dim;
+        let gdn_in = gdn_inputs(c);
+        let attention_in = (2 * a.heads + 2 * a.kv_heads) * a.head_dim;
+        let widest = |g: usize, t: usize| {
+            let g = if has(LayerKind::Gdn) { g } else { 0 };
+            g.max(if has(LayerKind::Attention) { t } else { 0 })
+        };
+        let (experts, used, width, shared) = match c.ffn {
+            FfnConfig::Dense { width } => (0, 0, 0, width),
+            FfnConfig::Moe { experts, used, width, shared_width } => (experts, used, width, shared_width),
+        };
+        Self {
+            hidden: c.hidden,
+            vocab: c.vocab,
+            inputs: widest(gdn_in, attention_in),
+            mixed: widest(gdn_out, a.heads * a.head_dim),
+            experts,
+            used,
+            width,
+            shared,
+        }
+    }
+}
+
+/// Values of a GDN layer's in-projection: q, k, v, z, then b and a twice (the second time what rounding left of the first).
+pub(super) fn gdn_inputs(c: &ModelConfig) -> usize {
+    c.gdn.channels() + c.gdn.value_heads * c.gdn.value_dim + 4 * c.gdn.value_heads
+}
+
+/// Heads of the GDN layers as the kernels name them.
+pub(super) fn gdn_heads(c: &ModelConfig) -> Heads {
+    let g = &c.gdn;
+    Heads {
+        key_dim: g.key_dim,
+        value_dim: g.value_dim,
+        keys: g.key_heads,
+        values: g.value_heads,
+        grouped: g.head_order == crate::model::HeadOrder::Grouped,
+    }
+}
+
+/// Row counts of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Rows of the largest decode graph.
+    pub(super) decode: usize,
+    /// Rows of a prefill.
+    pub(super) prefill: usize,
+    /// Rows whose logits are held at once.
+    pub(super) logits: usize,
+    pub(super) slots: usize,
+}
+
+impl Counts {
+    pub(super) fn of(config: &CudaConfig) -> Self {
+        let slots = config.slots as usize;
+        let decode = bucket(slots);
+        // Of a slot a step has either a decode row or a prompt, and decode rows are as many as their graph's.
+        let logits = (0..=slots).map(|decoding| if decoding > 0 { bucket(decoding) } else { 0 } + slots - decoding).max();
+        Self { decode, prefill: config.step_rows_max as usize, logits: logits.unwrap_or(decode), slots }
+    }
+
+    /// Rows of the residual stream.
+    pub(super) fn rows(&self) -> usize {
+        self.decode.max(self.prefill)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logits_have_room_for_every_split_of_the_slots_into_graphs_and_prompts() {
+        let logits = |slots: u32| {
+            let config = CudaConfig {
+                ordinal: 0,
+                slots,
+                pages: 1,
+                kv: crate::backend::cuda::KvStorage::F16,
+                step_rows_max: 64,
+                context: 64,
+                deterministic: false,
+                host_embedding: false,
+                kernel_cache: None,
+            };
+            Counts::of(&config).logits
+        };
+        // 3 that decode and a prompt; 49 that decode in a graph for 64, and 15 prompts.
+        assert_eq!([1, 2, 4, 64].map(logits), [1, 2, 5, 79]);
+        assert!((1..=256).all(|slots| logits(slots) >= bucket(slots as usize)));
+    }
+
+    #[test]
+    fn every_number_of_rows_finds_a_bucket_and_slots_use_few() {
+        assert_eq!([1, 3, 9, 17, 65, 256].map(bucket), [1, 4, 16, 24, 96, 256]);
+        assert_eq!(buckets(1), [1]);
+        assert_eq!(buckets(4), [1, 2, 4]);
+        assert_eq!(buckets(10), [1, 2, 4, 8, 16]);
+        assert!((1..=200).all(|rows| buckets(200).contains(&bucket(rows))));
+    }
+}

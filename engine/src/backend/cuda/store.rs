@@ -1,0 +1,258 @@
+//! What sequences leave on the device between steps: recurrent state, convolution rings, token history, KV pages, page tables.
+//!
+//! Everything of a kind is one allocation with the layers outermost, so that a slot or a page is copied or cleared in all layers by
+//! one strided call. The stream's order is all the synchronisation there is.
+
+use super::config::CudaConfig;
+use super::error::{CudaBackendError, During};
+use super::programs::attention_shape;
+use crate::PAGE_TOKENS;
+use crate::ids::PageId;
+use crate::model::{LayerKind, ModelConfig};
+use chimere_kernels::cuda::Device;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut, result, sys};
+
+/// Positions that the convolution's ring holds.
+const RING: usize = 4;
+
+/// Sizes of everything in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StoreShape {
+    pub(super) slots: usize,
+    pub(super) pages: usize,
+    pub(super) gdn_layers: usize,
+    pub(super) attention_layers: usize,
+    /// Floats of a slot's state in a layer.
+    pub(super) state: usize,
+    /// Floats of a slot's ring in a layer.
+    pub(super) ring: usize,
+    /// Words of a slot's history: two tokens each.
+    pub(super) counts: usize,
+    /// Pages that a sequence may have.
+    pub(super) table: usize,
+    /// Bytes of a page's keys in a layer.
+    pub(super) key_page: usize,
+    /// Bytes of a page's values in a layer.
+    pub(super) value_page: usize,
+}
+
+impl StoreShape {
+    pub(super) fn of(c: &ModelConfig, config: &CudaConfig) -> Self {
+        let layers = |kind| c.layers.iter().filter(|k| **k == kind).count();
+        let (key_page, value_page) = attention_shape(c).page_bytes(config.kv.into());
+        Self {
+            slots: config.slots as usize,
+            pages: config.pages as usize,
+            gdn_layers: layers(LayerKind::Gdn),
+            attention_layers: layers(LayerKind::Attention),
+            state: c.gdn.state_len(),
+            ring: RING * c.gdn.channels(),
+            counts: c.vocab.div_ceil(2),
+            table: (config.context.div_ceil(PAGE_TOKENS) as usize).max(1),
+            key_page,
+            value_page,
+        }
+    }
+
+    /// Bytes of a slot, its page table included.
+    pub(super) fn slot_bytes(&self) -> u64 {
+        (4 * (self.gdn_layers * (self.state + self.ring) + self.counts + self.table + 1)) as u64
+    }
+
+    /// Bytes of a page in all layers.
+    pub(super) fn page_bytes(&self) -> u64 {
+        (self.attention_layers * (self.key_page + self.value_page)) as u64
+    }
+}
+
+/// See the module.
+pub(super) struct Store {
+    pub(super) shape: StoreShape,
+    states: CudaSlice<f32>,
+    rings: CudaSlice<f32>,
+    /// `[slots, vocab]`, 16 bits a token: bit 15 for the prompt, the rest how often it was generated.
+    pub(super) counts: CudaSlice<u32>,
+    /// `[slots, table]`.
+    pub(super) table: CudaSlice<i32>,
+    /// Last sampled token by slot.
+    pub(super) sampled: CudaSlice<i32>,
+    keys: CudaSlice<u8>,
+    values: CudaSlice<u8>,
+    /// What the device's page tables hold.
+    mirror: Vec<Vec<PageId>>,
+}
+
+/// Memory of one GDN layer.
+pub(super) struct GdnMemory<'a> {
+    pub(super) state: CudaViewMut<'a, f32>,
+    pub(super) ring: CudaViewMut<'a, f32>,
+}
+
+/// Memory of one attention layer.
+pub(super) struct KvMemory<'a> {
+    pub(super) keys: CudaViewMut<'a, u8>,
+    pub(super) values: CudaViewMut<'a, u8>,
+    pub(super) table: CudaView<'a, i32>,
+}
+
+impl Store {
+    /// Takes all of it, zeroed.
+    pub(super) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
+        let s = device.stream();
+        let (slots, pages, kv) = (shape.slots, shape.pages, shape.attention_layers);
+        Ok(Self {
+            shape,
+            states: s.alloc_zeros(shape.gdn_layers * slots * shape.state).during("allocating recurrent states")?,
+            rings: s.alloc_zeros(shape.gdn_layers * slots * shape.ring).during("allocating convolution rings")?,
+            counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
+            table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
+            sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
+            keys: s.alloc_zeros(kv * pages * shape.key_page).during("allocating keys")?,
+            values: s.alloc_zeros(kv * pages * shape.value_page).during("allocating values")?,
+            mirror: vec![Vec::new(); slots],
+        })
+    }
+
+    /// Of the `layer`th GDN layer.
+    pub(super) fn gdn(&mut self, layer: usize) -> GdnMemory<'_> {
+        let (state, ring) = (self.shape.slots * self.shape.state, self.shape.slots * self.shape.ring);
+        GdnMemory {
+            state: self.states.slice_mut(layer * state..(layer + 1) * state),
+            ring: self.rings.slice_mut(layer * ring..(layer + 1) * ring),
+        }
+    }
+
+    /// Of the `layer`th attention layer.
+    pub(super) fn kv(&mut self, layer: usize) -> KvMemory<'_> {
+        let (keys, values) = (self.shape.pages * self.shape.key_page, self.shape.pages * self.shape.value_page);
+        KvMemory {
+            keys: self.keys.slice_mut(layer * keys..(layer + 1) * keys),
+            values: self.values.slice_mut(layer * values..(layer + 1) * values),
+            table: self.table.as_view(),
+        }
+    }
+
+    /// Recurrent state, convolution ring and history; not the last sampled token.
+    pub(super) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+        let s = self.shape;
+        copy_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), from, to)?;
+        copy_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), from, to)?;
+        copy_in_layers(device, &mut self.counts, (1, s.slots, s.counts), from, to)
+    }
+
+    /// One KV page in every attention layer.
+    pub(super) fn copy_page(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+        let s = self.shape;
+        copy_in_layers(device, &mut self.keys, (s.attention_layers, s.pages, s.key_page), from, to)?;
+        copy_in_layers(device, &mut self.values, (s.attention_layers, s.pages, s.value_page), from, to)
+    }
+
+    /// A slot's sequence begins anew.
+    pub(super) fn clear_slot(&mut self, device: &Device, slot: usize) -> Result<(), CudaBackendError> {
+        let s = self.shape;
+        fill_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), slot, 0)?;
+        fill_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), slot, 0)?;
+        fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), slot, 0)
+    }
+
+    /// Small equal values wherever a sequence would have left its own.
+    pub(super) fn fill(&mut self, device: &Device, slot: usize, pages: &[PageId]) -> Result<(), CudaBackendError> {
+        const BYTE: u8 = 0x2a;
+        let s = self.shape;
+        fill_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), slot, 0x3c23_d70a)?;
+        for page in pages {
+            let word = u32::from_ne_bytes([BYTE; 4]);
+            fill_in_layers(device, &mut self.keys, (s.attention_layers, s.pages, s.key_page), page.0 as usize, word)?;
+            fill_in_layers(device, &mut self.values, (s.attention_layers, s.pages, s.value_page), page.0 as usize, word)?;
+        }
+        Ok(())
+    }
+
+    /// Which entries of a slot's page table differ from what the device has: their first index and the new values. The mirror is
+    /// brought up to date, so the caller must send them.
+    pub(super) fn table_change(&mut self, slot: usize, pages: &[PageId]) -> Option<(usize, Vec<i32>)> {
+        let mirror = &mut self.mirror[slot];
+        let same = mirror.iter().zip(pages).take_while(|(a, b)| a == b).count();
+        if same == pages.len() {
+            return None;
+        }
+        mirror.truncate(same);
+        mirror.extend_from_slice(&pages[same..]);
+        Some((slot * self.shape.table + same, pages[same..].iter().map(|p| p.0 as i32).collect()))
+    }
+}
+
+fn copy_in_layers<T>(
+    device: &Device,
+    buffer: &mut CudaSlice<T>,
+    (layers, entries, len): (usize, usize, usize),
+    from: usize,
+    to: usize,
+) -> Result<(), CudaBackendError> {
+    let bytes = len * size_of::<T>();
+    if layers == 0 || bytes == 0 || from == to {
+        return Ok(());
+    }
+    let stream = device.stream();
+    let at = buffer.device_ptr_mut(stream).0;
+    let (device_kind, pitch) = (sys::CUmemorytype::CU_MEMORYTYPE_DEVICE, entries * bytes);
+    let copy = sys::CUDA_MEMCPY2D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: device_kind,
+        srcHost: std::ptr::null(),
+        srcDevice: at + (from * bytes) as u64,
+        srcArray: std::ptr::null_mut(),
+        srcPitch: pitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: device_kind,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: at + (to * bytes) as u64,
+        dstArray: std::ptr::null_mut(),
+        dstPitch: pitch,
+        WidthInBytes: bytes,
+        Height: layers,
+    };
+    stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
+    // SAFETY: both entries lie inside the buffer of `layers * entries * len` values: the plan's slots and pages were checked.
+    unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.cu_stream()) }.result().during("copying a slot or page")
+}
+
+fn fill_in_layers<T>(
+    device: &Device,
+    buffer: &mut CudaSlice<T>,
+    (layers, entries, len): (usize, usize, usize),
+    entry: usize,
+    word: u32,
+) -> Result<(), CudaBackendError> {
+    let bytes = len * size_of::<T>();
+    if layers == 0 || bytes == 0 {
+        return Ok(());
+    }
+    debug_assert!(bytes.is_multiple_of(4), "everything that is filled is made of words");
+    let stream = device.stream();
+    let at = buffer.device_ptr_mut(stream).0 + (entry * bytes) as u64;
+    stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
+    // SAFETY: the entry lies inside the buffer in every layer, as above.
+    unsafe { sys::cuMemsetD2D32Async(at, entries * bytes, word, bytes / 4, layers, stream.cu_stream()) }
+        .result()
+        .during("clearing a slot")
+}
+
+/// Copies `values` to the device at `at`, in stream order.
+///
+/// # Safety
+/// `values` is page-locked memory that stays as it is until the stream has passed this copy.
+pub(super) unsafe fn send<T>(device: &Device, buffer: &mut CudaSlice<T>, at: usize, values: &[T]) -> Result<(), CudaBackendError> {
+    assert!(at + values.len() <= buffer.len(), "{} values at {at} of {}", values.len(), buffer.len());
+    if values.is_empty() {
+        return Ok(());
+    }
+    let stream = device.stream();
+    let to = buffer.device_ptr_mut(stream).0 + (at * size_of::<T>()) as u64;
+    stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
+    // SAFETY: the range was checked; the caller vouches for the source.
+    unsafe { result::memcpy_htod_async(to, values, stream.cu_stream()) }.during("sending a step's inputs")
+}
