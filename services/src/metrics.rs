@@ -1,4 +1,8 @@
-//! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them.
+//! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them. `docs/metrics.md` is made from
+//! this file by [`docs::document`]; who records under the names that other engines' dashboards read is in `gateway.rs`.
+
+pub mod docs;
+pub mod gateway;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
@@ -12,47 +16,76 @@ pub struct Metric {
     pub kind: Kind,
     /// Label names.
     pub labels: &'static [&'static str],
-    /// Meaning with unit.
+    /// What one is one of.
+    pub unit: &'static str,
+    /// Meaning.
     pub help: &'static str,
 }
 
 /// Prometheus' types.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// Goes up.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Buckets.
-    Histogram,
+    /// Buckets with these upper bounds, and one above them.
+    Histogram(&'static [f64]),
 }
 
 macro_rules! metrics {
-    ($($ident:ident $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($($ident:ident $kind:ident $(($bounds:ident))? $name:literal [$($label:literal),*] $unit:literal $help:literal;)*) => {
         $(#[doc = $help] pub const $ident: &str = $name;)*
         /// All of them.
-        pub const ALL: &[Metric] = &[$(Metric { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help }),*];
+        pub const ALL: &[Metric] = &[
+            $(Metric { name: $name, kind: Kind::$kind $(($bounds))?, labels: &[$($label),*], unit: $unit, help: $help }),*
+        ];
     };
 }
 
 metrics! {
-    REQUESTS_RUNNING   Gauge     "chimere_requests_running" []             "Requests with at least one running sequence.";
-    REQUESTS_WAITING   Gauge     "chimere_requests_waiting" []             "Requests waiting for a slot.";
-    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"]      "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed.";
-    PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" []          "Prompt tokens of requests that started.";
-    GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" []       "Tokens generated and delivered.";
-    QUEUE_SECONDS      Histogram "chimere_queue_seconds" []                "Time from admission to the first step, in seconds.";
-    TTFT_SECONDS       Histogram "chimere_ttft_seconds" []                 "Time from admission to the first token, in seconds.";
-    ITL_SECONDS        Histogram "chimere_itl_seconds" []                  "Time between two tokens of a choice, in seconds.";
-    E2E_SECONDS        Histogram "chimere_e2e_seconds" []                  "Time from admission to the end of a request, in seconds.";
-    STEP_SECONDS       Histogram "chimere_step_seconds" ["kind"]           "Time of a step in seconds, by kind: decode, prefill, mixed.";
-    BATCH_ROWS         Histogram "chimere_batch_rows" []                   "Positions computed in a step.";
-    KV_PAGES           Gauge     "chimere_kv_pages" ["state"]              "KV pages, by state: used, free.";
-    STATE_SLOTS        Gauge     "chimere_state_slots" ["state"]           "State slots, by state: used, free.";
-    PREEMPTIONS        Counter   "chimere_preemptions_total" []            "Sequences preempted because no KV page was left.";
-    REJECTED           Counter   "chimere_rejected_total" ["reason"]       "Requests refused, by reason.";
-    MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"]            "Bytes by use: weights, workspace, states, kv, process.";
-    BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "Always 1; the labels say what runs.";
+    REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
+    REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
+    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream).";
+    PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
+    GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
+    QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
+    TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
+    ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
+    E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
+    STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
+    BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
+    KV_PAGES           Gauge     "chimere_kv_pages" ["state"] "pages"                "KV pages, by state: used, free.";
+    STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
+    PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
+    REJECTED           Counter   "chimere_rejected_total" ["reason"] "requests"      "Requests refused, by reason.";
+    MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, kv, host (pinned for a GPU), process.";
+    GPU_MEMORY_BYTES   Gauge     "chimere_gpu_memory_bytes" ["of"] "bytes"           "Bytes of the GPU's memory: total, used (by everybody), process (by this one, where NVML tells).";
+    GPU_UTILIZATION    Gauge     "chimere_gpu_utilization_ratio" [] "0 to 1"         "Share of the last moments in which a kernel ran on the GPU, 0 to 1.";
+    GPU_POWER_WATTS    Gauge     "chimere_gpu_power_watts" [] "watts"                "Power that the GPU draws, in watts.";
+    GPU_TEMPERATURE    Gauge     "chimere_gpu_temperature_celsius" [] "degrees C"    "Temperature of the GPU, in degrees Celsius.";
+    BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
+
+    VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
+    VLLM_WAITING       Gauge     "vllm:num_requests_waiting" ["model_name", "engine"] "requests" "Requests waiting for a slot.";
+    VLLM_KV_USAGE      Gauge     "vllm:kv_cache_usage_perc" ["model_name", "engine"] "0 to 1" "Share in use of KV pages or of state slots, whichever is greater, 0 to 1.";
+    VLLM_CACHE_CONFIG  Gauge     "vllm:cache_config_info" ["block_size", "num_gpu_blocks", "model_name", "engine"] "always 1" "Always 1; the labels are the tokens of a KV page and the number of pages, on a CPU too.";
+    VLLM_LORA          Gauge     "vllm:lora_requests_info" ["max_lora", "running_lora_adapters", "waiting_lora_adapters", "model_name", "engine"] "always 0" "No adapters are served: 0, with empty lists.";
+    VLLM_PROMPT_TOKENS Counter   "vllm:prompt_tokens_total" ["model_name", "engine"] "tokens" "Prompt tokens of requests that started.";
+    VLLM_GENERATION_TOKENS Counter "vllm:generation_tokens_total" ["model_name", "engine"] "tokens" "Tokens generated and delivered.";
+    VLLM_SUCCESS       Counter   "vllm:request_success_total" ["finished_reason", "model_name", "engine"] "requests" "Requests ended, by reason: stop (tool calls too), length, abort (the client left), error.";
+    VLLM_PREEMPTIONS   Counter   "vllm:num_preemptions_total" ["model_name", "engine"] "sequences" "Sequences preempted because no KV page was left.";
+    VLLM_CACHE_QUERIES Counter   "vllm:prefix_cache_queries_total" ["model_name", "engine"] "tokens" "Prompt tokens looked up in a prefix cache; 0 while there is none.";
+    VLLM_CACHE_HITS    Counter   "vllm:prefix_cache_hits_total" ["model_name", "engine"] "tokens" "Prompt tokens found in a prefix cache; 0 while there is none.";
+    VLLM_TTFT          Histogram(VLLM_FIRST_TOKEN) "vllm:time_to_first_token_seconds" ["model_name", "engine"] "seconds" "Time from admission to the first token, in seconds.";
+    VLLM_ITL           Histogram(VLLM_TOKEN) "vllm:inter_token_latency_seconds" ["model_name", "engine"] "seconds" "Time between two tokens of a choice, in seconds.";
+    VLLM_TPOT          Histogram(VLLM_TOKEN) "vllm:request_time_per_output_token_seconds" ["model_name", "engine"] "seconds" "Mean time between two tokens of a request that has ended, in seconds.";
+    VLLM_E2E           Histogram(VLLM_REQUEST) "vllm:e2e_request_latency_seconds" ["model_name", "engine"] "seconds" "Time from admission to the end of a request, in seconds.";
+    VLLM_QUEUE         Histogram(VLLM_REQUEST) "vllm:request_queue_time_seconds" ["model_name", "engine"] "seconds" "Time from admission to the first step, in seconds.";
+    VLLM_PREFILL       Histogram(VLLM_REQUEST) "vllm:request_prefill_time_seconds" ["model_name", "engine"] "seconds" "Time from the first step to the first token of a request that has ended, in seconds.";
+    VLLM_DECODE        Histogram(VLLM_REQUEST) "vllm:request_decode_time_seconds" ["model_name", "engine"] "seconds" "Time from the first token to the last of a request that has ended, in seconds.";
+    VLLM_REQUEST_PROMPT Histogram(VLLM_TOKENS) "vllm:request_prompt_tokens" ["model_name", "engine"] "tokens" "Prompt tokens of a request that has ended.";
+    VLLM_REQUEST_GENERATION Histogram(VLLM_TOKENS) "vllm:request_generation_tokens" ["model_name", "engine"] "tokens" "Tokens generated for a request that has ended.";
 }
 
 /// Bucket bounds of times in seconds: 1 ms to two minutes, each about twice the one before.
@@ -61,30 +94,89 @@ const SECONDS: &[f64] =
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
+/// vLLM's bounds of the time to the first token: panels ask for some of them by name.
+const VLLM_FIRST_TOKEN: &[f64] = &[
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0,
+    2560.0,
+];
+/// vLLM's bounds of the time between tokens, and finer ones below 10 ms, where its first bound lies.
+const VLLM_TOKEN: &[f64] = &[
+    0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0,
+    7.5, 10.0, 20.0, 40.0, 80.0,
+];
+/// vLLM's bounds of the parts of a request's time.
+const VLLM_REQUEST: &[f64] =
+    &[0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0];
+/// vLLM's bounds of token counts, up to contexts that models of the family have.
+const VLLM_TOKENS: &[f64] = &[
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0, 200000.0,
+    500000.0, 1000000.0,
+];
+
+/// Values of [`REQUESTS_TOTAL`]'s label.
+pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client"];
+/// Values of [`STEP_SECONDS`]'s label.
+pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
+/// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
+pub const REASONS: &[&str] = &[
+    "queue_full",
+    "queue_tokens_full",
+    "prompt_too_long",
+    "too_many_choices",
+    "too_many_pages",
+    "text_threads_busy",
+    "draining",
+    "engine_lost",
+    "key",
+    "invalid",
+    "unsupported",
+    "model_not_found",
+    "unknown_path",
+    "method_not_allowed",
+    "body_too_large",
+    "bodies_full",
+    "body_too_slow",
+];
+
 /// Installs the recorder of this process, once, and describes every metric to it; later calls give the same handle.
 pub fn install() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE.get_or_init(start_recorder).clone()
 }
 
-/// Counters begin at 0, so that the first event is an increase to whoever watches.
-fn start_counters() {
+/// Counts a request that was refused. A reason that [`REASONS`] lacks would have no series before its first event.
+pub fn count_rejected(reason: &'static str) {
+    debug_assert!(REASONS.contains(&reason), "{reason} is not among the reasons");
+    ::metrics::counter!(REJECTED, "reason" => reason).increment(1);
+}
+
+/// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
+fn start_series() {
     for name in [PROMPT_TOKENS, GENERATED_TOKENS, PREEMPTIONS] {
         ::metrics::counter!(name).absolute(0);
     }
-    for outcome in ["stop", "length", "tool_calls", "cancelled", "failed"] {
-        ::metrics::counter!(REQUESTS_TOTAL, "outcome" => outcome).absolute(0);
+    for outcome in OUTCOMES {
+        ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
     }
-    for reason in ["queue_full", "queue_tokens_full", "prompt_too_long", "too_many_pages", "draining", "engine_lost", "key"] {
-        ::metrics::counter!(REJECTED, "reason" => reason).absolute(0);
+    for reason in REASONS {
+        ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);
+    }
+    // To ask for a histogram is to have it; the ones with labels of a service's own are started by that.
+    for metric in ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_)) && m.labels.is_empty()) {
+        let _exists = ::metrics::histogram!(metric.name);
+    }
+    for kind in STEP_KINDS {
+        let _exists = ::metrics::histogram!(STEP_SECONDS, "kind" => *kind);
     }
 }
 
 fn start_recorder() -> PrometheusHandle {
     let mut builder = PrometheusBuilder::new();
-    for metric in ALL.iter().filter(|m| m.kind == Kind::Histogram) {
-        let bounds = if metric.name.ends_with("_seconds") { SECONDS } else { ROWS };
-        builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.into()), bounds).expect("bucket bounds are not empty");
+    for metric in ALL {
+        if let Kind::Histogram(bounds) = metric.kind {
+            let name = Matcher::Full(metric.name.into());
+            builder = builder.set_buckets_for_metric(name, bounds).expect("bucket bounds are not empty");
+        }
     }
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
@@ -94,10 +186,10 @@ fn start_recorder() -> PrometheusHandle {
         match metric.kind {
             Kind::Counter => ::metrics::describe_counter!(metric.name, metric.help),
             Kind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
-            Kind::Histogram => ::metrics::describe_histogram!(metric.name, metric.help),
+            Kind::Histogram(_) => ::metrics::describe_histogram!(metric.name, metric.help),
         }
     }
-    start_counters();
+    start_series();
     handle
 }
 
@@ -111,9 +203,21 @@ mod tests {
         let names: HashSet<_> = ALL.iter().map(|m| m.name).collect();
         assert_eq!(names.len(), ALL.len());
         for m in ALL {
-            assert!(m.name.starts_with("chimere_"), "{}", m.name);
+            let others = m.name.starts_with("vllm:");
+            assert!(others || m.name.starts_with("chimere_"), "{}", m.name);
+            assert_eq!(others, m.labels.ends_with(&["model_name", "engine"]), "{}", m.name);
             assert_eq!(m.kind == Kind::Counter, m.name.ends_with("_total"), "{}", m.name);
+            assert_eq!(m.unit == "seconds", m.name.ends_with("_seconds"), "{}", m.name);
             assert!(m.help.ends_with('.'), "{}", m.name);
+        }
+    }
+
+    #[test]
+    fn bucket_bounds_rise() {
+        for metric in ALL {
+            if let Kind::Histogram(bounds) = metric.kind {
+                assert!(bounds.is_sorted_by(|a, b| a < b), "{}", metric.name);
+            }
         }
     }
 
@@ -126,5 +230,14 @@ mod tests {
         assert!(text.contains("# HELP chimere_rejected_total Requests refused, by reason."), "{text}");
         assert!(text.contains("chimere_rejected_total{reason=\"a test\"} 2"), "{text}");
         assert!(text.contains("chimere_ttft_seconds_bucket{le=\"0.02\"}"), "{text}");
+    }
+
+    #[test]
+    fn histograms_are_there_before_anything_was_recorded() {
+        let text = install().render();
+        assert!(text.contains("chimere_e2e_seconds_bucket{le=\"+Inf\"}"), "{text}");
+        for kind in STEP_KINDS {
+            assert!(text.contains(&format!("chimere_step_seconds_count{{kind=\"{kind}\"}}")), "{text}");
+        }
     }
 }

@@ -1,0 +1,156 @@
+//! What vLLM's dashboards and the Kubernetes inference gateway read, under the names, labels and units that they know. The handles are
+//! made once, when a service starts, so every series is there from then on and a token costs two additions.
+
+use super::*;
+use crate::actors::output::{Account, Timings};
+use ::metrics::{Counter, Gauge, Histogram, Label};
+use chimere_engine::PAGE_TOKENS;
+use chimere_engine::scheduler::{SchedulerConfig, Stats};
+use std::time::Duration;
+
+/// The engine's number among those of one server, which is a label; there is one.
+const ENGINE: &str = "0";
+
+/// All series of one service.
+pub struct Gateway {
+    running: Gauge,
+    waiting: Gauge,
+    kv_usage: Gauge,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    stop: Counter,
+    length: Counter,
+    abort: Counter,
+    error: Counter,
+    preemptions: Counter,
+    ttft: Histogram,
+    itl: Histogram,
+    tpot: Histogram,
+    e2e: Histogram,
+    queue: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
+    request_prompt: Histogram,
+    request_generation: Histogram,
+}
+
+impl Gateway {
+    /// Starts every series at 0. `model` is the name that clients ask for; the recorder must be installed.
+    pub fn new(model: &str, config: &SchedulerConfig) -> Self {
+        let all = |more: &[(&'static str, String)]| -> Vec<Label> {
+            let common = [("model_name", model.to_owned()), ("engine", ENGINE.to_owned())];
+            more.iter().cloned().chain(common).map(|(name, value)| Label::new(name, value)).collect()
+        };
+        let common = all(&[]);
+        let gauge = |name: &'static str| ::metrics::gauge!(name, common.clone());
+        let counter = |name: &'static str| ::metrics::counter!(name, common.clone());
+        let histogram = |name: &'static str| ::metrics::histogram!(name, common.clone());
+        let ended = |reason: &str| ::metrics::counter!(VLLM_SUCCESS, all(&[("finished_reason", reason.to_owned())]));
+        let cache = all(&[("block_size", PAGE_TOKENS.to_string()), ("num_gpu_blocks", config.pages.to_string())]);
+        ::metrics::gauge!(VLLM_CACHE_CONFIG, cache).set(1.0);
+        let no_adapters = [("max_lora", "0"), ("running_lora_adapters", ""), ("waiting_lora_adapters", "")];
+        ::metrics::gauge!(VLLM_LORA, all(&no_adapters.map(|(name, value)| (name, value.to_owned())))).set(0.0);
+        for absent in [VLLM_CACHE_QUERIES, VLLM_CACHE_HITS] {
+            counter(absent).absolute(0);
+        }
+        Self {
+            running: gauge(VLLM_RUNNING),
+            waiting: gauge(VLLM_WAITING),
+            kv_usage: gauge(VLLM_KV_USAGE),
+            prompt_tokens: counter(VLLM_PROMPT_TOKENS),
+            generation_tokens: counter(VLLM_GENERATION_TOKENS),
+            stop: ended("stop"),
+            length: ended("length"),
+            abort: ended("abort"),
+            error: ended("error"),
+            preemptions: counter(VLLM_PREEMPTIONS),
+            ttft: histogram(VLLM_TTFT),
+            itl: histogram(VLLM_ITL),
+            tpot: histogram(VLLM_TPOT),
+            e2e: histogram(VLLM_E2E),
+            queue: histogram(VLLM_QUEUE),
+            prefill: histogram(VLLM_PREFILL),
+            decode: histogram(VLLM_DECODE),
+            request_prompt: histogram(VLLM_REQUEST_PROMPT),
+            request_generation: histogram(VLLM_REQUEST_GENERATION),
+        }
+    }
+
+    /// How the scheduler stands, and what was added to its counts.
+    pub fn stands(&self, now: &Stats, preemptions: u64, prompt_tokens: u64) {
+        self.running.set(f64::from(now.requests_running));
+        self.waiting.set(f64::from(now.requests_waiting));
+        self.kv_usage.set(usage(now));
+        self.preemptions.increment(preemptions);
+        self.prompt_tokens.increment(prompt_tokens);
+    }
+
+    /// A request has waited this long for its first step.
+    pub fn started(&self, queue: f64) {
+        self.queue.record(queue);
+    }
+
+    /// One token more was generated and delivered.
+    pub fn token(&self) {
+        self.generation_tokens.increment(1);
+    }
+
+    /// The first token came, this many seconds after admission.
+    pub fn first_token(&self, seconds: f64) {
+        self.ttft.record(seconds);
+    }
+
+    /// Another token of a choice came, this many seconds after the one before.
+    pub fn next_token(&self, seconds: f64) {
+        self.itl.record(seconds);
+    }
+
+    /// A request has all its tokens.
+    pub fn completed(&self, account: &Account) {
+        let Timings { prefill, itl_mean, decode, total, .. } = account.timings;
+        self.e2e.record(total.as_secs_f64());
+        self.prefill.record(prefill.as_secs_f64());
+        self.decode.record(decode.as_secs_f64());
+        // A request of one token has no time between tokens; a 0 would pull the percentiles down.
+        if itl_mean > Duration::ZERO {
+            self.tpot.record(itl_mean.as_secs_f64());
+        }
+        self.request_prompt.record(f64::from(account.prompt_tokens));
+        self.request_generation.record(f64::from(account.completion_tokens));
+    }
+
+    /// A request is over, with one of [`OUTCOMES`].
+    pub fn ended(&self, outcome: &str) {
+        match outcome {
+            "stop" | "tool_calls" => self.stop.increment(1),
+            "length" => self.length.increment(1),
+            "failed" => self.error.increment(1),
+            _ => self.abort.increment(1),
+        }
+    }
+}
+
+/// Share of the scarcer of the two things that a sequence needs.
+fn usage(now: &Stats) -> f64 {
+    let share = |used: u32, free: u32| f64::from(used) / f64::from((used + free).max(1));
+    share(now.pages_used, now.pages_free).max(share(now.slots_used, now.slots_free))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_as_full_as_the_fuller_of_pages_and_slots() {
+        let stats = |pages_used, slots_used| Stats {
+            pages_used,
+            pages_free: 100 - pages_used,
+            slots_used,
+            slots_free: 4 - slots_used,
+            ..Stats::default()
+        };
+        assert_eq!(usage(&stats(10, 3)), 0.75);
+        assert_eq!(usage(&stats(90, 1)), 0.9);
+        assert_eq!(usage(&Stats::default()), 0.0);
+    }
+}

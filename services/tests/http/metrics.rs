@@ -1,0 +1,217 @@
+//! What `/metrics` says, read as Prometheus reads it, from a program of its own: counts are exact there.
+
+use crate::process::Program;
+use crate::support::*;
+use chimere::metrics::{ALL, Kind, OUTCOMES, REASONS};
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+/// Labels of every series under another engine's names.
+const COMMON: &str = "model_name=\"golden\",engine=\"0\"";
+
+/// Samples by name with labels, as written.
+struct Exposition(HashMap<String, f64>);
+
+impl Exposition {
+    fn of(program: &Program) -> Self {
+        let text = get(program.addr, "/metrics").text().to_owned();
+        let samples = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(|l| l.rsplit_once(' ').unwrap());
+        Self(samples.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())
+    }
+
+    #[track_caller]
+    fn get(&self, series: &str) -> f64 {
+        *self.0.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.0.keys()))
+    }
+
+    /// A series of this service under another engine's name.
+    #[track_caller]
+    fn vllm(&self, name: &str) -> f64 {
+        self.get(&format!("vllm:{name}{{{COMMON}}}"))
+    }
+
+    #[track_caller]
+    fn rejected(&self, reason: &str) -> f64 {
+        self.get(&format!("chimere_rejected_total{{reason=\"{reason}\"}}"))
+    }
+}
+
+fn program() -> Program {
+    Program::start(&["--model-name", "golden"])
+}
+
+#[test]
+fn from_the_start_every_series_is_there_and_nothing_was_counted() {
+    let at_start = Exposition::of(&program());
+    for metric in ALL.iter().filter(|m| !m.name.starts_with("chimere_gpu_")) {
+        let (name, what) = match metric.kind {
+            Kind::Histogram(_) => (format!("{}_count", metric.name), "count"),
+            Kind::Counter | Kind::Gauge => (metric.name.to_owned(), "value"),
+        };
+        let series: Vec<_> = at_start.0.iter().filter(|(s, _)| s.split('{').next() == Some(&name)).collect();
+        assert!(!series.is_empty(), "{name} has no {what}");
+        // The steps of the warm-up are steps; whatever tells of requests and tokens is 0.
+        if metric.kind != Kind::Gauge && !["chimere_step_seconds", "chimere_batch_rows"].contains(&metric.name) {
+            assert!(series.iter().all(|(_, value)| **value == 0.0), "{series:?}");
+        }
+        for label in metric.labels {
+            assert!(series.iter().all(|(s, _)| s.contains(&format!("{label}=\""))), "{label} of {series:?}");
+        }
+    }
+    for reason in REASONS {
+        assert_eq!(at_start.rejected(reason), 0.0);
+    }
+    for outcome in OUTCOMES {
+        assert_eq!(at_start.get(&format!("chimere_requests_total{{outcome=\"{outcome}\"}}")), 0.0);
+    }
+    for reason in ["stop", "length", "abort", "error"] {
+        assert_eq!(at_start.get(&format!("vllm:request_success_total{{finished_reason=\"{reason}\",{COMMON}}}")), 0.0);
+    }
+    let pages = at_start.get("chimere_kv_pages{state=\"free\"}");
+    assert_eq!(at_start.get(&format!("vllm:cache_config_info{{block_size=\"32\",num_gpu_blocks=\"{pages}\",{COMMON}}}")), 1.0);
+    assert_eq!(
+        at_start.get(&format!(
+            "vllm:lora_requests_info{{max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\",{COMMON}}}"
+        )),
+        0.0
+    );
+}
+
+#[test]
+fn requests_are_counted_once_under_both_names() {
+    let program = program();
+    let body = json!({"prompt": [1, 2, 3, 4, 5], "max_tokens": 7, "temperature": 0, "ignore_eos": true});
+    for stream in [false, true] {
+        let reply = post(program.addr, COMPLETIONS, &with(body.clone(), json!({"stream": stream})));
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    eventually("both are over", || Exposition::of(&program).get("chimere_requests_total{outcome=\"length\"}") == 2.0);
+    let now = Exposition::of(&program);
+    for (own, other, want) in [
+        ("chimere_prompt_tokens_total", "prompt_tokens_total", 10.0),
+        ("chimere_generated_tokens_total", "generation_tokens_total", 14.0),
+        ("chimere_ttft_seconds_count", "time_to_first_token_seconds_count", 2.0),
+        ("chimere_itl_seconds_count", "inter_token_latency_seconds_count", 12.0),
+        ("chimere_e2e_seconds_count", "e2e_request_latency_seconds_count", 2.0),
+        ("chimere_queue_seconds_count", "request_queue_time_seconds_count", 2.0),
+        ("chimere_preemptions_total", "num_preemptions_total", 0.0),
+    ] {
+        assert_eq!((now.get(own), now.vllm(other)), (want, want), "{own}");
+    }
+    for name in ["prefill_time_seconds", "decode_time_seconds", "time_per_output_token_seconds"] {
+        assert_eq!(now.vllm(&format!("request_{name}_count")), 2.0, "{name}");
+    }
+    assert_eq!((now.vllm("request_prompt_tokens_sum"), now.vllm("request_generation_tokens_sum")), (10.0, 14.0));
+    assert_eq!(now.get(&format!("vllm:request_success_total{{finished_reason=\"length\",{COMMON}}}")), 2.0);
+    assert_eq!(now.get(&format!("vllm:request_prompt_tokens_bucket{{{COMMON},le=\"5\"}}")), 2.0);
+    assert_eq!(now.get(&format!("vllm:request_generation_tokens_bucket{{{COMMON},le=\"5\"}}")), 0.0);
+}
+
+#[test]
+fn gauges_show_what_runs_and_fall_back_to_nothing() {
+    let program = program();
+    let endless = json!({"prompt": "Once", "max_tokens": 100_000, "temperature": 0, "ignore_eos": true, "stream": true});
+    let mut stream = Stream::open(program.addr, COMPLETIONS, &endless);
+    stream.chunk();
+    let busy = Exposition::of(&program);
+    assert_eq!(busy.vllm("num_requests_running"), 1.0);
+    // One of the four slots, which is more than its share of the pages.
+    assert_eq!(busy.vllm("kv_cache_usage_perc"), 0.25);
+    drop(stream);
+    let abort = format!("vllm:request_success_total{{finished_reason=\"abort\",{COMMON}}}");
+    eventually("it is cancelled", || Exposition::of(&program).get(&abort) == 1.0);
+    let idle = Exposition::of(&program);
+    assert_eq!((idle.vllm("num_requests_running"), idle.vllm("kv_cache_usage_perc")), (0.0, 0.0));
+}
+
+#[test]
+fn every_refusal_is_counted_once_by_its_reason() {
+    let program = program();
+    let send = |path: &str, body: Value| post(program.addr, path, &body).status;
+    assert_eq!(send(CHAT, with(ask("x"), json!({"temperature": "hot"}))), 400);
+    assert_eq!(send(CHAT, json!([])), 400);
+    assert_eq!(send(CHAT, with(ask("x"), json!({"no_such_field": 1}))), 400);
+    assert_eq!(send(CHAT, with(ask("x"), json!({"model": "other"}))), 404);
+    assert_eq!(send("/nowhere", json!({})), 404);
+    assert_eq!(get(program.addr, CHAT).status, 405);
+    assert_eq!(send(COMPLETIONS, json!({"prompt": vec![1; 100_000]})), 400);
+    let announced = request(program.addr, "POST", CHAT, &[], &vec![b' '; 9 << 20]);
+    assert_eq!(announced.status, 413);
+    let now = Exposition::of(&program);
+    let counted: Vec<_> = REASONS.iter().map(|reason| (*reason, now.rejected(reason))).filter(|(_, n)| *n > 0.0).collect();
+    assert_eq!(
+        counted,
+        [
+            ("prompt_too_long", 1.0),
+            ("invalid", 2.0),
+            ("unsupported", 1.0),
+            ("model_not_found", 1.0),
+            ("unknown_path", 1.0),
+            ("method_not_allowed", 1.0),
+            ("body_too_large", 1.0)
+        ]
+    );
+}
+
+/// A file of the folder with dashboards and rules.
+fn dashboards(file: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards").join(file)).unwrap()
+}
+
+/// Every query in a dashboard.
+fn queries(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(map) => {
+            found.extend(map.get("expr").and_then(Value::as_str).map(str::to_owned));
+            map.values().for_each(|v| queries(v, found));
+        }
+        Value::Array(list) => list.iter().for_each(|v| queries(v, found)),
+        _ => {}
+    }
+}
+
+/// Names of this service's metrics in a text.
+fn named(text: &str) -> HashSet<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
+    words.filter(|w| w.starts_with("chimere_") || w.starts_with("vllm:")).collect()
+}
+
+#[test]
+fn every_metric_of_a_panel_or_a_rule_is_exported_and_every_metric_has_a_panel() {
+    let exported = Exposition::of(&program());
+    let names: HashSet<&str> = exported.0.keys().filter_map(|series| series.split('{').next()).collect();
+    let service: Value = serde_json::from_str(&dashboards("service.json")).unwrap();
+    let mut shown = Vec::new();
+    queries(&service, &mut shown);
+    assert!(shown.len() > 20, "{shown:?}");
+    let (shown, rules) = (shown.join("\n"), dashboards("alerts.yml"));
+    for name in named(&shown).union(&named(&rules)) {
+        assert!(names.contains(name), "{name} is asked for and not exported");
+    }
+    let shown: HashSet<&str> = named(&shown).into_iter().map(|name| name.trim_end_matches("_bucket")).collect();
+    // A GPU's figures need a dashboard beside one; other engines' names are for other dashboards.
+    for metric in ALL.iter().filter(|m| m.name.starts_with("chimere_") && !m.name.starts_with("chimere_gpu_")) {
+        assert!(shown.contains(metric.name), "{} is on no panel", metric.name);
+    }
+    assert!(rules.matches("- alert: ").count() > 3 && named(&rules).len() > 3, "{rules}");
+}
+
+#[test]
+fn panels_have_places_and_numbers_of_their_own() {
+    let service: Value = serde_json::from_str(&dashboards("service.json")).unwrap();
+    assert_eq!(service["schemaVersion"], 39);
+    let panels = service["panels"].as_array().unwrap();
+    let ids: HashSet<u64> = panels.iter().map(|p| p["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+    let mut taken = HashSet::new();
+    for panel in panels {
+        let at = |side: &str| panel["gridPos"][side].as_u64().unwrap();
+        assert!(at("x") + at("w") <= 24, "{}", panel["title"]);
+        for cell in (at("x")..at("x") + at("w")).flat_map(|x| (at("y")..at("y") + at("h")).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "{} lies over another panel", panel["title"]);
+        }
+    }
+}
