@@ -78,12 +78,14 @@ pub struct Engine {
     pub max_seqs: u32,
     /// Positions a sequence may have, prompt and output together; 0 takes the model's own.
     pub max_context: u32,
-    /// Positions one step may compute.
+    /// Positions one step may compute; 0 takes 512 on a CPU and 2048 on a GPU.
     pub step_tokens: u32,
-    /// Bytes for weights, workspace, states and KV; `auto` takes the free memory less a margin.
+    /// Bytes for everything that the process takes on its device; `auto` takes the free memory less a margin.
     pub vram_budget: Budget,
     /// Type of the KV cache.
     pub kv_type: KvType,
+    /// Where the rows of the embedding lie when a GPU computes.
+    pub embedding: Embedding,
     /// Decoded weights, f32 activations and KV.
     pub exact: bool,
     /// Equal bytes for equal requests; on the CPU always so.
@@ -98,9 +100,10 @@ impl Default for Engine {
             core: -1,
             max_seqs: 0,
             max_context: 0,
-            step_tokens: limits::STEP_TOKENS,
+            step_tokens: 0,
             vram_budget: Budget::Auto,
             kv_type: KvType::F16,
+            embedding: Embedding::Device,
             exact: false,
             deterministic: false,
         }
@@ -160,7 +163,7 @@ pub enum LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
-    /// The best one there is in this build.
+    /// A GPU where one can be used, else this machine's cores.
     Auto,
     /// This machine's cores.
     Cpu,
@@ -177,14 +180,24 @@ pub enum KvType {
     /// 2 bytes a value.
     #[serde(rename = "f16")]
     F16,
-    /// 8.5 bits a value.
-    #[serde(rename = "q8_0")]
-    #[value(name = "q8_0")]
+    /// 8.5 bits a value; on a GPU only.
+    #[serde(rename = "q8_0:q8_0", alias = "q8_0")]
+    #[value(name = "q8_0:q8_0", alias = "q8_0")]
     Q8_0,
-    /// Keys 8.5 bits a value, values 4.5.
+    /// Keys 8.5 bits a value, values 4.5; on a GPU only.
     #[serde(rename = "q8_0:q4_0")]
     #[value(name = "q8_0:q4_0")]
     Q8_0Q4_0,
+}
+
+/// Where the rows of the embedding lie when a GPU computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Embedding {
+    /// With the other weights.
+    Device,
+    /// In the host's memory, read over the bus: a row a token, so it costs little time and spares the device a whole matrix.
+    Host,
 }
 
 impl KvType {
@@ -193,7 +206,7 @@ impl KvType {
         match self {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
-            KvType::Q8_0 => "q8_0",
+            KvType::Q8_0 => "q8_0:q8_0",
             KvType::Q8_0Q4_0 => "q8_0:q4_0",
         }
     }
@@ -283,16 +296,19 @@ pub struct ServeArgs {
     /// Tokens a sequence may have, prompt and output together [default: the model's own]
     #[arg(long, value_name = "N")]
     pub max_context: Option<u32>,
-    /// Tokens that one step may compute [default: 512]
+    /// Tokens that one step may compute [default: 512 on a CPU, 2048 on a GPU]
     #[arg(long, value_name = "N")]
     pub step_tokens: Option<u32>,
-    /// Memory for weights, workspace, states and KV: bytes such as 12GiB, or auto for what is free less a margin [default: auto]
+    /// Memory for all that the process takes on its device: bytes such as 12GiB, or auto for what is free less a margin [default: auto]
     #[arg(long, value_name = "BYTES")]
     pub vram_budget: Option<Budget>,
-    /// Type of the KV cache: keys and values, or keys:values [default: f16]
+    /// Type of the KV cache: keys and values, or keys:values; f32 on the CPU only, q8_0 on a GPU only [default: f16]
     #[arg(long, value_enum)]
     pub kv_type: Option<KvType>,
-    /// Compute with decoded weights and f32 activations and KV: slow, the yardstick
+    /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
+    #[arg(long, value_enum)]
+    pub embedding: Option<Embedding>,
+    /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
     #[arg(long)]
     pub exact: bool,
     /// Equal bytes for equal requests whatever else runs; on the CPU always so
@@ -334,6 +350,7 @@ impl ServeArgs {
         put("engine", "step_tokens", self.step_tokens.map(|n| Value::Integer(n.into())));
         put("engine", "vram_budget", self.vram_budget.map(|b| Value::String(b.into())));
         put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
+        put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
         put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));
         set
@@ -383,9 +400,6 @@ pub enum ConfigError {
         /// What was wanted and what came.
         why: String,
     },
-    /// Something that this build does not have.
-    #[error("{0}")]
-    NotHere(String),
 }
 
 impl Config {
@@ -415,8 +429,8 @@ impl Config {
     fn check(&self) -> Result<(), ConfigError> {
         let bad = |key: &str, why: String| Err(ConfigError::BadValue { origin: "configuration".into(), key: key.into(), why });
         let chunk = chimere_engine::CHUNK_TOKENS;
-        if self.engine.step_tokens < chunk {
-            return bad("engine.step_tokens", format!("must be at least {chunk}, got {}", self.engine.step_tokens));
+        if (1..chunk).contains(&self.engine.step_tokens) {
+            return bad("engine.step_tokens", format!("must be 0 or at least {chunk}, got {}", self.engine.step_tokens));
         }
         for (key, threads) in [("engine.threads", self.engine.threads), ("server.workers", self.server.workers)] {
             if threads > limits::THREADS_MAX {
@@ -444,20 +458,7 @@ impl Config {
         if self.server.keep_alive_seconds == 0 {
             return bad("server.keep_alive_seconds", "must be at least 1, got 0".into());
         }
-        self.check_what_is_here()
-    }
-
-    /// What a later version brings is refused by name, not ignored.
-    fn check_what_is_here(&self) -> Result<(), ConfigError> {
-        if self.engine.device == Device::Cuda {
-            return Err(ConfigError::NotHere("device cuda: this build has no CUDA engine, use cpu or auto".into()));
-        }
-        match self.engine.kv_type {
-            KvType::F32 | KvType::F16 => Ok(()),
-            other => {
-                Err(ConfigError::NotHere(format!("kv-type {}: this build keeps keys and values as f32 or f16 only", other.name())))
-            }
-        }
+        Ok(())
     }
 }
 
@@ -571,6 +572,10 @@ mod tests {
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
             ("seconds that a body may take to arrive", limits::BODY_SECONDS.to_string()),
             ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
+            ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),
+            ("long prompts that wait for their text thread", limits::LONG_TEXT_JOBS_MAX.to_string()),
+            ("bytes of all request bodies in flight", limits::BODIES_BYTES_MAX.to_string()),
+            ("seconds that a client may leave its reply unread", limits::UNREAD_SECONDS.to_string()),
             ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
@@ -617,13 +622,23 @@ mod tests {
     }
 
     #[test]
-    fn what_this_build_lacks_is_refused_by_name() {
-        let args = ServeArgs { device: Some(Device::Cuda), ..Default::default() };
-        assert!(load("", &[], args).unwrap_err().to_string().contains("device cuda"));
-        let args = ServeArgs { kv_type: Some(KvType::Q8_0Q4_0), ..Default::default() };
-        assert!(load("", &[], args).unwrap_err().to_string().contains("kv-type q8_0:q4_0"));
-        let args = ServeArgs { deterministic: true, ..Default::default() };
-        assert!(load("", &[], args).is_ok());
+    fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
+        for (text, want) in
+            [("f16", KvType::F16), ("q8_0:q4_0", KvType::Q8_0Q4_0), ("q8_0:q8_0", KvType::Q8_0), ("q8_0", KvType::Q8_0)]
+        {
+            let got = load(&format!("[engine]\nkv_type = \"{text}\"\n"), &[], ServeArgs::default()).unwrap();
+            assert_eq!(got.engine.kv_type, want);
+        }
+        let args = ServeArgs { embedding: Some(Embedding::Host), kv_type: Some(KvType::Q8_0), ..Default::default() };
+        let got = load("", &[], args).unwrap();
+        assert_eq!((got.engine.embedding, got.engine.kv_type), (Embedding::Host, KvType::Q8_0));
+    }
+
+    #[test]
+    fn a_step_has_room_for_a_chunk_or_takes_the_device_s_own() {
+        let err = load("[engine]\nstep_tokens = 63\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: engine.step_tokens must be 0 or at least 64, got 63");
+        assert!(load("[engine]\nstep_tokens = 0\n", &[], ServeArgs::default()).is_ok());
     }
 
     #[test]

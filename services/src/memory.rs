@@ -15,10 +15,14 @@ pub struct Needs {
     pub weights: u64,
     /// Buffers of a step.
     pub workspace: u64,
+    /// What the device's driver takes for itself on our behalf; 0 on a CPU.
+    pub reserve: u64,
     /// One sequence's recurrent state.
     pub slot: u64,
     /// One page of keys and values.
     pub page: u64,
+    /// Memory of the host that a GPU reads, beside the budget.
+    pub host: u64,
     /// Sequences that run at once.
     pub seqs: u32,
     /// Tokens a sequence may have.
@@ -37,16 +41,28 @@ pub struct Plan {
 }
 
 /// The budget is too small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the memory budget of {} does not hold weights {}, workspace {}, {} states {}, and keys and values {} for one sequence of {} tokens: \
-     together {}; raise --vram-budget, or lower --max-seqs or --max-context",
-    Bytes(*.budget), Bytes(.needs.weights), Bytes(.needs.workspace), .needs.seqs, Bytes(.needs.states()), Bytes(.needs.least_kv()),
-    .needs.context, Bytes(.needs.least())
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooSmall {
     budget: u64,
     needs: Needs,
+}
+
+impl std::error::Error for TooSmall {}
+
+impl fmt::Display for TooSmall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n = &self.needs;
+        write!(f, "the memory budget of {} does not hold ", Bytes(self.budget))?;
+        write!(f, "weights {}, workspace {}, ", Bytes(n.weights), Bytes(n.workspace))?;
+        if n.reserve > 0 {
+            write!(f, "the driver's own {}, ", Bytes(n.reserve))?;
+        }
+        write!(f, "{} states {}, and keys and values {} ", n.seqs, Bytes(n.states()), Bytes(n.least_kv()))?;
+        write!(f, "for one sequence of {} tokens: together {}", n.context, Bytes(n.least()))?;
+        f.write_str("; raise --vram-budget, or lower --max-seqs or --max-context")?;
+        // A CPU has none of these ways out.
+        f.write_str(if n.reserve > 0 { ", or take --kv-type q8_0:q4_0, --embedding host or --device cpu" } else { "" })
+    }
 }
 
 impl Needs {
@@ -63,7 +79,7 @@ impl Needs {
     }
 
     fn fixed(&self) -> u64 {
-        self.weights.saturating_add(self.workspace).saturating_add(self.states())
+        self.weights.saturating_add(self.workspace).saturating_add(self.reserve).saturating_add(self.states())
     }
 
     /// With pages for one sequence of full length: less could not answer every request that the context allows.
@@ -85,48 +101,65 @@ impl Plan {
         Ok(Self { budget, needs, pages })
     }
 
-    /// Uses with their bytes, by the names that the metric has.
-    pub fn uses(&self) -> [(&'static str, u64); 4] {
-        [
+    /// Uses with their bytes, by the names that the metric has. What is 0 by its nature is left out.
+    pub fn uses(&self) -> Vec<(&'static str, u64)> {
+        let kv = self.needs.page * u64::from(self.pages);
+        let all = [
             ("weights", self.needs.weights),
             ("workspace", self.needs.workspace),
+            ("reserve", self.needs.reserve),
             ("states", self.needs.states()),
-            ("kv", self.needs.page * u64::from(self.pages)),
-        ]
+            ("kv", kv),
+        ];
+        all.into_iter().filter(|(name, bytes)| *name != "reserve" || *bytes > 0).collect()
     }
 
     /// Exports the plan.
     pub fn export(&self) {
-        for (name, bytes) in self.uses() {
+        let host = Some(("host", self.needs.host)).filter(|(_, bytes)| *bytes > 0);
+        for (name, bytes) in self.uses().into_iter().chain(host) {
             ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => name).set(bytes as f64);
+        }
+    }
+
+    fn note(&self, name: &str) -> String {
+        match name {
+            "reserve" => "the driver's context, machine code, graphs".into(),
+            "states" => format!("{} sequences x {}", self.needs.seqs, Bytes(self.needs.slot)),
+            "kv" => format!(
+                "{} pages of {PAGE_TOKENS} tokens x {}, {} tokens in all",
+                self.pages,
+                Bytes(self.needs.page),
+                u64::from(self.pages) * u64::from(PAGE_TOKENS)
+            ),
+            _ => String::new(),
         }
     }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let notes = [
-            String::new(),
-            String::new(),
-            format!("{} sequences x {}", self.needs.seqs, Bytes(self.needs.slot)),
-            format!(
-                "{} pages of {PAGE_TOKENS} tokens x {}, {} tokens in all",
-                self.pages,
-                Bytes(self.needs.page),
-                u64::from(self.pages) * u64::from(PAGE_TOKENS)
-            ),
-        ];
         writeln!(f, "memory plan")?;
-        for ((name, bytes), note) in self.uses().into_iter().zip(notes) {
-            writeln!(f, "{}", format!("  {name:<10}{:>12}  {note}", Bytes(bytes).to_string()).trim_end())?;
+        for (name, bytes) in self.uses() {
+            let line = format!("  {name:<10}{:>12}  {}", Bytes(bytes).to_string(), self.note(name));
+            writeln!(f, "{}", line.trim_end())?;
         }
         let used: u64 = self.uses().iter().map(|(_, bytes)| bytes).sum();
-        write!(f, "  {:<10}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))
+        write!(f, "  {:<10}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))?;
+        if self.needs.host > 0 {
+            write!(
+                f,
+                "\n  {:<10}{:>12}  pinned memory of the host, beside the budget",
+                "host",
+                Bytes(self.needs.host).to_string()
+            )?;
+        }
+        Ok(())
     }
 }
 
 /// Bytes as people read them.
-struct Bytes(u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,7 +184,7 @@ pub fn free_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    const NEEDS: Needs = Needs { weights: 1_000, workspace: 100, slot: 10, page: 50, seqs: 4, context: 100 };
+    const NEEDS: Needs = Needs { weights: 1_000, workspace: 100, reserve: 0, slot: 10, page: 50, host: 0, seqs: 4, context: 100 };
 
     #[test]
     fn what_the_fixed_parts_leave_becomes_pages() {
@@ -176,8 +209,16 @@ mod tests {
 
     #[test]
     fn numbers_from_a_damaged_file_do_not_overflow() {
-        let huge =
-            Needs { weights: u64::MAX, workspace: u64::MAX, slot: u64::MAX, page: u64::MAX, seqs: u32::MAX, context: u32::MAX };
+        let huge = Needs {
+            weights: u64::MAX,
+            workspace: u64::MAX,
+            reserve: u64::MAX,
+            slot: u64::MAX,
+            page: u64::MAX,
+            host: u64::MAX,
+            seqs: u32::MAX,
+            context: u32::MAX,
+        };
         assert!(Plan::new(u64::MAX - 1, huge).is_err());
     }
 
@@ -185,11 +226,26 @@ mod tests {
     fn the_table_shows_each_use_and_the_sum() {
         let plan = Plan::new(
             12 << 30,
-            Needs { weights: 22 << 20, workspace: 8 << 20, slot: 1 << 20, page: 1 << 17, seqs: 16, context: 4096 },
+            Needs { weights: 22 << 20, workspace: 8 << 20, slot: 1 << 20, page: 1 << 17, seqs: 16, context: 4096, ..NEEDS },
         );
         let want = "memory plan\n  weights       22.0 MiB\n  workspace      8.0 MiB\n  states        16.0 MiB  16 sequences x 1.0 MiB\n  \
                     kv           256.0 MiB  2048 pages of 32 tokens x 128.0 KiB, 65536 tokens in all\n  total        302.0 MiB  of 12.0 GiB";
         assert_eq!(plan.unwrap().to_string(), want);
+    }
+
+    #[test]
+    fn on_a_gpu_the_driver_s_own_memory_is_a_use_and_the_host_s_is_not() {
+        let needs = Needs { reserve: 640 << 20, host: 273 << 20, ..NEEDS };
+        let plan = Plan::new(1 << 30, needs).unwrap();
+        assert_eq!(plan.uses()[2], ("reserve", 640 << 20));
+        let table = plan.to_string();
+        for part in ["  reserve      640.0 MiB  the driver's context", "of 1.0 GiB\n  host         273.0 MiB  pinned memory"] {
+            assert!(table.contains(part), "{part:?} in {table}");
+        }
+        let error = Plan::new(640 << 20, needs).unwrap_err().to_string();
+        for part in ["the driver's own 640.0 MiB", "--embedding host"] {
+            assert!(error.contains(part), "{part:?} in {error}");
+        }
     }
 
     #[test]

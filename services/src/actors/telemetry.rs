@@ -1,5 +1,6 @@
 //! The telemetry actor: figures that nobody else comes across, taken on a timer.
 
+use crate::gpu::Gpu;
 use crate::metrics;
 use actix::prelude::*;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -9,17 +10,20 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 /// How often.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Reads the process's memory and lets the metrics recorder drain its histograms.
+/// Reads the process's memory, asks NVML about the GPU, and lets the metrics recorder drain its histograms.
 pub struct TelemetryActor {
     /// `None` where the system gives no figures.
     system: Option<System>,
+    /// `None` without a GPU, or without NVML.
+    gpu: Option<Gpu>,
     recorder: PrometheusHandle,
 }
 
 impl TelemetryActor {
-    /// For this process.
-    pub fn new(recorder: PrometheusHandle) -> Self {
-        Self { system: System::new().ok(), recorder }
+    /// For this process, and for the GPU of this identity where one computes.
+    pub fn new(recorder: PrometheusHandle, gpu: Option<String>) -> Self {
+        let opened = gpu.and_then(|uuid| Gpu::open(&uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok());
+        Self { system: System::new().ok(), gpu: opened, recorder }
     }
 
     fn measure(&mut self) {
@@ -30,6 +34,9 @@ impl TelemetryActor {
             if let Some(process) = system.process(pid) {
                 ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => "process").set(process.memory() as f64);
             }
+        }
+        if let Some(gpu) = &self.gpu {
+            gpu.figures().export();
         }
         self.recorder.run_upkeep();
     }

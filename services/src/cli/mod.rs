@@ -4,8 +4,10 @@ pub mod bench_serve;
 pub mod bench_step;
 pub mod chat;
 mod client;
+pub mod engram;
 mod error;
 pub mod info;
+pub mod kernels;
 mod stats;
 pub mod synth;
 mod text;
@@ -42,6 +44,12 @@ pub enum Command {
     Info(info::InfoArgs),
     /// Write a model file of a released shape with random weights.
     Synth(synth::SynthArgs),
+    /// GPU code, made ahead of time.
+    #[command(subcommand)]
+    Kernels(kernels::Kernels),
+    /// Tables of n-grams: make, look into, join, forget.
+    #[command(subcommand)]
+    Engram(engram::Engram),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -63,6 +71,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Chat(args) => finish(chat::run(&args)),
         Command::Info(args) => finish(info::run(&args)),
         Command::Synth(args) => finish(synth::run(&args)),
+        Command::Kernels(args) => finish(kernels::run(&args)),
+        Command::Engram(command) => finish(engram::run(&command)),
         Command::Bench(Bench::Step(args)) => finish(bench_step::run(&args)),
         Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }

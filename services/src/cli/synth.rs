@@ -5,13 +5,17 @@ use super::text::{Progress, bytes_text};
 use chimere_engine::format::synth::{self, Mix, SynthError, SynthOptions};
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
+use std::time::Instant;
 
 /// Writes a GGUF file with random weights. It can be served; what it says means nothing.
 #[derive(clap::Args, Debug, Clone)]
 pub struct SynthArgs {
     /// File to write.
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "out", conflicts_with = "out")]
+    pub file: Option<PathBuf>,
+    /// File to write, as an option.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
     /// Released shape to take.
     #[arg(long, value_name = "NAME", default_value = "qwen3.5-35b-a3b", value_parser = PossibleValuesParser::new(SynthOptions::shapes()))]
     pub shape: String,
@@ -42,13 +46,16 @@ pub fn run(args: &SynthArgs) -> Result<(), CliError> {
         vocab: args.vocab,
         seed: args.seed,
     };
+    let file = args.out.as_ref().or(args.file.as_ref()).expect("clap asks for one of them");
     let mut progress = Progress::new("writing");
-    let size = synth::write(&args.file, &options, |done, all| progress.show(done, all)).map_err(|e| match e {
+    let begin = Instant::now();
+    let size = synth::write(file, &options, |done, all| progress.show(done, all)).map_err(|e| match e {
         SynthError::Option(_) => CliError::Usage(e.to_string()),
         SynthError::Io { .. } => CliError::Failed(e.to_string()),
     })?;
     progress.end();
-    println!("{}: {} of {} {}", args.file.display(), bytes_text(size), args.shape, args.mix);
+    let seconds = begin.elapsed().as_secs_f64();
+    println!("{}: {} of {} {} in {seconds:.1} s", file.display(), bytes_text(size), args.shape, args.mix);
     Ok(())
 }
 
@@ -69,6 +76,9 @@ mod tests {
         assert!(refused(&["--shape", "35b"]).unwrap().contains("qwen3.5-35b-a3b"));
         assert!(refused(&["--mix", "q2"]).unwrap().contains("iq3"));
         assert!(refused(&[]).is_none());
+        assert!(refused(&["--out", "y.gguf"]).unwrap().contains("--out"), "one file is enough");
+        assert!(Cli::try_parse_from(["synth", "--out", "y.gguf"]).is_ok());
+        assert!(Cli::try_parse_from(["synth"]).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::service::Service;
 use prepare::Prepared;
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -46,10 +46,11 @@ impl ServeError {
 
 /// Serves until a signal or until the engine is lost.
 pub fn run(args: &ServeArgs) -> ExitCode {
+    let begin = Instant::now();
     let served = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string())).and_then(|config| {
         start_log(&config)?;
         let prepared = Prepared::new(&config)?;
-        actix_rt::System::new().block_on(serve(prepared, Duration::from_secs(config.server.drain_seconds)))
+        actix_rt::System::new().block_on(serve(prepared, Duration::from_secs(config.server.drain_seconds), begin))
     });
     match served {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +62,7 @@ pub fn run(args: &ServeArgs) -> ExitCode {
 }
 
 /// Until the end, whichever comes first.
-async fn serve(prepared: Prepared, drain: Duration) -> Result<(), ServeError> {
+async fn serve(prepared: Prepared, drain: Duration, begin: Instant) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
     let hello = prepared.hello();
     let started = async {
@@ -73,6 +74,7 @@ async fn serve(prepared: Prepared, drain: Duration) -> Result<(), ServeError> {
         service = started => service?,
         () = signals.next() => return Ok(()),
     };
+    tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
     eprintln!("{hello}");
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),

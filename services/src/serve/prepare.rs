@@ -2,16 +2,13 @@
 
 use super::ServeError;
 use crate::actors::engine::Build;
-use crate::config::{Budget, Config, KvType};
+use crate::config::Config;
+use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
-use crate::memory::{Needs, Plan, free_bytes};
 use crate::service::Parts;
 use crate::text::TextModel;
 use crate::{limits, locate, metrics};
-use chimere_engine::CHUNK_TOKENS;
-use chimere_engine::backend::Backend;
-use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, MemoryUse};
 use chimere_engine::model::{self, Model, Summary};
 use chimere_engine::scheduler::SchedulerConfig;
 use sha2::{Digest, Sha256};
@@ -37,29 +34,28 @@ impl Prepared {
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let model = model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
         let text = TextModel::new(&model.text).map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
-        let sizes = Sizes::of(config, &model)?;
         let summary = Summary::of(&model);
         eprintln!("{}", about(&model, &summary, &path));
-        let plan = sizes.plan(config, &model)?;
-        eprintln!("{plan}");
-        plan.export();
-        let cpu = CpuConfig { pages: plan.pages, ..sizes.cpu };
+        let setup = set_up(config, &model)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let guarded = matches!(keys, Keys::Hashed(_));
-        let limits = model_limits(&model, &text, name, cpu.slots);
+        let limits = model_limits(&model, &text, name, setup.slots());
         let parts = Parts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
-            scheduler: scheduler_config(config, &cpu),
-            fingerprint: fingerprint(&limits.name, &cpu).into(),
+            scheduler: scheduler_config(config, &setup),
+            fingerprint: fingerprint(&limits.name, &setup).into(),
+            gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
             text,
             limits,
             keys,
             core: usize::try_from(config.engine.core).ok(),
             body_bytes_max: config.limits.body_bytes,
+            bodies_bytes_max: limits::BODIES_BYTES_MAX,
+            unread: Duration::from_secs(limits::UNREAD_SECONDS),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
-            build: build(model, cpu),
+            build: build(model, setup),
         };
         Ok(Self { parts, address, guarded })
     }
@@ -125,56 +121,30 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What the configuration asks of the backend, with the model's word where it asks nothing.
-struct Sizes {
-    cpu: CpuConfig,
+/// Positions that a sequence may have, with the model's word where the configuration has none.
+fn context(config: &Config, model: &Model) -> Result<u32, ServeError> {
+    match (config.engine.max_context, model.config.context) {
+        (0, most) => Ok(most),
+        (n, most) if n > most => {
+            Err(ServeError::Usage(format!("max-context {n} is more than the {most} tokens that the model was made for")))
+        }
+        (n, _) => Ok(n),
+    }
 }
 
-impl Sizes {
-    fn of(config: &Config, model: &Model) -> Result<Self, ServeError> {
-        let engine = &config.engine;
-        let context = match engine.max_context {
-            0 => model.config.context,
-            n if n > model.config.context => {
-                let most = model.config.context;
-                return Err(ServeError::Usage(format!(
-                    "max-context {n} is more than the {most} tokens that the model was made for"
-                )));
-            }
-            n => n,
-        };
-        let slots = if engine.max_seqs == 0 { limits::SEQS_MAX_CPU } else { engine.max_seqs };
-        Ok(Self {
-            cpu: CpuConfig {
-                threads: if engine.threads == 0 { cores() } else { engine.threads as usize },
-                slots,
-                pages: 1,
-                kv_type: if engine.kv_type == KvType::F32 { CpuKvType::F32 } else { CpuKvType::F16 },
-                exact: engine.exact,
-                // Decode rows beyond the budget do not displace the one unit of prefill that every step grants.
-                step_rows_max: engine.step_tokens.max(slots).saturating_add(CHUNK_TOKENS),
-                context,
-            },
-        })
-    }
-
-    fn plan(&self, config: &Config, model: &Model) -> Result<Plan, ServeError> {
-        let uses = MemoryUse::of(&model.config, &self.cpu);
-        let needs = Needs {
-            weights: MemoryUse::weight_bytes(model, self.cpu.exact),
-            workspace: uses.workspace_bytes,
-            slot: uses.slot_bytes,
-            page: uses.page_bytes,
-            seqs: self.cpu.slots,
-            context: self.cpu.context,
-        };
-        let budget = match config.engine.vram_budget {
-            Budget::Bytes(n) => n,
-            Budget::Auto => free_bytes()
-                .ok_or_else(|| ServeError::Start("the system does not tell how much memory is free: give --vram-budget".into()))?,
-        };
-        Plan::new(budget, needs).map_err(|e| ServeError::Start(e.to_string()))
-    }
+/// Decides where to compute and what for, and tells.
+fn set_up(config: &Config, model: &Model) -> Result<Setup, ServeError> {
+    let wanted = Wanted::of(&config.engine, context(config, model)?);
+    let (mut setup, said) = device::choose(&wanted, model).map_err(|e| match e {
+        DeviceError::Usage(why) => ServeError::Usage(why),
+        DeviceError::Unusable(why) => ServeError::Start(why),
+    })?;
+    eprintln!("{said}");
+    let plan = setup.plan(config.engine.vram_budget, model).map_err(ServeError::Start)?;
+    eprintln!("{plan}");
+    plan.export();
+    setup.set_pages(plan.pages);
+    Ok(setup)
 }
 
 /// The model's own name as people can type it: ASCII, blanks as dashes.
@@ -205,12 +175,12 @@ fn model_limits(model: &Model, text: &TextModel, name: String, slots: u32) -> Mo
     }
 }
 
-fn scheduler_config(config: &Config, cpu: &CpuConfig) -> SchedulerConfig {
+fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
     SchedulerConfig {
-        slots: cpu.slots,
-        pages: cpu.pages,
-        step_tokens: config.engine.step_tokens,
-        context: cpu.context,
+        slots: setup.slots(),
+        pages: setup.pages(),
+        step_tokens: if config.engine.step_tokens == 0 { setup.step_tokens() } else { config.engine.step_tokens },
+        context: setup.context(),
         queue_requests_max: config.limits.queue_requests,
         queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
         steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
@@ -218,17 +188,17 @@ fn scheduler_config(config: &Config, cpu: &CpuConfig) -> SchedulerConfig {
 }
 
 /// Changes with whatever may change a request's bytes: version, model, arithmetic. Threads and batches do not.
-fn fingerprint(model: &str, cpu: &CpuConfig) -> String {
-    let what = format!("{} {model} cpu {:?} {}", env!("CARGO_PKG_VERSION"), cpu.kv_type, cpu.exact);
+fn fingerprint(model: &str, setup: &Setup) -> String {
+    let what = format!("{} {model} {}", env!("CARGO_PKG_VERSION"), setup.arithmetic());
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn build(model: Model, cpu: CpuConfig) -> Build {
+fn build(model: Model, setup: Setup) -> Build {
     Box::new(move || {
         let mut progress = Progress::new();
-        let backend = CpuBackend::new(&model, &cpu, &mut |share| progress.show(share)).map_err(|e| e.to_string())?;
+        let backend = setup.build(&model, &mut |share| progress.show(share))?;
         progress.end();
-        Ok(Box::new(backend) as Box<dyn Backend>)
+        Ok(backend.boxed())
     })
 }
 

@@ -1,26 +1,53 @@
 //! Hand-made steps on a backend, timed. What the scheduler would do is done here in the plainest way, so that only the engine is
-//! measured; a step is launched while the one before may still run, as the service does.
+//! measured; steps are launched while earlier ones may still run and waited for on another thread, as the service does.
 
+use crate::limits::STEPS_IN_FLIGHT_MAX;
 use chimere_engine::backend::cpu::CpuBackend;
+use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StepOutcome, StepPlan};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
+use crossbeam::channel::{Receiver, Sender, unbounded};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A backend whose contexts can be made up.
-pub(super) trait Fill: Backend {
+/// A backend whose contexts can be made up, and that may know more about its steps.
+pub(super) trait Measured: Backend {
     /// Overwrites a slot's state and these pages with random values.
     fn fill(&mut self, slot: SlotId, pages: &[PageId]);
+
+    /// Distinct routed experts of the last finished step, an entry a layer; empty where nobody counts.
+    fn expert_counts(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Bytes a second that a large copy in the device's memory reads and writes together, measured now.
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        None
+    }
 }
 
-impl Fill for CpuBackend {
+impl Measured for CpuBackend {
     fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
         self.fill_context(slot, pages);
+    }
+}
+
+impl Measured for CudaBackend {
+    fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
+        self.fill_context(slot, pages);
+    }
+
+    fn expert_counts(&mut self) -> Vec<u32> {
+        CudaBackend::expert_counts(self)
+    }
+
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        CudaBackend::copy_bandwidth(self)
     }
 }
 
@@ -34,19 +61,45 @@ pub(super) struct Run {
 
 /// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
 pub(super) struct Driver<'a> {
-    backend: &'a mut dyn Fill,
+    backend: &'a mut dyn Measured,
     next: u64,
     rng: StdRng,
-    params: Arc<SamplingParams>,
+    /// A sequence's own, so that sequences draw different numbers.
+    params: Vec<Arc<SamplingParams>>,
     pages_a_sequence: u32,
+    /// Positions that a step of prompts takes.
+    step_tokens: u32,
+    flight: Flight,
 }
 
 impl<'a> Driver<'a> {
-    /// Tokens fed are drawn from the whole vocabulary: greedy decoding falls into loops, in which all rows pick the same experts and
-    /// batches look faster than they are. Tokens are sampled at temperature 1 and not fed, so equal seeds give equal work.
-    pub(super) fn new(backend: &'a mut dyn Fill, seed: u64) -> Self {
-        let pages_a_sequence = backend.info().pages / backend.info().slots;
-        Self { backend, next: 0, rng: StdRng::seed_from_u64(seed), params: Arc::new(SamplingParams::default()), pages_a_sequence }
+    /// Prompts are drawn from the whole vocabulary. Decoded tokens are sampled on the device at temperature 1, by a seed a sequence, and
+    /// fed back there: greedy decoding falls into loops, in which all rows pick the same experts and batches look faster than they are.
+    pub(super) fn new(backend: &'a mut dyn Measured, seed: u64, step_tokens: u32) -> std::io::Result<Self> {
+        let slots = u64::from(backend.info().slots);
+        let own =
+            |slot| Arc::new(SamplingParams { seed: seed.wrapping_mul(slots).wrapping_add(slot), ..SamplingParams::default() });
+        let params = (0..slots).map(own).collect();
+        let rng = StdRng::seed_from_u64(seed);
+        Ok(Self { backend, next: 0, rng, params, pages_a_sequence: 0, step_tokens, flight: Flight::start()? })
+    }
+
+    /// Gives each of `sequences` sequences room for this many positions, until the next call.
+    ///
+    /// # Panics
+    /// If the backend was made with fewer pages.
+    pub(super) fn make_room(&mut self, sequences: u32, positions: u32) {
+        self.pages_a_sequence = positions.div_ceil(PAGE_TOKENS);
+        assert!(
+            sequences * self.pages_a_sequence <= self.backend.info().pages,
+            "the backend was made with room for the largest case"
+        );
+    }
+
+    /// Distinct routed experts a layer in the last step, the mean of all layers.
+    pub(super) fn distinct_experts(&mut self) -> Option<f64> {
+        let counts = self.backend.expert_counts();
+        if counts.is_empty() { None } else { Some(counts.iter().map(|n| f64::from(*n)).sum::<f64>() / counts.len() as f64) }
     }
 
     /// Gives the first `sequences` slots a context of `length` made-up positions.
@@ -60,34 +113,47 @@ impl<'a> Driver<'a> {
     /// Computes the prompts of `sequences` new sequences, each `length` tokens long, in steps as full as they may be.
     pub(super) fn prefill(&mut self, sequences: u32, length: u32) -> Result<Run, BackendError> {
         let begin = Instant::now();
-        let mut pending = InFlight::default();
+        let mut run = Run::default();
         let mut done = vec![0; sequences as usize];
         while let Some(pieces) = self.prompt_pieces(&mut done, length) {
-            pending.push(self.launch(pieces)?)?;
+            self.launch(pieces, &mut run)?;
         }
-        pending.finish(begin)
+        self.finish(begin, run)
     }
 
     /// Decodes `steps` tokens of each of `sequences` sequences, from position `start` on. What stands before it is not touched.
     pub(super) fn decode(&mut self, sequences: u32, start: u32, steps: u32) -> Result<Run, BackendError> {
         let begin = Instant::now();
-        let mut pending = InFlight::default();
+        let mut run = Run::default();
         for step in 0..steps {
             let pieces = (0..sequences).map(|seq| self.decode_piece(seq, start, start + step)).collect();
-            pending.push(self.launch(pieces)?)?;
+            self.launch(pieces, &mut run)?;
         }
-        pending.finish(begin)
+        self.finish(begin, run)
     }
 
-    fn launch(&mut self, pieces: Vec<Piece>) -> Result<Pending, BackendError> {
+    fn launch(&mut self, pieces: Vec<Piece>, run: &mut Run) -> Result<(), BackendError> {
+        while self.flight.steps >= STEPS_IN_FLIGHT_MAX {
+            run.count(&self.flight.land()?);
+        }
         let id = StepId(self.next);
         self.next += 1;
-        self.backend.launch(StepPlan { id, copies: Vec::new(), pieces })
+        let pending = self.backend.launch(StepPlan { id, copies: Vec::new(), pieces })?;
+        self.flight.push(pending);
+        Ok(())
+    }
+
+    fn finish(&mut self, begin: Instant, mut run: Run) -> Result<Run, BackendError> {
+        while self.flight.steps > 0 {
+            run.count(&self.flight.land()?);
+        }
+        run.wall = begin.elapsed();
+        Ok(run)
     }
 
     /// The pieces of one step, first sequences first; `None` when every prompt is done.
     fn prompt_pieces(&mut self, done: &mut [u32], length: u32) -> Option<Vec<Piece>> {
-        let mut room = self.backend.info().step_rows_max;
+        let mut room = self.step_tokens.min(self.backend.info().step_rows_max);
         let mut pieces = Vec::new();
         for (seq, done) in done.iter_mut().enumerate() {
             let take = granted(length - *done, room);
@@ -105,9 +171,14 @@ impl<'a> Driver<'a> {
         self.piece(seq, Form::Chunked, start, take, length, samples)
     }
 
+    /// The first token of a run is drawn here, the others are those that the steps before sampled.
     fn decode_piece(&mut self, seq: u32, prompt_len: u32, position: u32) -> Piece {
         let samples = vec![self.sample(seq, position - prompt_len)];
-        self.piece(seq, Form::Recurrent, position, 1, prompt_len, samples)
+        let mut piece = self.piece(seq, Form::Recurrent, position, 1, prompt_len, samples);
+        if position > prompt_len {
+            piece.tokens = PieceTokens::Sampled;
+        }
+        piece
     }
 
     fn piece(&mut self, seq: u32, form: Form, start: u32, len: u32, prompt_len: u32, samples: Vec<SampleRow>) -> Piece {
@@ -130,7 +201,7 @@ impl<'a> Driver<'a> {
         SampleRow {
             seq: SeqId(seq.into()),
             slot: SlotId(seq),
-            params: self.params.clone(),
+            params: self.params[seq as usize].clone(),
             output_index,
             choice: 0,
             forced: None,
@@ -141,7 +212,7 @@ impl<'a> Driver<'a> {
     fn pages(&self, seq: u32, positions: u32) -> Vec<PageId> {
         let first = seq * self.pages_a_sequence;
         let count = positions.div_ceil(PAGE_TOKENS);
-        assert!(count <= self.pages_a_sequence, "the backend was made with room for the longest run");
+        assert!(count <= self.pages_a_sequence, "room was made for the whole run");
         (first..first + count).map(PageId).collect()
     }
 }
@@ -151,30 +222,43 @@ fn granted(left: u32, room: u32) -> u32 {
     if left <= room { left } else { room / CHUNK_TOKENS * CHUNK_TOKENS }
 }
 
-/// At most one step runs while the next is prepared.
-#[derive(Default)]
-struct InFlight {
-    last: Option<Pending>,
-    sampling: Duration,
-}
-
-impl InFlight {
-    fn push(&mut self, next: Pending) -> Result<(), BackendError> {
-        match self.last.replace(next) {
-            Some(before) => before.wait().map(|outcome| self.count(&outcome)),
-            None => Ok(()),
-        }
-    }
-
-    fn finish(mut self, begin: Instant) -> Result<Run, BackendError> {
-        if let Some(last) = self.last.take() {
-            self.count(&last.wait()?);
-        }
-        Ok(Run { wall: begin.elapsed(), sampling: self.sampling })
-    }
-
+impl Run {
     fn count(&mut self, outcome: &StepOutcome) {
         self.sampling += Duration::from_micros(outcome.timing.sample_us);
+    }
+}
+
+/// Launched steps, and the thread that waits for them, as the service's completion thread does.
+struct Flight {
+    launched: Sender<Pending>,
+    done: Receiver<Result<StepOutcome, BackendError>>,
+    /// Launched and not landed.
+    steps: u32,
+    last: StepId,
+}
+
+impl Flight {
+    fn start() -> std::io::Result<Self> {
+        let (launched, pending) = unbounded::<Pending>();
+        let (outcomes, done) = unbounded();
+        // It ends when the sending end of `launched` is dropped.
+        std::thread::Builder::new()
+            .name("chimere-done".into())
+            .spawn(move || pending.into_iter().try_for_each(|p| outcomes.send(p.wait()).map_err(drop)))?;
+        Ok(Self { launched, done, steps: 0, last: StepId(0) })
+    }
+
+    fn push(&mut self, pending: Pending) {
+        self.last = pending.step();
+        self.steps += 1;
+        // A thread that is gone shows when its outcome is missed.
+        self.launched.send(pending).ok();
+    }
+
+    /// Waits for the oldest.
+    fn land(&mut self) -> Result<StepOutcome, BackendError> {
+        self.steps -= 1;
+        self.done.recv().unwrap_or(Err(BackendError::Lost { step: self.last }))
     }
 }
 
@@ -203,7 +287,8 @@ mod tests {
                 assert_eq!(p.pages.len() as u32, (p.start + p.len()).div_ceil(PAGE_TOKENS));
                 let end = p.start + p.len();
                 let form = if p.form == Form::Chunked { "" } else { "r" };
-                format!("{}[{}..{end}]{form}{}", p.seq, p.start, "+".repeat(p.samples.len()))
+                let fed = if p.tokens == PieceTokens::Sampled { "s" } else { "" };
+                format!("{}[{}..{end}]{form}{fed}{}", p.seq, p.start, "+".repeat(p.samples.len()))
             };
             self.steps.push(plan.pieces.iter().map(note).collect::<Vec<_>>().join(" "));
             let timing = StepTiming { forward_us: 5, sample_us: 2 };
@@ -215,7 +300,7 @@ mod tests {
         }
     }
 
-    impl Fill for Notes {
+    impl Measured for Notes {
         fn fill(&mut self, slot: SlotId, pages: &[PageId]) {
             self.filled.push((slot, pages.len()));
         }
@@ -229,19 +314,30 @@ mod tests {
     #[test]
     fn prompts_are_cut_at_chunks_and_sampled_at_their_end() {
         let mut backend = notes(100);
-        Driver::new(&mut backend, 1).prefill(2, 150).unwrap();
+        let mut driver = Driver::new(&mut backend, 1, 100).unwrap();
+        driver.make_room(2, 150);
+        driver.prefill(2, 150).unwrap();
         assert_eq!(backend.steps.join(" | "), "0[0..64] | 0[64..150]+ | 1[0..64] | 1[64..150]+");
     }
 
     #[test]
     fn decoding_starts_after_a_made_up_context_and_gives_every_sequence_a_row() {
         let mut backend = notes(100);
-        let mut driver = Driver::new(&mut backend, 1);
+        let mut driver = Driver::new(&mut backend, 1, 100).unwrap();
+        driver.make_room(2, 67);
         driver.fill(2, 65);
         let run = driver.decode(2, 65, 2).unwrap();
         assert_eq!(run.sampling, Duration::from_micros(4));
         assert_eq!(backend.filled, [(SlotId(0), 3), (SlotId(1), 3)]);
-        assert_eq!(backend.steps.join(" | "), "0[65..66]r+ 1[65..66]r+ | 0[66..67]r+ 1[66..67]r+");
+        assert_eq!(backend.steps.join(" | "), "0[65..66]r+ 1[65..66]r+ | 0[66..67]rs+ 1[66..67]rs+");
+    }
+
+    #[test]
+    fn sequences_draw_their_own_random_numbers() {
+        let mut backend = notes(100);
+        let driver = Driver::new(&mut backend, 1, 100).unwrap();
+        let seeds: std::collections::HashSet<u64> = (0..4).map(|seq| driver.sample(seq, 0).params.seed).collect();
+        assert_eq!(seeds.len(), 4);
     }
 
     #[test]

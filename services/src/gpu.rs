@@ -1,0 +1,109 @@
+//! The GPU as NVML sees it: memory, utilisation, power, temperature. NVML is looked for at run time; without it there are no figures.
+
+use crate::metrics;
+use nvml_wrapper::enum_wrappers::device::TemperatureSensor;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+
+/// One GPU, looked at from outside.
+#[derive(Debug)]
+pub struct Gpu {
+    nvml: Nvml,
+    uuid: String,
+}
+
+/// What NVML told; `None` where this card or driver does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Bytes of memory.
+    pub total: Option<u64>,
+    /// Of them taken, by all processes.
+    pub used: Option<u64>,
+    /// Of them taken by this process. Absent in most containers, whose process numbers NVML does not know.
+    pub process: Option<u64>,
+    /// Share of the last moments in which a kernel ran, 0 to 1.
+    pub utilization: Option<f64>,
+    /// Watts.
+    pub power: Option<f64>,
+    /// Degrees Celsius.
+    pub temperature: Option<f64>,
+}
+
+impl Gpu {
+    /// Loads NVML and finds the device of this identity. The error is one line.
+    pub fn open(uuid: &str) -> Result<Self, String> {
+        let nvml = Nvml::init().or_else(unversioned).map_err(|e| format!("NVML: {e}"))?;
+        nvml.device_by_uuid(uuid).map_err(|e| format!("NVML: device {uuid}: {e}"))?;
+        Ok(Self { nvml, uuid: uuid.to_owned() })
+    }
+
+    /// How it is now.
+    pub fn figures(&self) -> Figures {
+        let Ok(device) = self.nvml.device_by_uuid(self.uuid.as_str()) else { return Figures::default() };
+        let memory = device.memory_info().ok();
+        Figures {
+            total: memory.as_ref().map(|m| m.total),
+            used: memory.as_ref().map(|m| m.used),
+            process: own_bytes(&device),
+            utilization: device.utilization_rates().ok().map(|u| f64::from(u.gpu) / 100.0),
+            power: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
+            temperature: device.temperature(TemperatureSensor::Gpu).ok().map(f64::from),
+        }
+    }
+}
+
+/// The name without a version, which only development packages bring as a link, is what the crate looks for first.
+fn unversioned(first: NvmlError) -> Result<Nvml, NvmlError> {
+    Nvml::builder().lib_path("libnvidia-ml.so.1".as_ref()).init().map_err(|_| first)
+}
+
+fn own_bytes(device: &Device<'_>) -> Option<u64> {
+    let own = device.running_compute_processes().ok()?.into_iter().find(|p| p.pid == std::process::id())?;
+    match own.used_gpu_memory {
+        UsedGpuMemory::Used(bytes) => Some(bytes),
+        UsedGpuMemory::Unavailable => None,
+    }
+}
+
+impl Figures {
+    /// Sets the gauges of what is known.
+    pub fn export(&self) {
+        for (of, bytes) in [("total", self.total), ("used", self.used), ("process", self.process)] {
+            if let Some(bytes) = bytes {
+                ::metrics::gauge!(metrics::GPU_MEMORY_BYTES, "of" => of).set(bytes as f64);
+            }
+        }
+        let others = [
+            (metrics::GPU_UTILIZATION, self.utilization),
+            (metrics::GPU_POWER_WATTS, self.power),
+            (metrics::GPU_TEMPERATURE, self.temperature),
+        ];
+        for (name, value) in others {
+            if let Some(value) = value {
+                ::metrics::gauge!(name).set(value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_one_line() {
+        let error = Gpu::open("GPU-00000000-0000-0000-0000-000000000000").unwrap_err();
+        assert!(error.starts_with("NVML: ") && !error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn what_is_told_is_exported_and_what_is_not_told_stays_away() {
+        let handle = metrics::install();
+        Figures { total: Some(16), power: Some(250.5), ..Figures::default() }.export();
+        let text = handle.render();
+        assert!(text.contains("chimere_gpu_memory_bytes{of=\"total\"} 16"), "{text}");
+        assert!(text.contains("chimere_gpu_power_watts 250.5"), "{text}");
+        assert!(!text.contains("chimere_gpu_temperature_celsius "), "{text}");
+    }
+}
