@@ -4,6 +4,8 @@ pub mod actors;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod device;
+pub mod gpu;
 pub mod http;
 pub mod limits;
 pub mod locate;

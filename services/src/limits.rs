@@ -9,13 +9,22 @@ pub const QUEUE_PROMPT_TOKENS_MAX: u64 = 1 << 20;
 pub const SEQS_MAX_CPU: u32 = 16;
 /// Sequences that run at once on a GPU.
 pub const SEQS_MAX_GPU: u32 = 64;
-/// Positions one step may compute, unless the configuration says otherwise.
-pub const STEP_TOKENS: u32 = 512;
+/// Positions one step may compute on a CPU, unless the configuration says otherwise.
+pub const STEP_TOKENS_CPU: u32 = 512;
+/// Positions one step may compute on a GPU, unless the configuration says otherwise.
+pub const STEP_TOKENS_GPU: u32 = 2048;
 /// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for each other in
 /// every step, so a slip of the finger would stop the service before its first token.
 pub const THREADS_MAX: u32 = 1024;
 /// Prompts that wait for a text thread.
 pub const TEXT_JOBS_MAX: usize = 1024;
+/// Bytes above which a text has the lane of the long ones: rendering and cutting it takes tens of milliseconds and more, and short prompts
+/// must not wait for that.
+pub const LONG_TEXT_BYTES: usize = 64 << 10;
+/// Long prompts that wait for their text thread.
+pub const LONG_TEXT_JOBS_MAX: usize = 64;
+/// Bytes of all request bodies that are arriving or being read, together.
+pub const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// Seconds that a body may take to arrive.
@@ -52,10 +61,13 @@ pub const TOP_LOGPROBS_MAX: u8 = 20;
 pub const DRAIN_SECONDS: u64 = 15;
 /// Seconds of silence after which a stream gets a comment, so that proxies and half-open peers show.
 pub const KEEP_ALIVE_SECONDS: u64 = 10;
+/// Seconds that a client may leave its reply unread before it is given up: until then its text and its connection are kept.
+pub const UNREAD_SECONDS: u64 = 60;
 /// Bounds of Retry-After.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
+const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ use crate::http::app::{App, unix_seconds};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
-use crate::text::{TextModel, TextPool};
-use crate::{limits, metrics};
+use crate::metrics;
+use crate::metrics::gateway::Gateway;
+use crate::text::{Lanes, TextModel};
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use actix_web::dev::ServerHandle;
@@ -43,6 +44,8 @@ pub struct Parts {
     pub build: Build,
     /// Core of that thread.
     pub core: Option<usize>,
+    /// What NVML knows the GPU by, where one computes.
+    pub gpu: Option<String>,
     /// Bounds of the scheduler, given what the backend can hold.
     pub scheduler: SchedulerConfig,
     /// Tokenizer and template.
@@ -53,6 +56,10 @@ pub struct Parts {
     pub keys: Keys,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
+    /// Bytes of all bodies in flight.
+    pub bodies_bytes_max: usize,
+    /// How long a client may leave its reply unread.
+    pub unread: Duration,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Changes when the same request may give other bytes.
@@ -76,35 +83,47 @@ impl Service {
         let recorder = metrics::install();
         let (clock, live) = (Clock::start(), Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
+        let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
 
         let engine_arbiter = threads::arbiter("chimere-engine", parts.core).map_err(|e| format!("engine thread: {e}"))?;
         let (pending, launched) = crossbeam::channel::unbounded();
         let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (config, table) = (parts.scheduler, live.clone());
+        let (config, table, series) = (parts.scheduler, live.clone(), gateway.clone());
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, engine, phase_tx, table, clock)
+            SchedulerActor::new(config, engine, phase_tx, table, clock, series)
         });
         wait_for_steps(launched, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
-        TelemetryActor::new(recorder.clone()).start();
+        TelemetryActor::new(recorder.clone(), parts.gpu).start();
 
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = TextPool::new((cores / 4).clamp(1, 4), limits::TEXT_JOBS_MAX).map_err(|e| format!("text threads: {e}"))?;
+        let lanes = Lanes::new((cores / 4).clamp(1, 4)).map_err(|e| format!("text threads: {e}"))?;
         let text = Arc::new(parts.text);
-        let around = Around { scheduler: scheduler.clone(), context: config.context, tokenizer: text.tokenizer().clone(), clock };
+        let around = Around {
+            scheduler: scheduler.clone(),
+            context: config.context,
+            tokenizer: text.tokenizer().clone(),
+            clock,
+            unread: parts.unread,
+            gateway,
+        };
         let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
         ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
+        // One body must fit, whatever the configuration says of its size.
+        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
         let app = App {
             limits: parts.limits,
             text,
-            pool,
+            lanes,
             around,
             phase: phase.clone(),
             live: live.clone(),
             keys: parts.keys,
             recorder,
             body_bytes_max: parts.body_bytes_max,
+            bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),
+            bodies_bytes_max,
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
@@ -152,7 +171,7 @@ impl Service {
             score_prompt: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
-        let submitted = self.scheduler.send(Submit { request, events }).await;
+        let submitted = self.scheduler.send(Submit { request, events, warm_up: true }).await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(told) = told.recv().await {
             if let Told::Event(Event::Failed(why)) = told {

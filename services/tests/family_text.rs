@@ -84,7 +84,7 @@ fn the_shipped_model_s_template_takes_every_kind_of_message() {
     let assets = TextAssets::from_gguf(&Gguf::open(&nano("nano-q8_0.gguf")).unwrap()).unwrap();
     let model = TextModel::new(&assets).unwrap();
     assert_eq!(model.template().unwrap().options().collect::<Vec<_>>(), ["enable_thinking"]);
-    let prompt = model.chat_prompt(&tool_loop()).unwrap();
+    let prompt = model.chat_prompt(&tool_loop(), usize::MAX).unwrap();
     assert_eq!(prompt.thinking, Thinking::Open);
     let text = model.tokenizer().decode(&prompt.ids, true);
     assert!(text.contains("<tool_call>\n<function=lookup>\n<parameter=id>\n7\n</parameter>\n"), "{text}");

@@ -16,6 +16,8 @@ pub struct Submit {
     pub request: Request,
     /// Sized by [`Submit::events_max`], so that its sender never blocks.
     pub events: mpsc::Sender<Told>,
+    /// The service's own, before it is ready: its prompt counts for nobody.
+    pub warm_up: bool,
 }
 
 impl Submit {

@@ -1,5 +1,8 @@
 //! Where the service stands in its life. Written by the scheduler actor, read by everybody.
 
+/// What a client is told whose stream was cut, or who came too late, because the service is ending.
+pub const SHUTTING_DOWN: &str = "the service is shutting down";
+
 /// One way only: `Starting`, `Ready`, `Draining`, `Drained`; `Lost` from any but the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {

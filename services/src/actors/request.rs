@@ -12,6 +12,7 @@ use super::scheduler::SchedulerActor;
 use super::stopwatch::Stopwatch;
 use crate::clock::Clock;
 use crate::metrics;
+use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use actix::prelude::*;
 use chimere_engine::ids::{RequestId, TokenId};
@@ -21,6 +22,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// Outputs that wait for a slow client before the actor does.
@@ -57,6 +59,10 @@ pub struct Around {
     pub tokenizer: Arc<Tokenizer>,
     /// What time it is.
     pub clock: Clock,
+    /// How long a client may leave its stream unread.
+    pub unread: Duration,
+    /// Series under other engines' names.
+    pub gateway: Arc<Gateway>,
 }
 
 /// Owns all of a request's text state.
@@ -123,7 +129,7 @@ impl RequestActor {
         let n = job.prompts.len() * job.choices as usize;
         let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
-            watch: Stopwatch::new(n),
+            watch: Stopwatch::new(n, around.gateway.clone()),
             around,
             job,
             entries,
@@ -171,6 +177,7 @@ impl RequestActor {
                 }
                 self.watch.token(at, self.around.clock.now());
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
+                self.around.gateway.token();
                 let mut delta = Delta::default();
                 let is_end = self.job.end_ids.contains(&token);
                 let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
@@ -230,13 +237,15 @@ impl RequestActor {
     }
 
     fn account(&mut self) -> Account {
-        Account {
+        let account = Account {
             prompt_tokens: self.job.prompts.iter().map(|p| p.len() as u32).sum(),
             cached_tokens: self.cached_tokens,
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
-            timings: std::mem::take(&mut self.watch).end(self.around.clock.now()),
-        }
+            timings: self.watch.end(self.around.clock.now()),
+        };
+        self.around.gateway.completed(&account);
+        account
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -246,10 +255,13 @@ impl RequestActor {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(output)) => {
                     self.backlog.push_front(output);
-                    let room = self.out.clone().reserve_owned();
-                    ctx.wait(room.into_actor(self).map(|permit, this, ctx| {
-                        drop(permit);
-                        this.flush(ctx);
+                    let room = actix_rt::time::timeout(self.around.unread, self.out.clone().reserve_owned());
+                    ctx.wait(room.into_actor(self).map(|waited, this, ctx| match waited {
+                        Ok(permit) => {
+                            drop(permit);
+                            this.flush(ctx);
+                        }
+                        Err(_) => this.give_up(ctx),
                     }));
                     return;
                 }
@@ -263,6 +275,16 @@ impl RequestActor {
         if self.over {
             ctx.stop();
         }
+    }
+
+    /// The client has read nothing for too long: its events, its backlog and its place in the engine are let go. The response ends
+    /// with an error if it is ever read on.
+    fn give_up(&mut self, ctx: &mut Context<Self>) {
+        self.outcome = "slow_client";
+        for entry in &self.entries {
+            self.around.scheduler.do_send(Cancel::Request(entry.id));
+        }
+        ctx.stop();
     }
 
     fn answer(&mut self, ctx: &mut Context<Self>, answers: Vec<Result<(), Refusal>>) {
@@ -295,7 +317,7 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
-            answers.push(self.around.scheduler.send(Submit { request, events }));
+            answers.push(self.around.scheduler.send(Submit { request, events, warm_up: false }));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);
@@ -308,6 +330,7 @@ impl Actor for RequestActor {
     fn stopped(&mut self, _: &mut Context<Self>) {
         if self.outcome != "rejected" {
             ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
+            self.around.gateway.ended(self.outcome);
         }
         let tokens: u32 = self.choices.iter().map(|c| c.tokens).sum();
         tracing::info!(request = self.entries.first().map(|e| e.name()), outcome = self.outcome, tokens, "ended");

@@ -6,15 +6,17 @@
 use super::engine::EngineActor;
 use super::live::Live;
 use super::messages::{Cancel, Drain, Launch, Open, Refusal, StepDone, Submit, Told};
-use super::phase::Phase;
+use super::phase::{Phase, SHUTTING_DOWN};
 use super::retry::{self, Rate};
 use crate::clock::Clock;
+use crate::metrics::gateway::Gateway;
 use crate::{limits, metrics};
 use actix::prelude::*;
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{Event, Rejected, RequestTimes, Scheduler, SchedulerConfig, Stats};
 use chimere_engine::step::{Form, StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 /// Owns the scheduler and the sending ends of all event channels.
@@ -30,6 +32,9 @@ pub struct SchedulerActor {
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is later.
     committed: Micros,
     told: Stats,
+    gateway: Arc<Gateway>,
+    /// Prompt tokens of the warm-up, which nobody asked for.
+    uncounted: u64,
 }
 
 /// Where a request's events go.
@@ -62,7 +67,14 @@ struct Launched {
 
 impl SchedulerActor {
     /// Plans for `engine`, within `config`.
-    pub fn new(config: SchedulerConfig, engine: Addr<EngineActor>, phase: watch::Sender<Phase>, live: Live, clock: Clock) -> Self {
+    pub fn new(
+        config: SchedulerConfig,
+        engine: Addr<EngineActor>,
+        phase: watch::Sender<Phase>,
+        live: Live,
+        clock: Clock,
+        gateway: Arc<Gateway>,
+    ) -> Self {
         Self {
             scheduler: Scheduler::new(config),
             engine,
@@ -74,6 +86,8 @@ impl SchedulerActor {
             rate: Rate::default(),
             committed: Micros(0),
             told: Stats::default(),
+            gateway,
+            uncounted: 0,
         }
     }
 
@@ -161,15 +175,6 @@ impl SchedulerActor {
     }
 
     fn refuse(&self, reason: Rejected) -> Refusal {
-        let name = match reason {
-            Rejected::QueueFull { .. } => "queue_full",
-            Rejected::QueueTokensFull { .. } => "queue_tokens_full",
-            Rejected::PromptTooLong { .. } => "prompt_too_long",
-            Rejected::TooManyChoices { .. } => "too_many_choices",
-            Rejected::TooManyPages { .. } => "too_many_pages",
-            Rejected::Draining => "draining",
-        };
-        ::metrics::counter!(metrics::REJECTED, "reason" => name).increment(1);
         let passes = matches!(reason, Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. });
         let retry_after = passes.then(|| {
             let jitter = rand::random_range(-1.0..=1.0);
@@ -180,15 +185,20 @@ impl SchedulerActor {
 
     /// Gauges as they are, counters by what was added since the last time.
     fn tell(&mut self) {
-        let now = self.scheduler.stats();
+        let mut now = self.scheduler.stats();
+        // A request that started before the warm-up was admitted has been told in full; what is told never falls.
+        now.prompt_tokens_total = now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
         ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
         ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
         ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
         ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(now.pages_free));
         ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(now.slots_used));
         ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
-        ::metrics::counter!(metrics::PREEMPTIONS).increment(now.preemptions_total - self.told.preemptions_total);
-        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(now.prompt_tokens_total - self.told.prompt_tokens_total);
+        let preemptions = now.preemptions_total - self.told.preemptions_total;
+        let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
+        ::metrics::counter!(metrics::PREEMPTIONS).increment(preemptions);
+        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
+        self.gateway.stands(&now, preemptions, prompt_tokens);
         self.told = now;
     }
 }
@@ -216,7 +226,9 @@ impl Handler<Submit> for SchedulerActor {
 
     fn handle(&mut self, msg: Submit, _: &mut Context<Self>) -> Self::Result {
         let (id, unfinished) = (msg.request.id, msg.request.choices);
+        let uncounted = if msg.warm_up { msg.request.prompt.len() as u64 } else { 0 };
         self.scheduler.admit(msg.request, self.clock.now()).map_err(|reason| self.refuse(reason))?;
+        self.uncounted += uncounted;
         self.streams.insert(id, Stream { events: msg.events, started: false, unfinished });
         self.pump();
         Ok(())
@@ -279,7 +291,7 @@ impl Handler<Drain> for SchedulerActor {
         self.go(Phase::Draining);
         ctx.run_later(msg.within, |this, _| {
             if *this.phase.borrow() == Phase::Draining {
-                this.end_all("the service is shutting down");
+                this.end_all(SHUTTING_DOWN);
                 this.go(Phase::Drained);
             }
         });

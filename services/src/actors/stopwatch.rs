@@ -2,13 +2,15 @@
 
 use super::output::Timings;
 use crate::metrics;
+use crate::metrics::gateway::Gateway;
 use chimere_engine::ids::Micros;
 use chimere_engine::scheduler::RequestTimes;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Collects moments; the metrics hear of each as it comes.
-#[derive(Clone, Debug, Default)]
 pub struct Stopwatch {
+    gateway: Arc<Gateway>,
     admitted: Option<Micros>,
     started: Option<Micros>,
     first: Option<Micros>,
@@ -20,14 +22,16 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// For this many choices.
-    pub fn new(choices: usize) -> Self {
-        Self { lasts: vec![None; choices], ..Self::default() }
+    pub fn new(choices: usize, gateway: Arc<Gateway>) -> Self {
+        Self { gateway, admitted: None, started: None, first: None, last: None, lasts: vec![None; choices], gaps: Vec::new() }
     }
 
     /// One prompt of the request has started. Of several, the earliest counts.
     pub fn started(&mut self, times: RequestTimes) {
         let Some(started) = times.started else { return };
-        ::metrics::histogram!(metrics::QUEUE_SECONDS).record(seconds(started.since(times.admitted)));
+        let queue = seconds(started.since(times.admitted));
+        ::metrics::histogram!(metrics::QUEUE_SECONDS).record(queue);
+        self.gateway.started(queue);
         self.admitted = Some(self.admitted.map_or(times.admitted, |t| t.min(times.admitted)));
         self.started = Some(self.started.map_or(started, |t| t.min(started)));
     }
@@ -38,11 +42,14 @@ impl Stopwatch {
             Some(before) => {
                 let gap = now.since(before);
                 ::metrics::histogram!(metrics::ITL_SECONDS).record(seconds(gap));
+                self.gateway.next_token(seconds(gap));
                 self.gaps.push(u32::try_from(gap.0).unwrap_or(u32::MAX));
             }
             None if self.first.is_none() => {
                 self.first = Some(now);
-                ::metrics::histogram!(metrics::TTFT_SECONDS).record(seconds(now.since(self.admitted.unwrap_or(now))));
+                let ttft = seconds(now.since(self.admitted.unwrap_or(now)));
+                ::metrics::histogram!(metrics::TTFT_SECONDS).record(ttft);
+                self.gateway.first_token(ttft);
             }
             None => {}
         }
@@ -50,7 +57,7 @@ impl Stopwatch {
     }
 
     /// The request is over.
-    pub fn end(mut self, now: Micros) -> Timings {
+    pub fn end(&mut self, now: Micros) -> Timings {
         let admitted = self.admitted.unwrap_or(now);
         ::metrics::histogram!(metrics::E2E_SECONDS).record(seconds(now.since(admitted)));
         let between = |from: Option<Micros>, to: Option<Micros>| match (from, to) {
@@ -91,10 +98,24 @@ fn seconds(t: Micros) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere_engine::scheduler::SchedulerConfig;
+
+    fn stopwatch(choices: usize) -> Stopwatch {
+        let config = SchedulerConfig {
+            slots: 1,
+            pages: 1,
+            step_tokens: 64,
+            context: 64,
+            queue_requests_max: 1,
+            queue_prompt_tokens_max: 1,
+            steps_in_flight_max: 1,
+        };
+        Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config)))
+    }
 
     #[test]
     fn times_lie_between_the_moments_that_they_are_named_for() {
-        let mut watch = Stopwatch::new(2);
+        let mut watch = stopwatch(2);
         watch.started(RequestTimes { admitted: Micros(1_000), started: Some(Micros(3_000)), first_token: None });
         for (choice, at) in [(0, 10_000), (1, 11_000), (0, 14_000), (1, 17_000)] {
             watch.token(choice, Micros(at));
@@ -115,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_request_that_never_started_took_no_time_to_anything() {
-        let got = Stopwatch::new(1).end(Micros(5));
+        let got = stopwatch(1).end(Micros(5));
         assert_eq!(got, Timings::default());
     }
 }

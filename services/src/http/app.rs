@@ -2,13 +2,12 @@
 
 use super::auth::Keys;
 use super::error::ApiError;
-use super::generate::count_rejected;
-use super::request::ModelLimits;
+use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
-use crate::actors::phase::Phase;
+use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
 use crate::limits;
-use crate::text::{TextModel, TextPool};
+use crate::text::{Lanes, TextModel};
 use actix_rt::time::timeout;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Payload};
@@ -16,7 +15,26 @@ use futures_util::StreamExt;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+/// Code of a refusal for want of room for the body, whose rest nobody reads.
+pub(super) const BODIES_FULL: &str = "bodies_full";
+/// How soon there should be room for a body: most are read within that.
+const BODIES_RETRY: Duration = Duration::from_secs(1);
+
+/// A request's body. Its bytes count among those in flight until it is dropped, so handlers drop it when they have read it.
+pub struct Body {
+    bytes: Bytes,
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl std::ops::Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// The service as the handlers see it.
 pub struct App {
@@ -25,7 +43,7 @@ pub struct App {
     /// Tokenizer and template.
     pub text: Arc<TextModel>,
     /// Threads for long prompts.
-    pub pool: TextPool,
+    pub lanes: Lanes,
     /// What a request actor needs.
     pub around: Around,
     /// Where the service stands.
@@ -38,6 +56,10 @@ pub struct App {
     pub recorder: PrometheusHandle,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
+    /// A permit for each byte that all bodies in flight may take together.
+    pub bodies: Arc<Semaphore>,
+    /// How many permits there are, for errors.
+    pub bodies_bytes_max: usize,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Changes when the same request may give other bytes.
@@ -49,43 +71,69 @@ pub struct App {
 impl App {
     /// Nothing new is taken after the end has begun.
     pub fn check_open(&self) -> Result<(), ApiError> {
-        let (message, code) = match &*self.phase.borrow() {
+        let (message, code, reason) = match &*self.phase.borrow() {
             Phase::Starting | Phase::Ready => return Ok(()),
-            Phase::Draining | Phase::Drained => ("the service is shutting down", "shutting_down"),
-            Phase::Lost(_) => ("the engine is lost", "engine_unavailable"),
+            Phase::Draining | Phase::Drained => (SHUTTING_DOWN, "shutting_down", "draining"),
+            Phase::Lost(_) => ("the engine is lost", "engine_unavailable", "engine_lost"),
         };
-        count_rejected(if code == "shutting_down" { "draining" } else { "engine_lost" });
-        Err(unavailable(message, code))
+        Err(unavailable(message, code).rejected_as(reason))
+    }
+
+    /// The most tokens of a prompt that leave room for the output that is asked for.
+    pub fn room(&self, generation: &Generation) -> usize {
+        let output = u32::from(generation.max_tokens != Some(0));
+        self.around.context.saturating_sub(output) as usize
     }
 
     /// The whole body, if it keeps to the limits in bytes and in time.
-    pub async fn body(&self, payload: Payload, announced: Option<usize>) -> Result<Bytes, ApiError> {
+    pub async fn body(&self, payload: Payload, announced: Option<usize>) -> Result<Body, ApiError> {
         let seconds = limits::BODY_SECONDS;
         let late = |_| {
             let message = format!("the body took more than {seconds} s to arrive");
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message).with_code("body_too_slow")
+            ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
+                .with_code("body_too_slow")
+                .rejected_as("body_too_slow")
         };
         timeout(Duration::from_secs(seconds), self.whole_body(payload, announced)).await.map_err(late)?
     }
 
-    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Bytes, ApiError> {
+    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Body, ApiError> {
         let max = self.body_bytes_max;
         let too_large = || {
             let message = format!("the body is larger than {max} bytes, the most that is taken");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message).with_code("body_too_large")
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+                .with_code("body_too_large")
+                .rejected_as("body_too_large")
         };
         if announced.is_some_and(|n| n > max) {
             return Err(too_large());
         }
         let mut body = bytes::BytesMut::new();
+        let mut share: Option<OwnedSemaphorePermit> = None;
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|e| ApiError::invalid_body(format!("the body broke off: {e}")))?;
             if body.len() + chunk.len() > max {
                 return Err(too_large());
             }
+            // Taken as bytes arrive: what a head announces takes nothing, or a few heads could keep everybody out.
+            let more = self.share(chunk.len())?;
+            match &mut share {
+                Some(share) => share.merge(more),
+                None => share = Some(more),
+            }
             body.extend_from_slice(&chunk);
         }
-        Ok(body.freeze())
+        Ok(Body { bytes: body.freeze(), _share: share })
+    }
+
+    /// Room for this many bytes among those of all bodies in flight.
+    fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
+        let got = u32::try_from(bytes).ok().and_then(|n| self.bodies.clone().try_acquire_many_owned(n).ok());
+        got.ok_or_else(|| {
+            let message = format!("request bodies of nearly {} bytes are in flight, the most that is taken", self.bodies_bytes_max);
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(BODIES_FULL);
+            error.with_retry_after(BODIES_RETRY).rejected_as(BODIES_FULL)
+        })
     }
 }
 

@@ -54,7 +54,7 @@ impl Keys {
 }
 
 fn refused(message: &str) -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key")
+    ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key").rejected_as("key")
 }
 
 #[cfg(test)]

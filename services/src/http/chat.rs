@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
     let ChatRequest { generation, conversation, tools } = ChatRequest::parse(&body, &app.limits)?;
-    let prompt = prompt_of(&app, conversation).await?;
+    let prompt = prompt_of(&app, conversation, body.len(), app.room(&generation)).await?;
+    drop(body);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {

@@ -5,7 +5,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::generate::{Plan, generate};
 use super::request::{CompletionRequest, Prompt};
-use super::text::ids_of;
+use super::text::{ids_of, too_long};
 use crate::actors::reader::{Plain, Reader};
 use crate::text::Tokenizer;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -24,12 +24,16 @@ pub(super) async fn completions(
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let (tokens, text) = match prompt {
-            Prompt::Text(text) => (ids_of(&app, text.clone(), true).await?, Some(text)),
+            Prompt::Text(text) => {
+                app.text.may_fit(&text, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
+                (ids_of(&app, text.clone(), true).await?, Some(text))
+            }
             Prompt::Tokens(tokens) => (tokens, None),
         };
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
+    drop(body);
     let logprobs = generation.sampling.logprobs;
     let plan = Plan {
         prompts: ids,

@@ -20,32 +20,40 @@ pub struct ApiError {
     pub message: String,
     /// For a refusal that passes: becomes `Retry-After` and `retry-after-ms`.
     pub retry_after: Option<Duration>,
+    /// For a request that is refused: the reason that it is counted under when the error becomes a response.
+    pub rejected: Option<&'static str>,
 }
 
 impl ApiError {
     /// The request is at fault; which part of it, `param` says.
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { param: Some(param.into()), ..Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message) }
+        Self { param: Some(param.into()), ..Self::invalid_body(message) }
     }
 
     /// The body as a whole is at fault: no JSON, or not an object.
     pub fn invalid_body(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message).rejected_as("invalid")
     }
 
     /// A field that nobody knows, or a value that is not supported.
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: Some("unsupported_parameter"), ..Self::invalid(param, message) }
+        Self::invalid(param, message).with_code("unsupported_parameter").rejected_as("unsupported")
     }
 
-    /// Any other error.
+    /// Any other error. It is not counted as a refusal unless [`ApiError::rejected_as`] says so: a request that was taken may fail too.
     pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None }
+        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None, rejected: None }
     }
 
     /// With a word for programs.
     pub fn with_code(mut self, code: &'static str) -> Self {
         self.code = Some(code);
+        self
+    }
+
+    /// A refusal, counted under one of [`crate::metrics::REASONS`].
+    pub fn rejected_as(mut self, reason: &'static str) -> Self {
+        self.rejected = Some(reason);
         self
     }
 

@@ -9,7 +9,6 @@ use super::sse::Events;
 use crate::actors::messages::Refusal;
 use crate::actors::reader::Reader;
 use crate::actors::request::{Job, RequestActor};
-use crate::metrics;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -90,7 +89,15 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
 /// The scheduler's no, as a client reads it.
 fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let message = refusal.to_string();
-    match refusal.reason {
+    let reason = match refusal.reason {
+        Rejected::QueueFull { .. } => "queue_full",
+        Rejected::QueueTokensFull { .. } => "queue_tokens_full",
+        Rejected::PromptTooLong { .. } => "prompt_too_long",
+        Rejected::TooManyChoices { .. } => "too_many_choices",
+        Rejected::TooManyPages { .. } => "too_many_pages",
+        Rejected::Draining => "draining",
+    };
+    let error = match refusal.reason {
         Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } => {
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("queue_full");
             refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
@@ -99,10 +106,6 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
         Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
         Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),
         Rejected::Draining => unavailable(&message, "shutting_down"),
-    }
-}
-
-/// Counts a request that was refused before the scheduler saw it.
-pub(super) fn count_rejected(reason: &'static str) {
-    ::metrics::counter!(metrics::REJECTED, "reason" => reason).increment(1);
+    };
+    error.rejected_as(reason)
 }

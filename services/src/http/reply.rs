@@ -1,6 +1,8 @@
 //! How an [`ApiError`] becomes a response, and what every response carries.
 
+use super::app::BODIES_FULL;
 use super::error::ApiError;
+use crate::metrics::count_rejected;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
@@ -22,12 +24,15 @@ impl ResponseError for ApiError {
     }
 
     fn error_response(&self) -> HttpResponse {
+        // Every refusal passes here, once.
+        self.rejected.into_iter().for_each(count_rejected);
         let mut reply = HttpResponse::build(self.status);
         if let Some(after) = self.retry_after {
             reply.insert_header((header::RETRY_AFTER, after.as_secs_f64().ceil() as u64));
             reply.insert_header((RETRY_AFTER_MS, after.as_millis() as u64));
         }
-        if matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT) {
+        let unread = matches!(self.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT);
+        if unread || self.code == Some(BODIES_FULL) {
             reply.force_close(); // the rest of the body is on its way, and nobody will read it
         }
         if self.status == StatusCode::UNAUTHORIZED {

@@ -2,7 +2,6 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::generate::count_rejected;
 use super::reply::{RequestName, name_requests};
 use super::{about, chat, completions, text};
 use actix_web::body::{BoxBody, MessageBody};
@@ -24,6 +23,7 @@ const STOP_SECONDS: u64 = 2;
 
 /// A server on an open socket, not running before it is polled.
 pub fn server(app: web::Data<App>, listener: TcpListener, workers: usize, connections: usize) -> std::io::Result<Server> {
+    end_unread_connections(&listener, app.around.unread);
     let factory = move || {
         actix_web::App::new()
             .app_data(app.clone())
@@ -45,6 +45,19 @@ pub fn server(app: web::Data<App>, listener: TcpListener, workers: usize, connec
         .listen(listener)?;
     Ok(server.run())
 }
+
+/// Has the kernel end connections whose client takes nothing of what was sent for this long. The server writes only when there is room,
+/// so it would keep such a connection, and what is left of its reply, for ever. Accepted sockets inherit this from the listener.
+#[cfg(target_os = "linux")]
+fn end_unread_connections(listener: &TcpListener, after: Duration) {
+    let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
+    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(listener, millis) {
+        tracing::warn!(%error, "connections whose client reads nothing are kept");
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_unread_connections(_: &TcpListener, _: Duration) {}
 
 fn routes(config: &mut web::ServiceConfig) {
     config
@@ -69,6 +82,7 @@ fn only(path: &str, method: &'static str, route: Route) -> Resource {
     web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
         let message = format!("{} takes {method}, not {}", request.path(), request.method());
         let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).with_code("method_not_allowed");
+        let error = error.rejected_as("method_not_allowed");
         let mut reply = error.error_response();
         reply.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(method));
         reply
@@ -77,7 +91,10 @@ fn only(path: &str, method: &'static str, route: Route) -> Resource {
 
 async fn no_such_path(request: HttpRequest) -> HttpResponse {
     let message = format!("there is nothing at {}", request.path());
-    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("unknown_path").error_response()
+    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        .with_code("unknown_path")
+        .rejected_as("unknown_path")
+        .error_response()
 }
 
 /// Closed unless a path is known to be open, so that a new route cannot be forgotten.
@@ -85,7 +102,6 @@ async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'sta
     if !OPEN_PATHS.contains(&request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
         if let Err(error) = app.keys.check(request.request()) {
-            count_rejected("key");
             tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
             return Ok(request.into_response(error.error_response()));
         }

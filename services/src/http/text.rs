@@ -2,10 +2,9 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::generate::count_rejected;
 use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use crate::text::pool::PoolError;
-use crate::text::{ChatPrompt, Conversation};
+use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -21,7 +20,7 @@ pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload:
     let TokenizeRequest { input, token_strings } = TokenizeRequest::parse(&body, &app.limits)?;
     let tokens = match input {
         TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,
-        TokenizeInput::Chat(conversation) => prompt_of(&app, conversation).await?.ids,
+        TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, body.len(), usize::MAX).await?.ids,
     };
     let tokenizer = app.text.tokenizer();
     let strings = token_strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
@@ -44,24 +43,37 @@ pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payloa
 /// Token ids of a text; `special` takes added tokens that are written out for what they are.
 pub(super) async fn ids_of(app: &App, text: String, special: bool) -> Result<Vec<TokenId>, ApiError> {
     let tokenizer = app.text.tokenizer().clone();
-    let inline = text.len() <= INLINE_BYTES;
+    let bytes = text.len();
+    let inline = bytes <= INLINE_BYTES;
     let encode = move || if special { tokenizer.encode(&text) } else { tokenizer.encode_plain(&text) };
-    if inline { Ok(encode()) } else { app.pool.run(encode).await.map_err(busy) }
+    if inline { Ok(encode()) } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy) }
 }
 
-/// The prompt of a conversation.
-pub(super) async fn prompt_of(app: &App, conversation: Conversation) -> Result<ChatPrompt, ApiError> {
+/// The prompt of a conversation that came in a body of this many bytes, if it may have at most `tokens_max` tokens.
+pub(super) async fn prompt_of(
+    app: &App,
+    conversation: Conversation,
+    bytes: usize,
+    tokens_max: usize,
+) -> Result<ChatPrompt, ApiError> {
     let text = app.text.clone();
-    let prompt = app.pool.run(move || text.chat_prompt(&conversation)).await.map_err(busy)?;
-    prompt.map_err(|e| ApiError::invalid("messages", e.to_string()))
+    let job = move || text.chat_prompt(&conversation, tokens_max);
+    app.lanes.for_bytes(bytes).run(job).await.map_err(busy)?.map_err(|e| match e {
+        PromptError::Template(e) => ApiError::invalid("messages", e.to_string()),
+        PromptError::TooLong(e) => too_long("messages", &e),
+    })
+}
+
+/// A text that cannot fit was not even tokenized.
+pub(super) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
+    ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded").rejected_as("prompt_too_long")
 }
 
 fn busy(error: PoolError) -> ApiError {
     match error {
         PoolError::Full { .. } => {
-            count_rejected("text_threads_busy");
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.to_string());
-            error.with_code("queue_full").with_retry_after(Duration::from_secs(1))
+            error.with_code("queue_full").with_retry_after(Duration::from_secs(1)).rejected_as("text_threads_busy")
         }
         PoolError::Panicked => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", error.to_string()),
     }

@@ -7,7 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use std::borrow::Cow;
 
 /// A noncharacter, which interchanged text does not contain; where it does, it is doubled.
-const GUARD: char = '\u{fdd0}';
+pub(super) const GUARD: char = '\u{fdd0}';
 
 /// Breaks up a tokenizer's control tokens. Markup that is no control token, such as `<think>`, is left alone: templates look
 /// for it in what assistants said before.

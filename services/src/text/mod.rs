@@ -2,6 +2,7 @@
 //! text.
 
 pub mod detokenizer;
+pub mod fingerprint;
 pub mod guard;
 pub mod parser;
 pub mod pool;
@@ -12,9 +13,10 @@ pub mod tokenizer;
 pub mod tools;
 
 pub use detokenizer::Detokenizer;
+pub use fingerprint::Fingerprint;
 pub use parser::{Delta, OutputParser};
-pub use pool::TextPool;
-pub use prompt::{ChatPrompt, TextModel, Thinking};
+pub use pool::{Lanes, TextPool};
+pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;
 pub use template::{ChatTemplate, Conversation};
 pub use tokenizer::Tokenizer;

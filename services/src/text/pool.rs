@@ -1,5 +1,6 @@
 //! A few plain threads for work that would hold the async ones up: rendering and tokenizing long prompts.
 
+use crate::limits;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
@@ -13,6 +14,28 @@ pub struct TextPool {
     jobs: Option<Sender<Job>>,
     threads: Vec<JoinHandle<()>>,
     queue_max: usize,
+}
+
+/// Two pools, so that what is short never waits behind what is long.
+#[derive(Debug)]
+pub struct Lanes {
+    short: TextPool,
+    long: TextPool,
+}
+
+impl Lanes {
+    /// `threads` threads for short texts and one for long ones: that many long texts at once would take the cores from the rest.
+    pub fn new(threads: usize) -> std::io::Result<Self> {
+        Ok(Self {
+            short: TextPool::new("text", threads, limits::TEXT_JOBS_MAX)?,
+            long: TextPool::new("text-long", 1, limits::LONG_TEXT_JOBS_MAX)?,
+        })
+    }
+
+    /// Where a text of this many bytes is worked on.
+    pub fn for_bytes(&self, bytes: usize) -> &TextPool {
+        if bytes > limits::LONG_TEXT_BYTES { &self.long } else { &self.short }
+    }
 }
 
 /// Why a job has no result.
@@ -30,12 +53,12 @@ pub enum PoolError {
 }
 
 impl TextPool {
-    /// `threads` threads behind a queue of `queue_max` jobs, at least one of each.
-    pub fn new(threads: usize, queue_max: usize) -> std::io::Result<Self> {
+    /// `threads` threads behind a queue of `queue_max` jobs, at least one of each; `name` is what their names begin with.
+    pub fn new(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
         let (jobs, inbox) = bounded::<Job>(queue_max.max(1));
         let spawn = |i| {
             let inbox: Receiver<Job> = inbox.clone();
-            std::thread::Builder::new().name(format!("text-{i}")).spawn(move || inbox.iter().for_each(|job| job()))
+            std::thread::Builder::new().name(format!("{name}-{i}")).spawn(move || inbox.iter().for_each(|job| job()))
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
         Ok(Self { jobs: Some(jobs), threads, queue_max: queue_max.max(1) })
@@ -81,21 +104,36 @@ mod tests {
 
     #[actix_rt::test]
     async fn a_job_runs_on_a_thread_of_the_pool() {
-        let pool = TextPool::new(2, 4).unwrap();
+        let pool = TextPool::new("text", 2, 4).unwrap();
         let name = pool.run(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
         assert!(name.unwrap().starts_with("text-"));
     }
 
     #[actix_rt::test]
+    async fn a_short_text_does_not_wait_for_long_ones() {
+        let lanes = Lanes::new(1).unwrap();
+        let (begun, has_begun) = mpsc::channel();
+        let (go, may_go) = mpsc::channel::<()>();
+        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1);
+        let mut busy = Box::pin(long.run(move || (begun.send(()).unwrap(), may_go.recv().unwrap())));
+        assert!(futures_util::poll!(&mut busy).is_pending());
+        has_begun.recv().unwrap();
+        assert_eq!(lanes.for_bytes(limits::LONG_TEXT_BYTES).run(|| 7).await, Ok(7));
+        assert!(futures_util::poll!(&mut busy).is_pending(), "the long one still runs");
+        go.send(()).unwrap();
+        busy.await.unwrap();
+    }
+
+    #[actix_rt::test]
     async fn a_panic_fails_its_own_job_only() {
-        let pool = TextPool::new(1, 4).unwrap();
+        let pool = TextPool::new("text", 1, 4).unwrap();
         assert_eq!(pool.run(|| -> u32 { panic!("on purpose") }).await, Err(PoolError::Panicked));
         assert_eq!(pool.run(|| 7).await, Ok(7));
     }
 
     #[actix_rt::test]
     async fn a_full_queue_refuses_and_abandoned_jobs_are_skipped() {
-        let pool = TextPool::new(1, 1).unwrap();
+        let pool = TextPool::new("text", 1, 1).unwrap();
         let ran = Arc::new(AtomicU32::new(0));
         let (begun, has_begun) = mpsc::channel();
         let (go, may_go) = mpsc::channel::<()>();

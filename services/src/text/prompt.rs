@@ -45,6 +45,29 @@ pub enum TextError {
     Template(#[from] TemplateError),
 }
 
+/// Why a conversation has no prompt.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PromptError {
+    /// It cannot be rendered.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// What it is rendered to cannot fit, whatever its tokens are.
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+}
+
+/// A text that is known not to fit before it was tokenized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("prompt has at least {least} tokens ({bytes} bytes), the context has room for {max}")]
+pub struct TooLong {
+    /// Bytes of the text.
+    pub bytes: usize,
+    /// The fewest tokens that so many bytes can be.
+    pub least: usize,
+    /// The most tokens that fit.
+    pub max: usize,
+}
+
 impl TextModel {
     /// From what a model file says about text.
     pub fn new(assets: &TextAssets) -> Result<Self, TextError> {
@@ -64,10 +87,18 @@ impl TextModel {
         self.template.as_ref()
     }
 
-    /// The prompt of a conversation. Takes milliseconds for long ones.
-    pub fn chat_prompt(&self, conversation: &Conversation) -> Result<ChatPrompt, TemplateError> {
+    /// Whether a text may have at most `tokens_max` tokens, as far as its length tells.
+    pub fn may_fit(&self, text: &str, tokens_max: usize) -> Result<(), TooLong> {
+        let least = self.tokenizer.tokens_min(text);
+        if least > tokens_max { Err(TooLong { bytes: text.len(), least, max: tokens_max }) } else { Ok(()) }
+    }
+
+    /// The prompt of a conversation. Takes milliseconds for long ones, unless their length alone says that they have more than
+    /// `tokens_max` tokens.
+    pub fn chat_prompt(&self, conversation: &Conversation, tokens_max: usize) -> Result<ChatPrompt, PromptError> {
         let template = self.template.as_ref().ok_or_else(|| TemplateError::Objection("this model has no chat template".into()))?;
         let text = template.render(conversation)?;
+        self.may_fit(&text, tokens_max)?;
         Ok(ChatPrompt { ids: self.tokenizer.encode_guarded(&text), thinking: Thinking::after(&text) })
     }
 }
@@ -114,22 +145,22 @@ mod tests {
     #[test]
     fn the_prompt_s_end_says_whether_the_output_begins_with_reasoning() {
         let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
-        assert_eq!(model.chat_prompt(&ask(true)).unwrap().thinking, Thinking::Open);
-        assert_eq!(model.chat_prompt(&ask(false)).unwrap().thinking, Thinking::Closed);
+        assert_eq!(model.chat_prompt(&ask(true), usize::MAX).unwrap().thinking, Thinking::Open);
+        assert_eq!(model.chat_prompt(&ask(false), usize::MAX).unwrap().thinking, Thinking::Closed);
         assert_eq!(Thinking::after("<think>a</think>\nuser: <think> is a tag"), Thinking::Free);
     }
 
     #[test]
     fn a_prompt_s_markup_is_single_tokens() {
         let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
-        let prompt = model.chat_prompt(&ask(true)).unwrap();
+        let prompt = model.chat_prompt(&ask(true), usize::MAX).unwrap();
         assert_eq!(model.tokenizer().decode(&prompt.ids, true), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n");
         assert_eq!(prompt.ids[prompt.ids.len() - 2], model.tokenizer().id("<think>").unwrap());
     }
 
     #[test]
     fn a_model_without_a_template_has_no_conversations() {
-        let error = model(None).chat_prompt(&ask(true)).unwrap_err();
+        let error = model(None).chat_prompt(&ask(true), usize::MAX).unwrap_err();
         assert_eq!(error.to_string(), "this model has no chat template");
     }
 }

@@ -11,13 +11,13 @@ fn stream(server: &Server, text: &str) -> Stream {
     Stream::open(server.addr, CHAT, &with(ask(text), json!({"stream": true})))
 }
 
-/// The last event of a stream that broke: an error, and no `[DONE]` after it.
+/// The last event of a stream that broke: an error with its code, and no `[DONE]` after it.
 #[track_caller]
-fn ends_with_error(stream: &mut Stream, message: &str) {
+fn ends_with_error(stream: &mut Stream, message: &str, code: &str) {
     let events = stream.events();
     let last = events.last().unwrap();
     assert!(last.starts_with("event: error\ndata: {\"error\":{"), "{events:?}");
-    assert!(last.contains(message), "{last}");
+    assert!(last.contains(message) && last.contains(&format!("\"code\":\"{code}\"")), "{last}");
     assert!(!events.iter().any(|e| e.contains("[DONE]")));
 }
 
@@ -49,7 +49,7 @@ fn what_still_runs_when_the_time_is_over_ends_with_an_event() {
     endless.chunk();
     let begun = Instant::now();
     let over = server.drain(Duration::from_millis(200));
-    ends_with_error(&mut endless, "the service is shutting down");
+    ends_with_error(&mut endless, "the service is shutting down", "shutting_down");
     over.blocking_recv().unwrap();
     assert!((Duration::from_millis(150)..Duration::from_secs(5)).contains(&begun.elapsed()));
 }
@@ -60,7 +60,7 @@ fn a_step_that_never_ends_cannot_hold_up_the_end() {
     server.fake.trouble(Trouble::StepNeverEnds);
     let mut stuck = stream(&server, "SAY[never]");
     server.drain(Duration::from_millis(100)).blocking_recv().unwrap();
-    ends_with_error(&mut stuck, "the service is shutting down");
+    ends_with_error(&mut stuck, "the service is shutting down", "shutting_down");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_lost_engine_ends_every_stream_with_an_error_and_turns_health() {
         server.wait_for_live(4);
         server.fake.trouble(trouble);
         for stream in streams.iter_mut().chain([&mut waiting]) {
-            ends_with_error(stream, "the engine is lost");
+            ends_with_error(stream, "the engine is lost", "engine_unavailable");
         }
         let whole = whole.join().unwrap();
         assert_eq!((whole.status, whole.json()["error"]["type"].as_str()), (503, Some("server_error")), "{trouble:?}");

@@ -6,6 +6,7 @@
 mod answers;
 mod ending;
 mod leaving;
+mod metrics;
 mod process;
 mod refusals;
 mod support;

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-struct Program {
+pub(crate) struct Program {
     child: Child,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
     stderr: BufReader<ChildStderr>,
     said: String,
 }
@@ -18,13 +18,19 @@ struct Program {
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chimere"));
     command.arg("serve").arg("--model").arg(golden()).args(["--port", "0", "--max-seqs", "4", "--threads", "2"]).args(args);
-    command.env_remove("CHIMERE_MODEL").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // No device is shown, so that these are tests of the CPU on every machine.
+    command
+        .env_remove("CHIMERE_MODEL")
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     command
 }
 
 impl Program {
     /// Starts it and reads what it says until it is ready.
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let mut child = command(args).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
@@ -60,7 +66,7 @@ impl Drop for Program {
 #[test]
 fn it_tells_its_memory_plan_and_address_answers_and_ends_with_0_on_a_signal() {
     let program = Program::start(&["--model-name", "golden"]);
-    for part in ["model ", "memory plan", "  kv ", "this machine only"] {
+    for part in ["model ", "computing on the CPU: ", "memory plan", "  kv ", "this machine only"] {
         assert!(program.said.contains(part), "{part:?} in {}", program.said);
     }
     assert_eq!(get(program.addr, "/ready").status, 200);
@@ -101,14 +107,15 @@ fn a_second_signal_ends_it_at_once() {
 #[test]
 fn wrong_usage_is_exit_code_2_and_what_cannot_start_is_1() {
     for (args, code, part) in [
-        (&["--device", "cuda"][..], 2, "no CUDA engine"),
-        (&["--kv-type", "q8_0"], 2, "kv-type q8_0"),
+        (&["--device", "cuda"][..], 1, "device cuda: "),
+        (&["--device", "cuda", "--exact"], 2, "--exact is there on the CPU only"),
+        (&["--device", "cpu", "--kv-type", "q8_0"], 2, "kv-type q8_0:q8_0: the CPU keeps keys and values as f32 or f16"),
         (&["--host", "0.0.0.0"], 2, "--allow-open"),
         (&["--no-such-flag"], 2, "--no-such-flag"),
         (&["--config", "/nowhere.toml"], 2, "/nowhere.toml"),
         (&["--api-key-file", "/nowhere.keys"], 2, "/nowhere.keys"),
         (&["--max-context", "999999999"], 2, "max-context 999999999"),
-        (&["--vram-budget", "1KiB"], 1, "the memory budget of 1.0 KiB does not hold"),
+        (&["--device", "cpu", "--vram-budget", "1KiB"], 1, "the memory budget of 1.0 KiB does not hold"),
     ] {
         let output = command(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();

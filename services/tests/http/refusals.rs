@@ -62,6 +62,41 @@ fn a_prompt_longer_than_the_context_is_400_with_both_numbers() {
 }
 
 #[test]
+fn a_text_whose_length_alone_is_too_much_is_refused_before_it_is_tokenized() {
+    let server = Server::start(Options { context: 64, ..Options::default() });
+    let huge = "word ".repeat(150_000);
+    let reply = post(server.addr, CHAT, &ask(&huge));
+    check(&reply, 400, json!("messages"), &["prompt has at least ", " bytes), the context has room for 63"]);
+    assert_eq!(reply.json()["error"]["code"], "context_length_exceeded");
+    let reply = post(server.addr, "/v1/completions", &json!({"prompt": huge, "max_tokens": 0, "echo": true}));
+    check(&reply, 400, json!("prompt"), &["(750000 bytes), the context has room for 64"]);
+    // Whoever only counts may count more than fits.
+    let counted = post(server.addr, "/tokenize", &json!({"prompt": "word ".repeat(20_000)}));
+    assert!(counted.json()["count"].as_u64().unwrap() > 64, "{}", counted.status);
+}
+
+#[test]
+fn bodies_that_are_too_much_together_are_429_until_there_is_room() {
+    let server = Server::start(Options { body_bytes: 3000, bodies_bytes: 4000, ..Options::default() });
+    let body = ask(&format!("SAY[x]{}", " ".repeat(1800))).to_string();
+    let mut slow = connect(server.addr);
+    slow.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: t\r\nContent-Length: 3000\r\n\r\n").as_bytes()).unwrap();
+    slow.write_all(&[b' '; 2500]).unwrap();
+    let send = || request(server.addr, "POST", CHAT, &[], body.as_bytes());
+    let mut reply = send();
+    eventually("the first body's bytes count", || {
+        reply = send();
+        reply.status == 429
+    });
+    check(&reply, 429, Value::Null, &["of nearly 4000 bytes are in flight"]);
+    assert_eq!(reply.json()["error"]["code"], "bodies_full");
+    assert_eq!((reply.header("retry-after"), reply.header("connection")), (Some("1"), Some("close")));
+    assert_eq!(post(server.addr, CHAT, &ask("SAY[small ones pass]")).content(), "small ones pass");
+    drop(slow);
+    eventually("there is room again", || send().status == 200);
+}
+
+#[test]
 fn what_is_wrong_with_a_body_is_400_and_names_the_field() {
     let server = Server::start(Options::default());
     for (more, param, part) in [

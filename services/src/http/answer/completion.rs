@@ -106,9 +106,11 @@ struct Logprobs {
 }
 
 impl Logprobs {
-    /// Adds a token at `offset`, in characters, and moves that on.
+    /// Adds a token at `offset`, in characters, and moves that on. The token itself is among the top ones even where it is not one of the
+    /// most probable, as clients of this endpoint expect.
     fn push(&mut self, scored: &Scored, offset: &mut usize) {
-        let top = scored.top.iter().map(|p| (p.text.clone(), logprob(p.logprob))).collect::<Map<_, _>>();
+        let mut top = scored.top.iter().map(|p| (p.text.clone(), logprob(p.logprob))).collect::<Map<_, _>>();
+        top.entry(scored.token.text.clone()).or_insert_with(|| logprob(scored.token.logprob));
         self.row(&scored.token.text, logprob(scored.token.logprob), Value::Object(top), offset);
     }
 

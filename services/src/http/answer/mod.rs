@@ -9,6 +9,7 @@ pub use completion::{Completion, Echo};
 
 use super::error::ApiError;
 use crate::actors::output::{Account, Delta, Finish, Output, Scored, Timings};
+use crate::actors::phase::SHUTTING_DOWN;
 use actix_web::http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -154,7 +155,8 @@ impl<S: Shape> Whole<S> {
 
 /// The engine failed, or the service is going down.
 pub fn engine_error(why: String) -> ApiError {
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code("engine_unavailable")
+    let code = if why == SHUTTING_DOWN { "shutting_down" } else { "engine_unavailable" };
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code(code)
 }
 
 fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {
@@ -335,6 +337,17 @@ pub(super) mod tests {
                 r#"[{"index":0,"text":"","logprobs":null,"finish_reason":"length"}] usage timings"#,
             ]
         );
+    }
+
+    #[test]
+    fn a_completion_s_token_stands_among_the_top_ones_though_others_are_more_probable() {
+        let mut unlikely = scored("b", -5.0);
+        unlikely.top = scored("a", -0.1).top;
+        let delta = Delta { content: "b".into(), tokens: vec![unlikely], ..Delta::default() };
+        let chunk = Completion::new(true, vec![None], 1).delta(0, delta);
+        let top = chunk["logprobs"]["top_logprobs"][0].as_object().unwrap();
+        assert_eq!(top.keys().collect::<Vec<_>>(), ["a", "zz", "b"]);
+        assert_eq!(top["b"], -5.0);
     }
 
     #[test]

@@ -48,7 +48,9 @@ fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError
 /// A model that is not served here.
 pub fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
     let message = format!("the model `{name}` does not exist here; this server has `{}`", limits.name);
-    let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code("model_not_found");
+    let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        .with_code("model_not_found")
+        .rejected_as("model_not_found");
     ApiError { param: Some("model".into()), ..error }
 }
 

@@ -4,7 +4,7 @@ mod alphabet;
 mod source;
 mod split;
 
-use super::guard::unguarded;
+use super::guard::{GUARD, unguarded};
 use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
@@ -27,6 +27,8 @@ pub struct Tokenizer {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     kinds: Vec<Kind>,
+    /// Bytes of the longest token.
+    longest: usize,
 }
 
 /// What a token is for.
@@ -84,6 +86,7 @@ impl Tokenizer {
             nfc: parts.nfc,
             matcher,
             added: parts.added.into_iter().map(|(content, id, _)| (content, id)).collect(),
+            longest: table.longest,
             bytes: table.bytes,
             ends: table.ends,
             kinds: table.kinds,
@@ -105,6 +108,14 @@ impl Tokenizer {
         let mut ids = Vec::with_capacity(text.len() / 3);
         self.encode_piece(text, &mut ids);
         ids
+    }
+
+    /// The fewest tokens that any of the `encode`s can make of a text, from its length alone: nothing is longer than the longest token.
+    pub fn tokens_min(&self, text: &str) -> usize {
+        // Guards are taken out, and composition leaves at least a third of the bytes: three Hangul letters become one, the Kelvin sign K.
+        let kept = text.len() - text.matches(GUARD).count() * GUARD.len_utf8();
+        let kept = if self.nfc && !is_composed(text) { kept / 3 } else { kept };
+        kept.div_ceil(self.longest)
     }
 
     /// Cuts at added tokens, and puts what is between them through `restore` before encoding it.
@@ -201,6 +212,7 @@ struct Table {
     bytes: Vec<u8>,
     ends: Vec<u32>,
     kinds: Vec<Kind>,
+    longest: usize,
 }
 
 impl Table {
@@ -219,9 +231,10 @@ impl Table {
         }
         let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.1.iter()).copied().collect();
         u32::try_from(bytes.len()).map_err(|_| malformed("vocabulary", format!("{} bytes", bytes.len())))?;
+        let longest = tokens.iter().map(|t| t.1.len()).max().unwrap_or(0).max(1);
         let mut end = 0;
         let ends = tokens.iter().map(|t| (end += t.1.len() as u32, end).1);
-        Ok(Self { ends: ends.collect(), kinds: tokens.iter().map(|t| t.0).collect(), bytes })
+        Ok(Self { ends: ends.collect(), kinds: tokens.iter().map(|t| t.0).collect(), bytes, longest })
     }
 }
 
@@ -231,10 +244,15 @@ fn malformed(what: &str, got: String) -> TokenizerError {
 
 /// Canonical composition. Nothing below U+0300 composes with what stands before it, so most text is left alone.
 fn nfc(text: &str) -> Cow<'_, str> {
-    if text.chars().all(|c| c < '\u{300}') {
+    if is_composed(text) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(NormalizedString::from(text).nfc().get().to_owned())
+}
+
+/// Canonical composition leaves such a text as it is.
+fn is_composed(text: &str) -> bool {
+    text.chars().all(|c| c < '\u{300}')
 }
 
 /// The tokenizer of the golden models, for the tests beside this one.

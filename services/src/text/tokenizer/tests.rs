@@ -188,6 +188,14 @@ proptest! {
     }
 
     #[test]
+    fn no_text_has_fewer_tokens_than_its_length_says(text in nasty(), times in 1_usize..20) {
+        for text in [text.repeat(times), "\u{212a}".repeat(times), "\u{1112}\u{1161}\u{11ab}".repeat(times)] {
+            let least = TOKENIZER.tokens_min(&text);
+            prop_assert!(TOKENIZER.encode(&text).len() >= least && TOKENIZER.encode_guarded(&text).len() >= least);
+        }
+    }
+
+    #[test]
     fn decoding_gives_the_text_back_composed(text in nasty()) {
         // Added tokens cut a text before it is composed, so a plain encoding is what composes as a whole.
         prop_assert_eq!(TOKENIZER.decode(&TOKENIZER.encode_plain(&text), true), composed(&text));

@@ -26,7 +26,9 @@ pub struct Options {
     pub queue_requests: u32,
     pub queue_tokens: u64,
     pub body_bytes: usize,
+    pub bodies_bytes: usize,
     pub keep_alive: Duration,
+    pub unread: Duration,
     pub keys: Keys,
 }
 
@@ -39,7 +41,9 @@ impl Default for Options {
             queue_requests: 64,
             queue_tokens: 1 << 16,
             body_bytes: 1 << 20,
+            bodies_bytes: 1 << 24,
             keep_alive: Duration::from_secs(10),
+            unread: Duration::from_secs(60),
             keys: Keys::Open,
         }
     }
@@ -153,11 +157,14 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         connections: 1000,
         build: Box::new(move || Ok(fake.backend(info))),
         core: None,
+        gpu: None,
         scheduler,
         text,
         limits,
         keys: options.keys,
         body_bytes_max: options.body_bytes,
+        bodies_bytes_max: options.bodies_bytes,
+        unread: options.unread,
         keep_alive: options.keep_alive,
         fingerprint: "fp_test".into(),
     }
