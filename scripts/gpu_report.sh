@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
 # Checks the CUDA engine on the GPU at hand and measures it at full size. Builds nothing, so that it runs where only binaries are.
 #
-#   scripts/gpu_report.sh CHIMERE TESTS UNIT_TESTS [DIR]
+#   scripts/gpu_report.sh CHIMERE DIR TEST...
 #
-# CHIMERE: target/release/chimere; TESTS: the binary of engine/tests/gpu.rs; UNIT_TESTS: that of the engine's library; DIR: where 40 GB of
-# files may be written [/tmp].
+# CHIMERE: target/release/chimere; DIR: where 40 GB of files may be written; TEST: test binaries of the engine (its library's, those of
+# tests/gpu.rs and tests/steps.rs), as `cargo test --release -p chimere-engine --no-run` names them.
 # Run from the repository: the tests read its data. Set CHIMERE_NVRTC where libnvrtc.so.13 is not on the loader's path, MIXES to measure
 # fewer than q4 and iq3, SOAK_SECONDS for the long test [20].
 set -euo pipefail
-chimere=$1 tests=$2 units=$3 dir=${4:-/tmp}
+chimere=$1 dir=$2
+shift 2
 export CHIMERE_TEST_DATA=${CHIMERE_TEST_DATA:-$PWD} CHIMERE_SOAK_SECONDS=${SOAK_SECONDS:-20} CHIMERE_REQUIRE=gpu
 
-"$units" cuda
 # The whole vocabulary: loading goes wrong, where it does, with many copies under way.
 "$chimere" synth --mix q4 --layers 4 --experts 32 --out "$dir/small.gguf"
-CHIMERE_TEST_MODEL=$dir/small.gguf "$tests" --test-threads=1 --nocapture
+export CHIMERE_TEST_MODEL=$dir/small.gguf
+failed=0
+for test in "$@"; do
+    "$test" --test-threads=1 --nocapture || failed=1
+done
 
 for mix in ${MIXES:-q4 iq3}; do
     file=$dir/35b-$mix.gguf
@@ -22,3 +26,4 @@ for mix in ${MIXES:-q4 iq3}; do
     "$chimere" bench step --model "$file" --device cuda --batch 1,4,16,64,256 --context 0 --prefill 512,2048 --repeat 3 --steps 32
     "$chimere" bench step --model "$file" --device cuda --batch 1,4 --context 16384 --prefill 0 --repeat 3 --steps 32
 done
+exit $failed

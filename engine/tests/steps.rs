@@ -1,0 +1,203 @@
+//! Steps beyond the plain run: edits that come late, forks, scores, plans that contradict the backend. The same on the CPU and, where
+//! there is one, on a GPU.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
+
+mod support;
+
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, KvStorage, probe};
+use chimere_engine::backend::{Backend, BackendError};
+use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::step::{
+    Form, LogitEdits, Piece, PieceTokens, RowEdits, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan,
+};
+use std::sync::Arc;
+
+const PROMPT: [TokenId; 5] = [7, 300, 41, 5, 99];
+
+type Make = fn() -> Box<dyn Backend>;
+
+/// What there is on this machine.
+fn backends() -> Vec<Make> {
+    let mut all: Vec<Make> = vec![on_the_cpu];
+    match probe(0) {
+        Ok(_) => all.push(on_the_gpu),
+        Err(error) => {
+            let required = std::env::var("CHIMERE_REQUIRE").unwrap_or_default().split(',').any(|r| r == "gpu");
+            assert!(!required, "{error}");
+            eprintln!("on the CPU alone: {error}");
+        }
+    }
+    all
+}
+
+fn on_the_gpu() -> Box<dyn Backend> {
+    let config = CudaConfig {
+        ordinal: 0,
+        slots: 3,
+        pages: 12,
+        kv: KvStorage::F16,
+        step_rows_max: 64,
+        context: 96,
+        // Alone and in a batch the same, as on the CPU.
+        deterministic: true,
+        host_embedding: false,
+        kernel_cache: None,
+    };
+    Box::new(CudaBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
+}
+
+fn on_the_cpu() -> Box<dyn Backend> {
+    let config = CpuConfig { threads: 2, slots: 3, pages: 12, kv_type: KvType::F16, exact: false, step_rows_max: 64, context: 96 };
+    Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
+}
+
+fn row(slot: u32, awaits_edits: bool) -> SampleRow {
+    let params = Arc::new(SamplingParams { logprobs: Some(2), ..SamplingParams::greedy() });
+    let (seq, slot) = (SeqId(u64::from(slot)), SlotId(slot));
+    SampleRow { seq, slot, params, output_index: 0, choice: 0, forced: None, awaits_edits }
+}
+
+/// Sequence, slot and pages of the same number; four pages each.
+fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<SampleRow>) -> Piece {
+    let pages = (4 * slot..4 * slot + 3).map(PageId).collect();
+    Piece { seq: SeqId(slot.into()), slot: SlotId(slot), form, start, tokens, pages, prompt_len: 5, samples, score: None }
+}
+
+fn prompt(slot: u32, awaits_edits: bool) -> Piece {
+    piece(slot, Form::Chunked, 0, PieceTokens::Known(PROMPT.to_vec()), vec![row(slot, awaits_edits)])
+}
+
+fn next(slot: u32, start: u32) -> Piece {
+    piece(slot, Form::Recurrent, start, PieceTokens::Sampled, vec![row(slot, false)])
+}
+
+fn plan(id: u64, pieces: Vec<Piece>) -> StepPlan {
+    StepPlan { id: StepId(id), copies: Vec::new(), pieces }
+}
+
+fn edits(slot: u32, bias: &[(TokenId, f32)]) -> LogitEdits {
+    LogitEdits { rows: vec![RowEdits { seq: SeqId(slot.into()), bias: bias.to_vec(), mix: Vec::new(), mask: None }] }
+}
+
+fn tokens(outcome: &StepOutcome) -> Vec<TokenId> {
+    outcome.samples.iter().map(|s| s.token).collect()
+}
+
+/// Three tokens of a prompt, one step after another.
+fn plainly(b: &mut dyn Backend, slot: u32, first_id: u64) -> Vec<TokenId> {
+    let pieces = [prompt(slot, false), next(slot, 5), next(slot, 6)];
+    let run = |(i, p)| tokens(&b.launch(plan(first_id + i as u64, vec![p])).unwrap().wait().unwrap())[0];
+    pieces.into_iter().enumerate().map(run).collect()
+}
+
+#[test]
+fn a_step_waits_for_its_edits_and_the_steps_after_it_wait_too() {
+    for make in backends() {
+        let want = plainly(&mut *make(), 0, 0);
+        let mut b = make();
+        let first = b.launch(plan(0, vec![prompt(0, true)])).unwrap();
+        // Launched before its token is known.
+        let second = b.launch(plan(1, vec![next(0, 5)])).unwrap();
+        b.sample(StepId(0), edits(0, &[])).unwrap();
+        assert_eq!(tokens(&first.wait().unwrap()), want[..1]);
+        assert_eq!(tokens(&second.wait().unwrap()), want[1..2]);
+        let third = b.launch(plan(2, vec![next(0, 6)])).unwrap();
+        assert_eq!(tokens(&third.wait().unwrap()), want[2..3]);
+    }
+}
+
+#[test]
+fn edits_change_the_token_and_what_follows_but_not_the_log_probabilities() {
+    for make in backends() {
+        let mut b = make();
+        let plain = b.launch(plan(0, vec![prompt(0, false)])).unwrap().wait().unwrap();
+        let other = (plain.samples[0].token + 1) % 512;
+        let late = b.launch(plan(1, vec![prompt(1, true)])).unwrap();
+        let after = b.launch(plan(2, vec![next(1, 5)])).unwrap();
+        b.sample(StepId(1), edits(1, &[(other, 100.0)])).unwrap();
+        let edited = late.wait().unwrap();
+        assert_eq!(tokens(&edited), [other]);
+        assert_eq!(edited.samples[0].logprobs.as_ref().unwrap().top, plain.samples[0].logprobs.as_ref().unwrap().top);
+        let known = piece(2, Form::Recurrent, 5, PieceTokens::Known(vec![other]), vec![row(2, false)]);
+        let mut apart = make();
+        apart.launch(plan(0, vec![prompt(2, false)])).unwrap();
+        let want = apart.launch(plan(1, vec![known])).unwrap().wait().unwrap();
+        assert_eq!(tokens(&after.wait().unwrap()), tokens(&want));
+    }
+}
+
+#[test]
+fn edits_for_a_step_that_awaits_none_are_refused_and_change_nothing() {
+    for make in backends() {
+        let mut b = make();
+        let waiting = b.launch(plan(0, vec![prompt(0, true)])).unwrap();
+        let error = b.sample(StepId(3), edits(0, &[])).unwrap_err();
+        assert!(matches!(error, BackendError::Plan { step: StepId(3), .. }), "{error}");
+        b.sample(StepId(0), edits(0, &[])).unwrap();
+        assert_eq!(waiting.wait().unwrap().samples.len(), 1);
+    }
+}
+
+#[test]
+fn a_fork_goes_on_as_its_source_does() {
+    for make in backends() {
+        let mut b = make();
+        let want = plainly(&mut *b, 0, 0);
+        // The prompt's end is sampled for two choices; the second one's slot and page are copied before it goes on.
+        let mut both = prompt(1, false);
+        both.samples.push(row(2, false));
+        let first = b.launch(plan(3, vec![both])).unwrap().wait().unwrap();
+        assert_eq!(tokens(&first), [want[0], want[0]]);
+        let copies = vec![StateCopy::Slot { from: SlotId(1), to: SlotId(2) }, StateCopy::Page { from: PageId(4), to: PageId(8) }];
+        let step = StepPlan { copies, ..plan(4, vec![next(1, 5), next(2, 5)]) };
+        assert_eq!(tokens(&b.launch(step).unwrap().wait().unwrap()), [want[1], want[1]]);
+        let step = plan(5, vec![next(2, 6), next(1, 6)]);
+        assert_eq!(tokens(&b.launch(step).unwrap().wait().unwrap()), [want[2], want[2]]);
+    }
+}
+
+#[test]
+fn a_prompt_s_own_tokens_are_scored_each_by_the_row_before_it() {
+    for make in backends() {
+        let mut b = make();
+        let mut scored = prompt(0, false);
+        scored.score = Some(ScoreRows { top: 3, next: Some(12) });
+        let outcome = b.launch(plan(0, vec![scored])).unwrap().wait().unwrap();
+        let got: Vec<_> = outcome.scores.iter().map(|s| (s.position, s.token)).collect();
+        assert_eq!(got, [(1, 300), (2, 41), (3, 5), (4, 99), (5, 12)]);
+        for score in &outcome.scores {
+            let top = &score.logprobs.top;
+            assert!(top.len() == 3 && top[0].1 >= score.logprobs.logprob && score.logprobs.logprob < 0.0, "{score:?}");
+        }
+        // The last row's best alternative is the token that greedy sampling took.
+        assert_eq!(outcome.scores[4].logprobs.top[0].0, outcome.samples[0].token);
+    }
+}
+
+#[test]
+fn plans_that_contradict_the_backend_are_refused_by_name_and_leave_it_usable() {
+    for make in backends() {
+        let mut b = make();
+        let wrong = |b: &mut dyn Backend, id, change: &dyn Fn(&mut StepPlan)| {
+            let mut step = plan(id, vec![prompt(0, false)]);
+            change(&mut step);
+            b.launch(step).map(|_| ()).unwrap_err().to_string()
+        };
+        assert!(wrong(&mut *b, 0, &|p| p.pieces[0].slot = SlotId(3)).contains("slot 3 of 3"));
+        assert!(wrong(&mut *b, 1, &|p| p.pieces[0].pages[0] = PageId(12)).contains("page 12 of 12"));
+        assert!(wrong(&mut *b, 2, &|p| p.pieces[0].pages.clear()).contains("0 pages for 5 positions"));
+        assert!(
+            wrong(&mut *b, 3, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![512])).contains("token 512 of a vocabulary of 512")
+        );
+        assert!(wrong(&mut *b, 4, &|p| p.pieces[0].start = 95).contains("beyond the context of 96"));
+        assert!(wrong(&mut *b, 5, &|p| p.pieces.push(p.pieces[0].clone())).contains("two pieces write slot 0"));
+        assert!(wrong(&mut *b, 6, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![1; 65])).contains("65 rows, at most 64"));
+        let copy = StateCopy::Page { from: PageId(0), to: PageId(40) };
+        assert!(wrong(&mut *b, 7, &|p| p.copies.push(copy)).contains("beyond 3 slots or 12 pages"));
+        assert_eq!(b.launch(plan(8, vec![prompt(0, false)])).unwrap().wait().unwrap().samples.len(), 1);
+        assert!(wrong(&mut *b, 8, &|_| ()).contains("launched after step 8"));
+    }
+}
