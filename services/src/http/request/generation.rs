@@ -172,7 +172,8 @@ fn sampling(fields: &mut Fields, model: &GenerationDefaults) -> Result<SamplingP
         temperature: number("temperature", 0.0..=2.0)?
             .or(model.temperature.filter(|t| (0.0..=2.0).contains(t)))
             .unwrap_or(neutral.temperature),
-        top_p: number("top_p", f64::from(f32::MIN_POSITIVE)..=1.0)?.or(fraction(model.top_p)).unwrap_or(neutral.top_p),
+        // 0 keeps the best token alone, as the smallest share does.
+        top_p: number("top_p", 0.0..=1.0)?.map(|p| p.max(f32::MIN_POSITIVE)).or(fraction(model.top_p)).unwrap_or(neutral.top_p),
         min_p: number("min_p", 0.0..=1.0)?.or(fraction(model.min_p)).unwrap_or(neutral.min_p),
         presence_penalty: number("presence_penalty", -2.0..=2.0)?
             .or(model.presence_penalty.filter(|p| p.abs() <= 2.0))

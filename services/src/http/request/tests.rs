@@ -197,11 +197,17 @@ fn wrong_types_name_the_field_and_what_came() {
 }
 
 #[test]
+fn a_top_p_of_zero_keeps_the_best_token_alone() {
+    let top_p = chat(json!({"top_p": 0})).unwrap().generation.sampling.top_p;
+    assert!(top_p > 0.0 && top_p < 1e-30, "{top_p}");
+}
+
+#[test]
 fn values_out_of_range_name_the_bounds() {
     for (name, bad) in [
         ("temperature", json!(2.1)),
         ("temperature", json!(-0.1)),
-        ("top_p", json!(0)),
+        ("top_p", json!(-0.01)),
         ("top_p", json!(1.01)),
         ("min_p", json!(-0.1)),
         ("min_p", json!(1.1)),
