@@ -208,7 +208,7 @@ impl CudaBackend {
         staging.begin.record(&stream).during("marking a step")?;
         self.prepare(plan, &staging)?;
         let rows = StepRows::of(plan, self.one_by_one);
-        let mut wanted = Wanted::of(&rows);
+        let mut wanted = Wanted::default();
         for slot in &rows.cleared {
             self.store.clear_slot(&self.device, *slot as usize)?;
         }
@@ -221,9 +221,10 @@ impl CudaBackend {
         if !prompts.is_empty() {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
-        wanted.place(&prompts, decoded);
+        let waits = rows.await_edits();
+        wanted.place(rows, &prompts, decoded);
         staging.forward.record(&stream).during("marking a step")?;
-        Ok(Forwarded { id: plan.id, staging, wanted, waits: rows.await_edits() })
+        Ok(Forwarded { id: plan.id, staging, wanted, waits })
     }
 
     fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> Result<(), CudaBackendError> {

@@ -4,7 +4,7 @@ use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Kind, classes};
 use super::plan::{MatrixPlan, WeightsPlan};
-use super::shape::{Counts, Widths, gdn_heads, gdn_inputs};
+use super::shape::{Counts, Widths, gdn_heads};
 use super::weights::{Matrix, Mixer};
 use crate::format::BlockType;
 use crate::model::{Model, ModelConfig};
@@ -42,7 +42,7 @@ impl Shapes {
         };
         Self {
             embed: embed::Shape { cols: w.hidden, vocab: w.vocab, encoding },
-            gdn: has(crate::model::LayerKind::Gdn).then(|| (gdn_heads(c), gdn_inputs(c))),
+            gdn: has(crate::model::LayerKind::Gdn).then(|| (gdn_heads(c), gdn_heads(c).inputs())),
             attention: has(crate::model::LayerKind::Attention).then(|| attention_shape(c)),
             router: (w.used > 0).then_some(router::Shape { cols: w.hidden, experts: w.experts, used: w.used }),
             combine: combine::Shape { cols: w.hidden, used: w.used, shared: true },

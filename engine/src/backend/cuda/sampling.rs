@@ -51,18 +51,15 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What a plan asks for.
-    pub(super) fn of(rows: &StepRows) -> Self {
-        Self { samples: rows.samples.clone(), scores: rows.scores.clone(), ..Self::default() }
-    }
-
-    /// Says where the logits of the samples are: those of decode rows first, then, from row `decoded` on, those of prompts.
-    pub(super) fn place(&mut self, prompts: &[i32], decoded: usize) {
+    /// Takes over what the rows ask for, and says where the logits of the samples are: those of decode rows first, then, from row
+    /// `decoded` on, those of prompts.
+    pub(super) fn place(&mut self, rows: StepRows, prompts: &[i32], decoded: usize) {
         let row = |s: &SampleAt| match s.place {
             Place::Decode(row) => row,
             Place::Prefill(row) => decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered"),
         };
-        self.logit_rows = self.samples.iter().map(row).collect();
+        self.logit_rows = rows.samples.iter().map(row).collect();
+        (self.samples, self.scores) = (rows.samples, rows.scores);
     }
 }
 
@@ -113,13 +110,13 @@ impl Sampling {
         wanted: &mut Wanted,
     ) -> Result<(), CudaBackendError> {
         let mut batch = Batch::default();
-        let all: Vec<(SampleAt, usize)> = wanted.samples.iter().cloned().zip(wanted.logit_rows.iter().copied()).collect();
-        for (sample, row) in all {
+        for i in 0..wanted.samples.len() {
+            let (sample, row) = (&wanted.samples[i], wanted.logit_rows[i]);
             let edits = edits.iter().find(|e| e.seq == sample.row.seq).filter(|_| sample.row.awaits_edits);
-            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(&sample, edits) > LIST_WORDS {
+            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(sample, edits) > LIST_WORDS {
                 self.sample_batch(device, &mut batch, logits, store, staging, wanted)?;
             }
-            batch.push(&sample, row, edits, self.vocab);
+            batch.push(&wanted.samples[i], row, edits, self.vocab);
         }
         self.sample_batch(device, &mut batch, logits, store, staging, wanted)
     }

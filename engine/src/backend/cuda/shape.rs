@@ -1,6 +1,7 @@
 //! Widths and row counts that the device's buffers and kernels are made for, from a model's shape and the configuration.
 
 use super::config::CudaConfig;
+use super::programs::attention_shape;
 use crate::model::{FfnConfig, LayerKind, ModelConfig};
 use chimere_kernels::cuda::gdn_decode::Heads;
 
@@ -8,14 +9,6 @@ use chimere_kernels::cuda::gdn_decode::Heads;
 pub(super) const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 /// Up to so many rows, every (row, expert) pair reads its expert on its own: experts are shared too rarely to sort rows by them.
 pub(super) const TOKEN_MAJOR_ROWS: usize = 8;
-/// Inputs of a unit of packed weights: rows of activations are padded to it.
-const UNIT: usize = 128;
-
-/// `n` as rows of activations have it.
-pub(super) fn padded(n: usize) -> usize {
-    n.next_multiple_of(UNIT)
-}
-
 /// Sequences that a backend can run at once: rows of the largest graph.
 pub(super) const SLOTS_MAX: usize = BUCKETS[BUCKETS.len() - 1];
 
@@ -51,8 +44,7 @@ impl Widths {
         let (gdn, a) = (&c.gdn, &c.attention);
         let has = |kind| c.layers.contains(&kind);
         let gdn_out = gdn.value_heads * gdn.value_dim;
-        let gdn_in = gdn_inputs(c);
-        let attention_in = (2 * a.heads + 2 * a.kv_heads) * a.head_dim;
+        let (gdn_in, attention_in) = (gdn_heads(c).inputs(), attention_shape(c).inputs());
         let widest = |g: usize, t: usize| {
             let g = if has(LayerKind::Gdn) { g } else { 0 };
             g.max(if has(LayerKind::Attention) { t } else { 0 })
@@ -72,11 +64,6 @@ impl Widths {
             shared,
         }
     }
-}
-
-/// Values of a GDN layer's in-projection: q, k, v, z, then b and a twice (the second time what rounding left of the first).
-pub(super) fn gdn_inputs(c: &ModelConfig) -> usize {
-    c.gdn.channels() + c.gdn.value_heads * c.gdn.value_dim + 4 * c.gdn.value_heads
 }
 
 /// Heads of the GDN layers as the kernels name them.

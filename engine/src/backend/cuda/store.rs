@@ -6,14 +6,12 @@
 use super::config::CudaConfig;
 use super::error::{CudaBackendError, During};
 use super::programs::attention_shape;
+use super::shape::gdn_heads;
 use crate::PAGE_TOKENS;
 use crate::ids::PageId;
 use crate::model::{LayerKind, ModelConfig};
 use chimere_kernels::cuda::Device;
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut, result, sys};
-
-/// Positions that the convolution's ring holds.
-const RING: usize = 4;
 
 /// Sizes of everything in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +43,8 @@ impl StoreShape {
             pages: config.pages as usize,
             gdn_layers: layers(LayerKind::Gdn),
             attention_layers: layers(LayerKind::Attention),
-            state: c.gdn.state_len(),
-            ring: RING * c.gdn.channels(),
+            state: gdn_heads(c).state(),
+            ring: gdn_heads(c).tail(),
             counts: c.vocab.div_ceil(2),
             table: (config.context.div_ceil(PAGE_TOKENS) as usize).max(1),
             key_page,

@@ -1,8 +1,9 @@
 //! Brings what is packed to the device: every core packs into pinned buffers of its own while earlier ones are copied.
 
+use super::error::{CudaBackendError, During};
 use super::pinned::Pinned;
 use super::plan::VectorPlan;
-use chimere_kernels::cuda::{CudaError, Device};
+use chimere_kernels::cuda::Device;
 use crossbeam::channel::{Sender, bounded};
 use crossbeam::queue::ArrayQueue;
 use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, DevicePtr, DriverError, PinnedHostSlice, result, sys};
@@ -66,23 +67,23 @@ pub(super) fn upload(
     device: &Device,
     sources: &[&dyn Source],
     progress: &mut dyn FnMut(f32),
-) -> Result<Vec<CudaSlice<u8>>, CudaError> {
+) -> Result<Vec<CudaSlice<u8>>, CudaBackendError> {
     let stream = device.stream();
     // SAFETY: the jobs write every byte before anyone else gets to see it.
     let alloc = |s: &&dyn Source| unsafe { stream.alloc::<u8>(bytes_of(*s)) };
-    let slices = sources.iter().map(alloc).collect::<Result<Vec<_>, _>>().during("cuMemAllocAsync")?;
-    let copies = stream.context().new_stream().during("cuStreamCreate")?;
-    copies.join(stream).during("cuStreamWaitEvent")?;
+    let slices = sources.iter().map(alloc).collect::<Result<Vec<_>, _>>().during("allocating weights")?;
+    let copies = stream.context().new_stream().during("making a stream for copies")?;
+    copies.join(stream).during("ordering copies behind allocations")?;
     let places = slices.iter().map(|s| s.device_ptr(stream).0);
     let jobs: Vec<_> = sources.iter().zip(places).flat_map(|(s, to)| jobs_of(*s, to, STAGING_BYTES)).collect();
     let done = run(&copies, jobs, progress);
     // Even after a failure: the memory is given back only when nothing is copied to it any more.
-    copies.synchronize().during("cuStreamSynchronize")?;
+    copies.synchronize().during("copying weights to the device")?;
     done.map(|()| slices)
 }
 
 /// Runs the jobs on all cores. What they copy may still be under way after that.
-fn run(copies: &Arc<CudaStream>, jobs: Vec<Job<'_>>, progress: &mut dyn FnMut(f32)) -> Result<(), CudaError> {
+fn run(copies: &Arc<CudaStream>, jobs: Vec<Job<'_>>, progress: &mut dyn FnMut(f32)) -> Result<(), CudaBackendError> {
     let total: usize = jobs.iter().map(Job::bytes).sum();
     let staging_bytes = jobs.iter().map(Job::bytes).max().unwrap_or(0);
     let queue = ArrayQueue::new(jobs.len().max(1));
@@ -140,7 +141,12 @@ impl Drop for Staging {
 }
 
 /// What one thread does: jobs until there are none.
-fn work(copies: &Arc<CudaStream>, queue: &ArrayQueue<Job<'_>>, staging_bytes: usize, done: Sender<usize>) -> Result<(), CudaError> {
+fn work(
+    copies: &Arc<CudaStream>,
+    queue: &ArrayQueue<Job<'_>>,
+    staging_bytes: usize,
+    done: Sender<usize>,
+) -> Result<(), CudaBackendError> {
     let result = (|| {
         let staging = (0..STAGING_BUFFERS).map(|_| Staging::new(copies, staging_bytes));
         let mut staging = staging.collect::<Result<Vec<_>, _>>()?;
@@ -165,10 +171,14 @@ fn pinned(stream: &Arc<CudaStream>, bytes: usize, flags: u32) -> Result<PinnedHo
 }
 
 /// The values of each, in device memory.
-pub(super) fn upload_values(device: &Device, vectors: &[VectorPlan<'_>]) -> Result<Vec<CudaSlice<f32>>, CudaError> {
+pub(super) fn upload_values(device: &Device, vectors: &[VectorPlan<'_>]) -> Result<Vec<CudaSlice<f32>>, CudaBackendError> {
     let stream = device.stream();
-    let slices = vectors.iter().map(|v| stream.clone_htod(&v.values())).collect::<Result<_, _>>().during("cuMemcpyHtoDAsync")?;
-    stream.synchronize().during("cuStreamSynchronize")?;
+    let slices = vectors
+        .iter()
+        .map(|v| stream.clone_htod(&v.values()))
+        .collect::<Result<_, _>>()
+        .during("copying small weights to the device")?;
+    stream.synchronize().during("copying small weights to the device")?;
     Ok(slices)
 }
 
@@ -182,14 +192,16 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// The bytes of `source`.
-    pub(super) fn new(device: &Device, source: &dyn Source) -> Result<Self, CudaError> {
+    pub(super) fn new(device: &Device, source: &dyn Source) -> Result<Self, CudaBackendError> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        let mut memory = pinned(device.stream(), bytes_of(source), flags).during("cuMemHostAlloc")?;
-        fill(source, memory.as_mut_slice().during("cuEventSynchronize")?);
-        let host = memory.as_mut_ptr().during("cuEventSynchronize")?;
+        let mut memory = pinned(device.stream(), bytes_of(source), flags).during("allocating pinned memory for the embedding")?;
+        fill(source, memory.as_mut_slice().during("filling the embedding")?);
+        let host = memory.as_mut_ptr().during("filling the embedding")?;
         let mut address = 0;
         // SAFETY: `host` was allocated as mapped memory.
-        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, host.cast(), 0) }.result().during("cuMemHostGetDevicePointer")?;
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, host.cast(), 0) }
+            .result()
+            .during("mapping the embedding for the device")?;
         // SAFETY: the memory is as long and stays while this value lives; it is not freed as device memory.
         let bytes = ManuallyDrop::new(unsafe { device.stream().upgrade_device_ptr(address, memory.len()) });
         Ok(Self { bytes, _memory: memory })
@@ -204,17 +216,6 @@ impl Mapped {
 /// Makes all pieces on all cores.
 pub(super) fn fill(source: &dyn Source, out: &mut [u8]) {
     out.par_chunks_exact_mut(source.piece_bytes()).enumerate().for_each(|(i, out)| source.write(i, out));
-}
-
-/// Names the call that failed.
-trait During<T> {
-    fn during(self, call: &'static str) -> Result<T, CudaError>;
-}
-
-impl<T> During<T> for Result<T, DriverError> {
-    fn during(self, call: &'static str) -> Result<T, CudaError> {
-        self.map_err(|error| CudaError::Driver { call, error })
-    }
 }
 
 #[cfg(test)]

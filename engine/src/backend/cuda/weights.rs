@@ -2,12 +2,13 @@
 //!
 //! The tree is the same for what is planned, what is on the device and what a test keeps on the host: only its leaves differ.
 
+use super::error::CudaBackendError;
 use super::plan::{EmbeddingPlan, MatrixPlan, Part, VectorPlan, WeightsPlan};
 use super::upload::{self, Source};
 use crate::format::BlockType;
 use crate::model::Model;
+use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::product::layout::Layout;
-use chimere_kernels::cuda::{CudaError, Device};
 use cudarc::driver::{CudaSlice, CudaView};
 
 /// A model: matrices `M`, f32 values `V`, the embedding `E`.
@@ -176,7 +177,7 @@ impl DeviceWeights {
         model: &Model,
         host_embedding: bool,
         progress: &mut dyn FnMut(f32),
-    ) -> Result<Self, CudaError> {
+    ) -> Result<Self, CudaBackendError> {
         let (tree, matrices, vectors) = WeightsPlan::of(model).take_apart();
         let mut sources: Vec<&dyn Source> = matrices.iter().map(|m| m as &dyn Source).collect();
         if !host_embedding {

@@ -1,13 +1,12 @@
 //! Buffers of a step's rows on the device. Decode and prefill rows run one after another and share them.
 
 use super::error::{CudaBackendError, During};
-use super::shape::{Counts, TOKEN_MAJOR_ROWS, Widths, gdn_heads, padded};
+use super::shape::{Counts, Widths, gdn_heads};
 use crate::model::{LayerKind, ModelConfig};
+use chimere_kernels::cuda::quantized::BLOCK;
+use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::{Device, gdn_prefill};
 use cudarc::driver::CudaSlice;
-
-/// Activations of a block share a scale.
-const BLOCK: usize = 32;
 
 /// Rows in the int8 form.
 pub(super) struct Quantized {
@@ -137,7 +136,5 @@ impl Workspace {
 fn scratch(c: &ModelConfig, n: Counts) -> usize {
     let w = Widths::of(c);
     let gdn = if c.layers.contains(&LayerKind::Gdn) { gdn_prefill::scratch(gdn_heads(c), n.prefill, n.slots) } else { 0 };
-    // Few rows do without outputs of experts.
-    let experts = if n.rows() > TOKEN_MAJOR_ROWS { n.rows() * w.used * w.hidden } else { 0 };
-    gdn.max(experts).max(1)
+    gdn.max(n.rows() * w.used * w.hidden).max(1)
 }
