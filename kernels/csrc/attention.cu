@@ -320,19 +320,12 @@ __device__ __forceinline__ uint4 token_mask(int last) {
 
 // ---- Copies from the cache to shared memory, ahead of their use ----
 
-__device__ __forceinline__ u32 shared_address(const void *p) {
-    u32 a;
-    asm("{.reg .u64 x; cvta.to.shared.u64 x, %1; cvt.u32.u64 %0, x;}" : "=r"(a) : "l"(p));
-    return a;
-}
 // By `threads` threads, of which this is `thread`; `bytes` is a multiple of 16.
 __device__ __forceinline__ void copy_ahead(u8 *to, const u8 *from, int bytes, int thread, int threads) {
     u32 address = shared_address(to);
     for (int i = thread * 16; i < bytes; i += threads * 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address + i), "l"(from + i) : "memory");
 }
-__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 #if __CUDA_ARCH__ >= 900
 #define BULK 1
@@ -454,15 +447,21 @@ __device__ __forceinline__ void combine(const Call &call, float *o, int row, int
         if (v >= GQ * D / 8) break;
         const float *weights = o + v / (D / 8) * SPLITS_MAX;
         const u16 *from = call.partials + base * GQ * D + v * 8;
-#pragma unroll 8
-        for (int k = 0; k < n; k++) {
-            uint4 part = fresh16(from + (u64)k * GQ * D);
-            float w = weights[k];
+        // All of a batch are under way together; those past the last split have a weight of 0.
+        constexpr int BATCH = 16;
+#pragma unroll 1
+        for (int first = 0; first < n; first += BATCH) {
+            uint4 part[BATCH];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                sum[j][2 * i] = __fmaf_rn(w, low_half(word(part, i)), sum[j][2 * i]);
-                sum[j][2 * i + 1] = __fmaf_rn(w, high_half(word(part, i)), sum[j][2 * i + 1]);
-            }
+            for (int k = 0; k < BATCH; k++) part[k] = fresh16(from + (u64)min(first + k, n - 1) * GQ * D);
+#pragma unroll
+            for (int k = 0; k < BATCH; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float w = weights[first + k];
+                    sum[j][2 * i] = __fmaf_rn(w, low_half(word(part[k], i)), sum[j][2 * i]);
+                    sum[j][2 * i + 1] = __fmaf_rn(w, high_half(word(part[k], i)), sum[j][2 * i + 1]);
+                }
         }
     }
     __syncthreads();

@@ -67,17 +67,30 @@ __device__ __forceinline__ u32 ahead2(const void *p) {
     return v;
 }
 
-// D[16,8] += A[16,32] B[32,8] in integers. Lane (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g;
-// c0, c1 row g, columns 2t, 2t + 1; c2, c3 row g + 8.
-__device__ __forceinline__ void mma_k32(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+// Copies 16 bytes to shared memory without waiting; what was asked for since the last `copies_end` is a group.
+__device__ __forceinline__ void copy16(u32 to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void mma_k16(int (&c)[4], u32 a0, u32 a1, u32 b0) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a0), "r"(a1), "r"(b0));
+__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most LEFT groups of this thread are under way. Other threads see what it copied after a barrier.
+template <int LEFT> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// 1.5 * 2^23 as bits: an integer sum that starts there is, read as a float, that number plus the sum.
+#define MAGIC_BITS 0x4b400000
+#define MAGIC 12582912.0f
+
+// D[16,8] = MAGIC_BITS + A[16,32] B[32,8] in integers: one set of registers that are never written serves every instruction. Lane
+// (g = lane / 4, t = lane % 4): a0, a2 row g, a1, a3 row g + 8; b column g; d0, d1 row g, columns 2t, 2t + 1; d2, d3 row g + 8.
+__device__ __forceinline__ void mma_k32(int (&d)[4], const u32 (&a)[4], uint2 b) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS));
+}
+__device__ __forceinline__ void mma_k16(int (&d)[4], u32 a0, u32 a1, u32 b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS), "r"(MAGIC_BITS));
 }
 
 // Every lane gets the sum. The order of additions is fixed by the lanes' numbers.

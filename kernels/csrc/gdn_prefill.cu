@@ -88,11 +88,6 @@ __device__ __forceinline__ void multiply(float (&c0)[4], float (&c1)[4], const L
     mma(d0, m.high, s.high[0], s.high[1]), mma(d1, m.high, s.high[2], s.high[3]);
 }
 
-__device__ __forceinline__ u32 shared_address(const void *p) {
-    u64 at;
-    asm("cvta.to.shared.u64 %0, %1;" : "=l"(at) : "l"(p));
-    return (u32)at;
-}
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -116,11 +111,6 @@ template <int LOW> __device__ __forceinline__ Right turned_right_at(u32 at) {
     ldmatrix_trans(r.high, at), ldmatrix_trans(r.low, at + LOW);
     return r;
 }
-__device__ __forceinline__ void copy16(u32 to, const void *from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ __forceinline__ void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 // Where element (row, col) of a matrix with rows of LENGTH lies.
 template <int LENGTH> __device__ __forceinline__ int place(int row, int col) {
@@ -297,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     u32 k_at = shared_address(both.k);
 #pragma unroll
     for (int i = 0; i < 2 * C * K / 8 / THREADS; i++) copy16(k_at + (tid + i * THREADS) * 16, k_from + (tid + i * THREADS) * 8);
-    copies_commit();
+    copies_end();
     auto head = [&](int n) { return GROUPED ? kh * SHARING + n : kh + n * HK; };
     Gates mine = {0, 0};
     if (which < SHARING) mine = gates(chunk, token, head(which), x, a_log_neg, dt_bias);
@@ -464,7 +454,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
 #pragma unroll 8
         for (int i = tid * 16; i < MATS_BYTES; i += SCAN_THREADS * 16) copy16(to + KEYS_BYTES + i, m + i);
         if (tid < C / 4) copy16(to + KEYS_BYTES + MATS_BYTES + tid * 16, sums_from + (u64)chunk * HV * C + tid * 4);
-        copies_commit();
+        copies_end();
     };
     auto wait_for = [&](int, bool next_is_coming) {
         if (next_is_coming) copies_wait<1>();

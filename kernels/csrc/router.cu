@@ -8,7 +8,8 @@
 // Two ways to the sums over k, each with one order for every row, whatever stands beside it:
 //
 // few: a block holds the weights of two columns (experts, or the shared gate) in registers, read before its wait, and goes over the
-//   rows. A thread adds its k in order, then the lanes, then the warps. The last block to finish selects and groups: one launch.
+//   rows. A thread adds its k in order, then the lanes, then the warps. The last blocks wait for all scores of some rows and choose; the
+//   last of those may group: one launch.
 //   Bound: the weights, 4 * COLS * (E + 1) bytes; each block reads every row of x.
 // tiled: 64 rows by 64 experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
@@ -32,7 +33,8 @@ struct Call {
     const float *x, *squares, *w, *weights, *shared_gate;
     const int *slots;
     float *scores;  // [segments][rows][STRIDE]
-    int *counters;  // [1], zero between launches
+    u64 *tagged;    // [rows][STRIDE], of few rows: count of launches and score
+    int *counters;  // {blocks that have finished, zero between launches; launches for few rows}
     int *experts;   // [rows][USED]
     float *gates;   // [rows][USED + 1]
     int4 *groups;   // [E], or null
@@ -329,6 +331,34 @@ __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
     return __fmaf_rn(a.w, b.w, sum);
 }
 
+// Blocks that choose, at most: the last ones, which wait for the others. So few that a small device has room for others beside them.
+#define CHOOSERS 16
+
+// A score and the count of launches that it belongs to go in one word, so that nothing but the word need be waited for: no fence, no
+// counter, one way through the cache.
+__device__ __forceinline__ void put(u64 *to, u64 word) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory"); }
+__device__ __forceinline__ u64 get(const u64 *from) {
+    u64 word;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+    return word;
+}
+
+// By one warp: the scores of a row, lane l those of experts l, l + 32, ...; all lanes the gate's.
+__device__ __forceinline__ void await_scores(const u64 *row, u32 tag, float (&value)[EACH_LANE], float &gate) {
+    int lane = threadIdx.x % WARP;
+    bool all;
+    do {
+        u64 word[EACH_LANE], last = get(row + E);
+#pragma unroll
+        for (int i = 0; i < EACH_LANE; i++) word[i] = get(row + (i * WARP + lane < E ? i * WARP + lane : E));
+        all = (u32)(last >> 32) == tag;
+        gate = __uint_as_float((u32)last);
+#pragma unroll
+        for (int i = 0; i < EACH_LANE; i++) all = all && (u32)(word[i] >> 32) == tag, value[i] = __uint_as_float((u32)word[i]);
+    } while (!all);
+    __syncwarp();
+}
+
 // ROWS rows at a time.
 template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
     __shared__ float parts[WARPS][ROWS * COLUMNS];
@@ -348,8 +378,7 @@ template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
         }
     }
     wait_for_inputs();
-    Ahead ahead = {-1, 0};
-    if (warp < call.rows) ahead = read_ahead(call, warp);
+    u32 tag = __ldcg((const u32 *)call.counters + 1) + 1;
     for (int row = 0; row < call.rows; row += ROWS) {
         float sum[ROWS][COLUMNS];
         float4 x[ROWS][VECTORS];
@@ -383,26 +412,28 @@ template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
             float all = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; i++) all += parts[i][tid];
-            call.scores[(u64)(row + r) * STRIDE + c] = all;
+            put(call.tagged + (u64)(row + r) * STRIDE + c, (u64)tag << 32 | __float_as_uint(all));
         }
         if (row + ROWS < call.rows) __syncthreads();
     }
-    if (!last_to_finish(call.counters, gridDim.x)) return;
-    for (int row = warp; row < call.rows; row += WARPS) {
-        float value[EACH_LANE] = {}, gate = __ldcg(call.scores + (u64)row * STRIDE + E);
-        add_segments<1>(call, row, 0, value);
-        if (row != warp) ahead = read_ahead(call, row);
+    int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
+    if (chooser >= choosers || chooser >= call.rows) return;
+    // Not warp 0 first: it is the one that still stores scores.
+    for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < call.rows; row += choosers * WARPS) {
+        Ahead ahead = read_ahead(call, row);
+        float value[EACH_LANE], gate;
+        await_scores(call.tagged + (u64)row * STRIDE, tag, value, gate);
+        // Every block has read the count by now, or its scores were not here.
+        if (row == 0 && lane == 0) call.counters[1] = (int)tag;
         select_row(call, row, ahead, value, gate);
     }
-    if (!call.groups) return;
-    // The list is read past L1, so that the writes need not only be seen but be there.
-    __threadfence();
-    __syncthreads();
+    if (!call.groups || !last_to_finish(call.counters, choosers < call.rows ? choosers : call.rows)) return;
     group_all(ranks, call);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1>(call); }
-extern "C" __global__ void __launch_bounds__(THREADS) few4(Call call) { few<4>(call); }
+// As many registers as leave room beside the next kernel, which waits on the same multiprocessor.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4>(call); }
 
 // ---- many rows ----
 
@@ -417,11 +448,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) few4(Call call) { few<4>(c
 
 // 16 bytes from device to shared memory, zeros instead if not `there`.
 __device__ __forceinline__ void fetch16(void *to, const void *from, bool there) {
-    u32 at = (u32)__cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
-__device__ __forceinline__ void fetched() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void wait_fetched() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
 // Where vector v (four floats) of a row of a tile is: rows next to each other swap halves, so that a quarter of a warp, which reads
 // four vectors of two rows, meets every bank once.
@@ -464,7 +492,7 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
                 fetch16(&tiles[s % STAGES][1][place_of(r, c)], from, expert);
             }
         }
-        fetched();
+        copies_end();
     };
 
     float total[2][4][4], sum[2][4][4];
@@ -478,7 +506,7 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) fetch(step + s);
     for (; step < stop; step++) {
-        wait_fetched<STAGES - 2>();
+        copies_wait<STAGES - 2>();
         // This step's tiles are there, and all warps are past the ones of the step before, which are fetched over.
         __syncthreads();
         fetch(step + STAGES - 1);

@@ -58,8 +58,7 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 static_assert(UNIT_BYTES % 16 == 0 && (ROWS % 32 == 0 || EPILOGUE == PLAIN), "copies are of 16 bytes, int8 blocks of 32 rows");
 static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == RESIDUAL ? 2 : 1) == 0, "a block of the int8 form belongs to one block");
 
-__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-__device__ __forceinline__ void copy16(u32 to, const void *from) {
+__device__ __forceinline__ void copy16_of_line(u32 to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ __forceinline__ void copy4(u32 to, const void *from) {
@@ -80,23 +79,6 @@ __device__ __forceinline__ u32 read4(u32 at) {
     u32 v;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
     return v;
-}
-__device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int PENDING> __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
-
-// D = A B + MAGIC in integers: one set of registers that are never written serves every instruction.
-struct Magic {
-    int c[4];
-};
-__device__ __forceinline__ void mma_k32(int (&d)[4], const u32 (&a)[4], uint2 b, const Magic &m) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(m.c[0]), "r"(m.c[1]), "r"(m.c[2]), "r"(m.c[3]));
-}
-__device__ __forceinline__ void mma_k16(int (&d)[4], u32 a0, u32 a1, u32 b, const Magic &m) {
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%8,%9,%10};"
-        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-        : "r"(a0), "r"(a1), "r"(b), "r"(m.c[0]), "r"(m.c[1]), "r"(m.c[2]), "r"(m.c[3]));
 }
 
 struct Call {
@@ -181,7 +163,7 @@ template <int BYTES, int EACH> struct Part {
             for (int j = 0; j < SU; j++) {
                 // Past its last unit a block copies some other; what comes of it is not used.
                 const u8 *of_unit = from[EVEN ? 0 : k] + (u64)(u32)((WHOLE ? unit + j : min(unit + j, W::UNITS - 1)) / EACH) * BYTES;
-                copy16(stage + to[EVEN ? 0 : k] + j * (BT * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
+                copy16_of_line(stage + to[EVEN ? 0 : k] + j * (BT * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
                        of_unit + (EVEN ? k * TILES_A_TIME * W::TILE_BYTES : 0));
             }
         }
@@ -235,7 +217,7 @@ struct ActivationCopies {
 #pragma unroll
             for (int k = 0; k < TIMES; k++) {
                 if ((k + 1) * THREADS > C * 8 && k * THREADS + threadIdx.x >= C * 8) break;
-                copy16(to + (j * C + k * (THREADS / 8)) * COLUMN_BYTES, call.codes + (codes[k] + u * 128));
+                copy16_of_line(to + (j * C + k * (THREADS / 8)) * COLUMN_BYTES, call.codes + (codes[k] + u * 128));
             }
 #pragma unroll
             for (int k = 0; k < META_TIMES; k++) {
@@ -276,14 +258,14 @@ __device__ __forceinline__ void load_block(W::Unit &w, u32 unit, int b) {
 }
 
 // One block of 32 inputs: 16 rows times 8 columns. `d`: of columns 2t and 2t + 1.
-__device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, const W::Scale &s, const float (&ms)[2], uint2 x, float2 d, const Magic &magic) {
+__device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, const W::Scale &s, const float (&ms)[2], uint2 x, float2 d) {
     int c[4], c1[4];
     if constexpr (SCALES == S_HALVES) {
-        mma_k16(c, o.a[0][0], o.a[0][1], x.x, magic);
-        mma_k16(c1, o.a[0][2], o.a[0][3], x.y, magic);
+        mma_k16(c, o.a[0][0], o.a[0][1], x.x);
+        mma_k16(c1, o.a[0][2], o.a[0][3], x.y);
     } else {
-        mma_k32(c, o.a[0], x, magic);
-        if constexpr (CODES == WORD) mma_k32(c1, o.a[1], x, magic);
+        mma_k32(c, o.a[0], x);
+        if constexpr (CODES == WORD) mma_k32(c1, o.a[1], x);
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -301,7 +283,7 @@ __device__ __forceinline__ W::Scale scale_of(const W::Unit &w, int b) {
     if constexpr (SCALES != S_MIN) return W::scale_of(w, b);
     W::Scale s;
     u32 x = word(w.scales, b);
-    s.s[0] = low_half(w.group.x) * (float)(x & 255), s.s[1] = low_half(w.group.y) * (float)(x >> 16 & 255);
+    s.s[0] = low_half(w.group.x) * plain_byte_at(x, 0), s.s[1] = low_half(w.group.y) * plain_byte_at(x, 2);
     return s;
 }
 
@@ -321,7 +303,7 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
     for (int i = 0; i < TW; i++) {
         u32 x = read4(weights + i * UNIT_BYTES + SCALES_IN + g * 16 + t * 4);
         uint2 halves = read8(weights + i * UNIT_BYTES + GROUP_IN + g * 8);
-        m[i][0] = __float_as_uint((float)(x >> 8 & 255)), m[i][1] = __float_as_uint((float)(x >> 24));
+        m[i][0] = __float_as_uint(plain_byte_at(x, 1)), m[i][1] = __float_as_uint(plain_byte_at(x, 3));
         group[i][0] = -high_half(halves.x), group[i][1] = -high_half(halves.y);
     }
 #pragma unroll
@@ -341,7 +323,7 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
 }
 
 // One unit: TW tiles times NW tiles of columns.
-__device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weights, u32 codes, u32 meta, const u32 *grid, const Magic &magic) {
+__device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weights, u32 codes, u32 meta, const u32 *grid) {
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     u32 d_of = meta + t * 8;
     W::Unit w[TW];
@@ -363,7 +345,7 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weigh
             uint2 two = read8(d_of + (b * C + n * 8) * 4);
             float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
 #pragma unroll
-            for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d, magic);
+            for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d);
         }
     }
     u32 mine = meta + (t * C + g) * 4;
@@ -409,7 +391,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int rank = blockIdx.x % SPLIT, row_block = blockIdx.x / SPLIT, begin = rank * W::UNITS / SPLIT, end = (rank + 1) * W::UNITS / SPLIT;
     Work work = find_work(call, in_row);
     const u8 *matrix = call.weights + work.matrix * call.matrix_bytes;
-    const Magic magic = {{MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS}};
     u32 stages = shared_address(shared);
     // The last rows' block goes back to have whole tiles, and leaves alone what the one before it does.
     int tile0 = TILES >= BT ? min(row_block * BT, TILES - BT) : 0, skip = (row_block * BT - tile0) * 16;
@@ -447,7 +428,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         float acc[TW][NW][4] = {};
         int stage = 0;
         for (int unit = begin; unit < end; unit += SU) {
-            wait_copies<STAGES - 2>();
+            copies_wait<STAGES - 2>();
             __syncthreads();
             int next = unit + (STAGES - 1) * SU, to = stage == 0 ? STAGES - 1 : stage - 1;
             if (next < end) {
@@ -461,12 +442,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 int j = group * KU + k;
                 if (!WHOLE && unit + j >= end) break;
                 multiply_unit(acc, at + (j * BT + wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + g) * COLUMN_BYTES + t * 8,
-                              at + META_IN + (j * 4 * C + column) * 4, grid, magic);
+                              at + META_IN + (j * 4 * C + column) * 4, grid);
             }
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
 
-        wait_copies<0>();
+        copies_wait<0>();
 #pragma unroll
         for (int j = 0; j < KG; j++) {
             __syncthreads();

@@ -11,6 +11,8 @@ use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, router, sampler};
 use chimere_kernels::reference::TableEncoding;
 
+const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+
 fn compiler() -> Option<Compiler> {
     match Compiler::load() {
         Ok(compiler) => Some(compiler),
@@ -58,12 +60,12 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     for experts in [
         Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,
         Experts::new(32, 16, 4, kind(32, Layout::IQ3_S), kind(96, Layout::W16))?,
-        Experts::new(256, 0, 0, kind(32, Layout::Q8_0), kind(512, Layout::Q8_0))?,
     ] {
-        programs.extend(experts::programs(experts, experts::tiling(experts)));
+        let tiling = experts::tiling(experts, H200).expect("enough shared memory");
+        programs.push(experts::program(experts, tiling));
     }
     // Of many columns: every layout, and every epilogue; without clusters, which not all chips have.
-    let chip = Chip { multiprocessors: 132, clusters: false, shared_bytes: 99 << 10 };
+    let chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
     for (i, product) in shapes.iter().enumerate() {
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
         let shape = wide::Shape::new(*product, epilogue, Some(64), true)?;

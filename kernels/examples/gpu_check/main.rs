@@ -17,11 +17,13 @@ mod sampler;
 mod time;
 mod wide;
 
+use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use std::error::Error;
 
 /// Of the device that `build` compiles for.
 const MULTIPROCESSORS: usize = 132;
+const H200: Chip = Chip { multiprocessors: MULTIPROCESSORS, clusters: true, shared_bytes: 227 << 10 };
 
 /// What everything here may fail with.
 type Outcome = Result<(), Box<dyn Error>>;
@@ -40,8 +42,9 @@ struct Operation {
     time: fn(&Gpu) -> Outcome,
 }
 
-const OPERATIONS: [Operation; 8] = [
+const OPERATIONS: [Operation; 9] = [
     Operation { name: "narrow", programs: narrow_programs, check: narrow_check::all, time: narrow_time::all },
+    Operation { name: "experts", programs: experts_programs, check: narrow_check::experts, time: narrow_time::experts },
     Operation { name: "wide", programs: wide::programs, check: wide::check, time: wide::time },
     Operation { name: "gdn", programs: gdn_programs, check: gdn_check::all, time: gdn_time::all },
     Operation { name: "attention", programs: attention::programs, check: attention::check, time: attention::time },
@@ -53,6 +56,10 @@ const OPERATIONS: [Operation; 8] = [
 
 fn narrow_programs() -> Result<Vec<Program>, CudaError> {
     Ok([narrow_check::programs(), narrow_time::programs()].concat())
+}
+
+fn experts_programs() -> Result<Vec<Program>, CudaError> {
+    Ok([narrow_check::experts_programs(), narrow_time::experts_programs()].concat())
 }
 
 fn gdn_programs() -> Result<Vec<Program>, CudaError> {

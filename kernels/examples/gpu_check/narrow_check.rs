@@ -1,12 +1,13 @@
 //! Products with few rows against their definition: plain, into the residual stream, and of experts.
 
 use crate::check::{pairs, worst_ratio};
-use crate::{Gpu, MULTIPROCESSORS, Outcome};
+use crate::{Gpu, H200, MULTIPROCESSORS, Outcome};
 use chimere_kernels::cuda::experts::{self, Between, Chosen, Experts, ExpertsKernels, Kind, Matrices};
 use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
 use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
 use std::error::Error;
 
@@ -54,8 +55,12 @@ pub(crate) fn programs() -> Vec<Program> {
     let mut programs: Vec<Program> = plain.flat_map(|(s, norm)| product::programs(s, norm, MULTIPROCESSORS)).collect();
     let residual = RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes);
     programs.extend(residual.flat_map(|s| Residual::programs(s, MULTIPROCESSORS)));
-    programs.extend(experts_cases().into_iter().flat_map(|e| experts::programs(e, experts::tiling(e))));
     programs
+}
+
+/// What [`experts`] loads.
+pub(crate) fn experts_programs() -> Vec<Program> {
+    experts_cases().into_iter().filter_map(|e| Some(experts::program(e, experts::tiling(e, H200)?))).collect()
 }
 
 /// Checks them all.
@@ -68,6 +73,11 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
     for shape in RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes) {
         out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu, shape)?;
     }
+    Ok(())
+}
+
+/// Compares the experts' kernels.
+pub(crate) fn experts(gpu: &Gpu) -> Outcome {
     for experts in experts_cases() {
         experts_of_each_row_are_summed_in_order(gpu, experts)?;
     }
@@ -282,7 +292,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let upload = |matrices: &[Matrix]| stream.clone_htod(&Side::packed(matrices));
     let d_gate_up = (upload(&routed.gate_up)?, upload(&shared.gate_up)?);
     let d_down = (upload(&routed.down)?, upload(&shared.down)?);
-    let n_max = 11;
+    let n_max = 19;
     let mut random = Random(13);
     let y = activations(n_max, hidden, padded, &mut random);
     let (squares, factors) = squares(n_max, hidden / 32, &mut random);
@@ -296,7 +306,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let gates: Vec<f32> = random.vector(n_max * (used + 1));
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
     let (d_squares, d_chosen, d_gates) = (stream.clone_htod(&squares)?, stream.clone_htod(&chosen)?, stream.clone_htod(&gates)?);
-    let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts)?;
+    let tiling = experts::tiling(experts, Chip::of(&gpu.device)).expect("enough shared memory");
+    let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
     let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
         let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&vec![0f32; n * used * h_cols / 16])?);
         let mut s = (stream.clone_htod(&vec![0i8; n * shared_cols])?, stream.clone_htod(&vec![0f32; n * shared_cols / 16])?);
@@ -363,7 +374,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         untouched.0 == &old[none * hidden..][..hidden] && untouched.1.iter().all(|c| *c == 99),
         "a row that is none was written"
     );
-    for n in [1, 2, 3, 8] {
+    for n in [1, 2, 3, 8, 9, 16] {
         for first in [0, 3] {
             let part = run(first, n)?;
             for row in (first..first + n).filter(|row| *row != none) {

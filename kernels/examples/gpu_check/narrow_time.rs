@@ -1,14 +1,16 @@
 //! Times of products with few rows, for the released model's shapes: every tiling that might be best at one row, then the best at more.
 
 use crate::time::{copy_bandwidth, graph_time};
-use crate::{Gpu, Outcome};
+use crate::{Gpu, H200, Outcome};
 use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts::{self, Between, Chosen, Experts, ExpertsKernels, Kind, Matrices};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
 use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::wide::Chip;
 use cudarc::driver::CudaSlice;
+use std::collections::HashSet;
 use std::error::Error;
 
 const HIDDEN: usize = 2048;
@@ -111,17 +113,6 @@ fn mixes() -> [(&'static str, Experts); 2] {
     [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
 }
 
-fn expert_tilings() -> Vec<experts::Tiling> {
-    let of = |warps_k, gate_up_cluster, down_cluster, depth, registers| experts::Tiling {
-        warps_k,
-        gate_up_cluster,
-        down_cluster,
-        depth,
-        registers,
-    };
-    vec![of(4, 4, 1, 4, 96), of(4, 4, 2, 4, 96), of(4, 2, 2, 4, 96), of(4, 1, 1, 4, 128), of(2, 4, 2, 4, 96), of(4, 4, 1, 2, 80)]
-}
-
 /// What [`all`] loads.
 pub(crate) fn programs() -> Vec<Program> {
     let mut programs = Vec::new();
@@ -131,10 +122,12 @@ pub(crate) fn programs() -> Vec<Program> {
             programs.extend(case.more.iter().map(|t| case.program(columns, tiling(*t))));
         }
     }
-    for (_, experts) in mixes() {
-        programs.extend(expert_tilings().into_iter().flat_map(|t| experts::programs(experts, t)));
-    }
     programs
+}
+
+/// What [`experts`] loads.
+pub(crate) fn experts_programs() -> Vec<Program> {
+    mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect()
 }
 
 /// Measures them all.
@@ -156,22 +149,16 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
             println!("  {t:?} by rows  {}", more.join("  "));
         }
     }
+    Ok(())
+}
+
+/// Measures the experts' kernels.
+pub(crate) fn experts(gpu: &Gpu) -> Outcome {
+    let ceiling = copy_bandwidth(gpu)?;
     for (name, experts) in mixes() {
         let layer = Layer::new(gpu, experts)?;
-        let [gate_up, down] =
-            [experts.gate_up(), experts.down()].map(|[r, s]| (USED * r.bytes() + s.bytes()) as f64 / ceiling * 1e6);
-        println!("experts {name}: floors {gate_up:.2} and {down:.2} us; gate and up alone, both");
-        let mut best = (f64::INFINITY, experts::tiling(experts));
-        for t in expert_tilings() {
-            let (alone, both) = (1e6 * layer.time(gpu, t, 1, true)?, 1e6 * layer.time(gpu, t, 1, false)?);
-            println!("  {t:?}: {alone:.2}, {both:.2}");
-            if both < best.0 {
-                best = (both, t);
-            }
-        }
-        for n in [1, 2, 4, 8] {
-            let (alone, both) = (1e6 * layer.time(gpu, best.1, n, true)?, 1e6 * layer.time(gpu, best.1, n, false)?);
-            println!("  best, {n} rows: {alone:.2}, {both:.2}");
+        for n in [1, 2, 4, 8, 12, 16] {
+            println!("experts {name}, {n} rows: {:.2}, floor {:.2}", 1e6 * layer.time(gpu, n)?, 1e6 * layer.bytes(n) / ceiling);
         }
     }
     Ok(())
@@ -263,10 +250,18 @@ impl Layer {
         Ok(Self { experts, gate_up: of(experts.gate_up())?, down: of(experts.down())? })
     }
 
-    /// Seconds of gate and up alone, or of both launches, for `n` rows that each use experts at random.
-    fn time(&self, gpu: &Gpu, tiling: experts::Tiling, n: usize, alone: bool) -> Result<f64, Box<dyn Error>> {
+    /// Bytes that `n` rows read, on average.
+    fn bytes(&self, n: usize) -> f64 {
+        let distinct: usize = (0..64).map(|i| chosen(n, i).into_iter().collect::<HashSet<_>>().len()).sum();
+        let [routed, shared] = [0, 1].map(|i| (self.experts.gate_up()[i].bytes() + self.experts.down()[i].bytes()) as f64);
+        distinct as f64 / 64.0 * routed + shared
+    }
+
+    /// Seconds for `n` rows that each use experts at random.
+    fn time(&self, gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
         let stream = gpu.device.stream();
-        let kernels = ExpertsKernels::load_tiled(&gpu.device, &gpu.cache, self.experts, tiling)?;
+        let tiling = experts::tiling(self.experts, Chip::of(&gpu.device)).expect("enough shared memory");
+        let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, self.experts, tiling)?;
         let mut x = Rows::new(gpu, n, HIDDEN)?;
         let y = Rows::new(gpu, n, HIDDEN)?;
         let [h_cols, s_cols] = self.experts.down().map(|s| s.size().1);
@@ -295,10 +290,6 @@ impl Layer {
             let list = lists[i % 64].as_view();
             let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
             let norm = Norm { squares: &y.squares.as_view(), eps: 1e-6 };
-            if alone {
-                // SAFETY: experts are below the count.
-                return unsafe { kernels.launch_gate_up(&gpu.device, gate_up, &list, activations, norm, n, between) };
-            }
             let next = NextRows {
                 weight: &x.weight.as_view(),
                 codes: &mut x.codes.as_view_mut(),

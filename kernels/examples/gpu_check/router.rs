@@ -149,7 +149,7 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sha
             alone.0.extend(chosen);
             alone.1.extend(gates);
         }
-        let batches: &[usize] = if variant == Variant::Few { &[2, 5, 40, 300] } else { &[2, 40, 64, 300, 2600] };
+        let batches: &[usize] = if variant == Variant::Few { &[2, 5, 40, 256] } else { &[2, 40, 64, 300, 2600] };
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, &router, &mut work, variant, 0, *n)?;
             let same = (compared.min(*n)) * used;
@@ -256,7 +256,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let mut groups = stream.alloc_zeros::<i32>(4 * 256)?;
     let (mut in_rows, mut out_rows) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<i32>(n_max * 8)?);
     for (variant, grouped, counts) in [
-        (Variant::Few, false, &[1, 2, 4, 8, 16, 32][..]),
+        (Variant::Few, false, &[1, 2, 4, 8, 16, 32, 64, 256][..]),
         (Variant::Few, true, &[1, 4, 8, 16, 256]),
         (Variant::Tiled, false, &[1, 4, 8, 16, 64, 256, 512, 1024, 2048, 2559, 2560, 4096, 16384]),
         (Variant::Tiled, true, &[8, 16, 64, 256, 2048, 16384]),

@@ -2,7 +2,7 @@
 
 use crate::check::pairs;
 use crate::time::{copy_bandwidth, graph_time};
-use crate::{Gpu, MULTIPROCESSORS, Outcome};
+use crate::{Gpu, H200, Outcome};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
@@ -59,7 +59,7 @@ fn checked() -> Vec<Checked> {
 /// What [`check`] and [`time`] load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let checked = checked().into_iter().map(|c| program(c.shape, c.tiling));
-    let chip = Chip { multiprocessors: MULTIPROCESSORS, clusters: true, shared_bytes: 227 << 10 };
+    let chip = H200;
     let timed = CASES.iter().flat_map(|case| case.steps().map(move |n| program(case.shape(), case.tiling(n, chip))));
     let mut programs: Vec<Program> = Vec::new();
     for program in checked.chain(timed) {

@@ -1,16 +1,16 @@
-//! The experts of a few rows, in two launches: gate and up with SiLU (`csrc/gate_up.cu`), then down, the sum over the experts and the
-//! residual stream (`csrc/down_sum.cu`).
+//! The experts of a few rows in one launch (`csrc/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
+//! stream.
 //!
-//! Which experts a row uses is read on the device. A row's result is the same for any number of rows beside it.
+//! Which experts a row uses is read on the device, and each that any row chose is read once. A row's result is the same for any number of
+//! rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
-use super::product::layout::{Codes, Layout, UNIT};
-use super::product::{Activations, NextRows, Norm, Shape, depth_max, layout_defines};
+use super::error::DriverResult;
+use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
+use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
+use super::wide::Chip;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
-
-/// Rows that one launch takes; more are done in turns.
-pub const ROWS_MAX: usize = 8;
 
 /// Experts of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,11 +40,10 @@ pub struct Experts {
 }
 
 impl Experts {
-    /// `count` experts of which a row uses `used`, beside a shared one, between rows of `hidden` values. Without routed experts (0, 0) the
-    /// shared one is a dense layer: its gate and up are done here, its down by [`super::product::Residual`].
+    /// `count` experts of which a row uses `used`, beside a shared one, between rows of `hidden` values.
     ///
     /// # Errors
-    /// If a width is no whole number of blocks, or more experts are used than a block has warps.
+    /// If a width is no whole number of blocks, or more experts are used than there are or than are taken.
     pub fn new(hidden: usize, count: usize, used: usize, routed: Kind, shared: Kind) -> Result<Self, CudaError> {
         let wrong = |reason: String| Err(CudaError::shape("experts", reason));
         for (what, n) in [("a row", hidden), ("an expert", routed.width), ("the shared expert", shared.width)] {
@@ -52,16 +51,10 @@ impl Experts {
                 return wrong(format!("{what} of {n} values: must be a multiple of 32, at least 32"));
             }
         }
-        if used > USED_MAX || used > count || (used == 0) != (count == 0) {
-            return wrong(format!("{used} of {count} experts are used: at most {USED_MAX}"));
+        if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
+            return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        let me = Self { hidden, count, used, routed, shared };
-        // Both tiles on one block, where there are no clusters.
-        let staged = 2 * (used + 1) * routed.padded().max(shared.padded()) / UNIT * SLOT_BYTES;
-        if used > 0 && staged > STAGED_BYTES_MAX {
-            return wrong(format!("{used} experts of {} and {} values: too wide", routed.width, shared.width));
-        }
-        Ok(me)
+        Ok(Self { hidden, count, used, routed, shared })
     }
 
     /// Experts there are.
@@ -84,88 +77,122 @@ impl Experts {
     pub fn down(&self) -> [Shape; 2] {
         [self.routed, self.shared].map(|k| Shape::new(k.down, self.hidden, k.padded()).expect("checked by `new`"))
     }
+
+    fn layouts(&self) -> [Layout; 4] {
+        [self.routed.gate_up, self.shared.gate_up, self.routed.down, self.shared.down]
+    }
+
+    fn has_grid(&self) -> bool {
+        self.layouts().iter().any(|l| l.codes == Codes::Grid)
+    }
 }
 
 const USED_MAX: usize = 15;
-/// Shared memory of a unit of activations.
-const SLOT_BYTES: usize = 160;
-const STAGED_BYTES_MAX: usize = 44 << 10;
+const COUNT_MAX: usize = 512;
+/// Tiles of gate and up that a block does at a time: 32 values of h.
+const TILES: usize = 4;
+/// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory.
+const NEIGHBOUR_BYTES: usize = 12 << 10;
+/// Units of a warp's ring: at most of a routed expert, at least of any.
+const RING_UNITS: (usize, usize) = (8, 2);
 
-/// How blocks' warps are used. Outputs depend on `warps_k` alone.
+/// How blocks are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
     /// Warps that share the inputs of a tile of gate and up.
     pub warps_k: usize,
-    /// Blocks that four tiles of gate and up are spread over, on chips that have clusters.
-    pub gate_up_cluster: usize,
-    /// Blocks that two tiles of down are spread over: 1 or 2.
-    pub down_cluster: usize,
-    /// Units that a warp reads ahead into registers, at most.
-    pub depth: usize,
-    /// Registers of a thread.
-    pub registers: usize,
+    /// The three kernels: rows, bytes of a warp's ring, bytes of a block's shared memory.
+    pub kernels: [(usize, usize, usize); 3],
 }
 
-/// Chosen by the shape alone (docs/kernels/product.md).
-pub fn tiling(experts: Experts) -> Tiling {
-    let units = experts.hidden.div_ceil(UNIT);
-    let warps_k = if units >= 8 {
-        4
-    } else if units >= 2 {
-        2
-    } else {
-        1
-    };
-    // Both tiles of down on one block, unless that would be too many threads.
-    let down_cluster = if experts.used <= 8 { 1 } else { 2 };
-    Tiling { warps_k, gate_up_cluster: 4, down_cluster, depth: 4, registers: 96 }
-}
-
-/// Gate and up, and down.
-pub fn programs(experts: Experts, tiling: Tiling) -> Vec<Program> {
-    let Experts { hidden, used, routed, shared, .. } = experts;
-    let both = |[a, b]: [Layout; 2]| {
-        let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], a);
-        let names = ["SHARED_CODES", "SHARED_SCALES", "SHARED_LEVELS0", "SHARED_LEVELS1", "SHARED_LEVELS2", "SHARED_LEVELS3"];
-        defines.extend(layout_defines(names, b));
-        let grid = [a, b].iter().any(|l| l.codes == Codes::Grid);
-        let depth = |l: Layout| tiling.depth.min(depth_max(l)) as i64;
-        defines.extend([
-            ("WITH_GRID", i64::from(grid)),
-            ("USED", used as i64),
-            ("DEPTH", depth(a)),
-            ("SHARED_DEPTH", depth(b)),
-            ("REGISTERS", tiling.registers as i64),
-        ]);
-        defines
-    };
-    let mut gate_up = both([routed.gate_up, shared.gate_up]);
-    gate_up.extend([
-        ("COLS", hidden.next_multiple_of(UNIT) as i64),
-        ("WIDTH", routed.width as i64),
-        ("SHARED_WIDTH", shared.width as i64),
-        ("NORM_BLOCKS", hidden as i64 / 32),
-        ("WK", tiling.warps_k as i64),
-        ("CLUSTER", tiling.gate_up_cluster as i64),
-    ]);
-    let gate_up = Program { name: "gate_up", source: include_str!("../../csrc/gate_up.cu"), defines: gate_up };
-    if used == 0 {
-        return vec![gate_up];
+impl Tiling {
+    /// Rows that one launch takes; more are done in turns.
+    pub fn rows_max(&self) -> usize {
+        self.kernels[2].0
     }
-    let mut down = both([routed.down, shared.down]);
-    down.extend([
-        ("ROWS", hidden as i64),
-        ("COLS", routed.padded() as i64),
-        ("SHARED_COLS", shared.padded() as i64),
-        ("CLUSTER", tiling.down_cluster as i64),
-    ]);
-    vec![gate_up, Program { name: "down_sum", source: include_str!("../../csrc/down_sum.cu"), defines: down }]
 }
+
+/// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
+pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
+    const WARPS_MAX: usize = 4;
+    let units = experts.hidden.next_multiple_of(UNIT) / UNIT;
+    let warps_k = [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1);
+    let threads = TILES * warps_k * 32;
+    let kernel = |rows: usize| {
+        let fits = rows * experts.used <= threads.min(256);
+        fits.then(|| ring(experts, warps_k, rows, chip)).flatten().map(|(ring, bytes)| (rows, ring, bytes))
+    };
+    [16, 8, 4].into_iter().find_map(|most| Some(Tiling { warps_k, kernels: [kernel(1)?, kernel(most / 2)?, kernel(most)?] }))
+}
+
+/// Bytes of a warp's ring and of a block's shared memory, if there is enough.
+fn ring(experts: Experts, warps_k: usize, rows: usize, chip: Chip) -> Option<(usize, usize)> {
+    let warps = TILES * warps_k;
+    let unit = experts.layouts().iter().map(|l| l.unit_bytes()).max().unwrap_or(0);
+    let rest = memory_bytes(experts, warps_k, rows);
+    let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / 16 * 16;
+    let ring = room.min(RING_UNITS.0 * experts.routed.gate_up.unit_bytes()).max(RING_UNITS.1 * unit);
+    if ring > room {
+        return None;
+    }
+    Some((ring, warps * ring + rest))
+}
+
+/// What a block needs beside the rings: `Memory` of the kernel.
+fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
+    let Experts { hidden, count, used, routed, shared } = experts;
+    let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
+    let staged = |cols: usize| cols + 32 + cols / UNIT * 32 + 16;
+    let chosen = (4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
+    let grid = if experts.has_grid() { 2048 } else { 0 };
+    let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
+    let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
+    chosen + grid + 64 + gate_up.max(down)
+}
+
+/// The program of a tiling.
+pub fn program(experts: Experts, tiling: Tiling) -> Program {
+    let Experts { hidden, count, used, routed, shared } = experts;
+    const NAMES: [[&str; 6]; 4] = [
+        ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
+        ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
+        ["C_CODES", "C_SCALES", "C_LEVELS0", "C_LEVELS1", "C_LEVELS2", "C_LEVELS3"],
+        ["D_CODES", "D_SCALES", "D_LEVELS0", "D_LEVELS1", "D_LEVELS2", "D_LEVELS3"],
+    ];
+    let mut defines: Vec<_> = NAMES.into_iter().zip(experts.layouts()).flat_map(|(n, l)| layout_defines(n, l)).collect();
+    let [one, few, most] = tiling.kernels;
+    defines.extend(
+        [
+            ("COLS", hidden.next_multiple_of(UNIT)),
+            ("HIDDEN", hidden),
+            ("WIDTH", routed.width),
+            ("SHARED_WIDTH", shared.width),
+            ("COUNT", count),
+            ("USED", used),
+            ("WITH_GRID", usize::from(experts.has_grid())),
+            ("WK", tiling.warps_k),
+            ("CLUSTER", CLUSTER),
+            ("ROWS_FEW", few.0),
+            ("ROWS_MOST", most.0),
+            ("RING_1", one.1),
+            ("RING_FEW", few.1),
+            ("RING_MOST", most.1),
+            ("BYTES_1", one.2),
+            ("BYTES_FEW", few.2),
+            ("BYTES_MOST", most.2),
+        ]
+        .map(|(name, value)| (name, value as i64)),
+    );
+    Program { name: "experts", source: include_str!("../../csrc/experts.cu"), defines }
+}
+
+/// Blocks that share 32 outputs of down, on chips that have clusters: a tile each.
+const CLUSTER: usize = 2;
 
 /// Packed matrices of a layer, of the routed experts one after another.
 #[derive(Clone, Copy)]
 pub struct Matrices<'a> {
-    /// Of the routed experts; empty if there are none.
+    /// Of the routed experts.
     pub routed: &'a CudaView<'a, u8>,
     /// Of the shared one.
     pub shared: &'a CudaView<'a, u8>,
@@ -180,7 +207,7 @@ pub struct Chosen<'a> {
     pub gates: &'a CudaView<'a, f32>,
 }
 
-/// Int8 rows between the two launches.
+/// Int8 rows between gate and up and down.
 pub struct Between<'a, 'b> {
     /// `[rows, used, width rounded up to 128]`, what is beyond the width zeroed once.
     pub codes: &'a mut CudaViewMut<'b, i8>,
@@ -192,41 +219,28 @@ pub struct Between<'a, 'b> {
     pub shared_meta: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// Laid out as the parameter of `gate_up` is.
+/// Laid out as the kernel's parameter is.
 #[repr(C)]
-#[derive(Clone, Copy)]
-struct GateUpCall {
-    routed: u64,
-    shared: u64,
+struct Call {
+    gate_up: [u64; 2],
+    down: [u64; 2],
     codes: u64,
     meta: u64,
     squares: u64,
     experts: u64,
-    hidden: u64,
-    hidden_meta: u64,
-    shared_hidden: u64,
-    shared_meta: u64,
-    rows: i32,
-    eps: f32,
-}
-
-/// Laid out as the parameter of `down_sum` is.
-#[repr(C)]
-struct DownCall {
-    routed: u64,
-    shared: u64,
-    hidden: u64,
-    hidden_meta: u64,
-    shared_hidden: u64,
-    shared_meta: u64,
-    experts: u64,
     gates: u64,
+    hidden: u64,
+    hidden_meta: u64,
+    shared_hidden: u64,
+    shared_meta: u64,
     x: u64,
     next: u64,
     next_codes: u64,
     next_meta: u64,
     next_squares: u64,
-    early: i32,
+    barrier: u64,
+    rows: i32,
+    eps: f32,
 }
 
 /// The kernels of a layer's experts.
@@ -234,43 +248,40 @@ struct DownCall {
 pub struct ExpertsKernels {
     experts: Experts,
     tiling: Tiling,
-    gate_up: [Kernel; 2],
-    down: Option<Kernel>,
+    /// As the tiling's.
+    kernels: [Kernel; 3],
+    blocks: u32,
+    /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves all.
+    barrier: CudaSlice<u32>,
 }
 
 impl ExpertsKernels {
-    /// Loads the kernels.
+    /// Loads the kernels of a tiling.
     ///
     /// # Errors
     /// If they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, experts: Experts) -> Result<Self, CudaError> {
-        Self::load_tiled(device, cache, experts, tiling(experts))
+    pub fn load(device: &Device, cache: &KernelCache, experts: Experts, tiling: Tiling) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(experts, tiling))?;
+        let kernel = |name, at: usize| module.kernel(name)?.with_shared(tiling.kernels[at].2);
+        let kernels = [kernel("experts_1", 0)?, kernel("experts_few", 1)?, kernel("experts_most", 2)?];
+        let blocks = device.multiprocessors() / CLUSTER as u32 * CLUSTER as u32;
+        let barrier = device.stream().alloc_zeros::<u32>(1).during("cuMemAlloc")?;
+        Ok(Self { experts, tiling, kernels, blocks, barrier })
     }
 
-    /// The same with another tiling than [`tiling`]'s.
-    ///
-    /// # Errors
-    /// As [`ExpertsKernels::load`], and if the tiling cannot be launched.
-    pub fn load_tiled(device: &Device, cache: &KernelCache, experts: Experts, tiling: Tiling) -> Result<Self, CudaError> {
-        let Tiling { warps_k, gate_up_cluster: cluster, down_cluster, .. } = tiling;
-        if ![1, 2, 4].contains(&warps_k) || ![1, 2, 4].contains(&cluster) || ![1, 2].contains(&down_cluster) {
-            return Err(CudaError::shape("experts", format!("{tiling:?} cannot be launched")));
-        }
-        let programs = programs(experts, tiling);
-        let module = device.module(cache, &programs[0])?;
-        let gate_up = [module.kernel("gate_up_1")?, module.kernel("gate_up_8")?];
-        let down = programs.get(1).map(|p| device.module(cache, p)?.kernel("down_sum")).transpose()?;
-        Ok(Self { experts, tiling, gate_up, down })
+    /// Rows that one launch takes; more are done in turns.
+    pub fn rows_max(&self) -> usize {
+        self.tiling.rows_max()
     }
 
-    /// Enqueues both launches for `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and
-    /// up read, with their norm; `next`'s buffers may be the same memory.
+    /// Enqueues `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and up read, with
+    /// their norm; `next`'s buffers may be the same memory.
     ///
     /// # Errors
-    /// If there are no routed experts, a buffer is too small, or the driver refuses.
+    /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// `chosen` holds experts below the count: it is on the device and cannot be checked here.
+    /// `chosen` holds experts below the count, each once in a row: it is on the device and cannot be checked here.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub unsafe fn launch(
         &self,
@@ -285,104 +296,83 @@ impl ExpertsKernels {
         x: &mut CudaViewMut<'_, f32>,
         next: NextRows<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, used, routed, shared, count } = self.experts;
-        let Some(kernel) = &self.down else {
-            return Err(CudaError::shape("experts", "there are none to choose from"));
-        };
-        self.check_gate_up(gate_up, chosen.experts, &y, &norm, rows, &between)?;
-        let [of_routed, of_shared] = self.experts.down();
-        fits("down of the routed experts", down.routed.len(), count * of_routed.bytes())?;
-        fits("down of the shared expert", down.shared.len(), of_shared.bytes())?;
-        fits("gates", chosen.gates.len(), rows * (used + 1))?;
+        let Experts { hidden, used, routed, shared, .. } = self.experts;
+        self.check(gate_up, down, chosen, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden)?;
         let stream = device.stream();
-        let next_cols = hidden.next_multiple_of(UNIT);
-        let pointers = [
-            between.codes.device_ptr_mut(stream).0,
-            between.meta.device_ptr_mut(stream).0,
-            between.shared_codes.device_ptr_mut(stream).0,
-            between.shared_meta.device_ptr_mut(stream).0,
-        ];
-        for first in (0..rows).step_by(ROWS_MAX) {
-            let n = (rows - first).min(ROWS_MAX);
-            // SAFETY: checked above for all rows; the caller vouches for the experts.
-            unsafe { self.enqueue_gate_up(device, gate_up, chosen.experts, &y, norm, first, n, pointers) }?;
+        let (cols, blocks) = (hidden.next_multiple_of(UNIT), hidden / 32);
+        let base = Call {
+            gate_up: [gate_up.routed, gate_up.shared].map(|m| m.device_ptr(stream).0),
+            down: [down.routed, down.shared].map(|m| m.device_ptr(stream).0),
+            codes: y.codes.device_ptr(stream).0,
+            meta: y.meta.device_ptr(stream).0,
+            squares: norm.squares.device_ptr(stream).0,
+            experts: chosen.experts.device_ptr(stream).0,
+            gates: chosen.gates.device_ptr(stream).0,
+            hidden: between.codes.device_ptr_mut(stream).0,
+            hidden_meta: between.meta.device_ptr_mut(stream).0,
+            shared_hidden: between.shared_codes.device_ptr_mut(stream).0,
+            shared_meta: between.shared_meta.device_ptr_mut(stream).0,
+            x: x.device_ptr_mut(stream).0,
+            next: next.weight.device_ptr(stream).0,
+            next_codes: next.codes.device_ptr_mut(stream).0,
+            next_meta: next.meta.device_ptr_mut(stream).0,
+            next_squares: next.squares.device_ptr_mut(stream).0,
+            barrier: self.barrier.device_ptr(stream).0,
+            rows: 0,
+            eps: norm.eps,
+        };
+        for first in (0..rows).step_by(self.rows_max()) {
             let at = |pointer: u64, bytes: usize| pointer + (first * bytes) as u64;
-            let mut call = DownCall {
-                routed: down.routed.device_ptr(stream).0,
-                shared: down.shared.device_ptr(stream).0,
-                hidden: at(pointers[0], used * routed.padded()),
-                hidden_meta: at(pointers[1], used * routed.padded() / 4),
-                shared_hidden: at(pointers[2], shared.padded()),
-                shared_meta: at(pointers[3], shared.padded() / 4),
-                experts: at(chosen.experts.device_ptr(stream).0, used * 4),
-                gates: at(chosen.gates.device_ptr(stream).0, (used + 1) * 4),
-                x: at(x.device_ptr_mut(stream).0, hidden * 4),
-                next: next.weight.device_ptr(stream).0,
-                next_codes: at(next.codes.device_ptr_mut(stream).0, next_cols),
-                next_meta: at(next.meta.device_ptr_mut(stream).0, next_cols / 4),
-                next_squares: at(next.squares.device_ptr_mut(stream).0, hidden / 32 * 4),
-                early: 1,
+            let n = (rows - first).min(self.rows_max());
+            let mut call = Call {
+                codes: at(base.codes, cols),
+                meta: at(base.meta, cols / 4),
+                squares: at(base.squares, blocks * 4),
+                experts: at(base.experts, used * 4),
+                gates: at(base.gates, (used + 1) * 4),
+                hidden: at(base.hidden, used * routed.padded()),
+                hidden_meta: at(base.hidden_meta, used * routed.padded() / 4),
+                shared_hidden: at(base.shared_hidden, shared.padded()),
+                shared_meta: at(base.shared_meta, shared.padded() / 4),
+                x: at(base.x, hidden * 4),
+                next_codes: at(base.next_codes, cols),
+                next_meta: at(base.next_meta, cols / 4),
+                next_squares: at(base.next_squares, blocks * 4),
+                rows: n as i32,
+                ..base
             };
-            let cluster = if device.arch().has_clusters() { self.tiling.down_cluster } else { 1 };
-            let grid = Grid { blocks: ((hidden / 32 * cluster) as u32, n as u32), threads: (2 * (used + 1) / cluster * 32) as u32 };
-            // SAFETY: `DownCall` is the kernel's one parameter; the buffers were found large enough, the caller vouches for the experts.
-            // Before its wait it reads weights, and what kernels before `gate_up` wrote: that one, right before, lets it start only
-            // once they have ended.
-            unsafe { kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
+            let kernel = self.tiling.kernels.iter().position(|k| n <= k.0).expect("at most `rows_max`");
+            let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
+            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough, the caller vouches for the experts.
+            // Before its wait the kernel reads weights only. A block a multiprocessor, so that all run at a time.
+            unsafe { self.kernels[kernel].launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
         }
         Ok(())
     }
 
-    /// Enqueues gate and up alone: of a dense layer, or of experts whose down is done in another way.
-    ///
-    /// # Errors
-    /// If a buffer is too small, or the driver refuses.
-    ///
-    /// # Safety
-    /// As [`ExpertsKernels::launch`].
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
-    pub unsafe fn launch_gate_up(
+    fn check(
         &self,
-        device: &Device,
         gate_up: Matrices<'_>,
-        experts: &CudaView<'_, i32>,
-        y: Activations<'_>,
-        norm: Norm<'_>,
-        rows: usize,
-        between: Between<'_, '_>,
-    ) -> Result<(), CudaError> {
-        self.check_gate_up(gate_up, experts, &y, &norm, rows, &between)?;
-        let stream = device.stream();
-        let pointers = [
-            between.codes.device_ptr_mut(stream).0,
-            between.meta.device_ptr_mut(stream).0,
-            between.shared_codes.device_ptr_mut(stream).0,
-            between.shared_meta.device_ptr_mut(stream).0,
-        ];
-        for first in (0..rows).step_by(ROWS_MAX) {
-            let n = (rows - first).min(ROWS_MAX);
-            // SAFETY: checked above for all rows; the caller vouches for the experts.
-            unsafe { self.enqueue_gate_up(device, gate_up, experts, &y, norm, first, n, pointers) }?;
-        }
-        Ok(())
-    }
-
-    fn check_gate_up(
-        &self,
-        weights: Matrices<'_>,
-        experts: &CudaView<'_, i32>,
+        down: Matrices<'_>,
+        chosen: Chosen<'_>,
         y: &Activations<'_>,
         norm: &Norm<'_>,
         rows: usize,
         between: &Between<'_, '_>,
     ) -> Result<(), CudaError> {
         let Experts { hidden, count, used, routed, shared } = self.experts;
-        let (cols, [of_routed, of_shared]) = (hidden.next_multiple_of(UNIT), self.experts.gate_up());
-        fits("gate and up of the routed experts", weights.routed.len(), count * of_routed.bytes())?;
-        fits("gate and up of the shared expert", weights.shared.len(), of_shared.bytes())?;
-        fits("experts", experts.len(), rows * used)?;
+        let cols = hidden.next_multiple_of(UNIT);
+        for (what, matrices, [of_routed, of_shared]) in
+            [("gate and up", gate_up, self.experts.gate_up()), ("down", down, self.experts.down())]
+        {
+            fits(&format!("{what} of the routed experts"), matrices.routed.len(), count * of_routed.bytes())?;
+            fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;
+        }
+        fits("experts", chosen.experts.len(), rows * used)?;
+        fits("gates", chosen.gates.len(), rows * (used + 1))?;
         fits("codes", y.codes.len(), rows * cols)?;
         fits("meta", y.meta.len(), rows * cols / 16)?;
         fits("squares", norm.squares.len(), rows * hidden / 32)?;
@@ -390,47 +380,6 @@ impl ExpertsKernels {
         fits("meta of the experts", between.meta.len(), rows * used * routed.padded() / 16)?;
         fits("codes of the shared expert", between.shared_codes.len(), rows * shared.padded())?;
         fits("meta of the shared expert", between.shared_meta.len(), rows * shared.padded() / 16)
-    }
-
-    /// Rows `first..first + n`, at most [`ROWS_MAX`].
-    ///
-    /// # Safety
-    /// Every buffer is large enough for them, and holds experts below the count.
-    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
-    unsafe fn enqueue_gate_up(
-        &self,
-        device: &Device,
-        weights: Matrices<'_>,
-        experts: &CudaView<'_, i32>,
-        y: &Activations<'_>,
-        norm: Norm<'_>,
-        first: usize,
-        n: usize,
-        between: [u64; 4],
-    ) -> Result<(), CudaError> {
-        let Experts { hidden, used, routed, shared, .. } = self.experts;
-        let (stream, cols) = (device.stream(), hidden.next_multiple_of(UNIT));
-        let at = |pointer: u64, bytes: usize| pointer + (first * bytes) as u64;
-        let mut call = GateUpCall {
-            routed: weights.routed.device_ptr(stream).0,
-            shared: weights.shared.device_ptr(stream).0,
-            codes: at(y.codes.device_ptr(stream).0, cols),
-            meta: at(y.meta.device_ptr(stream).0, cols / 4),
-            squares: at(norm.squares.device_ptr(stream).0, hidden / 32 * 4),
-            experts: at(experts.device_ptr(stream).0, used * 4),
-            hidden: at(between[0], used * routed.padded()),
-            hidden_meta: at(between[1], used * routed.padded() / 4),
-            shared_hidden: at(between[2], shared.padded()),
-            shared_meta: at(between[3], shared.padded() / 4),
-            rows: n as i32,
-            eps: norm.eps,
-        };
-        let cluster = if device.arch().has_clusters() { self.tiling.gate_up_cluster } else { 1 };
-        let groups = shared.width / 32 + n * used * (routed.width / 32);
-        let grid = Grid { blocks: ((groups * cluster) as u32, 1), threads: (4 * self.tiling.warps_k / cluster * 32) as u32 };
-        let kernel = &self.gate_up[usize::from(n > 1)];
-        // SAFETY: `GateUpCall` is the kernel's one parameter; the caller vouches for the buffers. Before its wait it reads weights only.
-        unsafe { kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
     }
 }
 
@@ -443,20 +392,34 @@ mod tests {
     use super::*;
 
     const KIND: Kind = Kind { width: 512, gate_up: Layout::Q4_K, down: Layout::Q4_K };
+    const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
 
     #[test]
     fn experts_of_every_family_member_fit_and_broken_blocks_are_refused() {
-        for (hidden, count, used, width) in [(2048, 256, 8, 512), (4096, 512, 10, 1024), (256, 16, 4, 128), (32, 16, 4, 32)] {
+        for (hidden, count, used, width, rows) in [
+            (2048, 256, 8, 512, 16),
+            (2048, 512, 10, 512, 16),
+            (4096, 512, 10, 1024, 8),
+            (256, 16, 4, 128, 16),
+            (32, 16, 4, 32, 16),
+        ] {
             let kind = Kind { width, ..KIND };
-            assert!(Experts::new(hidden, count, used, kind, kind).is_ok(), "{hidden} {count} {used} {width}");
+            let experts = Experts::new(hidden, count, used, kind, kind).unwrap();
+            let tiling = tiling(experts, H200).unwrap();
+            assert_eq!(tiling.rows_max(), rows, "{hidden} {count} {used} {width}");
+            assert!(tiling.kernels.iter().all(|(_, _, bytes)| bytes + NEIGHBOUR_BYTES <= H200.shared_bytes), "{tiling:?}");
         }
         let error = |used, width| Experts::new(2048, 256, used, Kind { width, ..KIND }, KIND).unwrap_err().to_string();
         assert!(error(8, 48).contains("48 values"));
         assert!(error(16, 512).contains("16 of 256"));
-        assert!(error(10, 8192).contains("too wide"));
-        assert_eq!(
-            programs(Experts::new(2048, 0, 0, KIND, KIND).unwrap(), tiling(Experts::new(2048, 0, 0, KIND, KIND).unwrap())).len(),
-            1
-        );
+        assert!(error(0, 512).contains("0 of 256"));
+    }
+
+    #[test]
+    fn a_chip_with_little_shared_memory_takes_fewer_rows_at_a_time() {
+        let experts = Experts::new(2048, 256, 8, KIND, Kind { gate_up: Layout::Q8_0, down: Layout::Q8_0, ..KIND }).unwrap();
+        let small = tiling(experts, Chip { shared_bytes: 99 << 10, ..H200 }).unwrap();
+        assert!(small.rows_max() < 16, "{small:?}");
+        assert_eq!(tiling(experts, Chip { shared_bytes: 48 << 10, ..H200 }), None);
     }
 }

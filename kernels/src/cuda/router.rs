@@ -29,7 +29,9 @@ const TILED_THREADS: u32 = 128;
 /// Pairs that one block groups; more are counted and placed in two launches.
 const ONE_BLOCK_PAIRS: usize = 2560;
 /// Up to so many rows the few-rows kernel is the faster one.
-const FEW_ROWS: usize = 8;
+const FEW_ROWS: usize = 16;
+/// Most rows that the few-rows kernel takes: the largest step of decoding.
+pub const FEW_ROWS_MAX: usize = 256;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 
@@ -44,12 +46,12 @@ pub struct Shape {
     pub used: usize,
 }
 
-/// The order in which a row's sums are taken. Either does any number of rows.
+/// The order in which a row's sums are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// Weights in registers, a row after another; selects and groups in the same launch.
+    /// Weights in registers, a row after another, up to [`FEW_ROWS_MAX`]; selects and groups in the same launch.
     Few,
-    /// On tensor cores, for many rows.
+    /// On tensor cores, for any number of rows.
     Tiled,
 }
 
@@ -88,7 +90,8 @@ impl Shape {
     /// Bytes of a [`Workspace`] for launches of up to `rows_max` rows.
     pub fn workspace_bytes(&self, rows_max: usize) -> usize {
         let scores = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.segments()) * self.stride();
-        4 * (scores + 1 + self.chunks(rows_max).max(1) * self.experts)
+        let tagged = rows_max.min(FEW_ROWS_MAX) * self.stride();
+        8 * tagged + 4 * (scores + 2 + self.chunks(rows_max).max(1) * self.experts)
     }
 
     fn chunks(&self, rows: usize) -> usize {
@@ -122,6 +125,7 @@ pub struct Router {
 #[derive(Debug)]
 pub struct Workspace {
     scores: CudaSlice<f32>,
+    tagged: CudaSlice<u64>,
     counters: CudaSlice<i32>,
     offsets: CudaSlice<i32>,
 }
@@ -182,6 +186,7 @@ struct Call {
     shared_gate: u64,
     slots: u64,
     scores: u64,
+    tagged: u64,
     counters: u64,
     experts: u64,
     gates: u64,
@@ -223,7 +228,8 @@ impl Router {
         let most = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.shape.segments());
         Ok(Workspace {
             scores: stream.alloc_zeros(most * self.shape.stride()).map_err(failed)?,
-            counters: stream.alloc_zeros(1).map_err(failed)?,
+            tagged: stream.alloc_zeros(rows_max.min(FEW_ROWS_MAX) * self.shape.stride()).map_err(failed)?,
+            counters: stream.alloc_zeros(2).map_err(failed)?,
             offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
         })
     }
@@ -251,7 +257,10 @@ impl Router {
         fits(NAME, "the norm", layer.norm.len(), shape.cols)?;
         fits(NAME, "the weights", layer.experts.len(), shape.experts * shape.cols)?;
         fits(NAME, "the shared gate", layer.shared_gate.len(), shape.cols)?;
-        fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?;
+        match variant {
+            Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
+            Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
+        }
         fits(NAME, "experts", choice.experts.len(), n * shape.used)?;
         fits(NAME, "gates", choice.gates.len(), n * (shape.used + 1))?;
         if n == 0 {
@@ -267,6 +276,7 @@ impl Router {
             shared_gate: layer.shared_gate.device_ptr(stream).0,
             slots: rows.slots.device_ptr(stream).0,
             scores: work.scores.device_ptr_mut(stream).0,
+            tagged: work.tagged.device_ptr_mut(stream).0,
             experts: choice.experts.device_ptr_mut(stream).0,
             gates: choice.gates.device_ptr_mut(stream).0,
             rows: n as i32,

@@ -2,7 +2,7 @@
 
 use super::error::CudaBackendError;
 use super::weights::{Matrix, Segments};
-use chimere_kernels::cuda::experts::{Experts, ExpertsKernels};
+use chimere_kernels::cuda::experts::{Experts, ExpertsKernels, tiling};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
 /// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none does.
-const FEW_ROWS: usize = 16;
+const FEW_ROWS: usize = 8;
 /// Where results may not depend on the batch, tiles are those for this many decode rows,
 const DETERMINISTIC_DECODE: usize = 16;
 /// and for this many prompt rows.
@@ -124,7 +124,7 @@ pub(super) struct Kernels<'a> {
     pub(super) deterministic: bool,
     loaded: HashMap<(wide::Shape, Tiling), Rc<Wide>>,
     few: HashMap<wide::Shape, Option<Few>>,
-    experts: HashMap<Experts, Rc<ExpertsKernels>>,
+    experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
 
 /// A dense product's kernels for few rows.
@@ -183,12 +183,15 @@ impl<'a> Kernels<'a> {
         })
     }
 
-    /// The kernels of a layer's experts for few rows.
-    pub(super) fn experts(&mut self, experts: Experts) -> Result<Rc<ExpertsKernels>, CudaBackendError> {
+    /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
+    pub(super) fn experts(&mut self, experts: Experts) -> Result<Option<Rc<ExpertsKernels>>, CudaBackendError> {
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }
-        let kernels = Rc::new(ExpertsKernels::load(self.device, self.cache, experts)?);
+        let kernels = match tiling(experts, self.chip) {
+            Some(tiling) => Some(Rc::new(ExpertsKernels::load(self.device, self.cache, experts, tiling)?)),
+            None => None,
+        };
         self.experts.insert(experts, kernels.clone());
         Ok(kernels)
     }

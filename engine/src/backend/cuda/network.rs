@@ -1,7 +1,7 @@
 //! The layers: which kernels run over a step's rows, in which order, on which buffers. Nothing here waits for the device.
 //!
-//! A layer of a decode pass of few rows is six launches: in-projections; the mixer; out-projection into the residual stream; router;
-//! gate and up; down, summed into the residual stream. With many rows an expert's rows are brought together, and what experts made
+//! A layer of a decode pass of few rows is five launches: in-projections; the mixer; out-projection into the residual stream; router;
+//! experts, summed into the residual stream. With many rows an expert's rows are brought together, and what experts made
 //! is summed by a launch of its own. Norms have no launch: who writes the residual stream also writes its int8 form for the next
 //! reader, which divides by the root mean square.
 
@@ -9,7 +9,7 @@ use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Kernels, Kind, Product, Rows, Stacked, classes, normed, plain};
 use super::programs::{Shapes, few_experts, part, swiglu};
-use super::shape::{Counts, TOKEN_MAJOR_ROWS, Widths};
+use super::shape::{Counts, Widths};
 use super::store::Store;
 use super::weights::{DeviceWeights, Embedding, Ffn, Layer, Matrix, Mixer, Routed, Swiglu};
 use super::workspace::Workspace;
@@ -97,7 +97,7 @@ struct NetRouted {
     router: CudaSlice<f32>,
     shared_gate: CudaSlice<f32>,
     experts: NetSwiglu,
-    /// Everything behind the router in two launches, for few rows.
+    /// Everything behind the router in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
 }
 
@@ -274,7 +274,7 @@ impl Network {
                 shared_gate: &routed.shared_gate.as_view(),
                 eps: self.eps,
             };
-            let few = routed.few.as_ref().filter(|_| pass.rows.count <= TOKEN_MAJOR_ROWS && pass.prompts.is_none());
+            let few = routed.few.as_ref().filter(|few| pass.rows.count <= few.rows_max() && pass.prompts.is_none());
             route(device, (router, scratch, variant), weights, (layer, pass), few.is_none(), work)?;
             if let Some(few) = few {
                 return self.few_experts(device, few, layer, pass, work);
@@ -315,7 +315,6 @@ impl Network {
         };
         let gate_up = (routed.gate_up.bytes.as_view(), shared.gate_up.bytes.as_view());
         let down = (routed.down.bytes.as_view(), shared.down.bytes.as_view());
-        // What gate and up read is what down writes, in its order on the stream.
         let (codes, meta, squares) = (work.normed.codes.as_view(), work.normed.meta.as_view(), work.squares.as_view());
         let (mut next_codes, mut next_meta) = (work.next.codes.as_view_mut(), work.next.meta.as_view_mut());
         let mut next_squares = work.next_squares.as_view_mut();
@@ -392,7 +391,7 @@ impl NetLayer {
             Some(Routed { router, shared_gate, experts }) => {
                 let of = |s: &Swiglu| (part(&s.gate_up), part(&s.down));
                 let few = match few_experts(w, of(&experts), of(&shared)) {
-                    Some(few) if !kernels.deterministic => Some(kernels.experts(few?)?),
+                    Some(few) if !kernels.deterministic => kernels.experts(few?)?,
                     _ => None,
                 };
                 Some(NetRouted { router, shared_gate, experts: NetSwiglu::new(kernels, w, experts, true)?, few })

@@ -106,7 +106,7 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     if !config.deterministic {
         for few in few_kinds(&plan, w) {
             let few = few?;
-            all.extend(experts::programs(few, experts::tiling(few)));
+            all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
         }
     }
     Ok(all)

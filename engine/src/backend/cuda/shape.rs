@@ -7,8 +7,6 @@ use chimere_kernels::cuda::gdn_decode::Heads;
 
 /// Row counts that a decode graph is captured for.
 pub(super) const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
-/// Up to so many rows, every (row, expert) pair reads its expert on its own: experts are shared too rarely to sort rows by them.
-pub(super) const TOKEN_MAJOR_ROWS: usize = 8;
 /// Sequences that a backend can run at once: rows of the largest graph.
 pub(super) const SLOTS_MAX: usize = BUCKETS[BUCKETS.len() - 1];
 

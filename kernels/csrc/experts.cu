@@ -1,0 +1,471 @@
+// The experts of up to 16 rows in one launch:
+//
+//   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8
+//   x[row] += sum_k gates[row][k] * (down_k h[row, k]), the experts in order, the shared one last
+//
+// then the int8 form of x * next and the sums of squares of x. gate, up: products of the row's activations; f: row_factor of its
+// squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up. Every matrix has a layout of its
+// own. A row whose first expert is below 0 is none: nothing is written for it.
+//
+// Bound: the bytes of the experts that any row chose, each read once. So that they are always under way, as many blocks as the device
+// runs at a time stay for the whole launch: they take groups of four tiles of gate and up (32 values of h) in turn, a warp a tile and
+// part of its inputs, and every warp has a ring of units in shared memory that are on their way, of this group and those to come. Then all wait for all (`h` is read by
+// everybody), with the first units of down under way. Down: a cluster of CLUSTER blocks has 32 outputs, a warp takes a tile of an expert at
+// a time, with all rows that chose it.
+//
+// An output depends on WK alone, not on the blocks, nor on what stands beside its row. Which experts are chosen is an input, so their
+// weights cannot be read ahead of the wait; those of the shared one are.
+//
+// All blocks must run at a time: one a multiprocessor, and whoever launches asks for no more.
+//
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
+// RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory.
+#include "cluster.cuh"
+#include "columns.cuh"
+#include "staged.cuh"
+
+#define PADDED ((WIDTH + 127) / 128 * 128)
+#define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
+#define NEXT_COLS ((HIDDEN + 127) / 128 * 128)
+#define NORM_BLOCKS (HIDDEN / 32)
+using GateUp = Weights<A_CODES, A_SCALES, COLS, A_LEVELS0, A_LEVELS1, A_LEVELS2, A_LEVELS3>;
+using SharedGateUp = Weights<B_CODES, B_SCALES, COLS, B_LEVELS0, B_LEVELS1, B_LEVELS2, B_LEVELS3>;
+using Down = Weights<C_CODES, C_SCALES, PADDED, C_LEVELS0, C_LEVELS1, C_LEVELS2, C_LEVELS3>;
+using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS1, D_LEVELS2, D_LEVELS3>;
+
+#define WARPS (4 * WK)
+#define THREADS (WARPS * WARP)
+#define GROUPS (WIDTH / 32)
+#define SHARED_GROUPS (SHARED_WIDTH / 32)
+#define ALL (USED + 1)
+
+struct Call {
+    const u8 *gate_up, *shared_gate_up, *down, *shared_down;
+    const i8 *codes;      // [rows, COLS]
+    const float2 *meta;   // [rows, COLS / 32]
+    const float *squares; // [rows, NORM_BLOCKS]
+    const int *experts;   // [rows, USED]
+    const float *gates;   // [rows, ALL]
+    i8 *hidden;           // [rows, USED, PADDED]
+    float2 *hidden_meta;
+    i8 *shared_hidden; // [rows, SHARED_PADDED]
+    float2 *shared_meta;
+    float *x;          // [rows, HIDDEN]
+    const float *next; // [HIDDEN]
+    i8 *next_codes;    // [rows, NEXT_COLS]
+    float2 *next_meta;
+    float *next_squares; // [rows, NORM_BLOCKS]
+    u32 *barrier;        // one word, which only its highest bit leaves changed
+    int rows;
+    float eps;
+};
+
+// Every block says that it has come, and waits for all. The highest bit flips when the last one comes, and nothing else is left over.
+__device__ __forceinline__ u32 come(u32 *barrier) {
+    u32 old, add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(barrier), "r"(add) : "memory");
+    return old;
+}
+__device__ __forceinline__ void wait_for_all(u32 *barrier, u32 old) {
+    u32 now;
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
+    while (((old ^ now) & 0x80000000u) == 0);
+}
+
+__device__ __forceinline__ void cluster_sync() {
+#if CL > 1
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// Which items somebody takes: `at`, then `step` on, then `stride` on each time, below `past`.
+struct Items {
+    int at, step, stride, past;
+
+    __device__ __forceinline__ bool any() const { return at < past; }
+    __device__ __forceinline__ void advance() { at += step, step = stride; }
+};
+
+// What a warp takes of tiles, one after another: units `begin` to `end` of `tile_of` each item. They pass through its ring in shared
+// memory; when one has been read, its place takes what comes next.
+//
+// Loops are not unrolled where they need not be, here and below: a launch runs most of its instructions once or twice, and fetching them
+// would be most of its time.
+template <class W, int BYTES, class F> struct Stream {
+    static constexpr int STAGES = BYTES / W::STAGED_BYTES < 8 ? BYTES / W::STAGED_BYTES : 8;
+    static_assert(STAGES > 0, "a unit has to fit");
+    const u8 *ring;
+    F tile_of;
+    Items items;
+    int begin, end, unit, to = 0, from = 0;
+    const u8 *tile = nullptr;
+    typename W::Rest rest;
+
+    __device__ __forceinline__ Stream(const u8 *ring, Items items, int begin, int end, F tile_of)
+        : ring(ring), tile_of(tile_of), items(items), begin(begin), end(end), unit(begin) {
+        if (items.any() && begin < end) tile = tile_of(items.at);
+        // Without items nothing is asked for: what another stream waits for is counted among all that this warp asked for.
+        if (tile) {
+#pragma unroll 1
+            for (int i = 0; i < STAGES; i++) ask();
+        }
+    }
+    __device__ __forceinline__ void ask() {
+        if (tile) {
+            W::fetch(shared_address(ring) + to * W::STAGED_BYTES, tile, unit, rest);
+            if (++unit == end) {
+                unit = begin, items.advance();
+                tile = items.any() ? tile_of(items.at) : nullptr;
+            }
+        }
+        copies_end();
+        to = to + 1 == STAGES ? 0 : to + 1;
+    }
+    template <class P> __device__ __forceinline__ void take(typename W::Unit &w) {
+        copies_wait<STAGES - 1>();
+        __syncwarp();
+        P::template load<W>(w, ring + from * W::STAGED_BYTES);
+        from = from + 1 == STAGES ? 0 : from + 1;
+        // All lanes have read before the place is filled again.
+        __syncwarp();
+        ask();
+    }
+
+    // Adds the units of the next item, times the columns.
+    template <class P> __device__ __forceinline__ void multiply(P &columns, const u8 *memory, const u32 *grid) {
+#pragma unroll 1
+        for (int u = begin; u < end; u++) {
+            typename W::Unit w;
+            take<P>(w);
+            columns.template multiply<W>(w, memory, u, grid);
+        }
+    }
+};
+// Tiles of gate and up: four a group, of the expert that the group belongs to; of a single matrix where there are no experts.
+struct GroupTiles {
+    const u8 *tiles; // the warp's of the first group
+    const int *experts;
+    u32 tile_bytes;
+
+    __device__ __forceinline__ const u8 *operator()(int group) const {
+        int expert = experts ? experts[group / GROUPS] : 0, of_expert = experts ? group % GROUPS : group;
+        return tiles + (u64)(expert * (WIDTH / 8) + of_expert * 4) * tile_bytes;
+    }
+};
+// Tiles of down of one group of outputs: by expert, and where a block has both of a group's tiles, first all of one.
+template <int TILES> struct DownTiles {
+    const u8 *tiles; // the block's first of the group
+    const int *experts;
+    int slots;
+    u32 tile_bytes;
+
+    __device__ __forceinline__ const u8 *operator()(int item) const {
+        int slot = TILES > 1 ? item % slots : item, expert = experts ? experts[slot] : 0;
+        return tiles + (u64)(expert * (HIDDEN / 16) + (TILES > 1 ? item / slots : 0)) * tile_bytes;
+    }
+};
+
+// Which experts any row chose, in the order of their numbers, and by which pairs.
+template <int ROWS> struct Chosen {
+    static constexpr int PAIRS = ROWS * USED;
+    static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
+    u32 rows[COUNT]; // a bit a row
+    int experts[PAIRS];
+    int slots;
+    u8 slot_of[COUNT];
+    u8 counts[PAIRS];
+    u8 pairs[PAIRS][ROWS];
+
+    __device__ __forceinline__ bool is_row(const int *of_rows, int row) const { return __ldcg(of_rows + row * USED) >= 0; }
+
+    // By all threads, each with its pair's expert or -1; ends with a barrier.
+    __device__ __forceinline__ void make(int mine) {
+        int tid = threadIdx.x, lane = tid % WARP;
+        if constexpr (ROWS == 1) {
+            if (tid < USED) experts[tid] = mine, counts[tid] = 1, pairs[tid][0] = (u8)tid;
+            if (tid == 0) slots = mine < 0 ? 0 : USED;
+            __syncthreads();
+            return;
+        }
+        static_assert(PAIRS <= THREADS, "a thread a pair");
+        for (int e = tid; e < COUNT; e += THREADS) rows[e] = 0;
+        __syncthreads();
+        if (mine >= 0) atomicOr(&rows[mine], 1u << tid / USED);
+        __syncthreads();
+        if (tid < WARP) {
+            int base = 0;
+            for (int first = 0; first < COUNT; first += WARP) {
+                int e = first + lane;
+                u32 by = e < COUNT ? rows[e] : 0, all = __ballot_sync(~0u, by != 0);
+                int slot = base + __popc(all & ((1u << lane) - 1));
+                if (by) experts[slot] = e, counts[slot] = (u8)__popc(by), slot_of[e] = (u8)slot;
+                base += __popc(all);
+            }
+            if (lane == 0) slots = base;
+        }
+        __syncthreads();
+        if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << tid / USED) - 1))] = (u8)tid;
+        __syncthreads();
+    }
+};
+
+// Where things lie in dynamic shared memory: the rings; then, first for gate and up, then for down in the same place, the rest.
+template <int ROWS> struct Memory {
+    static constexpr int PAIRS = ROWS * USED;
+    static constexpr int NC = ROWS == 1 ? 1 : (ROWS + 7) / 8 * 8;
+    // Blocks that share 32 outputs of down, and tiles that each has of their two. One row's weights are few: half of the blocks, which
+    // then need no exchange, are enough, and the next kernel's may start on the others' multiprocessors.
+    static constexpr int CLUSTER_OF = CL;
+    static constexpr int TILES = 2 / CLUSTER_OF, DOWN_WARPS = WARPS - TILES;
+    static constexpr int RING = ROWS == 1 ? RING_1 : ROWS == ROWS_FEW ? RING_FEW : RING_MOST;
+    static constexpr int CHOSEN_AT = WARPS * RING;
+    static constexpr int GRID_AT = CHOSEN_AT + (sizeof(Chosen<ROWS>) + 15) / 16 * 16;
+    static constexpr int NORMS_AT = GRID_AT + (WITH_GRID ? GRID_WORDS * 4 : 0);
+    static constexpr int BEGIN = NORMS_AT + 64;
+    // [2][WARPS][columns][16], then rows of activations.
+    static constexpr int SUMS = WARPS * NC * 16;
+    static constexpr int ROWS_AT = BEGIN + 2 * SUMS * 4;
+    static constexpr int GATE_UP_END = ROWS_AT + ROWS * Staged<COLS>::STRIDE;
+    // [2][pairs, rows][16], then rows of h, of routed and of shared experts.
+    static constexpr int PARTS = PAIRS + ROWS;
+    static constexpr int H_AT = BEGIN + 2 * PARTS * 16 * 4;
+    static constexpr int SHARED_H_AT = H_AT + PAIRS * Staged<PADDED>::STRIDE;
+    static constexpr int DOWN_END = SHARED_H_AT + ROWS * Staged<SHARED_PADDED>::STRIDE;
+    static constexpr int BYTES = GATE_UP_END > DOWN_END ? GATE_UP_END : DOWN_END;
+    static_assert(BYTES <= (ROWS == 1 ? BYTES_1 : ROWS == ROWS_FEW ? BYTES_FEW : BYTES_MOST), "the launcher knows how much");
+    static_assert(RING % 16 == 0 && H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
+};
+
+// 32 values of h for each of `count` columns, from `first` on a warp each, from the sums of four tiles. `pairs`: of the columns; null: of the
+// shared expert.
+template <int NC>
+__device__ __noinline__ void
+put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, i8 *h, float2 *h_meta) {
+    int lane = threadIdx.x % WARP;
+    const float *tile = sums + lane / 8 * WK * NC * 16;
+#pragma unroll 1
+    for (int c = first; c < count; c += WARPS) {
+        float norm = norms[pairs ? pairs[c] / USED : c];
+        float gate = sum_of<NC, WK>(tile, c, lane % 8) * norm, up = sum_of<NC, WK>(tile, c, lane % 8 + 8) * norm;
+        int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group;
+        quantize_block(silu(gate) * up, h + at * 32, h_meta + at);
+    }
+}
+
+template <int ROWS> struct Experts {
+    using M = Memory<ROWS>;
+    static constexpr int UNITS = COLS / 128, TILES = M::TILES, DOWN_WARPS = M::DOWN_WARPS;
+    const Call &call;
+    u8 *memory;
+    Chosen<ROWS> &chosen;
+    const u32 *grid;
+    float *norms, *sums;
+    const u8 *ring;
+    int warp, rank;
+    int begin, end; // units of gate and up
+
+    __device__ __forceinline__ Experts(const Call &call, u8 *memory)
+        : call(call), memory(memory), chosen(*(Chosen<ROWS> *)(memory + M::CHOSEN_AT)), grid((const u32 *)(memory + M::GRID_AT)),
+          norms((float *)(memory + M::NORMS_AT)), sums((float *)(memory + M::BEGIN)), ring(memory + threadIdx.x / WARP * M::RING),
+          warp(threadIdx.x / WARP), rank(M::CLUSTER_OF > 1 ? cluster_rank() : 0), begin(warp % WK * UNITS / WK), end((warp % WK + 1) * UNITS / WK) {}
+
+    // ---- gate and up ----
+
+    __device__ __forceinline__ Stream<SharedGateUp, M::RING, GroupTiles> shared_gate_up_stream() const {
+        GroupTiles tiles = {call.shared_gate_up + (u64)(warp / WK) * SharedGateUp::TILE_BYTES, nullptr, SharedGateUp::TILE_BYTES};
+        return {ring, shared_groups(), begin, end, tiles};
+    }
+    __device__ __forceinline__ Items shared_groups() const { return {(int)blockIdx.x, (int)gridDim.x, (int)gridDim.x, SHARED_GROUPS}; }
+    // In turn among all blocks; those that have a group of the shared expert last join two rounds late, because its codes are longer.
+    __device__ __forceinline__ Items groups() const {
+        int busy = SHARED_GROUPS % gridDim.x, grid = gridDim.x, block = blockIdx.x, past = chosen.slots * GROUPS;
+        if (block < busy) return {2 * (grid - busy) + block, grid, grid, past};
+        return {block - busy, grid - busy, grid, past};
+    }
+    __device__ __forceinline__ Stream<GateUp, M::RING, GroupTiles> gate_up_stream() const {
+        GroupTiles tiles = {call.gate_up + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
+        return {ring, groups(), begin, end, tiles};
+    }
+
+    // Four tiles for NC columns, then the 32 values of h of each. `pairs`: of the columns; null where they are the rows.
+    template <int NC, class S> __device__ __forceinline__ void group(S &stream, int count, int group, int turn, const u8 *pairs) {
+        Picked<COLS, NC> columns([&](int c) {
+            int column = c < count ? c : 0;
+            return ROWS == 1 ? 0 : pairs ? pairs[column] / USED : column;
+        });
+        stream.multiply(columns, memory + M::ROWS_AT, grid);
+        float *of_turn = sums + turn % 2 * M::SUMS, *mine = of_turn + warp * NC * 16;
+        columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
+        // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
+        __syncthreads();
+        put_hidden<NC>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, pairs ? call.hidden : call.shared_hidden,
+                       pairs ? call.hidden_meta : call.shared_meta);
+    }
+
+    // All groups of this block: of the shared expert, then of the chosen ones.
+    template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
+        int turn = 0;
+#pragma unroll 1
+        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC>(of_shared, call.rows, g.at, turn, nullptr);
+        copies_wait<0>();
+        auto stream = gate_up_stream();
+#pragma unroll 1
+        for (Items g = groups(); g.any(); g.advance(), turn++) {
+            int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
+            const u8 *pairs = chosen.pairs[slot];
+            if (ROWS == 1 || count == 1) group<1>(stream, count, of_expert, turn, pairs);
+            else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8>(stream, count, of_expert, turn, pairs);
+            else group<M::NC>(stream, count, of_expert, turn, pairs);
+        }
+        copies_wait<0>();
+    }
+
+    // ---- down ----
+
+    // Items of a block and group of outputs: a tile of an expert each. The first warps have the shared expert's tiles, the others these.
+    __device__ __forceinline__ Items items() const {
+        int past = TILES * chosen.slots;
+        return {warp < TILES ? past : warp - TILES, DOWN_WARPS, DOWN_WARPS, past};
+    }
+    // Of the group's two tiles and the slots, as DownTiles has them.
+    __device__ __forceinline__ int tile_of(int item) const { return TILES > 1 ? item / chosen.slots : rank; }
+    __device__ __forceinline__ int slot_of(int item) const { return TILES > 1 ? item % chosen.slots : item; }
+
+    __device__ __forceinline__ Stream<SharedDown, M::RING, DownTiles<TILES>> shared_down_stream(int group) const {
+        DownTiles<TILES> tiles = {call.shared_down + (u64)(group * 2 + rank) * SharedDown::TILE_BYTES, nullptr, 1, SharedDown::TILE_BYTES};
+        return {ring, {warp, WARPS, WARPS, TILES}, 0, SharedDown::UNITS, tiles};
+    }
+    __device__ __forceinline__ Stream<Down, M::RING, DownTiles<TILES>> down_stream(int group) const {
+        DownTiles<TILES> tiles = {call.down + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
+        return {ring, items(), 0, Down::UNITS, tiles};
+    }
+    __device__ __forceinline__ float *parts_of(int tile) const { return sums + tile * M::PARTS * 16; }
+
+    // A tile for NC columns. `part_of(c)`: where a column's outputs go, below 0 if there is no such column.
+    template <int INPUTS, int NC, class S, class R, class P>
+    __device__ __forceinline__ void tile(S &stream, const u8 *h, int tile, R row_of, P part_of) {
+        Picked<INPUTS, NC> columns(row_of);
+        stream.multiply(columns, h, grid);
+        float *to = parts_of(tile);
+        columns.each([&](int c, int r, float v) {
+            int part = part_of(c);
+            if (part < 0) return;
+            if (M::CLUSTER_OF > 1) store_first(to + part * 16 + r, v);
+            else to[part * 16 + r] = v;
+        });
+    }
+    template <class S> __device__ __forceinline__ void shared_down(S &stream) {
+        if (warp >= TILES) return;
+        auto row_of = [&](int c) { return c < call.rows ? c : 0; };
+        auto part_of = [&](int c) { return c < call.rows ? M::PAIRS + c : -1; };
+        tile<SHARED_PADDED, M::NC>(stream, memory + M::SHARED_H_AT, TILES > 1 ? warp : rank, row_of, part_of);
+    }
+    template <class S> __device__ __forceinline__ void down(S &stream) {
+#pragma unroll 1
+        for (Items i = items(); i.any(); i.advance()) {
+            int item = i.at, slot = slot_of(item), count = chosen.counts[slot];
+            const u8 *pairs = chosen.pairs[slot], *h = memory + M::H_AT;
+            auto row_of = [&](int c) { return ROWS == 1 ? slot : (int)pairs[c < count ? c : 0]; };
+            auto part_of = [&](int c) { return c < count ? ROWS == 1 ? slot : (int)pairs[c] : -1; };
+            if (ROWS == 1 || count == 1) tile<PADDED, 1>(stream, h, tile_of(item), row_of, part_of);
+            else if (M::NC <= 8 || count <= 8) tile<PADDED, M::NC < 8 ? M::NC : 8>(stream, h, tile_of(item), row_of, part_of);
+            else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of);
+        }
+        copies_wait<0>();
+    }
+
+    // What `add_up` reads that has been there since before the launch: of one row.
+    struct Old {
+        int expert;
+        float x, gate, next;
+    };
+    __device__ __forceinline__ Old old_of(int row, int group) const {
+        int lane = threadIdx.x % WARP;
+        if (rank != 0 || row >= call.rows) return {-1, 0, 0, 0};
+        float gate = lane < ALL ? __ldcg(call.gates + row * ALL + lane) : 0.0f;
+        return {__ldcg(call.experts + row * USED), __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
+    }
+    // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
+    // warp's first row.
+    __device__ __forceinline__ void add_up(int group, Old old) {
+        int lane = threadIdx.x % WARP;
+        const float *parts = parts_of(lane / 16) + lane % 16;
+#pragma unroll 1
+        for (int row = warp; row < call.rows; row += WARPS) {
+            if (row != warp) old = old_of(row, group);
+            if (old.expert < 0) continue;
+            float total = 0;
+#pragma unroll
+            for (int k = 0; k < USED; k++) total = __fmaf_rn(__shfl_sync(~0u, old.gate, k), parts[(row * USED + k) * 16], total);
+            total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
+            float value = old.x + total;
+            call.x[row * HIDDEN + group * 32 + lane] = value;
+            float squares = warp_sum(value * value);
+            if (lane == 0) call.next_squares[row * NORM_BLOCKS + group] = squares;
+            int at = row * (NEXT_COLS / 32) + group;
+            quantize_block(value * old.next, call.next_codes + at * 32, call.next_meta + at);
+        }
+    }
+};
+
+template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
+    extern __shared__ __align__(16) u8 memory[];
+    using M = Memory<ROWS>;
+    Experts<ROWS> experts(call, memory);
+    auto of_shared = experts.shared_gate_up_stream();
+    fetch_grid((u32 *)experts.grid);
+    wait_for_inputs();
+
+    // All that is read here is under way at the same time.
+    int mine = threadIdx.x < call.rows * USED ? __ldcg(call.experts + threadIdx.x) : -1;
+    Norms<NORM_BLOCKS, WARPS> norm;
+    norm.read(call.squares, call.rows);
+    Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, call.codes, call.meta, call.rows);
+    copies_end();
+    norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
+    copies_wait<0>();
+    experts.chosen.make(mine);
+    experts.gate_up(of_shared);
+
+    __syncthreads();
+    u32 ticket = 0;
+    if (threadIdx.x == 0) ticket = come(call.barrier);
+    int clusters = gridDim.x / M::CLUSTER_OF, group = blockIdx.x / M::CLUSTER_OF;
+    if (group >= HIDDEN / 32) return;
+    // Down's weights do not depend on h: they come while the others are waited for.
+    auto of_shared_down = experts.shared_down_stream(group);
+    auto of_down = experts.down_stream(group);
+    auto old = experts.old_of(experts.warp, group);
+    if (threadIdx.x == 0) wait_for_all(call.barrier, ticket);
+    __syncthreads();
+    let_next_start();
+    if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, call.hidden, call.hidden_meta, call.rows * USED);
+    Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, call.shared_hidden, call.shared_meta, call.rows);
+    copies_end();
+    copies_wait<0>();
+    __syncthreads();
+    for (;;) {
+        experts.shared_down(of_shared_down);
+        experts.down(of_down);
+        if (M::CLUSTER_OF > 1) cluster_sync();
+        else __syncthreads();
+        if (experts.rank == 0) experts.add_up(group, old);
+        if ((group += clusters) >= HIDDEN / 32) break;
+        of_shared_down = experts.shared_down_stream(group);
+        of_down = experts.down_stream(group);
+        old = experts.old_of(experts.warp, group);
+        // The sums were read before these are stored.
+        if (M::CLUSTER_OF > 1) cluster_sync();
+        else __syncthreads();
+    }
+}
+
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(80) experts_1(const Call call) { run<1>(call); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(96) experts_few(const Call call) { run<ROWS_FEW>(call); }
+#if ROWS_MOST > 0
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Call call) { run<ROWS_MOST>(call); }
+#endif
