@@ -109,6 +109,7 @@ impl Service {
             gateway,
         };
         let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
+        ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
         ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
         // One body must fit, whatever the configuration says of its size.
         let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
