@@ -118,9 +118,13 @@ export function ask(path, body, options) {
   return undefined;
 }
 
-/** Sends a request and goes away after some milliseconds. */
+/** Sends a request and goes away after some milliseconds; who is refused stays away as long as he is told. */
 export function leave(path, body, milliseconds) {
-  return http.post(URL + path, JSON.stringify(body), { headers: headers(), timeout: `${milliseconds}ms`, responseCallback: null });
+  const reply = http.post(URL + path, JSON.stringify(body), { headers: headers(), timeout: `${milliseconds}ms`, responseCallback: null });
+  if (reply.status === 429) {
+    refused.add(1);
+    sleep(wait(reply, {}));
+  }
 }
 
 /** A gauge or counter of the service; the sum over series where a part of the labels is given. */

@@ -91,7 +91,7 @@ def k6(args, scenario, url):
     if args.prometheus:
         command += ["--out", "experimental-prometheus-rw"]
         settings |= {"K6_PROMETHEUS_RW_SERVER_URL": f"{args.prometheus}/api/v1/write", "K6_PROMETHEUS_RW_PUSH_INTERVAL": "1s",
-                     "K6_PROMETHEUS_RW_TREND_STATS": "p(50),p(95)"}
+                     "K6_PROMETHEUS_RW_TREND_STATS": "p(50),p(95)", "K6_PROMETHEUS_RW_STALE_MARKERS": "true"}
     with open(args.out / f"{scenario}.k6.log", "w") as log:
         done = subprocess.run(command + [HERE / f"{scenario}.js"], env=os.environ | settings, stderr=log, stdout=subprocess.PIPE, text=True)
     print(done.stdout, end="", flush=True)
