@@ -48,6 +48,19 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
+fn without_metrics_it_serves_and_says_that_none_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("chimere.toml");
+    std::fs::write(&config, "[server]\nmetrics = false\n").unwrap();
+    let program = Program::start(&["--config", config.to_str().unwrap()]);
+    let reply = post(program.addr, "/v1/completions", &json!({"prompt": "Once", "max_tokens": 4, "ignore_eos": true}));
+    assert_eq!(reply.json()["usage"]["completion_tokens"], 4, "{}", reply.text());
+    let metrics = get(program.addr, "/metrics");
+    assert_eq!(metrics.status, 404);
+    assert!(metrics.text().contains("server.metrics is false"), "{}", metrics.text());
+}
+
+#[test]
 fn wrong_usage_is_exit_code_2_and_what_cannot_start_is_1() {
     for (args, code, part) in [
         (&["--device", "cuda"][..], 1, "device cuda: "),
