@@ -8,6 +8,7 @@ more on a machine that does other work, and the scrape's median and p95.
 """
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -70,10 +71,12 @@ def load(args, metrics):
 def stream(url, stop):
     """One sequence that runs until it is told to stop."""
     body = json.dumps({"prompt": "Once", "max_tokens": 100_000, "ignore_eos": True, "stream": True}).encode()
-    while not stop.is_set():
-        with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/completions", body), timeout=600) as reply:
-            while not stop.is_set() and reply.read1(65536):
-                pass
+    # The server ends before the streams do.
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        while not stop.is_set():
+            with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/completions", body), timeout=600) as reply:
+                while not stop.is_set() and reply.read1(65536):
+                    pass
 
 
 def scrapes(args):
