@@ -1,4 +1,4 @@
-//! Dashboards and alert rules as they lie in the repository; whether their queries return what they promise is in `prometheus.rs`.
+//! Dashboards and alert rules as they lie in the repository; whether their queries return what they promise is in `panels.rs`.
 
 use crate::support::{Program, get};
 use chimere::metrics::panels::{named, panels};

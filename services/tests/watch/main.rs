@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod dashboards;
+mod panels;
 mod prometheus;
 #[path = "../http/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "made for more tests than these")]
