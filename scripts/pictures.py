@@ -113,17 +113,20 @@ def draw(axes, panel, source, begin, end):
     for target in panel["targets"]:
         for series in source.range(target["expr"], begin, end):
             points = [(float(at) - begin, float(value)) for at, value in series["values"]]
-            label = re.sub(r"\{\{(\w+)\}\}", lambda m: series["metric"].get(m[1], ""), target["legendFormat"])
+            label = re.sub(r"\{\{(\w+)\}\}", lambda m: series["metric"].get(m[1], ""), target["legendFormat"]).strip()
             # A reason that never came would only fill the legend.
-            if any(value not in (0, math.nan) for _, value in points):
-                axes.plot(*zip(*points), label=label, linewidth=1.1)
+            if any(value > 0 for _, value in points):
+                axes.plot(*zip(*points), label=label or panel["title"], linewidth=1.1)
     axes.set_title(panel["title"], fontsize=10, loc="left")
     axes.set_xlim(0, end - begin)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
     axes.yaxis.set_major_formatter(tick(panel["fieldConfig"]["defaults"]["unit"]))
     axes.tick_params(labelsize=7)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=6.5, loc="upper left", framealpha=0.6) if axes.lines else axes.text(0.5, 0.5, "nothing", transform=axes.transAxes)
+    if axes.lines:
+        axes.legend(fontsize=6.5, loc="upper left", framealpha=0.6)
+    else:
+        axes.text(0.5, 0.5, "nothing happened", transform=axes.transAxes, horizontalalignment="center")
 
 
 def rows(panels):

@@ -165,7 +165,7 @@ fn every_query_of_a_load_test_moves_while_one_runs() {
 fn every_query_of_the_gpu_moves_in_what_a_gpu_exported() {
     let file = path("testdata/gpu.prom");
     let Ok(recording) = std::fs::read_to_string(&file) else {
-        eprintln!("skipped: dashboards/testdata/gpu.prom was not recorded yet; dashboards/testdata/README.md says how");
+        eprintln!("skipped: no dashboards/testdata/gpu.prom; the README beside it says how it is recorded");
         return;
     };
     if !have("prometheus", "prometheus") {
