@@ -54,7 +54,8 @@ def panel(title, description, unit, *queries):
 
 
 GENERATED = rate("chimere_generated_tokens_total", legend="generated")
-TOKENS = panel("Tokens", "Tokens a second, prompted and generated.", "short", rate("chimere_prompt_tokens_total", legend="prompt"), GENERATED)
+TOKENS = panel("Tokens", "Tokens a second, prompted and generated.", "short",
+               rate("chimere_prompt_tokens_total", legend="prompt"), GENERATED)
 REQUESTS = panel("Requests", "Running and waiting for a slot.", "short",
                  total("chimere_requests_running", "running"), total("chimere_requests_waiting", "waiting"))
 REFUSED = panel("Requests refused", "By reason; each refused request counts once.", "reqps", rate("chimere_rejected_total", "reason"))
@@ -79,12 +80,14 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
     ("Plan", [
         panel("Positions in a step", "How well steps are filled.", "short", *quantiles("chimere_batch_rows")),
         SHARES,
-        panel("Preemptions", "Sequences put back because no KV page was left.", "ops", rate("chimere_preemptions_total", legend="preempted")),
+        panel("Preemptions", "Sequences put back because no KV page was left.", "ops",
+              rate("chimere_preemptions_total", legend="preempted")),
     ]),
     ("Step", [
         STEP,
         panel("Steps", "Steps a second, by what they mostly are.", "ops", rate("chimere_step_seconds_count", "kind")),
-        panel("Positions computed", "A second: prompt positions in chunks, the others one by one.", "short", rate("chimere_step_rows_total", "form")),
+        panel("Positions computed", "A second: prompt positions in chunks, the others one by one.", "short",
+              rate("chimere_step_rows_total", "form")),
     ]),
     ("Stream", [
         FIRST,
@@ -95,17 +98,20 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               quantile(0.95, "vllm:request_decode_time_seconds", legend="output")),
         panel("Mean time a token", "Of each request that ended.", "s", *quantiles("vllm:request_time_per_output_token_seconds")),
         panel("Lengths, p95", "Tokens of each request that ended.", "short",
-              quantile(0.95, "vllm:request_prompt_tokens", legend="prompt"), quantile(0.95, "vllm:request_generation_tokens", legend="output")),
+              quantile(0.95, "vllm:request_prompt_tokens", legend="prompt"),
+              quantile(0.95, "vllm:request_generation_tokens", legend="output")),
     ]),
     ("Process", [
         MEMORY,
         panel("Time since the start", "By version, device and model of each instance; a fall is a restart.", "s",
               (f"sum by (instance, version, device, model) ((time() - chimere_start_time_seconds{JOB}) "
-               "* on (instance, job) group_left (version, device, model) chimere_build_info)", "{{instance}} {{version}} {{device}} {{model}}")),
+               "* on (instance, job) group_left (version, device, model) chimere_build_info)",
+               "{{instance}} {{version}} {{device}} {{model}}")),
     ]),
 ])
 
-GPU = ("gpu", "Chimère: GPU and memory", "What the device does and what its memory holds. On a CPU the rows of memory and work are the ones that tell.", [
+GPU_SAYS = "What the device does and what its memory holds. On a CPU the rows of memory and work are the ones that tell."
+GPU = ("gpu", "Chimère: GPU and memory", GPU_SAYS, [
     ("Device", [
         panel("Utilisation", "Share of the last moments in which a kernel ran.", "percentunit",
               (f"chimere_gpu_utilization_ratio{JOB}", "{{instance}}")),
@@ -118,7 +124,7 @@ GPU = ("gpu", "Chimère: GPU and memory", "What the device does and what its mem
         panel("Memory of the device", "All of it, what all processes take, and what this one takes where NVML tells.", "bytes",
               total("chimere_gpu_memory_bytes", "{{of}}", "of")),
         panel("Margin", "Share of the device's memory that nobody took.", "percentunit",
-              (f'1 - sum(chimere_gpu_memory_bytes{{job=~"$job",of="used"}}) / sum(chimere_gpu_memory_bytes{{job=~"$job",of="total"}})', "free")),
+              ('1 - sum(chimere_gpu_memory_bytes{job=~"$job",of="used"}) / sum(chimere_gpu_memory_bytes{job=~"$job",of="total"})', "free")),
         MEMORY,
         panel("KV pages", "Pages of 32 tokens, by state.", "short", total("chimere_kv_pages", "{{state}}", "state")),
         panel("State slots", "One a live sequence, by state.", "short", total("chimere_state_slots", "{{state}}", "state")),
@@ -156,8 +162,9 @@ LOADTEST = ("loadtest", "Chimère: load test", "What k6 saw (loadtest/README.md 
 
 def variables(name):
     def query(variable, label, metric, of):
-        return {"name": variable, "type": "query", "label": label, "datasource": SOURCE, "includeAll": True, "multi": True, "allValue": ".*",
-                "query": {"query": f"label_values({metric}, {of})", "refId": variable}, "current": {"text": "All", "value": "$__all"}, "refresh": 2}
+        return {"name": variable, "type": "query", "label": label, "datasource": SOURCE, "includeAll": True, "multi": True,
+                "allValue": ".*", "query": {"query": f"label_values({metric}, {of})", "refId": variable},
+                "current": {"text": "All", "value": "$__all"}, "refresh": 2}
     found = [{"name": "datasource", "type": "datasource", "label": "Prometheus", "query": "prometheus"},
              query("job", "Job", "chimere_build_info", "job")]
     return found + ([query("test", "Test", "k6_vus", "testid")] if name == "loadtest" else [])
@@ -188,7 +195,8 @@ def layout(rows):
 def dashboard(name, title, description, rows):
     return {"uid": f"chimere-{name}", "title": title, "description": description, "schemaVersion": SCHEMA_VERSION, "version": 2,
             "tags": ["chimere"], "editable": True, "graphTooltip": 1, "refresh": "10s", "time": {"from": "now-30m", "to": "now"},
-            "timezone": "browser", "templating": {"list": variables(name)}, "annotations": {"list": []}, "links": [], "panels": layout(rows)}
+            "timezone": "browser", "templating": {"list": variables(name)}, "annotations": {"list": []}, "links": [],
+            "panels": layout(rows)}
 
 
 def problems(file, text):

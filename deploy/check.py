@@ -4,8 +4,8 @@
     pip install kubernetes-validate jsonschema
     python3 deploy/check.py
 
-Kubernetes' own kinds go through kubernetes-validate, custom resources through kubernetes/schemas/, the unit through systemd-analyze where that
-is there. No cluster and no container engine is needed, so neither is tried.
+Kubernetes' own kinds go through kubernetes-validate, custom resources through kubernetes/schemas/, the unit through systemd-analyze where
+that is there. No cluster and no container engine is needed, so neither is tried.
 """
 import json
 import pathlib
@@ -63,7 +63,8 @@ def deployment(kinds):
     config = tomllib.loads(kinds["ConfigMap"]["data"]["chimere.toml"])
     known = tomllib.loads((ROOT / "config/chimere.toml").read_text())
     for section, keys in config.items():
-        expect(keys.keys() <= known.get(section, {}).keys(), f"config.yaml: [{section}] has keys that config/chimere.toml does not know: {keys}")
+        unknown = keys.keys() - known.get(section, {}).keys()
+        expect(not unknown, f"config.yaml: [{section}] has keys that config/chimere.toml does not know: {unknown}")
     pod = kinds["Deployment"]["spec"]["template"]["spec"]
     container = pod["containers"][0]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -71,12 +72,14 @@ def deployment(kinds):
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     drain = config["server"].get("drain_seconds", known["server"]["drain_seconds"])
     needed = sleep + drain + FLUSH_SECONDS
-    expect(pod["terminationGracePeriodSeconds"] > needed, f"termination after {pod['terminationGracePeriodSeconds']} s, but ending takes {needed} s")
+    grace = pod["terminationGracePeriodSeconds"]
+    expect(grace > needed, f"termination after {grace} s, but ending takes {needed} s")
     for probe, path in ("startupProbe", "/ready"), ("readinessProbe", "/ready"), ("livenessProbe", "/health"):
         expect(container[probe]["httpGet"] == {"path": path, "port": "http"}, f"{probe} asks {container[probe]}")
         expect(path in paths_of_the_service(), f"the service has no {path}")
     rights = container["securityContext"]
-    expect(rights["readOnlyRootFilesystem"] and not rights["allowPrivilegeEscalation"] and rights["capabilities"] == {"drop": ["ALL"]}, f"{rights}")
+    wanted = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    expect(rights == wanted, f"the container's rights are {rights}")
     expect(pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0, "the pod may be root")
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     expect(mounts == {volume["name"] for volume in pod["volumes"]}, f"volumes and mounts differ: {mounts}")
@@ -85,16 +88,17 @@ def deployment(kinds):
 def names(kinds):
     """Who refers to whom."""
     labels = kinds["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    selectors = [kinds["Service"]["spec"]["selector"], kinds["Deployment"]["spec"]["selector"]["matchLabels"],
-                 kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"], kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
-                 kinds["InferencePool"]["spec"]["selector"]["matchLabels"]]
+    selectors = [kinds[kind]["spec"]["selector"]["matchLabels"] for kind in ("Deployment", "PodDisruptionBudget", "InferencePool")]
+    selectors += [kinds["Service"]["spec"]["selector"], kinds["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"]]
     expect(all(selector.items() <= labels.items() for selector in selectors), f"a selector does not select {labels}: {selectors}")
     monitored, service = kinds["ServiceMonitor"]["spec"], kinds["Service"]
     expect(monitored["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items(), "the monitor does not select the service")
-    expect(monitored["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]], "the monitor names a port that the service lacks")
-    expect(monitored["endpoints"][0]["path"] in paths_of_the_service(), "the monitor scrapes a path that is not there")
+    endpoint, ports = monitored["endpoints"][0], [port["name"] for port in service["spec"]["ports"]]
+    expect(endpoint["port"] in ports, f"the monitor names the port {endpoint['port']}, the service has {ports}")
+    expect(endpoint["path"] in paths_of_the_service(), f"the monitor scrapes {endpoint['path']}, which is not there")
     expect(kinds["InferencePool"]["spec"]["targetPorts"] == [{"number": 8080}], "the pool names another port")
-    expect(kinds["HTTPRoute"]["spec"]["rules"][0]["backendRefs"][0]["name"] == kinds["InferencePool"]["metadata"]["name"], "the route leads elsewhere")
+    leads_to = kinds["HTTPRoute"]["spec"]["rules"][0]["backendRefs"][0]["name"]
+    expect(leads_to == kinds["InferencePool"]["metadata"]["name"], f"the route leads to {leads_to}")
     listed = set(yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"])
     there = {file.name for file in MANIFESTS.glob("*.yaml")} - NOT_MANIFESTS
     expect(listed == there, f"kustomization.yaml lists {listed ^ there} and the folder does not, or the other way")
@@ -125,8 +129,8 @@ def unit():
         done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
         said = [line for line in (done.stdout + done.stderr).splitlines() if file.name in line]
         expect(done.returncode == 0 and not said, f"systemd-analyze verify: {said or done.stderr}")
-        done = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={int(10 * EXPOSURE_MAX)}", "--no-pager", copy],
-                              capture_output=True, text=True)
+        done = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={int(10 * EXPOSURE_MAX)}", "--no-pager",
+                               copy], capture_output=True, text=True)
         expect(done.returncode == 0, f"systemd-analyze security: {done.stdout.splitlines()[-1:]} {done.stderr}")
     settings = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line and not line.startswith("#"))
     drain = int(re.search(r"CHIMERE_SERVER__DRAIN_SECONDS=(\d+)", file.read_text())[1])

@@ -3,8 +3,8 @@
 
     python3 loadtest/compare.py --chimere target/release/chimere --k6 k6 --rounds 3
 
-The two look from different sides: k6 reads the service's own `timings` and times whole replies, the bench times the pieces of streams as they
-arrive, from when a request was due. Exits with 1 where one of them has no figures, or they are not ordered as they must be: the median no
+The two look from different sides: k6 reads the service's own `timings` and times whole replies, the bench times the pieces of streams as
+they arrive, from when a request was due. Exits with 1 where one of them has no figures, or they are not ordered as they must be: the median no
 more than the p95, the first token no later than the end, and nothing that the service counted longer than the client waited for it.
 """
 import argparse

@@ -1,5 +1,5 @@
-// Two keys. One user of MODEST_KEY asks now and then, first alone, then beside GREEDY users of GREEDY_KEY who never pause: the p95 of the time to
-// the first token may grow by half.
+// Two keys. One user of MODEST_KEY asks now and then, first alone, then beside GREEDY users of GREEDY_KEY who never pause: the p95 of the
+// time to the first token may grow by half.
 import { Trend } from 'k6/metrics';
 import { ask, completion, number, options as build, summary, think, vocabulary, SECONDS } from './lib.js';
 
@@ -13,11 +13,12 @@ let told = false;
 export const options = build({
   modest: { executor: 'constant-vus', vus: 1, duration: `${SECONDS}s`, gracefulStop: '120s', exec: 'modest' },
   greedy: {
-    executor: 'constant-vus', vus: number('GREEDY', 64), startTime: `${ALONE}s`, duration: `${SECONDS - ALONE}s`, gracefulStop: '120s', exec: 'greedy',
+    executor: 'constant-vus', vus: number('GREEDY', 64), startTime: `${ALONE}s`, duration: `${SECONDS - ALONE}s`, gracefulStop: '120s',
+    exec: 'greedy',
   },
 }, { ttft_growth: ['min>0', 'max<1.5'] });
 export const handleSummary = summary('fairness');
-export const setup = () => ({ words: vocabulary(), begin: Date.now() });
+export const setup = () => ({ words: vocabulary(__ENV.MODEST_KEY), begin: Date.now() });
 
 function p95(values) {
   return values.slice().sort((a, b) => a - b)[Math.ceil(0.95 * values.length) - 1];

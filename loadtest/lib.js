@@ -135,10 +135,10 @@ export function metric(name, labels) {
 }
 
 /** Ids of ordinary text in the model's vocabulary, for prompts of a stated length. */
-export function vocabulary() {
+export function vocabulary(key) {
   const text = 'the harbour master wrote down each ship that came in with the tide and what it carried, wool or salt or timber, and '
     + 'which of the four long piers had room for it before the evening bell';
-  const reply = http.post(`${URL}/tokenize`, JSON.stringify({ prompt: text }), { headers: headers() });
+  const reply = http.post(`${URL}/tokenize`, JSON.stringify({ prompt: text }), { headers: headers(key) });
   if (reply.status !== 200) {
     exec.test.abort(`${URL}/tokenize: ${reply.status} ${reply.error} ${reply.body}`);
   }

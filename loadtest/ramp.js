@@ -1,5 +1,5 @@
-// More and more arrivals, up to RATE a second: where the answers stop keeping up is what the service holds. Beyond that it refuses with a time
-// to come back, and fails nobody.
+// More and more arrivals, up to RATE a second: where the answers stop keeping up is what the service holds. Beyond that it refuses with a
+// time to come back, and fails nobody.
 import { ask, completion, number, options as build, summary, vocabulary, SECONDS } from './lib.js';
 
 export const options = build({

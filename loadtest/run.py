@@ -86,7 +86,8 @@ def until_ready(url, process, log):
 def k6(args, scenario, url):
     """Runs one scenario; true where all its thresholds held."""
     points = args.out / f"{scenario}.csv"
-    command = [args.k6, "run", "--quiet", "--no-usage-report", "--no-color", "--out", f"csv={points}", "--tag", f"testid={scenario}"]
+    command = [args.k6, "run", "--quiet", "--no-usage-report", "--no-color", "--address", "127.0.0.1:0", "--out", f"csv={points}",
+               "--tag", f"testid={scenario}"]
     settings = {"URL": url, "OUT": str(args.out)} | KEYS | ({"SECONDS": str(args.seconds)} if args.seconds else {})
     if args.prometheus:
         command += ["--out", "experimental-prometheus-rw"]
@@ -126,9 +127,10 @@ def plot(title, lines, seconds):
     parts = [f'<svg width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="11">',
              f'<text x="4" y="14">{html.escape(title)}</text>']
     for share in (0, 0.5, 1):
+        anchor = "end" if share == 1 else "middle"
         parts.append(f'<path d="M{MARGIN} {y(share * top):.1f}H{WIDTH - 8}" stroke="#ddd"/>'
                      f'<text x="{MARGIN - 4}" y="{y(share * top) + 4:.1f}" text-anchor="end">{share * top:.3g}</text>'
-                     f'<text x="{x(share * seconds):.1f}" y="{HEIGHT - 8}" text-anchor="{"end" if share == 1 else "middle"}">{share * seconds:.0f} s</text>')
+                     f'<text x="{x(share * seconds):.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{share * seconds:.0f} s</text>')
     for i, (name, points) in enumerate(lines):
         path = " ".join(f"{'L' if n else 'M'}{x(at):.1f} {y(value):.1f}" for n, (at, value) in enumerate(points))
         parts.append(f'<path d="{path}" fill="none" stroke="{COLOURS[i]}" stroke-width="1.5"/>'
@@ -142,11 +144,12 @@ def section(folder, scenario):
     count = lambda name: f"{metrics.get(name, {}).get('count', 0):.0f} {name.replace('_', ' ')}"
     verdicts = "".join(f"<li>{'held' if v['ok'] else '<b>missed</b>'}: {html.escape(v['metric'])} {html.escape(v['threshold'])}</li>"
                        for v in result["verdicts"])
-    rows = "".join(f"<tr><td>{name}</td>" + "".join(f"<td>{metrics[name][at]:.1f}</td>" for at in ("med", "p(95)", "p(99)", "max")) + "</tr>"
-                   for name in LATENCIES if metrics.get(name, {}).get("count"))
+    cells = lambda name: "".join(f"<td>{metrics[name][at]:.1f}</td>" for at in ("med", "p(95)", "p(99)", "max"))
+    rows = "".join(f"<tr><td>{name}</td>{cells(name)}</tr>" for name in LATENCIES if metrics.get(name, {}).get("count"))
     plots = "".join(plot(title, [(name, line(points, metric, reduce, seconds)) for name, metric, reduce in lines], seconds)
                     for title, lines in PLOTS)
-    return (f"<h2>{scenario}</h2><p>{seconds:.0f} s: {count('answered')}, {count('refused')}, {count('failed')}, {count('output_tokens')}.</p>"
+    counts = ", ".join(count(name) for name in ("answered", "refused", "failed", "output_tokens"))
+    return (f"<h2>{scenario}</h2><p>{seconds:.0f} s: {counts}.</p>"
             f"<ul>{verdicts}</ul><table><tr><th>ms</th><th>median</th><th>p95</th><th>p99</th><th>most</th></tr>{rows}</table>{plots}")
 
 
@@ -155,7 +158,8 @@ def page(folder):
     there = [s for s in SCENARIOS if (folder / f"{s}.json").exists() and (folder / f"{s}.csv").exists()]
     style = "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right}"
     body = "".join(section(folder, s) for s in there)
-    (folder / "index.html").write_text(f'<!doctype html><meta charset="utf-8"><title>Load</title><style>{style}</style><h1>Load</h1>{body}\n')
+    head = f'<!doctype html><meta charset="utf-8"><title>Load</title><style>{style}</style>'
+    (folder / "index.html").write_text(f"{head}<h1>Load</h1>{body}\n")
 
 
 def main():

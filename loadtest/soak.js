@@ -24,7 +24,8 @@ export function user(words) {
   if (__ITER % 10 === 7) {
     leave('/v1/completions', completion(words, length, 500), 100);
   } else if (__ITER % 10 === 3) {
-    const reply = http.post(`${URL}/v1/completions`, '{"prompt": 7}', { headers: { 'Content-Type': 'application/json' }, responseCallback: null });
+    const parameters = { headers: { 'Content-Type': 'application/json' }, responseCallback: null };
+    const reply = http.post(`${URL}/v1/completions`, '{"prompt": 7}', parameters);
     check(reply, { 'a wrong request is told so': (r) => r.status === 400 });
   } else {
     ask('/v1/completions', completion(words, length, 64));

@@ -1,4 +1,5 @@
-// A quiet service, for a twelfth of the time RATE arrivals a second, and quiet again: nobody fails, and afterwards it is as quick as before.
+// A quiet service, for a twelfth of the time RATE arrivals a second, and quiet again: nobody fails, and afterwards it is as quick as
+// before.
 import { ask, completion, number, options as build, summary, vocabulary, ITL_MS, SECONDS, TTFT_MS } from './lib.js';
 import exec from 'k6/execution';
 
@@ -9,7 +10,8 @@ const SETTLE = SECONDS / 4;
 
 export const options = build({
   arrivals: {
-    executor: 'ramping-arrival-rate', startRate: QUIET, timeUnit: '1s', preAllocatedVUs: 64, maxVUs: number('USERS', 512), gracefulStop: '120s',
+    executor: 'ramping-arrival-rate', startRate: QUIET, timeUnit: '1s', preAllocatedVUs: 64, maxVUs: number('USERS', 512),
+    gracefulStop: '120s',
     stages: [
       { target: QUIET, duration: `${BEFORE}s` },
       { target: number('RATE', 30), duration: '0s' },

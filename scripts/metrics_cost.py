@@ -115,11 +115,12 @@ def main():
         print(f"round {turn + 1}: tokens/s {figures[True][0]:.0f} with, {figures[False][0]:.0f} without; processor seconds "
               f"{figures[True][1]:.2f} with, {figures[False][1]:.2f} without", file=sys.stderr)
     for name, ratios in ("tokens/s", speeds), ("processor time", costs):
-        print(f"{name}, with over without: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f} over {len(ratios)} pairs")
+        middle, least, most = statistics.median(ratios), min(ratios), max(ratios)
+        print(f"{name}, with over without: median {middle:.3f}, {least:.3f} to {most:.3f} over {len(ratios)} pairs")
     times, size = scrapes(args)
     times.sort()
-    print(f"scrape at {SEQUENCES} sequences: median {1e3 * statistics.median(times):.1f} ms, p95 {1e3 * times[int(0.95 * len(times))]:.1f} ms, "
-          f"least {1e3 * times[0]:.1f} ms, {size} bytes")
+    middle, p95, least = (1e3 * t for t in (statistics.median(times), times[int(0.95 * len(times))], times[0]))
+    print(f"scrape at {SEQUENCES} sequences: median {middle:.1f} ms, p95 {p95:.1f} ms, least {least:.1f} ms, {size} bytes")
 
 
 if __name__ == "__main__":

@@ -86,15 +86,15 @@ def prometheus(folder, config, data=None):
     port = free_port()
     file = folder / "prometheus.yml"
     file.write_text(config)
-    command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={data or folder / 'data'}", f"--web.listen-address=127.0.0.1:{port}",
-               "--storage.tsdb.retention.time=100y", "--web.enable-remote-write-receiver", "--log.level=error"]
+    command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={data or folder / 'data'}",
+               f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", "--web.enable-remote-write-receiver", "--log.level=error"]
     with running(command, f"http://127.0.0.1:{port}/-/ready"):
         yield Prometheus(f"http://127.0.0.1:{port}")
 
 
 def scraping(target):
-    text = (DASHBOARDS / "prometheus.yml").read_text().replace("127.0.0.1:8080", target).replace("scrape_interval: 5s", f"scrape_interval: {SCRAPE}s")
-    return text.replace("rule_files:\n  - alerts.yml\n", "")
+    text = (DASHBOARDS / "prometheus.yml").read_text().replace("127.0.0.1:8080", target)
+    return text.replace("scrape_interval: 5s", f"scrape_interval: {SCRAPE}s").replace("rule_files:\n  - alerts.yml\n", "")
 
 
 def tick(unit):
@@ -168,13 +168,14 @@ def picture(name, source, begin, end, out):
 
 def under_load(args, folder):
     address = f"127.0.0.1:{free_port()}"
-    command = [args.chimere.resolve(), "serve", "--device", "cpu", "--port", address.rsplit(":", 1)[1]] + (["--model", args.model] if args.model else [])
+    command = [args.chimere.resolve(), "serve", "--device", "cpu", "--port", address.rsplit(":", 1)[1]]
+    command += ["--model", args.model] if args.model else []
     with running(command, f"http://{address}/ready", ROOM), prometheus(folder, scraping(address)) as source:
         begin = time.time()
         for scenario, seconds in LOADS:
             # Thresholds are of no interest here: there is little room on purpose.
-            subprocess.run([sys.executable, ROOT / "loadtest/run.py", "--url", f"http://{address}", "--k6", args.k6, "--seconds", str(seconds),
-                            "--prometheus", source.url, "--out", folder / "load", scenario])
+            subprocess.run([sys.executable, ROOT / "loadtest/run.py", "--url", f"http://{address}", "--k6", args.k6, "--prometheus", source.url,
+                            "--seconds", str(seconds), "--out", folder / "load", scenario])
         end = time.time()
         for name in ("service", "loadtest"):
             picture(name, source, begin, end, args.out)

@@ -131,7 +131,7 @@ fn a_recording_gives_the_same_panels_as_the_service_it_was_made_of() {
 /// Runs a scenario of `loadtest/` whose figures go to a Prometheus; all its thresholds hold.
 fn k6(program: &str, scenario: &str, service: SocketAddr, prometheus: SocketAddr, out: &Path) {
     run(Command::new(program)
-        .args(["run", "--quiet", "--no-usage-report", "--out", "experimental-prometheus-rw", "--tag"])
+        .args(["run", "--quiet", "--no-usage-report", "--address", "127.0.0.1:0", "--out", "experimental-prometheus-rw", "--tag"])
         .arg(format!("testid={scenario}"))
         .arg(path(&format!("../loadtest/{scenario}.js")))
         .env("URL", format!("http://{service}"))
