@@ -56,17 +56,24 @@ function headers(key) {
   return bearer ? Object.assign(all, { Authorization: `Bearer ${bearer}` }) : all;
 }
 
-/** The reply's last JSON, which has `usage` and `timings`: all of it, or the last chunk of a stream. */
-function account(body) {
-  if (!body.startsWith('data: ')) {
-    return JSON.parse(body);
+/** The reply's last JSON, which has `usage` and `timings`: all of it, or the last chunk of a stream, which may hold comments too. */
+function account(reply) {
+  if (!reply.headers['Content-Type'].startsWith('text/event-stream')) {
+    return reply.json();
   }
-  const chunks = body.split('\n\n').filter((line) => line.startsWith('data: {'));
+  const chunks = reply.body.split('\n\n').filter((event) => event.startsWith('data: {'));
   return JSON.parse(chunks[chunks.length - 1].slice('data: '.length));
 }
 
 function record(reply, tags) {
-  const { timings, usage } = account(reply.body);
+  let last;
+  try {
+    last = account(reply);
+  } catch (error) {
+    // k6 ends the iteration at an exception and counts nothing.
+    return fail(Object.assign(reply, { error: `${error}` }), tags);
+  }
+  const { timings, usage } = last;
   const sound = check(reply, {
     'the reply has timings': () => timings !== undefined && usage !== undefined,
     // Whatever the load: what the service counts begins after the client sent and ends before it received.
@@ -83,6 +90,11 @@ function record(reply, tags) {
     }
   }
   return timings;
+}
+
+function fail(reply, tags) {
+  failed.add(1, tags);
+  console.error(`${reply.status} ${reply.error} ${String(reply.body).slice(0, 200)}`);
 }
 
 /** Seconds that a refusal says to stay away. */
@@ -103,13 +115,8 @@ export function ask(path, body, options) {
   const parameters = { headers: headers(key), timeout: REQUEST_TIMEOUT, tags };
   for (let turn = 0; turn <= retries; turn++) {
     const reply = http.post(URL + path, JSON.stringify(body), parameters);
-    if (reply.status === 200) {
-      return record(reply, tags);
-    }
     if (reply.status !== 429) {
-      failed.add(1, tags);
-      console.error(`${reply.status} ${reply.error} ${String(reply.body).slice(0, 200)}`);
-      return undefined;
+      return reply.status === 200 ? record(reply, tags) : fail(reply, tags);
     }
     refused.add(1, tags);
     sleep(wait(reply, tags));
