@@ -40,6 +40,8 @@ pub struct Server {
     pub drain_seconds: u64,
     /// Seconds of silence before a stream gets a comment.
     pub keep_alive_seconds: u64,
+    /// Keep metrics and show them under `/metrics`.
+    pub metrics: bool,
 }
 
 impl Default for Server {
@@ -52,6 +54,7 @@ impl Default for Server {
             allow_open: false,
             drain_seconds: limits::DRAIN_SECONDS,
             keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
+            metrics: true,
         }
     }
 }

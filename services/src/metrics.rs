@@ -3,6 +3,7 @@
 
 pub mod docs;
 pub mod gateway;
+pub mod panels;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
@@ -55,6 +56,8 @@ metrics! {
     E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
     STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
     BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
+    STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
+    CANCEL_SECONDS     Histogram(SHORT) "chimere_cancel_seconds" [] "seconds"      "Time from seeing that a client left to having its place free, in seconds.";
     KV_PAGES           Gauge     "chimere_kv_pages" ["state"] "pages"                "KV pages, by state: used, free.";
     STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
@@ -64,6 +67,7 @@ metrics! {
     GPU_UTILIZATION    Gauge     "chimere_gpu_utilization_ratio" [] "0 to 1"         "Share of the last moments in which a kernel ran on the GPU, 0 to 1.";
     GPU_POWER_WATTS    Gauge     "chimere_gpu_power_watts" [] "watts"                "Power that the GPU draws, in watts.";
     GPU_TEMPERATURE    Gauge     "chimere_gpu_temperature_celsius" [] "degrees C"    "Temperature of the GPU, in degrees Celsius.";
+    START_TIME         Gauge     "chimere_start_time_seconds" [] "seconds"           "When the service started, in seconds since 1970.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -91,6 +95,9 @@ metrics! {
 /// Bucket bounds of times in seconds: 1 ms to two minutes, each about twice the one before.
 const SECONDS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+/// Bucket bounds of what should take no time, in seconds: 10 us to a second.
+const SHORT: &[f64] =
+    &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
@@ -117,6 +124,8 @@ const VLLM_TOKENS: &[f64] = &[
 pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client"];
 /// Values of [`STEP_SECONDS`]'s label.
 pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
+/// Values of [`STEP_ROWS`]'s label.
+pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
 /// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
 pub const REASONS: &[&str] = &[
     "queue_full",
@@ -160,6 +169,9 @@ fn start_series() {
     }
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);
+    }
+    for form in ROW_FORMS {
+        ::metrics::counter!(STEP_ROWS, "form" => *form).absolute(0);
     }
     // To ask for a histogram is to have it; the ones with labels of a service's own are started by that.
     for metric in ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_)) && m.labels.is_empty()) {

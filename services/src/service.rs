@@ -62,6 +62,8 @@ pub struct Parts {
     pub unread: Duration,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
+    /// Keep metrics; without, what is recorded goes nowhere.
+    pub metrics: bool,
     /// Changes when the same request may give other bytes.
     pub fingerprint: Arc<str>,
 }
@@ -80,7 +82,7 @@ pub struct Service {
 impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
     pub async fn start(parts: Parts) -> Result<Self, String> {
-        let recorder = metrics::install();
+        let recorder = parts.metrics.then(metrics::install);
         let (clock, live) = (Clock::start(), Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
@@ -109,6 +111,7 @@ impl Service {
             gateway,
         };
         let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
+        ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
         ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
         // One body must fit, whatever the configuration says of its size.
         let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);

@@ -2,7 +2,7 @@
 
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
-use chimere_engine::ids::{RequestId, StepId};
+use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes};
 use chimere_engine::step::{LogitEdits, StepOutcome, StepPlan};
 use std::time::Duration;
@@ -54,8 +54,8 @@ pub struct Refusal {
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub enum Cancel {
-    /// The whole request.
-    Request(RequestId),
+    /// The whole request, and when that was known.
+    Request(RequestId, Micros),
     /// One choice found a stop string; the others go on.
     Choice(RequestId, u32),
 }

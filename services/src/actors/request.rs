@@ -108,13 +108,14 @@ impl Outputs {
 #[derive(Debug)]
 struct Hangup {
     scheduler: Addr<SchedulerActor>,
+    clock: Clock,
     ids: Vec<RequestId>,
 }
 
 impl Drop for Hangup {
     fn drop(&mut self) {
         for &id in &self.ids {
-            self.scheduler.do_send(Cancel::Request(id));
+            self.scheduler.do_send(Cancel::Request(id, self.clock.now()));
         }
     }
 }
@@ -125,7 +126,8 @@ impl RequestActor {
         assert_eq!(job.prompts.len(), entries.len(), "one id a prompt");
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
-        let hangup = Hangup { scheduler: around.scheduler.clone(), ids: entries.iter().map(|e| e.id).collect() };
+        let ids = entries.iter().map(|e| e.id).collect();
+        let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock, ids };
         let n = job.prompts.len() * job.choices as usize;
         let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
@@ -282,7 +284,7 @@ impl RequestActor {
     fn give_up(&mut self, ctx: &mut Context<Self>) {
         self.outcome = "slow_client";
         for entry in &self.entries {
-            self.around.scheduler.do_send(Cancel::Request(entry.id));
+            self.around.scheduler.do_send(Cancel::Request(entry.id, self.around.clock.now()));
         }
         ctx.stop();
     }
@@ -297,7 +299,7 @@ impl RequestActor {
         if let Some(Err(_)) = told {
             // The client left while the scheduler's mailbox was so full that its Cancel may have overtaken a Submit.
             for entry in &self.entries {
-                self.around.scheduler.do_send(Cancel::Request(entry.id));
+                self.around.scheduler.do_send(Cancel::Request(entry.id, self.around.clock.now()));
             }
             ctx.stop();
         }

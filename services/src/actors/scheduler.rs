@@ -62,6 +62,8 @@ struct Launched {
     id: StepId,
     kind: &'static str,
     rows: u32,
+    /// Of them prompt positions in chunks.
+    prompt_rows: u32,
     at: Micros,
 }
 
@@ -98,6 +100,7 @@ impl SchedulerActor {
                 id: plan.id,
                 kind: kind(&plan),
                 rows: plan.pieces.iter().map(|p| p.len()).sum(),
+                prompt_rows: plan.pieces.iter().filter(|p| p.form == Form::Chunked).map(|p| p.len()).sum(),
                 at: self.clock.now(),
             });
             if self.engine.try_send(Launch(plan)).is_err() {
@@ -118,6 +121,8 @@ impl SchedulerActor {
             let took = outcome.timing.forward_us + outcome.timing.sample_us;
             ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
             ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.rows));
+            ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.prompt_rows.into());
+            ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment((step.rows - step.prompt_rows).into());
             self.rate.add(step.rows, now.since(self.committed.max(step.at)));
             self.committed = now;
         }
@@ -240,9 +245,12 @@ impl Handler<Cancel> for SchedulerActor {
 
     fn handle(&mut self, msg: Cancel, _: &mut Context<Self>) {
         match msg {
-            Cancel::Request(id) => {
+            Cancel::Request(id, seen) => {
                 self.scheduler.cancel(id);
-                self.streams.remove(&id);
+                // A request that has ended has no stream left, and nothing to free.
+                if self.streams.remove(&id).is_some() {
+                    ::metrics::histogram!(metrics::CANCEL_SECONDS).record(self.clock.now().since(seen).0 as f64 / 1e6);
+                }
             }
             Cancel::Choice(id, choice) => {
                 if self.scheduler.cancel_choice(id, choice)

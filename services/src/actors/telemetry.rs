@@ -16,12 +16,13 @@ pub struct TelemetryActor {
     system: Option<System>,
     /// `None` without a GPU, or without NVML.
     gpu: Option<Gpu>,
-    recorder: PrometheusHandle,
+    /// `None` where no metrics are kept.
+    recorder: Option<PrometheusHandle>,
 }
 
 impl TelemetryActor {
     /// For this process, and for the GPU of this identity where one computes.
-    pub fn new(recorder: PrometheusHandle, gpu: Option<String>) -> Self {
+    pub fn new(recorder: Option<PrometheusHandle>, gpu: Option<String>) -> Self {
         let opened = gpu.and_then(|uuid| Gpu::open(&uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok());
         Self { system: System::new().ok(), gpu: opened, recorder }
     }
@@ -38,7 +39,9 @@ impl TelemetryActor {
         if let Some(gpu) = &self.gpu {
             gpu.figures().export();
         }
-        self.recorder.run_upkeep();
+        if let Some(recorder) = &self.recorder {
+            recorder.run_upkeep();
+        }
     }
 }
 

@@ -53,7 +53,9 @@ fn status(good: bool, word: &str) -> HttpResponse {
     HttpResponse::build(code).json(json!({"status": word}))
 }
 
-/// `GET /metrics`, in Prometheus' text format.
-pub(super) async fn metrics(app: web::Data<App>) -> HttpResponse {
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(app.recorder.render())
+/// `GET /metrics`, in Prometheus' text format; 404 where none are kept.
+pub(super) async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
+    let off = || ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept");
+    let text = app.recorder.as_ref().ok_or_else(off)?.render();
+    Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }

@@ -52,8 +52,8 @@ pub struct App {
     pub live: Live,
     /// Who may come in.
     pub keys: Keys,
-    /// Renders the metrics.
-    pub recorder: PrometheusHandle,
+    /// Renders the metrics, if they are kept.
+    pub recorder: Option<PrometheusHandle>,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
     /// A permit for each byte that all bodies in flight may take together.

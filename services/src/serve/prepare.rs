@@ -27,7 +27,9 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Does it all, cheap things and likely mistakes first.
     pub(super) fn new(config: &Config) -> Result<Self, ServeError> {
-        metrics::install();
+        if config.server.metrics {
+            metrics::install();
+        }
         let path = find_model(config)?;
         let keys = keys(config)?;
         let listener = listen(config, &keys)?;
@@ -55,6 +57,7 @@ impl Prepared {
             bodies_bytes_max: limits::BODIES_BYTES_MAX,
             unread: Duration::from_secs(limits::UNREAD_SECONDS),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
+            metrics: config.server.metrics,
             build: build(model, setup),
         };
         Ok(Self { parts, address, guarded })

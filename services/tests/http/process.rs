@@ -1,67 +1,10 @@
 //! The program itself, started as a user starts it, with the CPU backend and a tiny model.
 
-use crate::support::server::golden;
+use crate::support::program::command;
 use crate::support::*;
 use serde_json::json;
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-pub(crate) struct Program {
-    child: Child,
-    pub(crate) addr: SocketAddr,
-    stderr: BufReader<ChildStderr>,
-    said: String,
-}
-
-fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_chimere"));
-    command.arg("serve").arg("--model").arg(golden()).args(["--port", "0", "--max-seqs", "4", "--threads", "2"]).args(args);
-    // No device is shown, so that these are tests of the CPU on every machine.
-    command
-        .env_remove("CHIMERE_MODEL")
-        .env("CUDA_VISIBLE_DEVICES", "")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    command
-}
-
-impl Program {
-    /// Starts it and reads what it says until it is ready.
-    pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = command(args).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut said = String::new();
-        let addr = loop {
-            let before = said.len();
-            assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended early: {said}");
-            if let Some(rest) = said[before..].strip_prefix("ready on http://") {
-                break rest.split(' ').next().unwrap().parse().unwrap();
-            }
-        };
-        Self { child, addr, stderr, said }
-    }
-
-    fn signal(&self, name: &str) {
-        assert!(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success());
-    }
-
-    /// Its exit code and all it said.
-    fn end(mut self) -> (Option<i32>, String) {
-        let code = self.child.wait().unwrap().code();
-        self.stderr.read_to_string(&mut self.said).unwrap();
-        (code, std::mem::take(&mut self.said))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
-}
 
 #[test]
 fn it_tells_its_memory_plan_and_address_answers_and_ends_with_0_on_a_signal() {
@@ -102,6 +45,19 @@ fn a_second_signal_ends_it_at_once() {
     let (code, said) = program.end();
     assert_eq!(code, Some(130), "{said}");
     assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn without_metrics_it_serves_and_says_that_none_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("chimere.toml");
+    std::fs::write(&config, "[server]\nmetrics = false\n").unwrap();
+    let program = Program::start(&["--config", config.to_str().unwrap()]);
+    let reply = post(program.addr, "/v1/completions", &json!({"prompt": "Once", "max_tokens": 4, "ignore_eos": true}));
+    assert_eq!(reply.json()["usage"]["completion_tokens"], 4, "{}", reply.text());
+    let metrics = get(program.addr, "/metrics");
+    assert_eq!(metrics.status, 404);
+    assert!(metrics.text().contains("server.metrics is false"), "{}", metrics.text());
 }
 
 #[test]

@@ -3,10 +3,12 @@
 
 pub mod client;
 pub mod fake;
+pub mod program;
 pub mod server;
 
 pub use client::{Reply, Stream, get, post, request};
 pub use fake::{Fake, Trouble};
+pub use program::Program;
 pub use server::{Options, Server};
 
 use serde_json::{Value, json};

