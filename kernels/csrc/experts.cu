@@ -464,8 +464,10 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     }
 }
 
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(80) experts_1(const Call call) { run<1>(call); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(96) experts_few(const Call call) { run<ROWS_FEW>(call); }
+// Registers: as many as leave room for a block of the kernel before and of the next one; with more rows all, since spills cost more than
+// that room brings.
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Call call) { run<1>(call); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Call call) { run<ROWS_FEW>(call); }
 #if ROWS_MOST > 0
 extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Call call) { run<ROWS_MOST>(call); }
 #endif
