@@ -100,6 +100,8 @@ pub struct Parts {
     pub edge: Edge,
     /// Log what is asked.
     pub log_prompts: bool,
+    /// What time it is.
+    pub clock: Clock,
     /// A gateway says whose a request is.
     pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
@@ -123,7 +125,7 @@ impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = metrics::install();
-        let (clock, live) = (Clock::start(), Live::default());
+        let (clock, live) = (parts.clock, Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
 
@@ -132,9 +134,9 @@ impl Service {
         let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (config, pace, table, series) = (parts.scheduler, parts.pace, live.clone(), gateway.clone());
+        let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, phase_tx, table, clock, series)
+            SchedulerActor::new(config, pace, engine, phase_tx, table, time, series)
         });
         wait_for_steps(launched, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();

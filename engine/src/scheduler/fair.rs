@@ -62,7 +62,8 @@ struct Account {
     /// `served` when the last plan was made: what sequences are ordered by until the next.
     turn: u64,
     live: u32,
-    /// Tokens it may take now; negative after outputs that nobody could foresee. Only kept for keys with a rate.
+    /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is computed; outputs
+    /// as they come, so it can be negative. Only kept for keys with a rate.
     allowance: f64,
     filled: Micros,
 }
@@ -115,8 +116,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// A request of this key was admitted.
-    pub(super) fn enter(&mut self, terms: &Terms) {
+    /// A request of this key was admitted, with a prompt of this many tokens.
+    pub(super) fn enter(&mut self, terms: &Terms, prompt: u32) {
         self.make_room();
         let level = self.level();
         self.floor = self.floor.max(level);
@@ -127,6 +128,7 @@ impl Accounts {
             account.turn = account.served;
         }
         account.live += 1;
+        account.allowance -= f64::from(prompt);
     }
 
     /// A request of this key is over.
@@ -137,17 +139,17 @@ impl Accounts {
     }
 
     pub(super) fn prompt_served(&mut self, key: KeyId, tokens: u32) {
-        self.charge(key, u64::from(tokens), tokens);
+        self.charge(key, u64::from(tokens), 0);
     }
 
     pub(super) fn output_served(&mut self, key: KeyId) {
         self.charge(key, OUTPUT_TOKEN, 1);
     }
 
-    fn charge(&mut self, key: KeyId, cost: u64, tokens: u32) {
+    fn charge(&mut self, key: KeyId, cost: u64, taken: u32) {
         let account = self.all.get_mut(&key).expect("a live request has an account");
         account.served = account.served.saturating_add(charge(cost, account.limits.weight));
-        account.allowance -= f64::from(tokens);
+        account.allowance -= f64::from(taken);
     }
 
     /// From now on sequences are ordered by what was served up to here.
@@ -240,8 +242,8 @@ mod tests {
     #[test]
     fn who_was_served_least_goes_first_and_a_weight_of_two_is_served_twice() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A));
-        accounts.enter(&terms(B, KeyLimits { weight: 2, ..KeyLimits::default() }));
+        accounts.enter(&plain(A), 0);
+        accounts.enter(&terms(B, KeyLimits { weight: 2, ..KeyLimits::default() }), 0);
         let mut served = [0u32; 2];
         for _ in 0..3_000 {
             let first = if accounts.turn(A) < accounts.turn(B) { A } else { B };
@@ -255,16 +257,16 @@ mod tests {
     #[test]
     fn a_key_that_comes_back_goes_first_for_a_prompt_and_gains_nothing_by_leaving() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A));
+        accounts.enter(&plain(A), 0);
         accounts.prompt_served(A, 1_000_000);
         accounts.settle();
-        accounts.enter(&plain(B));
+        accounts.enter(&plain(B), 0);
         let mut ahead = 0;
         while accounts.turn(B) < accounts.turn(A) {
             accounts.prompt_served(B, 64);
             accounts.settle();
             accounts.leave(B);
-            accounts.enter(&plain(B));
+            accounts.enter(&plain(B), 0);
             ahead += 64;
         }
         assert_eq!(ahead, RESTED_AHEAD, "also with a pause after every request");
@@ -276,7 +278,7 @@ mod tests {
         let limited = terms(A, KeyLimits { requests: 2, ..KeyLimits::default() });
         for _ in 0..2 {
             accounts.check(&limited, 10, Micros(0)).unwrap();
-            accounts.enter(&limited);
+            accounts.enter(&limited, 10);
         }
         assert_eq!(accounts.check(&limited, 10, Micros(0)), Err(Rejected::KeyBusy { live: 2, max: 2 }));
         accounts.leave(A);
@@ -288,12 +290,13 @@ mod tests {
         let mut accounts = Accounts::default();
         let limited = terms(A, KeyLimits { tokens_per_minute: 600, ..KeyLimits::default() });
         accounts.check(&limited, 600, Micros(0)).unwrap();
-        accounts.enter(&limited);
+        accounts.enter(&limited, 600);
         accounts.prompt_served(A, 600);
         assert_eq!(accounts.check(&limited, 100, Micros(0)), Err(Rejected::KeyRate { max: 600, wait_us: 10_000_000 }));
         accounts.check(&limited, 100, Micros(10_000_000)).unwrap();
         accounts.check(&limited, 600, Micros(u64::MAX)).unwrap();
-        accounts.prompt_served(A, 700);
+        accounts.enter(&limited, 500);
+        (0..200).for_each(|_| accounts.output_served(A));
         assert!(accounts.check(&limited, 1, Micros(0)).is_err(), "a clock that goes back gives nothing");
         accounts.check(&limited, 5_000, Micros(70_000_000)).expect("a prompt above the rate is not told to come back for ever");
     }
@@ -302,7 +305,7 @@ mod tests {
     fn many_names_take_bounded_memory() {
         let mut accounts = Accounts::default();
         for id in 0..20_000 {
-            accounts.enter(&plain(KeyId(id)));
+            accounts.enter(&plain(KeyId(id)), 10);
             accounts.prompt_served(KeyId(id), 10);
             accounts.leave(KeyId(id));
         }
@@ -312,9 +315,9 @@ mod tests {
     #[test]
     fn places_are_shared_by_weight_among_those_who_are_there() {
         let mut accounts = Accounts::default();
-        accounts.enter(&plain(A));
+        accounts.enter(&plain(A), 0);
         assert_eq!(accounts.share(A, 16), 16);
-        accounts.enter(&terms(B, KeyLimits { weight: 3, ..KeyLimits::default() }));
+        accounts.enter(&terms(B, KeyLimits { weight: 3, ..KeyLimits::default() }), 0);
         assert_eq!((accounts.share(A, 16), accounts.share(B, 16), accounts.share(A, 1)), (4, 12, 1));
     }
 }

@@ -81,6 +81,8 @@ struct Future<'a> {
     /// Ends of outputs in decode steps from now, and the slots and key that each frees.
     ends: BinaryHeap<Reverse<(u64, u32, KeyId)>>,
     decoding: u32,
+    /// Slots that each key holds.
+    held: BTreeMap<KeyId, u32>,
 }
 
 impl Future<'_> {
@@ -111,12 +113,13 @@ impl Future<'_> {
         self.at_us += steps as f64 * self.decode_us() + prompts;
         self.prompts_us = if self.prompts_us - prompts < 1.0 { 0.0 } else { self.prompts_us - prompts };
         self.steps += steps;
-        while let Some(Reverse((end, slots, _))) = self.ends.peek().copied()
+        while let Some(Reverse((end, slots, key))) = self.ends.peek().copied()
             && end <= self.steps
         {
             self.ends.pop();
             self.free += slots;
             self.decoding -= slots;
+            self.held.entry(key).and_modify(|held| *held -= slots);
         }
     }
 
@@ -129,6 +132,7 @@ impl Future<'_> {
         let end = self.steps + self.prompt_steps() + u64::from(waiting.outputs.max(1));
         self.free = self.free.saturating_sub(waiting.slots);
         self.decoding += waiting.slots;
+        *self.held.entry(key).or_default() += waiting.slots;
         self.ends.push(Reverse((end, waiting.slots, key)));
     }
 }
@@ -190,9 +194,8 @@ impl Scheduler {
             let slots = next.map_or(own.slots, |(_, waiting)| waiting.slots);
             // A start needs room in the step for its first unit, so it comes when the prompts before it are nearly computed.
             let crowded = future.prompts_us > 0.0 && future.prompt_steps() > 1;
-            if crowded
-                || (future.free < slots && !future.ends.is_empty() && !self.makes_way(next.map_or(terms.key, |(key, _)| key)))
-            {
+            let key = next.map_or(terms.key, |(key, _)| key);
+            if crowded || (future.free < slots && !future.ends.is_empty() && !self.makes_way(key, slots, &future.held)) {
                 future.stride();
                 continue;
             }
@@ -211,16 +214,12 @@ impl Scheduler {
         Some((Forecast { start_us: us(start_us), first_token_us: us(first_token_us), end_us: us(end_us) }, behind))
     }
 
-    /// Would somebody be preempted for a request of this key? As `Scheduler::make_way` decides it, roughly: others have more than
-    /// their part, and this key has none of it yet.
-    fn makes_way(&self, key: KeyId) -> bool {
-        let held = |key: KeyId| self.running.iter().filter(|seq| seq.key == key).count() as u32;
-        let newcomer = self.accounts.active_count() > 0 && held(key) == 0;
-        newcomer
-            && self
-                .running
-                .iter()
-                .any(|seq| seq.key != key && held(seq.key) > self.accounts.share_with(key, seq.key, self.slots.total()))
+    /// Would somebody be preempted for a request of this key? As `Scheduler::make_way` decides it, roughly: with its slots the key has
+    /// no more than its part of them, and others have more.
+    fn makes_way(&self, key: KeyId, slots: u32, held: &BTreeMap<KeyId, u32>) -> bool {
+        let share = |of: KeyId| self.accounts.share_with(key, of, self.slots.total());
+        let own = held.get(&key).copied().unwrap_or(0);
+        own + slots <= share(key) && held.iter().any(|(other, held)| *other != key && *held > share(*other))
     }
 
     /// What is running now.
@@ -237,8 +236,10 @@ impl Scheduler {
             free: self.slots.free(),
             ends: BinaryHeap::new(),
             decoding: self.running.len() as u32,
+            held: BTreeMap::new(),
         };
         for seq in &self.running {
+            *future.held.entry(seq.key).or_default() += 1;
             if seq.next() == Next::Prompt {
                 let (start, len) = (seq.computed, seq.prompt_len() - seq.computed);
                 future.prompts_us += pace.cost.prompt_us(start, len, false).unwrap_or(0.0);

@@ -144,7 +144,7 @@ impl Scheduler {
         self.accounts.check(terms, request.prompt.len() as u32, now)?;
         self.queue.check(&request, terms.key, &self.config)?;
         self.check_times(&request, output_max, terms, now, pace)?;
-        self.accounts.enter(terms);
+        self.accounts.enter(terms, request.prompt.len() as u32);
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };

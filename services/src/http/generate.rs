@@ -76,7 +76,10 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         score_prompt,
         reader,
     };
-    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|r| refused(r, prompt_field))?;
+    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
+        tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
+        refused(refusal, prompt_field)
+    })?;
     tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream = generation.stream, "accepted");
     if generation.stream {
         let chunks = Chunks::new(envelope, shape, choices, generation.include_usage);

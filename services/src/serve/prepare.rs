@@ -1,7 +1,8 @@
 //! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
 
-use super::ServeError;
+use super::{ServeError, files};
 use crate::actors::engine::Build;
+use crate::clock::Clock;
 use crate::config::{Config, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::http::auth::Keys;
@@ -32,6 +33,7 @@ impl Prepared {
     pub(super) fn new(config: &Config) -> Result<Self, ServeError> {
         metrics::install();
         let path = find_model(config)?;
+        files::allow(config.limits.connections);
         let keys = keys(config)?;
         let tls = tls::load(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
         let listener = listen(config, &keys)?;
@@ -64,6 +66,7 @@ impl Prepared {
                 origins: origins(&config.server.cors_origins).map(str::to_owned).collect(),
             },
             log_prompts: config.log.prompts,
+            clock: Clock::start(),
             trust_gateway: config.server.trust_gateway,
             pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),

@@ -5,7 +5,9 @@
 
 mod admission;
 mod answers;
+mod edge;
 mod ending;
+mod faults;
 mod leaving;
 mod metrics;
 mod process;

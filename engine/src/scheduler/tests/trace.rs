@@ -1,6 +1,7 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
-//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`), requests
+//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`, `passes 16` where each
+//! recomputed position takes a pass of its own), requests
 //! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored key 2`; `decoding`: it has its first token when the trace starts), and what happens
 //! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
 //! to the context's end; `ends 2` makes its second token an end id. One step is in flight at a time unless `lag` says more.
@@ -36,6 +37,7 @@ struct Stage {
     device: FakeDevice,
     in_flight: VecDeque<StepOutcome>,
     config: SchedulerConfig,
+    pace: Pace,
     /// Clauses by the step before which they happen.
     happenings: Vec<(usize, String)>,
     requests: BTreeMap<RequestId, Request>,
@@ -58,6 +60,7 @@ impl Stage {
             queue_prompt_tokens_max: 10_000,
             steps_in_flight_max: 1,
         };
+        let mut pace = Pace::default();
         let mut happenings = Vec::new();
         let mut decoding = Vec::new();
         let mut skipped = 0;
@@ -65,6 +68,8 @@ impl Stage {
             if let Some(clause) = clause.strip_prefix('@') {
                 let (step, what) = clause.split_once(' ').unwrap();
                 happenings.push((step.parse().unwrap(), what.to_owned()));
+            } else if let Some(passes) = clause.strip_prefix("passes ") {
+                pace.passes_max = Some(passes.parse().unwrap());
             } else if let Some(steps) = clause.strip_prefix("after ") {
                 skipped = steps.parse().unwrap();
             } else if let Some(request) = clause.strip_suffix("decoding") {
@@ -78,6 +83,7 @@ impl Stage {
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             config,
+            pace,
             happenings,
             requests: BTreeMap::new(),
             outputs: BTreeMap::new(),
@@ -123,7 +129,7 @@ impl Stage {
 
     fn launch(&mut self) -> Option<StepPlan> {
         self.clock += 1;
-        let plan = self.scheduler.plan(Micros(self.clock))?;
+        let plan = self.scheduler.plan_within(Micros(self.clock), &self.pace)?;
         self.in_flight.push_back(self.device.run(&plan));
         Some(plan)
     }
@@ -499,6 +505,14 @@ fn recomputed_outputs_share_the_budget_with_decode_rows() {
     check(
         "after 96; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
         "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+64 | B+1 C+30 | B+1 C+1",
+    );
+}
+
+#[test]
+fn where_each_recomputed_position_is_a_pass_a_step_has_few_of_them() {
+    check(
+        "after 96; passes 16; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
+        "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+16 | B+1 C+16 | B+1 C+16",
     );
 }
 

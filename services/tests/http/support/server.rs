@@ -4,6 +4,7 @@ use super::Fake;
 use super::eventually;
 use chimere::actors::live::Live;
 use chimere::actors::phase::Phase;
+use chimere::clock::Clock;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
 use chimere::service::{Edge, Parts, Patience, Service};
@@ -32,6 +33,7 @@ pub struct Options {
     pub body_time: Duration,
     pub trust_gateway: bool,
     pub pace: Pace,
+    pub clock: Clock,
     pub tls: bool,
     pub origins: &'static [&'static str],
     pub keys: Keys,
@@ -52,6 +54,7 @@ impl Default for Options {
             body_time: Duration::from_secs(60),
             trust_gateway: false,
             pace: Pace::default(),
+            clock: Clock::start(),
             tls: false,
             origins: &[],
             keys: Keys::Open,
@@ -185,6 +188,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
         },
         log_prompts: false,
+        clock: options.clock,
         trust_gateway: options.trust_gateway,
         pace: options.pace,
         keep_alive: options.keep_alive,
