@@ -16,7 +16,7 @@ const ROUNDS: usize = 12;
 /// asleep for a while does not teach that steps are slow. A change that lasts is learned all the same, in a few steps.
 const SURPRISE_MAX: f64 = 4.0;
 /// Observations before surprises are cut.
-const SURPRISE_AFTER: u32 = 16;
+const SURPRISE_AFTER: u32 = 4;
 /// Attended positions and pairs are counted in thousands, so that all figures have a like size.
 const THOUSAND: f64 = 1e-3;
 

