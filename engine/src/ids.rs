@@ -22,6 +22,10 @@ id! {
     RequestId(u64)
 }
 id! {
+    /// Whose request it is: users, tenants or programs between whom the scheduler is fair.
+    KeyId(u64)
+}
+id! {
     /// One sequence: a prompt and what one choice has generated after it. Never reused.
     SeqId(u64)
 }
@@ -36,6 +40,13 @@ id! {
 id! {
     /// A page of [`crate::PAGE_TOKENS`] positions in every attention layer's KV cache.
     PageId(u32)
+}
+
+impl Default for KeyId {
+    /// Of requests without a key.
+    fn default() -> Self {
+        Self(0)
+    }
 }
 
 /// Microseconds since the process started. The scheduler is told the time; it never asks.

@@ -2,12 +2,12 @@
 //! decides neither when it runs nor what it may hold.
 
 use crate::cache::pages_for;
-use crate::ids::{PageId, SeqId, SlotId, TokenId};
+use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
 use crate::scheduler::{FinishReason, Request, Usage};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::sync::Arc;
 
-/// Who goes first: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in that order.
+/// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// The request's priority.
@@ -42,6 +42,10 @@ pub(crate) enum Next {
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) rank: Rank,
+    /// Whose it is.
+    pub(crate) key: KeyId,
+    /// Prompt positions that its key was charged for: a recomputation is not the caller's doing.
+    pub(crate) charged: u32,
     pub(crate) request: Arc<Request>,
     pub(crate) choice: u32,
     /// Tokens to generate: what was asked for, cut to what the context and all the pages can hold.

@@ -36,6 +36,14 @@ pub struct Server {
     pub api_key_file: String,
     /// Listen beyond loopback without keys.
     pub allow_open: bool,
+    /// PEM file with the certificate and those that vouch for it; empty serves plain HTTP.
+    pub tls_certificate: String,
+    /// PEM file with the certificate's private key.
+    pub tls_key: String,
+    /// Origins whose pages may call the service from a browser, with commas between them; `*` lets all.
+    pub cors_origins: String,
+    /// Take the id that a gateway sends with a request for whose it is.
+    pub trust_gateway: bool,
     /// Seconds that running streams may take after a signal.
     pub drain_seconds: u64,
     /// Seconds of silence before a stream gets a comment.
@@ -52,6 +60,10 @@ impl Default for Server {
             workers: 0,
             api_key_file: String::new(),
             allow_open: false,
+            tls_certificate: String::new(),
+            tls_key: String::new(),
+            cors_origins: String::new(),
+            trust_gateway: false,
             drain_seconds: limits::DRAIN_SECONDS,
             keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
             metrics: true,
@@ -83,6 +95,8 @@ pub struct Engine {
     pub max_context: u32,
     /// Positions one step may compute; 0 takes 512 on a CPU and 2048 on a GPU.
     pub step_tokens: u32,
+    /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no target.
+    pub itl_target_ms: u32,
     /// Bytes for everything that the process takes on its device; `auto` takes the free memory less a margin.
     pub vram_budget: Budget,
     /// Type of the KV cache.
@@ -104,6 +118,7 @@ impl Default for Engine {
             max_seqs: 0,
             max_context: 0,
             step_tokens: 0,
+            itl_target_ms: limits::ITL_TARGET_MS,
             vram_budget: Budget::Auto,
             kv_type: KvType::F16,
             embedding: Embedding::Device,
@@ -120,8 +135,24 @@ pub struct Limits {
     pub queue_requests: u32,
     /// Prompt tokens that may wait, all requests together.
     pub queue_prompt_tokens: u64,
+    /// Seconds that a request may be predicted to wait; 0 sets no bound.
+    pub predicted_wait_seconds: u64,
+    /// Requests that a key may have at once, unless its line says otherwise; 0 sets no bound.
+    pub key_requests: u32,
+    /// Tokens that a key may take in a minute, unless its line says otherwise; 0 sets no bound.
+    pub key_tokens_per_minute: u32,
     /// Bytes of a request body.
     pub body_bytes: usize,
+    /// Bytes of all request bodies in flight.
+    pub bodies_bytes: usize,
+    /// Seconds that a client may take for its request's head.
+    pub head_seconds: u64,
+    /// Seconds that a body may take to arrive.
+    pub body_seconds: u64,
+    /// Seconds that an idle connection is kept.
+    pub idle_seconds: u64,
+    /// Seconds that a client may leave its reply unread.
+    pub unread_seconds: u64,
     /// Connections open at once.
     pub connections: usize,
 }
@@ -131,24 +162,34 @@ impl Default for Limits {
         Self {
             queue_requests: limits::QUEUE_REQUESTS_MAX,
             queue_prompt_tokens: limits::QUEUE_PROMPT_TOKENS_MAX,
+            predicted_wait_seconds: limits::PREDICTED_WAIT_SECONDS,
+            key_requests: 0,
+            key_tokens_per_minute: 0,
             body_bytes: limits::BODY_BYTES_MAX,
+            bodies_bytes: limits::BODIES_BYTES_MAX,
+            head_seconds: limits::HEAD_SECONDS,
+            body_seconds: limits::BODY_SECONDS,
+            idle_seconds: limits::IDLE_SECONDS,
+            unread_seconds: limits::UNREAD_SECONDS,
             connections: limits::CONNECTIONS_MAX,
         }
     }
 }
 
-/// Log lines; prompts and outputs are never among them.
+/// Log lines; outputs are never among them, prompts only when asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Log {
     /// Filter as of `tracing`: `info`, `chimere=debug`.
     pub filter: String,
     /// One line a record, or JSON.
     pub format: LogFormat,
+    /// Log the prompt of every request, as the model reads it.
+    pub prompts: bool,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: "warn,chimere=info".into(), format: LogFormat::Text }
+        Self { filter: "warn,chimere=info".into(), format: LogFormat::Text, prompts: false }
     }
 }
 
@@ -446,14 +487,35 @@ impl Config {
         if self.limits.queue_prompt_tokens == 0 {
             return bad("limits.queue_prompt_tokens", "must be at least 1, got 0".into());
         }
-        if self.limits.body_bytes == 0 {
-            return bad("limits.body_bytes", "must be at least 1, got 0".into());
+        let limits = &self.limits;
+        for (key, value) in [
+            ("limits.body_bytes", limits.body_bytes as u64),
+            ("limits.head_seconds", limits.head_seconds),
+            ("limits.body_seconds", limits.body_seconds),
+            ("limits.idle_seconds", limits.idle_seconds),
+            ("limits.unread_seconds", limits.unread_seconds),
+        ] {
+            if value == 0 {
+                return bad(key, "must be at least 1, got 0".into());
+            }
+        }
+        if limits.bodies_bytes < limits.body_bytes {
+            let why = format!("must be at least limits.body_bytes, {}, got {}", limits.body_bytes, limits.bodies_bytes);
+            return bad("limits.bodies_bytes", why);
         }
         if self.limits.connections == 0 || self.limits.connections > limits::CONNECTIONS_MAX {
             return bad(
                 "limits.connections",
                 format!("must lie in 1..={}, got {}", limits::CONNECTIONS_MAX, self.limits.connections),
             );
+        }
+        if self.server.tls_certificate.is_empty() != self.server.tls_key.is_empty() {
+            let (have, lacks) =
+                if self.server.tls_key.is_empty() { ("tls_certificate", "tls_key") } else { ("tls_key", "tls_certificate") };
+            return bad(&format!("server.{lacks}"), format!("must be given with server.{have}, got nothing"));
+        }
+        if let Some(origin) = origins(&self.server.cors_origins).find(|origin| !is_origin(origin)) {
+            return bad("server.cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}"));
         }
         if self.engine.core < -1 {
             return bad("engine.core", format!("must be a core's number or -1, got {}", self.engine.core));
@@ -463,6 +525,18 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The origins of a list.
+pub fn origins(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|origin| !origin.is_empty())
+}
+
+/// Scheme and host, without a path: a browser sends no more, so anything else would never match.
+fn is_origin(origin: &str) -> bool {
+    let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    origin == "*"
+        || host.is_some_and(|host| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#*".contains(&b)))
 }
 
 fn defaults() -> Table {
@@ -573,12 +647,15 @@ mod tests {
             ("tools of one request", limits::TOOLS_MAX.to_string()),
             ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
-            ("seconds that a body may take to arrive", limits::BODY_SECONDS.to_string()),
             ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
             ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),
             ("long prompts that wait for their text thread", limits::LONG_TEXT_JOBS_MAX.to_string()),
-            ("bytes of all request bodies in flight", limits::BODIES_BYTES_MAX.to_string()),
-            ("seconds that a client may leave its reply unread", limits::UNREAD_SECONDS.to_string()),
+            ("milliseconds of a request's own deadline, at most", limits::DEADLINE_MS_MAX.to_string()),
+            (
+                "recomputed positions of a sequence in a step, where each is a pass of its own",
+                limits::RECOMPUTED_PASSES_MAX.to_string(),
+            ),
+            ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
             ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
@@ -635,6 +712,23 @@ mod tests {
         let args = ServeArgs { embedding: Some(Embedding::Host), kv_type: Some(KvType::Q8_0), ..Default::default() };
         let got = load("", &[], args).unwrap();
         assert_eq!((got.engine.embedding, got.engine.kv_type), (Embedding::Host, KvType::Q8_0));
+    }
+
+    #[test]
+    fn a_certificate_comes_with_its_key_and_an_origin_has_no_path() {
+        let err = load("[server]\ntls_key = \"k.pem\"\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: server.tls_certificate must be given with server.tls_key, got nothing");
+        let good =
+            load("[server]\ncors_origins = \"https://a.example, http://localhost:3000\"\n", &[], ServeArgs::default()).unwrap();
+        assert_eq!(origins(&good.server.cors_origins).count(), 2);
+        for bad in ["a.example", "https://a.example/", "https://", "https://*.example"] {
+            let err = load(&format!("[server]\ncors_origins = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();
+            assert!(err.to_string().starts_with("c: server.cors_origins wants"), "{err}");
+        }
+        let err = load("[limits]\nbodies_bytes = 1\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: limits.bodies_bytes must be at least limits.body_bytes, 8388608, got 1");
+        let err = load("[limits]\nhead_seconds = 0\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: limits.head_seconds must be at least 1, got 0");
     }
 
     #[test]

@@ -61,6 +61,21 @@ pub const TOP_LOGPROBS_MAX: u8 = 20;
 pub const DRAIN_SECONDS: u64 = 15;
 /// Seconds of silence after which a stream gets a comment, so that proxies and half-open peers show.
 pub const KEEP_ALIVE_SECONDS: u64 = 10;
+/// Milliseconds between two tokens of a stream that steps are planned to keep, unless the configuration says otherwise.
+pub const ITL_TARGET_MS: u32 = 50;
+/// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its own
+/// (`deterministic` on a GPU): others' tokens wait for that many passes.
+pub const RECOMPUTED_PASSES_MAX: std::num::NonZeroU32 = std::num::NonZeroU32::new(16).expect("16 is not 0");
+/// Seconds that a request may be predicted to wait for its first step.
+pub const PREDICTED_WAIT_SECONDS: u64 = 60;
+/// Milliseconds of a request's own deadline, at most: a day.
+pub const DEADLINE_MS_MAX: u64 = 86_400_000;
+/// API keys whose figures have a label of their own; those that come later share one.
+pub const KEY_LABELS_MAX: usize = 32;
+/// Seconds that a client may take for its request's head.
+pub const HEAD_SECONDS: u64 = 30;
+/// Seconds that an idle connection is kept.
+pub const IDLE_SECONDS: u64 = 75;
 /// Seconds that a client may leave its reply unread before it is given up: until then its text and its connection are kept.
 pub const UNREAD_SECONDS: u64 = 60;
 /// Bounds of Retry-After.

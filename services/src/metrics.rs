@@ -3,6 +3,7 @@
 
 pub mod docs;
 pub mod gateway;
+pub mod keys;
 pub mod panels;
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -47,7 +48,7 @@ macro_rules! metrics {
 metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
-    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream).";
+    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
@@ -58,6 +59,14 @@ metrics! {
     BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
     STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
     CANCEL_SECONDS     Histogram(SHORT) "chimere_cancel_seconds" [] "seconds"      "Time from seeing that a client left to having its place free, in seconds.";
+    WAITING_BY_KEY     Gauge     "chimere_waiting_by_key" ["key"] "requests"         "Requests that wait for their first step, by API key: a hash, none, or other for keys that came late.";
+    WAITING_BY_REASON  Gauge     "chimere_waiting_by_reason" ["reason"] "requests"   "Requests that wait, by what the first of them lacks: slots, memory, budget; and those that were preempted.";
+    PREDICTED_WAIT     Histogram(SECONDS) "chimere_predicted_wait_seconds" [] "seconds" "Time from admission to the first step as it was predicted, in seconds; chimere_queue_seconds is what it was.";
+    WAIT_RATIO         Histogram(RATIOS) "chimere_wait_prediction_ratio" [] "ratio"  "Predicted over actual time to the first step, for requests that waited longer than a step or two.";
+    REFUSED_WAIT       Histogram(SECONDS) "chimere_rejected_wait_seconds" [] "seconds" "Time until there should be room, as it was predicted when a request was refused, in seconds.";
+    STEP_PREDICTED     Histogram(SECONDS) "chimere_step_predicted_seconds" ["kind"] "seconds" "Time of a step as it was predicted, in seconds, by kind.";
+    STEP_RATIO         Histogram(RATIOS) "chimere_step_prediction_ratio" ["kind"] "ratio" "Predicted over actual time of a step, by kind.";
+    DECODE_STALL       Histogram(SECONDS) "chimere_decode_stall_seconds" [] "seconds" "Time by which a step's prompts held up the tokens that were decoded beside them, in seconds.";
     KV_PAGES           Gauge     "chimere_kv_pages" ["state"] "pages"                "KV pages, by state: used, free.";
     STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
@@ -68,6 +77,7 @@ metrics! {
     GPU_POWER_WATTS    Gauge     "chimere_gpu_power_watts" [] "watts"                "Power that the GPU draws, in watts.";
     GPU_TEMPERATURE    Gauge     "chimere_gpu_temperature_celsius" [] "degrees C"    "Temperature of the GPU, in degrees Celsius.";
     START_TIME         Gauge     "chimere_start_time_seconds" [] "seconds"           "When the service started, in seconds since 1970.";
+    CERTIFICATE_EXPIRY Gauge     "chimere_tls_certificate_expiry_seconds" [] "seconds" "When the TLS certificate ends, in seconds since 1970; 0 without TLS.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -98,6 +108,8 @@ const SECONDS: &[f64] =
 /// Bucket bounds of what should take no time, in seconds: 10 us to a second.
 const SHORT: &[f64] =
     &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+/// Bucket bounds of ratios: a tenth to ten times.
+const RATIOS: &[f64] = &[0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0, 10.0];
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
@@ -121,7 +133,7 @@ const VLLM_TOKENS: &[f64] = &[
 ];
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
-pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client"];
+pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline"];
 /// Values of [`STEP_SECONDS`]'s label.
 pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
 /// Values of [`STEP_ROWS`]'s label.
@@ -136,7 +148,12 @@ pub const REASONS: &[&str] = &[
     "text_threads_busy",
     "draining",
     "engine_lost",
+    "key_busy",
+    "key_rate",
+    "wait_too_long",
+    "deadline_unreachable",
     "key",
+    "admin",
     "invalid",
     "unsupported",
     "model_not_found",
@@ -177,8 +194,12 @@ fn start_series() {
     for metric in ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_)) && m.labels.is_empty()) {
         let _exists = ::metrics::histogram!(metric.name);
     }
+    ::metrics::gauge!(CERTIFICATE_EXPIRY).set(0.0);
+    ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
     for kind in STEP_KINDS {
-        let _exists = ::metrics::histogram!(STEP_SECONDS, "kind" => *kind);
+        for name in [STEP_SECONDS, STEP_PREDICTED, STEP_RATIO] {
+            let _exists = ::metrics::histogram!(name, "kind" => *kind);
+        }
     }
 }
 

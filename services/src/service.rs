@@ -14,16 +14,16 @@ use crate::http::app::{App, unix_seconds};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
-use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::{Lanes, TextModel};
+use crate::{limits, metrics};
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use actix_web::dev::ServerHandle;
 use actix_web::web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Request, SchedulerConfig};
+use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Terms};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,42 @@ use tokio::sync::{mpsc, watch};
 
 /// How long the last bytes of replies may take to reach their clients when the service ends.
 const FLUSH: Duration = Duration::from_secs(2);
+
+/// How long clients may take before they are given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a request's head.
+    pub head: Duration,
+    /// For its body.
+    pub body: Duration,
+    /// Between two requests of a connection.
+    pub idle: Duration,
+    /// To read what was sent to them.
+    pub unread: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            head: seconds(limits::HEAD_SECONDS),
+            body: seconds(limits::BODY_SECONDS),
+            idle: seconds(limits::IDLE_SECONDS),
+            unread: seconds(limits::UNREAD_SECONDS),
+        }
+    }
+}
+
+/// How clients are met.
+#[derive(Debug, Default)]
+pub struct Edge {
+    /// How long they may take.
+    pub patience: Patience,
+    /// Certificate and key; without, plain HTTP.
+    pub tls: Option<rustls::ServerConfig>,
+    /// Origins whose pages may call from a browser; `*` for all.
+    pub origins: Vec<String>,
+}
 
 /// What a service is made of.
 pub struct Parts {
@@ -48,6 +84,8 @@ pub struct Parts {
     pub gpu: Option<String>,
     /// Bounds of the scheduler, given what the backend can hold.
     pub scheduler: SchedulerConfig,
+    /// Targets and bounds in time; what steps take is learned.
+    pub pace: Pace,
     /// Tokenizer and template.
     pub text: TextModel,
     /// What requests are checked against.
@@ -58,8 +96,14 @@ pub struct Parts {
     pub body_bytes_max: usize,
     /// Bytes of all bodies in flight.
     pub bodies_bytes_max: usize,
-    /// How long a client may leave its reply unread.
-    pub unread: Duration,
+    /// How clients are met.
+    pub edge: Edge,
+    /// Log what is asked.
+    pub log_prompts: bool,
+    /// What time it is.
+    pub clock: Clock,
+    /// A gateway says whose a request is.
+    pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Keep metrics; without, what is recorded goes nowhere.
@@ -83,7 +127,7 @@ impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
-        let (clock, live) = (Clock::start(), Live::default());
+        let (clock, live) = (parts.clock, Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
 
@@ -92,9 +136,9 @@ impl Service {
         let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (config, table, series) = (parts.scheduler, live.clone(), gateway.clone());
+        let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, engine, phase_tx, table, clock, series)
+            SchedulerActor::new(config, pace, engine, phase_tx, table, time, series)
         });
         wait_for_steps(launched, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
@@ -107,7 +151,7 @@ impl Service {
             context: config.context,
             tokenizer: text.tokenizer().clone(),
             clock,
-            unread: parts.unread,
+            unread: parts.edge.patience.unread,
             gateway,
         };
         let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
@@ -123,6 +167,9 @@ impl Service {
             phase: phase.clone(),
             live: live.clone(),
             keys: parts.keys,
+            trust_gateway: parts.trust_gateway,
+            body_time: parts.edge.patience.body,
+            log_prompts: parts.log_prompts,
             recorder,
             body_bytes_max: parts.body_bytes_max,
             bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),
@@ -132,7 +179,7 @@ impl Service {
             created: unix_seconds(),
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections);
+        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections, parts.edge);
         let server = server.map_err(|e| format!("HTTP server: {e}"))?;
         let handle = server.handle();
         actix_rt::spawn(server);
@@ -174,7 +221,8 @@ impl Service {
             score_prompt: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
-        let submitted = self.scheduler.send(Submit { request, events, warm_up: true }).await;
+        let submitted =
+            self.scheduler.send(Submit { request, terms: Terms { exempt: true, ..Terms::default() }, events, warm_up: true }).await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(told) = told.recv().await {
             if let Told::Event(Event::Failed(why)) = told {

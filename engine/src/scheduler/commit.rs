@@ -71,6 +71,7 @@ impl Scheduler {
 
     fn finish(&mut self, rank: Rank, reason: FinishReason, events: &mut Vec<(RequestId, Event)>) {
         let seq = self.remove(rank).expect("it was found just now");
+        self.lengths.ended(seq.output_max, seq.output.len() as u32);
         let id = seq.request.id;
         let times = self.live[&id].times;
         events.push((id, Event::Finished { choice: seq.choice, reason, usage: seq.usage(), times }));
@@ -78,9 +79,9 @@ impl Scheduler {
     }
 
     fn find_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
-        match self.running.binary_search_by_key(&rank, |seq| seq.rank) {
-            Ok(at) => Some(&mut self.running[at]),
-            Err(_) => self.queue.get_mut(rank),
+        match self.place_of(rank) {
+            Some(at) => Some(&mut self.running[at]),
+            None => self.queue.get_mut(rank),
         }
     }
 }

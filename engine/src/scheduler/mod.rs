@@ -6,6 +6,9 @@
 
 mod commit;
 mod config;
+mod cost;
+mod fair;
+mod forecast;
 mod plan;
 mod queue;
 mod request;
@@ -14,12 +17,17 @@ mod stats;
 mod tests;
 
 pub use config::SchedulerConfig;
+pub use cost::{CostModel, Pace, StepShape};
+pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
+pub use forecast::Forecast;
 pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
-pub use stats::Stats;
+pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, Slots, pages_for};
-use crate::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId};
+use crate::ids::{KeyId, Micros, PageId, RequestId, SeqId, SlotId, StepId};
 use crate::sequence::{Rank, Role, Sequence};
+use fair::Accounts;
+use forecast::Lengths;
 use queue::Queue;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,9 +40,11 @@ pub struct Scheduler {
     door: Door,
     pages: Pages,
     slots: Slots,
-    /// Sequences with a slot, by rank.
+    /// Sequences with a slot: those of the key that was served least first, within a key by rank.
     running: Vec<Sequence>,
     queue: Queue,
+    accounts: Accounts,
+    lengths: Lengths,
     /// What the choices of a request share. Removed with the last choice.
     live: BTreeMap<RequestId, Live>,
     /// Choices that left their leader in the last launched step; their copies go with the next one.
@@ -60,6 +70,7 @@ enum Door {
 struct Live {
     /// Its first choice, which computes the prompt's scores.
     first: SeqId,
+    key: KeyId,
     unfinished: u32,
     times: RequestTimes,
     /// Position of the last prompt token whose score was delivered.
@@ -105,6 +116,8 @@ impl Scheduler {
             slots: Slots::new(config.slots),
             running: Vec::with_capacity(config.slots as usize),
             queue: Queue::default(),
+            accounts: Accounts::default(),
+            lengths: Lengths::default(),
             live: BTreeMap::new(),
             forks: Vec::new(),
             in_flight: VecDeque::new(),
@@ -114,22 +127,32 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request into the queue, or says why not. Nothing that is accepted can fail to run.
+    /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to run.
     pub fn admit(&mut self, request: Request, now: Micros) -> Result<(), Rejected> {
+        self.admit_under(request, &Terms::default(), now, &Pace::default())
+    }
+
+    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or where it would
+    /// wait longer than `pace` and `terms` allow.
+    pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
         assert!(!request.prompt.is_empty() && request.choices > 0, "request {} has no prompt or no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
         let output_max = self.output_max(&request)?;
-        self.queue.check(&request, &self.config)?;
+        self.accounts.check(terms, request.prompt.len() as u32, now)?;
+        self.queue.check(&request, terms.key, &self.config)?;
+        self.check_times(&request, output_max, terms, now, pace)?;
+        self.accounts.enter(terms, request.prompt.len() as u32);
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        self.live.insert(request.id, Live { first, unfinished: request.choices, times, scored: 0 });
+        let live = Live { first, key: terms.key, unfinished: request.choices, times, scored: 0 };
+        self.live.insert(request.id, live);
         let request = Arc::new(request);
         for choice in 0..request.choices {
-            self.queue.push(Sequence::new(request.clone(), first, choice, output_max));
+            self.queue.push(Sequence::new(request.clone(), terms.key, first, choice, output_max));
         }
         Ok(())
     }
@@ -137,9 +160,8 @@ impl Scheduler {
     /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they arrive.
     /// False if it is not live.
     pub fn cancel(&mut self, id: RequestId) -> bool {
-        if self.live.remove(&id).is_none() {
-            return false;
-        }
+        let Some(live) = self.live.remove(&id) else { return false };
+        self.accounts.leave(live.key);
         self.remove_all(id);
         true
     }
@@ -180,7 +202,9 @@ impl Scheduler {
         while let Some(seq) = self.running.pop() {
             self.release(seq);
         }
-        std::mem::take(&mut self.live).into_keys().map(|id| (id, Event::Failed(why.to_owned()))).collect()
+        let live = std::mem::take(&mut self.live);
+        live.values().for_each(|live| self.accounts.leave(live.key));
+        live.into_keys().map(|id| (id, Event::Failed(why.to_owned()))).collect()
     }
 
     /// No request is live and no step is in flight.
@@ -213,9 +237,14 @@ impl Scheduler {
 
     /// Takes a sequence out of wherever it is and frees what it holds.
     fn remove(&mut self, rank: Rank) -> Option<Sequence> {
-        let Ok(at) = self.running.binary_search_by_key(&rank, |seq| seq.rank) else { return self.queue.remove(rank) };
+        let Some(at) = self.place_of(rank) else { return self.queue.remove(rank) };
         let seq = self.running.remove(at);
         Some(self.release(seq))
+    }
+
+    /// Where a sequence is among the running ones. They are few, and their order changes with what their keys were served.
+    fn place_of(&self, rank: Rank) -> Option<usize> {
+        self.running.iter().position(|seq| seq.rank == rank)
     }
 
     fn remove_all(&mut self, id: RequestId) {
@@ -253,14 +282,16 @@ impl Scheduler {
         let live = self.live.get_mut(&id).expect("a request lives as long as a choice of it");
         live.unfinished -= 1;
         if live.unfinished == 0 {
+            let key = live.key;
             self.live.remove(&id);
+            self.accounts.leave(key);
         }
     }
 }
 
 impl Sequence {
     /// A choice of a request whose sequences have ids from `first` on.
-    fn new(request: Arc<Request>, first: SeqId, choice: u32, output_max: u32) -> Self {
+    fn new(request: Arc<Request>, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
         let role = match choice {
             _ if request.choices == 1 => Role::Alone,
             0 => Role::Leader,
@@ -268,6 +299,8 @@ impl Sequence {
         };
         Self {
             rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
+            key,
+            charged: 0,
             request,
             choice,
             output_max,

@@ -1,22 +1,29 @@
-//! Planning: one walk over the running sequences by rank, in which waiting ones start where their rank puts them.
+//! Planning: one walk over the running sequences, in which waiting ones start where their place is.
 //!
-//! Decode rows have their share of the budget set aside before the walk, so the walk may follow rank alone. Pages are taken in the
-//! same order: who finds none preempts from the back, where nothing has been planned yet, and who is last itself waits a step.
+//! The order is that of what keys were served, and within a key that of rank. Decode rows have their share of the budget set aside
+//! before the walk, so the walk may follow that order alone. Pages are taken in the same order: who finds none preempts from the back,
+//! where nothing has been planned yet, and who is last itself waits a step.
 
-use super::{Fork, Launched, LaunchedPiece, Scheduler};
+use super::cost::{Pace, StepShape};
+use super::{Fork, Launched, LaunchedPiece, Scheduler, WaitReason};
 use crate::CHUNK_TOKENS;
 use crate::PAGE_TOKENS;
-use crate::ids::{Micros, SlotId, StepId};
-use crate::sequence::{Next, Role, Sequence, canonical_end};
+use crate::ids::{KeyId, Micros, SlotId, StepId};
+use crate::sequence::{Next, Rank, Role, Sequence, canonical_end};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StepPlan};
 
 /// A plan in the making.
-struct Draft {
+struct Draft<'a> {
     now: Micros,
-    /// Budget that decode rows leave.
+    pace: &'a Pace,
+    /// Budget that decode rows leave, in positions.
     rest: u32,
+    /// The same in microseconds; `None` where nothing sets a target, or nobody decodes whom a long step would hold up.
+    rest_us: Option<f64>,
     /// A prompt piece or recomputed positions are in: no unit beyond the budget any more.
     granted: bool,
+    /// A prompt piece is in.
+    prompts: bool,
     /// Waiting sequences may still start.
     starts: bool,
     pieces: Vec<Piece>,
@@ -24,36 +31,66 @@ struct Draft {
     forks: Vec<Fork>,
 }
 
-impl Draft {
-    /// Positions that a sequence may be granted beside the decode rows.
-    fn room(&self) -> u32 {
-        if self.granted { self.rest } else { self.rest.max(CHUNK_TOKENS) }
+impl Draft<'_> {
+    /// Prompt positions from `start` on that a sequence may be granted beside the decode rows.
+    fn room(&self, start: u32) -> u32 {
+        let room = self.rest.min(self.positions_in_time(start));
+        if self.granted { room } else { room.max(CHUNK_TOKENS) }
     }
 
-    fn grant(&mut self, positions: u32) {
+    /// The most prompt positions from `start` on that the time left allows; none while nobody knows what they take.
+    fn positions_in_time(&self, start: u32) -> u32 {
+        let Some(left) = self.rest_us else { return u32::MAX };
+        let fits = |len: u32| self.pace.cost.prompt_us(start, len, !self.prompts).is_some_and(|us| us <= left);
+        // Every position costs more than none, so the last that fits is found by halving.
+        let (mut fit, mut over) = (0, self.rest.saturating_add(1));
+        while over - fit > 1 {
+            let middle = fit + (over - fit) / 2;
+            if fits(middle) { fit = middle } else { over = middle }
+        }
+        fit
+    }
+
+    /// Positions of the recurrent form, from `start` on, that a sequence may recompute.
+    fn recompute_room(&self, start: u32) -> u32 {
+        let room = if self.granted { self.rest } else { self.rest.max(CHUNK_TOKENS) };
+        let in_time = match (self.rest_us, self.recompute_us(start, 1)) {
+            (Some(left), Some(each)) if each > 0.0 => (left.max(0.0) / each) as u32,
+            _ => u32::MAX,
+        };
+        let in_time = if self.granted { in_time } else { in_time.max(1) };
+        room.min(in_time).min(self.pace.passes_max.map_or(u32::MAX, |n| n.get()))
+    }
+
+    fn recompute_us(&self, start: u32, positions: u32) -> Option<f64> {
+        let passes = if self.pace.passes_max.is_some() { positions } else { 0 };
+        self.pace.cost.recurrent_us(passes, start, positions)
+    }
+
+    fn grant(&mut self, positions: u32, us: Option<f64>) {
         self.rest = self.rest.saturating_sub(positions);
+        self.rest_us = self.rest_us.map(|left| left - us.unwrap_or(left));
         self.granted = true;
     }
 }
+
+/// A sequence's place in the order of a walk.
+type Place = (u64, KeyId, Rank);
 
 impl Scheduler {
     /// The next step, which counts as launched with this. `None` if there is nothing to compute, or if as many steps are in flight
     /// as may be. A function of the scheduler's state and of `now` alone.
     pub fn plan(&mut self, now: Micros) -> Option<StepPlan> {
+        self.plan_within(now, &Pace::default())
+    }
+
+    /// The same, with no more positions than `pace` allows in a step's time.
+    pub fn plan_within(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
         if self.in_flight.len() >= self.config.steps_in_flight_max as usize {
             return None;
         }
-        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1)).count() as u32;
-        let rest = self.config.step_tokens.saturating_sub(decodes);
-        let mut draft = Draft {
-            now,
-            rest,
-            granted: false,
-            starts: true,
-            pieces: Vec::with_capacity(self.running.len() + 1),
-            launched: Vec::with_capacity(self.running.len() + 1),
-            forks: Vec::new(),
-        };
+        self.make_way();
+        let mut draft = self.draft(now, pace);
         let mut at = 0;
         loop {
             self.start_before(at, &mut draft);
@@ -70,34 +107,82 @@ impl Scheduler {
         self.launch(draft)
     }
 
-    /// Starts the first in the queue if its place by rank is at `at`, and if slots, pages and budget allow. It never preempts and
-    /// nobody overtakes it: with both, a request that needs much would wait for ever.
-    fn start_before(&mut self, at: usize, draft: &mut Draft) {
-        let Some(head) = self.queue.first().filter(|_| draft.starts) else { return };
-        if self.running.get(at).is_some_and(|seq| seq.rank < head.rank) {
+    fn draft<'a>(&self, now: Micros, pace: &'a Pace) -> Draft<'a> {
+        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1));
+        let shape = decodes.fold(StepShape { passes: 1, ..StepShape::default() }, |shape, seq| StepShape {
+            rows: shape.rows + 1,
+            attended: shape.attended + u64::from(seq.computed) + 1,
+            ..shape
+        });
+        let held_up = pace.target_us > 0 && shape.rows > 0;
+        Draft {
+            now,
+            pace,
+            rest: self.config.step_tokens.saturating_sub(shape.rows),
+            rest_us: held_up.then(|| pace.target_us as f64 - pace.cost.predict(&shape).unwrap_or(0.0)),
+            granted: false,
+            prompts: false,
+            starts: true,
+            pieces: Vec::with_capacity(self.running.len() + 1),
+            launched: Vec::with_capacity(self.running.len() + 1),
+            forks: Vec::new(),
+        }
+    }
+
+    fn place(&self, seq: &Sequence) -> Place {
+        (self.accounts.turn(seq.key), seq.key, seq.rank)
+    }
+
+    /// Frees slots for the first in the queue where its key has less than its share of them and others have more: the last of those
+    /// that have most to give is preempted. Only if with that it can start; within a key nobody is thrown out for a slot.
+    fn make_way(&mut self) {
+        let Some(head) = self.queue.first(&self.accounts).filter(|head| head.pending == 0) else { return };
+        let (key, slots) = (head.key, slots_of(head));
+        if slots <= self.slots.free() || self.accounts.active_count() < 2 {
+            return;
+        }
+        let held = |key: KeyId, running: &[Sequence]| running.iter().filter(|seq| seq.key == key).count() as u32;
+        if held(key, &self.running) + slots > self.accounts.share(key, self.slots.total()) || !self.pages_suffice(head) {
+            return;
+        }
+        while slots > self.slots.free() {
+            let above = |seq: &Sequence| held(seq.key, &self.running) > self.accounts.share(seq.key, self.slots.total());
+            // Who would be ahead of the head in the queue would only take its place.
+            let behind = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key) > (self.accounts.turn(key), key);
+            let victim = self.running.iter().rposition(|seq| behind(seq) && seq.role != Role::Follower && above(seq));
+            let Some(victim) = victim else { return };
+            self.preempt_group(victim);
+        }
+    }
+
+    /// Starts the first in the queue if its place is at `at`, and if slots, pages and budget allow. It never preempts and nobody
+    /// overtakes it: with both, a request that needs much would wait for ever.
+    fn start_before(&mut self, at: usize, draft: &mut Draft<'_>) {
+        let Some(head) = self.queue.first(&self.accounts).filter(|_| draft.starts) else { return };
+        if self.running.get(at).is_some_and(|seq| self.place(seq) < self.place(head)) {
             return;
         }
         draft.starts = self.can_start(head, draft);
         if !draft.starts {
             return;
         }
+        let key = head.key;
         let mut place = at;
         loop {
-            let mut seq = self.queue.pop_first().expect("a leader's followers wait behind it");
+            let mut seq = self.queue.pop_first_of(key).expect("a leader's followers wait behind it");
             seq.slot = Some(self.slots.claim().expect("counted by can_start"));
             self.running.insert(place, seq);
             place += 1;
-            if self.queue.first().is_none_or(|next| next.role != Role::Follower) {
+            if self.queue.first_of(key).is_none_or(|next| next.role != Role::Follower) {
                 return;
             }
         }
     }
 
-    fn can_start(&self, head: &Sequence, draft: &Draft) -> bool {
-        let slots = if head.role == Role::Leader { head.request.choices } else { 1 };
+    fn can_start(&self, head: &Sequence, draft: &Draft<'_>) -> bool {
         let first_unit = canonical_end(0, 0, head.prompt_len());
         // A preempted one waits for the tokens that were in flight: they belong to what it recomputes.
-        head.pending == 0 && slots <= self.slots.free() && first_unit <= draft.room() && self.pages_suffice(head)
+        head.pending == 0 && slots_of(head) <= self.slots.free() && first_unit <= draft.room(0) && self.pages_suffice(head)
     }
 
     /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for each to grow?
@@ -109,17 +194,29 @@ impl Scheduler {
         self.pages.free() >= needed + owed
     }
 
+    /// What keeps the first in the queue from starting, for whoever watches.
+    pub(super) fn waits_for(&self) -> WaitReason {
+        match self.queue.first(&self.accounts) {
+            Some(head) if slots_of(head) > self.slots.free() => WaitReason::Slots,
+            Some(head) if !self.pages_suffice(head) => WaitReason::Memory,
+            _ => WaitReason::Budget,
+        }
+    }
+
     /// Plans the next prompt piece of the sequence at `at`. Returns how many choices right behind it forked off.
-    fn plan_prompt(&mut self, at: usize, draft: &mut Draft) -> usize {
+    fn plan_prompt(&mut self, at: usize, draft: &mut Draft<'_>) -> usize {
         let (start, prompt_len) = (self.running[at].computed, self.running[at].prompt_len());
         let unit_end = canonical_end(start, start, prompt_len);
-        if unit_end - start > draft.room() || !self.make_room(at, unit_end) {
+        let room = draft.room(start);
+        if unit_end - start > room || !self.make_room(at, unit_end) {
             return 0;
         }
-        let reach = self.running[at].reach(self.pages.free()).min(start + draft.room());
+        let reach = self.running[at].reach(self.pages.free()).min(start.saturating_add(room));
         let end = canonical_end(start, reach, prompt_len);
         self.claim_pages(at, end);
-        draft.grant(end - start);
+        draft.grant(end - start, draft.pace.cost.prompt_us(start, end - start, !draft.prompts));
+        draft.prompts = true;
+        self.charge_prompt(at, end);
         if start == 0 {
             self.note_start(at, draft.now);
         }
@@ -134,16 +231,16 @@ impl Scheduler {
     }
 
     /// Plans a decode row, or as many recomputed positions as budget and pages allow.
-    fn plan_output(&mut self, at: usize, ahead: u32, draft: &mut Draft) {
+    fn plan_output(&mut self, at: usize, ahead: u32, draft: &mut Draft<'_>) {
         let start = self.running[at].computed;
-        let room = if ahead == 1 { 1 } else { draft.room().min(ahead) };
+        let room = if ahead == 1 { 1 } else { draft.recompute_room(start).min(ahead) };
         if room == 0 || !self.make_room(at, start + 1) {
             return;
         }
         let end = (start + room).min(self.running[at].reach(self.pages.free()));
         self.claim_pages(at, end);
         if ahead > 1 {
-            draft.grant(end - start);
+            draft.grant(end - start, draft.recompute_us(start, end - start));
         }
         let seq = &mut self.running[at];
         seq.computed = end;
@@ -162,9 +259,11 @@ impl Scheduler {
         tokens: PieceTokens,
         samples: std::ops::Range<usize>,
         score: Option<ScoreRows>,
-        draft: &mut Draft,
+        draft: &mut Draft<'_>,
     ) {
         let rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
+        let key = self.running[at].key;
+        rows.iter().for_each(|_| self.accounts.output_served(key));
         let ranks = self.running[samples].iter().map(|seq| seq.rank).collect();
         let seq = &self.running[at];
         let piece = Piece {
@@ -201,7 +300,7 @@ impl Scheduler {
     /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's full pages and
     /// get a page for a copy of the part-filled one. Who finds none is preempted now and computes the prompt alone later. Returns
     /// how many forked.
-    fn fork(&mut self, at: usize, draft: &mut Draft) -> usize {
+    fn fork(&mut self, at: usize, draft: &mut Draft<'_>) -> usize {
         if self.running[at].role != Role::Leader {
             return 0;
         }
@@ -220,7 +319,7 @@ impl Scheduler {
         forked
     }
 
-    fn fork_one(&mut self, leader: usize, follower: usize, draft: &mut Draft) -> bool {
+    fn fork_one(&mut self, leader: usize, follower: usize, draft: &mut Draft<'_>) -> bool {
         let (slot, computed) = (self.running[leader].held_slot(), self.running[leader].computed);
         if self.running[follower].output_max == 1 {
             // The prompt's last row samples its only token; it never has a row of its own.
@@ -280,12 +379,31 @@ impl Scheduler {
     /// Sends the sequences from `first` on back to the queue. Their tokens stay, also those in flight; the rest is recomputed.
     fn preempt_from(&mut self, first: usize) {
         while self.running.len() > first {
-            let mut seq = self.running.pop().expect("more than `first` are left");
-            seq.preemptions += 1;
-            self.totals.preemptions += 1;
-            let seq = self.release(seq);
-            self.queue.push(seq);
+            let seq = self.running.pop().expect("more than `first` are left");
+            self.preempt(seq);
         }
+    }
+
+    /// Sends the sequence at `at`, with the followers that wait for its prompt, back to the queue.
+    fn preempt_group(&mut self, at: usize) {
+        let followers = self.running[at + 1..].iter().take_while(|seq| seq.role == Role::Follower).count();
+        for seq in self.running.drain(at..=at + followers).collect::<Vec<_>>() {
+            self.preempt(seq);
+        }
+    }
+
+    fn preempt(&mut self, mut seq: Sequence) {
+        seq.preemptions += 1;
+        self.totals.preemptions += 1;
+        let seq = self.release(seq);
+        self.queue.push(seq);
+    }
+
+    /// Prompt positions are paid for once, whatever becomes of them.
+    fn charge_prompt(&mut self, at: usize, end: u32) {
+        let seq = &mut self.running[at];
+        self.accounts.prompt_served(seq.key, end.saturating_sub(seq.charged));
+        seq.charged = seq.charged.max(end);
     }
 
     fn note_start(&mut self, at: usize, now: Micros) {
@@ -297,9 +415,18 @@ impl Scheduler {
         }
     }
 
+    /// Orders running sequences by what their keys were served with this plan. Between two plans the order never changes.
+    fn settle(&mut self) {
+        self.accounts.settle();
+        if self.accounts.active_count() > 1 {
+            let accounts = &self.accounts;
+            self.running.sort_by_key(|seq| (accounts.turn(seq.key), seq.key, seq.rank));
+        }
+    }
+
     /// Numbers the step. Copies of forks that were planned before it go first; without a piece they stay for the next step, because
     /// nothing on the device changes until then.
-    fn launch(&mut self, draft: Draft) -> Option<StepPlan> {
+    fn launch(&mut self, draft: Draft<'_>) -> Option<StepPlan> {
         if draft.pieces.is_empty() {
             return None;
         }
@@ -308,8 +435,14 @@ impl Scheduler {
         let forks = std::mem::replace(&mut self.forks, draft.forks);
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         self.in_flight.push_back(Launched { id, pieces: draft.launched });
+        self.settle();
         Some(StepPlan { id, copies: forks.iter().flat_map(Fork::copies).collect(), pieces: draft.pieces })
     }
+}
+
+/// Slots that a start needs: all choices run from the prompt's end on.
+fn slots_of(head: &Sequence) -> u32 {
+    if head.role == Role::Leader { head.request.choices } else { 1 }
 }
 
 impl Fork {

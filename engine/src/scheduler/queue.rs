@@ -1,8 +1,9 @@
 //! Sequences that wait for slots and pages: requests that never ran, and what was preempted.
 //!
-//! Which one is next is decided here alone, so that a fair order over API keys needs no change elsewhere. Today that is the rank.
+//! Which one is next is decided here alone: the first by rank of the key that was served least.
 
-use crate::ids::{RequestId, SeqId};
+use super::fair::Accounts;
+use crate::ids::{KeyId, RequestId, SeqId};
 use crate::scheduler::{Rejected, Request, SchedulerConfig};
 use crate::sequence::{Rank, Role, Sequence};
 use std::collections::BTreeMap;
@@ -10,18 +11,31 @@ use std::collections::BTreeMap;
 /// Owns what waits. Only requests that never ran count against the bounds: the others were accepted long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: BTreeMap<Rank, Sequence>,
-    new_requests: u32,
-    new_prompt_tokens: u64,
+    /// A key is here while something of it waits.
+    waiting: BTreeMap<KeyId, BTreeMap<Rank, Sequence>>,
+    new: Counts,
+    new_by_key: BTreeMap<KeyId, u32>,
+}
+
+/// Requests that never ran.
+#[derive(Debug, Default)]
+struct Counts {
+    requests: u32,
+    prompt_tokens: u64,
 }
 
 impl Queue {
-    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever.
-    pub(crate) fn check(&self, request: &Request, config: &SchedulerConfig) -> Result<(), Rejected> {
-        if self.new_requests >= config.queue_requests_max {
-            return Err(Rejected::QueueFull { waiting: self.new_requests, max: config.queue_requests_max });
+    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever. Where the queue is
+    /// full of others' requests, a key that has less than its part of it may still come in, until the queue is full twice over.
+    pub(crate) fn check(&self, request: &Request, key: KeyId, config: &SchedulerConfig) -> Result<(), Rejected> {
+        let (waiting, max) = (self.new.requests, config.queue_requests_max);
+        let own = self.new_by_key.get(&key).copied().unwrap_or(0);
+        let keys = self.new_by_key.len() as u32 + u32::from(own == 0);
+        let modest = keys > 1 && own < max / keys && waiting < max.saturating_mul(2);
+        if waiting >= max && !modest {
+            return Err(Rejected::QueueFull { waiting, max });
         }
-        let (waiting, got, max) = (self.new_prompt_tokens, request.prompt.len() as u64, config.queue_prompt_tokens_max);
+        let (waiting, got, max) = (self.new.prompt_tokens, request.prompt.len() as u64, config.queue_prompt_tokens_max);
         if waiting > 0 && waiting + got > max {
             return Err(Rejected::QueueTokensFull { waiting, got, max });
         }
@@ -31,38 +45,48 @@ impl Queue {
     pub(crate) fn push(&mut self, seq: Sequence) {
         debug_assert!(seq.slot.is_none() && seq.pages.is_empty(), "what waits holds nothing");
         self.count(&seq, true);
-        let before = self.waiting.insert(seq.rank, seq);
+        let before = self.waiting.entry(seq.key).or_default().insert(seq.rank, seq);
         assert!(before.is_none(), "ranks are unique");
     }
 
     /// The next to start. The followers of a leader come right behind it.
-    pub(crate) fn first(&self) -> Option<&Sequence> {
-        self.waiting.first_key_value().map(|(_, seq)| seq)
+    pub(crate) fn first(&self, accounts: &Accounts) -> Option<&Sequence> {
+        let next = self.waiting.iter().min_by_key(|(key, _)| (accounts.turn(**key), **key));
+        next.and_then(|(_, own)| own.first_key_value()).map(|(_, seq)| seq)
     }
 
-    pub(crate) fn pop_first(&mut self) -> Option<Sequence> {
-        let (_, seq) = self.waiting.pop_first()?;
-        self.count(&seq, false);
-        Some(seq)
+    /// The first by rank of a key.
+    pub(crate) fn first_of(&self, key: KeyId) -> Option<&Sequence> {
+        self.waiting.get(&key)?.first_key_value().map(|(_, seq)| seq)
+    }
+
+    pub(crate) fn pop_first_of(&mut self, key: KeyId) -> Option<Sequence> {
+        let rank = self.first_of(key)?.rank;
+        self.remove(rank)
     }
 
     pub(crate) fn get_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
-        self.waiting.get_mut(&rank)
+        self.waiting.values_mut().find_map(|own| own.get_mut(&rank))
     }
 
     pub(crate) fn remove(&mut self, rank: Rank) -> Option<Sequence> {
-        let seq = self.waiting.remove(&rank)?;
+        let (key, own) = self.waiting.iter_mut().find(|(_, own)| own.contains_key(&rank))?;
+        let key = *key;
+        let seq = own.remove(&rank)?;
+        if own.is_empty() {
+            self.waiting.remove(&key);
+        }
         self.count(&seq, false);
         Some(seq)
     }
 
     /// Ranks of a request's sequences that wait here.
     pub(crate) fn ranks_of(&self, id: RequestId) -> Vec<Rank> {
-        self.waiting.values().filter(|seq| seq.request.id == id).map(|seq| seq.rank).collect()
+        self.iter().filter(|seq| seq.request.id == id).map(|seq| seq.rank).collect()
     }
 
     pub(crate) fn find(&self, seq: SeqId) -> Option<&Sequence> {
-        self.waiting.values().find(|waiting| waiting.rank.seq == seq)
+        self.iter().find(|waiting| waiting.rank.seq == seq)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -71,12 +95,26 @@ impl Queue {
 
     /// Prompt tokens of requests that never ran.
     pub(crate) fn new_prompt_tokens(&self) -> u64 {
-        self.new_prompt_tokens
+        self.new.prompt_tokens
     }
 
-    #[cfg(test)]
+    /// Requests that never ran.
+    pub(crate) fn new_requests(&self) -> u32 {
+        self.new.requests
+    }
+
+    /// Requests that never ran, by key.
+    pub(crate) fn new_by_key(&self) -> impl Iterator<Item = (KeyId, u32)> {
+        self.new_by_key.iter().map(|(key, n)| (*key, *n))
+    }
+
+    /// What waits, key by key, each by rank.
+    pub(crate) fn by_key(&self) -> impl Iterator<Item = (KeyId, impl Iterator<Item = &Sequence>)> {
+        self.waiting.iter().map(|(key, own)| (*key, own.values()))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Sequence> {
-        self.waiting.values()
+        self.waiting.values().flat_map(|own| own.values())
     }
 
     fn count(&mut self, seq: &Sequence, joins: bool) {
@@ -85,12 +123,18 @@ impl Queue {
             return;
         }
         let tokens = u64::from(seq.prompt_len());
+        let own = self.new_by_key.entry(seq.key).or_default();
         if joins {
-            self.new_requests += 1;
-            self.new_prompt_tokens += tokens;
+            *own += 1;
+            self.new.requests += 1;
+            self.new.prompt_tokens += tokens;
         } else {
-            self.new_requests -= 1;
-            self.new_prompt_tokens -= tokens;
+            *own -= 1;
+            if *own == 0 {
+                self.new_by_key.remove(&seq.key);
+            }
+            self.new.requests -= 1;
+            self.new.prompt_tokens -= tokens;
         }
     }
 }

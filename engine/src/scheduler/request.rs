@@ -138,6 +138,38 @@ pub enum Rejected {
         /// Pages that exist.
         max: u32,
     },
+    /// The key has as many live requests as it may have; the caller may come back.
+    #[error("{live} requests of this key are running or waiting, at most {max} may")]
+    KeyBusy {
+        /// Live requests of the key.
+        live: u32,
+        /// The bound.
+        max: u32,
+    },
+    /// The key has used up its tokens for now; the caller may come back.
+    #[error("this key may take {max} tokens a minute, and there is room for this prompt in {:.1} s", *wait_us as f64 / 1e6)]
+    KeyRate {
+        /// Tokens a minute.
+        max: u32,
+        /// Until there is room, microseconds.
+        wait_us: u64,
+    },
+    /// It would wait too long; the caller may come back.
+    #[error("this request would wait {:.1} s, the most is {:.1} s", *wait_us as f64 / 1e6, *max_us as f64 / 1e6)]
+    WaitTooLong {
+        /// The predicted wait, microseconds.
+        wait_us: u64,
+        /// The bound.
+        max_us: u64,
+    },
+    /// It would not be done by its deadline; the caller may come back.
+    #[error("this request would take {:.1} s, its deadline is in {:.1} s", *needs_us as f64 / 1e6, *left_us as f64 / 1e6)]
+    DeadlineUnreachable {
+        /// Predicted time to the end, microseconds.
+        needs_us: u64,
+        /// Time to the deadline.
+        left_us: u64,
+    },
     /// The service is draining.
     #[error("the service is shutting down")]
     Draining,

@@ -1,6 +1,33 @@
 //! Figures of a scheduler, for metrics and for predicting how long a refused caller should wait.
 
 use super::{Door, Scheduler};
+use crate::ids::KeyId;
+
+/// What the first of those that wait lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WaitReason {
+    /// Nothing, or nobody waits: it starts when its prompt's first unit finds room in a step.
+    #[default]
+    Budget,
+    /// A state slot.
+    Slots,
+    /// KV pages.
+    Memory,
+}
+
+impl WaitReason {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Budget, Self::Slots, Self::Memory];
+
+    /// One word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Budget => "budget",
+            Self::Slots => "slots",
+            Self::Memory => "memory",
+        }
+    }
+}
 
 /// A scheduler at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -9,6 +36,10 @@ pub struct Stats {
     pub requests_running: u32,
     /// Live requests without a running sequence: new ones, and those preempted whole.
     pub requests_waiting: u32,
+    /// Of these, requests that never ran.
+    pub requests_new: u32,
+    /// What the first of these lacks.
+    pub waits_for: WaitReason,
     /// Prompt tokens of requests that never ran.
     pub prompt_tokens_waiting: u64,
     /// Sequences with a slot.
@@ -45,6 +76,11 @@ pub(super) struct Totals {
 }
 
 impl Scheduler {
+    /// Requests that never ran, by key.
+    pub fn waiting_by_key(&self) -> impl Iterator<Item = (KeyId, u32)> {
+        self.queue.new_by_key()
+    }
+
     /// Figures of this moment.
     pub fn stats(&self) -> Stats {
         // Choices of a request are neighbours by rank.
@@ -52,6 +88,8 @@ impl Scheduler {
         Stats {
             requests_running,
             requests_waiting: self.live.len() as u32 - requests_running,
+            requests_new: self.queue.new_requests(),
+            waits_for: self.waits_for(),
             prompt_tokens_waiting: self.queue.new_prompt_tokens(),
             sequences_running: self.running.len() as u32,
             pages_used: self.pages.total() - self.pages.free(),

@@ -3,7 +3,7 @@
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::ids::{Micros, RequestId, StepId};
-use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes};
+use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{LogitEdits, StepOutcome, StepPlan};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,6 +14,8 @@ use tokio::sync::mpsc;
 pub struct Submit {
     /// Checked against the model's limits.
     pub request: Request,
+    /// Whose it is, and by when it has to be done.
+    pub terms: Terms,
     /// Sized by [`Submit::events_max`], so that its sender never blocks.
     pub events: mpsc::Sender<Told>,
     /// The service's own, before it is ready: its prompt counts for nobody.

@@ -3,6 +3,9 @@
 /// What a client is told whose stream was cut, or who came too late, because the service is ending.
 pub const SHUTTING_DOWN: &str = "the service is shutting down";
 
+/// What a client is told whose deadline passed before its answer was whole.
+pub const DEADLINE_PASSED: &str = "the deadline of this request has passed";
+
 /// One way only: `Starting`, `Ready`, `Draining`, `Drained`; `Lost` from any but the last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -7,6 +7,7 @@ use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
 use super::output::{Account, Delta, Finish, Output};
+use super::phase::DEADLINE_PASSED;
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
 use super::stopwatch::Stopwatch;
@@ -17,7 +18,7 @@ use crate::text::Tokenizer;
 use actix::prelude::*;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Request, Usage};
+use chimere_engine::scheduler::{Event, Request, Terms, Usage};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,6 +43,10 @@ pub struct Job {
     pub end_ids: Vec<TokenId>,
     /// Strings that end a choice.
     pub stop: Vec<String>,
+    /// Lower runs first among the requests of a key.
+    pub priority: i32,
+    /// Whose it is, and by when it has to be done.
+    pub terms: Terms,
     /// Report log-probabilities of the prompts, with this many alternatives.
     pub score_prompt: Option<u8>,
     /// How the text of a choice, given its number, is understood.
@@ -127,7 +132,7 @@ impl RequestActor {
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
         let ids = entries.iter().map(|e| e.id).collect();
-        let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock, ids };
+        let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids };
         let n = job.prompts.len() * job.choices as usize;
         let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
@@ -159,7 +164,7 @@ impl RequestActor {
             max_tokens: self.job.max_tokens,
             sampling: self.job.sampling.clone(),
             end_ids: self.job.end_ids.clone(),
-            priority: 0,
+            priority: self.job.priority,
             score_prompt: self.job.score_prompt,
         }
     }
@@ -232,8 +237,8 @@ impl RequestActor {
 
     fn failed(&mut self, why: String) {
         if !self.over {
+            self.outcome = if why == DEADLINE_PASSED { "deadline" } else { "failed" };
             self.backlog.push_back(Output::Failed(why));
-            self.outcome = "failed";
             self.over = true;
         }
     }
@@ -319,7 +324,7 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
-            answers.push(self.around.scheduler.send(Submit { request, events, warm_up: false }));
+            answers.push(self.around.scheduler.send(Submit { request, terms: self.job.terms, events, warm_up: false }));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);

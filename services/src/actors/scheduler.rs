@@ -6,17 +6,21 @@
 use super::engine::EngineActor;
 use super::live::Live;
 use super::messages::{Cancel, Drain, Launch, Open, Refusal, StepDone, Submit, Told};
-use super::phase::{Phase, SHUTTING_DOWN};
-use super::retry::{self, Rate};
+use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
+use super::retry;
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
+use crate::metrics::keys::Waiting;
 use crate::{limits, metrics};
 use actix::prelude::*;
 use chimere_engine::ids::{Micros, RequestId, StepId};
-use chimere_engine::scheduler::{Event, Rejected, RequestTimes, Scheduler, SchedulerConfig, Stats};
+use chimere_engine::scheduler::{
+    Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Stats, StepShape, Terms,
+};
 use chimere_engine::step::{Form, StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// Owns the scheduler and the sending ends of all event channels.
@@ -28,7 +32,9 @@ pub struct SchedulerActor {
     live: Live,
     clock: Clock,
     steps: VecDeque<Launched>,
-    rate: Rate,
+    /// Targets, and what steps take.
+    pace: Pace,
+    waiting: Waiting,
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is later.
     committed: Micros,
     told: Stats,
@@ -43,6 +49,8 @@ struct Stream {
     started: bool,
     /// Choices without their last event; the stream is closed with the last one.
     unfinished: u32,
+    /// Time to its first step as it was predicted, microseconds; `None` if it had not to wait or nobody knew.
+    foreseen_us: Option<u64>,
 }
 
 impl Stream {
@@ -51,6 +59,7 @@ impl Stream {
     fn send(&mut self, event: Event, times: Option<RequestTimes>) -> Result<(), mpsc::error::TrySendError<Told>> {
         if let Some(times) = times.filter(|t| t.started.is_some() && !self.started) {
             self.started = true;
+            compare(self.foreseen_us, &times);
             self.events.try_send(Told::Started(times))?;
         }
         self.events.try_send(Told::Event(event))
@@ -61,16 +70,17 @@ impl Stream {
 struct Launched {
     id: StepId,
     kind: &'static str,
-    rows: u32,
-    /// Of them prompt positions in chunks.
-    prompt_rows: u32,
+    shape: StepShape,
+    /// Microseconds that it should take; `None` while that is not known.
+    predicted: Option<f64>,
     at: Micros,
 }
 
 impl SchedulerActor {
-    /// Plans for `engine`, within `config`.
+    /// Plans for `engine`, within `config` and `pace`.
     pub fn new(
         config: SchedulerConfig,
+        pace: Pace,
         engine: Addr<EngineActor>,
         phase: watch::Sender<Phase>,
         live: Live,
@@ -85,7 +95,8 @@ impl SchedulerActor {
             live,
             clock,
             steps: VecDeque::new(),
-            rate: Rate::default(),
+            pace,
+            waiting: Waiting::default(),
             committed: Micros(0),
             told: Stats::default(),
             gateway,
@@ -95,14 +106,10 @@ impl SchedulerActor {
 
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
-        while let Some(plan) = self.scheduler.plan(self.clock.now()) {
-            self.steps.push_back(Launched {
-                id: plan.id,
-                kind: kind(&plan),
-                rows: plan.pieces.iter().map(|p| p.len()).sum(),
-                prompt_rows: plan.pieces.iter().filter(|p| p.form == Form::Chunked).map(|p| p.len()).sum(),
-                at: self.clock.now(),
-            });
+        while let Some(plan) = self.scheduler.plan_within(self.clock.now(), &self.pace) {
+            let shape = self.pace.shape(&plan);
+            let predicted = self.pace.cost.predict(&shape);
+            self.steps.push_back(Launched { id: plan.id, kind: kind(&plan), shape, predicted, at: self.clock.now() });
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
@@ -120,14 +127,29 @@ impl SchedulerActor {
             debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
             let took = outcome.timing.forward_us + outcome.timing.sample_us;
             ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
-            ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.rows));
-            ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.prompt_rows.into());
-            ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment((step.rows - step.prompt_rows).into());
-            self.rate.add(step.rows, now.since(self.committed.max(step.at)));
+            ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
+            ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
+            ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
+            self.learn(&step, now.since(self.committed.max(step.at)));
             self.committed = now;
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);
+    }
+
+    /// Compares what a step took with what was predicted, then learns from it. Its time is that between commits, because that is what a
+    /// stream sees.
+    fn learn(&mut self, step: &Launched, took: Micros) {
+        let took_us = took.0 as f64;
+        if let Some(predicted) = step.predicted {
+            ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
+            ::metrics::histogram!(metrics::STEP_RATIO, "kind" => step.kind).record(predicted / took_us.max(1.0));
+        }
+        let (prompts, decodes) = (step.shape.prompt_rows > 0, step.shape.rows > 0);
+        if let Some(without) = self.pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
+            ::metrics::histogram!(metrics::DECODE_STALL).record((took_us - without).max(0.0) / 1e6);
+        }
+        self.pace.cost.observe(&step.shape, took);
     }
 
     /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means that the
@@ -179,13 +201,45 @@ impl SchedulerActor {
         self.phase.send_if_modified(|phase| phase.advance(next));
     }
 
+    /// When a refused caller should come back, if its reason passes.
     fn refuse(&self, reason: Rejected) -> Refusal {
-        let passes = matches!(reason, Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. });
-        let retry_after = passes.then(|| {
-            let jitter = rand::random_range(-1.0..=1.0);
-            retry::after(self.scheduler.stats().prompt_tokens_waiting, self.rate, jitter)
-        });
-        Refusal { reason, retry_after }
+        let room_in_us = match reason {
+            Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } | Rejected::KeyBusy { .. } => {
+                self.scheduler.room_in_us(&self.pace)
+            }
+            Rejected::KeyRate { wait_us, .. } => Some(wait_us),
+            Rejected::WaitTooLong { wait_us, max_us } => Some(wait_us.saturating_sub(max_us)),
+            Rejected::DeadlineUnreachable { needs_us, left_us } => Some(needs_us.saturating_sub(left_us)),
+            Rejected::PromptTooLong { .. }
+            | Rejected::TooManyChoices { .. }
+            | Rejected::TooManyPages { .. }
+            | Rejected::Draining => {
+                return Refusal { reason, retry_after: None };
+            }
+        };
+        if let Some(us) = room_in_us {
+            ::metrics::histogram!(metrics::REFUSED_WAIT).record(us as f64 / 1e6);
+        }
+        Refusal { reason, retry_after: Some(retry::after(room_in_us, rand::random_range(-1.0..=1.0))) }
+    }
+
+    /// The predicted wait of a request that has to.
+    fn foresee(&self, request: &Request, terms: &Terms) -> Option<u64> {
+        let stats = self.scheduler.stats();
+        if stats.requests_new == 0 && stats.slots_free >= request.choices {
+            return None;
+        }
+        let forecast = self.scheduler.forecast(request, terms, &self.pace)?;
+        ::metrics::histogram!(metrics::PREDICTED_WAIT).record(forecast.start_us as f64 / 1e6);
+        Some(forecast.start_us)
+    }
+
+    /// Ends a request whose deadline has passed, if it still lives.
+    fn expire(&mut self, id: RequestId) {
+        if self.scheduler.cancel(id) {
+            self.deliver(vec![(id, Event::Failed(DEADLINE_PASSED.to_owned()))]);
+            self.pump();
+        }
     }
 
     /// Gauges as they are, counters by what was added since the last time.
@@ -203,8 +257,17 @@ impl SchedulerActor {
         let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
         ::metrics::counter!(metrics::PREEMPTIONS).increment(preemptions);
         ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
+        self.waiting.tell(&now, self.scheduler.waiting_by_key());
         self.gateway.stands(&now, preemptions, prompt_tokens);
         self.told = now;
+    }
+}
+
+/// Tells how good a prediction was. Waits that are shorter than a step or two are chance.
+fn compare(foreseen_us: Option<u64>, times: &RequestTimes) {
+    let actual_us = times.started.map_or(0, |started| started.since(times.admitted).0);
+    if let Some(foreseen_us) = foreseen_us.filter(|_| actual_us > 50_000) {
+        ::metrics::histogram!(metrics::WAIT_RATIO).record(foreseen_us as f64 / actual_us as f64);
     }
 }
 
@@ -229,12 +292,17 @@ impl Actor for SchedulerActor {
 impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
-    fn handle(&mut self, msg: Submit, _: &mut Context<Self>) -> Self::Result {
-        let (id, unfinished) = (msg.request.id, msg.request.choices);
-        let uncounted = if msg.warm_up { msg.request.prompt.len() as u64 } else { 0 };
-        self.scheduler.admit(msg.request, self.clock.now()).map_err(|reason| self.refuse(reason))?;
+    fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
+        let Submit { request, terms, events, warm_up } = msg;
+        let (id, unfinished, now) = (request.id, request.choices, self.clock.now());
+        let uncounted = if warm_up { request.prompt.len() as u64 } else { 0 };
+        let foreseen_us = self.foresee(&request, &terms);
+        self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
         self.uncounted += uncounted;
-        self.streams.insert(id, Stream { events: msg.events, started: false, unfinished });
+        self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
+        if let Some(deadline) = terms.deadline {
+            ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
+        }
         self.pump();
         Ok(())
     }

@@ -8,6 +8,7 @@ pub mod engram;
 mod error;
 pub mod info;
 pub mod kernels;
+pub mod key;
 mod stats;
 pub mod synth;
 mod text;
@@ -50,6 +51,9 @@ pub enum Command {
     /// Tables of n-grams: make, look into, join, forget.
     #[command(subcommand)]
     Engram(engram::Engram),
+    /// API keys: make one, or the line of the key file for one.
+    #[command(subcommand)]
+    Key(key::Key),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -73,6 +77,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Synth(args) => finish(synth::run(&args)),
         Command::Kernels(args) => finish(kernels::run(&args)),
         Command::Engram(command) => finish(engram::run(&command)),
+        Command::Key(command) => finish(key::run(&command)),
         Command::Bench(Bench::Step(args)) => finish(bench_step::run(&args)),
         Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }

@@ -6,7 +6,6 @@ use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
-use crate::limits;
 use crate::text::{Lanes, TextModel};
 use actix_rt::time::timeout;
 use actix_web::http::StatusCode;
@@ -52,6 +51,12 @@ pub struct App {
     pub live: Live,
     /// Who may come in.
     pub keys: Keys,
+    /// A gateway says whose a request is.
+    pub trust_gateway: bool,
+    /// Log what is asked.
+    pub log_prompts: bool,
+    /// How long a body may take to arrive.
+    pub body_time: Duration,
     /// Renders the metrics, if they are kept.
     pub recorder: Option<PrometheusHandle>,
     /// Bytes of a request body.
@@ -87,14 +92,14 @@ impl App {
 
     /// The whole body, if it keeps to the limits in bytes and in time.
     pub async fn body(&self, payload: Payload, announced: Option<usize>) -> Result<Body, ApiError> {
-        let seconds = limits::BODY_SECONDS;
+        let seconds = self.body_time.as_secs_f32();
         let late = |_| {
             let message = format!("the body took more than {seconds} s to arrive");
             ApiError::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message)
                 .with_code("body_too_slow")
                 .rejected_as("body_too_slow")
         };
-        timeout(Duration::from_secs(seconds), self.whole_body(payload, announced)).await.map_err(late)?
+        timeout(self.body_time, self.whole_body(payload, announced)).await.map_err(late)?
     }
 
     async fn whole_body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Body, ApiError> {

@@ -1,46 +1,131 @@
-//! API keys from a file, and the check that a request has one. Keys are hashed when they are read and compared as hashes, in constant
-//! time; a key itself is kept nowhere.
+//! API keys from a file, the check that a request has one, and what a key entitles to. Keys are kept and compared as hashes, in constant
+//! time; the file has hashes too, so whoever reads it cannot use it.
 
 use super::error::ApiError;
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
+use actix_web::{HttpMessage, HttpRequest};
+use chimere_engine::ids::{KeyId, Micros};
+use chimere_engine::scheduler::{KeyLimits, WEIGHT_MAX};
 use sha2::{Digest, Sha256};
 use std::path::Path;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+/// What the hash of a key begins with in the file.
+const HASHED: &str = "sha256:";
+/// Where a gateway says for whom it sends a request.
+const FAIRNESS_ID: &str = "x-gateway-inference-fairness-id";
 
 /// The keys that are accepted.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// No key is asked for.
+    /// No key is asked for, and nobody but this machine's users can come: whoever comes may do everything.
     Open,
-    /// SHA-256 of each key.
-    Hashed(Vec<[u8; 32]>),
+    /// No key is asked for, and other machines can come: nobody is an administrator.
+    OpenToAll,
+    /// One of these.
+    Hashed(Vec<Key>),
+}
+
+/// A key of the file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    hash: [u8; 32],
+    admin: bool,
+    limits: KeyLimits,
+}
+
+/// Who sent a request, as the check found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Caller {
+    /// On whose account it runs.
+    pub key: KeyId,
+    /// May change what others use.
+    pub admin: bool,
+    /// What the key is entitled to.
+    pub limits: KeyLimits,
+    /// When the request's head was there.
+    pub arrived: Micros,
+}
+
+impl Caller {
+    /// As the middleware left it; nobody in particular where there is none.
+    pub fn of(request: &HttpRequest) -> Self {
+        let nobody = Self { key: KeyId::default(), admin: false, limits: KeyLimits::default(), arrived: Micros(0) };
+        request.extensions().get::<Self>().copied().unwrap_or(nobody)
+    }
+
+    /// On the account of whoever a trusted gateway says that it sends this for. Each of them has what the gateway's key entitles to.
+    pub fn on_behalf(mut self, request: &HttpRequest) -> Self {
+        if let Some(id) = request.headers().get(FAIRNESS_ID) {
+            self.key = key_id(&[&self.key.0.to_le_bytes(), id.as_bytes()]);
+        }
+        self
+    }
+}
+
+/// 403 unless the request's key is an administrator's. Without a key file that is everybody, as long as only this machine can come.
+pub fn require_admin(request: &HttpRequest) -> Result<(), ApiError> {
+    if Caller::of(request).admin {
+        return Ok(());
+    }
+    let message =
+        "this takes an API key with scope=admin; without a key file it can be done only while the service listens on loopback";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("admin_required").rejected_as("admin"))
+}
+
+/// The line of the file for a key, without options.
+pub fn hashed(key: &str) -> String {
+    Sha256::digest(key).iter().fold(HASHED.to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 impl Keys {
     /// From a file: one key a line, blank lines and what follows `#` left out. A file without any key is an error, because it would
     /// lock everybody out or, worse, be taken for none.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read key file {}: {e}", path.display()))?;
-        Self::parse(&text).map_err(|e| format!("key file {}: {e}", path.display()))
+        Self::read_with(path, KeyLimits::default())
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    /// The same, with limits for keys whose line says nothing else.
+    pub fn read_with(path: &Path, limits: KeyLimits) -> Result<Self, String> {
+        let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read key file {}: {e}", path.display()))?;
+        Self::parse(&text, limits).map_err(|e| format!("key file {}: {e}", path.display()))
+    }
+
+    /// One key, a user's.
+    pub fn one(key: &str) -> Self {
+        Self::Hashed(vec![Key { hash: Sha256::digest(key).into(), admin: false, limits: KeyLimits::default() }])
+    }
+
+    /// The same where other machines can come.
+    pub fn beyond_loopback(self) -> Self {
+        if matches!(self, Self::Open) { Self::OpenToAll } else { self }
+    }
+
+    fn parse(text: &str, limits: KeyLimits) -> Result<Self, String> {
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.split('#').next().unwrap_or("").trim()));
-        let mut hashes = Vec::new();
-        for (number, key) in lines.filter(|(_, key)| !key.is_empty()) {
-            if !key.bytes().all(|b| b.is_ascii_graphic()) {
-                return Err(format!("line {number} has a key with a blank or a character that is not plain ASCII"));
-            }
-            hashes.push(Sha256::digest(key).into());
+        let keys = lines.filter(|(_, line)| !line.is_empty());
+        let keys: Vec<Key> =
+            keys.map(|(n, line)| key(line, limits).map_err(|e| format!("line {n} {e}"))).collect::<Result<_, _>>()?;
+        let plain = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#') && !l.starts_with(HASHED)).count();
+        if plain > 0 {
+            tracing::warn!(
+                keys = plain,
+                "the key file has keys that can be read; `chimere key hash` gives the line to write instead"
+            );
         }
-        if hashes.is_empty() { Err("it has no key".into()) } else { Ok(Self::Hashed(hashes)) }
+        if keys.is_empty() { Err("it has no key".into()) } else { Ok(Self::Hashed(keys)) }
     }
 
     /// Lets a request with a known key pass, and every request where no key is asked for.
-    pub fn check(&self, request: &HttpRequest) -> Result<(), ApiError> {
-        let Self::Hashed(hashes) = self else { return Ok(()) };
+    pub fn check(&self, request: &HttpRequest) -> Result<Caller, ApiError> {
+        let keys = match self {
+            Self::Hashed(keys) => keys,
+            open => {
+                let admin = matches!(open, Self::Open);
+                return Ok(Caller { admin, ..Caller::of(request) });
+            }
+        };
         let value = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).unwrap_or("");
         let given = match value.split_once(' ') {
             Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => key.trim(),
@@ -48,9 +133,57 @@ impl Keys {
         };
         let hash: [u8; 32] = Sha256::digest(given).into();
         // All are compared, so that the time does not tell which one came close.
-        let known = hashes.iter().fold(Choice::from(0), |known, h| known | h.ct_eq(&hash));
-        if bool::from(known) { Ok(()) } else { Err(refused("the API key is not known here")) }
+        let none = keys.len() as u32;
+        let found = (0..).zip(keys).fold(none, |found, (i, key)| u32::conditional_select(&found, &i, key.hash.ct_eq(&hash)));
+        let key = keys.get(found as usize).ok_or_else(|| refused("the API key is not known here"))?;
+        Ok(Caller { key: key_id(&[&key.hash]), admin: key.admin, limits: key.limits, arrived: Micros(0) })
     }
+}
+
+/// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`.
+fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next().unwrap_or_default();
+    if !name.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("has a key with a character that is not plain ASCII".into());
+    }
+    let hash = match name.strip_prefix(HASHED) {
+        Some(hex) => hash_of(hex).ok_or_else(|| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?,
+        None => Sha256::digest(name).into(),
+    };
+    let mut key = Key { hash, admin: false, limits };
+    for word in words {
+        let (option, value) = word.split_once('=').ok_or_else(|| format!("has a blank in its key, or {word:?} is no option"))?;
+        let number = || value.parse::<u32>().map_err(|_| format!("wants a whole number for {option}, got {value:?}"));
+        match (option, value) {
+            ("scope", "user") => key.admin = false,
+            ("scope", "admin") => key.admin = true,
+            ("scope", other) => return Err(format!("wants scope=user or scope=admin, got {other:?}")),
+            ("weight", _) => {
+                key.limits.weight = number()?;
+                if !(1..=WEIGHT_MAX).contains(&key.limits.weight) {
+                    return Err(format!("wants a weight from 1 to {WEIGHT_MAX}, got {value}"));
+                }
+            }
+            ("requests", _) => key.limits.requests = number()?,
+            ("tokens_per_minute", _) => key.limits.tokens_per_minute = number()?,
+            _ => return Err(format!("has the option {option:?}; there are scope, weight, requests and tokens_per_minute")),
+        }
+    }
+    Ok(key)
+}
+
+fn hash_of(hex: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    if digits.len() == 64 { bytes.try_into().ok() } else { None }
+}
+
+/// A number from which neither key nor hash can be found. 0 is nobody's.
+fn key_id(parts: &[&[u8]]) -> KeyId {
+    let digest = parts.iter().fold(Sha256::new(), |digest, part| digest.chain_update(part)).finalize();
+    let bytes: [u8; 8] = digest[..8].try_into().expect("a digest has 32 bytes");
+    KeyId(u64::from_le_bytes(bytes).max(1))
 }
 
 fn refused(message: &str) -> ApiError {
@@ -62,38 +195,98 @@ mod tests {
     use super::*;
     use actix_web::test::TestRequest;
 
-    fn check(keys: &Keys, header: Option<&str>) -> bool {
-        let request = header.iter().fold(TestRequest::default(), |r, h| r.insert_header((AUTHORIZATION, *h)));
-        keys.check(&request.to_http_request()).is_ok()
+    fn parse(text: &str) -> Result<Keys, String> {
+        Keys::parse(text, KeyLimits::default())
+    }
+
+    fn request(header: Option<&str>) -> HttpRequest {
+        header.iter().fold(TestRequest::default(), |r, h| r.insert_header((AUTHORIZATION, *h))).to_http_request()
+    }
+
+    fn caller(keys: &Keys, key: &str) -> Caller {
+        keys.check(&request(Some(&format!("Bearer {key}")))).unwrap()
     }
 
     #[test]
     fn a_request_needs_one_of_the_keys_of_the_file() {
-        let keys = Keys::parse("# ours\nsk-one\n\n  sk-two # of the tests\n").unwrap();
-        assert!(check(&keys, Some("Bearer sk-one")));
-        assert!(check(&keys, Some("bearer  sk-two")));
+        let keys = parse(&format!("# ours\nsk-one\n\n  {} # of the tests\n", hashed("sk-two"))).unwrap();
+        let check = |header| keys.check(&request(header)).is_ok();
+        assert!(check(Some("Bearer sk-one")));
+        assert!(check(Some("bearer  sk-two")));
         for bad in [
             None,
             Some("sk-one"),
             Some("Bearer sk-three"),
             Some("Bearer "),
             Some("Basic sk-one"),
+            Some(&*format!("Bearer {}", hashed("sk-two"))),
             Some("Bearer sk-two # of the tests"),
         ] {
-            assert!(!check(&keys, bad), "{bad:?}");
+            assert!(!check(bad), "{bad:?}");
         }
-        assert!(check(&Keys::Open, None));
+        assert!(Keys::Open.check(&request(None)).is_ok());
+    }
+
+    #[test]
+    fn a_line_says_what_its_key_entitles_to() {
+        let text = format!("sk-a\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
+        let defaults = KeyLimits { requests: 4, ..KeyLimits::default() };
+        let keys = Keys::parse(&text, defaults).unwrap();
+        let (a, b) = (caller(&keys, "sk-a"), caller(&keys, "sk-b"));
+        assert_eq!((a.admin, a.limits), (false, defaults));
+        assert_eq!((b.admin, b.limits), (true, KeyLimits { weight: 3, requests: 8, tokens_per_minute: 60_000 }));
+        assert_ne!(a.key, b.key);
+        assert_eq!(a, caller(&parse("sk-a requests=4").unwrap(), "sk-a"), "the account is the key's, wherever it stands");
+    }
+
+    #[test]
+    fn an_administrator_is_who_has_the_scope_or_an_open_service_s_own_machine() {
+        let keys = parse("sk-a scope=user\nsk-b scope=admin").unwrap();
+        for (keys, header, admin) in [
+            (&keys, Some("Bearer sk-a"), false),
+            (&keys, Some("Bearer sk-b"), true),
+            (&Keys::Open, None, true),
+            (&Keys::OpenToAll, None, false),
+        ] {
+            let request = request(header);
+            let caller = keys.check(&request).unwrap();
+            request.extensions_mut().insert(caller);
+            let refused = require_admin(&request).err().map(|e| e.status);
+            assert_eq!(refused, (!admin).then_some(StatusCode::FORBIDDEN));
+        }
+        assert!(require_admin(&request(None)).is_err(), "a request that nobody checked is nobody's");
+    }
+
+    #[test]
+    fn those_whom_a_gateway_sends_for_have_accounts_of_their_own() {
+        let request = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
+        let nobody = Caller::of(&TestRequest::default().to_http_request());
+        let (a, b) = (nobody.on_behalf(&request("a")), nobody.on_behalf(&request("b")));
+        assert!(a.key != b.key && a.key != nobody.key);
+        assert_eq!(a, nobody.on_behalf(&request("a")));
+        assert_eq!(nobody.on_behalf(&TestRequest::default().to_http_request()), nobody);
     }
 
     #[test]
     fn no_key_is_readable_in_memory_or_in_logs() {
-        assert!(!format!("{:?}", Keys::parse("sk-one").unwrap()).contains("sk-one"));
+        assert!(!format!("{:?}", parse("sk-one").unwrap()).contains("sk-one"));
     }
 
     #[test]
     fn a_file_without_a_key_or_with_a_strange_one_is_refused() {
-        assert_eq!(Keys::parse("# nothing\n\n").unwrap_err(), "it has no key");
-        assert!(Keys::parse("sk one\n").unwrap_err().contains("line 1"));
+        assert_eq!(parse("# nothing\n\n").unwrap_err(), "it has no key");
+        for (line, part) in [
+            ("sk one", "line 1 has a blank in its key"),
+            ("sk-ä", "plain ASCII"),
+            ("sha256:12", "64 hexadecimal digits"),
+            ("sk-a weight=0", "from 1 to 1000, got 0"),
+            ("sk-a weight=x", "whole number for weight"),
+            ("sk-a scope=root", "scope=user or scope=admin"),
+            ("sk-a colour=red", "\"colour\""),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(part), "{part:?} in {error}");
+        }
         assert!(Keys::read(Path::new("/nowhere/keys")).unwrap_err().contains("/nowhere/keys"));
     }
 }

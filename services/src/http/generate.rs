@@ -6,6 +6,7 @@ use super::error::ApiError;
 use super::reply::RequestName;
 use super::request::Generation;
 use super::sse::Events;
+use super::terms::terms_of;
 use crate::actors::messages::Refusal;
 use crate::actors::reader::Reader;
 use crate::actors::request::{Job, RequestActor};
@@ -41,6 +42,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
     plan: Plan<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
+    let terms = terms_of(request)?;
     let Plan { mut generation, prompts, prompt_field, score_prompt, reader, shape, id_prefix } = plan;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
@@ -55,6 +57,11 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         // As the caller wrote it: negative seeds are taken too.
         seed: seed as i64,
     };
+    if app.log_prompts {
+        for prompt in &prompts {
+            tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "asked");
+        }
+    }
     let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
     let job = Job {
@@ -64,10 +71,15 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         sampling: Arc::new(generation.sampling),
         end_ids: generation.end_ids,
         stop: generation.stop,
+        priority: generation.priority,
+        terms,
         score_prompt,
         reader,
     };
-    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|r| refused(r, prompt_field))?;
+    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
+        tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
+        refused(refusal, prompt_field)
+    })?;
     tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream = generation.stream, "accepted");
     if generation.stream {
         let chunks = Chunks::new(envelope, shape, choices, generation.include_usage);
@@ -95,11 +107,22 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
         Rejected::PromptTooLong { .. } => "prompt_too_long",
         Rejected::TooManyChoices { .. } => "too_many_choices",
         Rejected::TooManyPages { .. } => "too_many_pages",
+        Rejected::KeyBusy { .. } => "key_busy",
+        Rejected::KeyRate { .. } => "key_rate",
+        Rejected::WaitTooLong { .. } => "wait_too_long",
+        Rejected::DeadlineUnreachable { .. } => "deadline_unreachable",
         Rejected::Draining => "draining",
     };
     let error = match refusal.reason {
-        Rejected::QueueFull { .. } | Rejected::QueueTokensFull { .. } => {
-            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("queue_full");
+        Rejected::QueueFull { .. }
+        | Rejected::QueueTokensFull { .. }
+        | Rejected::KeyBusy { .. }
+        | Rejected::KeyRate { .. }
+        | Rejected::WaitTooLong { .. }
+        | Rejected::DeadlineUnreachable { .. } => {
+            // Two bounds of one queue read alike; each other reason has a word of its own.
+            let code = if reason == "queue_tokens_full" { "queue_full" } else { reason };
+            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(code);
             refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
         }
         Rejected::PromptTooLong { .. } => ApiError::invalid(prompt_field, message).with_code("context_length_exceeded"),

@@ -12,7 +12,9 @@ pub mod reply;
 pub mod request;
 pub mod server;
 pub mod sse;
+mod terms;
 mod text;
+pub mod tls;
 
 use actix_web::HttpRequest;
 use actix_web::http::header;

@@ -1,49 +1,72 @@
 //! Routes, what wraps them, and the settings of the HTTP server.
 
 use super::app::App;
+use super::auth::Caller;
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
 use super::{about, chat, completions, text};
+use crate::service::Edge;
+use actix_cors::Cors;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
-use actix_web::middleware::{Next, from_fn};
-use actix_web::{Error, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, guard, web};
+use actix_web::middleware::{Condition, Next, from_fn};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, guard, web};
 use std::net::TcpListener;
 use std::time::Duration;
 
 /// Paths that need no key: probes and scrapers have none.
 const OPEN_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
-/// How long a client may take for its request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an idle connection is kept.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
 const STOP_SECONDS: u64 = 2;
 
 /// A server on an open socket, not running before it is polled.
-pub fn server(app: web::Data<App>, listener: TcpListener, workers: usize, connections: usize) -> std::io::Result<Server> {
-    end_unread_connections(&listener, app.around.unread);
+pub fn server(
+    app: web::Data<App>,
+    listener: TcpListener,
+    workers: usize,
+    connections: usize,
+    edge: Edge,
+) -> std::io::Result<Server> {
+    let Edge { patience, tls, origins } = edge;
+    end_unread_connections(&listener, patience.unread);
     let factory = move || {
         actix_web::App::new()
             .app_data(app.clone())
             .configure(routes)
             .default_service(web::to(no_such_path))
             .wrap(from_fn(require_key))
+            .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
             .wrap(from_fn(name_requests))
     };
     let server = HttpServer::new(factory)
         .workers(workers)
         .max_connections(connections.div_ceil(workers))
-        .keep_alive(IDLE_TIMEOUT)
-        .client_request_timeout(HEAD_TIMEOUT)
+        .keep_alive(patience.idle)
+        .client_request_timeout(patience.head)
         .tcp_nodelay(true)
         // By default a client that left is noticed only when something is written to it; a request that waits must end at its EOF.
         .h1_allow_half_closed(false)
         .shutdown_timeout(STOP_SECONDS)
-        .disable_signals()
-        .listen(listener)?;
+        .disable_signals();
+    let server = match tls {
+        Some(tls) => server.listen_rustls_0_23(listener, tls)?,
+        None => server.listen(listener)?,
+    };
     Ok(server.run())
+}
+
+/// Lets pages of these origins call everything that their users have keys for.
+fn cors(origins: &[String]) -> Cors {
+    let cors = Cors::default()
+        .allowed_methods(["GET", "POST", "DELETE"])
+        .allow_any_header()
+        .expose_headers(["x-request-id", "retry-after", "retry-after-ms"])
+        .max_age(600);
+    if origins.iter().any(|origin| origin == "*") {
+        return cors.allow_any_origin();
+    }
+    origins.iter().fold(cors, |cors, origin| cors.allowed_origin(origin))
 }
 
 /// Has the kernel end connections whose client takes nothing of what was sent for this long. The server writes only when there is room,
@@ -101,9 +124,16 @@ async fn no_such_path(request: HttpRequest) -> HttpResponse {
 async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
     if !OPEN_PATHS.contains(&request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
-        if let Err(error) = app.keys.check(request.request()) {
-            tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
-            return Ok(request.into_response(error.error_response()));
+        match app.keys.check(request.request()) {
+            Ok(caller) => {
+                let caller = if app.trust_gateway { caller.on_behalf(request.request()) } else { caller };
+                let arrived = app.around.clock.now();
+                request.extensions_mut().insert(Caller { arrived, ..caller });
+            }
+            Err(error) => {
+                tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
+                return Ok(request.into_response(error.error_response()));
+            }
         }
     }
     Ok(next.call(request).await?.map_into_boxed_body())

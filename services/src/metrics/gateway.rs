@@ -124,7 +124,7 @@ impl Gateway {
         match outcome {
             "stop" | "tool_calls" => self.stop.increment(1),
             "length" => self.length.increment(1),
-            "failed" => self.error.increment(1),
+            "failed" | "deadline" => self.error.increment(1),
             _ => self.abort.increment(1),
         }
     }

@@ -1,5 +1,6 @@
 //! `chimere serve`: from the command line to a running service, and its end.
 
+mod files;
 mod prepare;
 
 use crate::config::{Config, LogFormat, ServeArgs};
@@ -106,6 +107,8 @@ fn start_log(config: &Config) -> Result<(), ServeError> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.log.filter)))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // A record that cannot be written, as on a full disk, is lost. Saying so would go the same way, and end the thread that tried.
+    let log = log.log_internal_errors(false);
     // Escape sequences are for people; a file or a journal would keep them as garbage.
     let log = log.with_ansi(std::io::stderr().is_terminal());
     match config.log.format {
@@ -119,11 +122,18 @@ fn start_log(config: &Config) -> Result<(), ServeError> {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// Never waited for: that somebody listens keeps a log that has reached its largest size from ending the process.
+    _file_too_large: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let file_too_large = files::SIGNAL_TOO_LARGE.map(|number| signal(SignalKind::from_raw(number))).transpose()?;
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            _file_too_large: file_too_large,
+        })
     }
 
     async fn next(&mut self) {

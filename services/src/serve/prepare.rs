@@ -1,16 +1,18 @@
 //! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
 
-use super::ServeError;
+use super::{ServeError, files};
 use crate::actors::engine::Build;
-use crate::config::Config;
+use crate::clock::Clock;
+use crate::config::{Config, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
-use crate::service::Parts;
+use crate::http::tls;
+use crate::service::{Edge, Parts, Patience};
 use crate::text::TextModel;
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, Model, Summary};
-use chimere_engine::scheduler::SchedulerConfig;
+use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -22,6 +24,8 @@ pub(super) struct Prepared {
     pub(super) parts: Parts,
     address: SocketAddr,
     guarded: bool,
+    encrypted: bool,
+    pages: String,
 }
 
 impl Prepared {
@@ -31,9 +35,12 @@ impl Prepared {
             metrics::install();
         }
         let path = find_model(config)?;
+        files::allow(config.limits.connections);
         let keys = keys(config)?;
+        let tls = tls::load(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
         let listener = listen(config, &keys)?;
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
+        let keys = if address.ip().is_loopback() { keys } else { keys.beyond_loopback() };
         let model = model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
         let text = TextModel::new(&model.text).map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let summary = Summary::of(&model);
@@ -54,13 +61,21 @@ impl Prepared {
             keys,
             core: usize::try_from(config.engine.core).ok(),
             body_bytes_max: config.limits.body_bytes,
-            bodies_bytes_max: limits::BODIES_BYTES_MAX,
-            unread: Duration::from_secs(limits::UNREAD_SECONDS),
+            bodies_bytes_max: config.limits.bodies_bytes,
+            edge: Edge {
+                patience: patience(config),
+                tls,
+                origins: origins(&config.server.cors_origins).map(str::to_owned).collect(),
+            },
+            log_prompts: config.log.prompts,
+            clock: Clock::start(),
+            trust_gateway: config.server.trust_gateway,
+            pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
             metrics: config.server.metrics,
             build: build(model, setup),
         };
-        Ok(Self { parts, address, guarded })
+        Ok(Self { encrypted: parts.edge.tls.is_some(), pages: config.server.cors_origins.clone(), parts, address, guarded })
     }
 
     /// What to tell whoever started it, once it answers.
@@ -76,9 +91,15 @@ impl Prepared {
             ip if ip.is_unspecified() => format!("127.0.0.1:{}", at.port()),
             _ => at.to_string(),
         };
+        let scheme = if self.encrypted { "https" } else { "http" };
+        let plain = if self.encrypted || at.ip().is_loopback() { "" } else { ", unencrypted" };
+        let pages = match self.pages.as_str() {
+            "" => String::new(),
+            origins => format!("; pages of {origins} may call it from browsers"),
+        };
         let key = if self.guarded { " -H 'Authorization: Bearer KEY'" } else { "" };
         format!(
-            "ready on http://{at} for {who}\ntry: curl -N http://{host}/v1/chat/completions{key} -d \
+            "ready on {scheme}://{at} for {who}{plain}{pages}\ntry: curl -N {scheme}://{host}/v1/chat/completions{key} -d \
              '{{\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}}]}}'"
         )
     }
@@ -94,7 +115,15 @@ fn find_model(config: &Config) -> Result<std::path::PathBuf, ServeError> {
 fn keys(config: &Config) -> Result<Keys, ServeError> {
     match config.server.api_key_file.as_str() {
         "" => Ok(Keys::Open),
-        file => Keys::read(Path::new(file)).map_err(ServeError::Usage),
+        file => {
+            let limits = &config.limits;
+            let limits = KeyLimits {
+                requests: limits.key_requests,
+                tokens_per_minute: limits.key_tokens_per_minute,
+                ..KeyLimits::default()
+            };
+            Keys::read_with(Path::new(file), limits).map_err(ServeError::Usage)
+        }
     }
 }
 
@@ -190,6 +219,28 @@ fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
     }
 }
 
+/// Targets and bounds in time.
+fn pace(config: &Config, setup: &Setup) -> Pace {
+    // A CPU computes recomputed positions together, with the same bytes; a GPU does so only where bytes may differ.
+    let one_by_one = setup.gpu().is_some() && config.engine.deterministic;
+    Pace {
+        target_us: 1_000 * u64::from(config.engine.itl_target_ms),
+        wait_us_max: config.limits.predicted_wait_seconds.saturating_mul(1_000_000),
+        passes_max: one_by_one.then_some(limits::RECOMPUTED_PASSES_MAX),
+        ..Pace::default()
+    }
+}
+
+fn patience(config: &Config) -> Patience {
+    let limits = &config.limits;
+    Patience {
+        head: Duration::from_secs(limits.head_seconds),
+        body: Duration::from_secs(limits.body_seconds),
+        idle: Duration::from_secs(limits.idle_seconds),
+        unread: Duration::from_secs(limits.unread_seconds),
+    }
+}
+
 /// Changes with whatever may change a request's bytes: version, model, arithmetic. Threads and batches do not.
 fn fingerprint(model: &str, setup: &Setup) -> String {
     let what = format!("{} {model} {}", env!("CARGO_PKG_VERSION"), setup.arithmetic());
@@ -257,7 +308,7 @@ mod tests {
 
     #[test]
     fn beyond_loopback_only_with_keys_or_when_told_so() {
-        let keys = Keys::Hashed(vec![[0; 32]]);
+        let keys = Keys::one("sk-test");
         assert!(listen(&with_host("127.0.0.1", false), &Keys::Open).is_ok());
         assert!(
             matches!(listen(&with_host("0.0.0.0", false), &Keys::Open), Err(ServeError::Usage(why)) if why.contains("--api-key-file"))

@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod admission;
 mod answers;
+mod edge;
 mod ending;
+mod faults;
 mod leaving;
 mod metrics;
 mod process;

@@ -2,6 +2,7 @@
 
 mod device;
 mod property;
+mod simulation;
 mod trace;
 
 use super::{Request, Scheduler};
@@ -28,7 +29,11 @@ impl Scheduler {
         let unowned = (0..).zip(&owners).filter(|(_, n)| **n == 0).map(|(page, _)| crate::ids::PageId(page));
         assert_eq!(free, unowned.collect::<Vec<_>>(), "a page is free or owned");
         assert_eq!(self.slots.total() - self.slots.free(), self.running.len() as u32, "a slot is free or owned");
-        assert!(self.running.is_sorted_by(|a, b| a.rank < b.rank), "running sequences are in order of rank");
+        let place = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key, seq.rank);
+        assert!(
+            self.running.is_sorted_by(|a, b| place(a) < place(b)),
+            "running sequences are in the order of what keys were served"
+        );
         for (id, live) in &self.live {
             let choices = self.all().filter(|seq| seq.request.id == *id).count();
             assert_eq!(choices as u32, live.unfinished, "request {id} has its unfinished choices");

@@ -1,7 +1,8 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
-//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`), requests
-//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored`; `decoding`: it has its first token when the trace starts), and what happens
+//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`, `passes 16` where each
+//! recomputed position takes a pass of its own), requests
+//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored key 2`; `decoding`: it has its first token when the trace starts), and what happens
 //! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
 //! to the context's end; `ends 2` makes its second token an end id. One step is in flight at a time unless `lag` says more.
 //!
@@ -14,9 +15,9 @@
 
 use super::device::{FakeDevice, end_of, next_token};
 use super::undisturbed;
-use crate::ids::{Micros, RequestId, SeqId, TokenId};
+use crate::ids::{KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, Rejected, Request, Scheduler, SchedulerConfig};
+use crate::scheduler::{Event, FinishReason, Pace, Rejected, Request, Scheduler, SchedulerConfig, Terms};
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -36,6 +37,7 @@ struct Stage {
     device: FakeDevice,
     in_flight: VecDeque<StepOutcome>,
     config: SchedulerConfig,
+    pace: Pace,
     /// Clauses by the step before which they happen.
     happenings: Vec<(usize, String)>,
     requests: BTreeMap<RequestId, Request>,
@@ -58,6 +60,7 @@ impl Stage {
             queue_prompt_tokens_max: 10_000,
             steps_in_flight_max: 1,
         };
+        let mut pace = Pace::default();
         let mut happenings = Vec::new();
         let mut decoding = Vec::new();
         let mut skipped = 0;
@@ -65,6 +68,8 @@ impl Stage {
             if let Some(clause) = clause.strip_prefix('@') {
                 let (step, what) = clause.split_once(' ').unwrap();
                 happenings.push((step.parse().unwrap(), what.to_owned()));
+            } else if let Some(passes) = clause.strip_prefix("passes ") {
+                pace.passes_max = Some(passes.parse().unwrap());
             } else if let Some(steps) = clause.strip_prefix("after ") {
                 skipped = steps.parse().unwrap();
             } else if let Some(request) = clause.strip_suffix("decoding") {
@@ -78,6 +83,7 @@ impl Stage {
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             config,
+            pace,
             happenings,
             requests: BTreeMap::new(),
             outputs: BTreeMap::new(),
@@ -123,7 +129,7 @@ impl Stage {
 
     fn launch(&mut self) -> Option<StepPlan> {
         self.clock += 1;
-        let plan = self.scheduler.plan(Micros(self.clock))?;
+        let plan = self.scheduler.plan_within(Micros(self.clock), &self.pace)?;
         self.in_flight.push_back(self.device.run(&plan));
         Some(plan)
     }
@@ -187,7 +193,8 @@ impl Stage {
         let (id, choices) = (request.id, request.choices);
         self.requests.insert(id, request.clone());
         let first = self.scheduler.next_seq;
-        match self.scheduler.admit(request, Micros(self.clock)) {
+        let terms = Terms { key: KeyId(number(words, "key").unwrap_or(0) as u64), ..Terms::default() };
+        match self.scheduler.admit_under(request, &terms, Micros(self.clock), &Pace::default()) {
             Ok(()) => {
                 for choice in 0..choices {
                     self.names.insert(SeqId(first + u64::from(choice)), self.name(id, choice));
@@ -273,10 +280,7 @@ fn set_bound(config: &mut SchedulerConfig, clause: &str) -> bool {
 }
 
 fn request(words: &[&str], context: u32) -> Request {
-    let number = |name: &str| {
-        let at = words.iter().position(|word| *word == name)?;
-        Some(words[at + 1].parse::<i64>().unwrap())
-    };
+    let number = |name: &str| number(words, name);
     let id = id(words[0]);
     let prompt_len = number("prompt").unwrap_or(10) as u32;
     let mut request = Request {
@@ -293,6 +297,11 @@ fn request(words: &[&str], context: u32) -> Request {
         choose_seed(&mut request, ends as usize, context);
     }
     request
+}
+
+fn number(words: &[&str], name: &str) -> Option<i64> {
+    let at = words.iter().position(|word| *word == name)?;
+    Some(words[at + 1].parse().unwrap())
 }
 
 /// Takes an end id, and a seed with which the first choice meets it at its `ends`-th token and the others never.
@@ -326,6 +335,10 @@ fn reason(why: Rejected) -> &'static str {
         Rejected::PromptTooLong { .. } => "prompt",
         Rejected::TooManyChoices { .. } => "choices",
         Rejected::TooManyPages { .. } => "pages",
+        Rejected::KeyBusy { .. } => "key-busy",
+        Rejected::KeyRate { .. } => "key-rate",
+        Rejected::WaitTooLong { .. } => "wait",
+        Rejected::DeadlineUnreachable { .. } => "deadline",
         Rejected::Draining => "draining",
     }
 }
@@ -492,6 +505,14 @@ fn recomputed_outputs_share_the_budget_with_decode_rows() {
     check(
         "after 96; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
         "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+64 | B+1 C+30 | B+1 C+1",
+    );
+}
+
+#[test]
+fn where_each_recomputed_position_is_a_pass_a_step_has_few_of_them() {
+    check(
+        "after 96; passes 16; budget 64; pages 12; A prompt 33 max 98; B prompt 33 max 110; C prompt 33 max 120",
+        "A+1 B+1 ~C | A+1 B+1 A=length | B+1 C[0..33] | B+1 C+16 | B+1 C+16 | B+1 C+16",
     );
 }
 
@@ -700,5 +721,53 @@ fn a_recomputed_prompt_is_scored_from_where_its_scores_ended() {
     check(
         "after 93; context 4000; budget 128; pages 101; A prompt 31 max 70; B prompt 3168 max 1 scored",
         "B[2944..3072] | B[3072..3168] B#3137..3167 B=length",
+    );
+}
+
+#[test]
+fn a_key_that_was_served_less_overtakes_those_that_wait() {
+    check(
+        "budget 64; slots 2; A prompt 64 max 1 key 1; B prompt 64 max 1 key 1; C prompt 64 max 1 key 1; @2 D prompt 10 max 1 key 2",
+        "A[0..64] A=length | D[0..10] D=length | B[0..64] B=length | C[0..64] C=length",
+    );
+}
+
+#[test]
+fn prompts_of_two_keys_take_turns() {
+    check(
+        "budget 64; A prompt 256 max 1 key 1; B prompt 192 max 1 key 2",
+        "A[0..64] | B[0..64] | A[64..128] | B[64..128] | A[128..192] | B[128..192] B=length | A[192..256] A=length",
+    );
+}
+
+#[test]
+fn priority_counts_within_a_key_alone() {
+    check(
+        "budget 64; slots 1; A prompt 64 max 1 key 1; @2 B prompt 64 max 1 key 1 priority -5; @2 C prompt 64 max 1 key 2 priority 5; @2 D prompt 9 max 1 key 1",
+        "A[0..64] A=length | C[0..64] C=length | B[0..64] B=length | D[0..9] D=length",
+    );
+}
+
+#[test]
+fn a_key_without_a_slot_gets_one_from_the_key_that_has_most() {
+    check(
+        "slots 2; A prompt 10 key 1; B prompt 10 key 1; @3 C prompt 10 key 2; @4 D prompt 10 key 2",
+        "A[0..10] B[0..10] | A+1 B+1 | C[0..10] A+1 ~B | C+1 A+1 | C+1 A+1",
+    );
+}
+
+#[test]
+fn within_a_key_nobody_is_thrown_out_for_a_slot() {
+    check(
+        "slots 1; A prompt 10 max 4; @2 B prompt 10 max 1 priority -9",
+        "A[0..10] | A+1 | A+1 | A+1 A=length | B[0..10] B=length",
+    );
+}
+
+#[test]
+fn a_modest_key_may_join_a_queue_that_is_full_of_another_s() {
+    check(
+        "slots 1; queue 2; A key 1; @2 B key 1; @2 C key 1; @2 D key 1; @2 E key 2 max 1; @2 F key 2 max 1; @2 G key 1",
+        "A[0..10] | D!queue F!queue G!queue A+1 | A+1",
     );
 }

@@ -9,7 +9,7 @@ pub use completion::{Completion, Echo};
 
 use super::error::ApiError;
 use crate::actors::output::{Account, Delta, Finish, Output, Scored, Timings};
-use crate::actors::phase::SHUTTING_DOWN;
+use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use actix_web::http::StatusCode;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -153,8 +153,11 @@ impl<S: Shape> Whole<S> {
     }
 }
 
-/// The engine failed, or the service is going down.
+/// The engine failed, the service is going down, or the request's deadline has passed.
 pub fn engine_error(why: String) -> ApiError {
+    if why == DEADLINE_PASSED {
+        return ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", why).with_code("deadline_passed");
+    }
     let code = if why == SHUTTING_DOWN { "shutting_down" } else { "engine_unavailable" };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code(code)
 }

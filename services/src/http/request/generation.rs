@@ -24,6 +24,8 @@ pub struct Generation {
     pub stop: Vec<String>,
     /// Ids that end a choice: the model's unless `ignore_eos`, and `stop_token_ids`.
     pub end_ids: Vec<TokenId>,
+    /// Lower runs first among the requests of a key.
+    pub priority: i32,
     /// The caller's seed. Without one the server draws it, puts it into `sampling` and reports it.
     pub seed: Option<u64>,
     /// The request's values over the model's defaults over neutral ones; `end_ids` and `logprobs` are filled in.
@@ -67,6 +69,7 @@ impl Generation {
         let (stream, include_usage) = stream(fields)?;
         let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
         let choices = choices(fields, limits)?;
+        let priority = fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32;
         let end_ids = end_ids(fields, limits)?;
         let sampling = SamplingParams {
             seed: seed.unwrap_or_default(),
@@ -80,7 +83,7 @@ impl Generation {
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
-        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, seed, sampling })
+        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, priority, seed, sampling })
     }
 }
 

@@ -81,6 +81,7 @@ fn every_honoured_field_arrives() {
         max_tokens: Some(9),
         stop: vec!["a".into(), "b".into()],
         end_ids: vec![470, 468, 7],
+        priority: 0,
         seed: Some(u64::MAX),
         sampling: expected,
     };

@@ -4,12 +4,13 @@ use super::Fake;
 use super::eventually;
 use chimere::actors::live::Live;
 use chimere::actors::phase::Phase;
+use chimere::clock::Clock;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
-use chimere::service::{Parts, Service};
+use chimere::service::{Edge, Parts, Patience, Service};
 use chimere::text::TextModel;
 use chimere_engine::backend::BackendInfo;
-use chimere_engine::scheduler::SchedulerConfig;
+use chimere_engine::scheduler::{Pace, SchedulerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -29,6 +30,12 @@ pub struct Options {
     pub bodies_bytes: usize,
     pub keep_alive: Duration,
     pub unread: Duration,
+    pub body_time: Duration,
+    pub trust_gateway: bool,
+    pub pace: Pace,
+    pub clock: Clock,
+    pub tls: bool,
+    pub origins: &'static [&'static str],
     pub keys: Keys,
 }
 
@@ -44,6 +51,12 @@ impl Default for Options {
             bodies_bytes: 1 << 24,
             keep_alive: Duration::from_secs(10),
             unread: Duration::from_secs(60),
+            body_time: Duration::from_secs(60),
+            trust_gateway: false,
+            pace: Pace::default(),
+            clock: Clock::start(),
+            tls: false,
+            origins: &[],
             keys: Keys::Open,
         }
     }
@@ -65,6 +78,11 @@ pub struct Server {
 /// The model whose tokenizer and template are used.
 pub fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf")
+}
+
+/// A file beside these tests.
+pub fn data(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(file)
 }
 
 impl Server {
@@ -164,7 +182,15 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         keys: options.keys,
         body_bytes_max: options.body_bytes,
         bodies_bytes_max: options.bodies_bytes,
-        unread: options.unread,
+        edge: Edge {
+            patience: Patience { unread: options.unread, body: options.body_time, ..Patience::default() },
+            tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
+            origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
+        },
+        log_prompts: false,
+        clock: options.clock,
+        trust_gateway: options.trust_gateway,
+        pace: options.pace,
         keep_alive: options.keep_alive,
         metrics: true,
         fingerprint: "fp_test".into(),

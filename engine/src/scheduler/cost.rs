@@ -1,0 +1,284 @@
+//! What a step will take, learned from what steps took. Plain numbers: no clock, no device.
+//!
+//! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows (passes over the
+//! weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of positions). The first part is learned from
+//! steps without prompts, the second from what steps with prompts took beyond it, so a night of decoding alone does not make
+//! the model forget what prompts cost.
+
+use crate::ids::Micros;
+use crate::step::{Form, Piece, StepPlan};
+
+/// How much of the past each observation keeps: the memory of a part is some fifty steps.
+const KEEP: f64 = 0.98;
+/// Rounds of descent an observation; the estimate goes on from where the last one left it.
+const ROUNDS: usize = 12;
+/// An observation counts as at most this many times what was predicted, and at least as that part of it, so that a machine that was
+/// asleep for a while does not teach that steps are slow. A change that lasts is learned all the same, in a few steps.
+const SURPRISE_MAX: f64 = 4.0;
+/// Observations before surprises are cut.
+const SURPRISE_AFTER: u32 = 4;
+/// Attended positions and pairs are counted in thousands, so that all figures have a like size.
+const THOUSAND: f64 = 1e-3;
+
+/// What a step computes, as far as its time depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepShape {
+    /// Passes over the weights for recurrent rows, one after another.
+    pub passes: u32,
+    /// Recurrent rows: decode rows and recomputed positions.
+    pub rows: u32,
+    /// Positions that the recurrent rows attend to, all together.
+    pub attended: u64,
+    /// Prompt rows.
+    pub prompt_rows: u32,
+    /// Pairs of a prompt row and a position that it attends to.
+    pub prompt_pairs: u64,
+}
+
+impl StepShape {
+    /// Of a plan. `one_by_one`: each of a sequence's recomputed positions takes a pass of its own.
+    pub fn of(plan: &StepPlan, one_by_one: bool) -> Self {
+        plan.pieces.iter().fold(Self::default(), |shape, piece| shape.with(piece, one_by_one))
+    }
+
+    fn with(mut self, piece: &Piece, one_by_one: bool) -> Self {
+        let (start, len) = (piece.start, piece.len());
+        match piece.form {
+            Form::Chunked => {
+                self.prompt_rows += len;
+                self.prompt_pairs += pairs(start, len);
+            }
+            Form::Recurrent => {
+                self.passes = self.passes.max(if one_by_one { len } else { 1 });
+                self.rows += len;
+                self.attended += pairs(start, len);
+            }
+        }
+        self
+    }
+
+    /// The same without its prompt rows.
+    pub fn without_prompts(self) -> Self {
+        Self { prompt_rows: 0, prompt_pairs: 0, ..self }
+    }
+
+    fn recurrent(&self) -> [f64; 3] {
+        [f64::from(self.passes), f64::from(self.rows), self.attended as f64 * THOUSAND]
+    }
+
+    fn prompts(&self) -> [f64; 3] {
+        [f64::from(self.prompt_rows), self.prompt_pairs as f64 * THOUSAND, f64::from(u32::from(self.prompt_rows > 0))]
+    }
+}
+
+/// Positions that `len` rows from `start` on attend to, each to itself and all before it.
+fn pairs(start: u32, len: u32) -> u64 {
+    let (start, len) = (u64::from(start), u64::from(len));
+    len * start + len * (len + 1) / 2
+}
+
+/// A linear function with non-negative coefficients, fitted to the recent past.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Fit {
+    coefficients: [f64; 3],
+    /// Weighted sums of products of features, and of features and times.
+    products: [[f64; 3]; 3],
+    times: [f64; 3],
+    observations: u32,
+}
+
+impl Fit {
+    fn at(&self, features: &[f64; 3]) -> f64 {
+        self.coefficients.iter().zip(features).map(|(c, x)| c * x).sum()
+    }
+
+    fn knows(&self) -> bool {
+        self.observations > 0
+    }
+
+    fn observe(&mut self, features: [f64; 3], took: f64) {
+        let expected = self.at(&features);
+        let cut = self.observations >= SURPRISE_AFTER && expected > 0.0;
+        let took = if cut { took.clamp(expected / SURPRISE_MAX, SURPRISE_MAX * expected) } else { took };
+        // Relative errors are what matters, so a large step weighs no more than a small one. Not by the times themselves: what happened
+        // to be fast would weigh most.
+        let weight = features.iter().sum::<f64>().max(1.0).powi(-2);
+        for i in 0..3 {
+            self.times[i] = KEEP * self.times[i] + weight * features[i] * took;
+            for j in 0..3 {
+                self.products[i][j] = KEEP * self.products[i][j] + weight * features[i] * features[j];
+            }
+        }
+        self.observations = self.observations.saturating_add(1);
+        self.descend();
+    }
+
+    /// Coordinate descent from the last estimate. What the recent past says nothing about stays as it was.
+    fn descend(&mut self) {
+        for i in (0..ROUNDS).flat_map(|_| 0..3) {
+            if self.products[i][i] > 0.0 {
+                let error = self.times[i] - (0..3).map(|j| self.products[i][j] * self.coefficients[j]).sum::<f64>();
+                self.coefficients[i] = (self.coefficients[i] + error / self.products[i][i]).max(0.0);
+            }
+        }
+    }
+}
+
+/// Predicts times of steps, microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CostModel {
+    recurrent: Fit,
+    prompts: Fit,
+}
+
+impl CostModel {
+    /// A step of this shape took that long.
+    pub fn observe(&mut self, shape: &StepShape, took: Micros) {
+        let took = took.0 as f64;
+        if shape.prompt_rows == 0 {
+            if shape.rows > 0 {
+                self.recurrent.observe(shape.recurrent(), took);
+            }
+        } else if shape.rows == 0 || self.recurrent.knows() {
+            self.prompts.observe(shape.prompts(), (took - self.recurrent.at(&shape.recurrent())).max(0.0));
+        }
+    }
+
+    /// What a step of this shape should take, microseconds; `None` while a part of it was never seen.
+    pub fn predict(&self, shape: &StepShape) -> Option<f64> {
+        let known = (shape.rows == 0 || self.recurrent.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
+        known.then(|| self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts()))
+    }
+
+    /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None` before any
+    /// were seen.
+    pub fn prompt_us(&self, start: u32, len: u32, first: bool) -> Option<f64> {
+        let features = [f64::from(len), pairs(start, len) as f64 * THOUSAND, f64::from(u32::from(first))];
+        self.prompts.knows().then(|| self.prompts.at(&features))
+    }
+
+    /// What `len` recurrent rows of one sequence from `start` on take in `passes` passes of their own, microseconds.
+    pub fn recurrent_us(&self, passes: u32, start: u32, len: u32) -> Option<f64> {
+        let features = [f64::from(passes), f64::from(len), pairs(start, len) as f64 * THOUSAND];
+        self.recurrent.knows().then(|| self.recurrent.at(&features))
+    }
+
+    /// What a decode step of `rows` sequences takes whose contexts have `context` positions on average, microseconds.
+    pub fn decode_us(&self, rows: u32, context: u32) -> Option<f64> {
+        let attended = u64::from(rows) * u64::from(context);
+        self.recurrent.knows().then(|| self.recurrent.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
+    }
+}
+
+/// How much a step may take on, beside the bounds that never change.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pace {
+    /// What steps take.
+    pub cost: CostModel,
+    /// A step in which somebody decodes takes no more prompt positions than this time allows, microseconds; 0 sets no target. The
+    /// unit of [`crate::CHUNK_TOKENS`] that moves a prompt is granted all the same.
+    pub target_us: u64,
+    /// A request that would wait longer than this for its first step is refused, microseconds; 0 sets no bound.
+    pub wait_us_max: u64,
+    /// On a device where each recomputed position of a sequence takes a pass over the weights of its own: the most of them in a step.
+    pub passes_max: Option<std::num::NonZeroU32>,
+}
+
+impl Pace {
+    /// The shape of a plan on this device.
+    pub fn shape(&self, plan: &StepPlan) -> StepShape {
+        StepShape::of(plan, self.passes_max.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(rows: u32, context: u32) -> StepShape {
+        StepShape { passes: 1, rows, attended: u64::from(rows * context), ..StepShape::default() }
+    }
+
+    fn mixed(rows: u32, prompt_rows: u32, start: u32) -> StepShape {
+        StepShape { prompt_rows, prompt_pairs: pairs(start, prompt_rows), ..decode(rows, 500) }
+    }
+
+    /// A device whose steps take 4 ms, 200 us a row, 100 us for each thousand positions, 150 us a prompt row and 2 ms if there are any.
+    fn truth(shape: &StepShape) -> f64 {
+        let prompts = shape.prompts();
+        let recurrent = shape.recurrent();
+        4_000.0 * recurrent[0]
+            + 200.0 * recurrent[1]
+            + 100.0 * recurrent[2]
+            + 150.0 * prompts[0]
+            + 20.0 * prompts[1]
+            + 2_000.0 * prompts[2]
+    }
+
+    fn learned() -> CostModel {
+        let mut model = CostModel::default();
+        for i in 0..2_000u32 {
+            let shape = if i % 4 == 3 { mixed(i % 13, 64 * (1 + i % 5), 64 * (i % 37)) } else { decode(1 + i % 16, 50 + i % 700) };
+            model.observe(&shape, Micros(truth(&shape) as u64));
+        }
+        model
+    }
+
+    #[track_caller]
+    fn assert_close(got: f64, want: f64, share: f64) {
+        assert!((got - want).abs() <= share * want, "{got} is not within {share} of {want}");
+    }
+
+    #[test]
+    fn what_is_learned_from_a_steady_device_predicts_it() {
+        let model = learned();
+        for shape in [decode(1, 100), decode(16, 600), mixed(8, 256, 0), mixed(3, 64, 2_000), mixed(0, 128, 64)] {
+            assert_close(model.predict(&shape).unwrap(), truth(&shape), 0.1);
+        }
+    }
+
+    #[test]
+    fn what_was_never_seen_is_not_predicted() {
+        let mut model = CostModel::default();
+        assert_eq!(model.predict(&decode(1, 1)), None);
+        model.observe(&decode(2, 100), Micros(5_000));
+        assert!(model.predict(&decode(2, 100)).is_some());
+        assert_eq!((model.predict(&mixed(1, 64, 0)), model.prompt_us(0, 64, true)), (None, None));
+    }
+
+    #[test]
+    fn a_night_of_decoding_does_not_make_it_forget_what_prompts_cost() {
+        let mut model = learned();
+        let before = model.prompt_us(0, 256, true).unwrap();
+        for _ in 0..10_000 {
+            model.observe(&decode(1, 300), Micros(truth(&decode(1, 300)) as u64));
+        }
+        assert_eq!(model.prompt_us(0, 256, true), Some(before));
+        assert_close(model.predict(&decode(16, 300)).unwrap(), truth(&decode(16, 300)), 0.15);
+    }
+
+    #[test]
+    fn one_step_in_which_the_machine_slept_or_the_clock_jumped_teaches_little() {
+        let mut model = learned();
+        let before = model.predict(&decode(4, 300)).unwrap();
+        model.observe(&decode(4, 300), Micros(3_600_000_000));
+        assert_close(model.predict(&decode(4, 300)).unwrap(), before, 0.15);
+        model.observe(&decode(4, 300), Micros(0));
+        assert!(model.predict(&decode(4, 300)).unwrap().is_finite());
+    }
+
+    #[test]
+    fn a_device_that_became_slower_for_good_is_followed() {
+        let mut model = learned();
+        for i in 0..1_000u32 {
+            let shape = decode(1 + i % 16, 50 + i % 700);
+            model.observe(&shape, Micros((10.0 * truth(&shape)) as u64));
+        }
+        assert_close(model.predict(&decode(8, 400)).unwrap(), 10.0 * truth(&decode(8, 400)), 0.15);
+    }
+
+    #[test]
+    fn rows_attend_to_themselves_and_all_before() {
+        assert_eq!((pairs(0, 1), pairs(0, 3), pairs(10, 2)), (1, 6, 23));
+    }
+}
