@@ -21,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
         template_options: vec!["enable_thinking".into()],
+        thinking: None,
     };
     if let Ok(request) = ChatRequest::parse(bytes, &limits) {
         check(&request.generation, &limits);

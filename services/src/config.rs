@@ -17,6 +17,8 @@ pub struct Config {
     pub model: ModelChoice,
     /// How it is computed.
     pub engine: Engine,
+    /// How long models think.
+    pub thinking: Thinking,
     /// Bounds.
     pub limits: Limits,
     /// What is written to standard error.
@@ -106,6 +108,60 @@ impl Default for Engine {
             embedding: Embedding::Device,
             exact: false,
             deterministic: false,
+        }
+    }
+}
+
+/// How long a model thinks for requests that say something about it. Entropies are shares of the greatest one that the vocabulary allows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thinking {
+    /// What is forced to close a thought.
+    pub end_text: String,
+    /// Thinking tokens of the effort `minimal`; 0 for no bound.
+    pub minimal_tokens: u32,
+    /// Thinking tokens of the effort `low`; 0 for no bound.
+    pub low_tokens: u32,
+    /// Thinking tokens of the effort `medium`; 0 for no bound.
+    pub medium_tokens: u32,
+    /// Thinking tokens of the effort `high`; 0 for no bound.
+    pub high_tokens: u32,
+    /// Tokens over which certainty is averaged.
+    pub window_tokens: u32,
+    /// Words of doubt.
+    pub hold_words: Vec<String>,
+    /// Most entropy at which these are held back.
+    pub hold_entropy: f64,
+    /// Least probability of the best token at which these are held back.
+    pub hold_top_prob: f64,
+    /// Thinking tokens before certainty may close a thought; 0 for never.
+    pub stop_tokens_min: u32,
+    /// Most entropy at which a thought is closed.
+    pub stop_entropy: f64,
+    /// Least probability of the best token at which a thought is closed.
+    pub stop_top_prob: f64,
+    /// Tokens of the answer that the effort `auto` tries without a thought.
+    pub probe_tokens: u32,
+    /// Most entropy of any of these tokens for that answer to be sure.
+    pub probe_entropy: f64,
+}
+
+impl Default for Thinking {
+    fn default() -> Self {
+        Self {
+            end_text: "\n</think>\n\n".into(),
+            minimal_tokens: 256,
+            low_tokens: 1024,
+            medium_tokens: 4096,
+            high_tokens: 0,
+            window_tokens: 16,
+            hold_words: ["Wait", "Hmm", "Alternatively", "Actually"].map(str::to_owned).to_vec(),
+            hold_entropy: 0.02,
+            hold_top_prob: 0.95,
+            stop_tokens_min: 0,
+            stop_entropy: 0.01,
+            stop_top_prob: 0.98,
+            probe_tokens: 24,
+            probe_entropy: 0.02,
         }
     }
 }
@@ -452,11 +508,43 @@ impl Config {
                 format!("must lie in 1..={}, got {}", limits::CONNECTIONS_MAX, self.limits.connections),
             );
         }
+        self.thinking.check().or_else(|(key, why)| bad(key, why))?;
         if self.engine.core < -1 {
             return bad("engine.core", format!("must be a core's number or -1, got {}", self.engine.core));
         }
         if self.server.keep_alive_seconds == 0 {
             return bad("server.keep_alive_seconds", "must be at least 1, got 0".into());
+        }
+        Ok(())
+    }
+}
+
+impl Thinking {
+    /// The key at fault and what is wrong with it. What depends on the model is checked where the model is known.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let shares = [
+            ("thinking.hold_entropy", self.hold_entropy),
+            ("thinking.hold_top_prob", self.hold_top_prob),
+            ("thinking.stop_entropy", self.stop_entropy),
+            ("thinking.stop_top_prob", self.stop_top_prob),
+            ("thinking.probe_entropy", self.probe_entropy),
+        ];
+        if let Some((key, got)) = shares.into_iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
+            return Err((key, format!("must lie in 0..=1, got {got}")));
+        }
+        for (key, got, max) in [
+            ("thinking.window_tokens", self.window_tokens, limits::THINKING_WINDOW_TOKENS_MAX),
+            ("thinking.probe_tokens", self.probe_tokens, limits::PROBE_TOKENS_MAX),
+        ] {
+            if !(1..=max).contains(&got) {
+                return Err((key, format!("must lie in 1..={max}, got {got}")));
+            }
+        }
+        if self.hold_words.len() > limits::HOLD_WORDS_MAX {
+            return Err((
+                "thinking.hold_words",
+                format!("has {} words, at most {} are taken", self.hold_words.len(), limits::HOLD_WORDS_MAX),
+            ));
         }
         Ok(())
     }
@@ -568,6 +656,9 @@ mod tests {
             ("stop token ids of one request", limits::STOP_TOKEN_IDS_MAX.to_string()),
             ("tokens with a bias in one request", limits::LOGIT_BIAS_MAX.to_string()),
             ("tools of one request", limits::TOOLS_MAX.to_string()),
+            ("tokens of a window of certainty", limits::THINKING_WINDOW_TOKENS_MAX.to_string()),
+            ("tokens of an answer that is tried", limits::PROBE_TOKENS_MAX.to_string()),
+            ("words that are held back", limits::HOLD_WORDS_MAX.to_string()),
             ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
             ("seconds that a body may take to arrive", limits::BODY_SECONDS.to_string()),

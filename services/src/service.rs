@@ -169,6 +169,7 @@ impl Service {
             end_ids: Vec::new(),
             priority: 0,
             score_prompt: None,
+            thinking: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let submitted = self.scheduler.send(Submit { request, events, warm_up: true }).await;

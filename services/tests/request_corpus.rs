@@ -29,6 +29,7 @@ fn taken(body: &[u8]) -> [bool; 4] {
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
         template_options: vec!["enable_thinking".into()],
+        thinking: None,
     };
     let results = [
         ChatRequest::parse(body, &limits).err(),

@@ -20,6 +20,7 @@ pub use stats::Stats;
 use crate::cache::{Pages, Slots, pages_for};
 use crate::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId};
 use crate::sequence::{Rank, Role, Sequence};
+use crate::thinking::Watch;
 use queue::Queue;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
@@ -266,6 +267,7 @@ impl Sequence {
             0 => Role::Leader,
             _ => Role::Follower,
         };
+        let watch = request.thinking.clone().map(|rules| Watch::new(rules, &request.sampling));
         Self {
             rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
             request,
@@ -278,6 +280,7 @@ impl Sequence {
             pages: Vec::new(),
             role,
             preemptions: 0,
+            watch,
         }
     }
 }

@@ -7,8 +7,9 @@ use super::reply::RequestName;
 use super::request::Generation;
 use super::sse::Events;
 use crate::actors::messages::Refusal;
+use crate::actors::output::ProbeAccount;
 use crate::actors::reader::Reader;
-use crate::actors::request::{Job, RequestActor};
+use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -26,6 +27,10 @@ pub(super) struct Plan<S> {
     pub(super) prompt_field: &'static str,
     /// Score the prompts with this many alternatives.
     pub(super) score_prompt: Option<u8>,
+    /// What the request said about thinking, if anything.
+    pub(super) thinking: Option<ThinkingJob>,
+    /// What trying an answer without a thought gave.
+    pub(super) probe: Option<ProbeAccount>,
     /// How the text of a choice, given its number, is understood.
     pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
     /// How a choice looks.
@@ -41,7 +46,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
     plan: Plan<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
-    let Plan { mut generation, prompts, prompt_field, score_prompt, reader, shape, id_prefix } = plan;
+    let Plan { mut generation, prompts, prompt_field, score_prompt, thinking, probe, reader, shape, id_prefix } = plan;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
     generation.sampling.seed = seed;
@@ -65,6 +70,8 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         end_ids: generation.end_ids,
         stop: generation.stop,
         score_prompt,
+        thinking,
+        probe,
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|r| refused(r, prompt_field))?;
@@ -87,7 +94,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
 }
 
 /// The scheduler's no, as a client reads it.
-fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
+pub(super) fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let message = refusal.to_string();
     let reason = match refusal.reason {
         Rejected::QueueFull { .. } => "queue_full",

@@ -13,6 +13,7 @@ pub mod request;
 pub mod server;
 pub mod sse;
 mod text;
+mod thinking;
 
 use actix_web::HttpRequest;
 use actix_web::http::header;

@@ -1,6 +1,6 @@
 //! `docs/metrics.md`, made from the definitions.
 
-use super::{ALL, Kind, Metric, OUTCOMES, REASONS, STEP_KINDS};
+use super::{ALL, Kind, Metric, OUTCOMES, REASONS, STEP_KINDS, THINKING_ENDS};
 use std::fmt::Write;
 
 const HEAD: &str = "\
@@ -28,6 +28,7 @@ pub fn document() -> String {
     page.push_str("\nThe `chimere_gpu_` gauges are there where a GPU computes and NVML tells. Values of labels:\n\n");
     for (metric, label, values) in [
         ("chimere_requests_total", "outcome", OUTCOMES),
+        ("chimere_thinking_ended_total", "reason", THINKING_ENDS),
         ("chimere_step_seconds", "kind", STEP_KINDS),
         ("chimere_rejected_total", "reason", REASONS),
     ] {

@@ -7,7 +7,7 @@ use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::service::Parts;
-use crate::text::TextModel;
+use crate::text::{TextModel, Thoughts};
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, Model, Summary};
 use chimere_engine::scheduler::SchedulerConfig;
@@ -39,7 +39,7 @@ impl Prepared {
         let setup = set_up(config, &model)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let guarded = matches!(keys, Keys::Hashed(_));
-        let limits = model_limits(&model, &text, name, setup.slots());
+        let limits = model_limits(&model, &text, name, setup.slots(), config)?;
         let parts = Parts {
             listener,
             workers: workers(config),
@@ -164,15 +164,17 @@ fn api_name(own: &str) -> String {
     if name.is_empty() { "model".into() } else { name }
 }
 
-fn model_limits(model: &Model, text: &TextModel, name: String, slots: u32) -> ModelLimits {
-    ModelLimits {
+fn model_limits(model: &Model, text: &TextModel, name: String, slots: u32, config: &Config) -> Result<ModelLimits, ServeError> {
+    let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
+    Ok(ModelLimits {
         name,
-        vocab: u32::try_from(model.config.vocab).unwrap_or(u32::MAX),
+        vocab,
         choices_max: limits::CHOICES_MAX.min(slots),
         end_ids: model.text.end_ids.clone(),
         defaults: model.text.defaults.clone(),
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
-    }
+        thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
+    })
 }
 
 fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {

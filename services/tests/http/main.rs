@@ -10,3 +10,4 @@ mod metrics;
 mod process;
 mod refusals;
 mod support;
+mod thinking;

@@ -2,11 +2,12 @@
 //! generates alone, and in the end every page and slot is free.
 
 use super::device::{FakeDevice, VOCAB};
-use super::undisturbed;
+use super::{thought_of, undisturbed};
 use crate::ids::{Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{Event, FinishReason, Rejected, Request, Scheduler, SchedulerConfig};
 use crate::step::{Form, StepOutcome};
+use crate::thinking::{Adaptive, Level, Thinking, Thought};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ enum Op {
         priority: i32,
         ends: bool,
         scored: bool,
+        thinking: Option<Thinking>,
     },
     /// Plans and launches as many steps as may be in flight.
     Launch,
@@ -29,14 +31,23 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let admit = (1..200u32, 1..4u32, prop::option::weighted(0.9, 0..40u32), -1..2i32, any::<bool>(), prop::bool::weighted(0.2))
-        .prop_map(|(prompt, choices, max_tokens, priority, ends, scored)| Op::Admit {
+    let admit = (
+        1..200u32,
+        1..4u32,
+        prop::option::weighted(0.9, 0..40u32),
+        -1..2i32,
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        prop::option::of(thinking()),
+    )
+        .prop_map(|(prompt, choices, max_tokens, priority, ends, scored, thinking)| Op::Admit {
             prompt,
             choices,
             max_tokens,
             priority,
             ends,
             scored,
+            thinking,
         });
     prop_oneof![
         3 => admit,
@@ -45,6 +56,16 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<prop::sample::Index>().prop_map(Op::Cancel),
         1 => (any::<prop::sample::Index>(), 0..3u32).prop_map(|(i, choice)| Op::CancelChoice(i, choice)),
     ]
+}
+
+/// Closed with 40 and 41; 41 and 42 end it.
+fn thinking() -> impl Strategy<Value = Thinking> {
+    let level = || (0..4u32).prop_map(|e| Level { entropy_max: e as f32 / 2.0, top_prob_min: 0.4 });
+    let adaptive = (1..4u32, level(), prop::option::of(level()), 0..6u32)
+        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: vec![9], stop, stop_tokens_min });
+    (prop::option::of(Just(43)), prop::option::of(0..20u32), prop::option::of(adaptive)).prop_map(
+        |(opens, tokens_max, adaptive)| Thinking { opens, ends: vec![41, 42], closing: vec![40, 41], tokens_max, adaptive },
+    )
 }
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
@@ -71,6 +92,7 @@ struct Stream {
     cancelled: Vec<bool>,
     scored: u32,
     failed: bool,
+    thoughts: Vec<Option<Thought>>,
 }
 
 struct World {
@@ -101,17 +123,18 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Admit { prompt, choices, max_tokens, priority, ends, scored } => {
+            Op::Admit { prompt, choices, max_tokens, priority, ends, scored, thinking } => {
                 let id = RequestId(self.clock);
                 self.admit(Request {
                     id,
                     prompt: (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect(),
                     choices: *choices,
                     max_tokens: *max_tokens,
-                    sampling: Arc::new(SamplingParams { seed: id.0, ..SamplingParams::default() }),
+                    sampling: Arc::new(SamplingParams { seed: id.0, certainty: true, ..SamplingParams::default() }),
                     end_ids: if *ends { vec![3, 4] } else { Vec::new() },
                     priority: *priority,
                     score_prompt: scored.then_some(2),
+                    thinking: thinking.clone().map(Arc::new),
                 });
             }
             Op::Launch => while self.launch() {},
@@ -140,6 +163,7 @@ impl World {
                     cancelled: vec![false; n],
                     scored: 0,
                     failed: false,
+                    thoughts: vec![None; n],
                     request,
                 };
                 self.streams.insert(stream.request.id, stream);
@@ -250,6 +274,11 @@ impl Stream {
                 assert_eq!(index as usize, self.tokens[choice as usize].len(), "outputs come in order");
                 self.tokens[choice as usize].push(token);
             }
+            Event::Thought { choice, thought } => {
+                assert!(self.request.thinking.is_some() && !self.finished[choice as usize]);
+                let before = self.thoughts[choice as usize].replace(thought);
+                assert_eq!(before, None, "an end is told once");
+            }
             Event::Scored(scores) => {
                 assert!(!scores.is_empty() && self.request.score_prompt.is_some());
                 for score in scores {
@@ -280,6 +309,8 @@ impl Stream {
                 assert!(alone.starts_with(tokens), "a cancelled choice has what it would have had");
             } else {
                 assert_eq!(*tokens, alone, "choice {choice} of {} generates what it generates alone", self.request.id);
+                let thought = self.request.thinking.as_ref().and_then(|t| thought_of(t, &self.request, &alone));
+                assert_eq!(self.thoughts[choice as usize], thought);
                 assert!(self.finished[choice as usize]);
             }
         }

@@ -31,14 +31,15 @@ pub struct Generation {
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
-const UNSUPPORTED: [(&str, &str); 22] = [
+const UNSUPPORTED: [(&str, &str); 23] = [
     ("audio", "is not supported: this model reads and writes text"),
     ("modalities", "is not supported: this model reads and writes text"),
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
-    ("reasoning_effort", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("reasoning_effort", "is for chat: a raw prompt says itself whether to think"),
     ("enable_thinking", "belongs into `chat_template_kwargs`"),
-    ("reasoning", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("reasoning", "is for chat: a raw prompt says itself whether to think"),
+    ("thinking", "is for chat: a raw prompt says itself whether to think"),
     ("verbosity", "is not supported"),
     ("prediction", "is not supported"),
     ("web_search_options", "is not supported"),

@@ -7,7 +7,7 @@ use chimere::actors::phase::Phase;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
 use chimere::service::{Parts, Service};
-use chimere::text::TextModel;
+use chimere::text::{TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::scheduler::SchedulerConfig;
 use std::net::SocketAddr;
@@ -30,6 +30,7 @@ pub struct Options {
     pub keep_alive: Duration,
     pub unread: Duration,
     pub keys: Keys,
+    pub thinking: chimere::config::Thinking,
 }
 
 impl Default for Options {
@@ -45,6 +46,7 @@ impl Default for Options {
             keep_alive: Duration::from_secs(10),
             unread: Duration::from_secs(60),
             keys: Keys::Open,
+            thinking: Default::default(),
         }
     }
 }
@@ -150,6 +152,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         end_ids: vec![end_id],
         defaults: Default::default(),
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
+        thinking: Thoughts::new(text.tokenizer(), info.vocab, &options.thinking).unwrap(),
     };
     Parts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),

@@ -1,0 +1,68 @@
+//! Tries how an answer without a thought would begin, to see how sure the model is of it.
+
+use super::live::Entry;
+use super::messages::{Refusal, Submit, Told};
+use super::request::{Around, Hangup};
+use chimere_engine::ids::TokenId;
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::{Event, Request};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// What was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Probed {
+    /// Tokens that were generated.
+    pub tokens: u32,
+    /// The most entropy that one of them had, in nats.
+    pub entropy: f32,
+}
+
+/// Why nothing was found.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ProbeError {
+    /// The scheduler did not take it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The engine failed, or the service is going down.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Generates up to `tokens_max` tokens after `prompt`, the most probable ones. Whoever stops waiting cancels it.
+pub async fn probe(
+    around: &Around,
+    entry: Entry,
+    prompt: Arc<[TokenId]>,
+    tokens_max: u32,
+    end_ids: Vec<TokenId>,
+) -> Result<Probed, ProbeError> {
+    let request = Request {
+        id: entry.id,
+        prompt,
+        choices: 1,
+        max_tokens: Some(tokens_max),
+        sampling: Arc::new(SamplingParams { certainty: true, ..SamplingParams::greedy() }),
+        end_ids,
+        priority: 0,
+        score_prompt: None,
+        thinking: None,
+    };
+    let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
+    let _hangup = Hangup { scheduler: around.scheduler.clone(), ids: vec![entry.id] };
+    let gone = |_| ProbeError::Failed("the engine is lost".into());
+    around.scheduler.send(Submit { request, events, warm_up: false }).await.map_err(gone)??;
+    let mut found = Probed::default();
+    while let Some(told) = told.recv().await {
+        match told {
+            Told::Event(Event::Token { certainty: Some(certainty), .. }) => {
+                found.tokens += 1;
+                found.entropy = found.entropy.max(certainty.entropy);
+            }
+            Told::Event(Event::Finished { .. }) => return Ok(found),
+            Told::Event(Event::Failed(why)) => return Err(ProbeError::Failed(why)),
+            _ => {}
+        }
+    }
+    Err(ProbeError::Failed("the engine is lost".into()))
+}
