@@ -40,6 +40,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
             priority: 0,
             score_prompt: None,
             thinking: None,
+            experts: None,
         };
         scheduler.admit(request, Micros(0)).expect("the queue has room");
     }

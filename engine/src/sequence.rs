@@ -4,7 +4,7 @@
 use crate::cache::pages_for;
 use crate::ids::{PageId, SeqId, SlotId, TokenId};
 use crate::scheduler::{FinishReason, Request, Usage};
-use crate::step::{Certainty, SampleRow};
+use crate::step::Certainty;
 use crate::thinking::Watch;
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::sync::Arc;
@@ -97,23 +97,6 @@ impl Sequence {
     /// never is so with two steps in flight.
     fn awaits_output(&self) -> bool {
         self.pending > 1 && self.watch.as_ref().is_some_and(|watch| !watch.is_over())
-    }
-
-    /// Asks for its next token, into `slot`.
-    pub(crate) fn sample_row(&mut self, slot: SlotId) -> SampleRow {
-        let output_index = self.sampled();
-        self.pending += 1;
-        let watch = self.watch.as_mut();
-        let (forced, params) = watch.map_or((None, None), |w| (w.forced(output_index), w.params(output_index)));
-        SampleRow {
-            seq: self.rank.seq,
-            slot,
-            params: params.unwrap_or_else(|| self.request.sampling.clone()),
-            output_index,
-            choice: self.choice,
-            forced,
-            awaits_edits: false,
-        }
     }
 
     /// Waits for its first step.

@@ -11,6 +11,7 @@ use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Scheduler, SchedulerConfig};
+use chimere_engine::step::ExpertCut;
 use chimere_engine::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -81,6 +82,7 @@ fn request(id: u64) -> Request {
         end_ids: Vec::new(),
         priority: 0,
         score_prompt: None,
+        experts: id.is_multiple_of(5).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
     }
 }
 

@@ -154,7 +154,7 @@ impl Default for Thinking {
             medium_tokens: 4096,
             high_tokens: 0,
             window_tokens: 16,
-            hold_words: ["Wait", "Hmm", "Alternatively", "Actually"].map(str::to_owned).to_vec(),
+            hold_words: ["Wait", "Hmm", "Let", "Alternatively", "Actually"].map(str::to_owned).to_vec(),
             hold_entropy: 0.02,
             hold_top_prob: 0.95,
             stop_tokens_min: 0,

@@ -51,6 +51,8 @@ metrics! {
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
     THINKING_TOKENS    Counter   "chimere_thinking_tokens_total" [] "tokens"         "Generated tokens that belonged to reasoning, what closed it included.";
     THINKING_ENDED     Counter   "chimere_thinking_ended_total" ["reason"] "choices" "Thoughts of requests that bounded them, by why they ended: model, budget, certain; sure is an answer that effort auto found to need none.";
+    MOE_ROWS           Counter   "chimere_moe_rows_total" [] "rows"                  "Rows of requests with `moe`, once a layer.";
+    MOE_EXPERTS        Counter   "chimere_moe_experts_total" [] "experts"            "Experts that these rows were given to; over chimere_moe_rows_total it is their mean.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -156,7 +158,7 @@ pub fn count_rejected(reason: &'static str) {
 
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
-    for name in [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, PREEMPTIONS] {
+    for name in [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS] {
         ::metrics::counter!(name).absolute(0);
     }
     for outcome in OUTCOMES {

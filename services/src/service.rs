@@ -170,6 +170,7 @@ impl Service {
             priority: 0,
             score_prompt: None,
             thinking: None,
+            experts: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let submitted = self.scheduler.send(Submit { request, events, warm_up: true }).await;

@@ -8,7 +8,7 @@ use crate::CHUNK_TOKENS;
 use crate::PAGE_TOKENS;
 use crate::ids::{Micros, SlotId, StepId};
 use crate::sequence::{Next, Role, Sequence, canonical_end};
-use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateCopy, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StepPlan};
 
 /// A plan in the making.
 struct Draft {
@@ -164,7 +164,7 @@ impl Scheduler {
         score: Option<ScoreRows>,
         draft: &mut Draft,
     ) {
-        let rows: Vec<_> = self.running[samples.clone()].iter_mut().map(|seq| seq.sample_row(seq.held_slot())).collect();
+        let rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
         let ranks = self.running[samples].iter().map(|seq| seq.rank).collect();
         let seq = &self.running[at];
         let piece = Piece {
@@ -177,6 +177,7 @@ impl Scheduler {
             prompt_len: seq.prompt_len(),
             samples: rows,
             score,
+            experts: seq.request.experts.filter(|_| form == Form::Recurrent),
         };
         draft.launched.push(LaunchedPiece {
             rank: seq.rank,
@@ -330,5 +331,22 @@ impl Sequence {
         let part_filled = !self.prompt_len().is_multiple_of(PAGE_TOKENS);
         let copies = if self.role == Role::Leader && part_filled { self.request.choices - 1 } else { 0 };
         self.pages_lacking(self.len()) + copies
+    }
+
+    /// Asks for this sequence's next token.
+    fn sample_row(&mut self) -> SampleRow {
+        let output_index = self.sampled();
+        self.pending += 1;
+        let watch = self.watch.as_mut();
+        let (forced, params) = watch.map_or((None, None), |w| (w.forced(output_index), w.params(output_index)));
+        SampleRow {
+            seq: self.rank.seq,
+            slot: self.held_slot(),
+            params: params.unwrap_or_else(|| self.request.sampling.clone()),
+            output_index,
+            choice: self.choice,
+            forced,
+            awaits_edits: false,
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::ids::{Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::step::{Certainty, Score, TokenLogprobs};
+use crate::step::{Certainty, ExpertCut, Score, TokenLogprobs};
 use crate::thinking::{Thinking, Thought};
 use std::sync::Arc;
 
@@ -27,6 +27,9 @@ pub struct Request {
     pub score_prompt: Option<u8>,
     /// Bounds of its thinking; `None` leaves it alone.
     pub thinking: Option<Arc<Thinking>>,
+    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with requests that ask
+    /// otherwise.
+    pub experts: Option<ExpertCut>,
 }
 
 /// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one

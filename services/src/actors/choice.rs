@@ -79,11 +79,6 @@ impl Choice {
         }
     }
 
-    /// The text so far ends inside reasoning.
-    pub fn is_reasoning(&self) -> bool {
-        self.reader.is_reasoning()
-    }
-
     /// Why it ended, when it was not for its length.
     pub fn stopped(&self) -> Finish {
         if self.reader.called_tools() { Finish::ToolCalls } else { Finish::Stop }

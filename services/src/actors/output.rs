@@ -139,8 +139,10 @@ pub struct ThinkingAccount {
 pub struct ProbeAccount {
     /// Tokens of the answer that were generated for it.
     pub tokens: u32,
-    /// The most entropy that one of them had, as a share of the greatest that the vocabulary allows.
+    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the vocabulary allows.
     pub entropy: f32,
+    /// That was little enough.
+    pub sure: bool,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

@@ -29,12 +29,13 @@ pub enum ProbeError {
     Failed(String),
 }
 
-/// Generates up to `tokens_max` tokens after `prompt`, the most probable ones. Whoever stops waiting cancels it.
+/// Generates up to `tokens_max` tokens after `prompt`, the most probable ones, until one has more entropy than `entropy_max` nats: the rest
+/// would change nothing then. Whoever stops waiting cancels it.
 pub async fn probe(
     around: &Around,
     entry: Entry,
     prompt: Arc<[TokenId]>,
-    tokens_max: u32,
+    (tokens_max, entropy_max): (u32, f32),
     end_ids: Vec<TokenId>,
 ) -> Result<Probed, ProbeError> {
     let request = Request {
@@ -47,6 +48,7 @@ pub async fn probe(
         priority: 0,
         score_prompt: None,
         thinking: None,
+        experts: None,
     };
     let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
     let _hangup = Hangup { scheduler: around.scheduler.clone(), ids: vec![entry.id] };
@@ -58,6 +60,9 @@ pub async fn probe(
             Told::Event(Event::Token { certainty: Some(certainty), .. }) => {
                 found.tokens += 1;
                 found.entropy = found.entropy.max(certainty.entropy);
+                if found.entropy > entropy_max {
+                    return Ok(found);
+                }
             }
             Told::Event(Event::Finished { .. }) => return Ok(found),
             Told::Event(Event::Failed(why)) => return Err(ProbeError::Failed(why)),

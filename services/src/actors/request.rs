@@ -18,6 +18,7 @@ use actix::prelude::*;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Usage};
+use chimere_engine::step::ExpertCut;
 use chimere_engine::thinking::{Thinking, ThoughtEnd};
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -45,6 +46,8 @@ pub struct Job {
     pub stop: Vec<String>,
     /// Report log-probabilities of the prompts, with this many alternatives.
     pub score_prompt: Option<u8>,
+    /// Take fewer experts for generated tokens where fewer will do.
+    pub experts: Option<ExpertCut>,
     /// What the request said about thinking, if anything.
     pub thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave, if that was done.
@@ -192,6 +195,7 @@ impl RequestActor {
             priority: 0,
             score_prompt: self.job.score_prompt,
             thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
+            experts: self.job.experts,
         }
     }
 
@@ -293,8 +297,8 @@ impl RequestActor {
         let ended = |choice: &Choice| match (job, choice.thought) {
             (ThinkingJob::Skipped(why), _) => *why,
             (_, Some(thought)) => thinking_end(thought.end),
-            // Cut off while it thought, or it never did.
-            (_, None) if choice.is_reasoning() => "cut off",
+            // The end of its thought was not read any more, or it never thought.
+            (_, None) if choice.reasoning_tokens > 0 => "cut off",
             (_, None) => "none",
         };
         // A thought that was cut off has as many tokens as were told.

@@ -117,6 +117,8 @@ impl SchedulerActor {
             debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
             let took = outcome.timing.forward_us + outcome.timing.sample_us;
             ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
+            ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
+            ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
             ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.rows));
             self.rate.add(step.rows, now.since(self.committed.max(step.at)));
             self.committed = now;

@@ -70,6 +70,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         end_ids: generation.end_ids,
         stop: generation.stop,
         score_prompt,
+        experts: generation.experts,
         thinking,
         probe,
         reader,

@@ -45,7 +45,7 @@ pub(super) async fn consider(app: &App, name: Arc<str>, generation: &mut Generat
         && let Some(direct) = without_thought(app, &conversation, bytes, room).await?
     {
         let account = try_answer(app, name, generation, thoughts, &direct).await?;
-        if account.entropy <= thoughts.probe.share_max {
+        if account.sure {
             ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure").increment(u64::from(generation.choices));
             return Ok(Considered { prompt: direct, thinking: Some(ThinkingJob::Skipped("sure")), probe: Some(account) });
         }
@@ -82,10 +82,12 @@ async fn try_answer(
     app.check_open()?;
     let ids: Arc<[_]> = direct.ids.as_slice().into();
     let tokens_max = generation.max_tokens.map_or(thoughts.probe.tokens, |max| max.min(thoughts.probe.tokens));
-    let found = probe(&app.around, app.live.enter(name), ids, tokens_max, generation.end_ids.clone()).await;
+    let within = (tokens_max, thoughts.probe.entropy_max);
+    let found = probe(&app.around, app.live.enter(name), ids, within, generation.end_ids.clone()).await;
     let found = found.map_err(|e| match e {
         ProbeError::Refused(refusal) => refused(refusal, "messages"),
         ProbeError::Failed(why) => engine_error(why),
     })?;
-    Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy) })
+    let sure = found.entropy <= thoughts.probe.entropy_max;
+    Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
 }

@@ -31,8 +31,8 @@ pub struct Thoughts {
 pub struct ProbeRule {
     /// Tokens of the answer that are tried.
     pub tokens: u32,
-    /// Most entropy that any of them may have, as a share of the greatest that the vocabulary allows.
-    pub share_max: f32,
+    /// Most entropy that any of them may have, in nats.
+    pub entropy_max: f32,
 }
 
 /// How much a request wants thought about it, for those that think at all.
@@ -94,7 +94,7 @@ impl Thoughts {
             closing: closing(tokenizer, ends, &config.end_text)?,
             adaptive,
             efforts: [config.minimal_tokens, config.low_tokens, config.medium_tokens, config.high_tokens].map(bound),
-            probe: ProbeRule { tokens: config.probe_tokens, share_max: config.probe_entropy as f32 },
+            probe: ProbeRule { tokens: config.probe_tokens, entropy_max: nats(config.probe_entropy) },
             entropy_most,
         }))
     }

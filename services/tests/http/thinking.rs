@@ -124,3 +124,23 @@ fn a_client_that_leaves_while_its_answer_is_tried_frees_its_place() {
     server.fake.allow_all();
     assert_eq!(post(server.addr, CHAT, &ask("SAY[hi]")).content(), "hi");
 }
+
+#[test]
+fn words_of_doubt_are_held_back_from_who_asks_for_it_and_certainty_can_close_a_thought() {
+    let thinking =
+        chimere::config::Thinking { window_tokens: 2, hold_words: vec!["e".into()], stop_tokens_min: 6, ..Default::default() };
+    let server = Server::start(Options { thinking, ..Options::default() });
+    let reply = post(server.addr, CHAT, &chat(json!({"reasoning": {"adaptive": true}}))).json();
+    assert_eq!(reply["timings"]["thinking"], json!({"tokens": 7, "ended": ["certain"]}));
+    let biased = |server: &Server| {
+        let plans = server.fake.plans();
+        let rows = plans.iter().flat_map(|p| &p.pieces).flat_map(|p| &p.samples);
+        rows.filter(|row| row.params.logit_bias.iter().any(|(_, bias)| *bias == f32::NEG_INFINITY))
+            .map(|row| row.output_index)
+            .collect()
+    };
+    let rows: Vec<u32> = biased(&server);
+    assert_eq!(rows, [3, 4, 5, 6], "from two tokens after the window is full to the end of the thought");
+    post(server.addr, CHAT, &chat(json!({"reasoning_effort": "high"})));
+    assert_eq!(biased(&server), rows, "nobody else's rows");
+}

@@ -98,10 +98,10 @@ fn read(rules: &Thinking, request: &Request, seen: &[TokenId]) -> Read {
             break;
         }
         let Some(adaptive) = &rules.adaptive else { continue };
-        let full = i + 1 - since >= adaptive.window;
-        let met = |level: Level| full && is_certain(request, seen, i, adaptive.window, level);
-        read.holds = met(adaptive.hold);
-        let early = i + 1 - since >= adaptive.stop_tokens_min && adaptive.stop.is_some_and(met);
+        let thought = i + 1 - since;
+        let certain = |level: Level| thought >= adaptive.window && is_certain(request, seen, i, adaptive.window, level);
+        let early = thought >= adaptive.stop_tokens_min && adaptive.stop.is_some_and(certain);
+        read.holds = certain(adaptive.hold);
         if early && read.closing.is_none_or(|(from, _)| i + 2 < from) {
             read.closing = Some((i + 2, ThoughtEnd::Certain));
         }

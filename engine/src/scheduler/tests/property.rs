@@ -6,7 +6,7 @@ use super::{thought_of, undisturbed};
 use crate::ids::{Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{Event, FinishReason, Rejected, Request, Scheduler, SchedulerConfig};
-use crate::step::{Form, StepOutcome};
+use crate::step::{ExpertCut, Form, StepOutcome};
 use crate::thinking::{Adaptive, Level, Thinking, Thought};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -82,6 +82,9 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
     })
 }
 
+/// The device checks which rows have it.
+const CUT: ExpertCut = ExpertCut { min: 1, max: 2, mass: 0.5 };
+
 /// What a caller has seen of one request.
 struct Stream {
     request: Request,
@@ -134,6 +137,7 @@ impl World {
                     end_ids: if *ends { vec![3, 4] } else { Vec::new() },
                     priority: *priority,
                     score_prompt: scored.then_some(2),
+                    experts: Some(CUT),
                     thinking: thinking.clone().map(Arc::new),
                 });
             }
@@ -186,6 +190,10 @@ impl World {
             return false;
         };
         self.check_budget(&plan);
+        assert!(
+            plan.pieces.iter().all(|piece| piece.experts.is_some() == (piece.form == Form::Recurrent)),
+            "the prompt is not cut"
+        );
         let outcome = self.device.run(&plan);
         self.in_flight.push_back(outcome);
         assert!(self.in_flight.len() as u32 <= self.config.steps_in_flight_max);

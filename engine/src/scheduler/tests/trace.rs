@@ -291,6 +291,7 @@ fn request(words: &[&str], context: u32) -> Request {
         end_ids: Vec::new(),
         priority: number("priority").unwrap_or(0) as i32,
         score_prompt: words.contains(&"scored").then_some(1),
+        experts: None,
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
     };
     if let Some(ends) = number("ends") {

@@ -37,6 +37,8 @@ pub struct ModelLimits {
     pub defaults: GenerationDefaults,
     /// Names that `chat_template_kwargs` may set, from [`crate::text::ChatTemplate::options`].
     pub template_options: Vec<String>,
+    /// Experts that the model uses for a token, where fewer can be asked for.
+    pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
 }

@@ -4,6 +4,7 @@ use crate::text::thinking::{Mode, Reasoning};
 use crate::text::tools::Tool;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::sampling::SamplingParams;
+use chimere_engine::step::ExpertCut;
 use serde_json::{Value as Json, json};
 
 fn limits() -> ModelLimits {
@@ -14,6 +15,7 @@ fn limits() -> ModelLimits {
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
         template_options: vec!["enable_thinking".into()],
+        experts: Some(4),
         thinking: Some(thoughts(&Default::default())),
     }
 }
@@ -93,6 +95,7 @@ fn every_honoured_field_arrives() {
         end_ids: vec![470, 468, 7],
         seed: Some(u64::MAX),
         sampling: expected,
+        experts: None,
     };
     assert_eq!(request.generation, generation);
 }
@@ -528,4 +531,20 @@ fn what_is_said_about_thinking_must_agree_and_be_in_range() {
     refused(chat(kwargs), "reasoning_effort", "chat_template_kwargs.enable_thinking");
     let silent = ModelLimits { thinking: None, ..limits() };
     refused(ChatRequest::parse(&chat_body(json!({"reasoning_effort": "low"})), &silent), "reasoning_effort", "nano does not think");
+}
+
+#[test]
+fn fewer_experts_are_asked_for_within_what_the_model_uses() {
+    let experts = |fields| completion(json!({"prompt": "a", "moe": fields})).unwrap().generation.experts;
+    let cut = |min, max, mass| Some(ExpertCut { min, max, mass });
+    assert_eq!(experts(json!({})), None);
+    assert_eq!(experts(json!({"mass": 0.5})), cut(1, 4, 0.5));
+    assert_eq!(experts(json!({"min_k": 2, "max_k": 3, "mass": 0})), cut(2, 3, 0.0));
+    assert_eq!(experts(json!({"max_k": 2})), cut(1, 2, 1.0));
+    refused(chat(json!({"moe": {"max_k": 5}})), "moe.max_k", "between 1 and 4, got 5");
+    refused(chat(json!({"moe": {"min_k": 3, "max_k": 2}})), "moe.min_k", "between 1 and 2, got 3");
+    refused(chat(json!({"moe": {"mass": 1.5}})), "moe.mass", "between 0 and 1, got 1.5");
+    refused(chat(json!({"moe": {"top_k": 2}})), "moe.top_k", "unknown field");
+    let dense = ModelLimits { experts: None, ..limits() };
+    refused(ChatRequest::parse(&chat_body(json!({"moe": {"mass": 0.5}})), &dense), "moe", "nano has no experts");
 }

@@ -152,6 +152,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         end_ids: vec![end_id],
         defaults: Default::default(),
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
+        experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), info.vocab, &options.thinking).unwrap(),
     };
     Parts {
