@@ -161,7 +161,7 @@ impl Default for Thinking {
             stop_entropy: 0.01,
             stop_top_prob: 0.98,
             probe_tokens: 24,
-            probe_entropy: 0.02,
+            probe_entropy: 0.03,
         }
     }
 }
@@ -540,6 +540,9 @@ impl Thinking {
                 return Err((key, format!("must lie in 1..={max}, got {got}")));
             }
         }
+        if self.hold_words.iter().any(|word| word.trim().is_empty()) {
+            return Err(("thinking.hold_words", "must not have an empty word".into()));
+        }
         if self.hold_words.len() > limits::HOLD_WORDS_MAX {
             return Err((
                 "thinking.hold_words",
@@ -580,6 +583,7 @@ fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigEr
     let value = match table.get(&section).and_then(|s| s.get(&key)) {
         Some(Value::Integer(_)) => text.parse().map(Value::Integer).ok(),
         Some(Value::Boolean(_)) => text.parse().map(Value::Boolean).ok(),
+        Some(Value::Float(_)) => text.parse().map(Value::Float).ok(),
         _ => None,
     };
     put(table, name, &section, &key, value.unwrap_or_else(|| Value::String(text.into())))
@@ -589,6 +593,11 @@ fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) 
     let full = format!("{section}.{key}");
     let Some(Value::Table(keys)) = table.get_mut(section) else { return Err(unknown(table, origin, &full)) };
     let Some(old) = keys.get_mut(key) else { return Err(unknown(table, origin, &full)) };
+    let value = match (&*old, value) {
+        // People write 0 and 1 for shares too.
+        (Value::Float(_), Value::Integer(n)) => Value::Float(n as f64),
+        (_, value) => value,
+    };
     if old.type_str() != value.type_str() {
         let why = format!("wants {}, got {} {value}", article(old.type_str()), article(value.type_str()));
         return Err(ConfigError::BadValue { origin: origin.into(), key: full, why });
@@ -730,6 +739,23 @@ mod tests {
         let err = load("[engine]\nstep_tokens = 63\n", &[], ServeArgs::default()).unwrap_err();
         assert_eq!(err.to_string(), "c: engine.step_tokens must be 0 or at least 64, got 63");
         assert!(load("[engine]\nstep_tokens = 0\n", &[], ServeArgs::default()).is_ok());
+    }
+
+    #[test]
+    fn shares_are_numbers_of_any_kind_between_0_and_1() {
+        let env = [("CHIMERE_THINKING__PROBE_ENTROPY", "0.25"), ("CHIMERE_THINKING__HOLD_ENTROPY", "1")];
+        let got = load("[thinking]\nstop_top_prob = 1\n", &env, ServeArgs::default()).unwrap().thinking;
+        assert_eq!((got.probe_entropy, got.hold_entropy, got.stop_top_prob), (0.25, 1.0, 1.0));
+        for (file, why) in [
+            ("hold_entropy = 1.5", "c: thinking.hold_entropy must lie in 0..=1, got 1.5"),
+            ("hold_words = [\"Wait\", \" \"]", "c: thinking.hold_words must not have an empty word"),
+            ("window_tokens = 0", "c: thinking.window_tokens must lie in 1..=1024, got 0"),
+            ("probe_tokens = 300", "c: thinking.probe_tokens must lie in 1..=256, got 300"),
+        ] {
+            assert_eq!(load(&format!("[thinking]\n{file}\n"), &[], ServeArgs::default()).unwrap_err().to_string(), why);
+        }
+        let err = load("[thinking]\nhold_words = \"Wait\"\n", &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: thinking.hold_words wants an array"), "{err}");
     }
 
     #[test]

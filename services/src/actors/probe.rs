@@ -6,8 +6,23 @@ use super::request::{Around, Hangup};
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request};
+use chimere_engine::step::ExpertCut;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+/// What to try.
+pub struct Trial {
+    /// Ends where the answer begins.
+    pub prompt: Arc<[TokenId]>,
+    /// Tokens to generate, at least 1.
+    pub tokens_max: u32,
+    /// The first token with more entropy, in nats, ends it: the rest would change nothing.
+    pub entropy_max: f32,
+    /// Ids that end the answer.
+    pub end_ids: Vec<TokenId>,
+    /// As for the answer itself.
+    pub experts: Option<ExpertCut>,
+}
 
 /// What was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,26 +44,19 @@ pub enum ProbeError {
     Failed(String),
 }
 
-/// Generates up to `tokens_max` tokens after `prompt`, the most probable ones, until one has more entropy than `entropy_max` nats: the rest
-/// would change nothing then. Whoever stops waiting cancels it.
-pub async fn probe(
-    around: &Around,
-    entry: Entry,
-    prompt: Arc<[TokenId]>,
-    (tokens_max, entropy_max): (u32, f32),
-    end_ids: Vec<TokenId>,
-) -> Result<Probed, ProbeError> {
+/// Generates the most probable tokens. Whoever stops waiting cancels it.
+pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed, ProbeError> {
     let request = Request {
         id: entry.id,
-        prompt,
+        prompt: trial.prompt,
         choices: 1,
-        max_tokens: Some(tokens_max),
+        max_tokens: Some(trial.tokens_max),
         sampling: Arc::new(SamplingParams { certainty: true, ..SamplingParams::greedy() }),
-        end_ids,
+        end_ids: trial.end_ids,
         priority: 0,
         score_prompt: None,
         thinking: None,
-        experts: None,
+        experts: trial.experts,
     };
     let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
     let _hangup = Hangup { scheduler: around.scheduler.clone(), ids: vec![entry.id] };
@@ -60,7 +68,7 @@ pub async fn probe(
             Told::Event(Event::Token { certainty: Some(certainty), .. }) => {
                 found.tokens += 1;
                 found.entropy = found.entropy.max(certainty.entropy);
-                if found.entropy > entropy_max {
+                if found.entropy > trial.entropy_max {
                     return Ok(found);
                 }
             }

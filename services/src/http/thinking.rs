@@ -7,7 +7,7 @@ use super::generate::refused;
 use super::request::Generation;
 use super::text::prompt_of;
 use crate::actors::output::ProbeAccount;
-use crate::actors::probe::{ProbeError, probe};
+use crate::actors::probe::{ProbeError, Trial, probe};
 use crate::actors::request::ThinkingJob;
 use crate::metrics;
 use crate::text::thinking::{Mode, Reasoning, Thoughts};
@@ -80,10 +80,15 @@ async fn try_answer(
     direct: &ChatPrompt,
 ) -> Result<ProbeAccount, ApiError> {
     app.check_open()?;
-    let ids: Arc<[_]> = direct.ids.as_slice().into();
-    let tokens_max = generation.max_tokens.map_or(thoughts.probe.tokens, |max| max.min(thoughts.probe.tokens));
-    let within = (tokens_max, thoughts.probe.entropy_max);
-    let found = probe(&app.around, app.live.enter(name), ids, within, generation.end_ids.clone()).await;
+    let tokens = thoughts.probe.tokens;
+    let trial = Trial {
+        prompt: direct.ids.as_slice().into(),
+        tokens_max: generation.max_tokens.map_or(tokens, |max| max.min(tokens)),
+        entropy_max: thoughts.probe.entropy_max,
+        end_ids: generation.end_ids.clone(),
+        experts: generation.experts,
+    };
+    let found = probe(&app.around, app.live.enter(name), trial).await;
     let found = found.map_err(|e| match e {
         ProbeError::Refused(refusal) => refused(refusal, "messages"),
         ProbeError::Failed(why) => engine_error(why),
