@@ -4,10 +4,12 @@
     chimere &                                   # serves models/nano by default
     python3 scripts/bench_thinking.py thinking --questions 500 --json thinking.json
     python3 scripts/bench_thinking.py experts --questions 500 --json experts.json
+    CHIMERE_THINKING__PROBE_ENTROPY=1 chimere &   # takes every answer for sure, which shows what each threshold would have let through
+    python3 scripts/bench_thinking.py calibrate --seed 8 --questions 400
 
 Every mode is asked the same held-out questions (the generator's test split, by seed), so differences are paired. Intervals are of 95 %:
 Wilson's for a share, the normal one over questions for a paired difference. Rates are compared within small groups of questions that every mode
-answers in turn, so that whatever else the machine does falls on all alike; what is told is the median of the groups' ratios. The
+answers in turn, so that whatever else the machine does falls on all alike; what is told is the quartiles of the groups' ratios. The
 standard library is all it needs.
 """
 import argparse
@@ -15,6 +17,7 @@ import collections
 import concurrent.futures
 import json
 import math
+import os
 import pathlib
 import random
 import statistics
@@ -46,9 +49,10 @@ MODES = {
 }
 FREE = "free"
 ALL = "all"
-EXPERTS = {ALL: {}} | {f"{mass:g}": {"moe": {"mass": mass}} for mass in (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.0)}
+EXPERTS = {ALL: {}} | {f"{mass:g}": {"moe": {"mass": mass}} for mass in (0.95, 0.9, 0.8, 0.6, 0.0)}
 GROUP = 25
-Answer = collections.namedtuple("Answer", "right tokens thinking probe ended seconds")
+Answer = collections.namedtuple("Answer", "right tokens thinking probe entropy ended")
+THRESHOLDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1)
 
 
 class Server:
@@ -66,13 +70,11 @@ class Server:
 
     def ask(self, sample, fields, args):
         body = dict(messages=sample.prompt(), temperature=args.temperature, seed=args.seed, max_tokens=args.max_tokens, **fields)
-        begin = time.monotonic()
         answer = json.loads(self.call("/v1/chat/completions", body))
-        seconds = time.monotonic() - begin
         said = answer["timings"].get("thinking", {})
         content = answer["choices"][0]["message"].get("content") or ""
         return Answer(bool(right(sample, content, [])), answer["usage"]["completion_tokens"], said.get("tokens", 0),
-                      said.get("probe_tokens", 0), (said.get("ended") or ["?"])[0], seconds)
+                      said.get("probe_tokens", 0), said.get("probe_entropy"), (said.get("ended") or ["?"])[0])
 
     def counter(self, name):
         values = [line.rsplit(" ", 1)[1] for line in self.call("/metrics").splitlines() if line.startswith(name + " ")]
@@ -109,6 +111,14 @@ def row(mode, answers, yardstick):
                 fewer_with_probe=1 - (thinking + probe) / free, ended=dict(collections.Counter(a.ended for a in answers)))
 
 
+def seconds(args):
+    """On the wall's clock, or those that the server's process has computed, its prompts included."""
+    if not args.pid:
+        return time.monotonic()
+    fields = pathlib.Path(f"/proc/{args.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def experts(server, samples, args):
     """Accuracy, mean experts and rate of each mass. The groups' modes take turns, beginning with another one each time."""
     answers, rates, used = (collections.defaultdict(list) for _ in range(3))
@@ -118,9 +128,9 @@ def experts(server, samples, args):
         shift = turn % len(modes)
         for mode in modes[shift:] + modes[:shift]:
             before = [server.counter(f"chimere_moe_{what}_total") for what in ("rows", "experts")]
-            begin = time.monotonic()
+            begin = seconds(args)
             got = run(server, group, EXPERTS[mode], args)
-            rates[mode].append(sum(a.tokens for a in got) / (time.monotonic() - begin))
+            rates[mode].append(sum(a.tokens for a in got) / (seconds(args) - begin))
             after = [server.counter(f"chimere_moe_{what}_total") for what in ("rows", "experts")]
             used[mode].append((after[0] - before[0], after[1] - before[1]))
             answers[mode] += got
@@ -128,9 +138,24 @@ def experts(server, samples, args):
     for mode in EXPERTS:
         rows, given = (sum(x) for x in zip(*used[mode]))
         ratios = [a / b for a, b in zip(rates[mode], rates[ALL])]
-        line = row(mode, answers[mode], answers[ALL]) | dict(experts=given / rows if rows else None, rate=statistics.median(ratios))
+        # A step that ends after its reply is counted in the next turn, so the yardstick sees a few rows of others.
+        mean = None if mode == ALL else given / rows
+        line = row(mode, answers[mode], answers[ALL]) | dict(experts=mean, rates=statistics.quantiles(ratios, n=4))
         lines.append(line)
         show(line)
+    return lines
+
+
+def calibrate(server, samples, args):
+    """Of the answers without a thought: which share each threshold takes for sure, and which share of all is wrong among these."""
+    answers = run(server, samples, MODES["probe"], args)
+    if any(a.ended != "sure" for a in answers):
+        sys.exit("calibrate wants a server with CHIMERE_THINKING__PROBE_ENTROPY=1")
+    lines = []
+    for threshold in THRESHOLDS:
+        sure = [a for a in answers if a.entropy <= threshold]
+        lines.append(dict(threshold=threshold, sure=len(sure) / len(answers), wrong=sum(not a.right for a in sure) / len(answers)))
+        print(f"  {threshold:5}: sure {lines[-1]['sure']:.1%}, wrong {lines[-1]['wrong']:.2%} of all", flush=True)
     return lines
 
 
@@ -138,14 +163,17 @@ def show(line):
     low, high = line["interval"]
     text = f"{line['mode']:>8} {line['right']:5}/{line['n']} {line['accuracy']:7.1%} [{low:.1%}, {high:.1%}]"
     text += f" paired {100 * line['difference']:+.2f} [{100 * line['worse']:+.2f}, {100 * line['better']:+.2f}] points"
-    if "rate" in line:
-        mean = f"{line['experts']:.2f}" if line["experts"] else "as the model has it"
-        print(f"{text}, experts {mean}, rate x {line['rate']:.3f}", flush=True)
+    if "rates" in line:
+        mean, (low, middle, high) = f"{line['experts']:.2f}" if line["experts"] else "as the model has it", line["rates"]
+        print(f"{text}, experts {mean}, rate x {middle:.2f} (half of the groups {low:.2f} to {high:.2f})", flush=True)
         return
     text += f", thinking {line['thinking']:.1f} ({line['fewer']:.1%} fewer)"
     if line["probe"]:
         text += f", with the probe's {line['probe']:.1f} {line['fewer_with_probe']:.1%} fewer"
     print(text, line["ended"], flush=True)
+
+
+OTHERS = {"experts": experts, "calibrate": calibrate}
 
 
 def keep(results, args):
@@ -155,7 +183,7 @@ def keep(results, args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["thinking", "experts"])
+    parser.add_argument("what", choices=["thinking", "experts", "calibrate"])
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--questions", type=int, default=500, help="a family")
     parser.add_argument("--family", choices=FAMILIES, action="append", help="default: all")
@@ -165,24 +193,35 @@ def main():
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--timeout", type=float, default=600)
+    parser.add_argument("--pid", type=int, help="of the server: rates by its own processor time, for a machine that does other work too")
     parser.add_argument("--json")
     args = parser.parse_args()
-    server, results = Server(args.url, args.timeout), {}
+    server, results, pooled = Server(args.url, args.timeout), {}, collections.defaultdict(list)
     for family in args.family or FAMILIES:
         rng = random.Random(f"thinking {args.seed} {family}")
         samples = [FAMILIES[family](rng) for _ in range(args.questions)]
         print(f"{family}, {len(samples)} held-out questions, temperature {args.temperature}", flush=True)
-        if args.what == "experts":
-            results[family] = experts(server, samples, args)
+        if args.what in OTHERS:
+            results[family] = OTHERS[args.what](server, samples, args)
             keep(results, args)
             continue
-        free = run(server, samples, MODES[FREE], args)
+        answers = {FREE: run(server, samples, MODES[FREE], args)}
         results[family] = []
         for mode in args.mode or MODES:
-            line = row(mode, free if mode == FREE else run(server, samples, MODES[mode], args), free)
+            if mode not in answers:
+                answers[mode] = run(server, samples, MODES[mode], args)
+            line = row(mode, answers[mode], answers[FREE])
             results[family].append(line)
             show(line)
             keep(results, args)
+        for mode, got in answers.items():
+            pooled[mode] += got
+    if len(pooled[FREE]) > args.questions:
+        print("all families together", flush=True)
+        results["together"] = [row(mode, got, pooled[FREE]) for mode, got in pooled.items()]
+        for line in results["together"]:
+            show(line)
+        keep(results, args)
 
 
 if __name__ == "__main__":

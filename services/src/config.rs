@@ -161,7 +161,7 @@ impl Default for Thinking {
             stop_entropy: 0.01,
             stop_top_prob: 0.98,
             probe_tokens: 24,
-            probe_entropy: 0.03,
+            probe_entropy: 0.02,
         }
     }
 }
