@@ -182,6 +182,9 @@ def keep(results, args):
 
 
 def main():
+    # The generator's wording follows the order of sets of strings, which is another one in each process unless it is fixed.
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["thinking", "experts", "calibrate"])
     parser.add_argument("--url", default="http://127.0.0.1:8080")
