@@ -141,7 +141,7 @@ pub struct Thinking {
     pub stop_top_prob: f64,
     /// Tokens of the answer that the effort `auto` tries without a thought.
     pub probe_tokens: u32,
-    /// Most entropy of any of these tokens for that answer to be sure; of all together above temperature 0.
+    /// Most entropy of any of these tokens for that answer to be sure.
     pub probe_entropy: f64,
 }
 

@@ -139,8 +139,7 @@ pub struct ThinkingAccount {
 pub struct ProbeAccount {
     /// Tokens of the answer that were generated for it.
     pub tokens: u32,
-    /// The most entropy that one of them had, or the sum of all for an answer that will be drawn, until it was too much; as a share of the
-    /// greatest that the vocabulary allows for one.
+    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the vocabulary allows.
     pub entropy: f32,
     /// That was little enough.
     pub sure: bool,

@@ -16,10 +16,8 @@ pub struct Trial {
     pub prompt: Arc<[TokenId]>,
     /// Tokens to generate, at least 1.
     pub tokens_max: u32,
-    /// More entropy than this, in nats, ends it: the rest would change nothing.
+    /// The first token with more entropy, in nats, ends it: the rest would change nothing.
     pub entropy_max: f32,
-    /// The answer will be drawn by chance, which goes wrong with any of its tokens: their entropies add up.
-    pub drawn: bool,
     /// Ids that end the answer.
     pub end_ids: Vec<TokenId>,
     /// As for the answer itself.
@@ -31,7 +29,7 @@ pub struct Trial {
 pub struct Probed {
     /// Tokens that were generated.
     pub tokens: u32,
-    /// The most entropy that one of them had, or the sum of all for an answer that will be drawn; in nats.
+    /// The most entropy that one of them had, in nats.
     pub entropy: f32,
 }
 
@@ -69,8 +67,7 @@ pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed
         match told {
             Told::Event(Event::Token { certainty: Some(certainty), .. }) => {
                 found.tokens += 1;
-                let entropy = certainty.entropy;
-                found.entropy = if trial.drawn { found.entropy + entropy } else { found.entropy.max(entropy) };
+                found.entropy = found.entropy.max(certainty.entropy);
                 if found.entropy > trial.entropy_max {
                     return Ok(found);
                 }

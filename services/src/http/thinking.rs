@@ -85,7 +85,6 @@ async fn try_answer(
         prompt: direct.ids.as_slice().into(),
         tokens_max: generation.max_tokens.map_or(tokens, |max| max.min(tokens)),
         entropy_max: thoughts.probe.entropy_max,
-        drawn: generation.sampling.temperature > 0.0,
         end_ids: generation.end_ids.clone(),
         experts: generation.experts,
     };

@@ -31,7 +31,7 @@ pub struct Thoughts {
 pub struct ProbeRule {
     /// Tokens of the answer that are tried.
     pub tokens: u32,
-    /// Most entropy that any of them may have, or all together where the answer will be drawn by chance; in nats.
+    /// Most entropy that any of them may have, in nats.
     pub entropy_max: f32,
 }
 

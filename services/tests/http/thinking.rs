@@ -111,20 +111,6 @@ fn auto_thinks_only_about_what_it_would_be_unsure_of() {
 }
 
 #[test]
-fn small_doubts_add_up_where_the_answer_is_drawn() {
-    let server = server();
-    // A tenth of a nat a token; the threshold is 0.02 of ln 512, an eighth of one.
-    let ended = |temperature: f64| {
-        let messages = json!([{"role": "user", "content": format!("HALF SAY[{SAID}]")}]);
-        let body = json!({"messages": messages, "max_tokens": 30, "temperature": temperature, "reasoning": {"effort": "auto", "max_tokens": 4}});
-        let told = post(server.addr, CHAT, &body).json()["timings"]["thinking"].clone();
-        (told["ended"][0].as_str().unwrap().to_owned(), told["probe_tokens"].as_u64().unwrap())
-    };
-    assert_eq!(ended(0.0).0, "sure");
-    assert_eq!(ended(1.0), ("budget".to_owned(), 2));
-}
-
-#[test]
 fn a_client_that_leaves_while_its_answer_is_tried_frees_its_place() {
     let server = server();
     server.fake.allow(1);

@@ -153,11 +153,10 @@ impl Shared {
         script.get(at).copied().unwrap_or(self.end_id)
     }
 
-    /// None at all after a prompt with `UNSURE` in it, nearly all with `HALF`, else all there is.
+    /// None at all after a prompt with `UNSURE` in it, else all there is.
     fn certainty(&self, prompt: &[TokenId]) -> Certainty {
-        let text = self.tokenizer.decode(prompt, true);
-        let found = [("UNSURE", 5.0, 0.1), ("HALF", 0.1, 0.98)].into_iter().find(|(word, ..)| text.contains(word));
-        found.map_or(Certainty { entropy: 0.0, top_prob: 1.0 }, |(_, entropy, top_prob)| Certainty { entropy, top_prob })
+        let unsure = self.tokenizer.decode(prompt, true).contains("UNSURE");
+        if unsure { Certainty { entropy: 5.0, top_prob: 0.1 } } else { Certainty { entropy: 0.0, top_prob: 1.0 } }
     }
 
     /// Made up, but the same each time: minus a tenth of the token's id modulo ten.
