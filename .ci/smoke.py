@@ -32,7 +32,7 @@ STREAMS = 32
 SUMS, SUMS_RIGHT = 20, 18
 METRICS = ["requests_running", "requests_waiting", "requests_total", "prompt_tokens_total", "generated_tokens_total", "queue_seconds",
            "ttft_seconds", "itl_seconds", "e2e_seconds", "step_seconds", "batch_rows", "kv_pages", "state_slots", "preemptions_total",
-           "rejected_total", "memory_bytes", "build_info"]
+           "rejected_total", "memory_bytes", "build_info", "thinking_tokens_total", "thinking_ended_total", "moe_rows_total"]
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
@@ -165,6 +165,39 @@ def a_seed_gives_the_same_text_again(server):
     assert texts[0] == texts[1], texts
 
 
+def a_thought_keeps_to_its_budget(server):
+    question = "What is 417 + 2586?"
+    plain, free = server.chat(question), server.chat(question, reasoning_effort="high")
+    assert free.choices[0].message == plain.choices[0].message, "no bound changes nothing"
+    said = free.model_extra["timings"]["thinking"]
+    assert said["ended"] == ["model"] and said["tokens"] > 16, said
+    bound = {"extra_body": {"reasoning": {"max_tokens": 16}}}
+    short = server.chat(question, **bound)
+    thought = short.choices[0].message.reasoning_content
+    assert short.model_extra["timings"]["thinking"] == {"tokens": 16, "ended": ["budget"]}, short.model_extra
+    assert free.choices[0].message.reasoning_content.startswith(thought) and short.choices[0].message.content, short
+    both = server.chat(question, n=2, **bound)
+    assert all(c.message == short.choices[0].message for c in both.choices), both
+    deltas = [c.choices[0].delta for c in server.chat(question, stream=True, **bound) if c.choices]
+    assert "".join(d.content or "" for d in deltas) == short.choices[0].message.content
+    assert "".join(getattr(d, "reasoning_content", None) or "" for d in deltas) == thought
+
+
+def a_thought_is_skipped_where_it_is_not_wanted_or_not_needed(server):
+    for effort, why in [("none", "off"), ("auto", "sure")]:
+        answer = server.chat("What is 2 + 2?", reasoning_effort=effort)
+        assert "4" in answer.choices[0].message.content and "reasoning_content" not in answer.choices[0].message.model_extra, answer
+        assert answer.model_extra["timings"]["thinking"]["ended"] == [why], answer.model_extra
+
+
+def fewer_experts_answer_too(server):
+    before = server.http.get("/metrics").text
+    answer = server.chat("What is 17 + 25?", extra_body={"moe": {"mass": 0.9}})
+    assert answer.choices[0].message.content, answer
+    count = "\nchimere_moe_experts_total "
+    assert count + "0\n" in before and count + "0\n" not in server.http.get("/metrics").text
+
+
 def a_tool_is_called_with_its_arguments(server):
     answer = server.chat("What is the weather in Paris?", tools=[WEATHER]).choices[0]
     assert answer.finish_reason == "tool_calls", answer
@@ -287,6 +320,7 @@ def sigterm_lets_a_stream_finish_and_exits_0(server):
 WITH_SERVER = [
     a_chat_is_answered, a_stream_brings_the_same_text_and_its_usage, log_probabilities_come_with_their_alternatives,
     a_stop_string_ends_the_text_and_is_not_in_it, max_tokens_ends_with_length, a_seed_gives_the_same_text_again,
+    a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
     a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, completions_take_text_and_ids_and_echo,
     tokens_come_back_as_their_text, many_streams_run_at_once, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
     metrics_have_their_names, held_out_sums_are_right,

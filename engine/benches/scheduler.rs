@@ -39,6 +39,8 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
             end_ids: vec![u32::MAX],
             priority: 0,
             score_prompt: None,
+            thinking: None,
+            experts: None,
         };
         scheduler.admit(request, Micros(0)).expect("the queue has room");
     }

@@ -13,6 +13,7 @@ pub mod sampling;
 pub mod scheduler;
 mod sequence;
 pub mod step;
+pub mod thinking;
 
 /// Tokens in one page of the KV cache.
 pub const PAGE_TOKENS: u32 = 32;

@@ -4,6 +4,8 @@
 use crate::cache::pages_for;
 use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
 use crate::scheduler::{FinishReason, Request, Usage};
+use crate::step::Certainty;
+use crate::thinking::Watch;
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::sync::Arc;
 
@@ -63,6 +65,8 @@ pub(crate) struct Sequence {
     pub(crate) pages: Vec<PageId>,
     pub(crate) role: Role,
     pub(crate) preemptions: u32,
+    /// Decides about its thinking, if the request bounds it.
+    pub(crate) watch: Option<Watch>,
 }
 
 impl Sequence {
@@ -84,13 +88,19 @@ impl Sequence {
     pub(crate) fn next(&self) -> Next {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == Role::Follower || enough {
+        if self.role == Role::Follower || enough || self.awaits_output() {
             Next::Nothing
         } else if prompt_done {
             Next::Output(self.len() - self.computed)
         } else {
             Next::Prompt
         }
+    }
+
+    /// What comes next may depend on an output that is not committed yet. Two outputs lie between a decision and what it reads, so that
+    /// never is so with two steps in flight.
+    fn awaits_output(&self) -> bool {
+        self.pending > 1 && self.watch.as_ref().is_some_and(|watch| !watch.is_over())
     }
 
     /// Waits for its first step.
@@ -118,10 +128,21 @@ impl Sequence {
     }
 
     /// Takes the oldest pending token; says why the sequence ends, if it does.
-    pub(crate) fn commit(&mut self, token: TokenId) -> Option<FinishReason> {
+    pub(crate) fn commit(&mut self, token: TokenId, certainty: Option<Certainty>) -> Option<FinishReason> {
         assert!(self.pending > 0, "sequence {} gets a token that it did not ask for", self.rank.seq);
         self.pending -= 1;
         self.output.push(token);
+        let reason = self.ends_with(token);
+        if let Some(watch) = &mut self.watch {
+            watch.take(token, certainty);
+            if reason.is_some() {
+                watch.finish();
+            }
+        }
+        reason
+    }
+
+    fn ends_with(&self, token: TokenId) -> Option<FinishReason> {
         if self.request.end_ids.contains(&token) {
             Some(FinishReason::Stop)
         } else if self.output.len() as u32 >= self.output_max {

@@ -6,6 +6,7 @@
 
 use crate::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use crate::sampling::SamplingParams;
+pub use chimere_kernels::reference::ExpertCut;
 use std::sync::Arc;
 
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
@@ -59,6 +60,8 @@ pub struct Piece {
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
+    /// Each row takes only as many experts as it needs. On the CPU only; other backends refuse it.
+    pub experts: Option<ExpertCut>,
 }
 
 impl Piece {
@@ -155,6 +158,17 @@ pub struct StepOutcome {
     pub scores: Vec<Score>,
     /// Where the time went.
     pub timing: StepTiming,
+    /// What the rows with an [`ExpertCut`] took.
+    pub experts: ExpertUse,
+}
+
+/// Routed experts of rows whose number was cut, over all layers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpertUse {
+    /// Rows, counted once a layer.
+    pub rows: u64,
+    /// Experts that they were given to.
+    pub experts: u64,
 }
 
 /// One sampled token.
@@ -226,6 +240,7 @@ mod tests {
             prompt_len: 64,
             samples: Vec::new(),
             score: None,
+            experts: None,
         };
         assert_eq!(piece.len(), 1);
         piece.tokens = PieceTokens::Known(vec![5, 6, 7]);

@@ -11,6 +11,8 @@ use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Scheduler, SchedulerConfig};
+use chimere_engine::step::ExpertCut;
+use chimere_engine::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -38,6 +40,7 @@ type Output = BTreeMap<u32, Vec<(TokenId, u32, Vec<(TokenId, u32)>)>>;
 struct Run {
     outputs: BTreeMap<u64, Output>,
     preemptions: u32,
+    thoughts: Vec<(u64, Thought)>,
 }
 
 struct Random(u64);
@@ -66,18 +69,33 @@ fn request(id: u64) -> Request {
     } else {
         SamplingParams { logprobs: Some(2), ..SamplingParams::greedy() }
     };
+    let sampling = SamplingParams { certainty: id.is_multiple_of(3), ..sampling };
     Request {
         id: RequestId(id),
         prompt: (0..PROMPTS[id as usize]).map(|_| random.below(512) as TokenId).collect(),
         // The prompt's end is forked.
         choices: if id == 7 { 2 } else { 1 },
         // Short prompts generate much: what they grow by is what runs out of pages.
+        thinking: id.is_multiple_of(3).then(|| Arc::new(thinking(10 * id as u32))),
         max_tokens: Some(if id < 9 { 100 + random.below(100) as u32 } else { 3 + random.below(20) as u32 }),
         sampling: Arc::new(sampling),
         end_ids: Vec::new(),
         priority: 0,
         score_prompt: None,
+        experts: id.is_multiple_of(5).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
     }
+}
+
+/// Holds ten tokens back while the model is more certain than such models mostly are, and is closed when it is more so still.
+fn thinking(tokens_max: u32) -> Thinking {
+    let adaptive = Adaptive {
+        window: 3,
+        hold: Level { entropy_max: 6.2, top_prob_min: 0.02 },
+        held: (0..10).map(|id| id * 50).collect(),
+        stop: Some(Level { entropy_max: 6.2, top_prob_min: 0.033 }),
+        stop_tokens_min: 8,
+    };
+    Thinking { opens: None, ends: vec![6], closing: vec![5, 6, 5], tokens_max: Some(tokens_max), adaptive: Some(adaptive) }
 }
 
 fn run(model: &Model, setup: Setup) -> Run {
@@ -126,7 +144,7 @@ fn arrival_order(setup: Setup) -> Vec<u64> {
 
 fn drive(mut scheduler: Scheduler, mut backend: CpuBackend, mut requests: VecDeque<Request>, setup: Setup) -> Run {
     let mut random = Random(setup.arrivals.unwrap_or(0) + 1);
-    let mut run = Run { outputs: BTreeMap::new(), preemptions: 0 };
+    let mut run = Run { outputs: BTreeMap::new(), preemptions: 0, thoughts: Vec::new() };
     let mut launched: VecDeque<Pending> = VecDeque::new();
     let mut now = Micros(0);
     while !(requests.is_empty() && scheduler.is_idle()) {
@@ -160,6 +178,7 @@ fn note(run: &mut Run, id: RequestId, event: Event) {
             tokens.push((token, logprobs.logprob.to_bits(), top));
         }
         Event::Finished { usage, .. } => run.preemptions += usage.preemptions,
+        Event::Thought { thought, .. } => run.thoughts.push((id.0, thought)),
         other => panic!("{other:?}"),
     }
 }
@@ -176,14 +195,24 @@ fn alone(exact: bool) -> Setup {
 
 fn check(preset: &str, exact: bool) {
     let model = support::gguf(preset);
-    let want = run(&model, alone(exact));
+    let mut want = run(&model, alone(exact));
+    want.thoughts.sort_by_key(|(id, _)| *id);
+    for end in [ThoughtEnd::Budget, ThoughtEnd::Certain] {
+        assert!(
+            want.thoughts.iter().any(|(_, t)| t.end == end),
+            "no thinking ended so, and the test does not cover it: {:?}",
+            want.thoughts
+        );
+    }
     let mut preemptions = 0;
     // With 72 pages the order of arrival 27 makes the scheduler preempt twice.
     for (threads, slots, pages, step_tokens, in_flight, order) in
         [(2, 17, 400, 512, 2, 1), (1, 17, 72, 100, 2, 27), (3, 9, 100, 300, 1, 2)]
     {
         let crowd = Setup { threads, slots, pages, step_tokens, in_flight, arrivals: Some(order), ..alone(exact) };
-        let got = run(&model, crowd);
+        let mut got = run(&model, crowd);
+        got.thoughts.sort_by_key(|(id, _)| *id);
+        assert_eq!(got.thoughts, want.thoughts, "{crowd:?}");
         assert_eq!(differing(&want, &got), [0u64; 0], "{crowd:?}");
         preemptions += got.preemptions;
     }

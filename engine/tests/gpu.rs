@@ -259,7 +259,18 @@ fn decode_together(gpu: &mut Gpu, position: u32, tokens: Option<&[TokenId]>, row
         let tokens = tokens.map_or(PieceTokens::Sampled, |t| PieceTokens::Known(vec![t[i as usize]]));
         let pages = (0..=position / chimere_engine::PAGE_TOKENS).map(|p| PageId(PAGES_EACH * i + p)).collect();
         let (seq, slot, samples) = (row.seq, row.slot, vec![row]);
-        Piece { seq, slot, form: Form::Recurrent, start: position, tokens, pages, prompt_len: 0, samples, score: None }
+        Piece {
+            seq,
+            slot,
+            form: Form::Recurrent,
+            start: position,
+            tokens,
+            pages,
+            prompt_len: 0,
+            samples,
+            score: None,
+            experts: None,
+        }
     };
     let id = StepId(gpu.next);
     gpu.next += 1;
@@ -397,6 +408,8 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
         end_ids: Vec::new(),
         priority: 0,
         score_prompt: None,
+        thinking: None,
+        experts: None,
     }
 }
 

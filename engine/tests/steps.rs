@@ -11,7 +11,7 @@ use chimere_engine::backend::{Backend, BackendError};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{
-    Form, LogitEdits, Piece, PieceTokens, RowEdits, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan,
+    ExpertCut, Form, LogitEdits, Piece, PieceTokens, RowEdits, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan,
 };
 use std::sync::Arc;
 
@@ -63,7 +63,18 @@ fn row(slot: u32, awaits_edits: bool) -> SampleRow {
 /// Sequence, slot and pages of the same number; four pages each.
 fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<SampleRow>) -> Piece {
     let pages = (4 * slot..4 * slot + 3).map(PageId).collect();
-    Piece { seq: SeqId(slot.into()), slot: SlotId(slot), form, start, tokens, pages, prompt_len: 5, samples, score: None }
+    Piece {
+        seq: SeqId(slot.into()),
+        slot: SlotId(slot),
+        form,
+        start,
+        tokens,
+        pages,
+        prompt_len: 5,
+        samples,
+        score: None,
+        experts: None,
+    }
 }
 
 fn prompt(slot: u32, awaits_edits: bool) -> Piece {
@@ -197,6 +208,8 @@ fn plans_that_contradict_the_backend_are_refused_by_name_and_leave_it_usable() {
         assert!(wrong(&mut *b, 6, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![1; 65])).contains("65 rows, at most 64"));
         let copy = StateCopy::Page { from: PageId(0), to: PageId(40) };
         assert!(wrong(&mut *b, 7, &|p| p.copies.push(copy)).contains("beyond 3 slots or 12 pages"));
+        let cut = ExpertCut { min: 0, max: 2, mass: 0.5 };
+        assert!(wrong(&mut *b, 7, &|p| p.pieces[0].experts = Some(cut)).contains("experts cut to between 0 and 2"));
         assert_eq!(b.launch(plan(8, vec![prompt(0, false)])).unwrap().wait().unwrap().samples.len(), 1);
         assert!(wrong(&mut *b, 8, &|_| ()).contains("launched after step 8"));
     }

@@ -2,8 +2,16 @@
 #![no_main]
 
 use chimere::http::request::{ChatRequest, CompletionRequest, DetokenizeRequest, Generation, ModelLimits, Prompt, TokenizeRequest};
-use chimere_engine::format::GenerationDefaults;
+use chimere::text::{Thoughts, Tokenizer};
+use chimere_engine::format::{GenerationDefaults, TokenizerSource};
 use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+
+static THOUGHTS: LazyLock<Thoughts> = LazyLock::new(|| {
+    let file = include_bytes!("../../engine/tests/golden/moe/tokenizer.json");
+    let tokenizer = Tokenizer::new(&TokenizerSource::Json(file.to_vec())).expect("a good tokenizer");
+    Thoughts::new(&tokenizer, 500, &Default::default()).expect("good settings").expect("it thinks")
+});
 
 fn check(generation: &Generation, limits: &ModelLimits) {
     let s = &generation.sampling;
@@ -21,6 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
         template_options: vec!["enable_thinking".into()],
+        experts: Some(8),
+        thinking: Some(THOUGHTS.clone()),
     };
     if let Ok(request) = ChatRequest::parse(bytes, &limits) {
         check(&request.generation, &limits);

@@ -17,6 +17,8 @@ pub struct Config {
     pub model: ModelChoice,
     /// How it is computed.
     pub engine: Engine,
+    /// How long models think.
+    pub thinking: Thinking,
     /// Bounds.
     pub limits: Limits,
     /// What is written to standard error.
@@ -124,6 +126,60 @@ impl Default for Engine {
             embedding: Embedding::Device,
             exact: false,
             deterministic: false,
+        }
+    }
+}
+
+/// How long a model thinks for requests that say something about it. Entropies are shares of the greatest one that the vocabulary allows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thinking {
+    /// What is forced to close a thought.
+    pub end_text: String,
+    /// Thinking tokens of the effort `minimal`; 0 for no bound.
+    pub minimal_tokens: u32,
+    /// Thinking tokens of the effort `low`; 0 for no bound.
+    pub low_tokens: u32,
+    /// Thinking tokens of the effort `medium`; 0 for no bound.
+    pub medium_tokens: u32,
+    /// Thinking tokens of the effort `high`; 0 for no bound.
+    pub high_tokens: u32,
+    /// Tokens over which certainty is averaged.
+    pub window_tokens: u32,
+    /// Words of doubt.
+    pub hold_words: Vec<String>,
+    /// Most entropy at which these are held back.
+    pub hold_entropy: f64,
+    /// Least probability of the best token at which these are held back.
+    pub hold_top_prob: f64,
+    /// Thinking tokens before certainty may close a thought; 0 for never.
+    pub stop_tokens_min: u32,
+    /// Most entropy at which a thought is closed.
+    pub stop_entropy: f64,
+    /// Least probability of the best token at which a thought is closed.
+    pub stop_top_prob: f64,
+    /// Tokens of the answer that the effort `auto` tries without a thought.
+    pub probe_tokens: u32,
+    /// Most entropy of any of these tokens for that answer to be sure.
+    pub probe_entropy: f64,
+}
+
+impl Default for Thinking {
+    fn default() -> Self {
+        Self {
+            end_text: "\n</think>\n\n".into(),
+            minimal_tokens: 256,
+            low_tokens: 1024,
+            medium_tokens: 4096,
+            high_tokens: 0,
+            window_tokens: 16,
+            hold_words: ["Wait", "Hmm", "Let", "Alternatively", "Actually"].map(str::to_owned).to_vec(),
+            hold_entropy: 0.02,
+            hold_top_prob: 0.95,
+            stop_tokens_min: 0,
+            stop_entropy: 0.01,
+            stop_top_prob: 0.98,
+            probe_tokens: 24,
+            probe_entropy: 0.02,
         }
     }
 }
@@ -517,6 +573,7 @@ impl Config {
         if let Some(origin) = origins(&self.server.cors_origins).find(|origin| !is_origin(origin)) {
             return bad("server.cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}"));
         }
+        self.thinking.check().or_else(|(key, why)| bad(key, why))?;
         if self.engine.core < -1 {
             return bad("engine.core", format!("must be a core's number or -1, got {}", self.engine.core));
         }
@@ -537,6 +594,40 @@ fn is_origin(origin: &str) -> bool {
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
     origin == "*"
         || host.is_some_and(|host| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#*".contains(&b)))
+}
+
+impl Thinking {
+    /// The key at fault and what is wrong with it. What depends on the model is checked where the model is known.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let shares = [
+            ("thinking.hold_entropy", self.hold_entropy),
+            ("thinking.hold_top_prob", self.hold_top_prob),
+            ("thinking.stop_entropy", self.stop_entropy),
+            ("thinking.stop_top_prob", self.stop_top_prob),
+            ("thinking.probe_entropy", self.probe_entropy),
+        ];
+        if let Some((key, got)) = shares.into_iter().find(|(_, share)| !(0.0..=1.0).contains(share)) {
+            return Err((key, format!("must lie in 0..=1, got {got}")));
+        }
+        for (key, got, max) in [
+            ("thinking.window_tokens", self.window_tokens, limits::THINKING_WINDOW_TOKENS_MAX),
+            ("thinking.probe_tokens", self.probe_tokens, limits::PROBE_TOKENS_MAX),
+        ] {
+            if !(1..=max).contains(&got) {
+                return Err((key, format!("must lie in 1..={max}, got {got}")));
+            }
+        }
+        if self.hold_words.iter().any(|word| word.trim().is_empty()) {
+            return Err(("thinking.hold_words", "must not have an empty word".into()));
+        }
+        if self.hold_words.len() > limits::HOLD_WORDS_MAX {
+            return Err((
+                "thinking.hold_words",
+                format!("has {} words, at most {} are taken", self.hold_words.len(), limits::HOLD_WORDS_MAX),
+            ));
+        }
+        Ok(())
+    }
 }
 
 fn defaults() -> Table {
@@ -569,6 +660,7 @@ fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigEr
     let value = match table.get(&section).and_then(|s| s.get(&key)) {
         Some(Value::Integer(_)) => text.parse().map(Value::Integer).ok(),
         Some(Value::Boolean(_)) => text.parse().map(Value::Boolean).ok(),
+        Some(Value::Float(_)) => text.parse().map(Value::Float).ok(),
         _ => None,
     };
     put(table, name, &section, &key, value.unwrap_or_else(|| Value::String(text.into())))
@@ -578,6 +670,11 @@ fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) 
     let full = format!("{section}.{key}");
     let Some(Value::Table(keys)) = table.get_mut(section) else { return Err(unknown(table, origin, &full)) };
     let Some(old) = keys.get_mut(key) else { return Err(unknown(table, origin, &full)) };
+    let value = match (&*old, value) {
+        // People write 0 and 1 for shares too.
+        (Value::Float(_), Value::Integer(n)) => Value::Float(n as f64),
+        (_, value) => value,
+    };
     if old.type_str() != value.type_str() {
         let why = format!("wants {}, got {} {value}", article(old.type_str()), article(value.type_str()));
         return Err(ConfigError::BadValue { origin: origin.into(), key: full, why });
@@ -645,6 +742,9 @@ mod tests {
             ("stop token ids of one request", limits::STOP_TOKEN_IDS_MAX.to_string()),
             ("tokens with a bias in one request", limits::LOGIT_BIAS_MAX.to_string()),
             ("tools of one request", limits::TOOLS_MAX.to_string()),
+            ("tokens of a window of certainty", limits::THINKING_WINDOW_TOKENS_MAX.to_string()),
+            ("tokens of an answer that is tried", limits::PROBE_TOKENS_MAX.to_string()),
+            ("words that are held back", limits::HOLD_WORDS_MAX.to_string()),
             ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
             ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
@@ -736,6 +836,23 @@ mod tests {
         let err = load("[engine]\nstep_tokens = 63\n", &[], ServeArgs::default()).unwrap_err();
         assert_eq!(err.to_string(), "c: engine.step_tokens must be 0 or at least 64, got 63");
         assert!(load("[engine]\nstep_tokens = 0\n", &[], ServeArgs::default()).is_ok());
+    }
+
+    #[test]
+    fn shares_are_numbers_of_any_kind_between_0_and_1() {
+        let env = [("CHIMERE_THINKING__PROBE_ENTROPY", "0.25"), ("CHIMERE_THINKING__HOLD_ENTROPY", "1")];
+        let got = load("[thinking]\nstop_top_prob = 1\n", &env, ServeArgs::default()).unwrap().thinking;
+        assert_eq!((got.probe_entropy, got.hold_entropy, got.stop_top_prob), (0.25, 1.0, 1.0));
+        for (file, why) in [
+            ("hold_entropy = 1.5", "c: thinking.hold_entropy must lie in 0..=1, got 1.5"),
+            ("hold_words = [\"Wait\", \" \"]", "c: thinking.hold_words must not have an empty word"),
+            ("window_tokens = 0", "c: thinking.window_tokens must lie in 1..=1024, got 0"),
+            ("probe_tokens = 300", "c: thinking.probe_tokens must lie in 1..=256, got 300"),
+        ] {
+            assert_eq!(load(&format!("[thinking]\n{file}\n"), &[], ServeArgs::default()).unwrap_err().to_string(), why);
+        }
+        let err = load("[thinking]\nhold_words = \"Wait\"\n", &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: thinking.hold_words wants an array"), "{err}");
     }
 
     #[test]

@@ -49,6 +49,12 @@ pub const STOP_TOKEN_IDS_MAX: usize = 64;
 pub const LOGIT_BIAS_MAX: usize = 1024;
 /// Tools of one request.
 pub const TOOLS_MAX: usize = 128;
+/// Tokens of the window over which a model's certainty is averaged.
+pub const THINKING_WINDOW_TOKENS_MAX: u32 = 1024;
+/// Tokens of an answer that is tried without a thought.
+pub const PROBE_TOKENS_MAX: u32 = 256;
+/// Words that are held back while a model is certain.
+pub const HOLD_WORDS_MAX: usize = 64;
 /// Bytes of a tool's name.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
 /// Prompts of one completion request.

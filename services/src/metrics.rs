@@ -51,6 +51,10 @@ metrics! {
     REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
+    THINKING_TOKENS    Counter   "chimere_thinking_tokens_total" [] "tokens"         "Generated tokens that belonged to reasoning, what closed it included.";
+    THINKING_ENDED     Counter   "chimere_thinking_ended_total" ["reason"] "choices" "Thoughts of requests that bounded them, by why they ended: model, budget, certain; sure is an answer that effort auto found to need none.";
+    MOE_ROWS           Counter   "chimere_moe_rows_total" [] "rows"                  "Rows of requests with `moe`, once a layer.";
+    MOE_EXPERTS        Counter   "chimere_moe_experts_total" [] "experts"            "Experts that these rows were given to; over chimere_moe_rows_total it is their mean.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -134,6 +138,8 @@ const VLLM_TOKENS: &[f64] = &[
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
 pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline"];
+/// Values of [`THINKING_ENDED`]'s label.
+pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Values of [`STEP_SECONDS`]'s label.
 pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
 /// Values of [`STEP_ROWS`]'s label.
@@ -178,11 +184,14 @@ pub fn count_rejected(reason: &'static str) {
 
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
-    for name in [PROMPT_TOKENS, GENERATED_TOKENS, PREEMPTIONS] {
+    for name in [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS] {
         ::metrics::counter!(name).absolute(0);
     }
     for outcome in OUTCOMES {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
+    }
+    for end in THINKING_ENDS {
+        ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);
     }
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);

@@ -219,6 +219,8 @@ impl Service {
             end_ids: Vec::new(),
             priority: 0,
             score_prompt: None,
+            thinking: None,
+            experts: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let submitted =

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
 use chimere::http::request::{ChatRequest, CompletionRequest, DetokenizeRequest, ModelLimits, TokenizeRequest};
-use chimere_engine::format::GenerationDefaults;
+use chimere::text::{Thoughts, Tokenizer};
+use chimere_engine::format::{GenerationDefaults, TokenizerSource};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,6 +21,13 @@ static CORPUS: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     files
 });
 
+/// Of a small tokenizer.
+static THOUGHTS: LazyLock<Thoughts> = LazyLock::new(|| {
+    let file = include_bytes!("../../engine/tests/golden/moe/tokenizer.json");
+    let tokenizer = Tokenizer::new(&TokenizerSource::Json(file.to_vec())).unwrap();
+    Thoughts::new(&tokenizer, 500, &Default::default()).unwrap().unwrap()
+});
+
 /// Which endpoints take a body: chat, completions, tokenize, detokenize.
 fn taken(body: &[u8]) -> [bool; 4] {
     let limits = ModelLimits {
@@ -29,6 +37,8 @@ fn taken(body: &[u8]) -> [bool; 4] {
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
         template_options: vec!["enable_thinking".into()],
+        experts: Some(8),
+        thinking: Some(THOUGHTS.clone()),
     };
     let results = [
         ChatRequest::parse(body, &limits).err(),
@@ -47,7 +57,8 @@ fn taken(body: &[u8]) -> [bool; 4] {
 fn every_file_of_the_corpus_is_taken_where_it_belongs() {
     for (name, body) in CORPUS.iter() {
         let [chat, completions, tokenize, detokenize] = taken(body);
-        let good = ["chat_least", "chat_all", "chat_nulls", "key_twice", "schema_refers_to_itself"].contains(&name.as_str());
+        let good = ["chat_least", "chat_all", "chat_thinking", "chat_nulls", "key_twice", "schema_refers_to_itself"]
+            .contains(&name.as_str());
         assert_eq!(chat, good, "{name}");
         assert_eq!(completions, name.starts_with("completion"), "{name}");
         assert_eq!(detokenize, name.starts_with("detokenize"), "{name}");

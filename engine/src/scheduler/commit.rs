@@ -4,6 +4,7 @@ use super::{Door, Event, FinishReason, LaunchedPiece, Scheduler};
 use crate::ids::{Micros, RequestId};
 use crate::sequence::{Rank, Sequence};
 use crate::step::{Sample, Score, StepOutcome};
+use crate::thinking::Watch;
 
 impl Scheduler {
     /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished` follows its last
@@ -46,9 +47,11 @@ impl Scheduler {
         assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
         let Some(seq) = self.find_mut(rank) else { return };
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
-        let reason = seq.commit(sample.token);
         let Sample { token, logprobs, certainty, .. } = sample;
+        let reason = seq.commit(token, certainty);
+        let thought = seq.watch.as_mut().and_then(Watch::report);
         events.push((id, Event::Token { choice, index, token, logprobs, certainty }));
+        events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
         if let Some(reason) = reason {

@@ -26,6 +26,7 @@ pub use stats::{Stats, WaitReason};
 use crate::cache::{Pages, Slots, pages_for};
 use crate::ids::{KeyId, Micros, PageId, RequestId, SeqId, SlotId, StepId};
 use crate::sequence::{Rank, Role, Sequence};
+use crate::thinking::Watch;
 use fair::Accounts;
 use forecast::Lengths;
 use queue::Queue;
@@ -297,6 +298,7 @@ impl Sequence {
             0 => Role::Leader,
             _ => Role::Follower,
         };
+        let watch = request.thinking.clone().map(|rules| Watch::new(rules, &request.sampling));
         Self {
             rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
             key,
@@ -311,6 +313,7 @@ impl Sequence {
             pages: Vec::new(),
             role,
             preemptions: 0,
+            watch,
         }
     }
 }

@@ -276,6 +276,7 @@ impl Scheduler {
             prompt_len: seq.prompt_len(),
             samples: rows,
             score,
+            experts: seq.request.experts.filter(|_| form == Form::Recurrent),
         };
         draft.launched.push(LaunchedPiece {
             rank: seq.rank,
@@ -469,13 +470,15 @@ impl Sequence {
     fn sample_row(&mut self) -> SampleRow {
         let output_index = self.sampled();
         self.pending += 1;
+        let watch = self.watch.as_mut();
+        let (forced, params) = watch.map_or((None, None), |w| (w.forced(output_index), w.params(output_index)));
         SampleRow {
             seq: self.rank.seq,
             slot: self.held_slot(),
-            params: self.request.sampling.clone(),
+            params: params.unwrap_or_else(|| self.request.sampling.clone()),
             output_index,
             choice: self.choice,
-            forced: None,
+            forced,
             awaits_edits: false,
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::ids::{Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::step::{Certainty, Score, TokenLogprobs};
+use crate::step::{Certainty, ExpertCut, Score, TokenLogprobs};
+use crate::thinking::{Thinking, Thought};
 use std::sync::Arc;
 
 /// A checked request: token ids, counts and sampling parameters are all in range for the model.
@@ -24,6 +25,11 @@ pub struct Request {
     pub priority: i32,
     /// Report log-probabilities of the prompt with this many alternatives.
     pub score_prompt: Option<u8>,
+    /// Bounds of its thinking; `None` leaves it alone.
+    pub thinking: Option<Arc<Thinking>>,
+    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with requests that ask
+    /// otherwise.
+    pub experts: Option<ExpertCut>,
 }
 
 /// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
@@ -44,6 +50,14 @@ pub enum Event {
         logprobs: Option<TokenLogprobs>,
         /// If asked for.
         certainty: Option<Certainty>,
+    },
+    /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request that bounds its
+    /// thinking, and not if the choice ended while it thought or never did.
+    Thought {
+        /// Which choice.
+        choice: u32,
+        /// How it went.
+        thought: Thought,
     },
     /// No more tokens for this choice.
     Finished {

@@ -129,6 +129,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         prompt_len: end,
         samples: Vec::new(),
         score: None,
+        experts: None,
     }
 }
 

@@ -30,7 +30,7 @@ pub use group::{Groups, group};
 pub use l2norm::l2norm;
 pub use rmsnorm::rmsnorm;
 pub use rope::rope;
-pub use router::route;
+pub use router::{ExpertCut, route, route_cut};
 pub use swiglu::swiglu;
 
 fn sigmoid(x: f64) -> f64 {

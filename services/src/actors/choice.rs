@@ -6,6 +6,7 @@ use crate::text::{Detokenizer, StopScanner, Tokenizer};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::FinishReason;
 use chimere_engine::step::TokenLogprobs;
+use chimere_engine::thinking::Thought;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub struct Choice {
     pub tokens: u32,
     /// Of these, inside reasoning.
     pub reasoning_tokens: u32,
+    /// How its thinking went, once that is known, for a request that bounds it.
+    pub thought: Option<Thought>,
     /// No more of it.
     pub ended: bool,
 }
@@ -42,6 +45,7 @@ impl Choice {
             scored: VecDeque::new(),
             tokens: 0,
             reasoning_tokens: 0,
+            thought: None,
             ended: false,
         }
     }

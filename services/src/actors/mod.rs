@@ -14,6 +14,7 @@ pub mod live;
 pub mod messages;
 pub mod output;
 pub mod phase;
+pub mod probe;
 pub mod reader;
 pub mod request;
 pub mod retry;

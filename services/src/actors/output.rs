@@ -106,7 +106,7 @@ impl Finish {
 }
 
 /// What a request took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
     /// Tokens of all prompts.
     pub prompt_tokens: u32,
@@ -118,6 +118,31 @@ pub struct Account {
     pub reasoning_tokens: u32,
     /// Where the time went.
     pub timings: Timings,
+    /// How thinking went, if the request said anything about it.
+    pub thinking: Option<ThinkingAccount>,
+}
+
+/// How thinking went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ThinkingAccount {
+    /// Thinking tokens of all choices: those that the model chose, not those that closed it.
+    pub tokens: u32,
+    /// Why it ended, by choice: `model`, `budget`, `certain`, `off` (not to think was asked for), `sure` (the answer was sure without),
+    /// `cut off` (the choice ended first), `none` (the model did not think).
+    pub ended: Vec<&'static str>,
+    /// The answer that was tried, for the effort `auto`.
+    pub probe: Option<ProbeAccount>,
+}
+
+/// What trying an answer without a thought gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProbeAccount {
+    /// Tokens of the answer that were generated for it.
+    pub tokens: u32,
+    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the vocabulary allows.
+    pub entropy: f32,
+    /// That was little enough.
+    pub sure: bool,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

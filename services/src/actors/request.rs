@@ -6,7 +6,7 @@
 use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
-use super::output::{Account, Delta, Finish, Output};
+use super::output::{Account, Delta, Finish, Output, ProbeAccount, ThinkingAccount};
 use super::phase::DEADLINE_PASSED;
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
@@ -19,6 +19,8 @@ use actix::prelude::*;
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Terms, Usage};
+use chimere_engine::step::ExpertCut;
+use chimere_engine::thinking::{Thinking, ThoughtEnd};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,8 +51,23 @@ pub struct Job {
     pub terms: Terms,
     /// Report log-probabilities of the prompts, with this many alternatives.
     pub score_prompt: Option<u8>,
+    /// Take fewer experts for generated tokens where fewer will do.
+    pub experts: Option<ExpertCut>,
+    /// What the request said about thinking, if anything.
+    pub thinking: Option<ThinkingJob>,
+    /// What trying an answer without a thought gave, if that was done.
+    pub probe: Option<ProbeAccount>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
+}
+
+/// What becomes of what a request said about thinking.
+#[derive(Clone, Debug)]
+pub enum ThinkingJob {
+    /// It thinks, by these rules.
+    Bounded(Arc<Thinking>),
+    /// It answers at once, for this reason.
+    Skipped(&'static str),
 }
 
 /// What a request actor needs from the service.
@@ -111,10 +128,10 @@ impl Outputs {
 /// handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told later. To a request that has ended
 /// a Cancel means nothing.
 #[derive(Debug)]
-struct Hangup {
-    scheduler: Addr<SchedulerActor>,
-    clock: Clock,
-    ids: Vec<RequestId>,
+pub(super) struct Hangup {
+    pub(super) scheduler: Addr<SchedulerActor>,
+    pub(super) clock: Clock,
+    pub(super) ids: Vec<RequestId>,
 }
 
 impl Drop for Hangup {
@@ -122,6 +139,24 @@ impl Drop for Hangup {
         for &id in &self.ids {
             self.scheduler.do_send(Cancel::Request(id, self.clock.now()));
         }
+    }
+}
+
+impl ThinkingJob {
+    fn rules(&self) -> Option<Arc<Thinking>> {
+        match self {
+            Self::Bounded(rules) => Some(rules.clone()),
+            Self::Skipped(_) => None,
+        }
+    }
+}
+
+/// As the reply and the metric call it.
+fn thinking_end(end: ThoughtEnd) -> &'static str {
+    match end {
+        ThoughtEnd::Model => "model",
+        ThoughtEnd::Budget => "budget",
+        ThoughtEnd::Certain => "certain",
     }
 }
 
@@ -166,6 +201,8 @@ impl RequestActor {
             end_ids: self.job.end_ids.clone(),
             priority: self.job.priority,
             score_prompt: self.job.score_prompt,
+            thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
+            experts: self.job.experts,
         }
     }
 
@@ -187,12 +224,19 @@ impl RequestActor {
                 self.around.gateway.token();
                 let mut delta = Delta::default();
                 let is_end = self.job.end_ids.contains(&token);
+                let before = self.choices[at].reasoning_tokens;
                 let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
+                ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
                 self.tell(at, delta);
                 if stopped {
                     self.around.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
                     self.finished(at, self.choices[at].stopped());
                 }
+            }
+            Told::Event(Event::Thought { choice, thought }) => {
+                let at = self.at(prompt, choice);
+                ::metrics::counter!(metrics::THINKING_ENDED, "reason" => thinking_end(thought.end)).increment(1);
+                self.choices[at].thought = Some(thought);
             }
             Told::Event(Event::Finished { choice, reason, usage, .. }) => {
                 let at = self.at(prompt, choice);
@@ -250,9 +294,27 @@ impl RequestActor {
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.around.clock.now()),
+            thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
         };
         self.around.gateway.completed(&account);
         account
+    }
+
+    fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {
+        let ended = |choice: &Choice| match (job, choice.thought) {
+            (ThinkingJob::Skipped(why), _) => *why,
+            (_, Some(thought)) => thinking_end(thought.end),
+            // The end of its thought was not read any more, or it never thought.
+            (_, None) if choice.reasoning_tokens > 0 => "cut off",
+            (_, None) => "none",
+        };
+        // A thought that was cut off has as many tokens as were told.
+        let tokens = |choice: &Choice| choice.thought.map_or(choice.reasoning_tokens, |thought| thought.tokens);
+        ThinkingAccount {
+            tokens: self.choices.iter().map(tokens).sum(),
+            ended: self.choices.iter().map(ended).collect(),
+            probe: self.job.probe,
+        }
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.

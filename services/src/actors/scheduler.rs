@@ -130,6 +130,8 @@ impl SchedulerActor {
             ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
             ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
             ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
+            ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
+            ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
             self.learn(&step, now.since(self.committed.max(step.at)));
             self.committed = now;
         }

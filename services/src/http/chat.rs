@@ -4,8 +4,10 @@ use super::answer::Chat;
 use super::app::App;
 use super::error::ApiError;
 use super::generate::{Plan, generate};
+use super::reply::RequestName;
 use super::request::ChatRequest;
-use super::text::prompt_of;
+use super::terms::terms_of;
+use super::thinking::{Asked, Considered, consider};
 use crate::actors::reader::{Answer, Reader};
 use crate::text::OutputParser;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -14,8 +16,10 @@ use std::sync::Arc;
 /// Answers a conversation.
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
-    let ChatRequest { generation, conversation, tools } = ChatRequest::parse(&body, &app.limits)?;
-    let prompt = prompt_of(&app, conversation, body.len(), app.room(&generation)).await?;
+    let ChatRequest { mut generation, conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
+    let asked = Asked { conversation, bytes: body.len(), reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
+    let name = RequestName::of(&request);
+    let Considered { prompt, thinking: rules, probe } = consider(&app, name, &mut generation, asked).await?;
     drop(body);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
@@ -27,6 +31,8 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
         prompts: vec![prompt.ids.into()],
         prompt_field: "messages",
         score_prompt: None,
+        thinking: rules,
+        probe,
         reader: Box::new(reader),
         shape: Chat { logprobs: generation.sampling.logprobs.is_some() },
         id_prefix: "chatcmpl",

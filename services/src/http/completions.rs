@@ -39,6 +39,8 @@ pub(super) async fn completions(
         prompts: ids,
         prompt_field: "prompt",
         score_prompt: logprobs.filter(|_| echo),
+        thinking: None,
+        probe: None,
         reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
         shape: Completion::new(logprobs.is_some(), echoes, generation.choices),
         id_prefix: "cmpl",

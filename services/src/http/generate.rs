@@ -8,8 +8,9 @@ use super::request::Generation;
 use super::sse::Events;
 use super::terms::terms_of;
 use crate::actors::messages::Refusal;
+use crate::actors::output::ProbeAccount;
 use crate::actors::reader::Reader;
-use crate::actors::request::{Job, RequestActor};
+use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -27,6 +28,10 @@ pub(super) struct Plan<S> {
     pub(super) prompt_field: &'static str,
     /// Score the prompts with this many alternatives.
     pub(super) score_prompt: Option<u8>,
+    /// What the request said about thinking, if anything.
+    pub(super) thinking: Option<ThinkingJob>,
+    /// What trying an answer without a thought gave.
+    pub(super) probe: Option<ProbeAccount>,
     /// How the text of a choice, given its number, is understood.
     pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
     /// How a choice looks.
@@ -43,7 +48,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let terms = terms_of(request)?;
-    let Plan { mut generation, prompts, prompt_field, score_prompt, reader, shape, id_prefix } = plan;
+    let Plan { mut generation, prompts, prompt_field, score_prompt, thinking, probe, reader, shape, id_prefix } = plan;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
     generation.sampling.seed = seed;
@@ -74,6 +79,9 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         priority: generation.priority,
         terms,
         score_prompt,
+        experts: generation.experts,
+        thinking,
+        probe,
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
@@ -99,7 +107,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
 }
 
 /// The scheduler's no, as a client reads it.
-fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
+pub(super) fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let message = refusal.to_string();
     let reason = match refusal.reason {
         Rejected::QueueFull { .. } => "queue_full",

@@ -14,6 +14,7 @@ pub mod server;
 pub mod sse;
 mod terms;
 mod text;
+mod thinking;
 pub mod tls;
 
 use actix_web::HttpRequest;

@@ -9,9 +9,9 @@ use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::service::{Edge, Parts, Patience};
-use crate::text::TextModel;
+use crate::text::{TextModel, Thoughts};
 use crate::{limits, locate, metrics};
-use chimere_engine::model::{self, Model, Summary};
+use chimere_engine::model::{self, FfnConfig, Model, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Write};
@@ -48,13 +48,13 @@ impl Prepared {
         let setup = set_up(config, &model)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let guarded = matches!(keys, Keys::Hashed(_));
-        let limits = model_limits(&model, &text, name, setup.slots());
+        let limits = model_limits(&model, &text, name, &setup, config)?;
         let parts = Parts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup),
-            fingerprint: fingerprint(&limits.name, &setup).into(),
+            fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
             text,
             limits,
@@ -196,14 +196,25 @@ fn api_name(own: &str) -> String {
     if name.is_empty() { "model".into() } else { name }
 }
 
-fn model_limits(model: &Model, text: &TextModel, name: String, slots: u32) -> ModelLimits {
-    ModelLimits {
+fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, config: &Config) -> Result<ModelLimits, ServeError> {
+    let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
+    Ok(ModelLimits {
         name,
-        vocab: u32::try_from(model.config.vocab).unwrap_or(u32::MAX),
-        choices_max: limits::CHOICES_MAX.min(slots),
+        vocab,
+        choices_max: limits::CHOICES_MAX.min(setup.slots()),
         end_ids: model.text.end_ids.clone(),
         defaults: model.text.defaults.clone(),
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
+        experts: experts(model, setup),
+        thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
+    })
+}
+
+/// Experts a token, where a step may take fewer: only the CPU backend can.
+fn experts(model: &Model, setup: &Setup) -> Option<u32> {
+    match (&model.config.ffn, setup) {
+        (FfnConfig::Moe { used, .. }, Setup::Cpu(_)) => u32::try_from(*used).ok(),
+        _ => None,
     }
 }
 
@@ -241,9 +252,9 @@ fn patience(config: &Config) -> Patience {
     }
 }
 
-/// Changes with whatever may change a request's bytes: version, model, arithmetic. Threads and batches do not.
-fn fingerprint(model: &str, setup: &Setup) -> String {
-    let what = format!("{} {model} {}", env!("CARGO_PKG_VERSION"), setup.arithmetic());
+/// Changes with whatever may change a request's bytes: version, model, arithmetic, how thinking is bounded. Threads and batches do not.
+fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
+    let what = format!("{} {model} {} {:?}", env!("CARGO_PKG_VERSION"), setup.arithmetic(), config.thinking);
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 

@@ -9,6 +9,7 @@ pub mod pool;
 pub mod prompt;
 pub mod stop;
 pub mod template;
+pub mod thinking;
 pub mod tokenizer;
 pub mod tools;
 
@@ -19,5 +20,6 @@ pub use pool::{Lanes, TextPool};
 pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;
 pub use template::{ChatTemplate, Conversation};
+pub use thinking::Thoughts;
 pub use tokenizer::Tokenizer;
 pub use tools::{Tool, Tools};

@@ -8,9 +8,9 @@ use super::prompt::Thinking;
 use super::tools::{Reading, Tools};
 use std::sync::Arc;
 
-const THINK: &str = "<think>";
-const THINK_END: &str = "</think>";
-const CALL: &str = "<tool_call>";
+pub(super) const THINK: &str = "<think>";
+pub(super) const THINK_END: &str = "</think>";
+pub(super) const CALL: &str = "<tool_call>";
 const CALL_END: &str = "</tool_call>";
 const FUNCTION: &str = "<function=";
 const FUNCTION_END: &str = "</function>";

@@ -13,3 +13,4 @@ mod metrics;
 mod process;
 mod refusals;
 mod support;
+mod thinking;

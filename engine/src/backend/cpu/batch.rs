@@ -5,7 +5,7 @@ use super::store::Store;
 use crate::backend::BackendError;
 use crate::ids::{SeqId, TokenId};
 use crate::model::{AttentionConfig, GdnConfig, ModelConfig};
-use crate::step::{Form, Piece, PieceTokens, StepPlan};
+use crate::step::{ExpertCut, Form, Piece, PieceTokens, StepPlan};
 
 /// All rows of a step and how its work divides.
 pub(super) struct Batch {
@@ -32,6 +32,7 @@ pub(super) struct BatchPiece {
     pub(super) form: Form,
     pub(super) slot: usize,
     pub(super) pages: Vec<usize>,
+    pub(super) experts: Option<ExpertCut>,
 }
 
 /// Value heads `heads` (a range of `GdnHeads::order`) of a piece; all share a key head.
@@ -108,6 +109,7 @@ impl Batch {
             form: piece.form,
             slot,
             pages: piece.pages.iter().map(|p| p.0 as usize).collect(),
+            experts: piece.experts,
         });
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::batch::{AttentionPart, Batch, BatchPiece};
 use super::gdn::{GdnJob, GdnScratch, GdnSink};
 use super::gemm::Element;
 use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
-use super::moe::MoeScratch;
+use super::moe::{ExpertCount, MoeScratch};
 use super::norm::norm_row;
 use super::pool::Team;
 use super::probe::Recorder;
@@ -33,6 +33,7 @@ pub(super) struct Pass<'a> {
     /// Value heads by key head.
     pub(super) heads: &'a [usize],
     pub(super) recorder: &'a Recorder,
+    pub(super) experts: &'a ExpertCount,
 }
 
 /// What one thread keeps to itself.

@@ -36,6 +36,7 @@ use crate::step::{LogitEdits, PieceTokens, Sample, StateCopy, StepOutcome, StepP
 use batch::{Batch, heads_by_key};
 use crossbeam::channel::{Sender, bounded};
 use forward::{Pass, ThreadScratch};
+use moe::ExpertCount;
 use output::{Outputs, Results, Sampling};
 use pool::Pool;
 use probe::Recorder;
@@ -235,7 +236,9 @@ impl CpuBackend {
         let waits = outputs.await_edits();
         let vocab = self.model.config.vocab;
         let ws = self.workspace.views(batch.rows());
-        let pass = Pass { model: &self.model, batch: &batch, store: &self.store, ws, heads: &self.heads, recorder: &recorder };
+        let experts = ExpertCount::default();
+        let (model, store, heads) = (&self.model, &self.store, &self.heads);
+        let pass = Pass { model, batch: &batch, store, ws, heads, recorder: &recorder, experts: &experts };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots, edits: &[] };
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
@@ -253,7 +256,7 @@ impl CpuBackend {
         self.keep_samples(&outputs, &samples);
         let forward_us = forward_us.into_inner();
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
-        let outcome = StepOutcome { id: Some(plan.id), samples, scores, timing };
+        let outcome = StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken() };
         Ok(if waits { Ran::AwaitsEdits(outputs, outcome) } else { Ran::Done(outcome) })
     }
 

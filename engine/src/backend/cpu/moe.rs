@@ -9,7 +9,9 @@ use super::pool::Team;
 use super::rowops::{add, add_weighted, sigmoid_dot, swiglu};
 use super::shared::Shared;
 use super::weights::{Moe, Swiglu};
+use crate::step::{ExpertCut, ExpertUse};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
 const UNIT: usize = 32;
@@ -17,6 +19,27 @@ const UNIT: usize = 32;
 const WEIGHT_COST: u64 = 2;
 /// Up to this many multiply-adds, a router is not worth a barrier of its own.
 const ROUTER_SMALL: usize = 1 << 16;
+
+/// Stands for an expert that a row does without.
+const CUT: u32 = u32::MAX;
+
+/// How many experts the rows of a step were given to, where that was cut.
+#[derive(Default)]
+pub(super) struct ExpertCount {
+    rows: AtomicU64,
+    experts: AtomicU64,
+}
+
+impl ExpertCount {
+    fn add(&self, kept: usize) {
+        self.rows.fetch_add(1, Ordering::Relaxed);
+        self.experts.fetch_add(kept as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn taken(&self) -> ExpertUse {
+        ExpertUse { rows: self.rows.load(Ordering::Relaxed), experts: self.experts.load(Ordering::Relaxed) }
+    }
+}
 
 /// One thread's view of which rows go to which expert.
 #[derive(Default)]
@@ -34,18 +57,19 @@ pub(super) struct MoeScratch {
 }
 
 impl MoeScratch {
-    /// Groups the picks of all rows by expert.
+    /// Groups the picks of all rows by expert; those that were cut are in no group.
     fn group(&mut self, picks: &[u32], used: usize, experts: usize) {
         self.counts.clear();
         self.counts.resize(experts + 1, 0);
-        picks.iter().for_each(|e| self.counts[*e as usize + 1] += 1);
+        let kept = || picks.iter().enumerate().filter(|(_, e)| **e != CUT);
+        kept().for_each(|(_, e)| self.counts[*e as usize + 1] += 1);
         (0..experts).for_each(|e| self.counts[e + 1] += self.counts[e]);
         let ranges = (0..experts).map(|e| (e, self.counts[e]..self.counts[e + 1]));
         self.groups.clear();
         self.groups.extend(ranges.filter(|(_, r)| !r.is_empty()));
         self.rows.resize(picks.len(), (0, 0));
         self.picks.resize(picks.len(), (0, 0));
-        for (pick, e) in picks.iter().enumerate() {
+        for (pick, e) in kept() {
             let at = &mut self.counts[*e as usize];
             self.rows[*at] = ((pick / used) as u32, pick as u32);
             self.picks[*at] = (pick as u32, pick as u32);
@@ -85,7 +109,11 @@ impl Pass<'_> {
             unsafe {
                 let logits = p.router.get(row * router.rows()..(row + 1) * router.rows());
                 let picks = row * layer.used..(row + 1) * layer.used;
-                pick(logits, p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks), &mut s.best);
+                let cut = self.batch.piece_of(row).experts;
+                let kept = pick(logits, cut, p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks), &mut s.best);
+                if cut.is_some() {
+                    self.experts.add(kept);
+                }
                 p.shared_scale.get_mut(row..row + 1)[0] = sigmoid_dot(self.ws.normed.row(row), &layer.shared_gate);
             }
         }
@@ -147,8 +175,9 @@ impl Pass<'_> {
             // SAFETY: these columns are this thread's in both buffers; weights are behind a barrier.
             unsafe {
                 let x = p.x.get_mut(row * hidden + cols.start..row * hidden + cols.end);
-                let weights = p.pick_weights.get(first..first + layer.used);
-                let picked = p.down.part(first * hidden + cols.start..(first + layer.used - 1) * hidden + cols.end);
+                let kept = p.picks.get(first..first + layer.used).iter().take_while(|e| **e != CUT).count();
+                let weights = p.pick_weights.get(first..first + kept);
+                let picked = p.down.part(first * hidden + cols.start..(first + kept - 1) * hidden + cols.end);
                 add_weighted(x, weights, picked, hidden);
             }
         }
@@ -200,8 +229,8 @@ fn cost(w: &Swiglu, rows: usize) -> u64 {
     w.gate.cols() as u64 * (WEIGHT_COST + rows as u64)
 }
 
-/// The best experts of a row, ties by lower id, and their softmax.
-fn pick(logits: &[f32], picks: &mut [u32], weights: &mut [f32], best: &mut Vec<(f32, u32)>) {
+/// The best experts of a row, ties by lower id, and their softmax. What is cut away is [`CUT`] and weighs nothing. Returns how many are left.
+fn pick(logits: &[f32], cut: Option<ExpertCut>, picks: &mut [u32], weights: &mut [f32], best: &mut Vec<(f32, u32)>) -> usize {
     let used = picks.len();
     best.clear();
     for (e, l) in logits.iter().enumerate() {
@@ -212,12 +241,15 @@ fn pick(logits: &[f32], picks: &mut [u32], weights: &mut [f32], best: &mut Vec<(
             best.insert(at, (l, e as u32));
         }
     }
-    let mut sum = 0.0;
     for ((l, e), (pick, weight)) in best.iter().zip(picks.iter_mut().zip(weights.iter_mut())) {
         (*pick, *weight) = (*e, chimere_kernels::reference::exp(l - best[0].0));
-        sum += *weight;
     }
+    let kept = cut.map_or(used, |cut| cut.kept(weights));
+    picks[kept..].fill(CUT);
+    weights[kept..].fill(0.0);
+    let sum: f32 = weights[..kept].iter().sum();
     weights.iter_mut().for_each(|w| *w /= sum);
+    kept
 }
 
 #[cfg(test)]
@@ -230,12 +262,37 @@ mod tests {
         for seed in 0..200u32 {
             let logits: Vec<f32> = (0..64).map(|i| ((i * 37 + seed * 11) % 23) as f32 * 0.3 - 2.0).collect();
             let (mut picks, mut weights) = ([0; 8], [0.0; 8]);
-            pick(&logits, &mut picks, &mut weights, &mut Vec::new());
+            assert_eq!(pick(&logits, None, &mut picks, &mut weights, &mut Vec::new()), 8);
             for ((e, w), want) in picks.iter().zip(weights).zip(reference::route(&logits, 8)) {
                 assert_eq!(*e as usize, want.0);
                 assert!((w - want.1).abs() < 1e-6);
             }
         }
+    }
+
+    #[test]
+    fn picks_after_a_cut_are_those_of_the_definition() {
+        for seed in 0..200u32 {
+            let logits: Vec<f32> = (0..64).map(|i| ((i * 37 + seed * 11) % 23) as f32 * 0.3 - 2.0).collect();
+            let cut = ExpertCut { min: 1 + seed % 3, max: 4 + seed % 5, mass: (seed % 11) as f32 / 10.0 };
+            let (mut picks, mut weights) = ([0; 8], [0.0; 8]);
+            let kept = pick(&logits, Some(cut), &mut picks, &mut weights, &mut Vec::new());
+            let want = reference::route_cut(&logits, 8, &cut);
+            assert_eq!(kept, want.len(), "{cut:?}");
+            for ((e, w), want) in picks.iter().zip(weights).zip(want) {
+                assert_eq!(*e as usize, want.0);
+                assert!((w - want.1).abs() < 1e-6);
+            }
+            assert!(picks[kept..].iter().all(|e| *e == CUT) && weights[kept..].iter().all(|w| *w == 0.0));
+        }
+    }
+
+    #[test]
+    fn a_cut_pick_is_in_no_group() {
+        let mut s = MoeScratch::default();
+        s.group(&[2, CUT, 2, 3, 0, CUT], 2, 5);
+        assert_eq!(s.groups, [(0, 0..1), (2, 1..3), (3, 3..4)]);
+        assert_eq!(s.rows[..4], [(2, 4), (0, 0), (1, 2), (1, 3)]);
     }
 
     #[test]

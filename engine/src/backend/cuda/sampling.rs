@@ -276,6 +276,7 @@ impl InFlight {
             samples: self.wanted.samples.iter().zip(samples).map(|(at, r)| sample(at, r)).collect(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
+            ..StepOutcome::default()
         })
     }
 }

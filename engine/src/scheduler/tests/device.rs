@@ -7,7 +7,7 @@
 use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
-use crate::step::{Form, Piece, PieceTokens, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs};
+use crate::step::{Certainty, Form, Piece, PieceTokens, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
 
@@ -104,9 +104,10 @@ impl FakeDevice {
             }));
         }
         for row in &piece.samples {
-            let token = next_token(end, &row.params, row.choice, row.output_index);
+            let token = row.forced.unwrap_or_else(|| next_token(end, &row.params, row.choice, row.output_index));
+            let certainty = row.params.certainty.then(|| certainty_after(end));
             self.slot(row.slot).last_sampled = Some(token);
-            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty: None });
+            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty });
         }
     }
 
@@ -144,10 +145,17 @@ fn step_hash(past: Option<u64>, token: TokenId, form: Form) -> u64 {
     mix(past.unwrap_or(0x9e37_79b9), u64::from(token) * 2 + u64::from(form == Form::Recurrent))
 }
 
-/// The fake model: the next token depends on all that came before, on the choice and on the output's index.
+/// The fake model: the next token depends on all that came before, on the parameters, on the choice and on the output's index.
 pub(super) fn next_token(past: u64, params: &SamplingParams, choice: u32, output_index: u32) -> TokenId {
-    let drawn = mix(mix(past, params.seed), u64::from(choice) << 32 | u64::from(output_index));
+    let biases = params.logit_bias.len() as u64;
+    let drawn = mix(mix(past, params.seed + biases), u64::from(choice) << 32 | u64::from(output_index));
     (drawn % u64::from(VOCAB)) as TokenId
+}
+
+/// How certain the fake model is: more often than not.
+pub(super) fn certainty_after(past: u64) -> Certainty {
+    let entropy = (mix(past, 1) % 4) as f32;
+    Certainty { entropy, top_prob: 1.0 / (1.0 + entropy) }
 }
 
 /// splitmix64's finaliser.

@@ -8,8 +8,10 @@ mod trace;
 use super::{Request, Scheduler};
 use crate::cache::pages_for;
 use crate::ids::TokenId;
+use crate::sampling::SamplingParams;
 use crate::sequence::Sequence;
-use device::{end_of, next_token};
+use crate::thinking::{Level, Thinking, Thought, ThoughtEnd};
+use device::{certainty_after, end_of, next_token};
 
 impl Scheduler {
     /// Counts everything again and compares.
@@ -60,7 +62,10 @@ fn undisturbed(request: &Request, choice: u32, output_max: u32) -> Vec<TokenId> 
     let mut tokens = request.prompt.to_vec();
     let mut output = Vec::new();
     while (output.len() as u32) < output_max {
-        let token = next_token(end_of(&tokens, request.prompt.len()), &request.sampling, choice, output.len() as u32);
+        let decided = request.thinking.as_ref().map_or((None, None), |t| decided(t, request, &output));
+        let params = decided.1.as_ref().unwrap_or(&request.sampling);
+        let past = end_of(&tokens, request.prompt.len());
+        let token = decided.0.unwrap_or_else(|| next_token(past, params, choice, output.len() as u32));
         tokens.push(token);
         output.push(token);
         if request.end_ids.contains(&token) {
@@ -68,4 +73,79 @@ fn undisturbed(request: &Request, choice: u32, output_max: u32) -> Vec<TokenId> 
         }
     }
     output
+}
+
+/// Where thinking begins, where it is closed and why, and whether words are held back, as far as these outputs tell.
+struct Read {
+    since: Option<u32>,
+    closing: Option<(u32, ThoughtEnd)>,
+    /// The model ended it with this output.
+    ended: Option<u32>,
+    holds: bool,
+}
+
+/// The rule for thinking, from the start each time: what outputs `0..seen.len()` say.
+fn read(rules: &Thinking, request: &Request, seen: &[TokenId]) -> Read {
+    let since = match rules.opens {
+        None => Some(0),
+        Some(opens) => seen.first().filter(|first| **first == opens).map(|_| 1),
+    };
+    let mut read = Read { since, closing: None, ended: None, holds: false };
+    let Some(since) = since else { return read };
+    let earliest = if since == 0 { 0 } else { 2 };
+    read.closing = rules.tokens_max.map(|n| ((since + n).max(earliest), ThoughtEnd::Budget));
+    for i in since..seen.len() as u32 {
+        if read.closing.is_some_and(|(from, _)| from <= i) {
+            break;
+        }
+        if rules.ends.contains(&seen[i as usize]) {
+            read.ended = Some(i);
+            break;
+        }
+        let Some(adaptive) = &rules.adaptive else { continue };
+        let thought = i + 1 - since;
+        let certain = |level: Level| thought >= adaptive.window && is_certain(request, seen, i, adaptive.window, level);
+        let early = thought >= adaptive.stop_tokens_min && adaptive.stop.is_some_and(certain);
+        read.holds = certain(adaptive.hold);
+        if early && read.closing.is_none_or(|(from, _)| i + 2 < from) {
+            read.closing = Some((i + 2, ThoughtEnd::Certain));
+        }
+    }
+    read
+}
+
+/// Over the window that ends with output `i`, which was sampled after everything before it.
+fn is_certain(request: &Request, seen: &[TokenId], i: u32, window: u32, level: Level) -> bool {
+    let of = |j: u32| {
+        let before = [&request.prompt[..], &seen[..j as usize]].concat();
+        certainty_after(end_of(&before, request.prompt.len()))
+    };
+    let all: Vec<_> = (i + 1 - window..=i).map(of).collect();
+    let mean = |f: fn(&crate::step::Certainty) -> f32| all.iter().map(f).sum::<f32>() / window as f32;
+    mean(|c| c.entropy) <= level.entropy_max && mean(|c| c.top_prob) >= level.top_prob_min
+}
+
+/// The token that must follow these outputs, and with which parameters it is sampled otherwise.
+fn decided(rules: &Thinking, request: &Request, output: &[TokenId]) -> (Option<TokenId>, Option<SamplingParams>) {
+    let j = output.len() as u32;
+    let read = read(rules, request, &output[..output.len().saturating_sub(1)]);
+    if read.ended.is_some() {
+        return (None, None);
+    }
+    let forced = read.closing.filter(|(from, _)| *from <= j).and_then(|(from, _)| rules.closing.get((j - from) as usize)).copied();
+    let thinks = read.closing.is_none_or(|(from, _)| j < from);
+    (forced, rules.adaptive.as_ref().filter(|_| read.holds && thinks).map(|a| a.without_held(&request.sampling)))
+}
+
+/// What is told of a whole choice's thinking.
+fn thought_of(rules: &Thinking, request: &Request, output: &[TokenId]) -> Option<Thought> {
+    let read = read(rules, request, output);
+    let since = read.since?;
+    match (read.ended, read.closing) {
+        (Some(at), _) => Some(Thought { tokens: at - since, end: ThoughtEnd::Model }),
+        (None, Some((from, end))) if from + rules.closing.len() as u32 <= output.len() as u32 => {
+            Some(Thought { tokens: from - since, end })
+        }
+        _ => None,
+    }
 }

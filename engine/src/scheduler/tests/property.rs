@@ -2,11 +2,12 @@
 //! generates alone, and in the end every page and slot is free.
 
 use super::device::{FakeDevice, VOCAB};
-use super::undisturbed;
+use super::{thought_of, undisturbed};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Rejected, Request, Scheduler, SchedulerConfig, Terms};
-use crate::step::{Form, StepOutcome};
+use crate::step::{ExpertCut, Form, StepOutcome};
+use crate::thinking::{Adaptive, Level, Thinking, Thought};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ enum Op {
         ends: bool,
         scored: bool,
         key: u64,
+        thinking: Option<Thinking>,
     },
     /// Plans and launches as many steps as may be in flight.
     Launch,
@@ -30,17 +32,26 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let admit =
-        (1..200u32, 1..4u32, prop::option::weighted(0.9, 0..40u32), -1..2i32, any::<bool>(), prop::bool::weighted(0.2), 0..3u64)
-            .prop_map(|(prompt, choices, max_tokens, priority, ends, scored, key)| Op::Admit {
-                prompt,
-                choices,
-                max_tokens,
-                priority,
-                ends,
-                scored,
-                key,
-            });
+    let admit = (
+        1..200u32,
+        1..4u32,
+        prop::option::weighted(0.9, 0..40u32),
+        -1..2i32,
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        0..3u64,
+        prop::option::of(thinking()),
+    )
+        .prop_map(|(prompt, choices, max_tokens, priority, ends, scored, key, thinking)| Op::Admit {
+            prompt,
+            choices,
+            max_tokens,
+            priority,
+            ends,
+            scored,
+            key,
+            thinking,
+        });
     prop_oneof![
         3 => admit,
         12 => Just(Op::Launch),
@@ -48,6 +59,16 @@ fn op() -> impl Strategy<Value = Op> {
         1 => any::<prop::sample::Index>().prop_map(Op::Cancel),
         1 => (any::<prop::sample::Index>(), 0..3u32).prop_map(|(i, choice)| Op::CancelChoice(i, choice)),
     ]
+}
+
+/// Closed with 40 and 41; 41 and 42 end it.
+fn thinking() -> impl Strategy<Value = Thinking> {
+    let level = || (0..4u32).prop_map(|e| Level { entropy_max: e as f32 / 2.0, top_prob_min: 0.4 });
+    let adaptive = (1..4u32, level(), prop::option::of(level()), 0..6u32)
+        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: vec![9], stop, stop_tokens_min });
+    (prop::option::of(Just(43)), prop::option::of(0..20u32), prop::option::of(adaptive)).prop_map(
+        |(opens, tokens_max, adaptive)| Thinking { opens, ends: vec![41, 42], closing: vec![40, 41], tokens_max, adaptive },
+    )
 }
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
@@ -64,6 +85,9 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
     })
 }
 
+/// The device checks which rows have it.
+const CUT: ExpertCut = ExpertCut { min: 1, max: 2, mass: 0.5 };
+
 /// What a caller has seen of one request.
 struct Stream {
     request: Request,
@@ -74,6 +98,7 @@ struct Stream {
     cancelled: Vec<bool>,
     scored: u32,
     failed: bool,
+    thoughts: Vec<Option<Thought>>,
 }
 
 struct World {
@@ -107,7 +132,7 @@ impl World {
 
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Admit { prompt, choices, max_tokens, priority, ends, scored, key } => {
+            Op::Admit { prompt, choices, max_tokens, priority, ends, scored, key, thinking } => {
                 let id = RequestId(self.clock);
                 let terms = Terms {
                     key: KeyId(*key),
@@ -119,10 +144,12 @@ impl World {
                     prompt: (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect(),
                     choices: *choices,
                     max_tokens: *max_tokens,
-                    sampling: Arc::new(SamplingParams { seed: id.0, ..SamplingParams::default() }),
+                    sampling: Arc::new(SamplingParams { seed: id.0, certainty: true, ..SamplingParams::default() }),
                     end_ids: if *ends { vec![3, 4] } else { Vec::new() },
                     priority: *priority,
                     score_prompt: scored.then_some(2),
+                    experts: Some(CUT),
+                    thinking: thinking.clone().map(Arc::new),
                 };
                 self.admit(request, &terms);
             }
@@ -152,6 +179,7 @@ impl World {
                     cancelled: vec![false; n],
                     scored: 0,
                     failed: false,
+                    thoughts: vec![None; n],
                     request,
                 };
                 self.streams.insert(stream.request.id, stream);
@@ -178,6 +206,10 @@ impl World {
         // A device that takes 20 us a row, now and then ten times as long.
         let slow = if plan.id.0 % 7 == 0 { 200 } else { 20 };
         self.pace.cost.observe(&shape, Micros(100 + slow * u64::from(shape.rows + shape.prompt_rows)));
+        assert!(
+            plan.pieces.iter().all(|piece| piece.experts.is_some() == (piece.form == Form::Recurrent)),
+            "the prompt is not cut"
+        );
         let outcome = self.device.run(&plan);
         self.in_flight.push_back(outcome);
         assert!(self.in_flight.len() as u32 <= self.config.steps_in_flight_max);
@@ -266,6 +298,11 @@ impl Stream {
                 assert_eq!(index as usize, self.tokens[choice as usize].len(), "outputs come in order");
                 self.tokens[choice as usize].push(token);
             }
+            Event::Thought { choice, thought } => {
+                assert!(self.request.thinking.is_some() && !self.finished[choice as usize]);
+                let before = self.thoughts[choice as usize].replace(thought);
+                assert_eq!(before, None, "an end is told once");
+            }
             Event::Scored(scores) => {
                 assert!(!scores.is_empty() && self.request.score_prompt.is_some());
                 for score in scores {
@@ -296,6 +333,8 @@ impl Stream {
                 assert!(alone.starts_with(tokens), "a cancelled choice has what it would have had");
             } else {
                 assert_eq!(*tokens, alone, "choice {choice} of {} generates what it generates alone", self.request.id);
+                let thought = self.request.thinking.as_ref().and_then(|t| thought_of(t, &self.request, &alone));
+                assert_eq!(self.thoughts[choice as usize], thought);
                 assert!(self.finished[choice as usize]);
             }
         }

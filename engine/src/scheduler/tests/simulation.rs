@@ -114,6 +114,8 @@ impl World {
                 end_ids: Vec::new(),
                 priority: 0,
                 score_prompt: None,
+                thinking: None,
+                experts: None,
             };
             let terms = Terms { key: KeyId(key), ..Terms::default() };
             let foreseen = self.scheduler.forecast(&request, &terms, &self.pace);

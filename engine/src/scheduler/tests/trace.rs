@@ -4,11 +4,12 @@
 //! recomputed position takes a pass of its own), requests
 //! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored key 2`; `decoding`: it has its first token when the trace starts), and what happens
 //! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
-//! to the context's end; `ends 2` makes its second token an end id. One step is in flight at a time unless `lag` says more.
+//! to the context's end; `ends 2` makes its second token an end id, `thinks 2` bounds its thinking to two tokens and closes it with two more. One step is in flight at a time unless `lag` says more.
 //!
 //! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A+1` a row after the prompt, `A+?` one whose token is
 //! not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork A.1+page` what is copied first.
-//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores. `A!why` was
+//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores, `A?2` for
+//! two tokens of thinking. `A!why` was
 //! not admitted; `-` is a step with nothing to compute.
 //!
 //! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be free.
@@ -19,6 +20,7 @@ use crate::ids::{KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{Event, FinishReason, Pace, Rejected, Request, Scheduler, SchedulerConfig, Terms};
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
+use crate::thinking::Thinking;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -151,6 +153,7 @@ impl Stage {
             Event::Scored(scores) => Some(format!("{}#{}..{}", name(id), scores[0].position, scores.last().unwrap().position)),
             Event::Finished { choice, reason: FinishReason::Stop, .. } => Some(format!("{}=stop", self.name(id, choice))),
             Event::Finished { choice, reason: FinishReason::Length, .. } => Some(format!("{}=length", self.name(id, choice))),
+            Event::Thought { choice, thought } => Some(format!("{}?{}", self.name(id, choice), thought.tokens)),
             Event::Failed(_) => {
                 self.end(id);
                 Some(format!("{}=failed", name(id)))
@@ -292,6 +295,8 @@ fn request(words: &[&str], context: u32) -> Request {
         end_ids: Vec::new(),
         priority: number("priority").unwrap_or(0) as i32,
         score_prompt: words.contains(&"scored").then_some(1),
+        experts: None,
+        thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
     };
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);
@@ -302,6 +307,11 @@ fn request(words: &[&str], context: u32) -> Request {
 fn number(words: &[&str], name: &str) -> Option<i64> {
     let at = words.iter().position(|word| *word == name)?;
     Some(words[at + 1].parse().unwrap())
+}
+
+/// `thinks 4`: this many tokens, then 7 and 8.
+fn thinking(tokens: u32) -> Thinking {
+    Thinking { opens: None, ends: vec![8], closing: vec![7, 8], tokens_max: Some(tokens), adaptive: None }
 }
 
 /// Takes an end id, and a seed with which the first choice meets it at its `ends`-th token and the others never.
@@ -450,6 +460,12 @@ fn all_choices_of_a_prompt_without_output_end_together() {
 #[test]
 fn with_two_steps_in_flight_a_row_takes_a_token_that_is_not_committed() {
     check("lag 2; A prompt 10 max 4", "A[0..10] | A+? | A+? | A+? | - A=length");
+}
+
+#[test]
+fn a_thinking_row_waits_for_no_outcome_with_two_steps_in_flight_and_for_one_with_three() {
+    check("lag 2; A thinks 2 max 6", "A[0..10] | A+? | A+? | A+? | A+? | A+? A?2 | - A=length");
+    check("lag 3; A thinks 2 max 6", "A[0..10] | A+? | - | A+?");
 }
 
 #[test]

@@ -194,6 +194,7 @@ impl<'a> Driver<'a> {
             prompt_len,
             samples,
             score: None,
+            experts: None,
         }
     }
 

@@ -63,5 +63,6 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         prompt_len: prompt_len as u32,
         samples: Vec::new(),
         score: None,
+        experts: None,
     }
 }

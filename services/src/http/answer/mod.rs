@@ -8,7 +8,7 @@ pub use chat::Chat;
 pub use completion::{Completion, Echo};
 
 use super::error::ApiError;
-use crate::actors::output::{Account, Delta, Finish, Output, Scored, Timings};
+use crate::actors::output::{Account, Delta, Finish, Output, Scored, ThinkingAccount, Timings};
 use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use actix_web::http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -182,6 +182,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
     reply["timings"] = timings(&account.timings);
+    if let Some(thinking) = &account.thinking {
+        reply["timings"]["thinking"] = thinking_json(thinking);
+    }
     reply["seed"] = json!(seed);
 }
 
@@ -196,6 +199,15 @@ fn timings(t: &Timings) -> Value {
         "decode_ms": ms(t.decode),
         "total_ms": ms(t.total),
     })
+}
+
+fn thinking_json(t: &ThinkingAccount) -> Value {
+    object([
+        ("tokens", Some(json!(t.tokens))),
+        ("ended", Some(json!(t.ended))),
+        ("probe_tokens", t.probe.map(|p| json!(p.tokens))),
+        ("probe_entropy", t.probe.map(|p| json!(p.entropy))),
+    ])
 }
 
 fn append(all: &mut Delta, more: Delta) {

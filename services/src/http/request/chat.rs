@@ -2,10 +2,11 @@
 
 use super::fields::{Fields, missing};
 use super::generation::{Generation, token_limit};
-use super::{ModelLimits, check_model, messages, tools};
+use super::{ModelLimits, check_model, messages, reasoning, tools};
 use crate::http::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::text::Conversation;
+use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
 use serde_json::{Map, Value as Json};
 
@@ -18,6 +19,8 @@ pub struct ChatRequest {
     pub conversation: Conversation,
     /// The tools whose calls are to be found in the output, if any.
     pub tools: Option<Tools>,
+    /// What it says about thinking, if anything.
+    pub reasoning: Option<Reasoning>,
 }
 
 impl ChatRequest {
@@ -30,12 +33,13 @@ impl ChatRequest {
         let tools = tools::take(&mut fields)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
+        let mut options = template_options(&mut fields, limits)?;
+        let reasoning = reasoning::take(&mut fields, limits, &mut options)?;
         let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
         response_format(&mut fields)?;
-        let options = template_options(&mut fields, limits)?;
         fields.finish()?;
         let (declared, tools) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools)));
-        Ok(Self { generation, conversation: Conversation { messages, tools: declared, options }, tools })
+        Ok(Self { generation, conversation: Conversation { messages, tools: declared, options }, tools, reasoning })
     }
 }
 

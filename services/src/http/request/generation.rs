@@ -7,6 +7,7 @@ use crate::limits;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
+use chimere_engine::step::ExpertCut;
 use serde_json::Value as Json;
 
 /// How to generate, checked.
@@ -30,17 +31,20 @@ pub struct Generation {
     pub seed: Option<u64>,
     /// The request's values over the model's defaults over neutral ones; `end_ids` and `logprobs` are filled in.
     pub sampling: SamplingParams,
+    /// Take fewer experts for generated tokens where fewer will do.
+    pub experts: Option<ExpertCut>,
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
-const UNSUPPORTED: [(&str, &str); 22] = [
+const UNSUPPORTED: [(&str, &str); 23] = [
     ("audio", "is not supported: this model reads and writes text"),
     ("modalities", "is not supported: this model reads and writes text"),
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
-    ("reasoning_effort", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("reasoning_effort", "is for chat: a raw prompt says itself whether to think"),
     ("enable_thinking", "belongs into `chat_template_kwargs`"),
-    ("reasoning", "is not supported; `chat_template_kwargs` can turn thinking off"),
+    ("reasoning", "is for chat: a raw prompt says itself whether to think"),
+    ("thinking", "is for chat: a raw prompt says itself whether to think"),
     ("verbosity", "is not supported"),
     ("prediction", "is not supported"),
     ("web_search_options", "is not supported"),
@@ -79,11 +83,12 @@ impl Generation {
             logprobs,
             ..sampling(fields, &limits.defaults)?
         };
+        let experts = experts(fields, limits)?;
         without_effect(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
-        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, priority, seed, sampling })
+        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, priority, seed, sampling, experts })
     }
 }
 
@@ -145,6 +150,26 @@ fn min_tokens(fields: &mut Fields, max_tokens: Option<u32>) -> Result<u32, ApiEr
         }
         _ => Ok(min),
     }
+}
+
+/// `moe`: the fewest experts whose share of the router's weight reaches `mass`.
+fn experts(fields: &mut Fields, limits: &ModelLimits) -> Result<Option<ExpertCut>, ApiError> {
+    let path = fields.path("moe");
+    let Some(mut moe) = fields.fields("moe")? else { return Ok(None) };
+    let Some(used) = limits.experts else {
+        let message = format!(
+            "`{path}` is not supported: {} has no experts to choose from, or runs where their number is fixed",
+            limits.name
+        );
+        return Err(ApiError::unsupported(&path, message));
+    };
+    let max = moe.integer("max_k", 1..=i64::from(used))?;
+    let most = max.unwrap_or(i64::from(used));
+    let min = moe.integer("min_k", 1..=most)?;
+    let mass = moe.number("mass", 0.0..=1.0)?;
+    moe.finish()?;
+    let asked = max.is_some() || min.is_some() || mass.is_some();
+    Ok(asked.then(|| ExpertCut { min: min.unwrap_or(1) as u32, max: most as u32, mass: mass.unwrap_or(1.0) as f32 }))
 }
 
 fn logit_bias(fields: &mut Fields, vocab: u32) -> Result<Vec<(TokenId, f32)>, ApiError> {

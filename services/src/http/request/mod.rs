@@ -6,6 +6,7 @@ mod completion;
 mod fields;
 mod generation;
 mod messages;
+mod reasoning;
 mod tokenize;
 mod tools;
 
@@ -15,6 +16,7 @@ pub use generation::Generation;
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 
 use crate::http::error::ApiError;
+use crate::text::Thoughts;
 use actix_web::http::StatusCode;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
@@ -35,6 +37,10 @@ pub struct ModelLimits {
     pub defaults: GenerationDefaults,
     /// Names that `chat_template_kwargs` may set, from [`crate::text::ChatTemplate::options`].
     pub template_options: Vec<String>,
+    /// Experts that the model uses for a token, where fewer can be asked for.
+    pub experts: Option<u32>,
+    /// How the model thinks; `None` for one that does not.
+    pub thinking: Option<Thoughts>,
 }
 
 /// The model's name, if the request gives one, must be ours.

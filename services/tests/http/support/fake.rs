@@ -1,10 +1,12 @@
 //! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives abab... without
-//! end. How fast it is, and where it breaks, a test says.
+//! end; after `UNSURE` it is sure of nothing. How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
 use chimere_engine::ids::{SeqId, StepId, TokenId};
-use chimere_engine::step::{LogitEdits, Piece, PieceTokens, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs};
+use chimere_engine::step::{
+    Certainty, LogitEdits, Piece, PieceTokens, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -151,6 +153,12 @@ impl Shared {
         script.get(at).copied().unwrap_or(self.end_id)
     }
 
+    /// None at all after a prompt with `UNSURE` in it, else all there is.
+    fn certainty(&self, prompt: &[TokenId]) -> Certainty {
+        let unsure = self.tokenizer.decode(prompt, true).contains("UNSURE");
+        if unsure { Certainty { entropy: 5.0, top_prob: 0.1 } } else { Certainty { entropy: 0.0, top_prob: 1.0 } }
+    }
+
     /// Made up, but the same each time: minus a tenth of the token's id modulo ten.
     fn logprobs(&self, token: TokenId, top: u8) -> TokenLogprobs {
         let of = |id: TokenId| -0.1 * (id % 10) as f32;
@@ -169,8 +177,9 @@ impl FakeBackend {
                 let prompt = self.prompts[&piece.seq].clone();
                 let token = row.forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
                 let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
+                let certainty = row.params.certainty.then(|| self.shared.certainty(&prompt));
                 self.prompts.insert(row.seq, prompt);
-                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty: None });
+                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty });
             }
         }
         outcome

@@ -8,7 +8,7 @@ use chimere::clock::Clock;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
 use chimere::service::{Edge, Parts, Patience, Service};
-use chimere::text::TextModel;
+use chimere::text::{TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::scheduler::{Pace, SchedulerConfig};
 use std::net::SocketAddr;
@@ -37,6 +37,7 @@ pub struct Options {
     pub tls: bool,
     pub origins: &'static [&'static str],
     pub keys: Keys,
+    pub thinking: chimere::config::Thinking,
 }
 
 impl Default for Options {
@@ -58,6 +59,7 @@ impl Default for Options {
             tls: false,
             origins: &[],
             keys: Keys::Open,
+            thinking: Default::default(),
         }
     }
 }
@@ -168,6 +170,8 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         end_ids: vec![end_id],
         defaults: Default::default(),
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
+        experts: Some(4),
+        thinking: Thoughts::new(text.tokenizer(), info.vocab, &options.thinking).unwrap(),
     };
     Parts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),

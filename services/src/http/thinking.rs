@@ -1,0 +1,104 @@
+//! From what a chat says about thinking to its prompt and the rules for its thoughts.
+
+use super::answer::engine_error;
+use super::app::App;
+use super::error::ApiError;
+use super::generate::refused;
+use super::request::Generation;
+use super::text::prompt_of;
+use crate::actors::output::ProbeAccount;
+use crate::actors::probe::{ProbeError, Trial, probe};
+use crate::actors::request::ThinkingJob;
+use crate::metrics;
+use crate::text::thinking::{Mode, Reasoning, Thoughts};
+use crate::text::{ChatPrompt, Conversation, Thinking};
+use chimere_engine::scheduler::Terms;
+use std::sync::Arc;
+
+/// A prompt, and what becomes of the thinking after it.
+pub(super) struct Considered {
+    pub(super) prompt: ChatPrompt,
+    /// `None` if the request says nothing about it.
+    pub(super) thinking: Option<ThinkingJob>,
+    /// For the effort `auto`.
+    pub(super) probe: Option<ProbeAccount>,
+}
+
+/// A conversation to consider, that came in a body of this many bytes.
+pub(super) struct Asked {
+    pub(super) conversation: Conversation,
+    pub(super) bytes: usize,
+    pub(super) reasoning: Option<Reasoning>,
+    /// Calls may be made.
+    pub(super) tools: bool,
+    /// What the request runs under, and its trial too.
+    pub(super) terms: Terms,
+}
+
+/// Renders the conversation. With the effort `auto` the answer without a thought is tried first.
+pub(super) async fn consider(app: &App, name: Arc<str>, generation: &mut Generation, asked: Asked) -> Result<Considered, ApiError> {
+    let Asked { conversation, bytes, reasoning, tools, terms } = asked;
+    let room = app.room(generation);
+    let (Some(reasoning), Some(thoughts)) = (reasoning, &app.limits.thinking) else {
+        let prompt = prompt_of(app, conversation, bytes, room).await?;
+        return Ok(Considered { prompt, thinking: None, probe: None });
+    };
+    let mut found = None;
+    if reasoning.mode == Mode::Auto
+        && let Some(direct) = without_thought(app, &conversation, bytes, room).await?
+    {
+        let account = try_answer(app, name, generation, thoughts, &direct, terms).await?;
+        if account.sure {
+            ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure").increment(u64::from(generation.choices));
+            return Ok(Considered { prompt: direct, thinking: Some(ThinkingJob::Skipped("sure")), probe: Some(account) });
+        }
+        found = Some(account);
+    }
+    let prompt = prompt_of(app, conversation, bytes, room).await?;
+    let rules = thoughts.rules(reasoning, prompt.thinking, tools);
+    generation.sampling.certainty |= rules.as_ref().is_some_and(|rules| rules.adaptive.is_some());
+    let thinking = rules.map_or(ThinkingJob::Skipped("off"), |rules| ThinkingJob::Bounded(Arc::new(rules)));
+    Ok(Considered { prompt, thinking: Some(thinking), probe: found })
+}
+
+/// The prompt that asks for the answer at once. `None` if the template cannot.
+async fn without_thought(
+    app: &App,
+    conversation: &Conversation,
+    bytes: usize,
+    room: usize,
+) -> Result<Option<ChatPrompt>, ApiError> {
+    let mut direct = conversation.clone();
+    let Some(switch) = direct.options.get_mut("enable_thinking") else { return Ok(None) };
+    *switch = false.into();
+    let prompt = prompt_of(app, direct, bytes, room).await?;
+    Ok(Some(prompt).filter(|prompt| prompt.thinking == Thinking::Closed))
+}
+
+async fn try_answer(
+    app: &App,
+    name: Arc<str>,
+    generation: &Generation,
+    thoughts: &Thoughts,
+    direct: &ChatPrompt,
+    terms: Terms,
+) -> Result<ProbeAccount, ApiError> {
+    app.check_open()?;
+    let tokens = thoughts.probe.tokens;
+    let trial = Trial {
+        prompt: direct.ids.as_slice().into(),
+        tokens_max: generation.max_tokens.map_or(tokens, |max| max.min(tokens)),
+        entropy_max: thoughts.probe.entropy_max,
+        end_ids: generation.end_ids.clone(),
+        experts: generation.experts,
+        priority: generation.priority,
+        terms,
+    };
+    let found = probe(&app.around, app.live.enter(name), trial).await;
+    let found = found.map_err(|e| match e {
+        ProbeError::Refused(refusal) => refused(refusal, "messages"),
+        ProbeError::Failed(why) => engine_error(why),
+    })?;
+    let sure = found.entropy <= thoughts.probe.entropy_max;
+    Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
+}
