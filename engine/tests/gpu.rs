@@ -388,6 +388,7 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
         end_ids: Vec::new(),
         priority: 0,
         score_prompt: None,
+        awaits_edits: false,
     }
 }
 

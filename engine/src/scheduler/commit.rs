@@ -47,8 +47,8 @@ impl Scheduler {
         let Some(seq) = self.find_mut(rank) else { return };
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
         let reason = seq.commit(sample.token);
-        let Sample { token, logprobs, certainty, .. } = sample;
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty }));
+        let Sample { token, logprobs, certainty, changed, .. } = sample;
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed }));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
         if let Some(reason) = reason {

@@ -343,7 +343,7 @@ impl Sequence {
             output_index,
             choice: self.choice,
             forced: None,
-            awaits_edits: false,
+            awaits_edits: self.request.awaits_edits,
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Request {
     pub priority: i32,
     /// Report log-probabilities of the prompt with this many alternatives.
     pub score_prompt: Option<u8>,
+    /// Every token waits for edits from outside: [`crate::step::SampleRow::awaits_edits`].
+    pub awaits_edits: bool,
 }
 
 /// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
@@ -44,6 +46,8 @@ pub enum Event {
         logprobs: Option<TokenLogprobs>,
         /// If asked for.
         certainty: Option<Certainty>,
+        /// As in [`crate::step::Sample`].
+        changed: Option<bool>,
     },
     /// No more tokens for this choice.
     Finished {

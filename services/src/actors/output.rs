@@ -118,6 +118,19 @@ pub struct Account {
     pub reasoning_tokens: u32,
     /// Where the time went.
     pub timings: Timings,
+    /// What tables did, for a request that uses some.
+    pub engram: Option<EngramAccount>,
+}
+
+/// What tables did for a request, over all its choices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngramAccount {
+    /// Positions that the tables were asked about.
+    pub lookups: u32,
+    /// Of these, the ones where a table knew what might follow.
+    pub hits: u32,
+    /// Tokens that became others than they would have been; `None` where the device cannot tell.
+    pub changed_tokens: Option<u32>,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

@@ -6,7 +6,7 @@
 use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
-use super::output::{Account, Delta, Finish, Output};
+use super::output::{Account, Delta, EngramAccount, Finish, Output};
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
 use super::stopwatch::Stopwatch;
@@ -15,6 +15,7 @@ use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use actix::prelude::*;
+use chimere_engine::engram::{Guidance, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Usage};
@@ -44,6 +45,8 @@ pub struct Job {
     pub stop: Vec<String>,
     /// Report log-probabilities of the prompts, with this many alternatives.
     pub score_prompt: Option<u8>,
+    /// What tables do for each prompt, if anything; as many as there are prompts, or none.
+    pub guidance: Vec<Arc<Guidance>>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -74,6 +77,8 @@ pub struct RequestActor {
     choices: Vec<Choice>,
     watch: Stopwatch,
     cached_tokens: u32,
+    /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
+    changed_tokens: Option<u32>,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -135,6 +140,7 @@ impl RequestActor {
             entries,
             choices,
             cached_tokens: 0,
+            changed_tokens: Some(0),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -159,6 +165,7 @@ impl RequestActor {
             end_ids: self.job.end_ids.clone(),
             priority: 0,
             score_prompt: self.job.score_prompt,
+            awaits_edits: !self.job.guidance.is_empty(),
         }
     }
 
@@ -170,7 +177,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            Told::Event(Event::Token { choice, token, logprobs, .. }) => {
+            Told::Event(Event::Token { choice, token, logprobs, changed, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -178,6 +185,7 @@ impl RequestActor {
                 self.watch.token(at, self.around.clock.now());
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
                 self.around.gateway.token();
+                self.count_changed(changed);
                 let mut delta = Delta::default();
                 let is_end = self.job.end_ids.contains(&token);
                 let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
@@ -212,6 +220,11 @@ impl RequestActor {
         }
     }
 
+    fn count_changed(&mut self, changed: Option<bool>) {
+        self.changed_tokens = self.changed_tokens.zip(changed).map(|(n, changed)| n + u32::from(changed));
+        ::metrics::counter!(metrics::ENGRAM_CHANGED_TOKENS).increment(u64::from(changed == Some(true)));
+    }
+
     fn tell(&mut self, at: usize, delta: Delta) {
         if !delta.is_empty() {
             self.backlog.push_back(Output::Delta { choice: at as u32, delta });
@@ -243,9 +256,16 @@ impl RequestActor {
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.around.clock.now()),
+            engram: self.engram_account(),
         };
         self.around.gateway.completed(&account);
         account
+    }
+
+    fn engram_account(&self) -> Option<EngramAccount> {
+        let sum = |of: fn(&Tally) -> u32| self.job.guidance.iter().map(|g| of(&g.tally)).sum();
+        let (lookups, hits) = (sum(Tally::lookups), sum(Tally::hits));
+        (!self.job.guidance.is_empty()).then_some(EngramAccount { lookups, hits, changed_tokens: self.changed_tokens })
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -317,7 +337,12 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
-            answers.push(self.around.scheduler.send(Submit { request, events, warm_up: false }));
+            answers.push(self.around.scheduler.send(Submit {
+                request,
+                events,
+                guidance: self.job.guidance.get(prompt).cloned(),
+                warm_up: false,
+            }));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);

@@ -4,26 +4,32 @@
 //! may be in flight.
 
 use super::engine::EngineActor;
+use super::guided::Guided;
 use super::live::Live;
-use super::messages::{Cancel, Drain, Launch, Open, Refusal, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, Refusal, SampleWith, StepDone, Submit, Told};
 use super::phase::{Phase, SHUTTING_DOWN};
 use super::retry::{self, Rate};
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
 use crate::{limits, metrics};
 use actix::prelude::*;
+use chimere_engine::engram::Awaiting;
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{Event, Rejected, RequestTimes, Scheduler, SchedulerConfig, Stats};
-use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, LogitEdits, StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
+
+/// What a client is told whose stream broke with the tables' thread.
+const ENGRAM_LOST: &str = "the part that looks tables up failed; requests without tables go on";
 
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
     scheduler: Scheduler,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
+    guided: Guided,
     phase: watch::Sender<Phase>,
     live: Live,
     clock: Clock,
@@ -63,6 +69,21 @@ struct Launched {
     kind: &'static str,
     rows: u32,
     at: Micros,
+    /// Its sampler waits for edits.
+    awaits: bool,
+    /// When they were ready.
+    edits_at: Option<Micros>,
+}
+
+impl Launched {
+    /// Counts edits that came after the forward was over. A step's forward begins when the step before is done or at its own launch.
+    fn count_late(&self, committed: Micros, forward_us: u64) {
+        let forward_end = Micros(committed.max(self.at).0 + forward_us);
+        if let Some(late) = self.edits_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
+            ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
+            ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(late.0 as f64 / 1e6);
+        }
+    }
 }
 
 impl SchedulerActor {
@@ -70,6 +91,7 @@ impl SchedulerActor {
     pub fn new(
         config: SchedulerConfig,
         engine: Addr<EngineActor>,
+        guided: Guided,
         phase: watch::Sender<Phase>,
         live: Live,
         clock: Clock,
@@ -79,6 +101,7 @@ impl SchedulerActor {
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
+            guided,
             phase,
             live,
             clock,
@@ -94,16 +117,21 @@ impl SchedulerActor {
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some(plan) = self.scheduler.plan(self.clock.now()) {
+            let awaiting = Awaiting::of(&plan);
             self.steps.push_back(Launched {
                 id: plan.id,
                 kind: kind(&plan),
                 rows: plan.pieces.iter().map(|p| p.len()).sum(),
                 at: self.clock.now(),
+                awaits: awaiting.is_some(),
+                edits_at: None,
             });
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
+            // Only now, or the edits could be with the engine before the step is.
+            awaiting.into_iter().for_each(|step| self.guided.launched(step));
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
@@ -118,6 +146,7 @@ impl SchedulerActor {
             let took = outcome.timing.forward_us + outcome.timing.sample_us;
             ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
             ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.rows));
+            step.count_late(self.committed, outcome.timing.forward_us);
             self.rate.add(step.rows, now.since(self.committed.max(step.at)));
             self.committed = now;
         }
@@ -145,7 +174,7 @@ impl SchedulerActor {
                 self.scheduler.cancel(id);
             }
             if sent.is_err() || self.streams[&id].unfinished == 0 {
-                self.streams.remove(&id);
+                self.forget(id);
             }
         }
     }
@@ -168,6 +197,29 @@ impl SchedulerActor {
         self.steps.clear();
         self.deliver(events);
         self.tell();
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        self.streams.remove(&id);
+        self.guided.forget(id);
+    }
+
+    /// The Engram actor died: the requests that use tables end, the others go on, and there is another one for those to come.
+    fn replace_engram(&mut self, own: Addr<Self>) {
+        let failed = self.guided.take_all();
+        tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
+        ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
+        self.guided.start(own);
+        for id in failed {
+            self.scheduler.cancel(id);
+            self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
+        }
+        // Every row that awaits edits belonged to one of those; without an answer its step would never end, nor the ones behind it.
+        for step in self.steps.iter_mut().filter(|s| s.awaits && s.edits_at.is_none()) {
+            step.edits_at = Some(self.clock.now());
+            self.engine.do_send(SampleWith { step: step.id, edits: LogitEdits::default() });
+        }
+        self.pump();
     }
 
     fn go(&self, next: Phase) {
@@ -218,6 +270,7 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
+        self.guided.start(ctx.address());
     }
 }
 
@@ -226,10 +279,14 @@ impl Handler<Submit> for SchedulerActor {
 
     fn handle(&mut self, msg: Submit, _: &mut Context<Self>) -> Self::Result {
         let (id, unfinished) = (msg.request.id, msg.request.choices);
-        let uncounted = if msg.warm_up { msg.request.prompt.len() as u64 } else { 0 };
+        let (uncounted, prompt) = (if msg.warm_up { msg.request.prompt.len() as u64 } else { 0 }, msg.request.prompt.clone());
+        debug_assert_eq!(msg.request.awaits_edits, msg.guidance.is_some(), "who awaits edits is followed by those who make them");
         self.scheduler.admit(msg.request, self.clock.now()).map_err(|reason| self.refuse(reason))?;
         self.uncounted += uncounted;
         self.streams.insert(id, Stream { events: msg.events, started: false, unfinished });
+        if let Some((guidance, first)) = msg.guidance.zip(self.scheduler.first_sequence(id)) {
+            self.guided.follow(id, first, unfinished, prompt, guidance);
+        }
         self.pump();
         Ok(())
     }
@@ -242,7 +299,7 @@ impl Handler<Cancel> for SchedulerActor {
         match msg {
             Cancel::Request(id) => {
                 self.scheduler.cancel(id);
-                self.streams.remove(&id);
+                self.forget(id);
             }
             Cancel::Choice(id, choice) => {
                 if self.scheduler.cancel_choice(id, choice)
@@ -250,7 +307,7 @@ impl Handler<Cancel> for SchedulerActor {
                 {
                     stream.unfinished -= 1;
                     if stream.unfinished == 0 {
-                        self.streams.remove(&id);
+                        self.forget(id);
                     }
                 }
             }
@@ -272,6 +329,24 @@ impl Handler<StepDone> for SchedulerActor {
             }
             Err(e) => self.lose(&e.to_string()),
         }
+    }
+}
+
+impl Handler<EditsSent> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: EditsSent, _: &mut Context<Self>) {
+        if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
+            step.edits_at = Some(msg.at);
+        }
+    }
+}
+
+impl Handler<EngramLost> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: EngramLost, ctx: &mut Context<Self>) {
+        self.replace_engram(ctx.address());
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod answers;
 mod ending;
+mod engram;
 mod leaving;
 mod metrics;
 mod process;

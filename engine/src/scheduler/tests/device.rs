@@ -106,7 +106,7 @@ impl FakeDevice {
         for row in &piece.samples {
             let token = next_token(end, &row.params, row.choice, row.output_index);
             self.slot(row.slot).last_sampled = Some(token);
-            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty: None });
+            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty: None, changed: None });
         }
     }
 

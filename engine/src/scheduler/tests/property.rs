@@ -112,6 +112,7 @@ impl World {
                     end_ids: if *ends { vec![3, 4] } else { Vec::new() },
                     priority: *priority,
                     score_prompt: scored.then_some(2),
+                    awaits_edits: false,
                 });
             }
             Op::Launch => while self.launch() {},

@@ -288,6 +288,7 @@ fn request(words: &[&str], context: u32) -> Request {
         end_ids: Vec::new(),
         priority: number("priority").unwrap_or(0) as i32,
         score_prompt: words.contains(&"scored").then_some(1),
+        awaits_edits: false,
     };
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);

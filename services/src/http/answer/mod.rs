@@ -179,6 +179,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
     reply["timings"] = timings(&account.timings);
+    if let Some(e) = account.engram {
+        reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
+    }
     reply["seed"] = json!(seed);
 }
 

@@ -1,6 +1,7 @@
 //! The fields that chat and completions share: how to sample, when to stop, how to answer.
 
 use super::ModelLimits;
+use super::engram::EngramRequest;
 use super::fields::{Fields, integer, number, wrong_type};
 use crate::http::error::ApiError;
 use crate::limits;
@@ -28,6 +29,8 @@ pub struct Generation {
     pub seed: Option<u64>,
     /// The request's values over the model's defaults over neutral ones; `end_ids` and `logprobs` are filled in.
     pub sampling: SamplingParams,
+    /// Tables that help.
+    pub engram: EngramRequest,
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
@@ -76,11 +79,12 @@ impl Generation {
             logprobs,
             ..sampling(fields, &limits.defaults)?
         };
+        let engram = EngramRequest::take(fields)?;
         without_effect(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
-        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, seed, sampling })
+        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, seed, sampling, engram })
     }
 }
 

@@ -170,7 +170,7 @@ impl FakeBackend {
                 let token = row.forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
                 let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
                 self.prompts.insert(row.seq, prompt);
-                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty: None });
+                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty: None, changed: None });
             }
         }
         outcome
