@@ -189,7 +189,7 @@ fn own_table(words: &mut Words, tokens: usize, orders: Orders) -> Stats {
 }
 
 fn measured(times: u32, one: &mut dyn FnMut() -> f64) -> Stats {
-    (0..times.div_ceil(10)).for_each(|_| drop(black_box(one())));
+    (0..times.div_ceil(10)).for_each(|_| _ = black_box(one()));
     let samples: Vec<f64> = (0..times).map(|_| one()).collect();
     Stats::of(&samples).expect("at least one was measured")
 }
@@ -228,7 +228,7 @@ struct Walks<'a> {
 
 impl<'a> Walks<'a> {
     fn new(texts: &'a [Vec<TokenId>], sequences: usize, mut words: Words) -> Self {
-        let mut place = |seq: usize| (seq % 2 == 0).then(|| (seq / 2 % texts.len(), words.bits() as usize % texts[0].len()));
+        let mut place = |seq: usize| seq.is_multiple_of(2).then(|| (seq / 2 % texts.len(), words.bits() as usize % texts[0].len()));
         let places = (0..sequences).map(&mut place).collect();
         let mut walks = Self { texts, words, places, last: vec![Vec::new(); sequences] };
         (0..PROMPT_TOKENS).for_each(|_| drop(walks.step()));
