@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """What a table does over HTTP: facts that the model never saw, and every other family of questions with the same table on.
 
-    python3 engram_texts.py --out texts && chimere engram build --from texts/facts.jsonl --out tables/facts.engr --orders 2-8
+    python3 engram_texts.py --out texts
+    chimere engram build --from texts/answers.jsonl --markup --orders 6-8 --out tables/facts.engr
     CHIMERE_ENGRAM__DIRECTORY=tables chimere &
-    python3 engram_eval.py --table facts --lambda 0.5 --questions 1500 --json result.json
+    python3 engram_eval.py --table facts --lambda 0.6 --questions 1500 --json result.json
 
 Each question is asked without and with the table, greedy. A difference is paired, question by question; its interval is the mean's,
 1.96 standard errors to each side. Nothing but the standard library is needed.

@@ -25,6 +25,11 @@ const STATE: TableDefinition<'_, &str, (u64, u64, u32, bool)> = TableDefinition:
 /// `tokenizer` to the hash of the ids that the log holds, `next` to the number of the next write.
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
+/// The table of writes, to read or to write.
+trait Log: ReadableTable<(&'static str, u64), &'static [u8]> {}
+
+impl<T: ReadableTable<(&'static str, u64), &'static [u8]>> Log for T {}
+
 /// How long another process may hold the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 const DAY_S: u32 = 24 * 3600;
@@ -141,9 +146,7 @@ impl Store {
             let txn = db.begin_write().map_err(|e| self.failed(e))?;
             {
                 let mut log = txn.open_table(LOG).map_err(|e| self.failed(e))?;
-                if let Write::Put(more) | Write::Learn(more) = write {
-                    self.check_room(&log, name, more)?;
-                }
+                self.check_room(&log, name, write)?;
                 let number = self.next_number(&txn)?;
                 log.insert((name.as_str(), number), encode(write).as_slice()).map_err(|e| self.failed(e))?;
                 self.compact(&mut log, name, write_time(write))?;
@@ -318,11 +321,7 @@ impl Store {
     }
 
     /// A table's writes, oldest first.
-    fn entries(
-        &self,
-        log: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-        name: &TableName,
-    ) -> Result<Vec<(u64, Write)>, StoreError> {
+    fn entries(&self, log: &impl Log, name: &TableName) -> Result<Vec<(u64, Write)>, StoreError> {
         let mut entries = Vec::new();
         for row in log.range((name.as_str(), 0)..=(name.as_str(), u64::MAX)).map_err(|e| self.failed(e))? {
             let (key, value) = row.map_err(|e| self.failed(e))?;
@@ -333,22 +332,23 @@ impl Store {
         Ok(entries)
     }
 
-    fn check_room(
-        &self,
-        log: &impl ReadableTable<(&'static str, u64), &'static [u8]>,
-        name: &TableName,
-        more: &Texts,
-    ) -> Result<(), StoreError> {
-        let tokens = |write: &Write| match write {
+    /// What is learned adds up; what is put takes the place of what was put before.
+    fn check_room(&self, log: &impl Log, name: &TableName, write: &Write) -> Result<(), StoreError> {
+        let learned = |write: &Write| match write {
             Write::Learn(texts) => texts.tokens(),
             _ => 0,
         };
-        let got = self.entries(log, name)?.iter().map(|(_, w)| tokens(w)).sum();
-        let (more, max) = (more.tokens(), limits::ENGRAM_LEARNED_TOKENS_MAX);
+        let (got, more) = match write {
+            Write::Remove { .. } => return Ok(()),
+            Write::Put(texts) => (0, texts.tokens()),
+            Write::Learn(texts) => (self.entries(log, name)?.iter().map(|(_, w)| learned(w)).sum(), texts.tokens()),
+        };
+        let max = limits::ENGRAM_LEARNED_TOKENS_MAX;
         if got + more > max { Err(StoreError::Full { name: name.to_string(), got, more, max }) } else { Ok(()) }
     }
 
-    /// Drops what can be neither read nor restored any more: what is forgotten, and all but the last few puts.
+    /// Drops what can be neither read nor restored any more: what is forgotten, all but the last few puts, and an old removal with all that
+    /// it hides.
     fn compact(
         &self,
         log: &mut redb::Table<'_, (&'static str, u64), &'static [u8]>,
@@ -358,10 +358,13 @@ impl Store {
         let entries = self.entries(log, name)?;
         let puts: Vec<u64> = entries.iter().filter(|(_, w)| matches!(w, Write::Put(_))).map(|(n, _)| *n).collect();
         let kept_from = puts.len().checked_sub(limits::ENGRAM_VERSIONS_MAX).map_or(0, |i| puts[i]);
+        let old = |time: u32| now.saturating_sub(time) > FORGOTTEN_S;
+        let hidden_to = entries.iter().rev().find(|(_, w)| matches!(w, Write::Remove { time } if old(*time))).map(|(n, _)| *n);
         let gone = |number: u64, write: &Write| match write {
+            _ if hidden_to.is_some_and(|last| number <= last) => true,
             Write::Put(_) => number < kept_from,
-            Write::Learn(texts) => now.saturating_sub(texts.time) > FORGOTTEN_S,
-            Write::Remove { time } => now.saturating_sub(*time) > FORGOTTEN_S,
+            Write::Learn(texts) => old(texts.time),
+            Write::Remove { .. } => false,
         };
         for (number, _) in entries.iter().filter(|(number, write)| gone(*number, write)) {
             log.remove((name.as_str(), *number)).map_err(|e| self.failed(e))?;
@@ -373,12 +376,8 @@ impl Store {
     fn fold(&self, writes: &[Write], now: u32) -> Result<(Option<Image>, Option<Image>), StoreError> {
         let curated = curated(writes).map(|texts| self.build(texts)).transpose()?;
         let since = writes.iter().rposition(|w| matches!(w, Write::Remove { .. })).map_or(0, |at| at + 1);
-        let mut tables = Vec::new();
-        for write in &writes[since..] {
-            if let Write::Learn(texts) = write {
-                tables.push(Table::in_memory(&self.build(texts)?));
-            }
-        }
+        let days = by_day(&writes[since..]);
+        let tables = days.iter().map(|texts| Ok(Table::in_memory(&self.build(texts)?))).collect::<Result<Vec<_>, StoreError>>()?;
         if tables.is_empty() {
             return Ok((curated, None));
         }
@@ -394,6 +393,23 @@ impl Store {
         let lists: Vec<&[TokenId]> = texts.texts.iter().map(Vec::as_slice).collect();
         build(&lists, &options).map_err(|e| self.failed(e))
     }
+}
+
+/// What is learned, the texts of one day and of the same orders together: so a layer is made of few tables however many writes it has.
+fn by_day(writes: &[Write]) -> Vec<Texts> {
+    let mut days: Vec<Texts> = Vec::new();
+    for write in writes {
+        let Write::Learn(texts) = write else { continue };
+        let same = |day: &&mut Texts| day.time / DAY_S == texts.time / DAY_S && day.orders == texts.orders;
+        match days.iter_mut().find(same) {
+            Some(day) => {
+                day.time = day.time.max(texts.time);
+                day.texts.extend(texts.texts.iter().cloned());
+            }
+            None => days.push(texts.clone()),
+        }
+    }
+    days
 }
 
 /// The last text that was put and not removed.
@@ -453,5 +469,112 @@ fn decode(bytes: &[u8]) -> Option<Write> {
         (0, None) => Some(Write::Put(texts)),
         (1, None) => Some(Write::Learn(texts)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chimere_engine::engram::{Context, Ngrams, TokenizerHash};
+
+    const IDS: Fingerprint = Fingerprint { hash: TokenizerHash([5; 32]), vocab: 100 };
+    const START: u32 = 400 * DAY_S;
+
+    fn store() -> (tempfile::TempDir, Store, TableName) {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().to_owned(), IDS);
+        (dir, store, TableName::new("t").unwrap())
+    }
+
+    fn texts(day: u32, ids: &[TokenId]) -> Texts {
+        Texts { time: START + day * DAY_S, orders: Orders::new(1, 2).unwrap(), texts: vec![ids.to_vec()] }
+    }
+
+    /// How often 2 followed 1, by layer.
+    fn counts(store: &Store, name: &TableName, day: u32) -> [Option<u32>; 2] {
+        let layers = store.layers(name, START + day * DAY_S).unwrap();
+        [layers.curated, layers.learned].map(|image| {
+            let table = Table::in_memory(&image?);
+            let list: Vec<_> = table.find(&Context::new(&[1]), 1)?.iter().collect();
+            list.iter().find(|c| c.0 == 2).map(|c| c.1)
+        })
+    }
+
+    #[test]
+    fn layers_are_apart_fade_and_go_back_write_by_write() {
+        let (_dir, store, name) = store();
+        let four = [1, 2, 1, 2, 1, 2, 1, 2];
+        store.write(&name, &Write::Put(texts(0, &[1, 2]))).unwrap();
+        store.write(&name, &Write::Learn(texts(0, &four))).unwrap();
+        assert_eq!(counts(&store, &name, 0), [Some(1), Some(4)]);
+        assert_eq!(counts(&store, &name, 30), [Some(1), Some(2)]);
+        assert_eq!(counts(&store, &name, 90), [Some(1), Some(1)]);
+        assert_eq!(counts(&store, &name, 91), [Some(1), None]);
+        store.write(&name, &Write::Put(texts(1, &[1, 2, 1, 2]))).unwrap();
+        store.write(&name, &Write::Remove { time: START + 2 * DAY_S }).unwrap();
+        assert_eq!(counts(&store, &name, 2), [None, None]);
+        store.write(&name, &Write::Learn(texts(2, &[1, 2]))).unwrap();
+        assert_eq!(counts(&store, &name, 2), [None, Some(1)], "what came before the removal stays away");
+        let mut back = Vec::new();
+        while store.undo(&name).is_ok() {
+            back.push(counts(&store, &name, 2));
+        }
+        assert_eq!(back, [[None, None], [Some(2), Some(4)], [Some(1), Some(4)], [Some(1), None], [None, None]]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_dropped_and_a_removal_goes_on_hiding_what_it_hid() {
+        let (_dir, store, name) = store();
+        for day in 0..12 {
+            store.write(&name, &Write::Put(texts(day, &[1, 2]))).unwrap();
+        }
+        assert_eq!(store.writes(&name).unwrap(), limits::ENGRAM_VERSIONS_MAX);
+        store.write(&name, &Write::Remove { time: START + 12 * DAY_S }).unwrap();
+        store.write(&name, &Write::Learn(texts(13, &[1, 2]))).unwrap();
+        store.write(&name, &Write::Learn(texts(200, &[1, 3]))).unwrap();
+        assert_eq!(store.writes(&name).unwrap(), 1);
+        assert_eq!(counts(&store, &name, 200), [None, None]);
+    }
+
+    #[test]
+    fn a_table_is_published_when_it_is_behind_and_each_day_anew_and_never_an_old_revision() {
+        let (_dir, store, name) = store();
+        assert_eq!(store.unpublished(START).unwrap(), []);
+        store.write(&name, &Write::Learn(texts(0, &[1, 2]))).unwrap();
+        assert_eq!(store.unpublished(START).unwrap(), std::slice::from_ref(&name));
+        let seen = store.layers(&name, START).unwrap().revision;
+        store.write(&name, &Write::Learn(texts(0, &[1, 3]))).unwrap();
+        assert!(!store.publish(&name, seen, START, || panic!("it is an old one")).unwrap());
+        let seen = store.layers(&name, START).unwrap().revision;
+        assert!(store.publish(&name, seen, START, || Err("no room".into())).is_err());
+        assert_eq!(store.unpublished(START).unwrap().len(), 1, "what failed is due");
+        assert!(store.publish(&name, seen, START, || Ok(())).unwrap());
+        assert_eq!(store.unpublished(START + DAY_S - 1).unwrap(), []);
+        assert_eq!(store.unpublished(START + DAY_S).unwrap(), [name]);
+    }
+
+    #[test]
+    fn a_store_of_another_tokenizer_and_more_than_a_table_holds_are_refused() {
+        let (dir, store, name) = store();
+        store.write(&name, &Write::Learn(texts(0, &[1, 2]))).unwrap();
+        let other = Store::new(dir.path().to_owned(), Fingerprint { hash: TokenizerHash([6; 32]), ..IDS });
+        let error = other.write(&name, &Write::Learn(texts(0, &[1, 2]))).unwrap_err().to_string();
+        assert!(error.contains("store.redb: wanted the tokenizer 0606"), "{error}");
+        let much = vec![1; limits::ENGRAM_LEARNED_TOKENS_MAX as usize - 1];
+        let error = store.write(&name, &Write::Learn(texts(0, &much))).unwrap_err().to_string();
+        assert!(error.contains("taught 2 tokens that are not forgotten yet, 4194303 more would exceed 4194304"), "{error}");
+        assert_eq!(store.writes(&name).unwrap(), 1);
+    }
+
+    #[test]
+    fn writes_come_back_as_they_went_and_damage_is_noticed() {
+        for write in
+            [Write::Put(texts(3, &[1, 2, 3])), Write::Learn(Texts { texts: vec![], ..texts(1, &[]) }), Write::Remove { time: 7 }]
+        {
+            let bytes = encode(&write);
+            assert_eq!(decode(&bytes), Some(write));
+            assert!((0..bytes.len()).all(|n| decode(&bytes[..n]).is_none()));
+            assert_eq!(decode(&[&bytes[..], &[0; 4]].concat()), None);
+        }
     }
 }

@@ -37,17 +37,7 @@ pub(super) async fn put(
     let body = app.body(payload, super::announced(&request)).await?;
     let asked = TeachRequest::parse_put(&body)?;
     drop(body);
-    let path = teacher.tables().file_of(&name);
-    teach(&app, teacher, name, asked, Write::Put, move |teacher, name| {
-        let owned = teacher.store().owns_curated(name).map_err(store_error)?;
-        if !owned && path.exists() {
-            return Err(conflict(format!(
-                "the table {name} is a file that was not made over this interface: remove or replace the file"
-            )));
-        }
-        Ok(())
-    })
-    .await
+    teach(&app, teacher, name, asked, Write::Put).await
 }
 
 /// `POST /v1/engram/tables/{name}/learn`: these texts beside what was learned before, if they are good enough.
@@ -65,17 +55,14 @@ pub(super) async fn learn(
         let reason = format!("quality {quality} is below {}", app.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
     }
-    teach(&app, teacher, name, asked, Write::Learn, |_, _| Ok(())).await
+    teach(&app, teacher, name, asked, Write::Learn).await
 }
 
 /// `DELETE /v1/engram/tables/{name}`: away with both layers. What runs goes on with the table that it has.
 pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
-    let path = teacher.tables().file_of(&name);
     change(&app, name, move |name| {
-        if !teacher.store().owns_curated(name).map_err(store_error)? && path.exists() {
-            return Err(conflict(format!("the table {name} is a file that was not made over this interface: remove the file")));
-        }
+        check_ours(&teacher, name)?;
         if teacher.store().unknown(name).map_err(store_error)? {
             return Err(no_such_table(name.as_str()));
         }
@@ -111,6 +98,16 @@ fn checked(name: &str) -> Result<TableName, ApiError> {
     TableName::new(name).map_err(|e| ApiError::invalid("table", format!("the table's name: {e}")))
 }
 
+/// A curated file that an operator placed is the operator's to change.
+fn check_ours(teacher: &Teacher, name: &TableName) -> Result<(), ApiError> {
+    let ours = teacher.store().owns_curated(name).map_err(store_error)? || !teacher.tables().file_of(name).exists();
+    if ours {
+        Ok(())
+    } else {
+        Err(conflict(format!("the table {name} is a file that was not made over this interface: change the file")))
+    }
+}
+
 /// Tokenizes and writes, on a text thread.
 async fn teach(
     app: &App,
@@ -118,15 +115,17 @@ async fn teach(
     name: TableName,
     asked: TeachRequest,
     kind: fn(Texts) -> Write,
-    may: impl FnOnce(&Teacher, &TableName) -> Result<(), ApiError> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
     let tokenizer = app.text.tokenizer().clone();
     change(app, name, move |name| {
-        may(&teacher, name)?;
         // What looks like a control token is text: nobody should be taught to end a turn by a document.
         let texts: Vec<_> = asked.texts.iter().map(|text| tokenizer.encode_plain(text)).collect();
         let texts = Texts { time: unix_seconds(), orders: asked.orders, texts };
-        teacher.store().write(name, &kind(texts)).map_err(store_error)
+        let write = kind(texts);
+        if matches!(write, Write::Put(_)) {
+            check_ours(&teacher, name)?;
+        }
+        teacher.store().write(name, &write).map_err(store_error)
     })
     .await
 }
