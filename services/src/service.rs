@@ -93,6 +93,7 @@ impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = metrics::install();
+        parts.tables.export();
         let (clock, live) = (Clock::start(), Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));

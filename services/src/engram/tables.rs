@@ -140,10 +140,16 @@ impl Tables {
     }
 
     fn put(&self, set: TableSet) {
-        ::metrics::gauge!(metrics::ENGRAM_TABLES).set(set.names.len() as f64);
-        let bytes = set.files.values().map(|f| f.table.bytes()).sum::<usize>() + set.filter.bytes();
-        ::metrics::gauge!(metrics::ENGRAM_TABLE_BYTES).set(bytes as f64);
         self.live.replace(set);
+        self.export();
+    }
+
+    /// Tells the metrics what is on offer. For a start: tables may be opened before there is anybody to tell.
+    pub fn export(&self) {
+        let set = self.snapshot();
+        let bytes = set.files.values().map(|f| f.table.bytes()).sum::<usize>() + set.filter.bytes();
+        ::metrics::gauge!(metrics::ENGRAM_TABLES).set(set.names.len() as f64);
+        ::metrics::gauge!(metrics::ENGRAM_TABLE_BYTES).set(bytes as f64);
     }
 
     /// The directory's tables, those of `before` where they are the same, and what was wrong with others.
