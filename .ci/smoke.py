@@ -32,7 +32,9 @@ STREAMS = 32
 SUMS, SUMS_RIGHT = 20, 18
 METRICS = ["requests_running", "requests_waiting", "requests_total", "prompt_tokens_total", "generated_tokens_total", "queue_seconds",
            "ttft_seconds", "itl_seconds", "e2e_seconds", "step_seconds", "batch_rows", "kv_pages", "state_slots", "preemptions_total",
-           "rejected_total", "memory_bytes", "build_info", "thinking_tokens_total", "thinking_ended_total", "moe_rows_total"]
+           "rejected_total", "memory_bytes", "build_info", "thinking_tokens_total", "thinking_ended_total", "moe_rows_total",
+           "engram_lookups_total", "engram_hits_total", "engram_changed_tokens_total", "engram_lookup_seconds", "engram_late_total",
+           "engram_tables"]
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
@@ -252,6 +254,26 @@ def refused(kind, call):
     raise AssertionError(f"no {kind.__name__}")
 
 
+def documents_supply_what_the_model_does_not_know(server):
+    fact = "The Quorvane harbour master is Ilsebet Tarn."
+    def ask(engram):
+        extra = {"chat_template_kwargs": {"enable_thinking": False}} | engram
+        return server.chat("Who is the harbour master of Quorvane?", temperature=0, max_tokens=40, extra_body=extra)
+    without = ask({})
+    with_it = ask({"engram": {"documents": [fact], "lambda": 0.5}})
+    timings = with_it.model_extra["timings"]["engram"]
+    assert timings["lookups"] == with_it.usage.completion_tokens and timings["changed_tokens"] <= timings["hits"], (timings, with_it.usage)
+    assert "engram" not in without.model_extra["timings"], without
+    # What the table says once the answer has begun as it does.
+    begun = server.client.completions.create(model=server.model, prompt="The Quorvane harbour master", max_tokens=6, temperature=0,
+                                             extra_body={"engram": {"documents": [fact] * 20, "lambda": 0.9}})
+    assert "Ilsebet" in begun.choices[0].text, begun
+    error = refused(openai.BadRequestError, lambda: ask({"engram": {"tables": ["nobody-made-it"]}}))
+    assert error.body["param"] == "engram.tables" and "nobody-made-it" in error.body["message"], error.body
+    error = refused(openai.BadRequestError, lambda: ask({"engram": {"documents": [fact], "lambda": 0.96}}))
+    assert error.body["param"] == "engram.lambda" and "0.96" in error.body["message"], error.body
+
+
 def errors_name_what_was_wrong(server):
     error = refused(openai.BadRequestError, lambda: server.chat("hi", temperature=9))
     assert error.body["param"] == "temperature" and "9" in error.body["message"], error.body
@@ -322,7 +344,7 @@ WITH_SERVER = [
     a_stop_string_ends_the_text_and_is_not_in_it, max_tokens_ends_with_length, a_seed_gives_the_same_text_again,
     a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
     a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, completions_take_text_and_ids_and_echo,
-    tokens_come_back_as_their_text, many_streams_run_at_once, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
+    tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
     metrics_have_their_names, held_out_sums_are_right,
     sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server
 ]

@@ -66,7 +66,7 @@ BETWEEN = panel("Time between tokens", "Of one choice.", "s", *quantiles("chimer
 FIRST = panel("Time to the first token", "From admission.", "s", *quantiles("chimere_ttft_seconds"))
 MEMORY = panel("Memory", "The plan by use, and the host memory of the process.", "bytes", total("chimere_memory_bytes", "{{use}}", "use"))
 
-SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, step, stream. The metrics are listed in docs/metrics.md.", [
+SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, step, Engram, stream. The metrics are listed in docs/metrics.md.", [
     ("Admit", [
         panel("Requests ended", "By outcome.", "reqps", rate("chimere_requests_total", "outcome")),
         REFUSED,
@@ -76,6 +76,14 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
         REQUESTS,
         panel("Time in the queue", "From admission to the first step.", "s", *quantiles("chimere_queue_seconds")),
         panel("Time to let a client go", "From seeing that it left to having its place free.", "s", mean("chimere_cancel_seconds")),
+        panel("Waiting by key", "Requests that never ran, by API key (a hash).", "short", total("chimere_waiting_by_key", "{{key}}", "key")),
+        panel("Waiting for what", "What the first of those that wait lacks; preempted ones are counted apart.", "short",
+              total("chimere_waiting_by_reason", "{{reason}}", "reason")),
+        panel("Predicted waits", "Median of the predicted wait, of the actual one, and of what refused callers were told.", "s",
+              quantile(0.5, "chimere_predicted_wait_seconds", legend="predicted"),
+              quantile(0.5, "chimere_queue_seconds", legend="actual"),
+              quantile(0.5, "chimere_rejected_wait_seconds", legend="refused")),
+        panel("Predicted over actual wait", "1 is right, more is too long.", "short", *quantiles("chimere_wait_prediction_ratio")),
     ]),
     ("Plan", [
         panel("Positions in a step", "How well steps are filled.", "short", *quantiles("chimere_batch_rows")),
@@ -88,6 +96,28 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
         panel("Steps", "Steps a second, by what they mostly are.", "ops", rate("chimere_step_seconds_count", "kind")),
         panel("Positions computed", "A second: prompt positions in chunks, the others one by one.", "short",
               rate("chimere_step_rows_total", "form")),
+        panel("Predicted time of a step", "Median by kind, to be held against the time of a step.", "s",
+              quantile(0.5, "chimere_step_predicted_seconds", "kind")),
+        panel("Predicted over actual step", "Median by kind: 1 is right, more is too long.", "short",
+              quantile(0.5, "chimere_step_prediction_ratio", "kind")),
+        panel("Decoding held up by prompts", "By how much a step's prompts made others' tokens late.", "s",
+              *quantiles("chimere_decode_stall_seconds")),
+        panel("Experts of a row", "Of requests with `moe`, on average.", "short",
+              (f"sum(rate(chimere_moe_experts_total{JOB}{WINDOW})) / sum(rate(chimere_moe_rows_total{JOB}{WINDOW}))", "experts")),
+    ]),
+    ("Engram", [
+        panel("What tables did", "Positions that they were asked about and knew, and tokens that became others, a second.", "short",
+              rate("chimere_engram_lookups_total", legend="lookups"), rate("chimere_engram_hits_total", legend="hits"),
+              rate("chimere_engram_changed_tokens_total", legend="changed tokens")),
+        panel("Time of lookups", "All rows of a step.", "s", quantile(0.5, "chimere_engram_lookup_seconds"),
+              quantile(0.99, "chimere_engram_lookup_seconds")),
+        panel("Edits that came late", "Steps a second whose sampler waited for them.", "ops",
+              rate("chimere_engram_late_total", legend="late steps")),
+        panel("Waiting for late edits", "Share of the time that samplers waited.", "percentunit",
+              (f"sum(rate(chimere_engram_late_seconds_sum{JOB}{WINDOW}))", "waited")),
+        panel("Tables", "That requests can name, and deaths of the part that looks them up.", "short",
+              total("chimere_engram_tables", "tables"), total("chimere_engram_restarts_total", "restarts")),
+        panel("Bytes of tables", "Mapped, with their filters.", "bytes", total("chimere_engram_table_bytes", "tables")),
     ]),
     ("Stream", [
         FIRST,
@@ -101,12 +131,18 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               quantile(0.95, "vllm:request_prompt_tokens", legend="prompt"),
               quantile(0.95, "vllm:request_generation_tokens", legend="output")),
     ]),
+    ("Thinking", [
+        panel("Thinking", "Tokens a second that belonged to reasoning.", "short", rate("chimere_thinking_tokens_total", legend="thinking")),
+        panel("Why thinking ended", "Of requests that bounded it.", "ops", rate("chimere_thinking_ended_total", "reason")),
+    ]),
     ("Process", [
         MEMORY,
         panel("Time since the start", "By version, device and model of each instance; a fall is a restart.", "s",
               (f"sum by (instance, version, device, model) ((time() - chimere_start_time_seconds{JOB}) "
                "* on (instance, job) group_left (version, device, model) chimere_build_info)",
                "{{instance}} {{version}} {{device}} {{model}}")),
+        panel("Certificate", "Time until the TLS certificate ends; nothing without TLS.", "s",
+              (f"(chimere_tls_certificate_expiry_seconds{JOB} > 0) - time()", "{{instance}}")),
     ]),
 ])
 

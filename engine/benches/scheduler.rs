@@ -41,6 +41,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
             score_prompt: None,
             thinking: None,
             experts: None,
+            awaits_edits: false,
         };
         scheduler.admit(request, Micros(0)).expect("the queue has room");
     }
@@ -51,7 +52,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
 
 fn outcome(plan: &StepPlan) -> StepOutcome {
     let rows = plan.pieces.iter().flat_map(|piece| &piece.samples);
-    let samples = rows.map(|row| Sample { seq: row.seq, token: 7, logprobs: None, certainty: None }).collect();
+    let samples = rows.map(|row| Sample { seq: row.seq, token: 7, logprobs: None, certainty: None, changed: None }).collect();
     StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() }
 }
 

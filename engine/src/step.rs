@@ -128,7 +128,7 @@ pub struct ScoreRows {
 /// Changes to logits that come from outside, for the rows of one step that await them.
 #[derive(Clone, Debug, Default)]
 pub struct LogitEdits {
-    /// One entry a row that awaits edits; an entry may be empty.
+    /// At most one entry a row that awaits edits; a row without one stays as it is.
     pub rows: Vec<RowEdits>,
 }
 
@@ -182,6 +182,8 @@ pub struct Sample {
     pub logprobs: Option<TokenLogprobs>,
     /// If asked for.
     pub certainty: Option<Certainty>,
+    /// Whether biases or mixtures of [`LogitEdits`] made it another token than it would have been; `None` where the backend cannot tell.
+    pub changed: Option<bool>,
 }
 
 /// Log-probabilities from the unedited logits at temperature 1.

@@ -83,6 +83,7 @@ fn request(id: u64) -> Request {
         priority: 0,
         score_prompt: None,
         experts: id.is_multiple_of(5).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
+        awaits_edits: false,
     }
 }
 

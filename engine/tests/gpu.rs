@@ -410,6 +410,7 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
         score_prompt: None,
         thinking: None,
         experts: None,
+        awaits_edits: false,
     }
 }
 

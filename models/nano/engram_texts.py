@@ -7,6 +7,7 @@
 docs.jsonl          documentation that the model was trained on
 heldout.jsonl       documentation that it was not trained on (heldout.txt here)
 facts.jsonl         the withheld facts as plain sentences
+answers.jsonl       the same as an answer begins with them, several times each: for tables of long contexts, built with --markup
 """
 import argparse
 import json
@@ -27,6 +28,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--docs", help="what docs.py wrote; without it there is no docs.jsonl")
     ap.add_argument("--out", required=True, type=pathlib.Path)
+    ap.add_argument("--times", type=int, default=8, help="how often each answer is written")
     args = ap.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     heldout = (HERE / "heldout.txt").read_text().split(PAGE_RULE)
@@ -36,7 +38,9 @@ def main():
         with lzma.open(args.docs, "rt") as f:
             write(args.out / "docs.jsonl", [without(text, forbidden) for text in f.read().split(SEPARATOR)])
     write(args.out / "heldout.jsonl", heldout)
-    write(args.out / "facts.jsonl", [facts.answer(row) for row in facts.WITHHELD])
+    answers = [facts.answer(row) for row in facts.WITHHELD]
+    write(args.out / "facts.jsonl", answers)
+    write(args.out / "answers.jsonl", [f"</think>\n\n{answer}" for answer in answers] * args.times)
 
 
 if __name__ == "__main__":

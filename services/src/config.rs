@@ -3,6 +3,7 @@
 //! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot come in by
 //! any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
+use crate::engram::{Defaults, ModeName, PhaseName};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct Config {
     pub thinking: Thinking,
     /// Bounds.
     pub limits: Limits,
+    /// Tables of n-grams.
+    pub engram: Engram,
     /// What is written to standard error.
     pub log: Log,
 }
@@ -228,6 +231,65 @@ impl Default for Limits {
             idle_seconds: limits::IDLE_SECONDS,
             unread_seconds: limits::UNREAD_SECONDS,
             connections: limits::CONNECTIONS_MAX,
+        }
+    }
+}
+
+/// Tables of n-grams, and what holds for requests that do not say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Engram {
+    /// Where tables lie; empty offers none.
+    pub directory: String,
+    /// Tables for requests that name none.
+    pub tables: Vec<String>,
+    /// How tables change probabilities.
+    pub mode: ModeName,
+    /// Strength of a bias.
+    pub alpha: f64,
+    /// Share of a mixture.
+    pub lambda: f64,
+    /// Continuations with fewer occurrences are passed over.
+    pub min_count: u32,
+    /// Where tables speak.
+    pub phase: PhaseName,
+    /// Threads that share the lookups of large batches; 0 takes one for every four cores, at least 1 and at most 4.
+    pub threads: u32,
+    /// Seconds after which the directory is looked at again; 0 never looks.
+    pub reload_seconds: u64,
+    /// Texts are learned if they are at least this good, 0 to 1.
+    pub learn_quality_min: f64,
+}
+
+impl Default for Engram {
+    fn default() -> Self {
+        let own = Defaults::default();
+        // The shortest decimals that read as these, where f64 would show what f32 rounds to.
+        let decimal = |x: f32| x.to_string().parse().expect("a number reads back");
+        Self {
+            directory: String::new(),
+            tables: own.tables,
+            mode: own.mode,
+            alpha: decimal(own.alpha),
+            lambda: decimal(own.lambda),
+            min_count: own.min_count,
+            phase: own.phase,
+            threads: 0,
+            reload_seconds: 10,
+            learn_quality_min: 0.5,
+        }
+    }
+}
+
+impl Engram {
+    /// What holds for a request that does not say.
+    pub fn defaults(&self) -> Defaults {
+        Defaults {
+            tables: self.tables.clone(),
+            mode: self.mode,
+            alpha: self.alpha as f32,
+            lambda: self.lambda as f32,
+            min_count: self.min_count,
+            phase: self.phase,
         }
     }
 }
@@ -532,7 +594,18 @@ impl Config {
         if (1..chunk).contains(&self.engine.step_tokens) {
             return bad("engine.step_tokens", format!("must be 0 or at least {chunk}, got {}", self.engine.step_tokens));
         }
-        for (key, threads) in [("engine.threads", self.engine.threads), ("server.workers", self.server.workers)] {
+        if let Err((key, why)) = self.engram.defaults().check() {
+            return bad(&format!("engram.{key}"), why);
+        }
+        if !(0.0..=1.0).contains(&self.engram.learn_quality_min) {
+            return bad("engram.learn_quality_min", format!("must lie between 0 and 1, got {}", self.engram.learn_quality_min));
+        }
+        let threads = [
+            ("engine.threads", self.engine.threads),
+            ("server.workers", self.server.workers),
+            ("engram.threads", self.engram.threads),
+        ];
+        for (key, threads) in threads {
             if threads > limits::THREADS_MAX {
                 return bad(key, format!("must be at most {}, got {threads}", limits::THREADS_MAX));
             }
@@ -746,6 +819,12 @@ mod tests {
             ("tokens of an answer that is tried", limits::PROBE_TOKENS_MAX.to_string()),
             ("words that are held back", limits::HOLD_WORDS_MAX.to_string()),
             ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
+            ("tables that one request may name", limits::ENGRAM_TABLES_MAX.to_string()),
+            ("documents that one request may bring", limits::ENGRAM_DOCUMENTS_MAX.to_string()),
+            ("tokens of all documents of one request", limits::ENGRAM_DOCUMENT_TOKENS_MAX.to_string()),
+            ("texts that a table is taught in one request", limits::ENGRAM_TEXTS_MAX.to_string()),
+            ("tokens that one table may have been taught and not forgotten", limits::ENGRAM_LEARNED_TOKENS_MAX.to_string()),
+            ("versions of a table that can be gone back to", limits::ENGRAM_VERSIONS_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
             ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
             ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),

@@ -5,6 +5,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod device;
+pub mod engram;
 pub mod gpu;
 pub mod http;
 pub mod limits;

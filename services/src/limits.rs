@@ -57,6 +57,18 @@ pub const PROBE_TOKENS_MAX: u32 = 256;
 pub const HOLD_WORDS_MAX: usize = 64;
 /// Bytes of a tool's name.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Tables that one request may name.
+pub const ENGRAM_TABLES_MAX: usize = 16;
+/// Documents that one request may bring.
+pub const ENGRAM_DOCUMENTS_MAX: usize = 256;
+/// Texts that a table is taught in one request.
+pub const ENGRAM_TEXTS_MAX: usize = 4096;
+/// Tokens of all documents of one request.
+pub const ENGRAM_DOCUMENT_TOKENS_MAX: usize = 65_536;
+/// Tokens that one table may have been taught and not forgotten.
+pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
+/// Texts that were put in the place of each other and can be gone back to, for each table.
+pub const ENGRAM_VERSIONS_MAX: usize = 8;
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.

@@ -82,6 +82,15 @@ metrics! {
     GPU_TEMPERATURE    Gauge     "chimere_gpu_temperature_celsius" [] "degrees C"    "Temperature of the GPU, in degrees Celsius.";
     START_TIME         Gauge     "chimere_start_time_seconds" [] "seconds"           "When the service started, in seconds since 1970.";
     CERTIFICATE_EXPIRY Gauge     "chimere_tls_certificate_expiry_seconds" [] "seconds" "When the TLS certificate ends, in seconds since 1970; 0 without TLS.";
+    ENGRAM_LOOKUPS     Counter   "chimere_engram_lookups_total" [] "positions"       "Positions that tables were asked about, each once for all its tables and orders.";
+    ENGRAM_HITS        Counter   "chimere_engram_hits_total" [] "positions"          "Positions where a table knew what might follow.";
+    ENGRAM_CHANGED_TOKENS Counter "chimere_engram_changed_tokens_total" [] "tokens"  "Tokens that tables made others than they would have been, where the device can tell.";
+    ENGRAM_LOOKUP_SECONDS Histogram(LOOKUP) "chimere_engram_lookup_seconds" [] "seconds" "Time to look up and weigh all rows of a step, in seconds.";
+    ENGRAM_LATE        Counter   "chimere_engram_late_total" [] "steps"              "Steps whose forward was over before their edits were ready; the sampler waited for them.";
+    ENGRAM_LATE_SECONDS Histogram(LOOKUP) "chimere_engram_late_seconds" [] "seconds" "How long samplers waited for late edits, in seconds.";
+    ENGRAM_RESTARTS    Counter   "chimere_engram_restarts_total" [] "times"          "Times that the actor which looks tables up died and was started anew; the requests that used tables failed.";
+    ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
+    ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -114,6 +123,8 @@ const SHORT: &[f64] =
     &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// Bucket bounds of ratios: a tenth to ten times.
 const RATIOS: &[f64] = &[0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0, 10.0];
+/// Bucket bounds of lookups, in seconds: 5 us to a second.
+const LOOKUP: &[f64] = &[5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
 /// Bucket bounds of rows in a step: powers of two.
 const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0];
 
@@ -184,7 +195,9 @@ pub fn count_rejected(reason: &'static str) {
 
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
-    for name in [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS] {
+    let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
+    let others = [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
+    for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }
     for outcome in OUTCOMES {

@@ -2,6 +2,8 @@
 //! a signal means is not here.
 
 use crate::actors::engine::{Build, EngineActor, wait_for_steps};
+use crate::actors::engram::{EngramLink, Starter};
+use crate::actors::guided::Guided;
 use crate::actors::live::Live;
 use crate::actors::messages::{Drain, Open, Submit, Told};
 use crate::actors::phase::Phase;
@@ -10,12 +12,14 @@ use crate::actors::scheduler::SchedulerActor;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::threads;
 use crate::clock::Clock;
+use crate::engram::{Keeper, Store, Tables, Teacher};
 use crate::http::app::{App, unix_seconds};
 use crate::http::auth::Keys;
+use crate::http::guide::EngramParts;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
-use crate::text::{Lanes, TextModel};
+use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::{limits, metrics};
 use actix::prelude::*;
 use actix_rt::Arbiter;
@@ -92,6 +96,14 @@ pub struct Parts {
     pub limits: ModelLimits,
     /// Who may come in.
     pub keys: Keys,
+    /// Tables that requests can name.
+    pub tables: Arc<Tables>,
+    /// What they learn is at least this good, 0 to 1.
+    pub learn_quality_min: f64,
+    /// How often their directory is looked at; zero for never.
+    pub tables_period: Duration,
+    /// Threads that share large batches of lookups.
+    pub lookup_threads: usize,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
     /// Bytes of all bodies in flight.
@@ -120,13 +132,14 @@ pub struct Service {
     phase: watch::Receiver<Phase>,
     live: Live,
     server: ServerHandle,
-    arbiters: [Arbiter; 2],
+    arbiters: [Arbiter; 3],
 }
 
 impl Service {
     /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
+        parts.tables.export();
         let (clock, live) = (parts.clock, Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
@@ -135,12 +148,22 @@ impl Service {
         let (pending, launched) = crossbeam::channel::unbounded();
         let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
+        let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
+        let link = EngramLink::default();
+        let starter = Starter {
+            arbiter: engram_arbiter.handle(),
+            threads: parts.lookup_threads,
+            engine: engine.clone(),
+            clock: clock.clone(),
+        };
+        let guided = Guided::new(starter, link.clone());
+
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, phase_tx, table, time, series)
+            SchedulerActor::new(config, pace, engine, guided, phase_tx, table, time, series)
         });
-        wait_for_steps(launched, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
+        wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
 
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -154,6 +177,11 @@ impl Service {
             unread: parts.edge.patience.unread,
             gateway,
         };
+        let ids = Fingerprint::of(text.tokenizer());
+        let store = parts.tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
+        let teacher = store.map(|store| Arc::new(Teacher::new(store, parts.tables.clone())));
+        let keeper = Keeper::start(parts.tables.clone(), teacher.clone(), parts.tables_period);
+        let keeper = keeper.map_err(|e| format!("thread of the tables: {e}"))?;
         let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
         ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
         ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
@@ -161,6 +189,15 @@ impl Service {
         let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
         let app = App {
             limits: parts.limits,
+            engram: EngramParts {
+                ids,
+                tables: parts.tables,
+                teacher,
+                keeper,
+                quality_min: parts.learn_quality_min,
+                // The CUDA backend refuses steps that mix.
+                mixes: info.device != "cuda",
+            },
             text,
             lanes,
             around,
@@ -183,7 +220,7 @@ impl Service {
         let server = server.map_err(|e| format!("HTTP server: {e}"))?;
         let handle = server.handle();
         actix_rt::spawn(server);
-        let arbiters = [engine_arbiter, scheduler_arbiter];
+        let arbiters = [engine_arbiter, scheduler_arbiter, engram_arbiter];
         Ok(Self { address, info, scheduler, phase, live, server: handle, arbiters })
     }
 
@@ -221,10 +258,11 @@ impl Service {
             score_prompt: None,
             thinking: None,
             experts: None,
+            awaits_edits: false,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
-        let submitted =
-            self.scheduler.send(Submit { request, terms: Terms { exempt: true, ..Terms::default() }, events, warm_up: true }).await;
+        let terms = Terms { exempt: true, ..Terms::default() };
+        let submitted = self.scheduler.send(Submit { request, terms, events, guidance: None, warm_up: true }).await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(told) = told.recv().await {
             if let Told::Event(Event::Failed(why)) = told {

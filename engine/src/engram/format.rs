@@ -52,6 +52,11 @@ pub struct Image {
 }
 
 impl Image {
+    /// Tokens that it was made from.
+    pub fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
     /// Writes the file's bytes.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let prior: Vec<u8> = self.prior.iter().flat_map(|n| n.to_le_bytes()).collect();

@@ -12,6 +12,7 @@ mod context;
 mod error;
 mod filter;
 mod format;
+mod guidance;
 mod live;
 mod lookup;
 mod merge;
@@ -19,7 +20,9 @@ mod order;
 mod predict;
 mod prune;
 mod publish;
+mod repeats;
 mod table;
+mod tracker;
 mod v1;
 
 #[cfg(test)]
@@ -31,14 +34,17 @@ pub use context::Context;
 pub use error::{TableError, TableProblem};
 pub use filter::Filter;
 pub use format::{Image, TokenizerHash};
+pub use guidance::{Guidance, Tally, ThinkIds};
 pub use live::Live;
 pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Query, lookup};
 pub use merge::{MergeError, merge};
 pub use order::{Orders, OrdersError};
 pub use predict::{Predicted, Prediction, PredictionRules};
-pub use prune::{PruneRules, prune};
+pub use prune::{PruneRules, fade, prune};
 pub use publish::publish;
+pub use repeats::{RUN_TOKENS, RUNS_REMEMBERED};
 pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
+pub use tracker::{Answered, Awaiting, Tracker};
 pub use v1::{V1Error, V1Table, write_v1};
 
 /// The longest context a table may have, in tokens.

@@ -19,10 +19,30 @@ pub struct PruneRules {
 
 /// The table without what the rules forget. The unigram prior, which has no times, stays.
 pub fn prune(table: &Table, rules: &PruneRules) -> Image {
+    changed(table, |entry| rules.keep(entry))
+}
+
+/// The table with every count at its weight of now, rounded and at least 1, and without what is older than `age_s_max` seconds. Unlike
+/// [`prune`] this changes counts, so it is for the image that is published and not for what that is made of.
+pub fn fade(table: &Table, now: u32, half_life_s: u32, age_s_max: u32) -> Image {
+    let rules = PruneRules { now, half_life_s: Some(half_life_s), age_s_max: Some(age_s_max), min_count: 0 };
+    changed(table, |entry| {
+        let (mut total, mut list) = rules.keep(entry);
+        for c in &mut list {
+            let faded = (rules.weight(c).round() as u32).clamp(1, c.count);
+            total -= u64::from(c.count - faded);
+            c.count = faded;
+        }
+        (total, list)
+    })
+}
+
+/// The table with other occurrences and continuations in each context; a context without continuations goes.
+fn changed(table: &Table, keep: impl Fn(&Entry) -> (u64, Vec<Continuation>)) -> Image {
     let orders = table.stats().iter().filter_map(|stats| {
         let mut image = OrderImage::new(stats.order);
         for entry in table.entries(stats.order) {
-            let (total, mut list) = rules.keep(&entry);
+            let (total, mut list) = keep(&entry);
             let fits = image.push(context::hash(&entry.key), &entry.key, total, &mut list);
             assert!(fits, "a part of an order is no larger than the order");
         }

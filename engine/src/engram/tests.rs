@@ -4,6 +4,7 @@ mod damage;
 mod files;
 mod mixing;
 mod naive;
+mod tracker;
 
 use super::*;
 use crate::ids::TokenId;

@@ -47,10 +47,10 @@ impl Scheduler {
         assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
         let Some(seq) = self.find_mut(rank) else { return };
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
-        let Sample { token, logprobs, certainty, .. } = sample;
+        let Sample { token, logprobs, certainty, changed, .. } = sample;
         let reason = seq.commit(token, certainty);
         let thought = seq.watch.as_mut().and_then(Watch::report);
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty }));
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);

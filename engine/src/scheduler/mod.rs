@@ -187,6 +187,11 @@ impl Scheduler {
         self.live.get(&id).map(|live| live.times)
     }
 
+    /// The sequence of a live request's first choice; those of the others follow it.
+    pub fn first_sequence(&self, id: RequestId) -> Option<SeqId> {
+        self.live.get(&id).map(|live| live.first)
+    }
+
     /// From now on nothing is admitted; what was admitted goes on.
     pub fn drain(&mut self) {
         if self.door == Door::Open {

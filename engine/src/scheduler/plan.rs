@@ -479,7 +479,7 @@ impl Sequence {
             output_index,
             choice: self.choice,
             forced,
-            awaits_edits: false,
+            awaits_edits: self.request.awaits_edits,
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Request {
     /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with requests that ask
     /// otherwise.
     pub experts: Option<ExpertCut>,
+    /// Every token waits for edits from outside: [`crate::step::SampleRow::awaits_edits`].
+    pub awaits_edits: bool,
 }
 
 /// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
@@ -50,6 +52,8 @@ pub enum Event {
         logprobs: Option<TokenLogprobs>,
         /// If asked for.
         certainty: Option<Certainty>,
+        /// As in [`crate::step::Sample`].
+        changed: Option<bool>,
     },
     /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request that bounds its
     /// thinking, and not if the choice ended while it thought or never did.

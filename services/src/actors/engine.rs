@@ -3,6 +3,7 @@
 //! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a step
 //! that fails, a panic. There is no revival.
 
+use super::engram::EngramLink;
 use super::messages::{Launch, Launched, SampleWith, StepDone};
 use crate::limits;
 use actix::prelude::*;
@@ -76,6 +77,7 @@ impl Handler<SampleWith> for EngineActor {
 /// because nobody stops that actor before the scheduler has stopped.
 pub fn wait_for_steps(
     launched: Receiver<Launched>,
+    engram: EngramLink,
     scheduler: Recipient<StepDone>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("chimere-done".into()).spawn(move || {
@@ -85,6 +87,8 @@ pub fn wait_for_steps(
             next = StepId(step.0 + 1);
             let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));
             let lost = outcome.is_err();
+            // First, because the next step may be waiting for what follows from these.
+            outcome.iter().for_each(|done| engram.sampled(&done.samples));
             scheduler.do_send(StepDone(outcome));
             if lost {
                 return;

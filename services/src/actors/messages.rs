@@ -2,9 +2,11 @@
 
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
-use chimere_engine::ids::{Micros, RequestId, StepId};
+use chimere_engine::engram::{Awaiting, Guidance};
+use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{LogitEdits, StepOutcome, StepPlan};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -18,6 +20,8 @@ pub struct Submit {
     pub terms: Terms,
     /// Sized by [`Submit::events_max`], so that its sender never blocks.
     pub events: mpsc::Sender<Told>,
+    /// What tables do for it; [`Request::awaits_edits`] says the same.
+    pub guidance: Option<Arc<Guidance>>,
     /// The service's own, before it is ready: its prompt counts for nobody.
     pub warm_up: bool,
 }
@@ -64,18 +68,67 @@ pub enum Cancel {
     Choice(RequestId, u32),
 }
 
+/// Scheduler actor to Engram actor: these sequences use tables.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Follow {
+    /// The sequence of the first choice.
+    pub first: SeqId,
+    /// How many there are, one after the other.
+    pub choices: u32,
+    /// What all of them begin with.
+    pub prompt: Arc<[TokenId]>,
+    /// What tables do for them.
+    pub guidance: Arc<Guidance>,
+}
+
+/// Scheduler actor to Engram actor: these sequences have ended.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct Forget {
+    /// The sequence of the first choice.
+    pub first: SeqId,
+    /// How many there are.
+    pub choices: u32,
+}
+
+/// Scheduler actor to Engram actor: a step was launched whose sampler waits.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Awaits(pub Awaiting);
+
+/// Completion thread to Engram actor: the tokens of a finished step.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Sampled(pub Vec<(SeqId, TokenId)>);
+
+/// Engram actor to scheduler actor: the edits of a step are on their way to the engine.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct EditsSent {
+    /// The step.
+    pub step: StepId,
+    /// When they were ready.
+    pub at: Micros,
+}
+
+/// The last word of an Engram actor to the scheduler actor: it is gone, and what it knew with it.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct EngramLost;
+
 /// Scheduler actor to engine actor: run this step.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Launch(pub StepPlan);
 
-/// Engram actor to engine actor: the edits that a launched step awaits.
+/// Engram actor to engine actor, or the scheduler actor in its stead: the edits that a launched step awaits.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct SampleWith {
     /// The step.
     pub step: StepId,
-    /// One entry a row that awaits edits.
+    /// For rows that await edits.
     pub edits: LogitEdits,
 }
 
@@ -118,5 +171,6 @@ mod tests {
         crosses::<Launched>();
         crosses::<StepDone>();
         crosses::<SampleWith>();
+        crosses::<Follow>();
     }
 }

@@ -3,13 +3,17 @@
 //! ```text
 //! http ── Submit, Cancel ──> SchedulerActor ── Launch ──> EngineActor ── Launched ──> completion thread
 //!  ^                            │    ^                                                     │
-//!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┘
+//!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┤
+//!                                                                                          v
+//!                                                  EngineActor <── SampleWith ── EngramActor (only for requests that use tables)
 //! ```
 //! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most it can cause,
 //! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
 pub mod choice;
 pub mod engine;
+pub mod engram;
+pub mod guided;
 pub mod live;
 pub mod messages;
 pub mod output;

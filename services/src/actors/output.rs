@@ -120,6 +120,8 @@ pub struct Account {
     pub timings: Timings,
     /// How thinking went, if the request said anything about it.
     pub thinking: Option<ThinkingAccount>,
+    /// What tables did, for a request that uses some.
+    pub engram: Option<EngramAccount>,
 }
 
 /// How thinking went.
@@ -143,6 +145,17 @@ pub struct ProbeAccount {
     pub entropy: f32,
     /// That was little enough.
     pub sure: bool,
+}
+
+/// What tables did for a request, over all its choices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngramAccount {
+    /// Positions that the tables were asked about.
+    pub lookups: u32,
+    /// Of these, the ones where a table knew what might follow.
+    pub hits: u32,
+    /// Tokens that became others than they would have been; `None` where the device cannot tell.
+    pub changed_tokens: Option<u32>,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

@@ -61,11 +61,13 @@ pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed
         score_prompt: None,
         thinking: None,
         experts: trial.experts,
+        // Tables speak in answers; whether one needs a thought is the model's own matter.
+        awaits_edits: false,
     };
     let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
     let _hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };
     let gone = |_| ProbeError::Failed("the engine is lost".into());
-    around.scheduler.send(Submit { request, terms: trial.terms, events, warm_up: false }).await.map_err(gone)??;
+    around.scheduler.send(Submit { request, terms: trial.terms, events, guidance: None, warm_up: false }).await.map_err(gone)??;
     let mut found = Probed::default();
     while let Some(told) = told.recv().await {
         match told {

@@ -6,7 +6,7 @@
 use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
-use super::output::{Account, Delta, Finish, Output, ProbeAccount, ThinkingAccount};
+use super::output::{Account, Delta, EngramAccount, Finish, Output, ProbeAccount, ThinkingAccount};
 use super::phase::DEADLINE_PASSED;
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
@@ -16,6 +16,7 @@ use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use actix::prelude::*;
+use chimere_engine::engram::{Guidance, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Terms, Usage};
@@ -57,6 +58,8 @@ pub struct Job {
     pub thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave, if that was done.
     pub probe: Option<ProbeAccount>,
+    /// What tables do for each prompt, if anything; as many as there are prompts, or none.
+    pub guidance: Vec<Arc<Guidance>>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -96,6 +99,8 @@ pub struct RequestActor {
     choices: Vec<Choice>,
     watch: Stopwatch,
     cached_tokens: u32,
+    /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
+    changed_tokens: Option<u32>,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -177,6 +182,7 @@ impl RequestActor {
             entries,
             choices,
             cached_tokens: 0,
+            changed_tokens: Some(0),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -203,6 +209,7 @@ impl RequestActor {
             score_prompt: self.job.score_prompt,
             thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
             experts: self.job.experts,
+            awaits_edits: !self.job.guidance.is_empty(),
         }
     }
 
@@ -214,7 +221,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            Told::Event(Event::Token { choice, token, logprobs, .. }) => {
+            Told::Event(Event::Token { choice, token, logprobs, changed, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -222,6 +229,7 @@ impl RequestActor {
                 self.watch.token(at, self.around.clock.now());
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
                 self.around.gateway.token();
+                self.count_changed(changed);
                 let mut delta = Delta::default();
                 let is_end = self.job.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
@@ -263,6 +271,11 @@ impl RequestActor {
         }
     }
 
+    fn count_changed(&mut self, changed: Option<bool>) {
+        self.changed_tokens = self.changed_tokens.zip(changed).map(|(n, changed)| n + u32::from(changed));
+        ::metrics::counter!(metrics::ENGRAM_CHANGED_TOKENS).increment(u64::from(changed == Some(true)));
+    }
+
     fn tell(&mut self, at: usize, delta: Delta) {
         if !delta.is_empty() {
             self.backlog.push_back(Output::Delta { choice: at as u32, delta });
@@ -295,6 +308,7 @@ impl RequestActor {
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.around.clock.now()),
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
+            engram: self.engram_account(),
         };
         self.around.gateway.completed(&account);
         account
@@ -315,6 +329,12 @@ impl RequestActor {
             ended: self.choices.iter().map(ended).collect(),
             probe: self.job.probe,
         }
+    }
+
+    fn engram_account(&self) -> Option<EngramAccount> {
+        let sum = |of: fn(&Tally) -> u32| self.job.guidance.iter().map(|g| of(&g.tally)).sum();
+        let (lookups, hits) = (sum(Tally::lookups), sum(Tally::hits));
+        (!self.job.guidance.is_empty()).then_some(EngramAccount { lookups, hits, changed_tokens: self.changed_tokens })
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -386,7 +406,13 @@ impl Actor for RequestActor {
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
             let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
-            answers.push(self.around.scheduler.send(Submit { request, terms: self.job.terms, events, warm_up: false }));
+            answers.push(self.around.scheduler.send(Submit {
+                request,
+                terms: self.job.terms,
+                events,
+                guidance: self.job.guidance.get(prompt).cloned(),
+                warm_up: false,
+            }));
             ctx.add_stream(Numbered { prompt, told });
         }
         let answers = futures_util::future::join_all(answers);

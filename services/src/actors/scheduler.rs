@@ -4,8 +4,9 @@
 //! may be in flight.
 
 use super::engine::EngineActor;
+use super::guided::Guided;
 use super::live::Live;
-use super::messages::{Cancel, Drain, Launch, Open, Refusal, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, Refusal, SampleWith, StepDone, Submit, Told};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
 use crate::clock::Clock;
@@ -13,21 +14,26 @@ use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::Waiting;
 use crate::{limits, metrics};
 use actix::prelude::*;
+use chimere_engine::engram::Awaiting;
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{
     Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Stats, StepShape, Terms,
 };
-use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, LogitEdits, StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+
+/// What a client is told whose stream broke with the tables' thread.
+const ENGRAM_LOST: &str = "the part that looks tables up failed; requests without tables go on";
 
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
     scheduler: Scheduler,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
+    guided: Guided,
     phase: watch::Sender<Phase>,
     live: Live,
     clock: Clock,
@@ -74,6 +80,21 @@ struct Launched {
     /// Microseconds that it should take; `None` while that is not known.
     predicted: Option<f64>,
     at: Micros,
+    /// Its sampler waits for edits.
+    awaits: bool,
+    /// When they were ready.
+    edits_at: Option<Micros>,
+}
+
+impl Launched {
+    /// Counts edits that came after the forward was over. A step's forward begins when the step before is done or at its own launch.
+    fn count_late(&self, committed: Micros, forward_us: u64) {
+        let forward_end = Micros(committed.max(self.at).0 + forward_us);
+        if let Some(late) = self.edits_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
+            ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
+            ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(late.0 as f64 / 1e6);
+        }
+    }
 }
 
 impl SchedulerActor {
@@ -82,6 +103,7 @@ impl SchedulerActor {
         config: SchedulerConfig,
         pace: Pace,
         engine: Addr<EngineActor>,
+        guided: Guided,
         phase: watch::Sender<Phase>,
         live: Live,
         clock: Clock,
@@ -91,6 +113,7 @@ impl SchedulerActor {
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
+            guided,
             phase,
             live,
             clock,
@@ -107,13 +130,23 @@ impl SchedulerActor {
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some(plan) = self.scheduler.plan_within(self.clock.now(), &self.pace) {
+            let awaiting = Awaiting::of(&plan);
             let shape = self.pace.shape(&plan);
-            let predicted = self.pace.cost.predict(&shape);
-            self.steps.push_back(Launched { id: plan.id, kind: kind(&plan), shape, predicted, at: self.clock.now() });
+            self.steps.push_back(Launched {
+                id: plan.id,
+                kind: kind(&plan),
+                shape,
+                predicted: self.pace.cost.predict(&shape),
+                at: self.clock.now(),
+                awaits: awaiting.is_some(),
+                edits_at: None,
+            });
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
+            // Only now, or the edits could be with the engine before the step is.
+            awaiting.into_iter().for_each(|step| self.guided.launched(step));
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
@@ -132,6 +165,7 @@ impl SchedulerActor {
             ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
             ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
             ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
+            step.count_late(self.committed, outcome.timing.forward_us);
             self.learn(&step, now.since(self.committed.max(step.at)));
             self.committed = now;
         }
@@ -174,7 +208,7 @@ impl SchedulerActor {
                 self.scheduler.cancel(id);
             }
             if sent.is_err() || self.streams[&id].unfinished == 0 {
-                self.streams.remove(&id);
+                self.forget(id);
             }
         }
     }
@@ -197,6 +231,29 @@ impl SchedulerActor {
         self.steps.clear();
         self.deliver(events);
         self.tell();
+    }
+
+    fn forget(&mut self, id: RequestId) {
+        self.streams.remove(&id);
+        self.guided.forget(id);
+    }
+
+    /// The Engram actor died: the requests that use tables end, the others go on, and there is another one for those to come.
+    fn replace_engram(&mut self, own: Addr<Self>) {
+        let failed = self.guided.take_all();
+        tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
+        ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
+        self.guided.start(own);
+        for id in failed {
+            self.scheduler.cancel(id);
+            self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
+        }
+        // Every row that awaits edits belonged to one of those; without an answer its step would never end, nor the ones behind it.
+        for step in self.steps.iter_mut().filter(|s| s.awaits && s.edits_at.is_none()) {
+            step.edits_at = Some(self.clock.now());
+            self.engine.do_send(SampleWith { step: step.id, edits: LogitEdits::default() });
+        }
+        self.pump();
     }
 
     fn go(&self, next: Phase) {
@@ -288,6 +345,7 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
+        self.guided.start(ctx.address());
     }
 }
 
@@ -295,13 +353,17 @@ impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, warm_up } = msg;
-        let (id, unfinished, now) = (request.id, request.choices, self.clock.now());
-        let uncounted = if warm_up { request.prompt.len() as u64 } else { 0 };
+        let Submit { request, terms, events, guidance, warm_up } = msg;
+        let (id, unfinished, prompt, now) = (request.id, request.choices, request.prompt.clone(), self.clock.now());
+        let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
+        debug_assert_eq!(request.awaits_edits, guidance.is_some(), "who awaits edits is followed by those who make them");
         let foreseen_us = self.foresee(&request, &terms);
         self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
         self.uncounted += uncounted;
         self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
+        if let Some((guidance, first)) = guidance.zip(self.scheduler.first_sequence(id)) {
+            self.guided.follow(id, first, unfinished, prompt, guidance);
+        }
         if let Some(deadline) = terms.deadline {
             ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
         }
@@ -318,7 +380,8 @@ impl Handler<Cancel> for SchedulerActor {
             Cancel::Request(id, seen) => {
                 self.scheduler.cancel(id);
                 // A request that has ended has no stream left, and nothing to free.
-                if self.streams.remove(&id).is_some() {
+                if self.streams.contains_key(&id) {
+                    self.forget(id);
                     ::metrics::histogram!(metrics::CANCEL_SECONDS).record(self.clock.now().since(seen).0 as f64 / 1e6);
                 }
             }
@@ -328,7 +391,7 @@ impl Handler<Cancel> for SchedulerActor {
                 {
                     stream.unfinished -= 1;
                     if stream.unfinished == 0 {
-                        self.streams.remove(&id);
+                        self.forget(id);
                     }
                 }
             }
@@ -350,6 +413,24 @@ impl Handler<StepDone> for SchedulerActor {
             }
             Err(e) => self.lose(&e.to_string()),
         }
+    }
+}
+
+impl Handler<EditsSent> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, msg: EditsSent, _: &mut Context<Self>) {
+        if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
+            step.edits_at = Some(msg.at);
+        }
+    }
+}
+
+impl Handler<EngramLost> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: EngramLost, ctx: &mut Context<Self>) {
+        self.replace_engram(ctx.address());
     }
 }
 

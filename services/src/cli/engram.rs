@@ -7,16 +7,17 @@ mod inspect;
 mod logits;
 mod merge;
 mod prune;
+mod rollback;
 
 use super::CliError;
 use super::info::find;
 use super::text::{bytes_text, count_text};
+use crate::engram::unix_seconds as now;
 use crate::text::{Fingerprint, Tokenizer};
 use chimere_engine::engram::{Image, Ngrams, Table, TableError, publish};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What can be done with tables.
 #[derive(clap::Subcommand, Debug)]
@@ -29,6 +30,8 @@ pub enum Engram {
     Merge(merge::MergeArgs),
     /// Forget what is old or rare.
     Prune(prune::PruneArgs),
+    /// Undo the last write of a table that is taught over the API.
+    Rollback(rollback::RollbackArgs),
     /// Measure what tables do for a text.
     Eval(Box<eval::EvalArgs>),
 }
@@ -40,6 +43,7 @@ pub fn run(command: &Engram) -> Result<(), CliError> {
         Engram::Inspect(args) => inspect::run(args),
         Engram::Merge(args) => merge::run(args),
         Engram::Prune(args) => prune::run(args),
+        Engram::Rollback(args) => rollback::run(args),
         Engram::Eval(args) => eval::run(args),
     }
 }
@@ -99,12 +103,6 @@ fn orders_text(table: &Table) -> String {
         .map(|order| order.to_string())
         .collect();
     if all.is_empty() { "none".into() } else { all.join(", ") }
-}
-
-/// Seconds since 1970, as tables count them.
-fn now() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u32::try_from(since.as_secs()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

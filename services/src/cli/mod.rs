@@ -1,5 +1,6 @@
 //! The command line: one variant a subcommand. What a subcommand does is in its own file.
 
+pub mod bench_engram;
 pub mod bench_serve;
 pub mod bench_step;
 pub mod chat;
@@ -64,6 +65,8 @@ pub enum Command {
 pub enum Bench {
     /// The engine alone: decoding and prefill on one device.
     Step(bench_step::BenchStepArgs),
+    /// Lookups in tables, as they run beside each step.
+    Engram(bench_engram::BenchEngramArgs),
     /// A running service under load, over HTTP.
     Serve(bench_serve::BenchServeArgs),
 }
@@ -79,6 +82,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),
         Command::Bench(Bench::Step(args)) => finish(bench_step::run(&args)),
+        Command::Bench(Bench::Engram(args)) => finish(bench_engram::run(&args)),
         Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::auth::Keys;
 use super::error::ApiError;
+use super::guide::EngramParts;
 use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
@@ -41,6 +42,8 @@ pub struct App {
     pub limits: ModelLimits,
     /// Tokenizer and template.
     pub text: Arc<TextModel>,
+    /// Tables that requests can name.
+    pub engram: EngramParts,
     /// Threads for long prompts.
     pub lanes: Lanes,
     /// What a request actor needs.

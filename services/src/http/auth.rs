@@ -117,6 +117,12 @@ impl Keys {
         if keys.is_empty() { Err("it has no key".into()) } else { Ok(Self::Hashed(keys)) }
     }
 
+    /// SHA-256 of the key that a request brings, known or not.
+    pub fn hash_of(request: &HttpRequest) -> Option<[u8; 32]> {
+        let (scheme, key) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| Sha256::digest(key.trim()).into())
+    }
+
     /// Lets a request with a known key pass, and every request where no key is asked for.
     pub fn check(&self, request: &HttpRequest) -> Result<Caller, ApiError> {
         let keys = match self {
@@ -126,12 +132,7 @@ impl Keys {
                 return Ok(Caller { admin, ..Caller::of(request) });
             }
         };
-        let value = request.headers().get(AUTHORIZATION).and_then(|v| v.to_str().ok()).unwrap_or("");
-        let given = match value.split_once(' ') {
-            Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => key.trim(),
-            _ => return Err(refused("no API key: send it as Authorization: Bearer KEY")),
-        };
-        let hash: [u8; 32] = Sha256::digest(given).into();
+        let hash = Self::hash_of(request).ok_or_else(|| refused("no API key: send it as Authorization: Bearer KEY"))?;
         // All are compared, so that the time does not tell which one came close.
         let none = keys.len() as u32;
         let found = (0..).zip(keys).fold(none, |found, (i, key)| u32::conditional_select(&found, &i, key.hash.ct_eq(&hash)));

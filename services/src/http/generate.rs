@@ -2,7 +2,9 @@
 
 use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
 use super::app::{App, unavailable, unix_seconds};
+use super::auth::Keys;
 use super::error::ApiError;
+use super::guide::guidance;
 use super::reply::RequestName;
 use super::request::Generation;
 use super::sse::Events;
@@ -52,6 +54,8 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
     generation.sampling.seed = seed;
+    let key = Keys::hash_of(request);
+    let guidance = guidance(app, std::mem::take(&mut generation.engram), key, &prompts, &generation.end_ids).await?;
     let name = RequestName::of(request);
     let choices = prompts.len() * generation.choices as usize;
     let envelope = Envelope {
@@ -82,6 +86,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         experts: generation.experts,
         thinking,
         probe,
+        guidance,
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {

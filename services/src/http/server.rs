@@ -4,7 +4,7 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
-use super::{about, chat, completions, text};
+use super::{about, chat, completions, engram, text};
 use crate::service::Edge;
 use actix_cors::Cors;
 use actix_web::body::{BoxBody, MessageBody};
@@ -88,6 +88,15 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
         .service(only("/v1/models", "GET", read().to(about::models)))
         .service(only("/v1/models/{id:.+}", "GET", read().to(about::model)))
+        .service(only("/v1/engram/tables", "GET", read().to(engram::list)))
+        .service(
+            several("/v1/engram/tables/{name}", "GET, PUT, DELETE")
+                .route(read().to(engram::show))
+                .route(web::put().to(engram::put))
+                .route(web::delete().to(engram::delete)),
+        )
+        .service(only("/v1/engram/tables/{name}/learn", "POST", web::post().to(engram::learn)))
+        .service(only("/v1/engram/tables/{name}/rollback", "POST", web::post().to(engram::rollback)))
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
         .service(only("/health", "GET", read().to(about::health)))
@@ -100,9 +109,14 @@ fn read() -> Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-/// A path with one method; others are told which.
+/// A path with one method.
 fn only(path: &str, method: &'static str, route: Route) -> Resource {
-    web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
+    several(path, method).route(route)
+}
+
+/// A path with these methods; others are told which.
+fn several(path: &str, method: &'static str) -> Resource {
+    web::resource(path).default_service(web::to(move |request: HttpRequest| async move {
         let message = format!("{} takes {method}, not {}", request.path(), request.method());
         let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message).with_code("method_not_allowed");
         let error = error.rejected_as("method_not_allowed");

@@ -69,7 +69,7 @@ pub(super) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
     ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded").rejected_as("prompt_too_long")
 }
 
-fn busy(error: PoolError) -> ApiError {
+pub(super) fn busy(error: PoolError) -> ApiError {
     match error {
         PoolError::Full { .. } => {
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.to_string());

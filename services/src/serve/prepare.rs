@@ -5,11 +5,12 @@ use crate::actors::engine::Build;
 use crate::clock::Clock;
 use crate::config::{Config, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
+use crate::engram::{ModeName, Tables};
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::service::{Edge, Parts, Patience};
-use crate::text::{TextModel, Thoughts};
+use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, FfnConfig, Model, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A service about to start.
@@ -47,6 +49,7 @@ impl Prepared {
         eprintln!("{}", about(&model, &summary, &path));
         let setup = set_up(config, &model)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
+        let tables = tables(config, &text, &setup)?;
         let guarded = matches!(keys, Keys::Hashed(_));
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let parts = Parts {
@@ -59,6 +62,10 @@ impl Prepared {
             text,
             limits,
             keys,
+            tables: Arc::new(tables),
+            learn_quality_min: config.engram.learn_quality_min,
+            tables_period: Duration::from_secs(config.engram.reload_seconds),
+            lookup_threads: lookup_threads(config),
             core: usize::try_from(config.engine.core).ok(),
             body_bytes_max: config.limits.body_bytes,
             bodies_bytes_max: config.limits.bodies_bytes,
@@ -147,6 +154,29 @@ fn workers(config: &Config) -> usize {
         0 => (cores() / 2).clamp(1, 8),
         n => n as usize,
     }
+}
+
+fn lookup_threads(config: &Config) -> usize {
+    match config.engram.threads {
+        0 => (cores() / 4).clamp(1, 4),
+        n => n as usize,
+    }
+}
+
+/// The tables that requests can name. One that cannot be used is refused here, by its file's name.
+fn tables(config: &Config, text: &TextModel, setup: &Setup) -> Result<Tables, ServeError> {
+    let (engram, defaults) = (&config.engram, config.engram.defaults());
+    let directory = (!engram.directory.is_empty()).then(|| Path::new(&engram.directory).to_owned());
+    if directory.is_some() && setup.gpu().is_some() && engram.mode == ModeName::Mixture {
+        return Err(ServeError::Usage("engram.mode is mixture, which a GPU's sampler cannot do yet: set it to bias".into()));
+    }
+    let tables = Tables::open(directory, Fingerprint::of(text.tokenizer()).hash, defaults);
+    let tables = tables.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?;
+    let set = tables.snapshot();
+    for name in &engram.tables {
+        set.find(name, None).map_err(|e| ServeError::Usage(format!("engram.tables: {e} (for requests without a key)")))?;
+    }
+    Ok(tables)
 }
 
 fn cores() -> usize {

@@ -7,6 +7,7 @@ mod admission;
 mod answers;
 mod edge;
 mod ending;
+mod engram;
 mod faults;
 mod leaving;
 mod metrics;

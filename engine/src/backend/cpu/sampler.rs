@@ -28,22 +28,27 @@ pub(super) fn sample(
     s: &mut SamplerScratch,
 ) -> Sample {
     let p = &*row.params;
-    let token = match row.forced {
-        Some(token) => token,
-        None => {
-            let mut own = std::mem::take(&mut s.logits);
-            let edited = edit(logits, row, history, edits, &mut own);
-            let token = choose(if edited { &own } else { logits }, p, row.output_index, row.choice, s);
-            s.logits = own;
-            token
-        }
-    };
+    let token = row.forced.unwrap_or_else(|| pick(logits, row, history, edits, s));
+    let moved = edits.filter(|e| row.forced.is_none() && !(e.bias.is_empty() && e.mix.is_empty()));
+    // The same random number is drawn again, so a token differs only because of the edits.
+    let plain = |e: &RowEdits| RowEdits { seq: e.seq, bias: Vec::new(), mix: Vec::new(), mask: e.mask.clone() };
+    let changed = moved.is_some_and(|e| token != pick(logits, row, history, Some(&plain(e)), s));
     Sample {
         seq: row.seq,
         token,
         logprobs: p.logprobs.map(|top| logprobs(logits, token, top as usize, s)),
         certainty: p.certainty.then(|| certainty(logits)),
+        changed: Some(changed),
     }
+}
+
+/// The token that the edited logits give.
+fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> TokenId {
+    let mut own = std::mem::take(&mut s.logits);
+    let edited = edit(logits, row, history, edits, &mut own);
+    let token = choose(if edited { &own } else { logits }, &row.params, row.output_index, row.choice, s);
+    s.logits = own;
+    token
 }
 
 /// The log-probability of `token` and of the `top` best, ties by lower id.
@@ -463,6 +468,7 @@ mod tests {
         let plain = sample(&logits, &row, &history, None, scratch);
         let mixed = sample(&logits, &row, &history, Some(&edits), scratch);
         assert_eq!((plain.token, mixed.token), (4, 700));
+        assert_eq!((plain.changed, mixed.changed), (Some(false), Some(true)));
         assert_eq!(mixed.logprobs.unwrap().top, plain.logprobs.unwrap().top);
     }
 

@@ -288,6 +288,7 @@ fn sample(at: &SampleAt, r: &SampleResult) -> Sample {
         token: r.token as u32,
         logprobs: p.logprobs.map(|top| logprobs(r, top)),
         certainty: p.certainty.then_some(Certainty { entropy: r.entropy, top_prob: r.top_prob }),
+        changed: None,
     }
 }
 

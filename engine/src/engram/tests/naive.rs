@@ -231,6 +231,21 @@ fn half_of_a_count_is_worth_half_after_a_half_life() {
 }
 
 #[test]
+fn counts_fade_to_their_weight_and_the_last_of_them_stays_until_it_is_too_old() {
+    let texts = [vec![vec![1, 2]; 8], vec![vec![1, 3]]].concat();
+    let learned = table(&texts, &options(1, 1, VOCAB));
+    let after = |s: u32| {
+        Table::in_memory(&fade(&learned, 1_000 + s, 100, 300))
+            .find(&Context::new(&[1]), 1)
+            .map(|c| (c.total(), c.iter().collect::<Vec<_>>()))
+    };
+    assert_eq!(after(0), Some((9, vec![(2, 8), (3, 1)])));
+    assert_eq!(after(100), Some((5, vec![(2, 4), (3, 1)])));
+    assert_eq!(after(300), Some((2, vec![(2, 1), (3, 1)])));
+    assert_eq!(after(301), None);
+}
+
+#[test]
 fn orders_are_a_rising_range_up_to_8() {
     assert_eq!("2-5".parse(), Orders::new(2, 5));
     assert_eq!("3".parse(), Orders::new(3, 3));

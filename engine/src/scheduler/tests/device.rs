@@ -107,7 +107,7 @@ impl FakeDevice {
             let token = row.forced.unwrap_or_else(|| next_token(end, &row.params, row.choice, row.output_index));
             let certainty = row.params.certainty.then(|| certainty_after(end));
             self.slot(row.slot).last_sampled = Some(token);
-            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty });
+            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty, changed: None });
         }
     }
 

@@ -150,6 +150,7 @@ impl World {
                     score_prompt: scored.then_some(2),
                     experts: Some(CUT),
                     thinking: thinking.clone().map(Arc::new),
+                    awaits_edits: false,
                 };
                 self.admit(request, &terms);
             }

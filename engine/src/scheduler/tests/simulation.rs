@@ -116,6 +116,7 @@ impl World {
                 score_prompt: None,
                 thinking: None,
                 experts: None,
+                awaits_edits: false,
             };
             let terms = Terms { key: KeyId(key), ..Terms::default() };
             let foreseen = self.scheduler.forecast(&request, &terms, &self.pace);

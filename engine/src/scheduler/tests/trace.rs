@@ -297,6 +297,7 @@ fn request(words: &[&str], context: u32) -> Request {
         score_prompt: words.contains(&"scored").then_some(1),
         experts: None,
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
+        awaits_edits: false,
     };
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);

@@ -185,6 +185,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
     if let Some(thinking) = &account.thinking {
         reply["timings"]["thinking"] = thinking_json(thinking);
     }
+    if let Some(e) = account.engram {
+        reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
+    }
     reply["seed"] = json!(seed);
 }
 

@@ -1,6 +1,7 @@
 //! The fields that chat and completions share: how to sample, when to stop, how to answer.
 
 use super::ModelLimits;
+use super::engram::EngramRequest;
 use super::fields::{Fields, integer, number, wrong_type};
 use crate::http::error::ApiError;
 use crate::limits;
@@ -33,6 +34,8 @@ pub struct Generation {
     pub sampling: SamplingParams,
     /// Take fewer experts for generated tokens where fewer will do.
     pub experts: Option<ExpertCut>,
+    /// Tables that help.
+    pub engram: EngramRequest,
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
@@ -84,11 +87,24 @@ impl Generation {
             ..sampling(fields, &limits.defaults)?
         };
         let experts = experts(fields, limits)?;
+        let engram = EngramRequest::take(fields)?;
         without_effect(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
-        Ok(Self { stream, include_usage, choices, max_tokens, stop: stop(fields)?, end_ids, priority, seed, sampling, experts })
+        Ok(Self {
+            stream,
+            include_usage,
+            choices,
+            max_tokens,
+            stop: stop(fields)?,
+            end_ids,
+            priority,
+            seed,
+            sampling,
+            experts,
+            engram,
+        })
     }
 }
 

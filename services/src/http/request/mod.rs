@@ -3,6 +3,7 @@
 
 mod chat;
 mod completion;
+mod engram;
 mod fields;
 mod generation;
 mod messages;
@@ -12,6 +13,7 @@ mod tools;
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
+pub use engram::{EngramRequest, TeachRequest};
 pub use generation::Generation;
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 

@@ -1,7 +1,9 @@
 use super::*;
+use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::text::Tokenizer;
 use crate::text::thinking::{Mode, Reasoning};
 use crate::text::tools::Tool;
+use chimere_engine::engram::LAMBDA_MAX;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::ExpertCut;
@@ -68,6 +70,7 @@ fn every_honoured_field_arrives() {
         "stop_token_ids": [7, 470], "max_completion_tokens": 9, "max_tokens": 9, "min_tokens": 2, "presence_penalty": 1.5,
         "frequency_penalty": -2, "repetition_penalty": 1.1, "logit_bias": {"9": -100, "3": 2.5}, "logprobs": true, "top_logprobs": 20,
         "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
+        "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"]},
     });
     let request = chat(fields).unwrap();
     assert_eq!(request.conversation.options["enable_thinking"], json!(false));
@@ -97,6 +100,17 @@ fn every_honoured_field_arrives() {
         seed: Some(u64::MAX),
         sampling: expected,
         experts: None,
+        engram: EngramRequest {
+            settings: Overrides {
+                tables: Some(vec!["docs".into(), "facts".into()]),
+                mode: Some(ModeName::Mixture),
+                lambda: Some(LAMBDA_MAX),
+                min_count: Some(2),
+                phase: Some(PhaseName::All),
+                ..Overrides::default()
+            },
+            documents: vec!["a text".into()],
+        },
     };
     assert_eq!(request.generation, generation);
 }
@@ -137,6 +151,7 @@ fn null_is_absent_for_every_field() {
         "safety_identifier",
         "prompt_cache_key",
         "best_of",
+        "engram",
         "reasoning_effort",
         "reasoning",
         "thinking",

@@ -179,7 +179,7 @@ impl FakeBackend {
                 let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
                 let certainty = row.params.certainty.then(|| self.shared.certainty(&prompt));
                 self.prompts.insert(row.seq, prompt);
-                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty });
+                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty, changed: None });
             }
         }
         outcome

@@ -43,6 +43,12 @@ impl Program {
         Self { child, addr, stderr, said }
     }
 
+    /// Kills it, as a crash does.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     pub fn signal(&self, name: &str) {
         assert!(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success());
     }

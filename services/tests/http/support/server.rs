@@ -2,17 +2,21 @@
 
 use super::Fake;
 use super::eventually;
+use chimere::actors::engine::Build;
 use chimere::actors::live::Live;
 use chimere::actors::phase::Phase;
 use chimere::clock::Clock;
+use chimere::engram::Tables;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
 use chimere::service::{Edge, Parts, Patience, Service};
-use chimere::text::{TextModel, Thoughts};
+use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::scheduler::{Pace, SchedulerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -38,6 +42,10 @@ pub struct Options {
     pub origins: &'static [&'static str],
     pub keys: Keys,
     pub thinking: chimere::config::Thinking,
+    /// Where tables lie, if any are offered; looked at again every 50 ms.
+    pub tables: Option<PathBuf>,
+    /// Compute instead of doing what prompts say.
+    pub real: bool,
 }
 
 impl Default for Options {
@@ -60,6 +68,8 @@ impl Default for Options {
             origins: &[],
             keys: Keys::Open,
             thinking: Default::default(),
+            tables: None,
+            real: false,
         }
     }
 }
@@ -144,6 +154,23 @@ impl Drop for Server {
     }
 }
 
+/// The golden model on the CPU. Its weights are random, but they are weights.
+fn real(options: &Options) -> Build {
+    let config = CpuConfig {
+        threads: 2,
+        slots: options.slots,
+        pages: options.pages,
+        kv_type: KvType::F16,
+        exact: false,
+        step_rows_max: 512,
+        context: options.context,
+    };
+    Box::new(move || {
+        let model = chimere_engine::model::load(&golden()).map_err(|e| e.to_string())?;
+        Ok(Box::new(CpuBackend::new(&model, &config, &mut |_| {}).map_err(|e| e.to_string())?))
+    })
+}
+
 fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
     let scheduler = SchedulerConfig {
         slots: options.slots,
@@ -162,28 +189,41 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         vocab: text.tokenizer().len(),
         context: options.context,
     };
-    let fake = fake.clone();
+    let build: Build = if options.real {
+        real(&options)
+    } else {
+        Box::new({
+            let fake = fake.clone();
+            move || Ok(fake.backend(info))
+        })
+    };
+    let ids = Fingerprint::of(text.tokenizer());
+    let tables = Tables::open(options.tables, ids.hash, Default::default()).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
-        vocab: info.vocab,
+        vocab: text.tokenizer().len(),
         choices_max: chimere::limits::CHOICES_MAX.min(options.slots),
         end_ids: vec![end_id],
         defaults: Default::default(),
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
-        thinking: Thoughts::new(text.tokenizer(), info.vocab, &options.thinking).unwrap(),
+        thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
     };
     Parts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         workers: 1,
         connections: 1000,
-        build: Box::new(move || Ok(fake.backend(info))),
+        build,
         core: None,
         gpu: None,
         scheduler,
         text,
         limits,
         keys: options.keys,
+        tables: Arc::new(tables),
+        learn_quality_min: 0.5,
+        tables_period: Duration::from_millis(50),
+        lookup_threads: 2,
         body_bytes_max: options.body_bytes,
         bodies_bytes_max: options.bodies_bytes,
         edge: Edge {

@@ -1,0 +1,106 @@
+//! What tables do for one request: which ones, how strongly, and where they are silent.
+
+use super::apply::{Mixing, Mode};
+use super::context::Context;
+use super::filter::Filter;
+use super::lookup::{Query, lookup};
+use super::predict::{Prediction, PredictionRules};
+use super::table::Ngrams;
+use crate::ids::{SeqId, TokenId};
+use crate::step::RowEdits;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change nothing for it.
+pub struct Guidance {
+    /// Knows at least the contexts of `tables`.
+    pub filter: Arc<Filter>,
+    /// Tables by name, as they were when the request came.
+    pub tables: Vec<Arc<dyn Ngrams>>,
+    /// Tables that the filter does not know: those of the request alone.
+    pub own: Vec<Arc<dyn Ngrams>>,
+    /// How predictions are applied.
+    pub mode: Mode,
+    /// Which counts are believed.
+    pub rules: PredictionRules,
+    /// Where thinking begins and ends, if the tables are silent in it.
+    pub silent_in: Option<ThinkIds>,
+    /// Ids that end the sequence: nothing is looked up after them.
+    pub end_ids: Vec<TokenId>,
+    /// What was done so far.
+    pub tally: Tally,
+}
+
+/// How thinking shows in a sequence's ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThinkIds {
+    /// Opens it, as the output's first token only.
+    pub open: TokenId,
+    /// Closes it.
+    pub close: TokenId,
+    /// The prompt has opened it.
+    pub opened: bool,
+}
+
+/// Counts of a request, over all its choices. A token's position counts once, whatever the number of tables and orders.
+#[derive(Debug, Default)]
+pub struct Tally {
+    lookups: AtomicU32,
+    hits: AtomicU32,
+}
+
+impl Tally {
+    /// Positions that the tables were asked about.
+    pub fn lookups(&self) -> u32 {
+        self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// Of these, the ones where a table knew what might follow.
+    pub fn hits(&self) -> u32 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, hit: bool) {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
+        self.hits.fetch_add(u32::from(hit), Ordering::Relaxed);
+    }
+}
+
+/// One position that the tables are asked about.
+pub(super) struct Ask {
+    pub(super) seq: SeqId,
+    pub(super) context: Context,
+    pub(super) guidance: Arc<Guidance>,
+}
+
+impl Ask {
+    /// The answers to some questions, in their order, and whether a table knew something. Each depends on its own question alone.
+    pub(super) fn answer_all(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
+        // Requests from before and after a change of the tables have filters of their own.
+        let same_filter = |a: &Ask, b: &Ask| Arc::ptr_eq(&a.guidance.filter, &b.guidance.filter);
+        asks.chunk_by(same_filter).flat_map(Self::answer_with_one_filter).collect()
+    }
+
+    fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
+        let tables: Vec<_> = asks.iter().map(|a| (borrow(&a.guidance.tables), borrow(&a.guidance.own))).collect();
+        let paired = asks.iter().zip(&tables);
+        let queries: Vec<_> = paired.map(|(ask, (tables, own))| Query { context: ask.context, tables, own }).collect();
+        let found = lookup(&asks[0].guidance.filter, &queries);
+        let predict = |i: usize, ask: &Ask| ask.edits(&Prediction::new(&queries[i], found.of(i), ask.guidance.rules));
+        asks.iter().enumerate().map(|(i, ask)| predict(i, ask)).collect()
+    }
+
+    fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {
+        let hit = !prediction.listed.is_empty();
+        self.guidance.tally.add(hit);
+        let (bias, mix) = match Mixing::new(prediction, self.guidance.mode) {
+            Mixing::Add(list) => (list, Vec::new()),
+            Mixing::Mix(list) => (Vec::new(), list),
+        };
+        (RowEdits { seq: self.seq, bias, mix, mask: None }, hit)
+    }
+}
+
+fn borrow(list: &[Arc<dyn Ngrams>]) -> Vec<&dyn Ngrams> {
+    list.iter().map(|t| &**t).collect()
+}

@@ -1,0 +1,164 @@
+//! Follows the sequences that use tables, and says what the tables change in each step. Data in, data out: no clock, no channel.
+//!
+//! The edits for an output follow from the ids before it alone: those of the prompt and of the outputs up to the one just before. A step
+//! waits until the outputs of all its rows have come that far, however far ahead of them it was launched; so neither the lag of a
+//! device nor the batch that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+
+use super::ORDER_MAX;
+use super::context::Context;
+use super::guidance::{Ask, Guidance};
+use super::repeats::Repeats;
+use crate::ids::{SeqId, StepId, TokenId};
+use crate::step::{LogitEdits, RowEdits, StepPlan};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Questions that one thread answers at a time: fewer are not worth waking another one for.
+const SHARE: usize = 16;
+
+/// All sequences that use tables, and the steps that wait for their edits.
+#[derive(Default)]
+pub struct Tracker {
+    sequences: HashMap<SeqId, Followed>,
+    waiting: VecDeque<Awaiting>,
+    threads: Option<rayon::ThreadPool>,
+}
+
+/// A launched step with rows that await edits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    /// Which step.
+    pub step: StepId,
+    /// The sequences that it samples for, each with the number of the output that is awaited, from 0.
+    pub rows: Vec<(SeqId, u32)>,
+}
+
+impl Awaiting {
+    /// Of a plan; `None` if no row awaits edits.
+    pub fn of(plan: &StepPlan) -> Option<Self> {
+        let awaited = plan.pieces.iter().flat_map(|piece| &piece.samples).filter(|row| row.awaits_edits);
+        let rows: Vec<_> = awaited.map(|row| (row.seq, row.output_index)).collect();
+        (!rows.is_empty()).then_some(Self { step: plan.id, rows })
+    }
+}
+
+/// What a step waited for.
+#[derive(Debug)]
+pub struct Answered {
+    /// Which step.
+    pub step: StepId,
+    /// One entry a row that tables were asked for; a row without one stays as it is.
+    pub edits: LogitEdits,
+    /// Rows that tables were asked for.
+    pub lookups: u64,
+    /// Of these, the ones where a table knew what might follow.
+    pub hits: u64,
+}
+
+/// One sequence.
+struct Followed {
+    guidance: Arc<Guidance>,
+    /// Its last [`ORDER_MAX`] ids.
+    last: Vec<TokenId>,
+    outputs: u32,
+    thinking: bool,
+    /// The last output ended the sequence.
+    ended: bool,
+    repeats: Repeats,
+}
+
+impl Tracker {
+    /// `threads` threads share large batches; with fewer than two, the caller's does it all.
+    pub fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+        let name = |i| format!("engram-{i}");
+        let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).thread_name(name).build();
+        let threads = (threads > 1).then(|| pool(threads)).transpose()?;
+        Ok(Self { threads, ..Self::default() })
+    }
+
+    /// Follows the sequence `seq` from its prompt on.
+    pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], guidance: Arc<Guidance>) {
+        let thinking = guidance.silent_in.is_some_and(|t| t.opened);
+        let last = prompt[prompt.len().saturating_sub(ORDER_MAX)..].to_vec();
+        let repeats = Repeats::default();
+        let before = self.sequences.insert(seq, Followed { guidance, last, outputs: 0, thinking, ended: false, repeats });
+        debug_assert!(before.is_none(), "sequence {seq} is followed once");
+    }
+
+    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no edits for that, and its token is dropped.
+    pub fn forget(&mut self, seq: SeqId) {
+        self.sequences.remove(&seq);
+    }
+
+    /// A step was launched whose sampler waits.
+    pub fn launched(&mut self, step: Awaiting) {
+        debug_assert!(self.waiting.back().is_none_or(|last| last.step < step.step), "steps are launched in order");
+        self.waiting.push_back(step);
+    }
+
+    /// Tokens of a finished step; sequences that nobody follows are passed over.
+    pub fn sampled(&mut self, tokens: &[(SeqId, TokenId)]) {
+        for (seq, token) in tokens {
+            if let Some(followed) = self.sequences.get_mut(seq) {
+                followed.push(*token);
+            }
+        }
+    }
+
+    /// The edits of the oldest step that waits, if all that they depend on is here.
+    pub fn answer(&mut self) -> Option<Answered> {
+        let first = self.waiting.front()?;
+        let ready = |(seq, output): &(SeqId, u32)| self.sequences.get(seq).is_none_or(|f| f.outputs >= *output);
+        if !first.rows.iter().all(ready) {
+            return None;
+        }
+        let Awaiting { step, rows } = self.waiting.pop_front()?;
+        let asks: Vec<Ask> = rows.iter().filter_map(|(seq, _)| self.sequences.get(seq)?.ask(*seq)).collect();
+        let (edits, hits): (Vec<_>, Vec<_>) = self.answers(&asks).into_iter().unzip();
+        let hits = hits.into_iter().filter(|hit| *hit).count() as u64;
+        Some(Answered { step, edits: LogitEdits { rows: edits }, lookups: asks.len() as u64, hits })
+    }
+
+    /// How many sequences are followed.
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    /// Nobody uses tables.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    fn answers(&self, asks: &[Ask]) -> Vec<(RowEdits, bool)> {
+        match &self.threads {
+            Some(pool) if asks.len() > SHARE => pool.install(|| {
+                use rayon::prelude::*;
+                asks.par_chunks(SHARE).flat_map_iter(Ask::answer_all).collect()
+            }),
+            _ => Ask::answer_all(asks),
+        }
+    }
+}
+
+impl Followed {
+    fn push(&mut self, token: TokenId) {
+        if let Some(t) = self.guidance.silent_in {
+            let opens = self.outputs == 0 && token == t.open;
+            self.thinking = (self.thinking || opens) && token != t.close;
+        }
+        if self.last.len() == ORDER_MAX {
+            self.last.remove(0);
+        }
+        self.last.push(token);
+        self.outputs += 1;
+        self.ended = self.guidance.end_ids.contains(&token);
+        // The prompt is no output: to say what it says is not to go round in circles.
+        let output = self.last.len().min(self.outputs as usize);
+        self.repeats.push(&self.last[self.last.len() - output..]);
+    }
+
+    fn ask(&self, seq: SeqId) -> Option<Ask> {
+        let silent = self.thinking || self.ended || self.repeats.again();
+        (!silent).then(|| Ask { seq, context: Context::new(&self.last), guidance: self.guidance.clone() })
+    }
+}

@@ -1,0 +1,126 @@
+//! Which API key may use which table, and with what settings: the file `access.toml` beside the tables.
+
+use super::defaults::{Defaults, Overrides};
+use super::name::TableName;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// SHA-256 of an API key. A key itself is written nowhere.
+pub type KeyHash = [u8; 32];
+
+/// Name of the file. Its suffix is not that of a table.
+pub(super) const FILE: &str = "access.toml";
+
+/// What the file says. Tables that it does not name are for every key, keys that it does not name have the service's settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Access {
+    tables: HashMap<String, Vec<KeyHash>>,
+    keys: HashMap<KeyHash, Overrides>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Raw {
+    tables: HashMap<String, RawTable>,
+    keys: HashMap<String, Overrides>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTable {
+    keys: Vec<String>,
+}
+
+impl Access {
+    /// The file of a directory; without one everybody may use everything.
+    pub(super) fn read(directory: &Path, below: &Defaults) -> Result<Self, String> {
+        let path = directory.join(FILE);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text, below).map_err(|e| format!("{}: {e}", path.display())),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(format!("{}: {e}", path.display())),
+        }
+    }
+
+    fn parse(text: &str, below: &Defaults) -> Result<Self, String> {
+        let raw: Raw = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
+        let mut access = Self::default();
+        for (name, table) in raw.tables {
+            TableName::new(&name).map_err(|e| format!("tables: {e}"))?;
+            let keys = table.keys.iter().map(|key| hash(key)).collect::<Result<_, _>>();
+            access.tables.insert(name.clone(), keys.map_err(|e| format!("tables.{name}.keys: {e}"))?);
+        }
+        for (key, settings) in raw.keys {
+            settings.over(below).check().map_err(|(field, why)| format!("keys.{key}.{field} {why}"))?;
+            access.keys.insert(hash(&key).map_err(|e| format!("keys: {e}"))?, settings);
+        }
+        Ok(access)
+    }
+
+    /// May this key use that table?
+    pub fn allows(&self, key: Option<&KeyHash>, table: &str) -> bool {
+        self.tables.get(table).is_none_or(|keys| key.is_some_and(|key| keys.contains(key)))
+    }
+
+    /// The settings of a key's requests.
+    pub fn defaults(&self, key: Option<&KeyHash>, below: &Defaults) -> Defaults {
+        key.and_then(|key| self.keys.get(key)).map_or_else(|| below.clone(), |own| own.over(below))
+    }
+}
+
+fn hash(text: &str) -> Result<KeyHash, String> {
+    let wanted = || format!("wanted the SHA-256 of an API key, 64 hexadecimal digits, got {text:?}");
+    let digits = text.as_bytes();
+    let mut hash = KeyHash::default();
+    if digits.len() != 2 * hash.len() {
+        return Err(wanted());
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wanted())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wanted())?;
+    }
+    Ok(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engram::ModeName;
+
+    fn parse(text: &str) -> Result<Access, String> {
+        Access::parse(text, &Defaults::default())
+    }
+
+    #[test]
+    fn a_named_table_is_for_its_keys_and_others_are_for_everybody() {
+        let (ours, theirs) = ([0xAB; 32], [1; 32]);
+        let access = parse(&format!("[tables.ours]\nkeys = [\"{}\"]\n", "aB".repeat(32))).unwrap();
+        assert!(access.allows(Some(&ours), "ours") && access.allows(None, "all") && access.allows(Some(&theirs), "all"));
+        assert!(!access.allows(Some(&theirs), "ours") && !access.allows(None, "ours"));
+    }
+
+    #[test]
+    fn a_key_s_settings_lie_over_the_service_s() {
+        let access = parse(&format!("[keys.{}]\nmode = \"bias\"\ntables = [\"a\"]\n", "01".repeat(32))).unwrap();
+        let below = Defaults::default();
+        let own = access.defaults(Some(&[1; 32]), &below);
+        assert_eq!((own.mode, own.tables.as_slice(), own.lambda), (ModeName::Bias, &["a".to_owned()][..], below.lambda));
+        assert_eq!(access.defaults(Some(&[2; 32]), &below), below);
+    }
+
+    #[test]
+    fn mistakes_name_their_place() {
+        let key = "01".repeat(32);
+        for (text, want) in [
+            ("[tables.a]\nkeys = [\"01\"]\n".to_owned(), "tables.a.keys: wanted the SHA-256 of an API key"),
+            ("[tables.\"a/b\"]\nkeys = []\n".to_owned(), "tables: wanted 1 to 64"),
+            (format!("[keys.{key}]\nlambda = 0.96\n"), "lambda must lie between 0 and 0.95, got 0.96"),
+            (format!("[keys.{key}]\nlamda = 0.5\n"), "unknown field `lamda`"),
+            ("[table.a]\nkeys = []\n".to_owned(), "unknown field `table`"),
+        ] {
+            let error = parse(&text).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+    }
+}

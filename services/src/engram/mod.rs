@@ -1,0 +1,23 @@
+//! Tables of n-grams as a service offers them: by name, to those who may use them, replaceable while requests use them. What a table
+//! is and says is the engine's.
+
+mod access;
+mod defaults;
+mod keeper;
+mod name;
+mod store;
+mod tables;
+mod teacher;
+
+pub use access::{Access, KeyHash};
+pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
+pub use keeper::Keeper;
+pub use name::TableName;
+pub use store::{Layers, Store, StoreError, Texts, Write};
+pub use tables::{NotThere, TableInfo, TableSet, Tables, TablesError};
+pub use teacher::{Teacher, publish_table};
+
+/// Seconds since 1970, as tables count them.
+pub fn unix_seconds() -> u32 {
+    u32::try_from(crate::http::app::unix_seconds()).unwrap_or(u32::MAX)
+}

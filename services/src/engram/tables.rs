@@ -1,0 +1,290 @@
+//! The tables that a service offers: a directory's files, mapped, with one filter over all. A request takes a snapshot and keeps it, so
+//! a table may be replaced or removed while requests use it.
+
+use super::access::{Access, KeyHash};
+use super::defaults::Defaults;
+use super::name::TableName;
+use crate::metrics;
+use chimere_engine::engram::{Filter, Live, Ngrams, Table, TokenizerHash};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Suffix of a table's file.
+pub(super) const SUFFIX: &str = "engr";
+/// Where learned layers lie, beside the curated tables of the same names.
+pub(super) const LEARNED: &str = "learned";
+
+/// Tables by name, replaced as a whole.
+pub struct Tables {
+    /// `None` offers no tables; requests may still bring documents.
+    directory: Option<PathBuf>,
+    tokenizer: TokenizerHash,
+    defaults: Defaults,
+    live: Live<TableSet>,
+    /// Held while a new set is made, so that two changes do not undo each other.
+    changing: Mutex<()>,
+}
+
+/// All tables at one moment.
+pub struct TableSet {
+    files: BTreeMap<PathBuf, Mapped>,
+    names: BTreeMap<String, Vec<Arc<Table>>>,
+    filter: Arc<Filter>,
+    access: Access,
+}
+
+/// A mapped file, and what tells it from one that took its place.
+#[derive(Clone)]
+struct Mapped {
+    table: Arc<Table>,
+    stamp: Stamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+    inode: u64,
+}
+
+/// What a table holds, over its layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Its name.
+    pub name: String,
+    /// Curated and learned: 1 or 2.
+    pub layers: usize,
+    /// Tokens that it was made from.
+    pub tokens: u64,
+    /// N-grams of all orders.
+    pub ngrams: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// Why a directory's tables cannot be offered. Names the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TablesError(pub String);
+
+/// A table that is not there for this key: whether others may use it is not told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no table {name:?} here{}", offered(.visible))]
+pub struct NotThere {
+    /// The name asked for.
+    pub name: String,
+    /// What this key may use.
+    pub visible: Vec<String>,
+}
+
+fn offered(visible: &[String]) -> String {
+    if visible.is_empty() { "; there are none".into() } else { format!("; there are {}", visible.join(", ")) }
+}
+
+impl Tables {
+    /// Opens every table of the directory. One that cannot be used is an error: whoever starts a service should hear of it.
+    pub fn open(directory: Option<PathBuf>, tokenizer: TokenizerHash, defaults: Defaults) -> Result<Self, TablesError> {
+        let tables = Self { directory, tokenizer, defaults, live: Live::default(), changing: Mutex::new(()) };
+        let (set, mistakes) = tables.read(&TableSet::default())?;
+        match mistakes.into_iter().next() {
+            Some(mistake) => Err(mistake),
+            None => {
+                tables.put(set);
+                Ok(tables)
+            }
+        }
+    }
+
+    /// The tables of now.
+    pub fn snapshot(&self) -> Arc<TableSet> {
+        self.live.snapshot()
+    }
+
+    /// The settings of a key's requests.
+    pub fn defaults(&self, set: &TableSet, key: Option<&KeyHash>) -> Defaults {
+        set.access.defaults(key, &self.defaults)
+    }
+
+    /// Where the tables lie, if there are any.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Where the curated layer of a table lies, or would.
+    pub fn file_of(&self, name: &TableName) -> PathBuf {
+        self.directory.clone().unwrap_or_default().join(format!("{name}.{SUFFIX}"))
+    }
+
+    /// Whose ids they speak of.
+    pub fn tokenizer(&self) -> TokenizerHash {
+        self.tokenizer
+    }
+
+    /// Looks at the directory again. What is new or other is opened, what is gone is let go; a file that cannot be used leaves the table
+    /// that was there before, and is reported. True if anything changed.
+    pub fn reload(&self) -> Result<bool, TablesError> {
+        let _one_at_a_time = self.changing.lock();
+        let before = self.snapshot();
+        let (set, mistakes) = self.read(&before)?;
+        let same = set.stamps().eq(before.stamps()) && set.access == before.access;
+        if !same {
+            let gone =
+                self.defaults.tables.iter().filter(|name| before.names.contains_key(*name) && !set.names.contains_key(*name));
+            gone.for_each(|name| tracing::warn!(name, "a table of engram.tables is gone; requests that name none do without it"));
+            self.put(set);
+        }
+        mistakes.into_iter().next().map_or(Ok(!same), Err)
+    }
+
+    fn put(&self, set: TableSet) {
+        self.live.replace(set);
+        self.export();
+    }
+
+    /// Tells the metrics what is on offer. For a start: tables may be opened before there is anybody to tell.
+    pub fn export(&self) {
+        let set = self.snapshot();
+        let bytes = set.files.values().map(|f| f.table.bytes()).sum::<usize>() + set.filter.bytes();
+        ::metrics::gauge!(metrics::ENGRAM_TABLES).set(set.names.len() as f64);
+        ::metrics::gauge!(metrics::ENGRAM_TABLE_BYTES).set(bytes as f64);
+    }
+
+    /// The directory's tables, those of `before` where they are the same, and what was wrong with others.
+    fn read(&self, before: &TableSet) -> Result<(TableSet, Vec<TablesError>), TablesError> {
+        let Some(directory) = &self.directory else { return Ok((TableSet::default(), Vec::new())) };
+        let access = Access::read(directory, &self.defaults).map_err(TablesError)?;
+        let (mut files, mut mistakes) = (BTreeMap::new(), Vec::new());
+        for (path, stamp) in self.list(directory)? {
+            let old = before.files.get(&path);
+            match old.filter(|old| old.stamp == stamp).cloned().map_or_else(|| self.map(&path, stamp), Ok) {
+                Ok(mapped) => drop(files.insert(path, mapped)),
+                Err(mistake) => {
+                    mistakes.push(mistake);
+                    files.extend(old.cloned().map(|old| (path, old)));
+                }
+            }
+        }
+        Ok((TableSet::new(files, access, before), mistakes))
+    }
+
+    fn map(&self, path: &Path, stamp: Stamp) -> Result<Mapped, TablesError> {
+        let table = Table::open_for(path, self.tokenizer).map_err(|e| TablesError(e.to_string()))?;
+        Ok(Mapped { table: Arc::new(table), stamp })
+    }
+
+    /// Files of tables, curated ones and learned ones.
+    fn list(&self, directory: &Path) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+        let mut all = list_one(directory)?;
+        let learned = directory.join(LEARNED);
+        if learned.is_dir() {
+            all.extend(list_one(&learned)?);
+        }
+        Ok(all)
+    }
+}
+
+fn list_one(directory: &Path) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+    let failed = |e: std::io::Error| TablesError(format!("{}: {e}", directory.display()));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
+            continue;
+        }
+        let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+        // Files that are being written begin with a dot.
+        if stem.is_empty() || stem.starts_with('.') {
+            continue;
+        }
+        TableName::new(stem).map_err(|e| TablesError(format!("{}: a table's name: {e}", path.display())))?;
+        match std::fs::metadata(&path) {
+            Ok(meta) => files.push((path, Stamp::of(&meta))),
+            // Removed between the listing and the look at it.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(TablesError(format!("{}: {e}", path.display()))),
+        }
+    }
+    Ok(files)
+}
+
+impl Stamp {
+    fn of(meta: &std::fs::Metadata) -> Self {
+        #[cfg(unix)]
+        let inode = std::os::unix::fs::MetadataExt::ino(meta);
+        #[cfg(not(unix))]
+        let inode = 0;
+        Self { bytes: meta.len(), modified: meta.modified().ok(), inode }
+    }
+}
+
+impl Default for TableSet {
+    /// No table.
+    fn default() -> Self {
+        let filter = Arc::new(Filter::of_tables(std::iter::empty()));
+        Self { files: BTreeMap::new(), names: BTreeMap::new(), filter, access: Access::default() }
+    }
+}
+
+impl TableSet {
+    fn new(files: BTreeMap<PathBuf, Mapped>, access: Access, before: &TableSet) -> Self {
+        let mut names: BTreeMap<String, Vec<Arc<Table>>> = BTreeMap::new();
+        for (path, mapped) in &files {
+            let name = path.file_stem().and_then(|s| s.to_str()).expect("a listed file has a table's name");
+            names.entry(name.to_owned()).or_default().push(mapped.table.clone());
+        }
+        let mut set = Self { files, names, filter: before.filter.clone(), access };
+        if !set.stamps().eq(before.stamps()) {
+            set.filter = Arc::new(Filter::of_tables(set.files.values().map(|f| &*f.table)));
+        }
+        set
+    }
+
+    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, Stamp)> {
+        self.files.iter().map(|(path, mapped)| (path, mapped.stamp))
+    }
+
+    /// How many tables there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// One filter over all tables.
+    pub fn filter(&self) -> &Arc<Filter> {
+        &self.filter
+    }
+
+    /// The layers of a table, for whoever may use it.
+    pub fn find(&self, name: &str, key: Option<&KeyHash>) -> Result<Vec<Arc<dyn Ngrams>>, NotThere> {
+        match self.names.get(name).filter(|_| self.access.allows(key, name)) {
+            Some(layers) => Ok(layers.iter().map(|t| t.clone() as Arc<dyn Ngrams>).collect()),
+            None => {
+                let visible = self.visible(key).map(|(name, _)| name.clone()).collect();
+                Err(NotThere { name: name.into(), visible })
+            }
+        }
+    }
+
+    /// What each table that a key may use holds, by name.
+    pub fn infos(&self, key: Option<&KeyHash>) -> Vec<TableInfo> {
+        let info = |(name, layers): (&String, &Vec<Arc<Table>>)| TableInfo {
+            name: name.clone(),
+            layers: layers.len(),
+            tokens: layers.iter().map(|t| t.tokens()).sum(),
+            ngrams: layers.iter().flat_map(|t| t.stats()).map(|s| s.ngrams).sum(),
+            bytes: layers.iter().map(|t| t.bytes() as u64).sum(),
+        };
+        self.visible(key).map(info).collect()
+    }
+
+    fn visible(&self, key: Option<&KeyHash>) -> impl Iterator<Item = (&String, &Vec<Arc<Table>>)> {
+        self.names.iter().filter(move |(name, _)| self.access.allows(key, name))
+    }
+}

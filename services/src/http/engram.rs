@@ -1,0 +1,165 @@
+//! `/v1/engram/tables`: which tables there are, and what an administrator teaches them.
+
+use super::app::App;
+use super::auth::{Keys, require_admin};
+use super::error::ApiError;
+use super::request::TeachRequest;
+use super::text::busy;
+use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write, unix_seconds};
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `GET /v1/engram/tables`: those that the caller's key may use.
+pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let key = Keys::hash_of(&request);
+    let data: Vec<Value> = app.engram.tables.snapshot().infos(key.as_ref()).iter().map(object).collect();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/engram/tables/{name}`.
+pub(super) async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let key = Keys::hash_of(&request);
+    let infos = app.engram.tables.snapshot().infos(key.as_ref());
+    let info = infos.iter().find(|info| info.name == *name).ok_or_else(|| no_such_table(&name))?;
+    Ok(HttpResponse::Ok().json(object(info)))
+}
+
+/// `PUT /v1/engram/tables/{name}`: these texts in the place of those that were put before.
+pub(super) async fn put(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    let body = app.body(payload, super::announced(&request)).await?;
+    let asked = TeachRequest::parse_put(&body)?;
+    drop(body);
+    teach(&app, teacher, name, asked, Write::Put).await
+}
+
+/// `POST /v1/engram/tables/{name}/learn`: these texts beside what was learned before, if they are good enough.
+pub(super) async fn learn(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    let body = app.body(payload, super::announced(&request)).await?;
+    let (asked, quality) = TeachRequest::parse_learn(&body)?;
+    drop(body);
+    if quality < app.engram.quality_min {
+        let reason = format!("quality {quality} is below {}", app.engram.quality_min);
+        return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
+    }
+    teach(&app, teacher, name, asked, Write::Learn).await
+}
+
+/// `DELETE /v1/engram/tables/{name}`: away with both layers. What runs goes on with the table that it has.
+pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    change(&app, name, move |name| {
+        check_ours(&teacher, name)?;
+        if teacher.store().unknown(name).map_err(store_error)? {
+            return Err(no_such_table(name.as_str()));
+        }
+        teacher.store().write(name, &Write::Remove { time: unix_seconds() }).map_err(store_error)
+    })
+    .await
+}
+
+/// `POST /v1/engram/tables/{name}/rollback`: as if the last write had not been.
+pub(super) async fn rollback(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    change(&app, name, move |name| teacher.store().undo(name).map_err(store_error)).await
+}
+
+fn object(info: &TableInfo) -> Value {
+    json!({
+        "id": info.name,
+        "object": "engram.table",
+        "layers": info.layers,
+        "tokens": info.tokens,
+        "ngrams": info.ngrams,
+        "bytes": info.bytes,
+    })
+}
+
+/// Lets an administrator pass, if there is anything to administer.
+fn admin(app: &App, request: &HttpRequest) -> Result<Arc<Teacher>, ApiError> {
+    require_admin(request)?;
+    app.engram.teacher.clone().ok_or_else(|| conflict("there is no directory for tables: set engram.directory".into()))
+}
+
+fn checked(name: &str) -> Result<TableName, ApiError> {
+    TableName::new(name).map_err(|e| ApiError::invalid("table", format!("the table's name: {e}")))
+}
+
+/// A curated file that an operator placed is the operator's to change.
+fn check_ours(teacher: &Teacher, name: &TableName) -> Result<(), ApiError> {
+    let ours = teacher.store().owns_curated(name).map_err(store_error)? || !teacher.tables().file_of(name).exists();
+    if ours {
+        Ok(())
+    } else {
+        Err(conflict(format!("the table {name} is a file that was not made over this interface: change the file")))
+    }
+}
+
+/// Tokenizes and writes, on a text thread.
+async fn teach(
+    app: &App,
+    teacher: Arc<Teacher>,
+    name: TableName,
+    asked: TeachRequest,
+    kind: fn(Texts) -> Write,
+) -> Result<HttpResponse, ApiError> {
+    let tokenizer = app.text.tokenizer().clone();
+    change(app, name, move |name| {
+        // What looks like a control token is text: nobody should be taught to end a turn by a document.
+        let texts: Vec<_> = asked.texts.iter().map(|text| tokenizer.encode_plain(text)).collect();
+        let texts = Texts { time: unix_seconds(), orders: asked.orders, texts };
+        let write = kind(texts);
+        if matches!(write, Write::Put(_)) {
+            check_ours(&teacher, name)?;
+        }
+        teacher.store().write(name, &write).map_err(store_error)
+    })
+    .await
+}
+
+/// Runs a write on the thread of long texts, and says which revision it made. It is in the store then, and on its way to requests.
+async fn change(
+    app: &App,
+    name: TableName,
+    write: impl FnOnce(&TableName) -> Result<u64, ApiError> + Send + 'static,
+) -> Result<HttpResponse, ApiError> {
+    let id = name.clone();
+    let revision = app.lanes.for_bytes(usize::MAX).run(move || write(&name)).await.map_err(busy)??;
+    app.engram.keeper.wake();
+    Ok(HttpResponse::Ok().json(json!({"id": id.as_str(), "accepted": true, "revision": revision})))
+}
+
+fn no_such_table(name: &str) -> ApiError {
+    let shown: String = name.chars().take(64).collect();
+    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", format!("there is no table {shown:?} here"))
+        .with_code("table_not_found")
+}
+
+fn conflict(message: String) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "invalid_request_error", message).with_code("table_not_writable")
+}
+
+fn store_error(error: StoreError) -> ApiError {
+    match error {
+        StoreError::Unknown(name) => no_such_table(&name),
+        StoreError::Full { .. } => ApiError::invalid("texts", error.to_string()).with_code("table_full"),
+        StoreError::Database { .. } => {
+            tracing::error!(%error, "the store of the tables");
+            let message = "the store of the tables failed; nothing was changed";
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+        }
+    }
+}

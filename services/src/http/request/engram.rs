@@ -1,0 +1,117 @@
+//! The field `engram`: which tables, how strongly, where, and texts to make a table of for this request alone.
+
+use super::fields::{Fields, missing, wrong_type};
+use super::generation::at_most;
+use crate::engram::{ModeName, Overrides, PhaseName};
+use crate::http::error::ApiError;
+use crate::limits;
+use chimere_engine::engram::{ALPHA_MAX, LAMBDA_MAX, Orders};
+use serde_json::Value as Json;
+
+/// What a request says; the rest comes from the configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngramRequest {
+    /// Settings that were given. A strength without a mode means its mode.
+    pub settings: Overrides,
+    /// Texts; none is empty.
+    pub documents: Vec<String>,
+}
+
+impl EngramRequest {
+    /// Takes the field; absent it says nothing.
+    pub(super) fn take(body: &mut Fields) -> Result<Self, ApiError> {
+        let Some(mut fields) = body.fields("engram")? else { return Ok(Self::default()) };
+        let tables = strings(&mut fields, "tables", limits::ENGRAM_TABLES_MAX)?;
+        let documents = strings(&mut fields, "documents", limits::ENGRAM_DOCUMENTS_MAX)?.unwrap_or_default();
+        let mode = fields.string("mode")?;
+        let mode =
+            mode.map(|m| choice("engram.mode", &m, [("mixture", ModeName::Mixture), ("bias", ModeName::Bias)])).transpose()?;
+        let phase = fields.string("phase")?;
+        let phase =
+            phase.map(|p| choice("engram.phase", &p, [("answer", PhaseName::Answer), ("all", PhaseName::All)])).transpose()?;
+        let alpha = fields.number("alpha", 0.0..=f64::from(ALPHA_MAX))?.map(|x| x as f32);
+        // 0.95 as the nearest f32 lies a little below it, and f64 has both.
+        let lambda = fields.number("lambda", 0.0..=LAMBDA_RANGE_END)?.map(|x| (x as f32).min(LAMBDA_MAX));
+        let min_count = fields.integer("min_count", 1..=i64::from(u32::MAX))?.map(|n| n as u32);
+        fields.finish()?;
+        let mode = mode_of(mode, alpha, lambda)?;
+        Ok(Self { settings: Overrides { tables, mode, alpha, lambda, min_count, phase }, documents })
+    }
+}
+
+/// Texts for a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TeachRequest {
+    /// At least one; none is empty.
+    pub texts: Vec<String>,
+    /// Context lengths.
+    pub orders: Orders,
+}
+
+impl TeachRequest {
+    /// Texts to be put.
+    pub fn parse_put(body: &[u8]) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        let asked = Self::take(&mut fields)?;
+        fields.refuse("quality", "belongs to what is learned, not to what is put")?;
+        fields.finish()?;
+        Ok(asked)
+    }
+
+    /// Texts to be learned, and how good they are: 0 to 1.
+    pub fn parse_learn(body: &[u8]) -> Result<(Self, f64), ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        let asked = Self::take(&mut fields)?;
+        let quality = fields.number("quality", 0.0..=1.0)?.ok_or_else(|| missing("quality", "a number from 0 to 1"))?;
+        fields.finish()?;
+        Ok((asked, quality))
+    }
+
+    fn take(fields: &mut Fields) -> Result<Self, ApiError> {
+        let texts = strings(fields, "texts", limits::ENGRAM_TEXTS_MAX)?.filter(|texts| !texts.is_empty());
+        let texts = texts.ok_or_else(|| missing("texts", "an array of texts, not empty"))?;
+        let orders = fields.string("orders")?.unwrap_or_else(|| "2-5".to_owned());
+        let orders = orders.parse().map_err(|e| ApiError::invalid("orders", format!("`orders`: {e}")))?;
+        Ok(Self { texts, orders })
+    }
+}
+
+/// What people write for [`LAMBDA_MAX`].
+const LAMBDA_RANGE_END: f64 = 0.95;
+
+/// Each strength belongs to a mode.
+fn mode_of(mode: Option<ModeName>, alpha: Option<f32>, lambda: Option<f32>) -> Result<Option<ModeName>, ApiError> {
+    let belongs = |field: &str, to: &str| {
+        Err(ApiError::invalid(field, format!("`{field}` belongs to `engram.mode` {to:?}: give the strength of one mode only")))
+    };
+    match (mode, alpha, lambda) {
+        (None | Some(ModeName::Bias), Some(_), Some(_)) | (Some(ModeName::Bias), None, Some(_)) => {
+            belongs("engram.lambda", "mixture")
+        }
+        (Some(ModeName::Mixture), Some(_), _) => belongs("engram.alpha", "bias"),
+        (None, Some(_), None) => Ok(Some(ModeName::Bias)),
+        (None, None, Some(_)) => Ok(Some(ModeName::Mixture)),
+        (mode, _, _) => Ok(mode),
+    }
+}
+
+fn choice<T: Copy>(path: &str, got: &str, known: [(&str, T); 2]) -> Result<T, ApiError> {
+    known.iter().find(|(name, _)| *name == got).map(|(_, value)| *value).ok_or_else(|| {
+        let shown: String = got.chars().take(40).collect();
+        ApiError::invalid(path, format!("`{path}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
+    })
+}
+
+fn strings(fields: &mut Fields, name: &'static str, max: usize) -> Result<Option<Vec<String>>, ApiError> {
+    let path = fields.path(name);
+    let Some(list) = fields.list(name)? else { return Ok(None) };
+    at_most(&path, list.len(), max)?;
+    let text = |(i, item): (usize, Json)| match item {
+        Json::String(s) if s.is_empty() => {
+            Err(ApiError::invalid(format!("{path}[{i}]"), format!("`{path}[{i}]` must not be empty")))
+        }
+        Json::String(s) => Ok(s),
+        other => Err(wrong_type(&format!("{path}[{i}]"), "a string", &other)),
+    };
+    list.into_iter().enumerate().map(text).collect::<Result<_, _>>().map(Some)
+}
