@@ -14,7 +14,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How often it scrapes here, in seconds.
 pub(crate) const SCRAPE: u32 = 1;
 /// Panels of what is taken when the service starts, which may stand still.
-const FIXED: [&str; 2] = ["Memory of the device", "Margin"];
+const FIXED: [&str; 7] = [
+    "Memory of the device",
+    "Margin",
+    // No tables lie in a directory, no edits come late on this model, nobody has a key or a certificate.
+    "Tables",
+    "Bytes of tables",
+    "Edits that came late",
+    "Waiting for late edits",
+    "Certificate",
+];
 
 /// Whether a program can be run. Where it cannot, says so, or fails if that was ruled out.
 pub(crate) fn have(program: &str, what: &str) -> bool {
