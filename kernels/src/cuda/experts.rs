@@ -115,7 +115,7 @@ impl Tiling {
 /// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
 pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
     const WARPS_MAX: usize = 4;
-    let units = experts.hidden.next_multiple_of(UNIT) / UNIT;
+    let units = experts.hidden.div_ceil(UNIT);
     let warps_k = [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1);
     let threads = TILES * warps_k * 32;
     let kernel = |rows: usize| {
