@@ -99,6 +99,7 @@ impl Launched {
 
 impl SchedulerActor {
     /// Plans for `engine`, within `config` and `pace`.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub fn new(
         config: SchedulerConfig,
         pace: Pace,
