@@ -9,9 +9,9 @@
 //
 // Bound: the bytes of the experts that any row chose, each read once. So that they are always under way, as many blocks as the device
 // runs at a time stay for the whole launch: they take groups of four tiles of gate and up (32 values of h) in turn, a warp a tile and
-// part of its inputs, and every warp has a ring of units in shared memory that are on their way, of this group and those to come. Then all wait for all (`h` is read by
-// everybody), with the first units of down under way. Down: a cluster of CLUSTER blocks has 32 outputs, a warp takes a tile of an expert at
-// a time, with all rows that chose it.
+// part of its inputs, and every warp has a ring of units in shared memory that are on their way, of this group and those to come. Then
+// all wait for all (`h` is read by everybody), with the first units of down under way. Down: a cluster of CLUSTER blocks has 32 outputs, a
+// warp takes a tile of an expert at a time, with all rows that chose it.
 //
 // An output depends on WK alone, not on the blocks, nor on what stands beside its row. Which experts are chosen is an input, so their
 // weights cannot be read ahead of the wait; those of the shared one are.
