@@ -13,7 +13,8 @@ pub struct PruneRules {
     pub half_life_s: Option<u32>,
     /// Continuations not seen for longer than this are removed, and no longer count as occurrences of their context.
     pub age_s_max: Option<u32>,
-    /// Continuations whose weighted count is below this are not listed any more; they still count as occurrences of their context.
+    /// Continuations whose weighted count, rounded, is below this are not listed any more; they still count as occurrences of their
+    /// context.
     pub min_count: u32,
 }
 
@@ -63,7 +64,7 @@ impl PruneRules {
         let young = |c: &Continuation| self.age_s_max.is_none_or(|max| self.age_s(c) <= max);
         let (young, old): (Vec<Continuation>, Vec<_>) = entry.list.iter().copied().partition(young);
         let forgotten: u64 = old.iter().map(|c| u64::from(c.count)).sum();
-        let list = young.into_iter().filter(|c| self.weight(c) >= f64::from(self.min_count)).collect();
+        let list = young.into_iter().filter(|c| self.weight(c).round() >= f64::from(self.min_count)).collect();
         (entry.total - forgotten, list)
     }
 

@@ -124,6 +124,9 @@ impl Fit {
     }
 }
 
+/// What seems to take longer was not one step: the clock jumped, or the machine slept.
+const STEP_US_MAX: f64 = 60e6;
+
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
@@ -135,6 +138,9 @@ impl CostModel {
     /// A step of this shape took that long.
     pub fn observe(&mut self, shape: &StepShape, took: Micros) {
         let took = took.0 as f64;
+        if took > STEP_US_MAX {
+            return;
+        }
         if shape.prompt_rows == 0 {
             if shape.rows > 0 {
                 self.recurrent.observe(shape.recurrent(), took);

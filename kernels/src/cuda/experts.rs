@@ -93,7 +93,7 @@ const COUNT_MAX: usize = 512;
 const TILES: usize = 4;
 /// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory.
 const NEIGHBOUR_BYTES: usize = 12 << 10;
-/// Units of a warp's ring: at most of a routed expert, at least of any.
+/// Units of a routed expert that a warp's ring has room for, at most and at least; and one of any other at least.
 const RING_UNITS: (usize, usize) = (8, 2);
 
 /// How blocks are used. Outputs depend on `warps_k` alone.
@@ -131,7 +131,8 @@ fn ring(experts: Experts, warps_k: usize, rows: usize, chip: Chip) -> Option<(us
     let unit = experts.layouts().iter().map(|l| l.unit_bytes()).max().unwrap_or(0);
     let rest = memory_bytes(experts, warps_k, rows);
     let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / 16 * 16;
-    let ring = room.min(RING_UNITS.0 * experts.routed.gate_up.unit_bytes()).max(RING_UNITS.1 * unit);
+    let routed = experts.routed.gate_up.unit_bytes();
+    let ring = room.min(RING_UNITS.0 * routed).max(RING_UNITS.1 * routed).max(unit);
     if ring > room {
         return None;
     }

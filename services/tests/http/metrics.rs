@@ -136,7 +136,7 @@ fn gauges_show_what_runs_and_fall_back_to_nothing() {
 fn every_refusal_is_counted_once_by_its_reason() {
     let program = program();
     let send = |path: &str, body: Value| post(program.addr, path, &body).status;
-    assert_eq!(send(CHAT, with(ask("x"), json!({"temperature": "hot"}))), 400);
+    assert_eq!(send(COMPLETIONS, json!({"prompt": "x", "temperature": "hot"})), 400);
     assert_eq!(send(CHAT, json!([])), 400);
     assert_eq!(send(CHAT, with(ask("x"), json!({"no_such_field": 1}))), 400);
     assert_eq!(send(CHAT, with(ask("x"), json!({"model": "other"}))), 404);

@@ -41,16 +41,11 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 let mut stream = Stream::open(addr, "/v1/completions", &body);
                 drop((stream.status == 200).then(|| stream.event()));
             }
-            // These bring a document, ask for few experts, or bound their thoughts.
+            // These bring a document and ask for few experts.
             4 => {
                 let text = "the red fox jumps over the lazy dog and the red fox jumps over the fence";
                 let engram = json!({"prompt": text, "engram": {"documents": [text], "lambda": 0.9}, "moe": {"mass": 0.5}});
                 drop(post(addr, "/v1/completions", &with(body, engram)));
-            }
-            5 => {
-                let messages = json!([{"role": "user", "content": "How many?"}]);
-                let chat = json!({"messages": messages, "max_tokens": 40, "reasoning": {"max_tokens": 3}});
-                drop(post(addr, "/v1/chat/completions", &chat));
             }
             _ => drop(post(addr, "/v1/completions", &body)),
         }
