@@ -42,10 +42,12 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 drop((stream.status == 200).then(|| stream.event()));
             }
             // These bring a document and ask for few experts.
-            4 => {
-                let text = "the red fox jumps over the lazy dog and the red fox jumps over the fence";
-                let engram = json!({"prompt": text, "engram": {"documents": [text], "lambda": 0.9}, "moe": {"mass": 0.5}});
-                drop(post(addr, "/v1/completions", &with(body, engram)));
+            4 | 5 => {
+                // What follows the prompt stands in the document many times, so that every answer begins with a hit.
+                let text = "the red fox jumps over the lazy dog and ";
+                let engram = json!({"documents": [text.repeat(20)], "lambda": 0.95});
+                let asked = json!({"prompt": text.repeat(2).trim_end(), "max_tokens": 30, "engram": engram, "moe": {"mass": 0.5}});
+                drop(post(addr, "/v1/completions", &with(body, asked)));
             }
             _ => drop(post(addr, "/v1/completions", &body)),
         }
