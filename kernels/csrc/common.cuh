@@ -104,17 +104,6 @@ __device__ __forceinline__ float warp_max(float v) {
     for (int step = 16; step > 0; step /= 2) v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, step));
     return v;
 }
-// Every thread of a block of WARPS warps gets the sum, warps added in order. `shared` holds WARPS floats and is free afterwards.
-template <int WARPS> __device__ __forceinline__ float block_sum(float v, float *shared) {
-    v = warp_sum(v);
-    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = v;
-    __syncthreads();
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += shared[w];
-    __syncthreads();
-    return sum;
-}
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
@@ -193,13 +182,4 @@ template <int BLOCKS> __device__ __forceinline__ float row_factor(const float *s
         if (block < BLOCKS) sum += squares[block];
     }
     return __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / (32 * BLOCKS), eps)));
-}
-// The same for a whole block of threads, by its first warp. `shared` holds one float, which stays in use until the next barrier.
-template <int BLOCKS> __device__ __forceinline__ float row_factor_block(const float *squares, float eps, float *shared) {
-    if (threadIdx.x < WARP) {
-        float factor = row_factor<BLOCKS>(squares, eps);
-        if (threadIdx.x == 0) *shared = factor;
-    }
-    __syncthreads();
-    return *shared;
 }

@@ -3,7 +3,7 @@
 use chimere_engine::ids::Micros;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Counts from the moment it was made. Copies agree.
 #[derive(Clone, Debug)]
@@ -29,6 +29,11 @@ impl Clock {
     pub fn jump(&self, micros: i64) {
         self.skew.fetch_add(micros, Ordering::Relaxed);
     }
+}
+
+/// Seconds since 1970.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 #[cfg(test)]

@@ -19,5 +19,5 @@ pub use teacher::{Teacher, publish_table};
 
 /// Seconds since 1970, as tables count them.
 pub fn unix_seconds() -> u32 {
-    u32::try_from(crate::http::app::unix_seconds()).unwrap_or(u32::MAX)
+    u32::try_from(crate::clock::unix_seconds()).unwrap_or(u32::MAX)
 }

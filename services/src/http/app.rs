@@ -14,7 +14,7 @@ use actix_web::web::{Bytes, Payload};
 use futures_util::StreamExt;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 /// Code of a refusal for want of room for the body, whose rest nobody reads.
@@ -148,9 +148,4 @@ impl App {
 /// 503 with a reason.
 pub fn unavailable(message: &str, code: &'static str) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message).with_code(code)
-}
-
-/// Seconds since 1970.
-pub fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }

@@ -1,7 +1,7 @@
 //! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
 
 use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
-use super::app::{App, unavailable, unix_seconds};
+use super::app::{App, unavailable};
 use super::auth::Keys;
 use super::error::ApiError;
 use super::guide::guidance;
@@ -13,6 +13,7 @@ use crate::actors::messages::Refusal;
 use crate::actors::output::ProbeAccount;
 use crate::actors::reader::Reader;
 use crate::actors::request::{Job, RequestActor, ThinkingJob};
+use crate::clock::unix_seconds;
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
