@@ -272,7 +272,7 @@ __device__ __forceinline__ float ln(float x) {
     float z = __fmul_rn(f, f), p = 7.0376836e-2f;
     p = __fmaf_rn(p, f, -1.151461e-1f);
     p = __fmaf_rn(p, f, 1.16769987e-1f);
-    p = __fmaf_rn(p, f, -1.2420143e-1f);
+    p = __fmaf_rn(p, f, -1.2420141e-1f);
     p = __fmaf_rn(p, f, 1.4249323e-1f);
     p = __fmaf_rn(p, f, -1.6668057e-1f);
     p = __fmaf_rn(p, f, 2.0000714e-1f);
