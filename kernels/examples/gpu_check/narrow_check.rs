@@ -313,8 +313,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
     let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
         let stale = |pair: usize| if expert(first + pair / used, pair % used) < 0 { f32::NAN } else { 0.0 };
-        let meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_cols / 16)).collect();
-        let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&meta)?);
+        let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_cols / 16)).collect();
+        let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&h_meta)?);
         let mut s = (stream.clone_htod(&vec![0i8; n * shared_cols])?, stream.clone_htod(&vec![0f32; n * shared_cols / 16])?);
         let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], hidden, &weight, |x, next| {
             let chosen = Chosen { experts: &d_chosen.slice(first * used..), gates: &d_gates.slice(first * (used + 1)..) };
