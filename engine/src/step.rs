@@ -137,7 +137,7 @@ pub struct LogitEdits {
 pub struct RowEdits {
     /// The sequence sampled.
     pub seq: SeqId,
-    /// Added after the penalties.
+    /// Added after the penalties. No token stands twice in it, nor in `mix`.
     pub bias: Vec<(TokenId, f32)>,
     /// Mixed in after that, before the temperature: a listed token's logit l becomes ln(e^l + weight * e^LSE), LSE the log-sum-exp
     /// of all edited logits. A token that the mask forbids stays forbidden. With lambda / (1 - lambda) * p as weights, tokens are drawn
