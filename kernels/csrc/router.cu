@@ -94,8 +94,9 @@ __device__ __forceinline__ float exp_defined(float x) {
     return x < -87.3f ? 0.0f : __fmul_rn(y, __uint_as_float((u32)((int)n + 127) << 23));
 }
 
-// ExpertCut::kept of reference::router, by one warp; lane k has the score of the k-th expert. No number is no reason to cut.
-__device__ __forceinline__ int kept(int limits, float mass, float score, float best) {
+// ExpertCut::kept of reference::router, by one warp; lane k has the score of the k-th expert. No number is no reason to cut. Out of line:
+// rows without a cut need not fetch it.
+__device__ __noinline__ int kept(int limits, float mass, float score, float best) {
     int most = min(limits >> 16, USED), least = min(limits & 0xffff, most), kept = most;
     float weight = exp_defined(__fsub_rn(score, best)), all = 0, sum = 0;
 #pragma unroll 1
