@@ -80,20 +80,6 @@ __device__ __forceinline__ Ahead read_ahead(const Call &call, int row) {
     return {slot < 0 ? -1 : limits, row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps)};
 }
 
-// reference::exp for x <= 0; products and sums stay as written.
-__device__ __forceinline__ float exp_defined(float x) {
-    float n = rintf(__fmul_rn(x, 1.44269504088896340736f));
-    float r = __fmaf_rn(n, 2.1219444e-4f, __fmaf_rn(n, -0.6933594f, x));
-    float p = 1.9875691e-4f;
-    p = __fmaf_rn(p, r, 1.3981999e-3f);
-    p = __fmaf_rn(p, r, 8.333452e-3f);
-    p = __fmaf_rn(p, r, 4.1665796e-2f);
-    p = __fmaf_rn(p, r, 1.6666665e-1f);
-    p = __fmaf_rn(p, r, 5e-1f);
-    float y = __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
-    return x < -87.3f ? 0.0f : __fmul_rn(y, __uint_as_float((u32)((int)n + 127) << 23));
-}
-
 // ExpertCut::kept of reference::router, by one warp; lane k has the score of the k-th expert. No number is no reason to cut. Out of line:
 // rows without a cut need not fetch it.
 __device__ __noinline__ int kept(int limits, float mass, float score, float best) {

@@ -247,23 +247,6 @@ __device__ __forceinline__ u64 block_before(u64 v, u64 *part, u64 &total) {
 
 __device__ __forceinline__ float numbers(float l) { return l != l ? LOWEST : l; }
 
-// reference::exp times 2^bits, for x <= 0; `bits` must keep it normal. Products and sums stay as written: no contraction.
-__device__ __forceinline__ float exp_scaled(float x, int bits) {
-    float n = rintf(__fmul_rn(x, 1.44269504088896340736f));
-    float r = __fmaf_rn(n, 2.1219444e-4f, __fmaf_rn(n, -0.6933594f, x));
-    float p = 1.9875691e-4f;
-    p = __fmaf_rn(p, r, 1.3981999e-3f);
-    p = __fmaf_rn(p, r, 8.333452e-3f);
-    p = __fmaf_rn(p, r, 4.1665796e-2f);
-    p = __fmaf_rn(p, r, 1.6666665e-1f);
-    p = __fmaf_rn(p, r, 5e-1f);
-    float y = __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
-    return __fmul_rn(y, __uint_as_float((u32)((int)n + 127 + bits) << 23));
-}
-
-// reference::exp over all x <= 0.
-__device__ __forceinline__ float exp_below_one(float x) { return x < -87.3f ? 0.0f : exp_scaled(x, 0); }
-
 // reference::ln of a normal positive number.
 __device__ __forceinline__ float ln(float x) {
     const u32 sqrt_half = 0x3f3504f3u;
@@ -288,7 +271,7 @@ __device__ __forceinline__ float mixed(float l, float best, float sum, float wei
     float table = __fmul_rn(weight, sum);
     // Also where it is no number.
     if (l == LOWEST || !(table >= 1.17549435e-38f)) return l;
-    return __fadd_rn(best, ln(__fadd_rn(exp_below_one(__fsub_rn(l, best)), fminf(table, 1.70141173e38f))));
+    return __fadd_rn(best, ln(__fadd_rn(exp_defined(__fsub_rn(l, best)), fminf(table, 1.70141173e38f))));
 }
 
 __device__ __forceinline__ float scaled_distance(float l, float best, float inverse) {

@@ -254,7 +254,7 @@ impl Sampler {
     ///
     /// # Safety
     /// What the parameters name lies within `logits`, `lists`, `history` and `sampled`: they are on the device and cannot be checked
-    /// here. Temperatures, penalties and filters are numbers in their ranges; nobody but the sampler changes the tally meanwhile. Nothing else that could keep a block from running for
+    /// here. Temperatures, penalties and filters are numbers in their ranges. Nothing else that could keep a block from running for
     /// good runs beside the kernel, and no two launches of the same sampler run at once.
     pub unsafe fn launch(
         &mut self,
