@@ -407,7 +407,8 @@ template <int ROWS> struct Experts {
             for (int k = 0; k < USED; k++) {
                 // Nobody wrote the part of an expert that the row does without.
                 float gate = __shfl_sync(~0u, old.gate, k);
-                if (gate != 0.0f) total = __fmaf_rn(gate, parts[(row * USED + k) * 16], total);
+                float part = parts[(row * USED + k) * 16];
+                total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
             }
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
             float value = old.x + total;
