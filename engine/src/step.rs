@@ -60,7 +60,7 @@ pub struct Piece {
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
-    /// Each row takes only as many experts as it needs. On the CPU only; other backends refuse it.
+    /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
 }
 
@@ -137,11 +137,11 @@ pub struct LogitEdits {
 pub struct RowEdits {
     /// The sequence sampled.
     pub seq: SeqId,
-    /// Added after the penalties.
+    /// Added after the penalties. No token stands twice in it, nor in `mix`.
     pub bias: Vec<(TokenId, f32)>,
     /// Mixed in after that, before the temperature: a listed token's logit l becomes ln(e^l + weight * e^LSE), LSE the log-sum-exp
     /// of all edited logits. A token that the mask forbids stays forbidden. With lambda / (1 - lambda) * p as weights, tokens are drawn
-    /// from (1 - lambda) p_model + lambda p. On the CPU only; the CUDA backend refuses steps with such edits.
+    /// from (1 - lambda) p_model + lambda p.
     pub mix: Vec<(TokenId, f32)>,
     /// Tokens that may be sampled; bit `id % 32` of word `id / 32`.
     pub mask: Option<Arc<[u32]>>,

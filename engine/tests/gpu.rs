@@ -11,10 +11,12 @@ use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, KernelCache, KvStorage, probe, programs};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
-use chimere_engine::model::Model;
+use chimere_engine::model::{FfnConfig, Model};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Scheduler, SchedulerConfig};
-use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+use chimere_engine::step::{
+    ExpertCut, ExpertUse, Form, LogitEdits, Piece, PieceTokens, RowEdits, SampleRow, StepOutcome, StepPlan,
+};
 use chimere_kernels::reference::sampler as definition;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +60,18 @@ impl Gpu {
         Self { backend, next: 0, vocab: model.config.vocab }
     }
 
+    /// Launches a step; whoever waits for it may have to send its edits first.
+    fn launch(&mut self, pieces: Vec<Piece>) -> (StepId, Pending) {
+        let id = StepId(self.next);
+        self.next += 1;
+        (id, self.backend.launch(StepPlan { id, copies: Vec::new(), pieces }).unwrap())
+    }
+
+    /// A step from beginning to end.
+    fn step(&mut self, pieces: Vec<Piece>) -> StepOutcome {
+        self.launch(pieces).1.wait().unwrap()
+    }
+
     /// Logits after the last of these positions, and what was sampled greedily.
     fn run(&mut self, form: Form, start: usize, tokens: PieceTokens, prompt_len: usize) -> (Vec<f32>, TokenId) {
         let row = SampleRow {
@@ -75,9 +89,7 @@ impl Gpu {
         piece.pages = (0..end.div_ceil(chimere_engine::PAGE_TOKENS)).map(PageId).collect();
         piece.prompt_len = prompt_len as u32;
         piece.samples = vec![row];
-        let id = StepId(self.next);
-        self.next += 1;
-        let outcome = self.backend.launch(StepPlan { id, copies: Vec::new(), pieces: vec![piece] }).unwrap().wait().unwrap();
+        let outcome = self.step(vec![piece]);
         let logits = self.backend.logits(2).unwrap();
         // A decode row's logits come first; a prompt's too, if no decode row is in the step.
         (logits[..self.vocab].to_vec(), outcome.samples[0].token)
@@ -243,8 +255,8 @@ fn greedy_tokens_part_mostly_where_the_best_two_are_close() {
     assert!(far <= 5, "{far} of 20 prompts part far from a tie");
 }
 
-/// One decode row of each of several sequences; what was sampled. Sequence `i` has slot `i` and pages of its own.
-fn decode_together(gpu: &mut Gpu, position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &SamplingParams) -> Vec<TokenId> {
+/// One decode row of each of several sequences. Sequence `i` has slot `i` and pages of its own.
+fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &SamplingParams) -> Vec<Piece> {
     const PAGES_EACH: u32 = 4;
     let piece = |i: u32| {
         let row = SampleRow {
@@ -272,10 +284,12 @@ fn decode_together(gpu: &mut Gpu, position: u32, tokens: Option<&[TokenId]>, row
             experts: None,
         }
     };
-    let id = StepId(gpu.next);
-    gpu.next += 1;
-    let plan = StepPlan { id, copies: Vec::new(), pieces: (0..rows).map(piece).collect() };
-    gpu.backend.launch(plan).unwrap().wait().unwrap().samples.iter().map(|s| s.token).collect()
+    (0..rows).map(piece).collect()
+}
+
+/// [`decode_rows`] run; what was sampled.
+fn decode_together(gpu: &mut Gpu, position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &SamplingParams) -> Vec<TokenId> {
+    gpu.step(decode_rows(position, tokens, rows, params)).samples.iter().map(|s| s.token).collect()
 }
 
 /// Every row of batches of every size follows the CPU, in both modes.
@@ -323,6 +337,185 @@ fn every_row_of_a_batch_follows_the_cpu() {
     }
 }
 
+/// The definition's token for a row of [`decode_rows`] with neutral parameters.
+fn defined(logits: &[f32], row: usize, step: u32, edits: Option<&RowEdits>) -> TokenId {
+    let sampling = definition::Sampling {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        seed: 1000 + row as u64,
+        repetition_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        logit_bias: &[],
+        min_tokens: 0,
+        end_ids: &[],
+    };
+    let (prompt, counts) = (vec![false; logits.len()], vec![0; logits.len()]);
+    let context = definition::Context {
+        in_prompt: &prompt,
+        output_counts: &counts,
+        edits: edits.map_or(&[], |e| &e.bias),
+        mix: edits.map_or(&[], |e| &e.mix),
+        mask: edits.and_then(|e| e.mask.as_deref()),
+        output_index: step,
+        choice: 0,
+    };
+    definition::sample(logits, &sampling, &context)
+}
+
+#[test]
+fn rows_with_sparse_edits_sample_the_definition_s_tokens_and_say_which_they_changed() {
+    if !has_gpu() {
+        return;
+    }
+    let model = support::nano();
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
+    let mut changed = 0;
+    for rows in [1, 3, 16, 40usize] {
+        let mut random = Random(rows as u64);
+        let first: Vec<TokenId> = (0..rows).map(|i| (i * 131 % vocab) as TokenId).collect();
+        for step in 0..6u32 {
+            let mut ids = |n: u64| -> Vec<(TokenId, f32)> {
+                let ids: BTreeMap<_, _> =
+                    (0..n).map(|_| (random.below(vocab as u64) as TokenId, random.below(100) as f32 / 400.0)).collect();
+                ids.into_iter().collect()
+            };
+            let mask: Arc<[u32]> = (0..vocab.div_ceil(32) as u32).map(|w| w.wrapping_mul(2_654_435_761) | 1).collect();
+            // Rows with biases, mixtures, both, a mask alone, and rows that wait for nothing.
+            let edits: Vec<RowEdits> = (0..rows)
+                .filter(|i| i % 5 != 4)
+                .map(|i| RowEdits {
+                    seq: SeqId(i as u64),
+                    bias: if i % 5 == 0 || i % 5 == 2 { ids(20) } else { Vec::new() },
+                    mix: if i % 5 < 2 { ids(64) } else { Vec::new() },
+                    mask: (i % 5 == 1 || i % 5 == 3).then(|| mask.clone()),
+                })
+                .collect();
+            let mut pieces = decode_rows(step, (step == 0).then_some(&first[..]), rows as u32, &SamplingParams::default());
+            pieces.iter_mut().enumerate().for_each(|(i, p)| p.samples[0].awaits_edits = i % 5 != 4);
+            let (id, pending) = gpu.launch(pieces);
+            gpu.backend.sample(id, LogitEdits { rows: edits.clone() }).unwrap();
+            let samples = pending.wait().unwrap().samples;
+            let logits = gpu.backend.logits(rows).unwrap();
+            for (i, (sample, row)) in samples.iter().zip(logits.chunks(vocab)).enumerate() {
+                let edits = edits.iter().find(|e| e.seq == SeqId(i as u64));
+                let plain = edits.map(|e| RowEdits { bias: Vec::new(), mix: Vec::new(), ..e.clone() });
+                let (token, plain) = (defined(row, i, step, edits), defined(row, i, step, plain.as_ref()));
+                assert_eq!((sample.token, sample.changed), (token, Some(token != plain)), "row {i} of {rows}, step {step}");
+                changed += usize::from(token != plain);
+            }
+        }
+    }
+    println!("{changed} tokens changed");
+    assert!(changed > 20, "{changed}");
+}
+
+/// Logits after the last of `steps` positions of each sequence, and what rows with a cut took on the way.
+fn decode_cut(gpu: &mut Gpu, rows: usize, steps: u32, cut: impl Fn(usize) -> Option<ExpertCut>) -> (Vec<f32>, ExpertUse) {
+    let mut took = ExpertUse::default();
+    for step in 0..steps {
+        let tokens: Vec<TokenId> = (0..rows as u32).map(|i| token_of(i, step, gpu.vocab)).collect();
+        let mut pieces = decode_rows(step, Some(&tokens), rows as u32, &SamplingParams::greedy());
+        pieces.iter_mut().enumerate().for_each(|(i, p)| p.experts = cut(i));
+        let of_step = gpu.step(pieces).experts;
+        took = ExpertUse { rows: took.rows + of_step.rows, experts: took.experts + of_step.experts };
+    }
+    (gpu.backend.logits(rows).unwrap(), took)
+}
+
+fn token_of(row: u32, step: u32, vocab: usize) -> TokenId {
+    (row * 131 + step * 977 + 5) % vocab as TokenId
+}
+
+/// As [`decode_cut`] of one sequence, on the CPU.
+fn decode_cut_on_cpu(model: &Model, steps: u32, cut: Option<ExpertCut>) -> (Vec<f32>, ExpertUse) {
+    let mut cpu = Driver::recording(model, &cpu_config(false));
+    let mut took = ExpertUse::default();
+    for step in 0..steps {
+        let token = token_of(0, step, model.config.vocab);
+        let outcome = cpu.step(vec![Piece { experts: cut, ..support::piece(Form::Recurrent, step as usize, &[token]) }]);
+        took = ExpertUse { rows: took.rows + outcome.experts.rows, experts: took.experts + outcome.experts.experts };
+    }
+    (cpu.backend.recording().logits.clone(), took)
+}
+
+#[test]
+fn rows_do_with_fewer_experts_and_those_beside_them_do_not_notice() {
+    if !has_gpu() {
+        return;
+    }
+    let model = support::nano();
+    let FfnConfig::Moe { used, .. } = model.config.ffn else { panic!("the shipped model has experts") };
+    let (vocab, layers, steps) = (model.config.vocab, model.config.layers.len() as u64, 12);
+    let cut = |min, max, mass| ExpertCut { min, max, mass };
+    for deterministic in [false, true] {
+        let mut gpu = Gpu::new(&model, &config(64, 256, deterministic));
+        for rows in [1, 3, 16, 40usize] {
+            let what = format!("deterministic {deterministic}, {rows} rows");
+            let given = rows as u64 * u64::from(steps) * layers;
+            let (whole, none) = decode_cut(&mut gpu, rows, steps, |_| None);
+            assert_eq!(none, ExpertUse::default(), "{what}");
+            let (same, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 1.5)));
+            assert!(same == whole, "{what}: a cut that leaves all experts changes the logits");
+            assert_eq!(took, ExpertUse { rows: given, experts: given * used as u64 }, "{what}");
+            let (one, took) = decode_cut(&mut gpu, rows, steps, |_| Some(cut(1, 99, 0.0)));
+            assert_eq!(took, ExpertUse { rows: given, experts: given }, "{what}");
+            assert!(gpu.backend.expert_counts().iter().all(|n| (1..=rows as u32).contains(n)), "{what}");
+            let (mixed, took) = decode_cut(&mut gpu, rows, steps, |i| (i % 2 == 0).then_some(cut(1, 1, 1.0)));
+            assert_eq!(took.rows, rows.div_ceil(2) as u64 * u64::from(steps) * layers, "{what}");
+            for (i, row) in mixed.chunks(vocab).enumerate() {
+                let want = if i % 2 == 0 { &one } else { &whole };
+                assert!(row == &want[i * vocab..(i + 1) * vocab], "{what}: row {i} among rows with and without a cut");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_with_fewer_experts_follow_the_cpu_s() {
+    if !has_gpu() {
+        return;
+    }
+    let (model, steps) = (support::nano(), 40);
+    let mut gpu = Gpu::new(&model, &config(4, 64, false));
+    let whole = decode_cut_on_cpu(&model, steps, None).0;
+    for cut in [ExpertCut { min: 2, max: 2, mass: 1.0 }, ExpertCut { min: 1, max: 99, mass: 0.6 }] {
+        let (want, by_cpu) = decode_cut_on_cpu(&model, steps, Some(cut));
+        let (got, by_gpu) = decode_cut(&mut gpu, 1, steps, |_| Some(cut));
+        let (near, far) = (relative_rms(&got, &want), relative_rms(&got, &whole));
+        println!("{cut:?}: RMS {near:.2e}, {far:.2e} to all experts; experts {by_gpu:?}, on the CPU {by_cpu:?}");
+        assert!(near < 1e-1 && near < 0.5 * far, "{cut:?}: RMS {near:.2e}, {far:.2e} to all experts");
+        assert_eq!(by_gpu.rows, by_cpu.rows);
+        // Rounding turns a row here and there to one expert more or less.
+        assert!(by_gpu.experts.abs_diff(by_cpu.experts) * 50 < by_cpu.experts, "{cut:?}: {by_gpu:?} for {by_cpu:?}");
+    }
+}
+
+#[test]
+fn positions_that_are_computed_again_do_with_fewer_experts_too() {
+    if !has_gpu() {
+        return;
+    }
+    let model = support::nano();
+    let layers = model.config.layers.len() as u64;
+    let mut gpu = Gpu::new(&model, &config(2, 64, false));
+    let ids: Vec<TokenId> = (0..70).map(|i| token_of(0, i, model.config.vocab)).collect();
+    let mut again = |cut| {
+        let sample = decode_rows(69, None, 1, &SamplingParams::greedy()).remove(0).samples;
+        let piece = Piece { experts: cut, samples: sample, ..support::piece(Form::Recurrent, 0, &ids) };
+        let took = gpu.step(vec![piece]).experts;
+        (gpu.backend.logits(1).unwrap(), took)
+    };
+    let (whole, _) = again(None);
+    let (same, _) = again(Some(ExpertCut { min: 1, max: 99, mass: 1.5 }));
+    assert!(same == whole, "a cut that leaves all experts changes the logits");
+    let (one, took) = again(Some(ExpertCut { min: 1, max: 1, mass: 1.0 }));
+    assert!(one != whole);
+    assert_eq!(took, ExpertUse { rows: 70 * layers, experts: 70 * layers });
+}
+
 #[test]
 fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
     if !has_gpu() {
@@ -340,30 +533,7 @@ fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
             // The definition takes what is no number for minus infinity, so it would not tell dead rows.
             assert!(logits.iter().all(|l| l.is_finite()), "{rows} rows, step {step}");
             for (i, (token, row)) in got.iter().zip(logits.chunks(vocab)).enumerate() {
-                let sampling = definition::Sampling {
-                    temperature: 1.0,
-                    top_p: 1.0,
-                    top_k: 0,
-                    min_p: 0.0,
-                    seed: 1000 + i as u64,
-                    repetition_penalty: 1.0,
-                    presence_penalty: 0.0,
-                    frequency_penalty: 0.0,
-                    logit_bias: &[],
-                    min_tokens: 0,
-                    end_ids: &[],
-                };
-                let (prompt, counts) = (vec![false; vocab], vec![0; vocab]);
-                let context = definition::Context {
-                    in_prompt: &prompt,
-                    output_counts: &counts,
-                    edits: &[],
-                    mix: &[],
-                    mask: None,
-                    output_index: step,
-                    choice: 0,
-                };
-                assert_eq!(*token, definition::sample(row, &sampling, &context), "row {i} of {rows}, step {step}");
+                assert_eq!(*token, defined(row, i, step, None), "row {i} of {rows}, step {step}");
             }
             // Random weights give nearly uniform distributions, a trained model's may be sharp.
             if rows >= 16 && std::env::var_os("CHIMERE_TEST_MODEL").is_some() {

@@ -4,6 +4,7 @@
 // sums of squares are by blocks of 32. Terms are added to x one after another: k = 0 first, the shared expert last. Without routed
 // experts (USED 0) its factor is one and `gates` is not read. Bound: 4 * COLS * (USED + 3) bytes a row, read or written once.
 //
+// A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
 // slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
 //
 // -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert).
@@ -45,7 +46,8 @@ extern "C" __global__ void __launch_bounds__(256)
         gate[USED] = USED > 0 ? gates[(u64)row * GATES + USED] : 1.0f;
 #endif
 #pragma unroll
-        for (int k = 0; k < USED + SHARED; k++) add(a, gate[k], ya[k]), add(b, gate[k], yb[k]);
+        for (int k = 0; k < USED + SHARED; k++)
+            if (gate[k] != 0.0f) add(a, gate[k], ya[k]), add(b, gate[k], yb[k]);
         *(float4 *)(x + at) = a;
         *(float4 *)(x + at + 16) = b;
     }

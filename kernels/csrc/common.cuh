@@ -124,6 +124,22 @@ __device__ __forceinline__ float warp_max(float v) {
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
 
+// reference::exp times 2^bits, for x <= 0; `bits` must keep it normal. Products and sums stay as written: no contraction.
+__device__ __forceinline__ float exp_scaled(float x, int bits) {
+    float n = rintf(__fmul_rn(x, 1.44269504088896340736f));
+    float r = __fmaf_rn(n, 2.1219444e-4f, __fmaf_rn(n, -0.6933594f, x));
+    float p = 1.9875691e-4f;
+    p = __fmaf_rn(p, r, 1.3981999e-3f);
+    p = __fmaf_rn(p, r, 8.333452e-3f);
+    p = __fmaf_rn(p, r, 4.1665796e-2f);
+    p = __fmaf_rn(p, r, 1.6666665e-1f);
+    p = __fmaf_rn(p, r, 5e-1f);
+    float y = __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
+    return __fmul_rn(y, __uint_as_float((u32)((int)n + 127 + bits) << 23));
+}
+// reference::exp for x <= 0, whatever its size.
+__device__ __forceinline__ float exp_defined(float x) { return x < -87.3f ? 0.0f : exp_scaled(x, 0); }
+
 // The int8 form of activations: 32 values share d = max|x| / 127; beside it stands the sum of the codes. Within a block of 32
 // the quads (4 codes, one word) lie in the order 0 4 1 5 2 6 3 7, so that the 8 bytes of lane t are what a matrix instruction
 // wants of it. This is called by one warp for 32 consecutive values, one a lane.

@@ -5,7 +5,8 @@
 //
 // then the int8 form of x * next and the sums of squares of x. gate, up: products of the row's activations; f: row_factor of its
 // squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up. Every matrix has a layout of its
-// own. A row whose first expert is below 0 is none: nothing is written for it.
+// own. A row whose first expert is below 0 is none: nothing is written for it. Below 0 are also the last experts of a row that does with
+// fewer, with gates 0.
 //
 // Bound: the bytes of the experts that any row chose, each read once. So that they are always under way, as many blocks as the device
 // runs at a time stay for the whole launch: they take groups of four tiles of gate and up (32 values of h) in turn, a warp a tile and
@@ -133,7 +134,10 @@ template <int ROWS> struct Chosen {
         int tid = threadIdx.x, lane = tid % WARP;
         if constexpr (ROWS == 1) {
             if (tid < USED) experts[tid] = mine, counts[tid] = 1, pairs[tid][0] = (u8)tid;
-            if (tid == 0) slots = mine < 0 ? 0 : USED;
+            if (tid < WARP) {
+                int there = __popc(__ballot_sync(~0u, mine >= 0));
+                if (tid == 0) slots = there;
+            }
         } else {
             if (mine >= 0) atomicOr(&rows[mine], 1u << tid / USED);
             __syncthreads();
@@ -367,7 +371,12 @@ template <int ROWS> struct Experts {
             if (old.expert < 0) continue;
             float total = 0;
 #pragma unroll
-            for (int k = 0; k < USED; k++) total = __fmaf_rn(__shfl_sync(~0u, old.gate, k), parts[(row * USED + k) * 16], total);
+            for (int k = 0; k < USED; k++) {
+                // Nobody wrote the part of an expert that the row does without.
+                float gate = __shfl_sync(~0u, old.gate, k);
+                float part = parts[(row * USED + k) * 16];
+                total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
+            }
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
             float value = old.x + total;
             call.x[row * HIDDEN + group * 32 + lane] = value;

@@ -4,7 +4,8 @@
 //   experts[row]: the USED largest, ties to the lower id     gates[row]: softmax over those, then sigmoid(score of the shared gate)
 //   groups: {expert, first, count, 0} for each expert; in_rows, out_rows: its rows and pairs (row * USED + k), in order of pairs
 //
-// Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0.
+// Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0. A row with a
+// cut keeps the first of its experts, as many as reference::ExpertCut says; the others are -1 with gates 0, and in no group.
 // Two ways to the sums over k, each with one order for every row, whatever stands beside it:
 //
 // few: a block holds the weights of two columns (experts, or the shared gate) in registers, read before its wait, and goes over the
@@ -41,6 +42,8 @@ struct Call {
     int *in_rows;   // [rows * USED]
     int *out_rows;  // [rows * USED]
     int *offsets;   // [chunks][E]
+    const int2 *cuts; // [rows] {at least | at most << 16, mass}, zeros: all experts; or null
+    u32 *tally;       // gets the number of experts that rows with a cut keep
     int rows, segments;
     float eps;
 };
@@ -69,11 +72,31 @@ __device__ __forceinline__ float of_key(u32 key) { return __uint_as_float(key >>
 
 // What select_row wants besides scores; read ahead of them where there is time to hide it.
 struct Ahead {
-    int slot;
+    int limits; // of the cut, 0 without one; below 0: no row
     float factor;
 };
 __device__ __forceinline__ Ahead read_ahead(const Call &call, int row) {
-    return {call.slots[row], row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps)};
+    int slot = call.slots[row], limits = call.cuts ? call.cuts[row].x : 0;
+    return {slot < 0 ? -1 : limits, row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps)};
+}
+
+// ExpertCut::kept of reference::router, by one warp; lane k has the score of the k-th expert. No number is no reason to cut. Out of line:
+// rows without a cut need not fetch it.
+__device__ __noinline__ int kept(int limits, float mass, float score, float best) {
+    int most = min(limits >> 16, USED), least = min(limits & 0xffff, most), kept = most;
+    float weight = exp_defined(__fsub_rn(score, best)), all = 0, sum = 0;
+#pragma unroll 1
+    for (int k = 0; k < most; k++) all = __fadd_rn(all, __shfl_sync(~0u, weight, k));
+    float target = __fmul_rn(mass, all);
+#pragma unroll 1
+    for (int k = 0; k < most; k++) {
+        sum = __fadd_rn(sum, __shfl_sync(~0u, weight, k));
+        if (sum >= target) {
+            kept = k + 1;
+            break;
+        }
+    }
+    return max(kept, least);
 }
 
 // Sums of the segments begin .. begin + N, added in order; their loads are under way together.
@@ -97,7 +120,7 @@ __device__ __forceinline__ void select_row(const Call &call, int row, Ahead ahea
     int lane = threadIdx.x % WARP;
     int *experts = call.experts + (u64)row * USED;
     float *gates = call.gates + (u64)row * (USED + 1);
-    if (ahead.slot < 0) {
+    if (ahead.limits < 0) {
         for (int k = lane; k < USED; k += WARP) experts[k] = -1;
         for (int k = lane; k <= USED; k += WARP) gates[k] = 0;
         return;
@@ -125,8 +148,14 @@ __device__ __forceinline__ void select_row(const Call &call, int row, Ahead ahea
         if (lane == k) mine = best, id = (int)lowest;
     }
     // Every lane goes through the shuffles, whether it has an expert or not.
-    float best = __shfl_sync(~0u, of_key(mine), 0), weight = lane < USED ? expf(of_key(mine) - best) : 0.0f;
-    float sum = 0;
+    float best = __shfl_sync(~0u, of_key(mine), 0);
+    int left = USED;
+    if (ahead.limits > 0) {
+        left = kept(ahead.limits, __int_as_float(call.cuts[row].y), of_key(mine), best);
+        if (lane >= left) id = -1;
+        if (lane == 0) atomicAdd(call.tally, left);
+    }
+    float weight = lane < left ? expf(of_key(mine) - best) : 0.0f, sum = 0;
 #pragma unroll 4
     for (int k = 0; k < USED; k++) sum += __shfl_sync(~0u, weight, k);
     if (lane < USED) experts[lane] = id, gates[lane] = __fdiv_rn(weight, sum);

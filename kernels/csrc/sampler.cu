@@ -10,8 +10,11 @@
 // by histograms of a code that orders elements by rank (20 bits of the scaled distance to the best, then the logit's own 32), until
 // at most LIST_MAX elements can be it; those are listed in every block. A top-k that fits in the list is finished from it.
 //
+// A row with sparse edits is drawn from twice, before them and after them, with the same random bits: its result has both tokens. A
+// row without any pays a comparison for them.
+//
 // logits: [*, VOCAB] f32, 16-byte aligned. history: [slots][VOCAB] u16, bit 15 in the prompt, low bits how often generated.
-// lists: words of bias (id, f32 bits), end ids, mask bits. Scratch: zeros at first, and left so that any later launch may follow.
+// lists: words of bias and mixture (id, f32 bits), end ids, mask bits. Scratch: zeros at first, and left so that any later launch may follow.
 //
 // -D: VOCAB (a multiple of 4).
 #include "common.cuh"
@@ -46,12 +49,12 @@ struct Params {
     u32 output_index, choice, hold_ends;
     u32 bias_at, biases, ends_at, ends, edits_at, edits;
     int mask_at, logprobs;
-    u32 certainty, unused;
+    u32 certainty, mixes;
 };
 
 // As `SampleResult`.
 struct Result {
-    int token;
+    int token, plain;
     float logprob, entropy, top_prob;
     int top_ids[TOP_MAX];
     float top_logprobs[TOP_MAX];
@@ -65,8 +68,18 @@ struct Call {
     Result *results;
     int *sampled;
     u64 *scratch;
+    u32 *tally; // what the router counted, or null: behind the rows' results it goes, and begins anew
     int rows, slice;
 };
+
+// What the unedited logits say, at temperature 1.
+struct Raw {
+    float best;
+    u64 total;
+};
+
+// Whose token a draw gives: the row's, of a row that is drawn from once; the one without the sparse edits; the one with them.
+enum Draw { ONLY, PLAIN, EDITED };
 
 struct __align__(16) Shared {
     float values[SLICE_MAX];
@@ -81,6 +94,11 @@ struct __align__(16) Shared {
     u64 part[WORDS_MAX][WARPS];
     u64 before, in_bin, bits, picked;
     u32 crit, listed;
+    // Of the row; here because they are asked for at its end alone, and registers are few.
+    Raw raw;
+    u64 top;
+    Draw which;
+    u32 at;
     Params row;
 };
 
@@ -225,21 +243,35 @@ __device__ __forceinline__ u64 block_before(u64 v, u64 *part, u64 &total) {
 // ---- the definition's arithmetic ----
 
 #define LOWEST __int_as_float(0xff800000)
+#define FINITE 3.402823466e38f
 
 __device__ __forceinline__ float numbers(float l) { return l != l ? LOWEST : l; }
 
-// reference::exp times 2^bits, for x <= 0; `bits` must keep it normal. Products and sums stay as written: no contraction.
-__device__ __forceinline__ float exp_scaled(float x, int bits) {
-    float n = rintf(__fmul_rn(x, 1.44269504088896340736f));
-    float r = __fmaf_rn(n, 2.1219444e-4f, __fmaf_rn(n, -0.6933594f, x));
-    float p = 1.9875691e-4f;
-    p = __fmaf_rn(p, r, 1.3981999e-3f);
-    p = __fmaf_rn(p, r, 8.333452e-3f);
-    p = __fmaf_rn(p, r, 4.1665796e-2f);
-    p = __fmaf_rn(p, r, 1.6666665e-1f);
-    p = __fmaf_rn(p, r, 5e-1f);
-    float y = __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
-    return __fmul_rn(y, __uint_as_float((u32)((int)n + 127 + bits) << 23));
+// reference::ln of a normal positive number.
+__device__ __forceinline__ float ln(float x) {
+    const u32 sqrt_half = 0x3f3504f3u;
+    u32 bits = __float_as_uint(x) + (0x3f800000u - sqrt_half);
+    float n = (float)((int)(bits >> 23) - 127), f = __fsub_rn(__uint_as_float((bits & 0x7fffffu) + sqrt_half), 1.0f);
+    float z = __fmul_rn(f, f), p = 7.0376836e-2f;
+    p = __fmaf_rn(p, f, -1.151461e-1f);
+    p = __fmaf_rn(p, f, 1.16769987e-1f);
+    p = __fmaf_rn(p, f, -1.2420141e-1f);
+    p = __fmaf_rn(p, f, 1.4249323e-1f);
+    p = __fmaf_rn(p, f, -1.6668057e-1f);
+    p = __fmaf_rn(p, f, 2.0000714e-1f);
+    p = __fmaf_rn(p, f, -2.4999994e-1f);
+    p = __fmaf_rn(p, f, 3.333333e-1f);
+    float y = __fmaf_rn(n, -2.1219444e-4f, __fmul_rn(p, __fmul_rn(f, z)));
+    y = __fmaf_rn(z, -0.5f, y);
+    return __fmaf_rn(n, 0.6933594f, __fadd_rn(f, y));
+}
+
+// Mixture::mixed of reference::sampler; `sum` is e^(LSE - best).
+__device__ __forceinline__ float mixed(float l, float best, float sum, float weight) {
+    float table = __fmul_rn(weight, sum);
+    // Also where it is no number.
+    if (l == LOWEST || !(table >= 1.17549435e-38f)) return l;
+    return __fadd_rn(best, ln(__fadd_rn(exp_defined(__fsub_rn(l, best)), fminf(table, 1.70141173e38f))));
 }
 
 __device__ __forceinline__ float scaled_distance(float l, float best, float inverse) {
@@ -340,7 +372,13 @@ __device__ void add_biases(const u32 *list, u32 n, const Slice &slice) {
     __syncthreads();
 }
 
-// In the definition's order. A NaN may become minus infinity at once, for nothing later makes that a number again.
+__device__ Best best_of_slice(const Slice &slice) {
+    Best best;
+    for (u32 i = threadIdx.x; i < slice.count; i += THREADS) best.see(slice.values[i], slice.first + i);
+    return best;
+}
+
+// Up to the penalties, in the definition's order. A NaN may become minus infinity at once, for nothing later makes that a number again.
 __device__ Best edit(const Call &call, const Params &p, const Slice &slice, bool penalties) {
     __syncthreads();
     add_biases(call.lists + p.bias_at, p.biases, slice);
@@ -371,10 +409,36 @@ __device__ Best edit(const Call &call, const Params &p, const Slice &slice, bool
         }
         __syncthreads();
     }
-    add_biases(call.lists + p.edits_at, p.edits, slice);
-    Best best;
-    for (u32 i = threadIdx.x; i < slice.count; i += THREADS) best.see(slice.values[i], slice.first + i);
-    return best;
+    return best_of_slice(slice);
+}
+
+// The sparse edits: biases, then mixtures by what all of the row weighs then, at temperature 1. Returns the best element.
+__device__ u64 edit_sparsely(const Call &call, const Params &p, Group &g, const Slice &slice) {
+    Shared &s = g.s;
+    const u32 *list = call.lists + p.edits_at;
+    // Threads may still look for the other token in what is changed here.
+    __syncthreads();
+    u64 top = s.top;
+    if (threadIdx.x == 0) s.which = EDITED;
+    __syncthreads();
+    if (p.edits > 0) {
+        add_biases(list, p.edits, slice);
+        top = best_of_row(g, best_of_slice(slice), p);
+    }
+    float best = of_rank((u32)(top >> 32));
+    if (p.mixes == 0 || !(fabsf(best) <= FINITE)) return top;
+    u64 total = 0;
+    for (u32 i = threadIdx.x; i < slice.count; i += THREADS) total += weight(slice.values[i], best, 1.0f);
+    u64 v[1] = {block_all<SUM>(total, s.part[0])};
+    g.exchange(v);
+    float sum = (float)((double)got_all<SUM>(s.got[0], g.blocks) * (1.0 / WEIGHT_ONE));
+    list += 2 * p.edits;
+    for (u32 i = threadIdx.x; i < p.mixes; i += THREADS) {
+        u32 at = __ldcg(list + 2 * i) - slice.first;
+        if (at < slice.count) slice.values[at] = mixed(slice.values[at], best, sum, __uint_as_float(__ldcg(list + 2 * i + 1)));
+    }
+    __syncthreads();
+    return best_of_row(g, best_of_slice(slice), p);
 }
 
 // Lists the elements that `listed` accepts, in no order, in every block: `n` of them in the row, at most LIST_MAX, `before` of them
@@ -550,18 +614,14 @@ template <bool WEIGH> __device__ Cut select(Group &g, const Slice &slice, float 
     }
 }
 
-// What the unedited logits say, at temperature 1.
-struct Raw {
-    float best;
-    u64 total;
-    __device__ __forceinline__ float logprob(float l) const {
-        if (l == LOWEST || total == 0) return LOWEST;
-        return (float)((double)l - (double)best - log((double)total * (1.0 / WEIGHT_ONE)));
-    }
-};
+__device__ __forceinline__ float logprob(const Raw &raw, float l) {
+    if (l == LOWEST || raw.total == 0) return LOWEST;
+    return (float)((double)l - (double)raw.best - log((double)raw.total * (1.0 / WEIGHT_ONE)));
+}
 
-__device__ Raw report(Group &g, const Slice &slice, float best, const Params &p, Result *out) {
+__device__ void report(Group &g, const Slice &slice, float best, const Params &p, Result *results) {
     Shared &s = g.s;
+    Result *out = results + s.at;
     // Entropy from sums in units of 2^-40: integers too, so that it does not depend on how a row is shared.
     u64 sums[3] = {0, 0, 0};
     for (u32 i = threadIdx.x; i < slice.count; i += THREADS) {
@@ -576,12 +636,13 @@ __device__ Raw report(Group &g, const Slice &slice, float best, const Params &p,
 #pragma unroll
     for (int k = 0; k < 3; k++) sums[k] = got_all<SUM>(s.got[k], g.blocks);
     Raw raw = {best, sums[0]};
+    if (threadIdx.x == 0) s.raw = raw;
     if (p.certainty && g.block == 0 && threadIdx.x == 0) {
         double sum = (double)sums[1] * 0x1p-40, weighted = (double)sums[2] * 0x1p-40;
         out->entropy = (float)(log(sum) + weighted / sum), out->top_prob = (float)(1.0 / sum);
     }
     u32 n = (u32)min(p.logprobs, TOP_MAX);
-    if (p.logprobs <= 0) return raw;
+    if (p.logprobs <= 0) return;
     Cut cut = select<false>(g, slice, best, 1.0f, ALL, n, 1.0f);
     if (cut.listed == 0) {
         // Too many equals at its end to be listed with it.
@@ -597,20 +658,23 @@ __device__ Raw report(Group &g, const Slice &slice, float best, const Params &p,
         u64 own = s.list.item[threadIdx.x];
         u32 rank = 0;
         for (u32 j = 0; j < cut.listed; j++) rank += s.list.item[j] < own;
-        if (rank < n) out->top_ids[rank] = (int)(u32)own, out->top_logprobs[rank] = raw.logprob(of_rank((u32)(own >> 32)));
+        if (rank < n) out->top_ids[rank] = (int)(u32)own, out->top_logprobs[rank] = logprob(raw, of_rank((u32)(own >> 32)));
     }
-    return raw;
 }
 
 // One thread of the group calls this.
-__device__ __noinline__ void emit(const Call &call, const Params &p, Result *out, const Raw &raw, u32 token) {
+__device__ __noinline__ void emit(const Call &call, const Params &p, const Shared &s, u32 token) {
+    Result *out = call.results + s.at;
+    Draw which = s.which;
+    if (which != EDITED) out->plain = (int)token;
+    if (which == PLAIN) return;
     out->token = (int)token;
     if (p.slot >= 0) call.sampled[p.slot] = (int)token;
-    if (p.logprobs >= 0) out->logprob = token < VOCAB ? raw.logprob(numbers(__ldcg(call.logits + (u64)p.row * VOCAB + token))) : LOWEST;
+    if (p.logprobs >= 0) out->logprob = token < VOCAB ? logprob(s.raw, numbers(__ldcg(call.logits + (u64)p.row * VOCAB + token))) : LOWEST;
 }
 
 // A draw from the first `k` of the listed elements. Block 0 alone; the list stays as it is.
-__device__ void draw_from_list(const Call &call, const Params &p, Group &g, u32 n, u32 wmin, Result *out, const Raw &raw) {
+__device__ void draw_from_list(const Call &call, const Params &p, Group &g, u32 n, u32 wmin) {
     Shared &s = g.s;
     u32 tid = threadIdx.x, rank = 0, w = 0;
     u64 own = ALL, ahead = 0;
@@ -630,31 +694,15 @@ __device__ void draw_from_list(const Call &call, const Params &p, Group &g, u32 
     u64 target = __umul64hi(s.bits, total), sum = 0;
     for (u32 j = 0; j < n; j++)
         if ((u32)s.list.item[j] <= (u32)own) sum += s.list.weight[j];
-    if (tid < n && sum > target && sum - w <= target) emit(call, p, out, raw, (u32)own);
+    if (tid < n && sum > target && sum - w <= target) emit(call, p, s, (u32)own);
 }
 
-__device__ void sample_row(const Call &call, const Params &p, Group &g, const Slice &slice, Result *out) {
+// Temperature, filters and the draw itself. `top`: the row's best element.
+__device__ void choose(const Call &call, const Params &p, Group &g, const Slice &slice, u64 top) {
     Shared &s = g.s;
-    bool leads = g.block == 0 && threadIdx.x == 0, reports = p.logprobs >= 0 || p.certainty;
-    Raw raw = {0.0f, 0};
-    if (p.forced >= 0 && !reports) {
-        if (leads) emit(call, p, out, raw, (u32)p.forced);
-        return;
-    }
-    bool penalties = p.history >= 0 && (p.repetition != 1.0f || p.presence != 0.0f || p.frequency != 0.0f);
-    bool edits = p.biases > 0 || p.edits > 0 || (p.hold_ends && p.ends > 0) || p.mask_at >= 0 || penalties;
-    Best own = load(call.logits + (u64)p.row * VOCAB, slice);
-    u64 top = 0;
-    if (reports || !edits) top = best_of_row(g, own, p);
-    if (reports) raw = report(g, slice, of_rank((u32)(top >> 32)), p, out);
-    if (p.forced >= 0) {
-        if (leads) emit(call, p, out, raw, (u32)p.forced);
-        return;
-    }
-    if (edits) top = best_of_row(g, edit(call, p, slice, penalties), p);
     float best = of_rank((u32)(top >> 32));
-    if (p.temperature < TEMPERATURE_MIN || !(fabsf(best) <= 3.402823466e38f) || p.top_k == 1) {
-        if (leads) emit(call, p, out, raw, (u32)top);
+    if (p.temperature < TEMPERATURE_MIN || !(fabsf(best) <= FINITE) || p.top_k == 1) {
+        if (g.block == 0 && threadIdx.x == 0) emit(call, p, s, (u32)top);
         return;
     }
     float inverse = __fdiv_rn(1.0f, p.temperature);
@@ -663,7 +711,7 @@ __device__ void sample_row(const Call &call, const Params &p, Group &g, const Sl
     if (p.top_k > 0 && p.top_k < VOCAB) {
         Cut cut = select<false>(g, slice, best, inverse, ALL, p.top_k, 1.0f);
         if (cut.listed > 0) {
-            if (g.block == 0) draw_from_list(call, p, g, cut.listed, wmin, out, raw);
+            if (g.block == 0) draw_from_list(call, p, g, cut.listed, wmin);
             return;
         }
         kept = cut.last;
@@ -701,15 +749,44 @@ __device__ void sample_row(const Call &call, const Params &p, Group &g, const Sl
         }
         u32 past = __ballot_sync(~0u, before + upto > target);
         if (past) {
-            if (lane == __ffs(past) - 1) emit(call, p, out, raw, slice.first + at + lane);
+            if (lane == __ffs(past) - 1) emit(call, p, s, slice.first + at + lane);
             return;
         }
         before += __shfl_sync(~0u, upto, WARP - 1);
     }
 }
 
+__device__ void sample_row(const Call &call, const Params &p, Group &g, const Slice &slice) {
+    Shared &s = g.s;
+    bool leads = g.block == 0 && threadIdx.x == 0, reports = p.logprobs >= 0 || p.certainty;
+    if (threadIdx.x == 0) s.which = p.forced < 0 && (p.edits > 0 || p.mixes > 0) ? PLAIN : ONLY;
+    if (p.forced >= 0 && !reports) {
+        if (leads) emit(call, p, s, (u32)p.forced);
+        return;
+    }
+    bool penalties = p.history >= 0 && (p.repetition != 1.0f || p.presence != 0.0f || p.frequency != 0.0f);
+    bool edits = p.biases > 0 || (p.hold_ends && p.ends > 0) || p.mask_at >= 0 || penalties;
+    Best own = load(call.logits + (u64)p.row * VOCAB, slice);
+    u64 top = 0;
+    if (reports || !edits) top = best_of_row(g, own, p);
+    if (reports) report(g, slice, of_rank((u32)(top >> 32)), p, call.results);
+    if (p.forced >= 0) {
+        if (leads) emit(call, p, s, (u32)p.forced);
+        return;
+    }
+    if (edits) top = best_of_row(g, edit(call, p, slice, penalties), p);
+    if (threadIdx.x == 0) s.top = top;
+    // One place for both draws: the code is long, and most of it runs once a row.
+#pragma unroll 1
+    for (;;) {
+        choose(call, p, g, slice, top);
+        if (s.which != PLAIN) return;
+        top = edit_sparsely(call, p, g, slice);
+    }
+}
+
 // Grid: (blocks of a group, groups), all resident at once.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_constant__ Call call) {
     __shared__ Shared s;
     // All of us are running when the next kernel starts early, so it cannot take a place that one of us waits for.
     let_next_start();
@@ -721,6 +798,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(Call call) {
     Slice slice = {s.values, first, min((u32)call.slice, (u32)VOCAB - first)};
     for (u32 r = blockIdx.y; r < (u32)call.rows; r += gridDim.y) {
         __syncthreads();
+        if (threadIdx.x == THREADS - 1) s.at = r;
         if (threadIdx.x < sizeof(Params) / 4) ((u32 *)&s.row)[threadIdx.x] = __ldcg((const u32 *)(call.params + r) + threadIdx.x);
         __syncthreads();
         // The group's next row comes into the cache meanwhile.
@@ -729,8 +807,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(Call call) {
             int next = __ldcg(&call.params[r + gridDim.y].row);
             if (next >= 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(call.logits + (u64)next * VOCAB + slice.first + line));
         }
-        if (s.row.row >= 0) sample_row(call, s.row, g, slice, call.results + r);
+        if (s.row.row >= 0) sample_row(call, s.row, g, slice);
     }
     // The others read it before the first exchange, and without one it is the same.
     if (g.block == 0 && threadIdx.x == 0) *scratch = (u64)g.turn << 32 | g.epoch;
+    if (call.tally && blockIdx.x + blockIdx.y == 0 && threadIdx.x == 0) call.results[call.rows].token = (int)atomicExch(call.tally, 0);
 }

@@ -84,7 +84,7 @@ metrics! {
     CERTIFICATE_EXPIRY Gauge     "chimere_tls_certificate_expiry_seconds" [] "seconds" "When the TLS certificate ends, in seconds since 1970; 0 without TLS.";
     ENGRAM_LOOKUPS     Counter   "chimere_engram_lookups_total" [] "positions"       "Positions that tables were asked about, each once for all its tables and orders.";
     ENGRAM_HITS        Counter   "chimere_engram_hits_total" [] "positions"          "Positions where a table knew what might follow.";
-    ENGRAM_CHANGED_TOKENS Counter "chimere_engram_changed_tokens_total" [] "tokens"  "Tokens that tables made others than they would have been, where the device can tell.";
+    ENGRAM_CHANGED_TOKENS Counter "chimere_engram_changed_tokens_total" [] "tokens"  "Tokens that tables made others than they would have been.";
     ENGRAM_LOOKUP_SECONDS Histogram(LOOKUP) "chimere_engram_lookup_seconds" [] "seconds" "Time to look up and weigh all rows of a step, in seconds.";
     ENGRAM_LATE        Counter   "chimere_engram_late_total" [] "steps"              "Steps whose forward was over before their edits were ready; the sampler waited for them.";
     ENGRAM_LATE_SECONDS Histogram(LOOKUP) "chimere_engram_late_seconds" [] "seconds" "How long samplers waited for late edits, in seconds.";

@@ -189,15 +189,7 @@ impl Service {
         let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
         let app = App {
             limits: parts.limits,
-            engram: EngramParts {
-                ids,
-                tables: parts.tables,
-                teacher,
-                keeper,
-                quality_min: parts.learn_quality_min,
-                // The CUDA backend refuses steps that mix.
-                mixes: info.device != "cuda",
-            },
+            engram: EngramParts { ids, tables: parts.tables, teacher, keeper, quality_min: parts.learn_quality_min },
             text,
             lanes,
             around,

@@ -50,9 +50,6 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if let Some(cut) = piece.experts.filter(|cut| cut.min == 0 || cut.max < cut.min) {
         return Err(format!("experts cut to between {} and {}", cut.min, cut.max));
     }
-    if piece.experts.is_some() && info.device != "cpu" {
-        return Err(format!("fewer experts a row, which {} cannot do yet", info.device));
-    }
     if let PieceTokens::Known(ids) = &piece.tokens
         && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
     {

@@ -4,9 +4,9 @@ use crate::rows::TIMED;
 use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::router::{self, Choice, Groups, LayerWeights, Router, Rows, Shape, Variant, Workspace};
+use chimere_kernels::cuda::router::{self, Choice, Cuts, Groups, LayerWeights, Router, Rows, Shape, Variant, Workspace, cut_words};
 use chimere_kernels::cuda::{CudaError, Program};
-use chimere_kernels::reference;
+use chimere_kernels::reference::{self, ExpertCut};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
@@ -46,6 +46,7 @@ struct Sample {
     gate: Vec<f32>,
     squares: Vec<f32>,
     slots: Vec<i32>,
+    cuts: Vec<Option<ExpertCut>>,
     device: OnDevice,
 }
 
@@ -56,12 +57,21 @@ struct OnDevice {
     gate: CudaSlice<f32>,
     squares: CudaSlice<f32>,
     slots: CudaSlice<i32>,
+    cuts: CudaSlice<i32>,
 }
 
 /// Lists as they came back.
 type Lists = (Vec<i32>, Vec<i32>, Vec<i32>);
 /// Experts and gates with them.
 type Routed = (Vec<i32>, Vec<f32>, Lists);
+
+/// What a row's cut may be; `None` in every third row.
+fn cut(row: usize, used: usize) -> Option<ExpertCut> {
+    let used = used as u32;
+    let mass = [0.0, 0.3, 0.5, 0.8, 0.95, 1.0][row % 6];
+    let (min, max) = [(1, used), (1, used), (used, used), (used.div_ceil(2), used), (1, used.div_ceil(2)), (1, 99)][row / 6 % 6];
+    (row % 3 != 2).then_some(ExpertCut { min, max, mass })
+}
 
 impl Sample {
     /// Every seventh row is none; the last expert has the weights of the first.
@@ -78,6 +88,8 @@ impl Sample {
         let gate: Vec<f32> = vector(shape.cols).iter().map(|v| v * small * 0.2).collect();
         let squares = x.chunks_exact(32).map(|b| b.iter().map(|v| v * v).sum()).collect::<Vec<f32>>();
         let slots: Vec<i32> = (0..rows as i32).map(|r| if r % 7 == 5 { -1 } else { r }).collect();
+        let cuts: Vec<_> = (0..rows).map(|row| cut(row, shape.used)).collect();
+        let words: Vec<i32> = cuts.iter().flat_map(|c| cut_words(c.as_ref())).collect();
         let device = OnDevice {
             x: stream.clone_htod(&x)?,
             norm: stream.clone_htod(&norm)?,
@@ -85,31 +97,34 @@ impl Sample {
             gate: stream.clone_htod(&gate)?,
             squares: stream.clone_htod(&squares)?,
             slots: stream.clone_htod(&slots)?,
+            cuts: stream.clone_htod(&words)?,
         };
-        Ok(Self { shape, x, norm, weights, gate, squares, slots, device })
+        Ok(Self { shape, x, norm, weights, gate, squares, slots, cuts, device })
     }
 
-    /// Rows `first..first + n`.
+    /// Rows `first..first + n`, with their cuts or without.
     fn run(
         &self,
         gpu: &Gpu,
-        router: &Router,
+        (router, variant): (&Router, Variant),
         work: &mut Workspace,
-        variant: Variant,
-        first: usize,
-        n: usize,
+        (first, n): (usize, usize),
+        cut: bool,
     ) -> Result<Routed, Box<dyn Error>> {
         let (stream, Shape { cols, experts, used }) = (gpu.device.stream(), self.shape);
         let mut chosen = stream.clone_htod(&vec![-9; n * used])?;
         let mut gates = stream.clone_htod(&vec![f32::NAN; n * (used + 1)])?;
         let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
         let (mut in_rows, mut out_rows) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&vec![-9; n * used])?);
+        let tally = stream.clone_htod(&[0u32])?;
         let d = &self.device;
+        let (words, counted) = (d.cuts.slice(2 * first..), tally.as_view());
         let rows = Rows {
             count: n,
             slots: &d.slots.slice(first..),
             x: &d.x.slice(first * cols..),
             squares: &d.squares.slice(first * cols / 32..),
+            cuts: cut.then_some(Cuts { words: &words, tally: &counted }),
         };
         let layer =
             LayerWeights { norm: &d.norm.as_view(), experts: &d.weights.as_view(), shared_gate: &d.gate.as_view(), eps: EPS };
@@ -118,7 +133,11 @@ impl Sample {
             Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
         router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
         let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
-        Ok((stream.clone_dtoh(&chosen)?, stream.clone_dtoh(&gates)?, lists))
+        let chosen = stream.clone_dtoh(&chosen)?;
+        let counted = |row: &usize| cut && self.cuts[first + row].is_some();
+        let want: usize = (0..n).filter(counted).map(|row| left(&chosen[row * used..][..used])).sum();
+        assert_eq!(stream.clone_dtoh(&tally)?[0] as usize, want, "{:?}: experts counted of {n} rows", self.shape);
+        Ok((chosen, stream.clone_dtoh(&gates)?, lists))
     }
 
     /// Exact score of a column for a row, and how far it may be off.
@@ -140,27 +159,78 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sha
     let sample = Sample::new(gpu, shape, rows, same_sign)?;
     let router = Router::load(&gpu.device, &gpu.cache, shape)?;
     let mut work = router.workspace(&gpu.device, rows)?;
-    let (mut worst, used) = (0.0f64, shape.used);
+    let (mut worst, used, mut kept) = (0.0f64, shape.used, (0, 0));
     for variant in [Variant::Few, Variant::Tiled] {
         let mut alone = (Vec::new(), Vec::new());
         for row in 0..compared {
-            let (chosen, gates, _) = sample.run(gpu, &router, &mut work, variant, row, 1)?;
+            let (chosen, gates, _) = sample.run(gpu, (&router, variant), &mut work, (row, 1), false)?;
             worst = worst.max(row_is_right(&sample, row, &chosen, &gates));
             alone.0.extend(chosen);
             alone.1.extend(gates);
         }
         let batches: &[usize] = if variant == Variant::Few { &[2, 5, 40, 256] } else { &[2, 40, 64, 300, 2600] };
         for n in batches {
-            let (chosen, gates, lists) = sample.run(gpu, &router, &mut work, variant, 0, *n)?;
+            let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;
             let same = (compared.min(*n)) * used;
             assert!(chosen[..same] == alone.0[..same], "{shape:?} {variant:?}: experts of {n} rows differ from a row's alone");
-            let bits = |v: &[f32]| v[..(compared.min(*n)) * (used + 1)].iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-            assert!(bits(&gates) == bits(&alone.1), "{shape:?} {variant:?}: gates of {n} rows differ from a row's alone");
+            assert!(
+                bits(&gates[..compared.min(*n) * (used + 1)]) == bits(&alone.1[..compared.min(*n) * (used + 1)]),
+                "{shape:?} {variant:?}: gates of {n} rows differ from a row's alone"
+            );
+            lists_are_right(&chosen, shape, &lists);
+            let whole = (chosen, gates);
+            let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), true)?;
+            let (cut, of) = cuts_are_the_definition_s(&sample, &whole, (&chosen, &gates));
+            kept = (kept.0 + cut, kept.1 + of);
             lists_are_right(&chosen, shape, &lists);
         }
     }
-    println!("router {shape:?}{}: {worst:.2} of tolerance, alone = in a batch", if same_sign { ", one sign" } else { "" });
+    println!(
+        "router {shape:?}{}: {worst:.2} of tolerance, alone = in a batch; cuts leave {} of {} experts",
+        if same_sign { ", one sign" } else { "" },
+        kept.0,
+        kept.1
+    );
     Ok(())
+}
+
+/// Experts of a row that are one.
+fn left(chosen: &[i32]) -> usize {
+    chosen.iter().filter(|e| **e >= 0).count()
+}
+
+/// Rows with a cut keep the first of their experts, as many as the definition says; all others are as they were. How many are left,
+/// of how many.
+///
+/// Of a row's scores the gates are known: ratios of the softmax's weights. Where these lie within rounding of the target, one expert
+/// more or less is right too.
+fn cuts_are_the_definition_s(sample: &Sample, whole: &(Vec<i32>, Vec<f32>), cut: (&[i32], &[f32])) -> (usize, usize) {
+    let used = sample.shape.used;
+    let (mut kept, mut of) = (0, 0);
+    for row in 0..cut.0.len() / used {
+        let (all, got) = (&whole.0[row * used..][..used], &cut.0[row * used..][..used]);
+        let (gates, got_gates) = (&whole.1[row * (used + 1)..][..used + 1], &cut.1[row * (used + 1)..][..used + 1]);
+        let Some(c) = sample.cuts[row].filter(|_| sample.slots[row] >= 0) else {
+            assert!(all == got && bits(gates) == bits(got_gates), "row {row} has no cut and is another");
+            continue;
+        };
+        let n = left(got);
+        assert!(got[..n] == all[..n] && got[n..].iter().all(|e| *e == -1), "row {row}, {c:?}: {got:?} of {all:?}");
+        let [least, most] = [1.0 - 1e-5, 1.0 + 1e-5].map(|near| ExpertCut { mass: c.mass * near, ..c }.kept(&gates[..used]));
+        assert!((least..=most).contains(&n), "row {row}, {c:?}: {n} experts for {least} to {most}, weights {gates:?}");
+        let sum: f64 = gates[..n].iter().map(|g| f64::from(*g)).sum();
+        for k in 0..used {
+            let want = if k < n { f64::from(gates[k]) / sum } else { 0.0 };
+            assert!((f64::from(got_gates[k]) - want).abs() <= 1e-6 * want, "row {row}, {c:?}: gate {k} is {}", got_gates[k]);
+        }
+        assert!(gates[used].to_bits() == got_gates[used].to_bits(), "row {row}: the shared expert's gate");
+        (kept, of) = (kept + n, of + used);
+    }
+    (kept, of)
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
 }
 
 fn lists_are_right(chosen: &[i32], shape: Shape, (slots, in_rows, out_rows): &Lists) {
@@ -255,6 +325,10 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let (mut chosen, mut gates) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<f32>(n_max * 9)?);
     let mut groups = stream.alloc_zeros::<i32>(4 * 256)?;
     let (mut in_rows, mut out_rows) = (stream.alloc_zeros::<i32>(n_max * 8)?, stream.alloc_zeros::<i32>(n_max * 8)?);
+    // As a step without any cut has them.
+    let (words, tally) = (stream.alloc_zeros::<i32>(n_max * 2)?, stream.alloc_zeros::<u32>(1)?);
+    let (words, tally) = (words.as_view(), tally.as_view());
+    let cuts = Some(Cuts { words: &words, tally: &tally });
     for (variant, grouped, counts) in [
         (Variant::Few, false, &[1, 2, 4, 8, 16, 32, 64, 256][..]),
         (Variant::Few, true, &[1, 4, 8, 16, 256]),
@@ -269,7 +343,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                     shared_gate: &gate.as_view(),
                     eps: EPS,
                 };
-                let rows = Rows { count: n, slots: &slots.as_view(), x: &x.as_view(), squares: &squares.as_view() };
+                let rows = Rows { count: n, slots: &slots.as_view(), x: &x.as_view(), squares: &squares.as_view(), cuts };
                 let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
                 let (mut slots, mut ins, mut outs) = (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
                 let lists = grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs });

@@ -99,10 +99,16 @@ fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize
     let (stream, Shape { cols, used, shared }) = (gpu.device.stream(), shape);
     let mut random = Random(n as u64);
     let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
-    let (x, w, gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
+    let (x, w, mut gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
     let (mut experts, own) = (random.vector(n * used * cols), random.vector(n * cols));
     for row in (0..n).filter(|r| slots[*r] < 0) {
         experts[row * used * cols..(row + 1) * used * cols].fill(f32::NAN);
+    }
+    // Rows that do without half of their experts.
+    let left = |row: usize| if row % 5 == 1 { used / 2 } else { used };
+    for row in 0..n {
+        gates[row * (used + 1)..][left(row)..used].fill(0.0);
+        experts[(row * used + left(row)) * cols..(row + 1) * used * cols].fill(f32::NAN);
     }
     let (d_slots, d_gates, d_experts, d_own) =
         (stream.clone_htod(&slots)?, stream.clone_htod(&gates)?, stream.clone_htod(&experts)?, stream.clone_htod(&own)?);
@@ -130,7 +136,8 @@ fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize
         if used == 0 {
             g = vec![1.0];
         }
-        let y: Vec<&[f32]> = (0..used).map(|k| &experts[(row * used + k) * cols..][..cols]).collect();
+        g.drain(left(row)..used);
+        let y: Vec<&[f32]> = (0..left(row)).map(|k| &experts[(row * used + k) * cols..][..cols]).collect();
         let want = reference::combine(x, &g, &y, shared.then_some(&own[row * cols..][..cols]));
         for (c, (got, want)) in got.iter().zip(want).enumerate() {
             let ratio = (got - want).abs() / (1e-6 * (1.0 + used as f32));

@@ -15,6 +15,8 @@ const ROWS_MAX: usize = 256;
 const SLOTS: usize = 4;
 /// A token that none of the rows has.
 const POISON: i32 = -7;
+/// What the router is supposed to have counted.
+const TALLY: u32 = 12_345;
 
 /// What [`check`] and [`time`] load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
@@ -29,6 +31,7 @@ struct Case {
     bias: Vec<(u32, f32)>,
     ends: Vec<u32>,
     edits: Vec<(u32, f32)>,
+    mix: Vec<(u32, f32)>,
     mask: Option<Vec<u32>>,
 }
 
@@ -86,6 +89,19 @@ fn changes(vocab: usize, n: usize, random: &mut Random) -> Vec<(u32, f32)> {
     list
 }
 
+/// Weights of mixtures, from none to more than all tokens', and what is no weight.
+fn mixtures(vocab: usize, random: &mut Random) -> Vec<(u32, f32)> {
+    let strength = pick(random, &[1e-6, 0.01, 0.3, 19.0]);
+    let mut list = changes(vocab, 300, random);
+    for (_, weight) in &mut list {
+        *weight = match below(random, 20) {
+            0 => pick(random, &[0.0, -1.0, f32::NAN, f32::INFINITY, 1e-44, f32::MAX, f32::MIN_POSITIVE]),
+            _ => unit(random) * strength,
+        };
+    }
+    list
+}
+
 fn case(vocab: usize, random: &mut Random) -> Case {
     let params = SampleParams {
         temperature: pick(random, &[0.0, 1.0, 1.0, 0.05, 0.7, 3.0]),
@@ -110,7 +126,12 @@ fn case(vocab: usize, random: &mut Random) -> Case {
     }
     if below(random, 2) == 0 {
         case.bias = changes(vocab, 300, random);
-        case.edits = changes(vocab, 10, random);
+        if below(random, 2) == 0 {
+            case.edits = changes(vocab, 10, random);
+        }
+        if below(random, 2) == 0 {
+            case.mix = mixtures(vocab, random);
+        }
         case.ends = changes(vocab, 5, random).into_iter().map(|e| e.0).collect();
         case.params.hold_ends = below(random, 2) as u32;
         let words = vocab.div_ceil(32);
@@ -145,6 +166,7 @@ impl Batch {
             };
             (p.bias_at, p.biases) = pairs(&case.bias);
             (p.edits_at, p.edits) = pairs(&case.edits);
+            p.mixes = pairs(&case.mix).1;
             (p.ends_at, p.ends) = (lists.len() as u32, case.ends.len() as u32);
             lists.extend(&case.ends);
             if let Some(mask) = &case.mask {
@@ -159,10 +181,11 @@ impl Batch {
         batch
     }
 
-    fn token(&self, i: usize) -> i32 {
+    /// The token, and the one without sparse edits.
+    fn tokens(&self, i: usize) -> [i32; 2] {
         let (case, p) = (&self.cases[i], &self.cases[i].params);
         if p.forced >= 0 {
-            return p.forced;
+            return [p.forced; 2];
         }
         let vocab = case.logits.len();
         let row = (p.history >= 0).then(|| &self.history[p.history as usize * vocab..][..vocab]);
@@ -185,12 +208,13 @@ impl Batch {
             in_prompt: &in_prompt,
             output_counts: &seen(|s| u32::from(s & !IN_PROMPT)),
             edits: &case.edits,
-            mix: &[],
+            mix: &case.mix,
             mask: case.mask.as_deref(),
             output_index: p.output_index,
             choice: p.choice,
         };
-        definition::sample(&case.logits, &params, &context) as i32
+        let plain = definition::Context { edits: &[], mix: &[], ..context };
+        [context, plain].map(|context| definition::sample(&case.logits, &params, &context) as i32)
     }
 
     /// Compares what was reported with sums in f64; says what differs.
@@ -242,14 +266,18 @@ pub(crate) fn check(gpu: &Gpu) -> Outcome {
             (false, false) => &[1, 2, 3, 1, 16, 64, 256, 1, 5, 256, 33, 256, 256, 2, 256, 256],
         };
         let mut random = Random(vocab as u64);
-        let mut rows = 0;
+        let (mut rows, mut moved, mut changed) = (0, 0, 0);
         for n in sizes {
             let batch = Batch::new(vocab, *n, &mut random);
             let results = run(gpu, &mut kernel, &batch)?;
             compare(&batch, &results)?;
             rows += n;
+            moved += batch.cases.iter().filter(|c| !c.edits.is_empty() || !c.mix.is_empty()).count();
+            changed += results.iter().filter(|r| r.token != r.plain).count();
         }
-        println!("sampler of {vocab}: {rows} rows, tokens equal to the definition's");
+        println!(
+            "sampler of {vocab}: {rows} rows, tokens equal to the definition's; {moved} with sparse edits, {changed} of them changed"
+        );
     }
     Ok(())
 }
@@ -260,11 +288,19 @@ fn run(gpu: &Gpu, kernel: &mut Sampler, batch: &Batch) -> Result<Vec<SampleResul
     let (logits, history, lists) =
         (stream.clone_htod(&flat)?, stream.clone_htod(&batch.history)?, stream.clone_htod(&batch.lists)?);
     let params = stream.clone_htod(&batch.cases.iter().map(|c| c.params).collect::<Vec<_>>())?;
-    let poison = SampleResult { token: POISON, ..SampleResult::default() };
-    let mut results = stream.clone_htod(&vec![poison; n + 1])?;
+    let poison = SampleResult { token: POISON, plain: POISON, ..SampleResult::default() };
+    let mut results = stream.clone_htod(&vec![poison; n + 2])?;
+    // Every other launch brings a tally along.
+    let tally = stream.clone_htod(&[TALLY])?;
+    let (brings, brought) = (n % 2 == 0, tally.as_view());
     let mut sampled = stream.clone_htod(&vec![POISON; n + 2])?;
-    let inputs =
-        SampleInputs { logits: &logits.as_view(), params: &params.as_view(), lists: &lists.as_view(), history: &history.as_view() };
+    let inputs = SampleInputs {
+        logits: &logits.as_view(),
+        params: &params.as_view(),
+        lists: &lists.as_view(),
+        history: &history.as_view(),
+        tally: brings.then_some(&brought),
+    };
     let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };
     // SAFETY: rows, slots and lists are those that were made for these parameters; nothing else runs.
     unsafe { kernel.launch(&gpu.device, n, inputs, outputs)? };
@@ -274,20 +310,22 @@ fn run(gpu: &Gpu, kernel: &mut Sampler, batch: &Batch) -> Result<Vec<SampleResul
         assert_eq!(results[i].token == POISON, case.params.row < 0, "row {i} of {n}: {:?}", case.params);
         assert_eq!(sampled[i + 1], results[i].token, "slot of row {i}");
     }
-    assert!(results[n] == poison && sampled[0] == POISON && sampled[n + 1] == POISON, "writes outside its rows");
+    let (brought, left) = if brings { (TALLY as i32, 0) } else { (POISON, TALLY) };
+    assert!(results[n] == SampleResult { token: brought, ..poison } && stream.clone_dtoh(&tally)? == [left], "tally of {n} rows");
+    assert!(results[n + 1] == poison && sampled[0] == POISON && sampled[n + 1] == POISON, "writes outside its rows");
     Ok(results)
 }
 
 fn compare(batch: &Batch, results: &[SampleResult]) -> Result<(), String> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let check = |i: usize| {
-        let (p, got) = (&batch.cases[i].params, results[i].token);
+        let (p, got) = (&batch.cases[i].params, [results[i].token, results[i].plain]);
         if p.row < 0 {
             return Ok(());
         }
-        let want = batch.token(i);
+        let want = batch.tokens(i);
         if got != want {
-            return Err(format!("row {i} of {}: token {got} for {want}, {p:?}", batch.cases.len()));
+            return Err(format!("row {i} of {}: tokens {got:?} for {want:?}, {p:?}", batch.cases.len()));
         }
         batch.report(i, &results[i])
     };
@@ -323,7 +361,9 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     flat.chunks_mut(vocab).for_each(|row| (0..40).for_each(|i| row[below(&mut random, vocab)] = 14.0 + 0.25 * i as f32));
     let peaked = repeated(&flat)?;
     let history = stream.clone_htod(&(0..SLOTS * vocab).map(|i| u16::from(i % 100 == 0)).collect::<Vec<_>>())?;
-    let lists = stream.clone_htod(&[0u32])?;
+    // 64 pairs, as many as a table gives at most.
+    let lists: Vec<u32> = (0..64).flat_map(|i| [i * 97, 0.01f32.to_bits()]).collect();
+    let lists = stream.clone_htod(&lists)?;
     let mut results = stream.alloc_zeros::<SampleResult>(ROWS_MAX)?;
     let mut sampled = stream.alloc_zeros::<i32>(ROWS_MAX)?;
     let base = SampleParams::default();
@@ -336,6 +376,10 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         ("penalties", SampleParams { history: 0, repetition_penalty: 1.1, presence_penalty: 0.5, ..base }),
         ("20 logprobs", SampleParams { logprobs: 20, ..base }),
         ("certainty", SampleParams { certainty: 1, ..base }),
+        ("greedy, 64 mixed in", SampleParams { temperature: 0.0, mixes: 64, ..base }),
+        ("temperature 1, 64 mixed in", SampleParams { mixes: 64, ..base }),
+        ("temperature 1, 64 biased", SampleParams { edits: 64, ..base }),
+        ("top_k 20, top_p 0.95, 64 mixed in", SampleParams { top_k: 20, top_p: 0.95, mixes: 64, ..base }),
     ];
     println!("| us, {vocab} logits | 1 row | 4 | 16 | 64 | 256 |\n| --- | --- | --- | --- | --- | --- |");
     for (shape, logits) in [("normal", &plain), ("peaked", &peaked)] {
@@ -351,6 +395,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                         params: &params.as_view(),
                         lists: &lists.as_view(),
                         history: &history.as_view(),
+                        tally: None,
                     };
                     let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };
                     // SAFETY: rows, slots and history are below their numbers; launches are in order.

@@ -5,6 +5,7 @@
 
 use super::rows::{check_cols, fits};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use crate::reference::ExpertCut;
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
 
@@ -154,13 +155,32 @@ pub struct Rows<'a> {
     pub x: &'a CudaView<'a, f32>,
     /// `[rows, cols / 32]`, as [`super::rows`] says.
     pub squares: &'a CudaView<'a, f32>,
+    /// How few experts rows may do with; `None` where all take all.
+    pub cuts: Option<Cuts<'a>>,
+}
+
+/// An [`ExpertCut`] for each row.
+#[derive(Clone, Copy)]
+pub struct Cuts<'a> {
+    /// `[rows, 2]`, as [`cut_words`] makes them; aligned to 8 bytes.
+    pub words: &'a CudaView<'a, i32>,
+    /// One word, to which the numbers of experts that rows with a cut keep are added.
+    pub tally: &'a CudaView<'a, u32>,
+}
+
+/// A row's words in [`Cuts`]; a row without a cut has zeros.
+pub fn cut_words(cut: Option<&ExpertCut>) -> [i32; 2] {
+    // More than a row uses is as good as what it uses.
+    let part = |n: u32| n.min(USED_MAX as u32) as i32;
+    cut.map_or([0; 2], |c| [part(c.min) | part(c.max) << 16, c.mass.to_bits() as i32])
 }
 
 /// What was chosen.
 pub struct Choice<'a, 'b> {
-    /// `[rows, used]`, best first; -1 in rows that are none.
+    /// `[rows, used]`, best first; -1 in rows that are none, and behind those that a cut leaves.
     pub experts: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are none.
+    /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are none, and of
+    /// experts that were cut away.
     pub gates: &'a mut CudaViewMut<'b, f32>,
 }
 
@@ -194,6 +214,8 @@ struct Call {
     in_rows: u64,
     out_rows: u64,
     offsets: u64,
+    cuts: u64,
+    tally: u64,
     rows: i32,
     segments: i32,
     eps: f32,
@@ -261,6 +283,10 @@ impl Router {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
             Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
         }
+        if let Some(cuts) = rows.cuts {
+            fits(NAME, "the cuts", cuts.words.len(), 2 * n)?;
+            fits(NAME, "the tally", cuts.tally.len(), 1)?;
+        }
         fits(NAME, "experts", choice.experts.len(), n * shape.used)?;
         fits(NAME, "gates", choice.gates.len(), n * (shape.used + 1))?;
         if n == 0 {
@@ -279,6 +305,8 @@ impl Router {
             tagged: work.tagged.device_ptr_mut(stream).0,
             experts: choice.experts.device_ptr_mut(stream).0,
             gates: choice.gates.device_ptr_mut(stream).0,
+            cuts: rows.cuts.map_or(0, |c| c.words.device_ptr(stream).0),
+            tally: rows.cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
             rows: n as i32,
             segments: segments as i32,
             eps: layer.eps,
@@ -385,6 +413,15 @@ mod tests {
         }
         assert!(ok(2048, 1024, 8).unwrap_err().to_string().contains("8 of 1024 experts"));
         assert!(ok(2048, 4, 5).is_err() && ok(2048, 4, 0).is_err() && ok(100, 4, 2).is_err());
+    }
+
+    #[test]
+    fn a_cut_goes_in_two_words_and_no_cut_is_zeros() {
+        let cut = |min, max, mass| cut_words(Some(&ExpertCut { min, max, mass }));
+        assert_eq!(cut_words(None), [0, 0]);
+        assert_eq!(cut(1, 8, 0.5), [8 << 16 | 1, 0x3f00_0000]);
+        assert_eq!(cut(1, 16, 0.0)[1], 0);
+        assert_eq!(cut(17, u32::MAX, 1.0)[0], 16 << 16 | 16);
     }
 
     #[test]

@@ -66,9 +66,9 @@ pub struct SampleParams {
     pub ends_at: u32,
     /// Number of ids.
     pub ends: u32,
-    /// Edits that are added after the penalties, in `lists`, as for logit_bias.
+    /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed in.
     pub edits_at: u32,
-    /// Number of entries.
+    /// Number of entries that are added.
     pub edits: u32,
     /// First word of the mask in `lists`, `vocab / 32` words rounded up; below 0: no mask.
     pub mask_at: i32,
@@ -76,8 +76,8 @@ pub struct SampleParams {
     pub logprobs: i32,
     /// 1 if entropy and top probability are wanted, else 0.
     pub certainty: u32,
-    /// Zero.
-    pub padding: u32,
+    /// Number of entries that are mixed in ([`crate::reference::sampler::Mixture`]), each an id and the bits of its weight. No id twice.
+    pub mixes: u32,
 }
 
 impl Default for SampleParams {
@@ -108,7 +108,7 @@ impl Default for SampleParams {
             mask_at: -1,
             logprobs: -1,
             certainty: 0,
-            padding: 0,
+            mixes: 0,
         }
     }
 }
@@ -122,6 +122,8 @@ unsafe impl DeviceRepr for SampleParams {}
 pub struct SampleResult {
     /// The token.
     pub token: i32,
+    /// The token that the same random bits give without what was added after the penalties or mixed in.
+    pub plain: i32,
     /// Its log-probability in nats, from the unedited logits at temperature 1.
     pub logprob: f32,
     /// Of the unedited distribution, in nats.
@@ -198,11 +200,13 @@ pub struct SampleInputs<'a> {
     pub lists: &'a CudaView<'a, u32>,
     /// `[slots, vocab]`: see [`IN_PROMPT`].
     pub history: &'a CudaView<'a, u16>,
+    /// One word that is brought along: it becomes the token of the result behind the last row's, and zero itself.
+    pub tally: Option<&'a CudaView<'a, u32>>,
 }
 
 /// What is written.
 pub struct SampleOutputs<'a, 'b> {
-    /// One a row to sample.
+    /// One a row to sample, and one more if a tally is brought along.
     pub results: &'a mut CudaViewMut<'b, SampleResult>,
     /// `[slots]`: the last token of each.
     pub sampled: &'a mut CudaViewMut<'b, i32>,
@@ -218,6 +222,7 @@ struct Call {
     results: u64,
     sampled: u64,
     scratch: u64,
+    tally: u64,
     rows: i32,
     slice: i32,
 }
@@ -264,8 +269,9 @@ impl Sampler {
         };
         fits("the sampler", self.rows_max, rows)?;
         fits("the list of parameters", inputs.params.len(), rows)?;
-        fits("the list of results", outputs.results.len(), rows)?;
+        fits("the list of results", outputs.results.len(), rows + usize::from(inputs.tally.is_some()))?;
         fits("the logits", inputs.logits.len(), rows.min(1) * self.vocab)?;
+        fits("the tally", inputs.tally.map_or(1, |t| t.len()), 1)?;
         if rows == 0 {
             return Ok(());
         }
@@ -283,6 +289,7 @@ impl Sampler {
             results: outputs.results.device_ptr_mut(stream).0,
             sampled: outputs.sampled.device_ptr_mut(stream).0,
             scratch: self.scratch.device_ptr_mut(stream).0,
+            tally: inputs.tally.map_or(0, |t| t.device_ptr(stream).0),
             rows: rows as i32,
             slice: split.slice as i32,
         };
@@ -327,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_the_device_reads_has_no_gaps() {
-        assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 176));
+        assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 180));
         assert!(program(510).is_err() && program(512).is_ok() && program(1 << 19).is_err());
     }
 }

@@ -27,8 +27,6 @@ pub struct EngramParts {
     pub quality_min: f64,
     /// What the tokenizer's ids mean.
     pub ids: Fingerprint,
-    /// The device's sampler can mix probabilities.
-    pub mixes: bool,
 }
 
 /// What tables do for each prompt of a request: as many as there are prompts, or none where nothing is asked for.
@@ -45,7 +43,7 @@ pub(super) async fn guidance(
     if tables.is_empty() && asked.documents.is_empty() {
         return Ok(Vec::new());
     }
-    let mode = mode(app, &settings)?;
+    let mode = mode(&settings)?;
     let own = own_table(app, asked.documents).await?;
     let tokenizer = app.text.tokenizer();
     let guide = |prompt: &Arc<[TokenId]>| {
@@ -82,13 +80,9 @@ fn find_tables(set: &TableSet, names: &[String], named: bool, key: Option<&KeyHa
     Ok(tables)
 }
 
-fn mode(app: &App, settings: &Defaults) -> Result<Mode, ApiError> {
+fn mode(settings: &Defaults) -> Result<Mode, ApiError> {
     let (field, mode) = match settings.mode {
         ModeName::Bias => ("engram.alpha", Mode::bias(settings.alpha)),
-        ModeName::Mixture if !app.engram.mixes => {
-            let message = "`engram.mode` must be \"bias\": this device's sampler cannot mix yet";
-            return Err(ApiError::unsupported("engram.mode", message));
-        }
         ModeName::Mixture => ("engram.lambda", Mode::mixture(settings.lambda)),
     };
     mode.map_err(|e| ApiError::invalid(field, format!("`{field}`: {e}")))

@@ -5,7 +5,7 @@ use crate::actors::engine::Build;
 use crate::clock::Clock;
 use crate::config::{Config, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
-use crate::engram::{ModeName, Tables};
+use crate::engram::Tables;
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::tls;
@@ -49,7 +49,7 @@ impl Prepared {
         eprintln!("{}", about(&model, &summary, &path));
         let setup = set_up(config, &model)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
-        let tables = tables(config, &text, &setup)?;
+        let tables = tables(config, &text)?;
         let guarded = matches!(keys, Keys::Hashed(_));
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let parts = Parts {
@@ -164,12 +164,9 @@ fn lookup_threads(config: &Config) -> usize {
 }
 
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.
-fn tables(config: &Config, text: &TextModel, setup: &Setup) -> Result<Tables, ServeError> {
+fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
     let (engram, defaults) = (&config.engram, config.engram.defaults());
     let directory = (!engram.directory.is_empty()).then(|| Path::new(&engram.directory).to_owned());
-    if directory.is_some() && setup.gpu().is_some() && engram.mode == ModeName::Mixture {
-        return Err(ServeError::Usage("engram.mode is mixture, which a GPU's sampler cannot do yet: set it to bias".into()));
-    }
     let tables = Tables::open(directory, Fingerprint::of(text.tokenizer()).hash, defaults);
     let tables = tables.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?;
     let set = tables.snapshot();
@@ -235,16 +232,16 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
         end_ids: model.text.end_ids.clone(),
         defaults: model.text.defaults.clone(),
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
-        experts: experts(model, setup),
+        experts: experts(model),
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
     })
 }
 
-/// Experts a token, where a step may take fewer: only the CPU backend can.
-fn experts(model: &Model, setup: &Setup) -> Option<u32> {
-    match (&model.config.ffn, setup) {
-        (FfnConfig::Moe { used, .. }, Setup::Cpu(_)) => u32::try_from(*used).ok(),
-        _ => None,
+/// Experts a token.
+fn experts(model: &Model) -> Option<u32> {
+    match model.config.ffn {
+        FfnConfig::Moe { used, .. } => u32::try_from(used).ok(),
+        FfnConfig::Dense { .. } => None,
     }
 }
 

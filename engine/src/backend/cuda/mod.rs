@@ -58,8 +58,8 @@ use store::{Store, StoreShape, send};
 use weights::DeviceWeights;
 use workspace::Workspace;
 
-/// Arrays of a row of inputs: token, slot, position, prompt length.
-const ROW_WORDS: usize = 4;
+/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts.
+const ROW_WORDS: usize = 6;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
 
@@ -70,9 +70,9 @@ pub struct CudaBackend {
     one_by_one: bool,
     store: Store,
     work: Workspace,
-    /// `[4][bucket]` of a decode pass.
+    /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
-    /// `[4][rows]` of the prompts.
+    /// Likewise of the prompts.
     prefill_rows: CudaSlice<i32>,
     /// `[pieces][4]`.
     pieces: CudaSlice<i32>,
@@ -158,7 +158,7 @@ impl CudaBackend {
             sampling,
             graphs: Graphs::default(),
             network,
-            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots)?,
+            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1)?,
             device,
             last_rows: 0,
             last: None,
@@ -171,8 +171,7 @@ impl CudaBackend {
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
     fn capture(&mut self) -> Result<(), CudaBackendError> {
         for rows in buckets(self.counts.slots) {
-            let none = vec![-1i32; ROW_WORDS * rows];
-            self.device.stream().memcpy_htod(&none, &mut self.decode_rows).during("sending a step's inputs")?;
+            self.device.stream().memcpy_htod(&columns(&[], rows), &mut self.decode_rows).during("sending a step's inputs")?;
             self.enqueue_decode(rows)?;
             self.device.stream().synchronize().during("running the kernels for the first time")?;
             // The closure needs all of `self` but the graphs.
@@ -222,6 +221,7 @@ impl CudaBackend {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
         let waits = rows.await_edits();
+        wanted.expert_rows = (rows.cut_rows * self.network.routed_layers()) as u64;
         wanted.place(rows, &prompts, decoded);
         staging.forward.record(&stream).during("marking a step")?;
         Ok(Forwarded { id: plan.id, staging, wanted, waits })
@@ -299,7 +299,7 @@ impl CudaBackend {
     /// The sampler, and the way back of its results.
     fn finish(&mut self, step: Forwarded, edits: &[RowEdits]) -> Result<InFlight, CudaBackendError> {
         let Forwarded { id, staging, mut wanted, .. } = step;
-        self.sampling.sample(&self.device, &self.work.logits, &mut self.store, edits, &staging, &mut wanted)?;
+        self.sampling.sample(&self.device, &self.work, &mut self.store, edits, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         Ok(InFlight::new(id, staging, wanted))
     }
@@ -396,7 +396,6 @@ impl Backend for CudaBackend {
     }
 
     fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError> {
-        sampling::check_edits(step, &edits.rows)?;
         match self.waiting.pop_front() {
             Some(Waiting { state: WaitingState::Edits(forwarded), outcome }) if forwarded.id == step => {
                 let finished = self.finish(*forwarded, &edits.rows).map_err(|e| lost(step, &e));
@@ -415,13 +414,14 @@ impl Backend for CudaBackend {
 
 /// Rows as arrays one after another, filled up to `n` with rows that are none.
 fn columns(rows: &[Row], n: usize) -> Vec<i32> {
-    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0 };
+    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0, cut: [0; 2] };
     let all = || rows.iter().copied().chain(std::iter::repeat_n(none, n - rows.len()));
     let mut words = Vec::with_capacity(ROW_WORDS * n);
     words.extend(all().map(|r| r.token));
     words.extend(all().map(|r| r.slot));
     words.extend(all().map(|r| r.position));
     words.extend(all().map(|r| r.prompt_len));
+    words.extend(all().flat_map(|r| r.cut));
     words
 }
 

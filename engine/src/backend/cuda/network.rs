@@ -36,6 +36,7 @@ pub(super) struct Pass<'a> {
     slots: CudaView<'a, i32>,
     positions: CudaView<'a, i32>,
     prompt_lens: CudaView<'a, i32>,
+    cuts: CudaView<'a, i32>,
     prompts: Option<Prompts<'a>>,
 }
 
@@ -51,11 +52,12 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions and prompt lengths of `count` rows, one array after another.
+    /// `words` holds tokens, slots, positions, prompt lengths and cuts of `count` rows, one array after another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = Rows { count, prefill: prompts.is_some() };
-        Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), prompts }
+        let cuts = words.slice(4 * count..6 * count);
+        Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), cuts, prompts }
     }
 }
 
@@ -173,6 +175,11 @@ impl Network {
     /// Experts that a row uses.
     pub(super) fn used(&self) -> usize {
         self.widths.used
+    }
+
+    /// Layers with experts to choose from.
+    pub(super) fn routed_layers(&self) -> usize {
+        self.layers.iter().filter(|l| l.routed.is_some()).count()
     }
 
     /// Token rows through all layers: the residual stream and its int8 form for the head lie in the workspace afterwards.
@@ -493,7 +500,9 @@ fn route(
 ) -> Result<(), CudaBackendError> {
     let pairs = work.list_in.len();
     let (x, squares) = (work.x.as_view(), work.squares.as_view());
-    let rows = router::Rows { count: pass.rows.count, slots: &pass.slots, x: &x, squares: &squares };
+    let tally = work.tally.as_view();
+    let cuts = Some(router::Cuts { words: &pass.cuts, tally: &tally });
+    let rows = router::Rows { count: pass.rows.count, slots: &pass.slots, x: &x, squares: &squares, cuts };
     let choice = router::Choice {
         experts: &mut work.experts.slice_mut(layer * pairs..(layer + 1) * pairs),
         gates: &mut work.gates.as_view_mut(),

@@ -7,6 +7,7 @@
 use crate::CHUNK_TOKENS;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+use chimere_kernels::cuda::router::cut_words;
 
 /// One position of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(super) struct Row {
     pub(super) slot: i32,
     pub(super) position: i32,
     pub(super) prompt_len: i32,
+    /// As [`cut_words`] makes it.
+    pub(super) cut: [i32; 2],
 }
 
 /// What a row's place is in the step's two groups.
@@ -71,6 +74,8 @@ pub(super) struct StepRows {
     pub(super) scores: Vec<ScoreAt>,
     /// Slots that begin anew.
     pub(super) cleared: Vec<u32>,
+    /// Rows that may do with fewer experts.
+    pub(super) cut_rows: usize,
 }
 
 impl StepRows {
@@ -87,6 +92,7 @@ impl StepRows {
             if piece.start == 0 && piece.tokens != PieceTokens::Sampled {
                 all.cleared.push(piece.slot.0);
             }
+            all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
             let place = if decodes(piece) { all.push_decode(piece) } else { all.push_prefill(piece) };
             let history = piece.slot.0;
             all.samples.extend(piece.samples.iter().map(|row| SampleAt { place, history, row: row.clone() }));
@@ -141,13 +147,13 @@ impl StepRows {
 }
 
 fn rows_of(piece: &Piece) -> impl Iterator<Item = Row> + '_ {
-    let (slot, prompt_len) = (piece.slot.0 as i32, piece.prompt_len as i32);
+    let (slot, prompt_len, cut) = (piece.slot.0 as i32, piece.prompt_len as i32, cut_words(piece.experts.as_ref()));
     (0..piece.len()).map(move |i| {
         let token = match &piece.tokens {
             PieceTokens::Known(ids) => ids[i as usize] as i32,
             PieceTokens::Sampled => -1,
         };
-        Row { token, slot, position: (piece.start + i) as i32, prompt_len }
+        Row { token, slot, position: (piece.start + i) as i32, prompt_len, cut }
     })
 }
 
@@ -156,7 +162,7 @@ mod tests {
     use super::*;
     use crate::ids::{PageId, SlotId, StepId};
     use crate::sampling::SamplingParams;
-    use crate::step::ScoreRows;
+    use crate::step::{ExpertCut, ScoreRows};
     use std::sync::Arc;
 
     fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, sampled: bool) -> Piece {
@@ -191,7 +197,7 @@ mod tests {
         ]);
         let rows = StepRows::of(&plan, false);
         assert_eq!(rows.passes.len(), 1);
-        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4 });
+        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4, cut: [0; 2] });
         assert_eq!(rows.passes[0][1].token, 4);
         assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
         let places: Vec<Place> = rows.samples.iter().map(|s| s.place).collect();
@@ -220,6 +226,27 @@ mod tests {
         assert_eq!(rows.before.iter().map(|p| positions(p)).collect::<Vec<_>>(), [[(0, 62)], [(0, 63)]]);
         assert_eq!(rows.pieces, [PieceRows { slot: 0, start: 64, first_row: 0, rows: 68 }]);
         assert_eq!((rows.prefill[0].position, rows.sampled_prefill()), (64, vec![67]));
+    }
+
+    #[test]
+    fn every_row_of_a_piece_has_its_cut_however_it_runs() {
+        let cut = ExpertCut { min: 1, max: 3, mass: 0.5 };
+        let cut_piece = |slot, start, tokens| Piece { experts: Some(cut), ..piece(slot, Form::Recurrent, start, tokens, true) };
+        let rows = StepRows::of(
+            &plan(vec![
+                cut_piece(0, 62, PieceTokens::Known((0..70).collect())),
+                cut_piece(1, 9, PieceTokens::Sampled),
+                piece(2, Form::Recurrent, 9, PieceTokens::Sampled, true),
+                piece(3, Form::Chunked, 0, PieceTokens::Known(vec![1, 2]), true),
+            ]),
+            false,
+        );
+        let all = rows.before.iter().chain(&rows.passes).flatten().chain(&rows.prefill);
+        let of_slot = |slot| all.clone().filter(move |r| r.slot == slot);
+        assert_eq!([0, 1, 2, 3].map(|s| of_slot(s).count()), [70, 1, 1, 2]);
+        assert!([0, 1].into_iter().flat_map(of_slot).all(|r| r.cut == cut_words(Some(&cut)) && r.cut[0] != 0));
+        assert!([2, 3].into_iter().flat_map(of_slot).all(|r| r.cut == [0; 2]));
+        assert_eq!(rows.cut_rows, 71);
     }
 
     #[test]

@@ -5,12 +5,13 @@ use super::rows::{Place, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
+use super::workspace::Workspace;
 use crate::backend::BackendError;
 use crate::ids::StepId;
-use crate::step::{Certainty, RowEdits, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
+use crate::step::{Certainty, ExpertUse, RowEdits, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
-use cudarc::driver::{CudaSlice, DevicePtr, result};
+use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
 use std::sync::Arc;
 
 /// Words of biases, end ids, edits and masks that go to the device at once; more rows than fit are sampled in several launches.
@@ -27,18 +28,6 @@ pub(super) struct Sampling {
     vocab: usize,
 }
 
-/// Refuses what the sampler on the device does not do yet, before anything is enqueued.
-pub(super) fn check_edits(step: StepId, edits: &[RowEdits]) -> Result<(), BackendError> {
-    match edits.iter().find(|e| !e.mix.is_empty()) {
-        None => Ok(()),
-        Some(e) => {
-            let (seq, n) = (e.seq, e.mix.len());
-            let why = format!("sequence {seq}: edits mix in {n} tokens, and the GPU's sampler cannot mix yet; it adds biases only");
-            Err(BackendError::Plan { step, why })
-        }
-    }
-}
-
 /// What a step has to report, and where its results will be.
 #[derive(Default)]
 pub(super) struct Wanted {
@@ -48,6 +37,8 @@ pub(super) struct Wanted {
     scores: Vec<ScoreAt>,
     /// Results that are on their way, scores first.
     results: usize,
+    /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number they took.
+    pub(super) expert_rows: u64,
 }
 
 impl Wanted {
@@ -65,13 +56,13 @@ impl Wanted {
 
 /// Bytes of device memory that a [`Sampling`] takes beside the sampler's own.
 pub(super) fn bytes(counts: Counts) -> u64 {
-    let rows = counts.logits.max(LAUNCH_ROWS);
+    let rows = counts.logits.max(LAUNCH_ROWS) + 1;
     (rows * (size_of::<SampleParams>() + size_of::<SampleResult>()) + 4 * LIST_WORDS) as u64
 }
 
 impl Sampling {
     pub(super) fn new(device: &Device, cache: &KernelCache, vocab: usize, counts: Counts) -> Result<Self, CudaBackendError> {
-        let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS));
+        let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS) + 1);
         let doing = "allocating the sampler's memory";
         Ok(Self {
             sampler: Sampler::load(device, cache, vocab, LAUNCH_ROWS)?,
@@ -94,7 +85,7 @@ impl Sampling {
     ) -> Result<(), CudaBackendError> {
         let params: Vec<SampleParams> = scores.iter().enumerate().map(|(row, s)| score_params(row, s)).collect();
         for part in params.chunks(LAUNCH_ROWS) {
-            self.run(device, (part, &[]), logits, store, staging, wanted)?;
+            self.run(device, (part, &[]), (logits, None), store, staging, wanted)?;
         }
         Ok(())
     }
@@ -103,7 +94,7 @@ impl Sampling {
     pub(super) fn sample(
         &mut self,
         device: &Device,
-        logits: &CudaSlice<f32>,
+        work: &Workspace,
         store: &mut Store,
         edits: &[RowEdits],
         staging: &Staging,
@@ -114,32 +105,34 @@ impl Sampling {
             let (sample, row) = (&wanted.samples[i], wanted.logit_rows[i]);
             let edits = edits.iter().find(|e| e.seq == sample.row.seq).filter(|_| sample.row.awaits_edits);
             if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(sample, edits) > LIST_WORDS {
-                self.sample_batch(device, &mut batch, logits, store, staging, wanted)?;
+                self.sample_batch(device, &mut batch, (&work.logits, None), store, staging, wanted)?;
             }
             batch.push(&wanted.samples[i], row, edits, self.vocab);
         }
-        self.sample_batch(device, &mut batch, logits, store, staging, wanted)
+        let tally = work.tally.as_view();
+        let tally = (wanted.expert_rows > 0).then_some(&tally);
+        self.sample_batch(device, &mut batch, (&work.logits, tally), store, staging, wanted)
     }
 
     fn sample_batch(
         &mut self,
         device: &Device,
         batch: &mut Batch,
-        logits: &CudaSlice<f32>,
+        from: (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
         wanted: &mut Wanted,
     ) -> Result<(), CudaBackendError> {
         let Batch { params, lists } = std::mem::take(batch);
-        self.run(device, (&params, &lists), logits, store, staging, wanted)
+        self.run(device, (&params, &lists), from, store, staging, wanted)
     }
 
-    /// One launch, and the copy of its results to the host.
+    /// One launch, and the copy of its results to the host, the tally behind them.
     fn run(
         &mut self,
         device: &Device,
         (params, lists): (&[SampleParams], &[u32]),
-        logits: &CudaSlice<f32>,
+        (logits, tally): (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
         wanted: &mut Wanted,
@@ -156,12 +149,14 @@ impl Sampling {
             params: &self.params.as_view(),
             lists: &self.lists.as_view(),
             history: &history,
+            tally,
         };
         let outputs = SampleOutputs { results: &mut self.results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
         // SAFETY: rows of logits and slots are those of the plan, which was checked; offsets into the lists are their own.
         unsafe { self.sampler.launch(device, params.len(), inputs, outputs) }?;
         let (first, end) = (wanted.results, wanted.results + params.len());
         wanted.results = end;
+        let end = end + usize::from(tally.is_some());
         let stream = device.stream();
         // SAFETY: this part of the pinned results belongs to these rows alone, and is read after the step's last mark.
         unsafe {
@@ -186,6 +181,8 @@ impl Batch {
         let hold_ends = r.output_index < p.min_tokens && !p.end_ids.is_empty();
         let ends = self.words(if hold_ends { &p.end_ids } else { &[] });
         let sparse = self.pairs(edits.map_or(&[], |e| &e.bias));
+        // Where the kernel looks for them: behind the biases.
+        let mixed = self.pairs(edits.map_or(&[], |e| &e.mix));
         let mask_at = match edits.and_then(|e| e.mask.as_deref()) {
             Some(mask) => {
                 let at = self.lists.len();
@@ -220,7 +217,7 @@ impl Batch {
             mask_at,
             logprobs: p.logprobs.map_or(-1, i32::from),
             certainty: u32::from(p.certainty),
-            padding: 0,
+            mixes: mixed.1,
         });
     }
 
@@ -240,7 +237,7 @@ impl Batch {
 /// Words that a row's lists take, at most.
 fn words(sample: &SampleAt, edits: Option<&RowEdits>) -> usize {
     let p = &sample.row.params;
-    let edits = edits.map_or(0, |e| 2 * e.bias.len() + e.mask.as_ref().map_or(0, |m| m.len()));
+    let edits = edits.map_or(0, |e| 2 * (e.bias.len() + e.mix.len()) + e.mask.as_ref().map_or(0, |m| m.len()));
     2 * p.logit_bias.len() + p.end_ids.len() + edits
 }
 
@@ -270,13 +267,16 @@ impl InFlight {
         let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.end).map_err(failed)?);
         // SAFETY: the copies to this memory came before the mark that was waited for.
         let results = unsafe { self.staging.results.as_slice() };
-        let (scores, samples) = results[..self.wanted.results].split_at(self.wanted.scores.len());
+        let (results, behind) = results.split_at(self.wanted.results);
+        let (scores, samples) = results.split_at(self.wanted.scores.len());
+        let rows = self.wanted.expert_rows;
+        let brought = rows > 0 && !samples.is_empty();
         Ok(StepOutcome {
             id: Some(id),
             samples: self.wanted.samples.iter().zip(samples).map(|(at, r)| sample(at, r)).collect(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
-            ..StepOutcome::default()
+            experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
         })
     }
 }
@@ -288,7 +288,7 @@ fn sample(at: &SampleAt, r: &SampleResult) -> Sample {
         token: r.token as u32,
         logprobs: p.logprobs.map(|top| logprobs(r, top)),
         certainty: p.certainty.then_some(Certainty { entropy: r.entropy, top_prob: r.top_prob }),
-        changed: None,
+        changed: Some(r.token != r.plain),
     }
 }
 
@@ -299,19 +299,4 @@ fn score(at: &ScoreAt, r: &SampleResult) -> Score {
 fn logprobs(r: &SampleResult, top: u8) -> TokenLogprobs {
     let top = r.top_ids.iter().zip(&r.top_logprobs).take(usize::from(top));
     TokenLogprobs { logprob: r.logprob, top: top.map(|(id, l)| (*id as u32, *l)).collect() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::SeqId;
-
-    #[test]
-    fn edits_that_mix_are_refused_with_the_reason() {
-        let edits = |mix| RowEdits { seq: SeqId(7), bias: vec![(1, 0.5)], mix, mask: None };
-        assert!(check_edits(StepId(3), &[edits(vec![])]).is_ok());
-        let error = check_edits(StepId(3), &[edits(vec![]), edits(vec![(2, 0.1)])]).unwrap_err();
-        assert!(matches!(error, BackendError::Plan { step: StepId(3), .. }));
-        assert!(error.to_string().contains("sequence 7: edits mix in 1 tokens"), "{error}");
-    }
 }

@@ -50,6 +50,8 @@ pub(super) struct Workspace {
     pub(super) experts: CudaSlice<i32>,
     /// `[rows, used + 1]`.
     pub(super) gates: CudaSlice<f32>,
+    /// One word: experts that rows with a cut kept since it was last read.
+    pub(super) tally: CudaSlice<u32>,
     /// `[experts][4]`: expert, first, count, 0.
     pub(super) lists: CudaSlice<i32>,
     /// `[rows * used]`.
@@ -90,6 +92,7 @@ impl Workspace {
             mixed: quantized(rows, w.mixed)?,
             experts: s.alloc_zeros((layers * rows * used).max(1)).during(doing)?,
             gates: s.clone_htod(&vec![1.0f32; rows * (used + 1)]).during(doing)?,
+            tally: s.alloc_zeros(1).during(doing)?,
             lists: s.alloc_zeros((4 * w.experts).max(4)).during(doing)?,
             list_in: s.alloc_zeros((rows * used).max(1)).during(doing)?,
             list_out: s.alloc_zeros((rows * used).max(1)).during(doing)?,
@@ -117,7 +120,7 @@ impl Workspace {
             ("residual stream", 4 * (rows * w.hidden + 2 * rows * w.hidden / BLOCK) + 2 * Quantized::bytes(rows, w.hidden)),
             ("in-projections", 4 * rows * w.inputs),
             ("mixed", Quantized::bytes(rows, w.mixed)),
-            ("chosen experts", 4 * ((layers * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4))),
+            ("chosen experts", 4 * ((layers * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1)),
             ("hidden rows of experts", Quantized::bytes(pairs, w.width.max(1)) + Quantized::bytes(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * rows * w.hidden),

@@ -173,10 +173,7 @@ fn experts(fields: &mut Fields, limits: &ModelLimits) -> Result<Option<ExpertCut
     let path = fields.path("moe");
     let Some(mut moe) = fields.fields("moe")? else { return Ok(None) };
     let Some(used) = limits.experts else {
-        let message = format!(
-            "`{path}` is not supported: {} has no experts to choose from, or runs where their number is fixed",
-            limits.name
-        );
+        let message = format!("`{path}` is not supported: {} has no experts to choose from", limits.name);
         return Err(ApiError::unsupported(&path, message));
     };
     let max = moe.integer("max_k", 1..=i64::from(used))?;

@@ -39,7 +39,7 @@ pub struct ModelLimits {
     pub defaults: GenerationDefaults,
     /// Names that `chat_template_kwargs` may set, from [`crate::text::ChatTemplate::options`].
     pub template_options: Vec<String>,
-    /// Experts that the model uses for a token, where fewer can be asked for.
+    /// Experts that the model uses for a token; `None` for a dense one.
     pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
