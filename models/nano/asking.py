@@ -26,6 +26,7 @@ class Client:
         parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
         self.url, self.timeout, self.address = url.rstrip("/"), timeout, parts.netloc
         self.local = threading.local()
+        self.headers = {}
 
     def call(self, path, body=None):
         return json.loads(self.text(path, body))
@@ -45,7 +46,8 @@ class Client:
         connection = kept or http.client.HTTPConnection(self.address, timeout=self.timeout)
         self.local.connection = None
         try:
-            connection.request("POST" if data is not None else "GET", path, data, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"} | self.headers
+            connection.request("POST" if data is not None else "GET", path, data, headers)
             reply = connection.getresponse()
             answer = reply.status, reply.headers, reply.read().decode()
         except (http.client.RemoteDisconnected, ConnectionError):
