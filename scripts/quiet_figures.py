@@ -5,12 +5,12 @@
     scripts/quiet_figures.py --chimere target/release/chimere --k6 k6 --out DIR --setting gpu --model 35b.gguf
 
 Each part has a service of its own, started with the settings that are told and ended with the part:
-  steady    k6: users who talk and think, within what the service can do
-  spike     k6: a quiet service, more arrivals than it can do, and quiet again
-  overload  k6: users who never think, 4 slots and a queue of 8: refusals, and what becomes of those who come back
   itl       times between the tokens of streams, alone and with two clients that send prompts of 3,000 tokens, for a target and for none
   wait      predicted over actual wait of a steady load of alike requests at 4 slots, from the service's own histogram
   fairness  time to the first token of one key, alone and beside a key that keeps 64 requests in flight, in turns
+  steady    k6: users who talk and think, within what the service can do
+  overload  k6: users who never think, 4 slots and a queue of 8: refusals, and what becomes of those who come back
+  spike     k6: a quiet service, more arrivals than it can do, and quiet again
 
 All times are those of each reply's own `timings`, so streams of random weights, which have no text, count as others do. Writes DIR/SETTING.json
 and DIR/SETTING.md, the tables of docs/operations.md, after every part. Nothing but k6 and the standard library is needed.
@@ -63,7 +63,7 @@ class Service(Client):
 
 
 class Load:
-    """Threads that send one kind of request after another until the block ends; those that ended within it are counted."""
+    """Threads that send one kind of request after another until the block ends."""
 
     def __init__(self, service, count, prompt_tokens, output_tokens, pause=0.0):
         self.timings, self.errors, self.stop = [], [], threading.Event()
@@ -127,10 +127,10 @@ def k6(part, seconds, **settings):
     return measure
 
 
-def gaps(load):
-    """Of streams that had them: the middle one's mean and p95 between tokens, and what 95 of 100 streams' p95 are at most."""
-    p95 = [t["itl_ms_p95"] for t in load.timings]
-    return dict(streams=len(p95), mean=statistics.median(t["itl_ms_mean"] for t in load.timings), p95=statistics.median(p95),
+def gaps(timings):
+    """Of streams: the middle one's mean and p95 between tokens, and what 95 of 100 streams' p95 are at most."""
+    p95 = [t["itl_ms_p95"] for t in timings]
+    return dict(streams=len(p95), mean=statistics.median(t["itl_ms_mean"] for t in timings), p95=statistics.median(p95),
                 p95_of_95=percentile(p95, 95))
 
 
@@ -145,9 +145,11 @@ def itl(args):
             before = service.metrics()
             with Load(service, streams, 60, 200) as beside, Load(service, 2, setting["long_prompt"], 4, pause=0.1) as long:
                 time.sleep(GAPS * args.scale)
+                # Not those that go on when the prompts have ended, unless there are no others.
+                while_prompts = list(beside.timings)
             after = service.metrics()
             steps, held = (after[f"chimere_decode_stall_seconds_{of}"] - before.get(f"chimere_decode_stall_seconds_{of}", 0) for of in ("count", "sum"))
-            found[str(target_ms)] = dict(alone=gaps(alone), beside=gaps(beside), long_prompts=len(long.timings),
+            found[str(target_ms)] = dict(alone=gaps(alone.timings), beside=gaps(while_prompts or beside.timings), long_prompts=len(long.timings),
                                          long_ttft_p50=statistics.median(t["ttft_ms"] for t in long.timings), stall_mean_ms=1e3 * held / max(1, steps))
     return dict(target_ms=setting["target_ms"], streams=setting["streams"], prompt=setting["long_prompt"], by_target=found)
 
@@ -191,10 +193,11 @@ def fairness(args):
 
 
 PARTS = {
-    "steady": k6("steady", STEADY, USERS=lambda a: a.setting_of["users"], THINK=lambda a: 1),
-    "spike": k6("spike", SPIKE, RATE=lambda a: a.rate, QUIET=lambda a: a.setting_of["quiet"]),
-    "overload": k6("overload", OVERLOAD, USERS=lambda a: 64),
     "itl": itl, "wait": wait, "fairness": fairness,
+    "steady": k6("steady", STEADY, USERS=lambda a: a.setting_of["users"], THINK=lambda a: 1),
+    "overload": k6("overload", OVERLOAD, USERS=lambda a: 64),
+    # Last: who is refused comes back when told to, which may take longer than the load.
+    "spike": k6("spike", SPIKE, RATE=lambda a: a.rate, QUIET=lambda a: a.setting_of["quiet"]),
 }
 
 
