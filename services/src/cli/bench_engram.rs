@@ -46,9 +46,9 @@ pub struct BenchEngramArgs {
     /// Rounds of steps.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Threads that share the lookups of a step; 1 leaves them to one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: u32,
+    /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them to one.
+    #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Vec<u32>,
     /// Seed of the texts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -69,7 +69,6 @@ struct Report {
     table_bytes: u64,
     filter_bytes: u64,
     sequences: u32,
-    threads: u32,
     /// Of the contexts that tables were asked for, the ones that a table knew.
     hit_rate: f64,
     /// Of the positions, the ones where a table knew some context.
@@ -79,8 +78,15 @@ struct Report {
     filter_s: f64,
     /// By round.
     probe_ns: Vec<Stats>,
-    step_us: Vec<Stats>,
+    step_us: Vec<Steps>,
     own_table_ms: Vec<(usize, Stats)>,
+}
+
+/// A step's edits, made by so many threads.
+#[derive(Serialize)]
+struct Steps {
+    threads: u32,
+    rounds: Vec<Stats>,
 }
 
 /// Makes tables, measures, prints.
@@ -103,16 +109,21 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     let probe_ns = probes(&filter, &mut walks, args);
     let hit_rate = hit_rate(&filter, &tables, &mut walks, args);
     let tables: Vec<Arc<dyn Ngrams>> = tables.into_iter().map(|t| Arc::new(t) as Arc<dyn Ngrams>).collect();
-    let (step_us, positions_hit_rate) = steps(filter, tables, &mut walks, args).map_err(|e| failed(&e))?;
+    let filter = Arc::new(filter);
+    let (mut step_us, mut positions_hit_rate) = (Vec::new(), 0.0);
+    for &threads in &args.threads {
+        let measured = steps(filter.clone(), tables.clone(), &mut walks, args, threads).map_err(|e| failed(&e))?;
+        step_us.push(Steps { threads, rounds: measured.0 });
+        positions_hit_rate = measured.1;
+    }
     let own_table_ms = OWN_TOKENS.iter().map(|&n| (n, own_table(&mut walks.words, n, args.orders))).collect();
-    let (tables, sequences, threads) = (args.tables, args.sequences, args.threads);
+    let (tables, sequences) = (args.tables, args.sequences);
     let report = Report {
         tables,
         ngrams,
         table_bytes,
         filter_bytes,
         sequences,
-        threads,
         hit_rate,
         positions_hit_rate,
         tables_s,
@@ -191,13 +202,14 @@ fn hit_rate(filter: &Filter, tables: &[Table], walks: &mut Walks<'_>, args: &Ben
 
 /// Microseconds that a step's edits take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
 fn steps(
-    filter: Filter,
+    filter: Arc<Filter>,
     tables: Vec<Arc<dyn Ngrams>>,
     walks: &mut Walks<'_>,
     args: &BenchEngramArgs,
+    threads: u32,
 ) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
     let guidance = Arc::new(Guidance {
-        filter: Arc::new(filter),
+        filter,
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,
@@ -206,7 +218,7 @@ fn steps(
         end_ids: Vec::new(),
         tally: Tally::default(),
     });
-    let mut tracker = Tracker::new(args.threads as usize)?;
+    let mut tracker = Tracker::new(threads as usize)?;
     for (seq, walk) in walks.last.iter().enumerate() {
         tracker.follow(SeqId(seq as u64), walk, guidance.clone());
     }
@@ -336,8 +348,10 @@ impl Report {
         for stats in &self.probe_ns {
             text += &line("a probe of the filter".into(), "ns", stats);
         }
-        for stats in &self.step_us {
-            text += &line(format!("edits of a step of {} sequences", self.sequences), "us", stats);
+        for Steps { threads, rounds } in &self.step_us {
+            for stats in rounds {
+                text += &line(format!("edits of a step of {} sequences, threads: {threads}", self.sequences), "us", stats);
+            }
         }
         for (tokens, stats) in &self.own_table_ms {
             text += &line(format!("a request's own table of {tokens} tokens"), "ms", stats);
@@ -362,7 +376,7 @@ mod tests {
             orders,
             steps: 20,
             rounds: 2,
-            threads: 1,
+            threads: vec![1, 2],
             seed: 1,
             dir: Some(dir.path().to_owned()),
             json: Some(json.clone()),
@@ -373,7 +387,10 @@ mod tests {
         let rate = figures["hit_rate"].as_f64().unwrap();
         assert!((0.24..0.45).contains(&rate), "{figures:#}");
         assert!(figures["positions_hit_rate"].as_f64().unwrap() >= 0.5, "{figures:#}");
-        assert!(figures["probe_ns"][1]["p50"].as_f64().unwrap() > 0.0 && figures["step_us"][1]["p99"].as_f64().unwrap() > 0.0);
+        assert!(
+            figures["probe_ns"][1]["p50"].as_f64().unwrap() > 0.0
+                && figures["step_us"][1]["rounds"][1]["p99"].as_f64().unwrap() > 0.0
+        );
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "the tables are gone again");
         assert_eq!(figures["own_table_ms"].as_array().unwrap().len(), 2);
     }
