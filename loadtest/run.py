@@ -49,8 +49,8 @@ def percentile(values, share):
 
 
 @contextlib.contextmanager
-def server(binary, scenario, model, folder):
-    """A server of its own for a scenario; gives its address."""
+def server(binary, scenario, model, folder, settings={}):
+    """A server of its own for a scenario, with more settings if given; gives its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -61,7 +61,7 @@ def server(binary, scenario, model, folder):
         command += ["--api-key-file", keys]
     url = f"http://127.0.0.1:{port}"
     with open(folder / f"{scenario}.log", "w") as log:
-        process = subprocess.Popen(command, env=os.environ | SETTINGS.get(scenario, {}), stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=os.environ | SETTINGS.get(scenario, {}) | settings, stdout=log, stderr=log)
         try:
             until_ready(url, process, folder / f"{scenario}.log")
             yield url

@@ -8,30 +8,26 @@
     python3 scripts/bench_thinking.py calibrate --seed 8 --questions 400
 
 Every mode is asked the same held-out questions (the generator's test split, by seed), so differences are paired. Intervals are of 95 %:
-Wilson's for a share, the normal one over questions for a paired difference. Rates are compared within small groups of questions that every mode
-answers in turn, so that whatever else the machine does falls on all alike; what is told is the quartiles of the groups' ratios. The
-standard library is all it needs.
+Wilson's for a share, Agresti and Min's for a paired difference. Rates are compared within small groups of questions that every mode
+answers in turn, so that whatever else the machine does falls on all alike; what is told is the quartiles of the groups' ratios. --seconds
+bounds what a mode of a family may take; questions that were not asked for that are counted nowhere. The standard library is all it needs.
 """
 import argparse
 import collections
-import concurrent.futures
 import json
-import math
 import os
 import pathlib
 import random
 import statistics
 import sys
 import time
-import urllib.error
-import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "models/nano"))
+from asking import Client, asked, difference, wilson  # noqa: E402
 from tasks import arithmetic, strings  # noqa: E402
 from tasks.grade import right  # noqa: E402
 
-Z = 1.959964
 FAMILIES = {
     "arithmetic": lambda rng: arithmetic.make(rng, True, True),
     "strings": lambda rng: strings.make(rng, True, True),
@@ -50,58 +46,35 @@ MODES = {
 FREE = "free"
 ALL = "all"
 EXPERTS = {ALL: {}} | {f"{mass:g}": {"moe": {"mass": mass}} for mass in (0.95, 0.9, 0.8, 0.6, 0.0)}
-GROUP = 25
 Answer = collections.namedtuple("Answer", "right tokens thinking probe entropy ended")
 THRESHOLDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1)
 
 
-class Server:
-    def __init__(self, url, timeout):
-        self.url, self.timeout = url.rstrip("/"), timeout
-
-    def call(self, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                return response.read().decode()
-        except urllib.error.HTTPError as error:
-            raise RuntimeError(f"{path}: {error.code} {error.read().decode(errors='replace')[:400]}") from error
-
+class Server(Client):
     def ask(self, sample, fields, args):
         body = dict(messages=sample.prompt(), temperature=args.temperature, seed=args.seed, max_tokens=args.max_tokens, **fields)
-        answer = json.loads(self.call("/v1/chat/completions", body))
+        answer = self.call("/v1/chat/completions", body)
         said = answer["timings"].get("thinking", {})
         content = answer["choices"][0]["message"].get("content") or ""
         return Answer(bool(right(sample, content, [])), answer["usage"]["completion_tokens"], said.get("tokens", 0),
                       said.get("probe_tokens", 0), said.get("probe_entropy"), (said.get("ended") or ["?"])[0])
 
     def counter(self, name):
-        values = [line.rsplit(" ", 1)[1] for line in self.call("/metrics").splitlines() if line.startswith(name + " ")]
+        values = [line.rsplit(" ", 1)[1] for line in self.text("/metrics").splitlines() if line.startswith(name + " ")]
         return float(values[0]) if values else 0.0
 
 
-def wilson(good, n):
-    p = good / n
-    middle, half = p + Z * Z / (2 * n), Z * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-    return (middle - half) / (1 + Z * Z / n), (middle + half) / (1 + Z * Z / n)
-
-
-def difference(a, b):
-    """Mean of a - b over questions, and its interval."""
-    d = [x - y for x, y in zip(a, b)]
-    mean = sum(d) / len(d)
-    deviation = math.sqrt(sum((x - mean) ** 2 for x in d) / max(1, len(d) - 1))
-    half = Z * deviation / math.sqrt(len(d))
-    return mean, mean - half, mean + half
-
-
 def run(server, samples, fields, args):
-    with concurrent.futures.ThreadPoolExecutor(args.concurrency) as pool:
-        return list(pool.map(lambda sample: server.ask(sample, fields, args), samples))
+    """-> {number of the question: answer}, of those that there was time for."""
+    return asked(lambda i: server.ask(samples[i], fields, args), range(len(samples)), args.concurrency, args.seconds)
 
 
 def row(mode, answers, yardstick):
+    """Of the questions that both have answered."""
+    both = sorted(answers.keys() & yardstick.keys())
+    answers, yardstick = ([found[i] for i in both] for found in (answers, yardstick))
+    if not both:
+        sys.exit(f"{mode}: no question was answered in time")
     n, good = len(answers), sum(a.right for a in answers)
     thinking, probe = sum(a.thinking for a in answers), sum(a.probe for a in answers)
     free = max(1, sum(a.thinking for a in yardstick))
@@ -121,25 +94,25 @@ def seconds(args):
 
 def experts(server, samples, args):
     """Accuracy, mean experts and rate of each mass. The groups' modes take turns, beginning with another one each time."""
-    answers, rates, used = (collections.defaultdict(list) for _ in range(3))
-    groups = [samples[i:i + GROUP] for i in range(0, len(samples), GROUP)]
-    for turn, group in enumerate(groups):
+    answers, rates, used = collections.defaultdict(dict), collections.defaultdict(list), collections.defaultdict(list)
+    for turn, first in enumerate(range(0, len(samples), args.group)):
+        group = samples[first:first + args.group]
         modes = list(EXPERTS)
         shift = turn % len(modes)
         for mode in modes[shift:] + modes[:shift]:
             before = [server.counter(f"chimere_moe_{what}_total") for what in ("rows", "experts")]
             begin = seconds(args)
             got = run(server, group, EXPERTS[mode], args)
-            rates[mode].append(sum(a.tokens for a in got) / (seconds(args) - begin))
+            rates[mode].append(sum(a.tokens for a in got.values()) / max(1e-3, seconds(args) - begin))
             after = [server.counter(f"chimere_moe_{what}_total") for what in ("rows", "experts")]
             used[mode].append((after[0] - before[0], after[1] - before[1]))
-            answers[mode] += got
+            answers[mode] |= {first + i: answer for i, answer in got.items()}
     lines = []
     for mode in EXPERTS:
         rows, given = (sum(x) for x in zip(*used[mode]))
         ratios = [a / b for a, b in zip(rates[mode], rates[ALL])]
         # A step that ends after its reply is counted in the next turn, so the yardstick sees a few rows of others.
-        mean = None if mode == ALL else given / rows
+        mean = None if mode == ALL or rows == 0 else given / rows
         line = row(mode, answers[mode], answers[ALL]) | dict(experts=mean, rates=statistics.quantiles(ratios, n=4))
         lines.append(line)
         show(line)
@@ -148,7 +121,7 @@ def experts(server, samples, args):
 
 def calibrate(server, samples, args):
     """Of the answers without a thought: which share each threshold takes for sure, and which share of all is wrong among these."""
-    answers = run(server, samples, MODES["probe"], args)
+    answers = run(server, samples, MODES["probe"], args).values()
     if any(a.ended != "sure" for a in answers):
         sys.exit("calibrate wants a server with CHIMERE_THINKING__PROBE_ENTROPY=1")
     lines = []
@@ -182,9 +155,6 @@ def keep(results, args):
 
 
 def main():
-    # The generator's wording follows the order of sets of strings, which is another one in each process unless it is fixed.
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["thinking", "experts", "calibrate"])
     parser.add_argument("--url", default="http://127.0.0.1:8080")
@@ -194,12 +164,14 @@ def main():
     parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--max-tokens", type=int, default=1400)
     parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=600, help="most that a mode of a family may take")
+    parser.add_argument("--group", type=int, default=25, help="questions of experts that every mass answers in turn; at least --concurrency is best")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("--pid", type=int, help="of the server: rates by its own processor time, for a machine that does other work too")
     parser.add_argument("--json")
     args = parser.parse_args()
-    server, results, pooled = Server(args.url, args.timeout), {}, collections.defaultdict(list)
+    server, results, pooled = Server(args.url, args.timeout), {}, collections.defaultdict(dict)
     for family in args.family or FAMILIES:
         rng = random.Random(f"thinking {args.seed} {family}")
         samples = [FAMILIES[family](rng) for _ in range(args.questions)]
@@ -218,8 +190,8 @@ def main():
             show(line)
             keep(results, args)
         for mode, got in answers.items():
-            pooled[mode] += got
-    if len(pooled[FREE]) > args.questions:
+            pooled[mode] |= {(family, i): answer for i, answer in got.items()}
+    if len(results) > 1 and pooled:
         print("all families together", flush=True)
         results["together"] = [row(mode, got, pooled[FREE]) for mode, got in pooled.items()]
         for line in results["together"]:

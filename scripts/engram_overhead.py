@@ -2,35 +2,47 @@
 """What tables cost in tokens a second: the same requests with and without, in turn, many times.
 
     CHIMERE_ENGRAM__DIRECTORY=tables chimere &
-    python3 scripts/engram_overhead.py --table docs --rounds 30
+    python3 scripts/engram_overhead.py --table docs --lambda 1e-4 --streams 16 --tokens 512 --rounds 30
 
 A round is one burst of requests without tables and one with, in an order that changes; its figure is the ratio of their tokens a second. The
 median of the ratios and the 95 % interval of that median (by ranks) are told, so that other work on the machine troubles both alike.
-The strength is so small that both say nearly the same. Nothing but the standard library is needed.
+The strength is so small that both say nearly the same. --letters lets the model choose among the letters and the space alone, in both: random
+weights choose among ids that no text has, which no table would know. --seconds ends the rounds early. The standard library is enough.
 """
 import argparse
 import concurrent.futures
 import json
 import math
+import pathlib
+import string
 import sys
 import time
-import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "models/nano"))
+from asking import Client  # noqa: E402
 
 PROMPT = "The documentation of this function says that it returns"
+LETTER_BIAS = 100           # the most that the interface takes
 
 
-def burst(args, engram):
-    """-> tokens a second over all streams of one burst."""
+def letters(client):
+    """Ids of the letters and the space, each a token of its own."""
+    ids = {client.call("/tokenize", dict(prompt=letter))["tokens"][0] for letter in string.ascii_lowercase + " "}
+    return dict(logit_bias={str(i): LETTER_BIAS for i in ids})
+
+
+def burst(client, args, more):
+    """-> tokens a second over all streams of one burst, positions looked up, positions where a table knew something."""
     def one(i):
         body = dict(prompt=f"{PROMPT} {i}", max_tokens=args.tokens, temperature=0.8, seed=i, ignore_eos=True)
-        request = urllib.request.Request(args.url + "/v1/completions", json.dumps(body | engram).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=600) as response:
-            return json.load(response)["usage"]["completion_tokens"]
+        return client.call("/v1/completions", body | more)
 
     begin = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(args.streams) as pool:
-        tokens = sum(pool.map(one, range(args.streams)))
-    return tokens / (time.monotonic() - begin)
+        replies = list(pool.map(one, range(args.streams)))
+    speed = sum(reply["usage"]["completion_tokens"] for reply in replies) / (time.monotonic() - begin)
+    engram = [reply["timings"].get("engram", {}) for reply in replies]
+    return speed, sum(e.get("lookups", 0) for e in engram), sum(e.get("hits", 0) for e in engram)
 
 
 def median_interval(values):
@@ -44,20 +56,38 @@ def median_interval(values):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--url", default="http://127.0.0.1:8080")
-    ap.add_argument("--table", required=True, action="append")
+    ap.add_argument("--table", required=True, action="append", help="a table's name; may be given several times")
+    how = ap.add_mutually_exclusive_group(required=True)
+    how.add_argument("--lambda", dest="share", type=float, help="share of a mixture, e.g. 1e-4")
+    how.add_argument("--alpha", type=float, help="strength of a bias, e.g. 1e-4")
+    ap.add_argument("--letters", action="store_true")
     ap.add_argument("--streams", type=int, default=8)
     ap.add_argument("--tokens", type=int, default=128)
     ap.add_argument("--rounds", type=int, default=30)
+    ap.add_argument("--seconds", type=float, default=math.inf, help="no round begins later than this")
+    ap.add_argument("--json", type=pathlib.Path)
     args = ap.parse_args()
-    on = dict(engram={"tables": args.table, "lambda": 1e-4})
-    burst(args, {}), burst(args, on)
-    ratios = []
-    for i in range(args.rounds):
-        order = [{}, on] if i % 2 else [on, {}]
-        speed = {bool(engram): burst(args, engram) for engram in order}
-        ratios.append(speed[True] / speed[False])
+    client = Client(args.url, 600)
+    both = letters(client) if args.letters else {}
+    strength = {"lambda": args.share} if args.alpha is None else {"alpha": args.alpha}
+    on = both | dict(engram={"tables": args.table, **strength})
+    begin, ratios, speeds, lookups, hits = time.monotonic(), [], [], 0, 0
+    burst(client, args, both), burst(client, args, on)
+    while len(ratios) < args.rounds and time.monotonic() - begin < args.seconds:
+        order = [both, on] if len(ratios) % 2 else [on, both]
+        found = {more is on: burst(client, args, more) for more in order}
+        ratios.append(found[True][0] / found[False][0])
+        speeds.append(found[False][0])
+        lookups, hits = lookups + found[True][1], hits + found[True][2]
+    if not ratios:
+        sys.exit("no round was done in time")
     median, low, high = median_interval(ratios)
-    print(f"with tables / without: {median:.4f}, 95 % {low:.4f} to {high:.4f}, over {args.rounds} rounds of {args.streams} streams x {args.tokens} tokens")
+    known = hits / max(1, lookups)
+    print(f"with tables / without: {median:.4f}, 95 % {low:.4f} to {high:.4f}, over {len(ratios)} rounds of {args.streams} streams x {args.tokens} "
+          f"tokens; {median_interval(speeds)[0]:,.0f} tokens/s without; a table knew something at {known:.1%} of {lookups:,} positions")
+    if args.json:
+        args.json.write_text(json.dumps(dict(arguments={k: str(v) for k, v in vars(args).items()}, median=median, low=low, high=high, ratios=ratios,
+                                             tokens_per_s=speeds, known=known), indent=1) + "\n")
     return 0
 
 

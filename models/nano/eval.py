@@ -9,16 +9,14 @@ figure is under its floor, with 2 when the server does not answer.
 """
 import argparse
 import collections
-import concurrent.futures
 import json
 import math
 import pathlib
 import random
 import sys
 import time
-import urllib.error
-import urllib.request
 
+from asking import Client, asked
 from tasks import arithmetic, context, extract, facts, strings, tools
 from tasks.grade import parse_calls, right
 from tasks.talk import make as talk
@@ -54,19 +52,12 @@ def products(rng):
             return sample
 
 
-class Server:
-    def __init__(self, url, model, timeout):
-        self.url, self.timeout = url.rstrip("/"), timeout
-        self.model = model or self.call("/v1/models")["data"][0]["id"]
+class Server(Client):
+    """A server and which of its models is asked."""
 
-    def call(self, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            raise RuntimeError(f"{path}: {error.code} {error.read().decode(errors='replace')[:400]}") from error
+    def __init__(self, url, model, timeout):
+        super().__init__(url, timeout)
+        self.model = model or self.call("/v1/models")["data"][0]["id"]
 
     def chat(self, messages, thinking, declared=None, max_tokens=1400):
         """-> content, calls, tokens."""
@@ -115,8 +106,8 @@ def measure(server, label, count, make, args):
     rng = random.Random(f"{args.seed} {label}")
     samples = [make(rng) for _ in range(max(1, round(count * args.scale)))]
     started = time.time()
-    with concurrent.futures.ThreadPoolExecutor(args.concurrency) as pool:
-        answers = list(pool.map(lambda s: ask(server, label, s), samples))
+    found = asked(lambda i: ask(server, label, samples[i]), range(len(samples)), args.concurrency)
+    answers = [found[i] for i in range(len(samples))]
     if args.wrong:
         for sample, (ok, _, came) in zip(samples, answers):
             if not ok:
@@ -127,8 +118,8 @@ def measure(server, label, count, make, args):
 
 def perplexity(server, args):
     pages = (HERE / "heldout.txt").read_text().split(PAGE_RULE)[:max(1, round(18 * args.scale))]
-    with concurrent.futures.ThreadPoolExecutor(args.concurrency) as pool:
-        scored = [x for page in pool.map(server.log_probabilities, [p[:PAGE_CHARACTERS_MAX] for p in pages]) for x in page]
+    found = asked(lambda i: server.log_probabilities(pages[i][:PAGE_CHARACTERS_MAX]), range(len(pages)), args.concurrency)
+    scored = [x for page in found.values() for x in page]
     return dict(perplexity=math.exp(-sum(scored) / len(scored)), tokens=len(scored))
 
 
@@ -136,9 +127,8 @@ def draft_counters(server):
     """Drafted and accepted tokens so far, from the server's metrics if it counts them."""
     counters = collections.Counter()
     try:
-        with urllib.request.urlopen(server.url + "/metrics", timeout=server.timeout) as response:
-            lines = response.read().decode().splitlines()
-    except OSError:
+        lines = server.text("/metrics").splitlines()
+    except (OSError, RuntimeError):
         return counters
     for line in lines:
         name, _, value = line.rpartition(" ")

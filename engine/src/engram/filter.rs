@@ -5,14 +5,18 @@
 //! second one is found by subtraction instead of xor, so that the number of buckets need not be a power of two.
 
 use super::context::Context;
+use super::pages::Pages;
 use super::table::prefetch;
 
 /// Contexts of all orders of some tables.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Filter {
-    /// 4 fingerprints each, 0 = empty.
-    buckets: Vec<u64>,
+    /// Buckets of [`BUCKET_BYTES`]: 4 fingerprints each, 0 = empty.
+    memory: Pages,
+    buckets: usize,
 }
+
+const BUCKET_BYTES: usize = 8;
 
 /// Share of places that are filled when all goes as planned; above 0.95 insertion begins to fail.
 const LOAD: f64 = 0.85;
@@ -26,7 +30,7 @@ impl Filter {
     pub(super) fn new<I: Iterator<Item = u64>>(contexts: u64, hashes: impl Fn() -> I) -> Self {
         let mut buckets = (contexts as f64 / (4.0 * LOAD)) as usize + 2;
         loop {
-            let mut filter = Self { buckets: vec![0; buckets] };
+            let mut filter = Self { memory: Pages::zeroed(BUCKET_BYTES * buckets), buckets };
             if hashes().all(|hash| filter.insert(hash)) {
                 return filter;
             }
@@ -36,7 +40,7 @@ impl Filter {
 
     /// Bytes it takes.
     pub fn bytes(&self) -> usize {
-        self.buckets.len() * 8
+        BUCKET_BYTES * self.buckets
     }
 
     /// `false` only if no table knows the last `order` ids.
@@ -50,8 +54,8 @@ impl Filter {
     pub fn prefetch(&self, context: &Context, order: usize) {
         if let Some(hash) = context.hash(order) {
             let (print, first) = self.place(hash);
-            prefetch(&self.buckets, first);
-            prefetch(&self.buckets, self.other(print, first));
+            prefetch(&self.memory, BUCKET_BYTES * first);
+            prefetch(&self.memory, BUCKET_BYTES * self.other(print, first));
         }
     }
 
@@ -59,21 +63,21 @@ impl Filter {
     fn holds(&self, hash: u64) -> bool {
         let (print, first) = self.place(hash);
         // Both buckets are read whatever the first says: a branch that nobody can predict costs more than a load.
-        bucket_holds(self.buckets[first], print) | bucket_holds(self.buckets[self.other(print, first)], print)
+        bucket_holds(self.bucket(first), print) | bucket_holds(self.bucket(self.other(print, first)), print)
     }
 
     /// Fingerprint, never 0, and first bucket.
     #[inline]
     fn place(&self, hash: u64) -> (u16, usize) {
         let print = (hash as u16).max(1);
-        (print, scale(hash, self.buckets.len()))
+        (print, scale(hash, self.buckets))
     }
 
     /// The other bucket of a fingerprint: its own inverse, as a cuckoo needs it.
     #[inline]
     fn other(&self, print: u16, bucket: usize) -> usize {
-        let sum = scale(u64::from(print).wrapping_mul(0x9E37_79B9_7F4A_7C15), self.buckets.len());
-        if sum >= bucket { sum - bucket } else { sum + self.buckets.len() - bucket }
+        let sum = scale(u64::from(print).wrapping_mul(0x9E37_79B9_7F4A_7C15), self.buckets);
+        if sum >= bucket { sum - bucket } else { sum + self.buckets - bucket }
     }
 
     fn insert(&mut self, hash: u64) -> bool {
@@ -84,8 +88,9 @@ impl Filter {
         }
         for step in 0..MOVES_MAX {
             let lane = (step.wrapping_mul(0x9E37_79B1) >> 30) * 16;
-            let evicted = (self.buckets[bucket] >> lane) as u16;
-            self.buckets[bucket] ^= u64::from(evicted ^ print) << lane;
+            let word = self.bucket(bucket);
+            let evicted = (word >> lane) as u16;
+            self.set(bucket, word ^ u64::from(evicted ^ print) << lane);
             print = evicted;
             bucket = self.other(print, bucket);
             if self.put(print, bucket) {
@@ -96,9 +101,18 @@ impl Filter {
     }
 
     fn put(&mut self, print: u16, bucket: usize) -> bool {
-        let word = &mut self.buckets[bucket];
-        let free = (0..64).step_by(16).find(|lane| (*word >> lane) as u16 == 0);
-        free.map(|lane| *word |= u64::from(print) << lane).is_some()
+        let word = self.bucket(bucket);
+        let free = (0..64).step_by(16).find(|lane| (word >> lane) as u16 == 0);
+        free.map(|lane| self.set(bucket, word | u64::from(print) << lane)).is_some()
+    }
+
+    #[inline]
+    fn bucket(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.memory.as_chunks().0[at])
+    }
+
+    fn set(&mut self, at: usize, word: u64) {
+        self.memory.as_chunks_mut().0[at] = word.to_ne_bytes();
     }
 }
 

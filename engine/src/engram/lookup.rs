@@ -1,5 +1,5 @@
-//! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read one step
-//! ahead: filter, index, record, order by order.
+//! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read one stage
+//! ahead: filter, index, record.
 
 use super::ORDER_MAX;
 use super::context::Context;
@@ -68,13 +68,11 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     let mut result = Lookup::default();
     let mut probes = Vec::with_capacity(queries.len() * 8);
     for query in queries {
-        let orders = orders(query.tables);
-        (1..=ORDER_MAX).filter(|&order| orders & 1 << order != 0).for_each(|order| filter.prefetch(&query.context, order));
+        let counts = tables_by_order(query.tables);
+        (1..=ORDER_MAX).filter(|&order| counts[order] > 0).for_each(|order| filter.prefetch(&query.context, order));
     }
-    for order in 1..=ORDER_MAX {
-        for (i, query) in queries.iter().enumerate().filter(|(_, q)| q.context.len() >= order) {
-            push_probes(filter, i as u32, query, order, &mut probes, &mut result);
-        }
+    for (i, query) in queries.iter().enumerate() {
+        push_probes(filter, i as u32, query, &mut probes, &mut result);
     }
     for probe in &mut probes {
         probe.candidate = probe.table.locate(&queries[probe.query as usize].context, probe.order);
@@ -83,27 +81,32 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
         let list = candidate.and_then(|at| table.read(&queries[query as usize].context, order, at));
         result.found.extend(list.map(|list| (query, Found { order, list })));
     }
-    // Stable: orders stay rising within a query.
-    result.found.sort_by_key(|f| f.0);
     result
 }
 
-fn orders(tables: &[&dyn Ngrams]) -> u32 {
-    tables.iter().fold(0, |bits, t| bits | t.orders())
+/// How many of the tables have contexts of each order.
+fn tables_by_order(tables: &[&dyn Ngrams]) -> [u32; ORDER_MAX + 1] {
+    let mut counts = [0; ORDER_MAX + 1];
+    for bits in tables.iter().map(|table| table.orders()) {
+        counts.iter_mut().enumerate().for_each(|(order, count)| *count += bits >> order & 1);
+    }
+    counts
 }
 
-fn push_probes<'a>(filter: &Filter, i: u32, query: &Query<'a>, order: usize, probes: &mut Vec<Probe<'a>>, result: &mut Lookup<'a>) {
-    let has = |table: &&&'a dyn Ngrams| table.orders() & 1 << order != 0;
-    let shared = query.tables.iter().filter(has).count() as u64;
-    let known = shared > 0 && filter.may_know(&query.context, order);
-    let tables = if known { query.tables } else { &[] };
-    result.asked += shared;
-    result.filtered += if known { 0 } else { shared };
-    for table in tables.iter().chain(query.own).filter(has) {
-        table.prefetch(&query.context, order);
-        probes.push(Probe { query: i, order, table: *table, candidate: None });
+/// Asks memory for the places of a query's contexts, shortest first, in the tables that may know them.
+fn push_probes<'a>(filter: &Filter, i: u32, query: &Query<'a>, probes: &mut Vec<Probe<'a>>, result: &mut Lookup<'a>) {
+    let (shared, own) = (tables_by_order(query.tables), tables_by_order(query.own));
+    for order in 1..=query.context.len() {
+        let known = shared[order] > 0 && filter.may_know(&query.context, order);
+        result.asked += u64::from(shared[order] + own[order]);
+        result.filtered += if known { 0 } else { u64::from(shared[order]) };
+        let tables = if known { query.tables } else { &[] };
+        let own = if own[order] > 0 { query.own } else { &[] };
+        for table in tables.iter().chain(own).filter(|table| table.orders() >> order & 1 == 1) {
+            table.prefetch(&query.context, order);
+            probes.push(Probe { query: i, order, table: *table, candidate: None });
+        }
     }
-    result.asked += query.own.iter().filter(has).count() as u64;
 }
 
 impl Filter {

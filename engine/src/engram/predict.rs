@@ -46,41 +46,63 @@ pub(super) fn confidence(seen: u64) -> f64 {
     seen as f64 / (seen as f64 + HALF)
 }
 
+/// One answer's count of one token. Sorted by both at once: token, then order.
+struct Count {
+    token_and_order: u64,
+    count: u32,
+}
+
+const ORDER_BITS: u32 = ORDER_MAX.ilog2() + 1;
+
+impl Count {
+    fn new(token: TokenId, order: usize, count: u32) -> Self {
+        Self { token_and_order: u64::from(token) << ORDER_BITS | order as u64, count }
+    }
+
+    fn token(&self) -> TokenId {
+        (self.token_and_order >> ORDER_BITS) as TokenId
+    }
+
+    fn order(&self) -> usize {
+        (self.token_and_order & ((1 << ORDER_BITS) - 1)) as usize
+    }
+}
+
 impl Prediction {
     /// From the answers for `query`.
     pub fn new<'a>(query: &Query<'_>, found: impl Iterator<Item = Found<'a>>, rules: PredictionRules) -> Self {
         let mut seen = [0u64; ORDER_MAX + 1];
-        let mut counts: Vec<(TokenId, usize, u64)> = Vec::new();
+        let mut counts = Vec::new();
+        let prior = Prior::of(query);
         for f in found {
             seen[f.order] = seen[f.order].saturating_add(f.list.total());
-            counts.extend(f.listed().map(|(token, count)| (token, f.order, u64::from(count))));
+            // Each token is looked up in every table's prior, all over it: more to wait for than the contexts were.
+            counts.extend(f.listed().map(|(token, count)| {
+                prior.prefetch(token);
+                Count::new(token, f.order, count)
+            }));
         }
-        counts.sort_unstable();
+        counts.sort_unstable_by_key(|c| c.token_and_order);
         let order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
-        let prior = Prior::of(query);
-        let tokens = counts.chunk_by(|a, b| a.0 == b.0);
-        let listed = tokens.filter_map(|counts| back_off(counts, &seen, &prior, rules)).collect();
+        let tokens = counts.chunk_by(|a, b| a.token() == b.token());
+        let listed = tokens.filter_map(|counts| back_off(counts, &seen[..=order], &prior, rules)).collect();
         Self { listed, order, seen: seen[order] }
     }
 }
 
 /// One token through all orders; `None` if nowhere frequent enough.
-fn back_off(
-    counts: &[(TokenId, usize, u64)],
-    seen: &[u64; ORDER_MAX + 1],
-    prior: &Prior<'_>,
-    rules: PredictionRules,
-) -> Option<Predicted> {
+fn back_off(counts: &[Count], seen: &[u64], prior: &Prior<'_>, rules: PredictionRules) -> Option<Predicted> {
     let mut sums = [0u64; ORDER_MAX + 1];
-    counts.iter().for_each(|&(_, order, count)| sums[order] += count);
+    counts.iter().for_each(|c| sums[c.order()] += u64::from(c.count));
     sums.iter_mut().filter(|sum| **sum < u64::from(rules.min_count)).for_each(|sum| *sum = 0);
     if sums.iter().all(|&sum| sum == 0) {
         return None;
     }
-    let (token, prior) = (counts[0].0, prior.p(counts[0].0));
-    let orders = (1..=ORDER_MAX).filter(|&k| seen[k] > 0);
+    let token = counts[0].token();
+    let prior = prior.p(token);
+    let orders = seen.iter().zip(&sums).filter(|(seen, _)| **seen > 0);
     // The same as w p_ml + (1 - w) p, and above 0 for any N.
-    let p = orders.fold(prior, |p, k| (sums[k] as f64 + HALF * p) / (seen[k] as f64 + HALF));
+    let p = orders.fold(prior, |p, (&seen, &sum)| (sum as f64 + HALF * p) / (seen as f64 + HALF));
     Some(Predicted { token, p, prior })
 }
 
@@ -96,6 +118,10 @@ impl<'a> Prior<'a> {
         let vocab = tables.iter().copied().flatten().map(|t| t.vocab()).max().unwrap_or(0);
         let total = tables.iter().copied().flatten().map(|t| t.prior_total() as f64).sum::<f64>() + f64::from(vocab);
         Self { tables, total }
+    }
+
+    fn prefetch(&self, token: TokenId) {
+        self.tables.iter().copied().flatten().for_each(|t| t.prefetch_prior(token));
     }
 
     fn p(&self, token: TokenId) -> f64 {

@@ -2,8 +2,9 @@
 
 use super::ORDER_MAX;
 use super::context::Context;
+use super::hasher::ByNumber;
 use crate::ids::TokenId;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// Tokens in a row that count as said before when they come again: as far as any table looks back.
 pub const RUN_TOKENS: usize = ORDER_MAX;
@@ -14,7 +15,7 @@ pub const RUNS_REMEMBERED: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     recent: VecDeque<u64>,
-    counts: HashMap<u64, u32>,
+    counts: ByNumber<u64, u32>,
     again: bool,
 }
 

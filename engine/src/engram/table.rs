@@ -8,6 +8,7 @@ use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
+use super::pages::Pages;
 use crate::ids::TokenId;
 use memmap2::Mmap;
 use std::fs::File;
@@ -22,6 +23,8 @@ pub trait Ngrams: Send + Sync {
     fn vocab(&self) -> u32;
     /// How often a token stood in the text, and how many tokens there were: the prior's numbers.
     fn prior(&self, token: TokenId) -> u64;
+    /// Asks memory for what [`Ngrams::prior`] will read.
+    fn prefetch_prior(&self, _token: TokenId) {}
     /// Sum of [`Ngrams::prior`] over the vocabulary.
     fn prior_total(&self) -> u64;
     /// Step 1: asks memory for the place in the index.
@@ -89,7 +92,11 @@ pub struct Entry {
 pub struct Table {
     bytes: Bytes,
     header: Header,
+    /// A mapped file's prior once more: a prediction reads it for every token that it lists, and files are mapped in small pages.
+    prior: Option<Pages>,
     prior_total: u64,
+    /// Bit `order` is set if there are contexts of that order.
+    orders: u32,
     /// By order; the last one is `ORDER_MAX`.
     places: [Option<Place>; super::ORDER_MAX + 1],
     stats: Vec<OrderStats>,
@@ -185,7 +192,9 @@ impl Table {
         let counts = bytes[header.prior.clone()].as_chunks::<8>().0;
         let prior_total = counts.iter().try_fold(0u64, |sum, n| sum.checked_add(u64::from_le_bytes(*n)));
         let prior_total = prior_total.ok_or_else(|| TableProblem::damaged("prior", "a sum below 2^64", "more"))?;
-        Ok(Self { prior_total, places, stats, header, bytes })
+        let orders = stats.iter().fold(0, |bits, s| bits | 1 << s.order);
+        let prior = matches!(bytes, Bytes::Mapped(_)).then(|| Pages::of(&bytes[header.prior.clone()]));
+        Ok(Self { prior, prior_total, orders, places, stats, header, bytes })
     }
 
     /// The tokenizer whose ids the table speaks of.
@@ -219,6 +228,11 @@ impl Table {
         orders.flat_map(|order| self.records(order).map(move |r| context::hash(&r.key(order))))
     }
 
+    #[inline]
+    fn prior_section(&self) -> &[u8] {
+        self.prior.as_deref().unwrap_or(&self.bytes[self.header.prior.clone()])
+    }
+
     fn records(&self, order: usize) -> impl Iterator<Item = Record<'_>> {
         let mut rest = self.places.get(order).and_then(|p| p.as_ref()).map_or(&[][..], |p| &self.bytes[p.records.clone()]);
         std::iter::from_fn(move || {
@@ -230,13 +244,13 @@ impl Table {
 
     /// A copy that can be written or changed.
     pub(super) fn prior_counts(&self) -> Vec<u64> {
-        self.bytes[self.header.prior.clone()].as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect()
+        self.prior_section().as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect()
     }
 }
 
 impl Ngrams for Table {
     fn orders(&self) -> u32 {
-        self.stats.iter().fold(0, |bits, s| bits | 1 << s.order)
+        self.orders
     }
 
     fn vocab(&self) -> u32 {
@@ -244,10 +258,11 @@ impl Ngrams for Table {
     }
 
     fn prior(&self, token: TokenId) -> u64 {
-        if token >= self.header.vocab {
-            return 0;
-        }
-        u64_at(&self.bytes, self.header.prior.start + 8 * token as usize).unwrap_or(0)
+        self.prior_section().as_chunks().0.get(token as usize).map_or(0, |count| u64::from_le_bytes(*count))
+    }
+
+    fn prefetch_prior(&self, token: TokenId) {
+        prefetch(self.prior_section(), 8 * token as usize);
     }
 
     fn prior_total(&self) -> u64 {

@@ -7,10 +7,11 @@
 use super::ORDER_MAX;
 use super::context::Context;
 use super::guidance::{Ask, Guidance};
+use super::hasher::ByNumber;
 use super::repeats::Repeats;
 use crate::ids::{SeqId, StepId, TokenId};
 use crate::step::{LogitEdits, RowEdits, StepPlan};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Questions that one thread answers at a time: fewer are not worth waking another one for.
@@ -19,7 +20,7 @@ const SHARE: usize = 16;
 /// All sequences that use tables, and the steps that wait for their edits.
 #[derive(Default)]
 pub struct Tracker {
-    sequences: HashMap<SeqId, Followed>,
+    sequences: ByNumber<SeqId, Followed>,
     waiting: VecDeque<Awaiting>,
     threads: Option<rayon::ThreadPool>,
 }

@@ -52,7 +52,8 @@ def count(rng):
 
 def sort(rng):
     while True:
-        words = list({word(rng) for _ in range(rng.randint(3, 6))})
+        # Each once, in the order in which they were drawn: a set's order is another one in each process.
+        words = list(dict.fromkeys(word(rng) for _ in range(rng.randint(3, 6))))
         rng.shuffle(words)
         if len(words) > 2 and len({w[:3] for w in words}) == len(words):
             break

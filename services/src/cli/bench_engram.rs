@@ -9,8 +9,11 @@ use chimere_engine::engram::{
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
+use std::error::Error;
+use std::fs::File;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,11 +24,11 @@ const OWN_TOKENS: [usize; 2] = [10_000, 65_536];
 /// Tokens of context that each sequence begins with.
 const PROMPT_TOKENS: usize = 8;
 
-/// Measures the filter, the lookups of a step and the making of a request's own table. Use an idle core: percentiles of a busy one tell
-/// of its other work.
+/// Measures the filter, the lookups of a step and the making of a request's own table. Use idle cores: percentiles of busy ones tell
+/// of their other work, and differ from round to round.
 #[derive(clap::Args, Debug, Clone)]
 pub struct BenchEngramArgs {
-    /// N-grams of each table, all orders together; 10 M take about 500 MB and some minutes to make.
+    /// N-grams of each table, all orders together; 10 M take about 500 MB on the disk, twice that in memory while they are made.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     pub ngrams: u64,
     /// Tables that each sequence uses.
@@ -37,15 +40,22 @@ pub struct BenchEngramArgs {
     /// Context lengths.
     #[arg(long, value_name = "LOW-HIGH", default_value = "2-5")]
     pub orders: Orders,
-    /// Steps to measure, after a tenth as many to warm up.
+    /// Steps to measure in a round, after a tenth as many to warm up.
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
-    /// Threads that share the lookups of a step; 1 leaves them to one.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub threads: u32,
+    /// Rounds of steps.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them to one.
+    #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: Vec<u32>,
     /// Seed of the texts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Where the tables' files are for as long as this takes; they are mapped as a service maps them [default: the system's folder for
+    /// temporary files].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
     /// Write the figures here as JSON too.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -59,14 +69,24 @@ struct Report {
     table_bytes: u64,
     filter_bytes: u64,
     sequences: u32,
-    threads: u32,
     /// Of the contexts that tables were asked for, the ones that a table knew.
     hit_rate: f64,
     /// Of the positions, the ones where a table knew some context.
     positions_hit_rate: f64,
-    probe_ns: Stats,
-    step_us: Stats,
+    /// Seconds to count, write, map and check the tables, and to make the filter.
+    tables_s: f64,
+    filter_s: f64,
+    /// By round.
+    probe_ns: Vec<Stats>,
+    step_us: Vec<Steps>,
     own_table_ms: Vec<(usize, Stats)>,
+}
+
+/// A step's edits, made by so many threads.
+#[derive(Serialize)]
+struct Steps {
+    threads: u32,
+    rounds: Vec<Stats>,
 }
 
 /// Makes tables, measures, prints.
@@ -77,27 +97,37 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     // Nearly every token of a made-up text makes a new n-gram of each order.
     let tokens = args.ngrams.div_ceil(orders) as usize;
     let texts: Vec<Vec<TokenId>> = (0..args.tables).map(|_| words.text(tokens)).collect();
-    let table = |text: &Vec<TokenId>| build(&[text], &options(args.orders)).map(|image| Table::in_memory(&image));
-    let tables = texts.iter().map(table).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
+    let folder = Folder::new(args.dir.clone().unwrap_or_else(std::env::temp_dir)).map_err(|e| failed(&e))?;
+    let begin = Instant::now();
+    let tables = tables(&texts, args.orders, &folder.0).map_err(|e| failed(&e))?;
+    let tables_s = begin.elapsed().as_secs_f64();
     let filter = Filter::of_tables(tables.iter());
+    let filter_s = begin.elapsed().as_secs_f64() - tables_s;
     let ngrams = tables.iter().flat_map(Table::stats).map(|s| s.ngrams).sum();
     let (table_bytes, filter_bytes) = (tables.iter().map(|t| t.bytes() as u64).sum(), filter.bytes() as u64);
     let mut walks = Walks::new(&texts, args.sequences as usize, words);
     let probe_ns = probes(&filter, &mut walks, args);
     let hit_rate = hit_rate(&filter, &tables, &mut walks, args);
     let tables: Vec<Arc<dyn Ngrams>> = tables.into_iter().map(|t| Arc::new(t) as Arc<dyn Ngrams>).collect();
-    let (step_us, positions_hit_rate) = steps(filter, tables, &mut walks, args).map_err(|e| failed(&e))?;
+    let filter = Arc::new(filter);
+    let (mut step_us, mut positions_hit_rate) = (Vec::new(), 0.0);
+    for &threads in &args.threads {
+        let measured = steps(filter.clone(), tables.clone(), &mut walks, args, threads).map_err(|e| failed(&e))?;
+        step_us.push(Steps { threads, rounds: measured.0 });
+        positions_hit_rate = measured.1;
+    }
     let own_table_ms = OWN_TOKENS.iter().map(|&n| (n, own_table(&mut walks.words, n, args.orders))).collect();
-    let (tables, sequences, threads) = (args.tables, args.sequences, args.threads);
+    let (tables, sequences) = (args.tables, args.sequences);
     let report = Report {
         tables,
         ngrams,
         table_bytes,
         filter_bytes,
         sequences,
-        threads,
         hit_rate,
         positions_hit_rate,
+        tables_s,
+        filter_s,
         probe_ns,
         step_us,
         own_table_ms,
@@ -107,12 +137,44 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     args.json.iter().try_for_each(|path| std::fs::write(path, &json).map_err(|e| failed(&format!("{}: {e}", path.display()))))
 }
 
+/// A folder of this run's own, removed with what is in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(within: PathBuf) -> std::io::Result<Self> {
+        let path = within.join(format!("chimere-bench-engram-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map(|()| Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What cannot be removed is left where temporary files are looked for.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A table of each text, made side by side, written and mapped.
+fn tables(texts: &[Vec<TokenId>], orders: Orders, folder: &Path) -> Result<Vec<Table>, Box<dyn Error + Send + Sync>> {
+    let table = |i: usize, text: &[TokenId]| {
+        let path = folder.join(format!("{i}.engr"));
+        let mut file = BufWriter::new(File::create(&path)?);
+        build(&[text], &options(orders))?.write(&mut file)?;
+        file.into_inner()?;
+        Ok::<_, Box<dyn Error + Send + Sync>>(Table::open(&path)?)
+    };
+    std::thread::scope(|scope| {
+        let making: Vec<_> = texts.iter().enumerate().map(|(i, text)| scope.spawn(move || table(i, text))).collect();
+        making.into_iter().map(|made| made.join().map_err(|_| "a thread that made a table panicked")?).collect()
+    })
+}
+
 fn options(orders: Orders) -> BuildOptions {
     BuildOptions { orders, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([0; 32]), time: 0 }
 }
 
 /// Nanoseconds a probe: a step's probes are asked for first and then made, as lookups do it.
-fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Stats {
+fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Vec<Stats> {
     let all = |contexts: &[Context]| contexts.len() * args.orders.iter().count();
     let mut one = || {
         let contexts = walks.contexts();
@@ -122,7 +184,7 @@ fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Sta
         black_box(probes().filter(|(context, order)| filter.may_know(context, *order)).count());
         begin.elapsed().as_nanos() as f64 / all(&contexts) as f64
     };
-    measured(args.steps, &mut one)
+    (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect()
 }
 
 /// How many of the contexts that tables are asked for they know.
@@ -140,13 +202,14 @@ fn hit_rate(filter: &Filter, tables: &[Table], walks: &mut Walks<'_>, args: &Ben
 
 /// Microseconds that a step's edits take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
 fn steps(
-    filter: Filter,
+    filter: Arc<Filter>,
     tables: Vec<Arc<dyn Ngrams>>,
     walks: &mut Walks<'_>,
     args: &BenchEngramArgs,
-) -> Result<(Stats, f64), Box<dyn std::error::Error>> {
+    threads: u32,
+) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
     let guidance = Arc::new(Guidance {
-        filter: Arc::new(filter),
+        filter,
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,
@@ -155,7 +218,7 @@ fn steps(
         end_ids: Vec::new(),
         tally: Tally::default(),
     });
-    let mut tracker = Tracker::new(args.threads as usize)?;
+    let mut tracker = Tracker::new(threads as usize)?;
     for (seq, walk) in walks.last.iter().enumerate() {
         tracker.follow(SeqId(seq as u64), walk, guidance.clone());
     }
@@ -173,7 +236,7 @@ fn steps(
         black_box(answered.edits);
         took
     };
-    let stats = measured(args.steps, &mut one);
+    let stats = (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect();
     Ok((stats, hits as f64 / lookups as f64))
 }
 
@@ -272,16 +335,24 @@ impl Report {
             )
         };
         let mut text = format!(
-            "{} tables, {} n-grams, {}; filter {}\n",
+            "{} tables, {} n-grams, {}, made in {:.1} s; filter {}, {:.1} s\n",
             self.tables,
             count_text(self.ngrams),
             bytes_text(self.table_bytes),
-            bytes_text(self.filter_bytes)
+            self.tables_s,
+            bytes_text(self.filter_bytes),
+            self.filter_s
         );
         text +=
             &format!("hit: {:.1} % of contexts, {:.1} % of positions\n", 100.0 * self.hit_rate, 100.0 * self.positions_hit_rate);
-        text += &line("a probe of the filter".into(), "ns", &self.probe_ns);
-        text += &line(format!("edits of a step of {} sequences", self.sequences), "us", &self.step_us);
+        for stats in &self.probe_ns {
+            text += &line("a probe of the filter".into(), "ns", stats);
+        }
+        for Steps { threads, rounds } in &self.step_us {
+            for stats in rounds {
+                text += &line(format!("edits of a step of {} sequences, threads: {threads}", self.sequences), "us", stats);
+            }
+        }
         for (tokens, stats) in &self.own_table_ms {
             text += &line(format!("a request's own table of {tokens} tokens"), "ms", stats);
         }
@@ -304,8 +375,10 @@ mod tests {
             sequences: 8,
             orders,
             steps: 20,
-            threads: 1,
+            rounds: 2,
+            threads: vec![1, 2],
             seed: 1,
+            dir: Some(dir.path().to_owned()),
             json: Some(json.clone()),
         };
         run(&args).unwrap();
@@ -314,7 +387,11 @@ mod tests {
         let rate = figures["hit_rate"].as_f64().unwrap();
         assert!((0.24..0.45).contains(&rate), "{figures:#}");
         assert!(figures["positions_hit_rate"].as_f64().unwrap() >= 0.5, "{figures:#}");
-        assert!(figures["probe_ns"]["p50"].as_f64().unwrap() > 0.0 && figures["step_us"]["p99"].as_f64().unwrap() > 0.0);
+        assert!(
+            figures["probe_ns"][1]["p50"].as_f64().unwrap() > 0.0
+                && figures["step_us"][1]["rounds"][1]["p99"].as_f64().unwrap() > 0.0
+        );
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1, "the tables are gone again");
         assert_eq!(figures["own_table_ms"].as_array().unwrap().len(), 2);
     }
 }

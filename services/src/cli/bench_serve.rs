@@ -117,11 +117,15 @@ fn body(args: &BenchServeArgs, model: &str, vocabulary: &[u64], rng: &mut impl R
 
 /// What one request measured, in seconds from its arrival.
 struct Measured {
-    first: f64,
+    /// When the first text came; `None` if none did. Random weights mostly sample ids that stand for no text, and a service sends nothing
+    /// for these, so such a stream is whole and its tokens are not seen from here.
+    first: Option<f64>,
     gaps: Vec<f64>,
     end: f64,
     prompt_tokens: u64,
     output_tokens: u64,
+    /// The reply's own `timings`, if it has some: milliseconds to the first token, and that 95 of 100 gaps between tokens are at most.
+    timings: Option<(f64, f64)>,
 }
 
 async fn one(server: &Server, places: &Semaphore, start: Instant, at: Duration, body: &Value) -> Result<Measured, Failure> {
@@ -131,19 +135,26 @@ async fn one(server: &Server, places: &Semaphore, start: Instant, at: Duration, 
     let mut events = server.stream("/v1/completions", body).await?;
     let mut times = Vec::new();
     let mut usage = Value::Null;
+    let mut timings = None;
+    let mut finished = false;
     while let Some(event) = events.next().await? {
         if event["choices"].as_array().is_some_and(|c| c.iter().any(|c| c["text"].as_str().is_some_and(|t| !t.is_empty()))) {
             times.push(arrived.elapsed().as_secs_f64());
         }
+        finished |= event["choices"].as_array().is_some_and(|c| c.iter().any(|c| c["finish_reason"].is_string()));
         if event["usage"].is_object() {
             usage = event["usage"].clone();
+            timings = event["timings"]["ttft_ms"].as_f64().zip(event["timings"]["itl_ms_p95"].as_f64());
         }
     }
     let end = arrived.elapsed().as_secs_f64();
-    let first = times.first().copied().ok_or_else(|| Failure::Broken("the stream had no text".into()))?;
+    if !finished || usage.is_null() {
+        return Err(Failure::Broken("the stream ended without a finish reason and its usage".into()));
+    }
+    let first = times.first().copied();
     let gaps = times.windows(2).map(|w| w[1] - w[0]).collect();
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
-    Ok(Measured { first, gaps, end, prompt_tokens: count("prompt_tokens"), output_tokens: count("completion_tokens") })
+    Ok(Measured { first, gaps, end, prompt_tokens: count("prompt_tokens"), output_tokens: count("completion_tokens"), timings })
 }
 
 /// The figures of one run.
@@ -158,6 +169,8 @@ struct Report {
     max_tokens: u32,
     wall_s: f64,
     completed: usize,
+    /// Of these, the ones that wrote no text: they are in no time between pieces as they arrive.
+    silent: usize,
     /// Failed requests by kind.
     errors: BTreeMap<String, usize>,
     requests_per_s: f64,
@@ -166,6 +179,9 @@ struct Report {
     ttft_ms: Option<Stats>,
     itl_ms: Option<Stats>,
     e2e_ms: Option<Stats>,
+    /// The same by the replies' own `timings`: from admission to the first token, and each request's 95th percentile between tokens.
+    service_ttft_ms: Option<Stats>,
+    service_itl_p95_ms: Option<Stats>,
 }
 
 impl Report {
@@ -189,13 +205,16 @@ impl Report {
             max_tokens: args.max_tokens,
             wall_s: wall.as_secs_f64(),
             completed: done.len(),
+            silent: done.iter().filter(|m| m.first.is_none()).count(),
             errors,
             requests_per_s: per_s(done.len() as u64),
             prompt_tokens_per_s: per_s(done.iter().map(|m| m.prompt_tokens).sum()),
             output_tokens_per_s: per_s(done.iter().map(|m| m.output_tokens).sum()),
-            ttft_ms: ms(done.iter().map(|m| m.first).collect()),
+            ttft_ms: ms(done.iter().filter_map(|m| m.first).collect()),
             itl_ms: ms(done.iter().flat_map(|m| m.gaps.clone()).collect()),
             e2e_ms: ms(done.iter().map(|m| m.end).collect()),
+            service_ttft_ms: Stats::of(&done.iter().filter_map(|m| Some(m.timings?.0)).collect::<Vec<_>>()),
+            service_itl_p95_ms: Stats::of(&done.iter().filter_map(|m| Some(m.timings?.1)).collect::<Vec<_>>()),
         }
     }
 
@@ -208,22 +227,30 @@ impl Report {
 
     fn table(&self) -> String {
         let mut out = format!(
-            "{} requests done in {:.1} s, failed: {}\n{:.2} requests/s, {:.0} prompt tokens/s, {:.1} output tokens/s\n\n",
+            "{} requests done in {:.1} s, {} of them without text, failed: {}\n{:.2} requests/s, {:.0} prompt tokens/s, {:.1} output tokens/s\n\n",
             self.completed,
             self.wall_s,
+            self.silent,
             self.errors_text(),
             self.requests_per_s,
             self.prompt_tokens_per_s,
             self.output_tokens_per_s
         );
-        out += &format!("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99", "max");
-        for (name, stats) in [("TTFT", self.ttft_ms), ("ITL", self.itl_ms), ("E2E", self.e2e_ms)] {
+        out += &format!("{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99", "max");
+        let rows = [
+            ("TTFT", self.ttft_ms),
+            ("ITL", self.itl_ms),
+            ("E2E", self.e2e_ms),
+            ("TTFT, service", self.service_ttft_ms),
+            ("ITL p95, service", self.service_itl_p95_ms),
+        ];
+        for (name, stats) in rows {
             out += &match stats {
                 Some(s) => format!(
-                    "{name:<10}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}\n",
+                    "{name:<18}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}{:>10.1}\n",
                     s.mean, s.p50, s.p90, s.p95, s.p99, s.max
                 ),
-                None => format!("{name:<10}{:>10}\n", "-"),
+                None => format!("{name:<18}{:>10}\n", "-"),
             };
         }
         out
@@ -254,12 +281,17 @@ mod tests {
     #[test]
     fn failures_are_counted_by_kind_and_only_answers_are_measured() {
         let args = Cli::parse_from(["x"]).args;
-        let answer = Measured { first: 0.5, gaps: vec![0.01, 0.03], end: 1.0, prompt_tokens: 128, output_tokens: 64 };
+        let timings = Some((400.0, 20.0));
+        let answer =
+            Measured { first: Some(0.5), gaps: vec![0.01, 0.03], end: 1.0, prompt_tokens: 128, output_tokens: 32, timings };
+        let silent = Measured { first: None, gaps: Vec::new(), end: 3.0, prompt_tokens: 128, output_tokens: 32, timings };
         let refused = || Failure::Status { code: 429, message: "full".into() };
-        let results = vec![Ok(answer), Err(refused()), Err(refused()), Err(Failure::Broken("x".into()))];
+        let results = vec![Ok(answer), Ok(silent), Err(refused()), Err(refused()), Err(Failure::Broken("x".into()))];
         let report = Report::new(&args, "nano".into(), Duration::from_secs(2), results);
         assert_eq!(report.errors_text(), "broken 1, http_429 2");
-        assert_eq!((report.completed, report.output_tokens_per_s, report.prompt_tokens_per_s), (1, 32.0, 64.0));
+        assert_eq!((report.completed, report.output_tokens_per_s, report.prompt_tokens_per_s), (2, 32.0, 128.0));
+        assert_eq!((report.silent, report.ttft_ms.unwrap().count, report.e2e_ms.unwrap().max), (1, 1, 3000.0));
+        assert_eq!((report.service_ttft_ms.unwrap().count, report.service_itl_p95_ms.unwrap().p95), (2, 20.0));
         assert_eq!(report.ttft_ms.unwrap().p50, 500.0);
         assert_eq!(report.itl_ms.unwrap().max, 30.0);
         assert!(report.table().contains("TTFT"), "{}", report.table());

@@ -176,6 +176,26 @@ fn tokens_keep_coming_in_time_while_long_prompts_arrive_and_would_not_without_a_
 }
 
 #[test]
+fn the_target_holds_for_prompts_of_any_length_and_any_number_of_them_where_one_unit_of_them_fits() {
+    let chats = 6;
+    for target_us in [15_000, 30_000] {
+        for prompt in [200, 700, 1_500, 3_000] {
+            for (prompts, pause_us) in [(1, 1_000_000), (2, 300_000), (2, 50_000), (8, 0)] {
+                let long = Client { key: 1, prompt, outputs: 8, pause_us };
+                let clients = [vec![CHAT; chats], vec![long; prompts]].concat();
+                let seen = World::new(CONFIG, target_us, &clients).run(5_000_000);
+                let gaps = seen.iter().filter(|s| s.client < chats).flat_map(|s| s.tokens.windows(2).map(|pair| pair[1] - pair[0]));
+                let p95 = percentile(gaps.collect(), 95);
+                assert!(
+                    2 * p95 <= 3 * target_us,
+                    "target {target_us} us, {prompts} x {prompt} tokens every {pause_us} us: {p95} us"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn the_predicted_wait_is_near_the_actual_one_when_the_load_is_steady() {
     let config = SchedulerConfig { slots: 4, ..CONFIG };
     let clients = [Client { prompt: 200, outputs: 60, ..CHAT }; 14];

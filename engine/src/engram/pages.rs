@@ -1,0 +1,70 @@
+//! Memory for large arrays that are read at random: in huge pages where the system has them, since the processor keeps the addresses of
+//! a few megabytes of small pages at a time, and finding one that it does not keep takes longer than reading the memory itself.
+
+use memmap2::MmapMut;
+
+/// What the system gives at once, if it does, where that is a whole number of it from a multiple of it on.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Zeroed memory.
+#[derive(Debug)]
+pub(super) struct Pages {
+    map: MmapMut,
+    start: usize,
+    bytes: usize,
+}
+
+impl Pages {
+    /// A copy.
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut pages = Self::zeroed(bytes.len());
+        pages.copy_from_slice(bytes);
+        pages
+    }
+
+    /// So many zeroed bytes.
+    pub(super) fn zeroed(bytes: usize) -> Self {
+        let small = bytes < HUGE_PAGE_BYTES / 2;
+        // What is never touched costs addresses, not memory.
+        let room = if small { bytes } else { bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES };
+        let map = MmapMut::map_anon(room).expect("there is memory for what is allocated, as everywhere else");
+        let start = if small { 0 } else { map.as_ptr().align_offset(HUGE_PAGE_BYTES) };
+        // Where it has none, or keeps them to itself, the memory is there all the same.
+        #[cfg(target_os = "linux")]
+        let _ = small || map.advise(memmap2::Advice::HugePage).is_ok();
+        Self { map, start, bytes }
+    }
+}
+
+impl std::ops::Deref for Pages {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.map[self.start..self.start + self.bytes]
+    }
+}
+
+impl std::ops::DerefMut for Pages {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.map[self.start..self.start + self.bytes]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_any_size_is_zeroed_and_can_be_written_to_its_end() {
+        for bytes in [0, 8, 4096, HUGE_PAGE_BYTES / 2, HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES + 8] {
+            let mut pages = Pages::zeroed(bytes);
+            assert_eq!(pages.len(), bytes);
+            assert!(pages.iter().all(|b| *b == 0));
+            pages.fill(7);
+            assert_eq!(&*Pages::of(&pages), &*pages);
+            assert!(bytes < HUGE_PAGE_BYTES / 2 || pages.as_ptr().addr().is_multiple_of(HUGE_PAGE_BYTES));
+        }
+    }
+}
