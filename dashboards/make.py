@@ -141,6 +141,8 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               (f"sum by (instance, version, device, model) ((time() - chimere_start_time_seconds{JOB}) "
                "* on (instance, job) group_left (version, device, model) chimere_build_info)",
                "{{instance}} {{version}} {{device}} {{model}}")),
+        panel("Lines of the log that were lost", "A second: nobody reads it fast enough, or its disk is full.", "ops",
+              rate("chimere_log_lost_total", legend="lost")),
         panel("Certificate", "Time until the TLS certificate ends; nothing without TLS.", "s",
               (f"(chimere_tls_certificate_expiry_seconds{JOB} > 0) - time()", "{{instance}}")),
     ]),

@@ -212,6 +212,8 @@ pub struct Limits {
     pub idle_seconds: u64,
     /// Seconds that a client may leave its reply unread.
     pub unread_seconds: u64,
+    /// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
+    pub peer_silence_seconds: u64,
     /// Connections open at once.
     pub connections: usize,
 }
@@ -230,6 +232,7 @@ impl Default for Limits {
             body_seconds: limits::BODY_SECONDS,
             idle_seconds: limits::IDLE_SECONDS,
             unread_seconds: limits::UNREAD_SECONDS,
+            peer_silence_seconds: limits::PEER_SILENCE_SECONDS,
             connections: limits::CONNECTIONS_MAX,
         }
     }
@@ -623,6 +626,7 @@ impl Config {
             ("limits.body_seconds", limits.body_seconds),
             ("limits.idle_seconds", limits.idle_seconds),
             ("limits.unread_seconds", limits.unread_seconds),
+            ("limits.peer_silence_seconds", limits.peer_silence_seconds),
         ] {
             if value == 0 {
                 return bad(key, "must be at least 1, got 0".into());
@@ -836,6 +840,7 @@ mod tests {
             ),
             ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
             ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
+            ("bytes of log records that wait to be written", limits::LOG_BYTES_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
             ("seconds of Retry-After, at most", limits::RETRY_AFTER_SECONDS.end().to_string()),

@@ -94,8 +94,12 @@ pub const KEY_LABELS_MAX: usize = 32;
 pub const HEAD_SECONDS: u64 = 30;
 /// Seconds that an idle connection is kept.
 pub const IDLE_SECONDS: u64 = 75;
-/// Seconds that a client may leave its reply unread before it is given up: until then its text and its connection are kept.
+/// Seconds that a client may leave its reply unread before its request is given up: until then its text is kept.
 pub const UNREAD_SECONDS: u64 = 60;
+/// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
+pub const PEER_SILENCE_SECONDS: u64 = 60;
+/// Bytes of log records that wait to be written; what comes while they are full is dropped and counted.
+pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Bounds of Retry-After.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 

@@ -91,6 +91,7 @@ metrics! {
     ENGRAM_RESTARTS    Counter   "chimere_engram_restarts_total" [] "times"          "Times that the actor which looks tables up died and was started anew; the requests that used tables failed.";
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
+    LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -196,7 +197,7 @@ pub fn count_rejected(reason: &'static str) {
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
     let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
-    let others = [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
+    let others = [LOG_LOST, PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }

@@ -47,6 +47,8 @@ pub struct Patience {
     pub idle: Duration,
     /// To read what was sent to them.
     pub unread: Duration,
+    /// For their machine to say anything at all.
+    pub silence: Duration,
 }
 
 impl Default for Patience {
@@ -57,6 +59,7 @@ impl Default for Patience {
             body: seconds(limits::BODY_SECONDS),
             idle: seconds(limits::IDLE_SECONDS),
             unread: seconds(limits::UNREAD_SECONDS),
+            silence: seconds(limits::PEER_SILENCE_SECONDS),
         }
     }
 }

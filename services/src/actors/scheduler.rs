@@ -220,8 +220,9 @@ impl SchedulerActor {
             return; // after the end it is stopped on purpose, and a second loss adds nothing
         }
         tracing::error!(why, "the engine is lost");
-        self.end_all("the engine is lost");
+        // First, so that nobody who reads the end of a stream can still find the service well.
         self.go(Phase::Lost(why.to_owned()));
+        self.end_all("the engine is lost");
     }
 
     fn end_all(&mut self, why: &str) {

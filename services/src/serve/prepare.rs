@@ -279,6 +279,7 @@ fn patience(config: &Config) -> Patience {
         body: Duration::from_secs(limits.body_seconds),
         idle: Duration::from_secs(limits.idle_seconds),
         unread: Duration::from_secs(limits.unread_seconds),
+        silence: Duration::from_secs(limits.peer_silence_seconds),
     }
 }
 

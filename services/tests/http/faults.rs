@@ -102,6 +102,7 @@ fn a_log_that_cannot_grow_any_more_costs_the_log_and_nothing_else() {
     }
     let written = std::fs::metadata(victim.log.path()).unwrap().len();
     assert_eq!(written, 12 * 512, "the log is as large as it may be");
+    assert!(victim.metric("chimere_log_lost_total") > 0.0, "what it does not hold is counted");
     victim.signal("TERM");
     assert_eq!(victim.child.wait().unwrap().code(), Some(0));
 }

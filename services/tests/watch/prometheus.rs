@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How often it scrapes here, in seconds.
 pub(crate) const SCRAPE: u32 = 1;
 /// Panels of what is taken when the service starts, which may stand still.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 10] = [
     "Memory of the device",
     "Margin",
     // No tables lie in a directory, and no edits come late on this model.
@@ -22,6 +22,8 @@ const FIXED: [&str; 9] = [
     "Bytes of tables",
     "Edits that came late",
     "Waiting for late edits",
+    // What this service says goes into a pipe that holds all of it.
+    "Lines of the log that were lost",
     // This model has no chat template, so that nobody can ask it to think; .ci/smoke.py asks one that has.
     "Thinking",
     "Why thinking ended",
