@@ -68,7 +68,8 @@ MEMORY = panel("Memory", "The plan by use, and the host memory of the process.",
 
 SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan, step, Engram, stream. The metrics are listed in docs/metrics.md.", [
     ("Admit", [
-        panel("Requests ended", "By outcome.", "reqps", rate("chimere_requests_total", "outcome")),
+        panel("Requests taken and ended", "Each that is taken ends once, with one of these outcomes.", "reqps",
+              rate("chimere_requests_started_total", legend="taken"), rate("chimere_requests_total", "outcome")),
         REFUSED,
         TOKENS,
     ]),

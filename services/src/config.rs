@@ -840,6 +840,7 @@ mod tests {
             ),
             ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
             ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
+            ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),
             ("bytes of log records that wait to be written", limits::LOG_BYTES_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),

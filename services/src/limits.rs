@@ -31,6 +31,8 @@ pub const BODY_BYTES_MAX: usize = 8 << 20;
 pub const BODY_SECONDS: u64 = 60;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+pub const ACCEPTS_WAITING_MAX: i32 = 4096;
 /// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.
 pub const MAILBOX_MESSAGES: usize = 16_384;
 /// Launched steps that are not committed yet.

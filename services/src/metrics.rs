@@ -48,6 +48,7 @@ macro_rules! metrics {
 metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
+    REQUESTS_STARTED   Counter   "chimere_requests_started_total" [] "requests"      "Requests taken; each ends once in chimere_requests_total.";
     REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
@@ -197,7 +198,7 @@ pub fn count_rejected(reason: &'static str) {
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
     let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
-    let others = [LOG_LOST, PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
+    let others = [LOG_LOST, REQUESTS_STARTED, PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }

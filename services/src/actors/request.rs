@@ -381,6 +381,8 @@ impl RequestActor {
         if refused.is_some() {
             self.outcome = "rejected";
             ctx.stop();
+        } else {
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
         }
         let told = self.reply.take().map(|reply| reply.send(refused.map_or(Ok(()), Err)));
         if let Some(Err(_)) = told {
@@ -399,7 +401,9 @@ impl Actor for RequestActor {
     /// Submits every prompt. The messages are in the scheduler's mailbox when this returns, so a Cancel cannot overtake them.
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
-            ctx.stop(); // the client left before this actor ran, and its Cancel has gone out
+            // The client left before this actor ran, and its Cancel has gone out. It ends as one that was taken.
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
+            ctx.stop();
             return;
         }
         let mut answers = Vec::with_capacity(self.entries.len());

@@ -1,18 +1,20 @@
-//! What the kernel is asked to do for every connection. Accepted sockets have the settings of the one that listens, on Linux all of
+//! What the kernel is asked to do with connections. Accepted sockets have the settings of the one that listens, on Linux all of
 //! those here.
 
+use crate::limits;
 use std::net::TcpListener;
 use std::time::Duration;
 
 /// Questions that a silent peer leaves unanswered before it is given up, where the kernel counts them. Linux goes by the time alone.
 const QUESTIONS: u32 = 4;
 
-/// Sends small pieces at once, and gives up connections whose peer neither takes what was sent to it nor answers when asked whether it is
-/// still there, for `silence`. Without that a machine that vanished, or one that never reads, would be kept for ever: the server
-/// writes only when there is room, and hears nothing of a peer that says nothing.
+/// Takes a crowd that comes at once: beyond what waits to be accepted a client's first packet is thrown away, and it tries again only a
+/// second later. Sends small pieces at once. Gives up connections whose peer neither takes what was sent to it nor answers when asked whether
+/// it is still there, for `silence`. Without that a machine that vanished, or one that never reads, would be kept for ever: the
+/// server writes only when there is room, and hears nothing of a peer that says nothing.
 pub(super) fn prepare(listener: &TcpListener, silence: Duration) {
     if let Err(error) = set(listener, silence) {
-        tracing::warn!(%error, "connections whose peer is gone without a word are kept");
+        tracing::warn!(%error, "a setting of the socket that listens was refused: a crowd may wait, or a peer that is gone be kept");
     }
 }
 
@@ -20,6 +22,8 @@ fn set(listener: &TcpListener, silence: Duration) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     // Whole seconds, as few and as many as Linux takes.
     let between = Duration::from_secs((silence / QUESTIONS).as_secs().clamp(1, 32_767));
+    // It listens already; a second call only changes how many may wait.
+    rustix::net::listen(listener, limits::ACCEPTS_WAITING_MAX)?;
     sockopt::set_tcp_nodelay(listener, true)?;
     sockopt::set_socket_keepalive(listener, true)?;
     #[cfg(any(target_os = "linux", target_os = "macos", target_os = "freebsd"))]
