@@ -100,6 +100,8 @@ pub const IDLE_SECONDS: u64 = 75;
 pub const UNREAD_SECONDS: u64 = 60;
 /// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
 pub const PEER_SILENCE_SECONDS: u64 = 60;
+/// Spans of traces that wait for their collector; those that come while they are so many are dropped.
+pub const SPANS_WAITING_MAX: usize = 16_384;
 /// Bytes of log records that wait to be written; what comes while they are full is dropped and counted.
 pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Bounds of Retry-After.

@@ -20,6 +20,7 @@ use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
 use crate::text::{Fingerprint, Lanes, TextModel};
+use crate::traces::Traces;
 use crate::{limits, metrics};
 use actix::prelude::*;
 use actix_rt::Arbiter;
@@ -121,6 +122,8 @@ pub struct Parts {
     pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
+    /// Where traces go.
+    pub traces: Traces,
     /// Keep metrics; without, what is recorded goes nowhere.
     pub metrics: bool,
     /// Changes when the same request may give other bytes.
@@ -210,6 +213,7 @@ impl Service {
             trust_gateway: parts.trust_gateway,
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
+            traces: parts.traces,
             recorder,
             body_bytes_max: parts.body_bytes_max,
             bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),

@@ -58,7 +58,10 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     };
     let served = Prepared::new(&config).and_then(|prepared| {
         let drain = Duration::from_secs(config.server.drain_seconds);
-        actix_rt::System::new().block_on(serve(prepared, drain, begin, &log))
+        let traces = prepared.parts.traces.clone();
+        let served = actix_rt::System::new().block_on(serve(prepared, drain, begin, &log));
+        traces.finish();
+        served
     });
     let code = served.map_or_else(
         |e| {

@@ -11,6 +11,7 @@ use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::service::{Edge, Parts, Patience};
 use crate::text::{Fingerprint, TextModel, Thoughts};
+use crate::traces::Traces;
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, FfnConfig, Model, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
@@ -79,6 +80,7 @@ impl Prepared {
             trust_gateway: config.server.trust_gateway,
             pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
+            traces: traces(config)?,
             metrics: config.server.metrics,
             build: build(model, setup),
         };
@@ -177,6 +179,13 @@ fn tables(config: &Config, text: &TextModel, setup: &Setup) -> Result<Tables, Se
         set.find(name, None).map_err(|e| ServeError::Usage(format!("engram.tables: {e} (for requests without a key)")))?;
     }
     Ok(tables)
+}
+
+fn traces(config: &Config) -> Result<Traces, ServeError> {
+    match config.trace.endpoint.as_str() {
+        "" => Ok(Traces::default()),
+        endpoint => Traces::to(endpoint, config.trace.share).map_err(|e| ServeError::Start(format!("trace.endpoint: {e}"))),
+    }
 }
 
 fn cores() -> usize {

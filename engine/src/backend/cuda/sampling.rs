@@ -48,6 +48,8 @@ pub(super) struct Wanted {
     scores: Vec<ScoreAt>,
     /// Results that are on their way, scores first.
     results: usize,
+    /// Decode passes, each a graph.
+    replays: u32,
 }
 
 impl Wanted {
@@ -59,6 +61,7 @@ impl Wanted {
             Place::Prefill(row) => decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered"),
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
+        self.replays = (rows.before.len() + rows.passes.len()) as u32;
         (self.samples, self.scores) = (rows.samples, rows.scores);
     }
 }
@@ -276,6 +279,7 @@ impl InFlight {
             samples: self.wanted.samples.iter().zip(samples).map(|(at, r)| sample(at, r)).collect(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
+            graph_replays: self.wanted.replays,
             ..StepOutcome::default()
         })
     }

@@ -238,6 +238,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         trust_gateway: options.trust_gateway,
         pace: options.pace,
         keep_alive: options.keep_alive,
+        traces: Default::default(),
         metrics: true,
         fingerprint: "fp_test".into(),
     }
