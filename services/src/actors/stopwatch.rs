@@ -25,7 +25,7 @@ impl Stopwatch {
         Self { gateway, admitted: None, moments: Moments::default(), lasts: vec![None; choices], gaps: Vec::new() }
     }
 
-    /// The scheduler said yes.
+    /// The scheduler said yes, as far as is known while nothing has started.
     pub fn taken(&mut self, now: Micros) {
         self.moments.taken = Some(now);
     }
@@ -42,6 +42,8 @@ impl Stopwatch {
         ::metrics::histogram!(metrics::QUEUE_SECONDS).record(queue);
         self.gateway.started(queue);
         self.admitted = Some(self.admitted.map_or(times.admitted, |t| t.min(times.admitted)));
+        // The scheduler's own word: its yes may be heard here only after the first step began.
+        self.moments.taken = self.admitted;
         self.moments.started = Some(self.moments.started.map_or(started, |t| t.min(started)));
     }
 
