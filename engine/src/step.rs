@@ -160,6 +160,8 @@ pub struct StepOutcome {
     pub timing: StepTiming,
     /// What the rows with an [`ExpertCut`] took.
     pub experts: ExpertUse,
+    /// Captured graphs that were replayed for it; 0 where a backend has none.
+    pub graph_replays: u32,
 }
 
 /// Routed experts of rows whose number was cut, over all layers.

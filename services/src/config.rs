@@ -26,6 +26,8 @@ pub struct Config {
     pub engram: Engram,
     /// What is written to standard error.
     pub log: Log,
+    /// Where spans of requests go.
+    pub trace: Trace,
 }
 
 /// Address, keys, shutdown.
@@ -212,6 +214,8 @@ pub struct Limits {
     pub idle_seconds: u64,
     /// Seconds that a client may leave its reply unread.
     pub unread_seconds: u64,
+    /// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
+    pub peer_silence_seconds: u64,
     /// Connections open at once.
     pub connections: usize,
 }
@@ -230,6 +234,7 @@ impl Default for Limits {
             body_seconds: limits::BODY_SECONDS,
             idle_seconds: limits::IDLE_SECONDS,
             unread_seconds: limits::UNREAD_SECONDS,
+            peer_silence_seconds: limits::PEER_SILENCE_SECONDS,
             connections: limits::CONNECTIONS_MAX,
         }
     }
@@ -308,6 +313,21 @@ pub struct Log {
 impl Default for Log {
     fn default() -> Self {
         Self { filter: "warn,chimere=info".into(), format: LogFormat::Text, prompts: false }
+    }
+}
+
+/// Spans of requests, for a collector of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// The collector; empty sends nothing.
+    pub endpoint: String,
+    /// Share of the requests that are traced whose caller does not say.
+    pub share: f64,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { endpoint: String::new(), share: 1.0 }
     }
 }
 
@@ -485,6 +505,9 @@ pub struct ServeArgs {
     /// Seconds that running streams may take to finish after SIGINT or SIGTERM [default: 15]
     #[arg(long, value_name = "S")]
     pub drain_seconds: Option<u64>,
+    /// Collector of OpenTelemetry that spans of requests are sent to, over HTTP as JSON, such as http://127.0.0.1:4318 [default: none]
+    #[arg(long, value_name = "URL")]
+    pub trace_endpoint: Option<String>,
     /// Configuration file; config/chimere.toml lists every key
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -505,6 +528,7 @@ impl ServeArgs {
         put("server", "api_key_file", self.api_key_file.as_deref().map(text));
         put("server", "allow_open", self.allow_open.then_some(Value::Boolean(true)));
         put("server", "drain_seconds", self.drain_seconds.map(integer));
+        put("trace", "endpoint", self.trace_endpoint.clone().map(Value::String));
         put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));
         put("engine", "threads", self.threads.map(|n| Value::Integer(n.into())));
         put("engine", "max_seqs", self.max_seqs.map(|n| Value::Integer(n.into())));
@@ -623,6 +647,7 @@ impl Config {
             ("limits.body_seconds", limits.body_seconds),
             ("limits.idle_seconds", limits.idle_seconds),
             ("limits.unread_seconds", limits.unread_seconds),
+            ("limits.peer_silence_seconds", limits.peer_silence_seconds),
         ] {
             if value == 0 {
                 return bad(key, "must be at least 1, got 0".into());
@@ -647,6 +672,13 @@ impl Config {
             return bad("server.cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}"));
         }
         self.thinking.check().or_else(|(key, why)| bad(key, why))?;
+        if !self.trace.endpoint.is_empty() && !is_collector(&self.trace.endpoint) {
+            let why = format!("wants an address such as http://127.0.0.1:4318, unencrypted, got {:?}", self.trace.endpoint);
+            return bad("trace.endpoint", why);
+        }
+        if !(0.0..=1.0).contains(&self.trace.share) {
+            return bad("trace.share", format!("must lie between 0 and 1, got {}", self.trace.share));
+        }
         if self.engine.core < -1 {
             return bad("engine.core", format!("must be a core's number or -1, got {}", self.engine.core));
         }
@@ -701,6 +733,14 @@ impl Thinking {
         }
         Ok(())
     }
+}
+
+/// `http://` and a host, perhaps a port and a path.
+fn is_collector(address: &str) -> bool {
+    let uri = address.parse::<actix_web::http::Uri>();
+    uri.is_ok_and(|uri| {
+        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none()
+    })
 }
 
 fn defaults() -> Table {
@@ -836,6 +876,9 @@ mod tests {
             ),
             ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
             ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
+            ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),
+            ("bytes of log records that wait to be written", limits::LOG_BYTES_MAX.to_string()),
+            ("spans of traces that wait for their collector", limits::SPANS_WAITING_MAX.to_string()),
             ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
             ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
             ("seconds of Retry-After, at most", limits::RETRY_AFTER_SECONDS.end().to_string()),
@@ -908,6 +951,20 @@ mod tests {
         assert_eq!(err.to_string(), "c: limits.bodies_bytes must be at least limits.body_bytes, 8388608, got 1");
         let err = load("[limits]\nhead_seconds = 0\n", &[], ServeArgs::default()).unwrap_err();
         assert_eq!(err.to_string(), "c: limits.head_seconds must be at least 1, got 0");
+    }
+
+    #[test]
+    fn a_collector_of_traces_is_an_address_without_encryption() {
+        for bad in ["127.0.0.1:4318", "https://collector:4318", "http://", "http://a/?b", "collector"] {
+            let err = load(&format!("[trace]\nendpoint = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();
+            assert!(err.to_string().starts_with("c: trace.endpoint wants an address such as"), "{err}");
+        }
+        for good in ["http://127.0.0.1:4318", "http://collector", "http://[::1]:4318/prefix/"] {
+            let args = ServeArgs { trace_endpoint: Some(good.into()), ..Default::default() };
+            assert_eq!(load("", &[], args).unwrap().trace, Trace { endpoint: good.into(), share: 1.0 });
+        }
+        let err = load("[trace]\nshare = 2\n", &[], ServeArgs::default()).unwrap_err();
+        assert_eq!(err.to_string(), "c: trace.share must lie between 0 and 1, got 2");
     }
 
     #[test]

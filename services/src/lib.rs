@@ -15,3 +15,4 @@ pub mod metrics;
 pub mod serve;
 pub mod service;
 pub mod text;
+pub mod traces;

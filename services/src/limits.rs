@@ -31,6 +31,8 @@ pub const BODY_BYTES_MAX: usize = 8 << 20;
 pub const BODY_SECONDS: u64 = 60;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
+pub const ACCEPTS_WAITING_MAX: i32 = 4096;
 /// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.
 pub const MAILBOX_MESSAGES: usize = 16_384;
 /// Launched steps that are not committed yet.
@@ -94,8 +96,14 @@ pub const KEY_LABELS_MAX: usize = 32;
 pub const HEAD_SECONDS: u64 = 30;
 /// Seconds that an idle connection is kept.
 pub const IDLE_SECONDS: u64 = 75;
-/// Seconds that a client may leave its reply unread before it is given up: until then its text and its connection are kept.
+/// Seconds that a client may leave its reply unread before its request is given up: until then its text is kept.
 pub const UNREAD_SECONDS: u64 = 60;
+/// Seconds that a connection is kept whose peer neither takes what was sent to it nor says that it is still there.
+pub const PEER_SILENCE_SECONDS: u64 = 60;
+/// Spans of traces that wait for their collector; those that come while they are so many are dropped.
+pub const SPANS_WAITING_MAX: usize = 16_384;
+/// Bytes of log records that wait to be written; what comes while they are full is dropped and counted.
+pub const LOG_BYTES_MAX: usize = 1 << 20;
 /// Bounds of Retry-After.
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 

@@ -48,6 +48,7 @@ macro_rules! metrics {
 metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
+    REQUESTS_STARTED   Counter   "chimere_requests_started_total" [] "requests"      "Requests taken; each ends once in chimere_requests_total.";
     REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
@@ -61,6 +62,8 @@ metrics! {
     E2E_SECONDS        Histogram(SECONDS) "chimere_e2e_seconds" [] "seconds"         "Time from admission to the end of a request, in seconds.";
     STEP_SECONDS       Histogram(SECONDS) "chimere_step_seconds" ["kind"] "seconds"  "Time of a step in seconds, by kind: decode, prefill, mixed.";
     BATCH_ROWS         Histogram(ROWS) "chimere_batch_rows" [] "positions"           "Positions computed in a step.";
+    STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
+    GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
     STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
     CANCEL_SECONDS     Histogram(SHORT) "chimere_cancel_seconds" [] "seconds"      "Time from seeing that a client left to having its place free, in seconds.";
     WAITING_BY_KEY     Gauge     "chimere_waiting_by_key" ["key"] "requests"         "Requests that wait for their first step, by API key: a hash, none, or other for keys that came late.";
@@ -91,6 +94,8 @@ metrics! {
     ENGRAM_RESTARTS    Counter   "chimere_engram_restarts_total" [] "times"          "Times that the actor which looks tables up died and was started anew; the requests that used tables failed.";
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
+    LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
+    TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -123,6 +128,8 @@ const SHORT: &[f64] =
     &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 /// Bucket bounds of ratios: a tenth to ten times.
 const RATIOS: &[f64] = &[0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 4.0, 10.0];
+/// Bucket bounds of shares of a budget, a little beyond it too.
+const BUDGET: &[f64] = &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 5.0];
 /// Bucket bounds of lookups, in seconds: 5 us to a second.
 const LOOKUP: &[f64] = &[5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
 /// Bucket bounds of rows in a step: powers of two.
@@ -153,6 +160,8 @@ pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "fa
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Values of [`STEP_SECONDS`]'s label.
 pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
+/// Values of [`STEP_BUDGET`]'s label.
+pub const BUDGETS: &[&str] = &["positions", "time"];
 /// Values of [`STEP_ROWS`]'s label.
 pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
 /// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
@@ -196,7 +205,18 @@ pub fn count_rejected(reason: &'static str) {
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
     let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
-    let others = [PROMPT_TOKENS, GENERATED_TOKENS, THINKING_TOKENS, MOE_ROWS, MOE_EXPERTS, PREEMPTIONS];
+    let others = [
+        GRAPH_REPLAYS,
+        LOG_LOST,
+        TRACE_FAILURES,
+        REQUESTS_STARTED,
+        PROMPT_TOKENS,
+        GENERATED_TOKENS,
+        THINKING_TOKENS,
+        MOE_ROWS,
+        MOE_EXPERTS,
+        PREEMPTIONS,
+    ];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }
@@ -218,6 +238,9 @@ fn start_series() {
     }
     ::metrics::gauge!(CERTIFICATE_EXPIRY).set(0.0);
     ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
+    for budget in BUDGETS {
+        let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);
+    }
     for kind in STEP_KINDS {
         for name in [STEP_SECONDS, STEP_PREDICTED, STEP_RATIO] {
             let _exists = ::metrics::histogram!(name, "kind" => *kind);

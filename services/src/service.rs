@@ -20,6 +20,7 @@ use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
 use crate::text::{Fingerprint, Lanes, TextModel};
+use crate::traces::Traces;
 use crate::{limits, metrics};
 use actix::prelude::*;
 use actix_rt::Arbiter;
@@ -47,6 +48,8 @@ pub struct Patience {
     pub idle: Duration,
     /// To read what was sent to them.
     pub unread: Duration,
+    /// For their machine to say anything at all.
+    pub silence: Duration,
 }
 
 impl Default for Patience {
@@ -57,6 +60,7 @@ impl Default for Patience {
             body: seconds(limits::BODY_SECONDS),
             idle: seconds(limits::IDLE_SECONDS),
             unread: seconds(limits::UNREAD_SECONDS),
+            silence: seconds(limits::PEER_SILENCE_SECONDS),
         }
     }
 }
@@ -118,6 +122,8 @@ pub struct Parts {
     pub trust_gateway: bool,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
+    /// Where traces go.
+    pub traces: Traces,
     /// Keep metrics; without, what is recorded goes nowhere.
     pub metrics: bool,
     /// Changes when the same request may give other bytes.
@@ -199,6 +205,7 @@ impl Service {
             trust_gateway: parts.trust_gateway,
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
+            traces: parts.traces,
             recorder,
             body_bytes_max: parts.body_bytes_max,
             bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),

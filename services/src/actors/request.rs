@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
+use crate::traces::{Ended, Trace};
 use actix::prelude::*;
 use chimere_engine::engram::{Guidance, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
@@ -60,6 +61,8 @@ pub struct Job {
     pub probe: Option<ProbeAccount>,
     /// What tables do for each prompt, if anything; as many as there are prompts, or none.
     pub guidance: Vec<Arc<Guidance>>,
+    /// Told when it has ended, if traces are wanted.
+    pub trace: Option<Trace>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -381,6 +384,9 @@ impl RequestActor {
         if refused.is_some() {
             self.outcome = "rejected";
             ctx.stop();
+        } else {
+            self.watch.taken(self.around.clock.now());
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
         }
         let told = self.reply.take().map(|reply| reply.send(refused.map_or(Ok(()), Err)));
         if let Some(Err(_)) = told {
@@ -399,7 +405,9 @@ impl Actor for RequestActor {
     /// Submits every prompt. The messages are in the scheduler's mailbox when this returns, so a Cancel cannot overtake them.
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
-            ctx.stop(); // the client left before this actor ran, and its Cancel has gone out
+            // The client left before this actor ran, and its Cancel has gone out. It ends as one that was taken.
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
+            ctx.stop();
             return;
         }
         let mut answers = Vec::with_capacity(self.entries.len());
@@ -429,6 +437,11 @@ impl Actor for RequestActor {
         }
         let tokens: u32 = self.choices.iter().map(|c| c.tokens).sum();
         tracing::info!(request = self.entries.first().map(|e| e.name()), outcome = self.outcome, tokens, "ended");
+        if let Some(trace) = self.job.trace.take() {
+            let prompt_tokens = self.job.prompts.iter().map(|p| p.len()).sum();
+            let at = self.around.clock.now();
+            trace.end(self.watch.moments(), Ended { outcome: self.outcome, prompt_tokens, output_tokens: tokens, at });
+        }
     }
 }
 

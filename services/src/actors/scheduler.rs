@@ -31,6 +31,8 @@ const ENGRAM_LOST: &str = "the part that looks tables up failed; requests withou
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
     scheduler: Scheduler,
+    /// Positions that one step may compute.
+    step_tokens: u32,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
     guided: Guided,
@@ -111,6 +113,7 @@ impl SchedulerActor {
         gateway: Arc<Gateway>,
     ) -> Self {
         Self {
+            step_tokens: config.step_tokens,
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
@@ -164,6 +167,8 @@ impl SchedulerActor {
             ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
             ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
             ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
+            ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
+            self.count_budget(&step);
             ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
             ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
             step.count_late(self.committed, outcome.timing.forward_us);
@@ -172,6 +177,16 @@ impl SchedulerActor {
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);
+    }
+
+    fn count_budget(&self, step: &Launched) {
+        let positions = step.shape.rows + step.shape.prompt_rows;
+        let share = f64::from(positions) / f64::from(self.step_tokens);
+        ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "positions").record(share);
+        // Without somebody who waits for a token there is no target to keep.
+        if let Some(predicted) = step.predicted.filter(|_| step.shape.rows > 0 && self.pace.target_us > 0) {
+            ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "time").record(predicted / self.pace.target_us as f64);
+        }
     }
 
     /// Compares what a step took with what was predicted, then learns from it. Its time is that between commits, because that is what a
@@ -220,8 +235,9 @@ impl SchedulerActor {
             return; // after the end it is stopped on purpose, and a second loss adds nothing
         }
         tracing::error!(why, "the engine is lost");
-        self.end_all("the engine is lost");
+        // First, so that nobody who reads the end of a stream can still find the service well.
         self.go(Phase::Lost(why.to_owned()));
+        self.end_all("the engine is lost");
     }
 
     fn end_all(&mut self, why: &str) {

@@ -3,6 +3,7 @@
 use super::output::Timings;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
+use crate::traces::Moments;
 use chimere_engine::ids::Micros;
 use chimere_engine::scheduler::RequestTimes;
 use std::sync::Arc;
@@ -12,9 +13,7 @@ use std::time::Duration;
 pub struct Stopwatch {
     gateway: Arc<Gateway>,
     admitted: Option<Micros>,
-    started: Option<Micros>,
-    first: Option<Micros>,
-    last: Option<Micros>,
+    moments: Moments,
     /// The last token of each choice.
     lasts: Vec<Option<Micros>>,
     gaps: Vec<u32>,
@@ -23,7 +22,17 @@ pub struct Stopwatch {
 impl Stopwatch {
     /// For this many choices.
     pub fn new(choices: usize, gateway: Arc<Gateway>) -> Self {
-        Self { gateway, admitted: None, started: None, first: None, last: None, lasts: vec![None; choices], gaps: Vec::new() }
+        Self { gateway, admitted: None, moments: Moments::default(), lasts: vec![None; choices], gaps: Vec::new() }
+    }
+
+    /// The scheduler said yes, as far as is known while nothing has started.
+    pub fn taken(&mut self, now: Micros) {
+        self.moments.taken = Some(now);
+    }
+
+    /// What was seen so far.
+    pub fn moments(&self) -> &Moments {
+        &self.moments
     }
 
     /// One prompt of the request has started. Of several, the earliest counts.
@@ -33,7 +42,9 @@ impl Stopwatch {
         ::metrics::histogram!(metrics::QUEUE_SECONDS).record(queue);
         self.gateway.started(queue);
         self.admitted = Some(self.admitted.map_or(times.admitted, |t| t.min(times.admitted)));
-        self.started = Some(self.started.map_or(started, |t| t.min(started)));
+        // The scheduler's own word: its yes may be heard here only after the first step began.
+        self.moments.taken = self.admitted;
+        self.moments.started = Some(self.moments.started.map_or(started, |t| t.min(started)));
     }
 
     /// A token of a choice has come.
@@ -45,15 +56,15 @@ impl Stopwatch {
                 self.gateway.next_token(seconds(gap));
                 self.gaps.push(u32::try_from(gap.0).unwrap_or(u32::MAX));
             }
-            None if self.first.is_none() => {
-                self.first = Some(now);
+            None if self.moments.first.is_none() => {
+                self.moments.first = Some(now);
                 let ttft = seconds(now.since(self.admitted.unwrap_or(now)));
                 ::metrics::histogram!(metrics::TTFT_SECONDS).record(ttft);
                 self.gateway.first_token(ttft);
             }
             None => {}
         }
-        self.last = Some(now);
+        self.moments.last = Some(now);
     }
 
     /// The request is over.
@@ -66,12 +77,12 @@ impl Stopwatch {
         };
         let sum: u64 = self.gaps.iter().map(|&g| u64::from(g)).sum();
         Timings {
-            queue: between(self.admitted, self.started),
-            prefill: between(self.started, self.first),
-            ttft: between(self.admitted, self.first),
+            queue: between(self.admitted, self.moments.started),
+            prefill: between(self.moments.started, self.moments.first),
+            ttft: between(self.admitted, self.moments.first),
             itl_mean: Duration::from_micros(sum.checked_div(self.gaps.len() as u64).unwrap_or(0)),
             itl_p95: percentile_95(&mut self.gaps),
-            decode: between(self.first, self.last),
+            decode: between(self.moments.first, self.moments.last),
             total: duration(now.since(admitted)),
         }
     }

@@ -59,6 +59,14 @@ pub enum StoreError {
         /// What was wrong.
         why: String,
     },
+    /// The disk is full, or the file as large as the process may make it.
+    #[error("{file}: no room: {why}", file = file.display())]
+    NoRoom {
+        /// The file.
+        file: PathBuf,
+        /// The system's words.
+        why: String,
+    },
     /// A table that nothing was written to.
     #[error("nothing was ever written to the table {0}")]
     Unknown(String),
@@ -140,19 +148,26 @@ impl Store {
         StoreError::Database { file: self.file(), why: why.to_string() }
     }
 
+    fn broke(&self, why: impl Into<redb::Error>) -> StoreError {
+        match why.into() {
+            redb::Error::Io(e) if is_full(&e) => StoreError::NoRoom { file: self.file(), why: e.to_string() },
+            other => self.failed(other),
+        }
+    }
+
     /// Adds a write; it is on the disk when this returns. Returns the table's new revision.
     pub fn write(&self, name: &TableName, write: &Write) -> Result<u64, StoreError> {
         self.with(|db| {
-            let txn = db.begin_write().map_err(|e| self.failed(e))?;
+            let txn = db.begin_write().map_err(|e| self.broke(e))?;
             {
-                let mut log = txn.open_table(LOG).map_err(|e| self.failed(e))?;
+                let mut log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
                 self.check_room(&log, name, write)?;
                 let number = self.next_number(&txn)?;
-                log.insert((name.as_str(), number), encode(write).as_slice()).map_err(|e| self.failed(e))?;
+                log.insert((name.as_str(), number), encode(write).as_slice()).map_err(|e| self.broke(e))?;
                 self.compact(&mut log, name, write_time(write))?;
             }
             let revision = self.bump(&txn, name, matches!(write, Write::Put(_)))?;
-            txn.commit().map_err(|e| self.failed(e))?;
+            txn.commit().map_err(|e| self.broke(e))?;
             Ok(revision)
         })
     }
@@ -163,15 +178,15 @@ impl Store {
             return Err(StoreError::Unknown(name.to_string()));
         }
         self.with(|db| {
-            let txn = db.begin_write().map_err(|e| self.failed(e))?;
+            let txn = db.begin_write().map_err(|e| self.broke(e))?;
             {
-                let mut log = txn.open_table(LOG).map_err(|e| self.failed(e))?;
+                let mut log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
                 let last = self.entries(&log, name)?.last().map(|(number, _)| *number);
                 let last = last.ok_or_else(|| StoreError::Unknown(name.to_string()))?;
-                log.remove((name.as_str(), last)).map_err(|e| self.failed(e))?;
+                log.remove((name.as_str(), last)).map_err(|e| self.broke(e))?;
             }
             let revision = self.bump(&txn, name, false)?;
-            txn.commit().map_err(|e| self.failed(e))?;
+            txn.commit().map_err(|e| self.broke(e))?;
             Ok(revision)
         })
     }
@@ -182,11 +197,11 @@ impl Store {
             return Ok(Vec::new());
         }
         self.with(|db| {
-            let txn = db.begin_read().map_err(|e| self.failed(e))?;
-            let state = txn.open_table(STATE).map_err(|e| self.failed(e))?;
+            let txn = db.begin_read().map_err(|e| self.broke(e))?;
+            let state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
             let mut names = Vec::new();
-            for row in state.iter().map_err(|e| self.failed(e))? {
-                let (name, value) = row.map_err(|e| self.failed(e))?;
+            for row in state.iter().map_err(|e| self.broke(e))? {
+                let (name, value) = row.map_err(|e| self.broke(e))?;
                 let (revision, published, at, _) = value.value();
                 if revision != published || now.saturating_sub(at) >= FADE_PERIOD_S {
                     names.push(TableName::new(name.value()).map_err(|e| self.failed(e))?);
@@ -199,10 +214,10 @@ impl Store {
     /// What a table's files should hold.
     pub fn layers(&self, name: &TableName, now: u32) -> Result<Layers, StoreError> {
         let (state, entries) = self.with(|db| {
-            let txn = db.begin_read().map_err(|e| self.failed(e))?;
-            let log = txn.open_table(LOG).map_err(|e| self.failed(e))?;
-            let state = txn.open_table(STATE).map_err(|e| self.failed(e))?;
-            let state = state.get(name.as_str()).map_err(|e| self.failed(e))?.map(|s| s.value());
+            let txn = db.begin_read().map_err(|e| self.broke(e))?;
+            let log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
+            let state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
+            let state = state.get(name.as_str()).map_err(|e| self.broke(e))?.map(|s| s.value());
             Ok((state, self.entries(&log, name)?))
         })?;
         let (revision, _, _, owns_curated) = state.ok_or_else(|| StoreError::Unknown(name.to_string()))?;
@@ -219,15 +234,15 @@ impl Store {
         publish: impl FnOnce() -> Result<(), String>,
     ) -> Result<bool, StoreError> {
         self.with(|db| {
-            let txn = db.begin_write().map_err(|e| self.failed(e))?;
+            let txn = db.begin_write().map_err(|e| self.broke(e))?;
             {
-                let mut state = txn.open_table(STATE).map_err(|e| self.failed(e))?;
-                let current = state.get(name.as_str()).map_err(|e| self.failed(e))?.map(|s| s.value());
+                let mut state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
+                let current = state.get(name.as_str()).map_err(|e| self.broke(e))?.map(|s| s.value());
                 let Some((_, _, _, owns)) = current.filter(|c| c.0 == revision) else { return Ok(false) };
                 publish().map_err(|e| self.failed(e))?;
-                state.insert(name.as_str(), (revision, revision, now, owns)).map_err(|e| self.failed(e))?;
+                state.insert(name.as_str(), (revision, revision, now, owns)).map_err(|e| self.broke(e))?;
             }
-            txn.commit().map_err(|e| self.failed(e))?;
+            txn.commit().map_err(|e| self.broke(e))?;
             Ok(true)
         })
     }
@@ -235,8 +250,8 @@ impl Store {
     /// How many writes a table's log has.
     pub fn writes(&self, name: &TableName) -> Result<usize, StoreError> {
         self.with(|db| {
-            let txn = db.begin_read().map_err(|e| self.failed(e))?;
-            let log = txn.open_table(LOG).map_err(|e| self.failed(e))?;
+            let txn = db.begin_read().map_err(|e| self.broke(e))?;
+            let log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
             Ok(self.entries(&log, name)?.len())
         })
     }
@@ -256,9 +271,9 @@ impl Store {
             return Ok(None);
         }
         self.with(|db| {
-            let txn = db.begin_read().map_err(|e| self.failed(e))?;
-            let state = txn.open_table(STATE).map_err(|e| self.failed(e))?;
-            Ok(state.get(name.as_str()).map_err(|e| self.failed(e))?.map(|s| s.value()))
+            let txn = db.begin_read().map_err(|e| self.broke(e))?;
+            let state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
+            Ok(state.get(name.as_str()).map_err(|e| self.broke(e))?.map(|s| s.value()))
         })
     }
 
@@ -269,7 +284,7 @@ impl Store {
             match Database::create(self.file()) {
                 Ok(db) => break db,
                 Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
-                Err(e) => return Err(self.failed(e)),
+                Err(e) => return Err(self.broke(e)),
             }
         };
         self.check_tokenizer(&db)?;
@@ -278,53 +293,53 @@ impl Store {
 
     /// The ids in the log mean nothing to another tokenizer.
     fn check_tokenizer(&self, db: &Database) -> Result<(), StoreError> {
-        let read = db.begin_read().map_err(|e| self.failed(e))?;
+        let read = db.begin_read().map_err(|e| self.broke(e))?;
         match read.open_table(META) {
             Ok(meta) => {
-                let got = meta.get("tokenizer").map_err(|e| self.failed(e))?;
+                let got = meta.get("tokenizer").map_err(|e| self.broke(e))?;
                 let same = got.as_ref().is_some_and(|got| got.value() == self.ids.hash.0);
                 if same { Ok(()) } else { Err(self.failed(format!("wanted the tokenizer {}, got another", self.ids.hash))) }
             }
             Err(redb::TableError::TableDoesNotExist(_)) => self.begin(db),
-            Err(e) => Err(self.failed(e)),
+            Err(e) => Err(self.broke(e)),
         }
     }
 
     fn begin(&self, db: &Database) -> Result<(), StoreError> {
-        let txn = db.begin_write().map_err(|e| self.failed(e))?;
+        let txn = db.begin_write().map_err(|e| self.broke(e))?;
         {
-            txn.open_table(LOG).map_err(|e| self.failed(e))?;
-            txn.open_table(STATE).map_err(|e| self.failed(e))?;
-            let mut meta = txn.open_table(META).map_err(|e| self.failed(e))?;
-            meta.insert("tokenizer", self.ids.hash.0.as_slice()).map_err(|e| self.failed(e))?;
-            meta.insert("next", 0u64.to_le_bytes().as_slice()).map_err(|e| self.failed(e))?;
+            txn.open_table(LOG).map_err(|e| self.broke(e))?;
+            txn.open_table(STATE).map_err(|e| self.broke(e))?;
+            let mut meta = txn.open_table(META).map_err(|e| self.broke(e))?;
+            meta.insert("tokenizer", self.ids.hash.0.as_slice()).map_err(|e| self.broke(e))?;
+            meta.insert("next", 0u64.to_le_bytes().as_slice()).map_err(|e| self.broke(e))?;
         }
-        txn.commit().map_err(|e| self.failed(e))
+        txn.commit().map_err(|e| self.broke(e))
     }
 
     /// Numbers are never used again, so that an undone write cannot come back.
     fn next_number(&self, txn: &redb::WriteTransaction) -> Result<u64, StoreError> {
-        let mut meta = txn.open_table(META).map_err(|e| self.failed(e))?;
-        let next = meta.get("next").map_err(|e| self.failed(e))?;
+        let mut meta = txn.open_table(META).map_err(|e| self.broke(e))?;
+        let next = meta.get("next").map_err(|e| self.broke(e))?;
         let next = next.and_then(|v| Some(u64::from_le_bytes(v.value().try_into().ok()?)));
         let next = next.ok_or_else(|| self.failed("wanted the number of the next write, got none"))?;
-        meta.insert("next", (next + 1).to_le_bytes().as_slice()).map_err(|e| self.failed(e))?;
+        meta.insert("next", (next + 1).to_le_bytes().as_slice()).map_err(|e| self.broke(e))?;
         Ok(next)
     }
 
     fn bump(&self, txn: &redb::WriteTransaction, name: &TableName, puts: bool) -> Result<u64, StoreError> {
-        let mut state = txn.open_table(STATE).map_err(|e| self.failed(e))?;
-        let before = state.get(name.as_str()).map_err(|e| self.failed(e))?.map(|s| s.value());
+        let mut state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
+        let before = state.get(name.as_str()).map_err(|e| self.broke(e))?.map(|s| s.value());
         let (revision, published, at, owns) = before.unwrap_or_default();
-        state.insert(name.as_str(), (revision + 1, published, at, owns || puts)).map_err(|e| self.failed(e))?;
+        state.insert(name.as_str(), (revision + 1, published, at, owns || puts)).map_err(|e| self.broke(e))?;
         Ok(revision + 1)
     }
 
     /// A table's writes, oldest first.
     fn entries(&self, log: &impl Log, name: &TableName) -> Result<Vec<(u64, Write)>, StoreError> {
         let mut entries = Vec::new();
-        for row in log.range((name.as_str(), 0)..=(name.as_str(), u64::MAX)).map_err(|e| self.failed(e))? {
-            let (key, value) = row.map_err(|e| self.failed(e))?;
+        for row in log.range((name.as_str(), 0)..=(name.as_str(), u64::MAX)).map_err(|e| self.broke(e))? {
+            let (key, value) = row.map_err(|e| self.broke(e))?;
             let write =
                 decode(value.value()).ok_or_else(|| self.failed(format!("write {} of {name} is damaged", key.value().1)))?;
             entries.push((key.value().1, write));
@@ -367,7 +382,7 @@ impl Store {
             Write::Remove { .. } => false,
         };
         for (number, _) in entries.iter().filter(|(number, write)| gone(*number, write)) {
-            log.remove((name.as_str(), *number)).map_err(|e| self.failed(e))?;
+            log.remove((name.as_str(), *number)).map_err(|e| self.broke(e))?;
         }
         Ok(())
     }
@@ -393,6 +408,11 @@ impl Store {
         let lists: Vec<&[TokenId]> = texts.texts.iter().map(Vec::as_slice).collect();
         build(&lists, &options).map_err(|e| self.failed(e))
     }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// What is learned, the texts of one day and of the same orders together: so a layer is made of few tables however many writes it has.

@@ -8,6 +8,7 @@ use crate::actors::live::Live;
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
 use crate::text::{Lanes, TextModel};
+use crate::traces::Traces;
 use actix_rt::time::timeout;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Payload};
@@ -58,6 +59,8 @@ pub struct App {
     pub trust_gateway: bool,
     /// Log what is asked.
     pub log_prompts: bool,
+    /// Where traces go.
+    pub traces: Traces,
     /// How long a body may take to arrive.
     pub body_time: Duration,
     /// Renders the metrics, if they are kept.

@@ -156,6 +156,11 @@ fn store_error(error: StoreError) -> ApiError {
     match error {
         StoreError::Unknown(name) => no_such_table(&name),
         StoreError::Full { .. } => ApiError::invalid("texts", error.to_string()).with_code("table_full"),
+        StoreError::NoRoom { ref why, .. } => {
+            tracing::error!(%error, "the store of the tables");
+            let message = format!("the store of the tables has no room: {why}; nothing was changed");
+            ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", message).with_code("disk_full")
+        }
         StoreError::Database { .. } => {
             tracing::error!(%error, "the store of the tables");
             let message = "the store of the tables failed; nothing was changed";

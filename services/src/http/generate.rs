@@ -2,7 +2,7 @@
 
 use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
 use super::app::{App, unavailable};
-use super::auth::Keys;
+use super::auth::{Caller, Keys};
 use super::error::ApiError;
 use super::guide::guidance;
 use super::reply::RequestName;
@@ -14,6 +14,7 @@ use crate::actors::output::ProbeAccount;
 use crate::actors::reader::Reader;
 use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
+use crate::traces::{About, Remote};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -72,6 +73,13 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
             tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "asked");
         }
     }
+    let trace = app.traces.begin(remote(request), || About {
+        path: request.path().to_owned(),
+        name: name.clone(),
+        model: app.limits.name.clone(),
+        arrived: Caller::of(request).arrived,
+        stream: generation.stream,
+    });
     let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
     let job = Job {
@@ -88,6 +96,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         thinking,
         probe,
         guidance,
+        trace,
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
@@ -110,6 +119,12 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         }
     }
     Err(engine_error("the answer broke off".into()))
+}
+
+/// What a caller that traces says of its trace.
+fn remote(request: &HttpRequest) -> Remote<'_> {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    Remote { parent: header("traceparent"), state: header("tracestate") }
 }
 
 /// The scheduler's no, as a client reads it.

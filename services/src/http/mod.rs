@@ -13,6 +13,7 @@ pub mod guide;
 pub mod reply;
 pub mod request;
 pub mod server;
+mod socket;
 pub mod sse;
 mod terms;
 mod text;

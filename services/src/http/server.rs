@@ -4,14 +4,17 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
-use super::{about, chat, completions, engram, text};
-use crate::service::Edge;
+use super::{about, chat, completions, engram, socket, text};
+use crate::service::{Edge, Patience};
 use actix_cors::Cors;
+use actix_http::{HttpServiceBuilder, Request};
+use actix_server::{GracefulShutdownSignal, Server};
+use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
 use actix_web::body::{BoxBody, MessageBody};
-use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
+use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Condition, Next, from_fn};
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, HttpServer, Resource, ResponseError, Route, guard, web};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -19,8 +22,12 @@ use std::time::Duration;
 const OPEN_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
 /// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
 const STOP_SECONDS: u64 = 2;
+/// How long the last bytes of a connection may take when the server closes it.
+const LAST_BYTES: Duration = Duration::from_secs(1);
 
-/// A server on an open socket, not running before it is polled.
+/// A server on an open socket, not running before it is polled. HTTP/1.1 only, also over TLS: a connection has one request at a time, so
+/// that bounding connections bounds requests, and its end is the end of that request. With HTTP/2 a client could ask any number of
+/// things at once, and one that takes a request back would not be noticed while its answer is made.
 pub fn server(
     app: web::Data<App>,
     listener: TcpListener,
@@ -29,31 +36,53 @@ pub fn server(
     edge: Edge,
 ) -> std::io::Result<Server> {
     let Edge { patience, tls, origins } = edge;
-    end_unread_connections(&listener, patience.unread);
+    socket::prepare(&listener, patience.silence);
     let factory = move || {
-        actix_web::App::new()
+        let factory = actix_web::App::new()
             .app_data(app.clone())
             .configure(routes)
             .default_service(web::to(no_such_path))
             .wrap(from_fn(require_key))
             .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
-            .wrap(from_fn(name_requests))
+            .wrap(from_fn(name_requests));
+        map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
-    let server = HttpServer::new(factory)
+    let server = Server::build()
         .workers(workers)
-        .max_connections(connections.div_ceil(workers))
-        .keep_alive(patience.idle)
-        .client_request_timeout(patience.head)
-        .tcp_nodelay(true)
-        // By default a client that left is noticed only when something is written to it; a request that waits must end at its EOF.
-        .h1_allow_half_closed(false)
+        .max_concurrent_connections(connections.div_ceil(workers))
         .shutdown_timeout(STOP_SECONDS)
         .disable_signals();
+    let stopping = server.graceful_shutdown_signal();
     let server = match tls {
-        Some(tls) => server.listen_rustls_0_23(listener, tls)?,
-        None => server.listen(listener)?,
+        Some(mut tls) => {
+            tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+            server
+                .listen("https", listener, move || protocol(&patience, &stopping).secure().h1(factory()).rustls_0_23(tls.clone()))?
+        }
+        None => server.listen("http", listener, move || protocol(&patience, &stopping).h1(factory()).tcp())?,
     };
     Ok(server.run())
+}
+
+/// How connections are kept, on any transport.
+fn protocol<T, S>(patience: &Patience, stopping: &GracefulShutdownSignal) -> HttpServiceBuilder<T, S>
+where
+    S: ServiceFactory<Request, Config = ()>,
+    S::Error: Into<actix_http::Response<BoxBody>> + 'static,
+    S::InitError: std::fmt::Debug,
+    <S::Service as Service<Request>>::Future: 'static,
+{
+    let stopping = stopping.clone();
+    HttpServiceBuilder::default()
+        .keep_alive(patience.idle)
+        .client_request_timeout(patience.head)
+        .client_disconnect_timeout(LAST_BYTES)
+        // By default a client that left is noticed only when something is written to it; a request that waits must end at its EOF.
+        .h1_allow_half_closed(false)
+        .graceful_shutdown_signal(move || {
+            let stopping = stopping.clone();
+            async move { stopping.notified().await }
+        })
 }
 
 /// Lets pages of these origins call everything that their users have keys for.
@@ -68,19 +97,6 @@ fn cors(origins: &[String]) -> Cors {
     }
     origins.iter().fold(cors, |cors, origin| cors.allowed_origin(origin))
 }
-
-/// Has the kernel end connections whose client takes nothing of what was sent for this long. The server writes only when there is room,
-/// so it would keep such a connection, and what is left of its reply, for ever. Accepted sockets inherit this from the listener.
-#[cfg(target_os = "linux")]
-fn end_unread_connections(listener: &TcpListener, after: Duration) {
-    let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
-    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(listener, millis) {
-        tracing::warn!(%error, "connections whose client reads nothing are kept");
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn end_unread_connections(_: &TcpListener, _: Duration) {}
 
 fn routes(config: &mut web::ServiceConfig) {
     config

@@ -1,16 +1,16 @@
 //! `chimere serve`: from the command line to a running service, and its end.
 
 mod files;
+mod log;
 mod prepare;
 
-use crate::config::{Config, LogFormat, ServeArgs};
+use crate::config::{Config, ServeArgs};
 use crate::service::Service;
+use log::Log;
 use prepare::Prepared;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// Exit code when the configuration or the usage is wrong, as clap has it.
 pub const EXIT_USAGE: u8 = 2;
@@ -48,22 +48,34 @@ impl ServeError {
 /// Serves until a signal or until the engine is lost.
 pub fn run(args: &ServeArgs) -> ExitCode {
     let begin = Instant::now();
-    let served = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string())).and_then(|config| {
-        start_log(&config)?;
-        let prepared = Prepared::new(&config)?;
-        actix_rt::System::new().block_on(serve(prepared, Duration::from_secs(config.server.drain_seconds), begin))
-    });
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
+    let config = Config::load(args, std::env::vars()).map_err(|e| ServeError::Usage(e.to_string()));
+    let (config, log) = match config.and_then(|config| Log::start(&config.log).map(|log| (config, log))) {
+        Ok(both) => both,
         Err(e) => {
             eprintln!("chimere: {e}");
-            e.exit_code()
+            return e.exit_code();
         }
-    }
+    };
+    let served = Prepared::new(&config).and_then(|prepared| {
+        let drain = Duration::from_secs(config.server.drain_seconds);
+        let traces = prepared.parts.traces.clone();
+        let served = actix_rt::System::new().block_on(serve(prepared, drain, begin, &log));
+        traces.finish();
+        served
+    });
+    let code = served.map_or_else(
+        |e| {
+            log.say(&format!("chimere: {e}"));
+            e.exit_code()
+        },
+        |()| ExitCode::SUCCESS,
+    );
+    log.finish();
+    code
 }
 
 /// Until the end, whichever comes first.
-async fn serve(prepared: Prepared, drain: Duration, begin: Instant) -> Result<(), ServeError> {
+async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
     let hello = prepared.hello();
     let started = async {
@@ -76,7 +88,7 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant) -> Result<()
         () = signals.next() => return Ok(()),
     };
     tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
-    eprintln!("{hello}");
+    log.say(&hello);
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),
         () = signals.next() => {}
@@ -101,21 +113,6 @@ async fn end_of_engine(service: Service, why: String) -> ServeError {
     tokio::time::sleep(LAST_WORDS).await;
     service.stop().await;
     ServeError::EngineLost(why)
-}
-
-fn start_log(config: &Config) -> Result<(), ServeError> {
-    let filter = EnvFilter::try_new(&config.log.filter)
-        .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.log.filter)))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    // A record that cannot be written, as on a full disk, is lost. Saying so would go the same way, and end the thread that tried.
-    let log = log.log_internal_errors(false);
-    // Escape sequences are for people; a file or a journal would keep them as garbage.
-    let log = log.with_ansi(std::io::stderr().is_terminal());
-    match config.log.format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    Ok(())
 }
 
 /// SIGINT and SIGTERM, which mean the same.

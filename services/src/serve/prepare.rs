@@ -11,6 +11,7 @@ use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::service::{Edge, Parts, Patience};
 use crate::text::{Fingerprint, TextModel, Thoughts};
+use crate::traces::Traces;
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, FfnConfig, Model, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
@@ -79,6 +80,7 @@ impl Prepared {
             trust_gateway: config.server.trust_gateway,
             pace: pace(config, &setup),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
+            traces: traces(config)?,
             metrics: config.server.metrics,
             build: build(model, setup),
         };
@@ -174,6 +176,13 @@ fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
         set.find(name, None).map_err(|e| ServeError::Usage(format!("engram.tables: {e} (for requests without a key)")))?;
     }
     Ok(tables)
+}
+
+fn traces(config: &Config) -> Result<Traces, ServeError> {
+    match config.trace.endpoint.as_str() {
+        "" => Ok(Traces::default()),
+        endpoint => Traces::to(endpoint, config.trace.share).map_err(|e| ServeError::Start(format!("trace.endpoint: {e}"))),
+    }
 }
 
 fn cores() -> usize {
@@ -276,6 +285,7 @@ fn patience(config: &Config) -> Patience {
         body: Duration::from_secs(limits.body_seconds),
         idle: Duration::from_secs(limits.idle_seconds),
         unread: Duration::from_secs(limits.unread_seconds),
+        silence: Duration::from_secs(limits.peer_silence_seconds),
     }
 }
 

@@ -13,15 +13,23 @@ use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 
+type Encrypted = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
 /// An encrypted connection that trusts the certificate of these tests and no other.
-fn encrypted(socket: TcpStream, name: &'static str) -> rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+fn encrypted(socket: TcpStream, name: &'static str) -> Encrypted {
+    offering(socket, name, &[])
+}
+
+/// The same, by a client that speaks these protocols.
+fn offering(socket: TcpStream, name: &'static str, protocols: &[&str]) -> Encrypted {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(data("tls_certificate.pem")).unwrap()).unwrap();
-    let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
+    let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let connection = rustls::ClientConnection::new(Arc::new(config), ServerName::try_from(name).unwrap()).unwrap();
     rustls::StreamOwned::new(connection, socket)
 }
@@ -53,6 +61,22 @@ fn with_a_certificate_the_service_answers_over_tls_and_to_nobody_else() {
     let mut text = String::new();
     again.read_to_string(&mut text).ok();
     assert!(text.contains("chimere_tls_certificate_expiry_seconds 4948894074"), "{text}");
+}
+
+#[test]
+fn over_tls_too_a_connection_has_one_request_at_a_time() {
+    let server = Server::start(Options { tls: true, ..Options::default() });
+    let mut both = offering(connect(server.addr), "localhost", &["h2", "http/1.1"]);
+    both.write_all(&client::bytes("GET", "/health", &[], b"")).unwrap();
+    let mut text = String::new();
+    both.read_to_string(&mut text).ok();
+    assert_eq!(both.conn.alpn_protocol(), Some(b"http/1.1".as_slice()));
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    let mut other = offering(connect(server.addr), "localhost", &["h2"]);
+    assert!(
+        other.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").and_then(|()| other.flush()).is_err(),
+        "it is told at the handshake"
+    );
 }
 
 #[test]

@@ -146,3 +146,51 @@ fn a_client_that_never_reads_its_stream_is_given_up_after_a_while() {
     socket.read_to_end(&mut rest).ok();
     assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
+
+#[test]
+fn a_client_that_never_reads_loses_its_connection_too() {
+    let server = Server::start(Options { silence: Duration::from_secs(1), ..Options::default() });
+    let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
+    let mut socket = send(&server, &with(ask("LOOP[abc def ghi ]"), long));
+    server.wait_for_live(1);
+    server.wait_for_live(0);
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).ok();
+    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
+}
+
+/// From now on the socket's host hears nothing and says nothing, as one whose cable is cut: whatever comes is thrown away before anything
+/// is done about it, and that includes saying that it came.
+#[cfg(target_os = "linux")]
+fn vanish(socket: &std::net::TcpStream) {
+    // A program of the kernel's packet filter: return, with a constant number of bytes to keep.
+    const RETURN: u16 = 0x06;
+    let drop_all = socket2::SockFilter::new(RETURN, 0, 0, 0);
+    socket2::SockRef::from(socket).attach_filter(&[drop_all]).unwrap();
+}
+
+/// The server's end of this connection is, as the kernel has it.
+#[cfg(target_os = "linux")]
+fn is_open(server: std::net::SocketAddr, client: &std::net::TcpStream) -> bool {
+    let hex = |port: u16| format!("0100007F:{port:04X}");
+    let ends = format!(" {} {} 01 ", hex(server.port()), hex(client.local_addr().unwrap().port()));
+    std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&ends)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_machine_that_vanishes_without_a_word_is_noticed_streamed_or_not_and_idle_too() {
+    let server = Server::start(Options { silence: Duration::from_secs(1), slots: 1, ..Options::default() });
+    server.fake.allow(5);
+    let stream = send(&server, &with(ask("LOOP[words ]"), json!({"stream": true})));
+    eventually("the first is running", || server.fake.launched() > 4);
+    let whole = send(&server, &ask("LOOP[more ]"));
+    server.wait_for_live(2);
+    let idle = connect(server.addr);
+    let all = [&stream, &whole, &idle];
+    all.into_iter().for_each(|socket| assert!(is_open(server.addr, socket)));
+    all.into_iter().for_each(vanish);
+    server.wait_for_live(0);
+    eventually("their connections are closed", || all.into_iter().all(|socket| !is_open(server.addr, socket)));
+    nothing_more_is_planned(&server);
+}

@@ -15,3 +15,4 @@ mod process;
 mod refusals;
 mod support;
 mod thinking;
+mod traces;

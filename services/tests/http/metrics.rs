@@ -56,6 +56,7 @@ fn from_the_start_every_series_is_there_and_nothing_was_counted() {
             "chimere_step_seconds",
             "chimere_step_rows_total",
             "chimere_batch_rows",
+            "chimere_step_budget_ratio",
             "chimere_step_predicted_seconds",
             "chimere_step_prediction_ratio",
         ];

@@ -48,6 +48,28 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
+fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("chimere.toml");
+    std::fs::write(&config, "[log]\nfilter = \"trace\"\n").unwrap();
+    let program = Program::start(&["--config", config.to_str().unwrap()]);
+    let lost = || {
+        let metrics = get(program.addr, "/metrics");
+        let line = metrics.text().lines().find_map(|line| line.strip_prefix("chimere_log_lost_total "));
+        line.unwrap().parse::<u64>().unwrap()
+    };
+    let body = json!({"prompt": "Once ".repeat(100), "max_tokens": 8, "ignore_eos": true});
+    let begun = Instant::now();
+    while lost() == 0 {
+        let reply = post(program.addr, "/v1/completions", &body);
+        assert_eq!(reply.json()["usage"]["completion_tokens"], 8, "{}", reply.text());
+        assert!(begun.elapsed() < Duration::from_secs(60), "a pipe and the service's own bytes are full by then");
+    }
+    program.signal("TERM");
+    assert_eq!(program.end().0, Some(0));
+}
+
+#[test]
 fn without_metrics_it_serves_and_says_that_none_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("chimere.toml");

@@ -16,12 +16,20 @@ use std::time::Duration;
 /// How long the load lasts: a few of the windows that rates are taken over.
 const LOAD: Duration = Duration::from_secs(16);
 
-/// A service with room for less than the load, so that it queues, refuses and preempts. Its log would fill the pipe that nobody reads.
+/// A service with room for less than the load, so that it queues, refuses and preempts.
 fn small_program(dir: &Path) -> Program {
     let config = dir.join("chimere.toml");
     std::fs::write(&config, "[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n").unwrap();
     let config = config.to_str().unwrap();
     Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "21MiB"])
+}
+
+/// One that has a certificate, which is all that it is asked about.
+fn encrypted_program(dir: &Path) -> Program {
+    let config = dir.join("encrypted.toml");
+    let (certificate, key) = (server::data("tls_certificate.pem"), server::data("tls_key.pem"));
+    std::fs::write(&config, format!("[server]\ntls_certificate = {certificate:?}\ntls_key = {key:?}\n")).unwrap();
+    Program::start(&["--config", config.to_str().unwrap()])
 }
 
 /// Users of several kinds at once, until told to stop.
@@ -82,8 +90,8 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let program = small_program(dir.path());
-    let prometheus = Prometheus::scraping(program.addr);
+    let (program, encrypted) = (small_program(dir.path()), encrypted_program(dir.path()));
+    let prometheus = Prometheus::scraping(program.addr, &[encrypted.addr]);
     let within = under_load(program.addr);
     assert_eq!(without_gpu("service").len(), panels(&dashboard("service")).len());
     for name in ["service", "gpu", "loadtest"] {
@@ -158,7 +166,7 @@ fn every_query_of_a_load_test_moves_while_one_runs() {
     }
     let dir = tempfile::tempdir().unwrap();
     let service = small_program(dir.path());
-    let prometheus = Prometheus::scraping(service.addr);
+    let prometheus = Prometheus::scraping(service.addr, &[]);
     let begin = now();
     k6(&program, "overload", service.addr, prometheus.addr, dir.path());
     let result: Value = std::fs::read_to_string(dir.path().join("overload.json")).unwrap().parse().unwrap();

@@ -39,6 +39,8 @@ pub(super) struct Wanted {
     results: usize,
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number they took.
     pub(super) expert_rows: u64,
+    /// Decode passes, each a graph.
+    replays: u32,
 }
 
 impl Wanted {
@@ -50,6 +52,7 @@ impl Wanted {
             Place::Prefill(row) => decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered"),
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
+        self.replays = (rows.before.len() + rows.passes.len()) as u32;
         (self.samples, self.scores) = (rows.samples, rows.scores);
     }
 }
@@ -277,6 +280,8 @@ impl InFlight {
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
+            graph_replays: self.wanted.replays,
+            ..StepOutcome::default()
         })
     }
 }

@@ -36,7 +36,7 @@ impl Program {
         let addr = loop {
             let before = said.len();
             assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended early: {said}");
-            if let Some(rest) = said[before..].strip_prefix("ready on http://") {
+            if let Some((_, rest)) = said[before..].strip_prefix("ready on ").and_then(|rest| rest.split_once("://")) {
                 break rest.split(' ').next().unwrap().parse().unwrap();
             }
         };

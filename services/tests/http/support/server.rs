@@ -34,6 +34,7 @@ pub struct Options {
     pub bodies_bytes: usize,
     pub keep_alive: Duration,
     pub unread: Duration,
+    pub silence: Duration,
     pub body_time: Duration,
     pub trust_gateway: bool,
     pub pace: Pace,
@@ -60,6 +61,7 @@ impl Default for Options {
             bodies_bytes: 1 << 24,
             keep_alive: Duration::from_secs(10),
             unread: Duration::from_secs(60),
+            silence: Duration::from_secs(60),
             body_time: Duration::from_secs(60),
             trust_gateway: false,
             pace: Pace::default(),
@@ -227,7 +229,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         body_bytes_max: options.body_bytes,
         bodies_bytes_max: options.bodies_bytes,
         edge: Edge {
-            patience: Patience { unread: options.unread, body: options.body_time, ..Patience::default() },
+            patience: Patience { unread: options.unread, silence: options.silence, body: options.body_time, ..Patience::default() },
             tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
         },
@@ -236,6 +238,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         trust_gateway: options.trust_gateway,
         pace: options.pace,
         keep_alive: options.keep_alive,
+        traces: Default::default(),
         metrics: true,
         fingerprint: "fp_test".into(),
     }
