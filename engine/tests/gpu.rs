@@ -270,6 +270,7 @@ fn decode_together(gpu: &mut Gpu, position: u32, tokens: Option<&[TokenId]>, row
             samples,
             score: None,
             experts: None,
+            pool_from: None,
         }
     };
     let id = StepId(gpu.next);
@@ -411,6 +412,7 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
         thinking: None,
         experts: None,
         awaits_edits: false,
+        pool: None,
     }
 }
 

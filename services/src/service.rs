@@ -19,6 +19,7 @@ use crate::http::guide::EngramParts;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
+use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::{limits, metrics};
 use actix::prelude::*;
@@ -98,7 +99,9 @@ pub struct Parts {
     pub keys: Keys,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
-    /// What they learn is at least this good, 0 to 1.
+    /// What accounts keep to find it by its meaning.
+    pub collections: Collections,
+    /// What tables learn is at least this good, 0 to 1.
     pub learn_quality_min: f64,
     /// How often their directory is looked at; zero for never.
     pub tables_period: Duration,
@@ -140,6 +143,7 @@ impl Service {
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
         parts.tables.export();
+        parts.collections.export();
         let (clock, live) = (parts.clock, Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
@@ -198,6 +202,9 @@ impl Service {
                 // The CUDA backend refuses steps that mix.
                 mixes: info.device != "cuda",
             },
+            collections: Arc::new(parts.collections),
+            // The CUDA backend refuses steps that pool.
+            embeds: info.device != "cuda",
             text,
             lanes,
             around,
@@ -259,6 +266,7 @@ impl Service {
             thinking: None,
             experts: None,
             awaits_edits: false,
+            pool: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };

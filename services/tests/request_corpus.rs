@@ -33,6 +33,7 @@ fn taken(body: &[u8]) -> [bool; 4] {
     let limits = ModelLimits {
         name: "nano".into(),
         vocab: 500,
+        width: 64,
         choices_max: 16,
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),

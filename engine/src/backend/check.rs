@@ -53,6 +53,9 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if piece.experts.is_some() && info.device != "cpu" {
         return Err(format!("fewer experts a row, which {} cannot do yet", info.device));
     }
+    if piece.pool_from.is_some() && info.device != "cpu" {
+        return Err(format!("hidden states, which {} cannot report yet", info.device));
+    }
     if let PieceTokens::Known(ids) = &piece.tokens
         && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
     {

@@ -6,7 +6,7 @@
 use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
-use super::output::{Account, Delta, EngramAccount, Finish, Output, ProbeAccount, ThinkingAccount};
+use super::output::{Account, Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, ThinkingAccount};
 use super::phase::DEADLINE_PASSED;
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
@@ -60,6 +60,8 @@ pub struct Job {
     pub probe: Option<ProbeAccount>,
     /// What tables do for each prompt, if anything; as many as there are prompts, or none.
     pub guidance: Vec<Arc<Guidance>>,
+    /// Which examples are in the prompt, if some were asked for.
+    pub examples: Option<ExamplesAccount>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -210,6 +212,7 @@ impl RequestActor {
             thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
             experts: self.job.experts,
             awaits_edits: !self.job.guidance.is_empty(),
+            pool: None,
         }
     }
 
@@ -256,6 +259,7 @@ impl RequestActor {
                     self.finished(at, finish);
                 }
             }
+            Told::Event(Event::Pooled(_)) => debug_assert!(false, "a request for text does not ask for hidden states"),
             Told::Event(Event::Failed(why)) => self.failed(why),
         }
     }
@@ -309,6 +313,7 @@ impl RequestActor {
             timings: self.watch.end(self.around.clock.now()),
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
+            examples: self.job.examples.clone(),
         };
         self.around.gateway.completed(&account);
         account
