@@ -45,6 +45,11 @@ pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, text
     }
     let (inputs, tokens) = (texts.prompts.len(), texts.prompts.iter().map(|p| p.len()).sum::<usize>());
     tracing::info!(request = &*name, inputs, tokens, "to embed");
+    if app.log_prompts {
+        for prompt in &texts.prompts {
+            tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "embeds");
+        }
+    }
     embed(&app.around, &app.live, name, texts).await.map_err(|e| match e {
         ProbeError::Refused(refusal) => refused(refusal, field),
         ProbeError::Failed(why) => engine_error(why),

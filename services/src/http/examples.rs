@@ -55,6 +55,7 @@ fn in_chat(error: ApiError) -> ApiError {
             let message = format!("`engram.semantic.collection`: {}", error.message);
             ApiError::invalid("engram.semantic.collection", message).with_code(error.code.unwrap_or_default())
         }
+        Some("unsupported_parameter") => ApiError { param: Some("engram.semantic".into()), ..error },
         _ => error,
     }
 }

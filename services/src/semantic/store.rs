@@ -11,8 +11,12 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "collections.redb";
 /// (account, collection) to (model, seconds since 1970 when it was made).
 const COLLECTIONS: TableDefinition<'_, (u64, &str), (&str, u64)> = TableDefinition::new("collections");
-/// (account, collection, item) to (text, answer, vector as little-endian f32).
-const ITEMS: TableDefinition<'_, (u64, &str, &str), (&str, Option<&str>, &[u8])> = TableDefinition::new("items");
+const ITEMS: TableDefinition<'_, ItemKey, ItemValue> = TableDefinition::new("items");
+
+/// Account, collection, item.
+type ItemKey = (u64, &'static str, &'static str);
+/// Text, answer, vector as little-endian f32.
+type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);
 
 /// The open database; its file is made with the first write.
 pub(super) struct Store {
@@ -66,7 +70,7 @@ impl Store {
 
     fn read_items(
         &self,
-        items: &impl ReadableTable<(u64, &'static str, &'static str), (&'static str, Option<&'static str>, &'static [u8])>,
+        items: &impl ReadableTable<ItemKey, ItemValue>,
         (owner, name): (u64, &str),
         width: usize,
         index: &mut Index,

@@ -3,7 +3,11 @@
 use crate::support::*;
 use chimere::http::auth::Keys;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 const COLLECTIONS: &str = "/v1/engram/collections";
@@ -183,4 +187,59 @@ fn what_a_collection_cannot_do_is_refused_by_its_name() {
     }
     let nowhere = Server::start(Options { real: true, ..Options::default() });
     refused(send(&nowhere, "PUT", "/ours", None, &Value::Null), 409, "no_directory");
+}
+
+/// Kills the program itself while a collection is filled, some times. What it acknowledged is found again, each batch whole or not at all.
+#[test]
+fn a_crash_at_any_moment_loses_no_acknowledged_item_and_leaves_no_half_batch() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("config.toml");
+    let tables = dir.path().join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    std::fs::write(&config, format!("[engram]\ndirectory = {tables:?}\n")).unwrap();
+    let batch = |round: u64, n: u64| {
+        let item = |i: u64| json!({"id": format!("{round} {n} {i}"), "text": format!("{round} times {n} is {i}"), "answer": "no ".repeat(300)});
+        json!({"items": [item(0), item(1)]})
+    };
+    let mut acknowledged = 0;
+    for round in 0..6 {
+        let mut program = Program::start(&["--config", config.to_str().unwrap()]);
+        let addr = program.addr;
+        assert_eq!(request(addr, "PUT", &format!("{COLLECTIONS}/ours"), &[], b"").status, 200);
+        let items = get(addr, &format!("{COLLECTIONS}/ours")).json()["items"].as_u64().unwrap();
+        // One batch may have been on its way to its acknowledgement in each round.
+        assert!(
+            items.is_multiple_of(2) && (acknowledged..=acknowledged + round).contains(&(items / 2)),
+            "{acknowledged}, {items} items"
+        );
+        if round > 0 {
+            let found = post(addr, &format!("{COLLECTIONS}/ours/search"), &json!({"query": format!("{} times 0 is 1", round - 1)}));
+            assert_eq!(ids(&found.json())[0], format!("{} 0 1", round - 1), "the last round's first is there");
+        }
+        let added = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0.. {
+                    if !adds(addr, &batch(round, n)) {
+                        return;
+                    }
+                    added.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            // Not timing decides: wherever the blow falls, the same must hold.
+            eventually("a first batch", || added.load(Ordering::SeqCst) > 0);
+            std::thread::sleep(Duration::from_micros(7_919 * (round * round % 11)));
+            program.kill();
+        });
+        acknowledged += added.load(Ordering::SeqCst);
+    }
+    assert!(acknowledged >= 6);
+}
+
+/// Whether a batch was acknowledged; a connection that breaks means no.
+fn adds(addr: SocketAddr, body: &Value) -> bool {
+    let Ok(mut socket) = TcpStream::connect(addr) else { return false };
+    let sent = client::bytes("POST", &format!("{COLLECTIONS}/ours/add"), &[], body.to_string().as_bytes());
+    let mut reply = String::new();
+    socket.write_all(&sent).is_ok() && socket.read_to_string(&mut reply).is_ok() && reply.contains("\"added\"")
 }
