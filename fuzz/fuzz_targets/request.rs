@@ -2,8 +2,8 @@
 #![no_main]
 
 use chimere::http::request::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, Generation, ModelLimits, Prompt, SearchRequest, TokenizeRequest,
-    parse_items,
+    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, Generation, ModelLimits, Prompt, SearchRequest,
+    TokenizeRequest, parse_items,
 };
 use chimere::text::{Thoughts, Tokenizer};
 use chimere_engine::format::{GenerationDefaults, TokenizerSource};
