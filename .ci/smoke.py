@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import urllib.error
@@ -34,7 +35,8 @@ METRICS = ["requests_running", "requests_waiting", "requests_total", "prompt_tok
            "ttft_seconds", "itl_seconds", "e2e_seconds", "step_seconds", "batch_rows", "kv_pages", "state_slots", "preemptions_total",
            "rejected_total", "memory_bytes", "build_info", "thinking_tokens_total", "thinking_ended_total", "moe_rows_total",
            "engram_lookups_total", "engram_hits_total", "engram_changed_tokens_total", "engram_lookup_seconds", "engram_late_total",
-           "engram_tables"]
+           "engram_tables",
+           "embedding_inputs_total", "semantic_search_seconds", "collections", "collection_bytes"]
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the current weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
@@ -274,6 +276,34 @@ def documents_supply_what_the_model_does_not_know(server):
     assert error.body["param"] == "engram.lambda" and "0.96" in error.body["message"], error.body
 
 
+def texts_become_vectors(server):
+    """The client asks for base64 unless it is told otherwise, and decodes it itself."""
+    texts = ["What is 17 + 25?", "Reverse: green"]
+    one, two = (d.embedding for d in server.client.embeddings.create(model=server.model, input=texts).data)
+    assert len(one) == len(two) and abs(sum(x * x for x in one) - 1) < 1e-4 and one != two
+    plain = server.client.embeddings.create(model=server.model, input=texts[0], encoding_format="float")
+    assert all(abs(a - b) < 1e-7 for a, b in zip(plain.data[0].embedding, one)), "as short decimals, the same numbers"
+    assert plain.usage.prompt_tokens == plain.usage.total_tokens > 0, plain.usage
+    ids = server.http.post("/tokenize", {"prompt": texts[0]}).json()["tokens"]
+    assert server.client.embeddings.create(model=server.model, input=[ids]).data[0].embedding == one
+    error = refused(openai.BadRequestError, lambda: server.client.embeddings.create(model=server.model, input="a", dimensions=8))
+    assert error.body["param"] == "dimensions" and "8" in error.body["message"], error.body
+
+
+def examples_come_from_a_collection(binary):
+    with tempfile.TemporaryDirectory() as directory, Server(binary, CHIMERE_ENGRAM__DIRECTORY=directory) as server:
+        path = "/v1/engram/collections/smoke"
+        put = urllib.request.Request(server.url + path, method="PUT")
+        assert server.http.send(put).status_code == 200
+        items = [{"id": "capital", "text": "What is the capital of Ferfen?", "answer": "The Ferfen capital is Melkar."}, {"text": "no answer"}]
+        assert server.http.post(path + "/add", {"items": items}).json()["items"] == 2
+        found = server.http.post(path + "/search", {"query": items[0]["text"], "k": 1}).json()["data"]
+        assert found[0]["id"] == "capital" and found[0]["score"] > 0.999, found
+        extra = {"chat_template_kwargs": {"enable_thinking": False}, "engram": {"semantic": {"collection": "smoke", "k": 4}}}
+        answer = server.chat("What is the capital of Ferfen?", extra_body=extra)
+        assert answer.model_extra["timings"]["engram"]["semantic"]["ids"] == ["capital"], answer.model_extra
+
+
 def errors_name_what_was_wrong(server):
     error = refused(openai.BadRequestError, lambda: server.chat("hi", temperature=9))
     assert error.body["param"] == "temperature" and "9" in error.body["message"], error.body
@@ -344,11 +374,11 @@ WITH_SERVER = [
     a_stop_string_ends_the_text_and_is_not_in_it, max_tokens_ends_with_length, a_seed_gives_the_same_text_again,
     a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
     a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, completions_take_text_and_ids_and_echo,
-    tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
+    tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, texts_become_vectors, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
     metrics_have_their_names, held_out_sums_are_right,
     sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server
 ]
-WITH_BINARY = [a_full_queue_is_429_with_a_time]
+WITH_BINARY = [a_full_queue_is_429_with_a_time, examples_come_from_a_collection]
 
 
 def check(test, subject):

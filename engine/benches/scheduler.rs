@@ -42,6 +42,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
             thinking: None,
             experts: None,
             awaits_edits: false,
+            pool: None,
         };
         scheduler.admit(request, Micros(0)).expect("the queue has room");
     }

@@ -4,9 +4,11 @@
 //! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that is not
 //! known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
+use crate::CHUNK_TOKENS;
 use crate::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use crate::sampling::SamplingParams;
 pub use chimere_kernels::reference::ExpertCut;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
@@ -62,9 +64,23 @@ pub struct Piece {
     pub score: Option<ScoreRows>,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
+    /// Report [`PooledUnit`]s of the rows from this position on. On the CPU only; other backends refuse it.
+    pub pool_from: Option<u32>,
 }
 
 impl Piece {
+    /// Positions whose sums it reports, a unit of [`crate::CHUNK_TOKENS`] at most in each: they end at absolute multiples of that, so
+    /// that a prompt's units are the same however it is cut into pieces.
+    pub fn pooled_units(&self) -> impl Iterator<Item = Range<u32>> + use<> {
+        let end = self.start + self.len();
+        let mut at = self.pool_from.map_or(end, |from| from.max(self.start));
+        std::iter::from_fn(move || {
+            let unit = at..((at / CHUNK_TOKENS + 1) * CHUNK_TOKENS).min(end);
+            at = unit.end;
+            (!unit.is_empty()).then_some(unit)
+        })
+    }
+
     /// Number of positions.
     pub fn len(&self) -> u32 {
         match &self.tokens {
@@ -162,6 +178,19 @@ pub struct StepOutcome {
     pub experts: ExpertUse,
     /// Captured graphs that were replayed for it; 0 where a backend has none.
     pub graph_replays: u32,
+    /// Sums of hidden states, in the order of pieces and positions.
+    pub pooled: Vec<PooledUnit>,
+}
+
+/// The sum of a few consecutive rows' hidden states as the head reads them, which is after the final norm.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PooledUnit {
+    /// Whose prompt.
+    pub seq: SeqId,
+    /// Positions summed, in this order.
+    pub positions: Range<u32>,
+    /// As wide as the model.
+    pub sum: Vec<f32>,
 }
 
 /// Routed experts of rows whose number was cut, over all layers.
@@ -245,10 +274,36 @@ mod tests {
             samples: Vec::new(),
             score: None,
             experts: None,
+            pool_from: None,
         };
         assert_eq!(piece.len(), 1);
         piece.tokens = PieceTokens::Known(vec![5, 6, 7]);
         assert_eq!(piece.len(), 3);
         assert!(!piece.is_empty());
+    }
+
+    #[test]
+    fn sums_end_at_multiples_of_64_wherever_pieces_do() {
+        let units = |start: u32, len: u32, pool_from: Option<u32>| {
+            let piece = Piece {
+                seq: SeqId(1),
+                slot: SlotId(0),
+                form: Form::Chunked,
+                start,
+                tokens: PieceTokens::Known(vec![0; len as usize]),
+                pages: Vec::new(),
+                prompt_len: 200,
+                samples: Vec::new(),
+                score: None,
+                experts: None,
+                pool_from,
+            };
+            piece.pooled_units().map(|unit| (unit.start, unit.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(units(0, 200, Some(0)), [(0, 64), (64, 128), (128, 192), (192, 200)]);
+        assert_eq!(units(64, 64, Some(0)), [(64, 128)]);
+        assert_eq!(units(128, 72, Some(199)), [(199, 200)]);
+        assert_eq!(units(0, 128, Some(199)), []);
+        assert_eq!(units(0, 64, None), []);
     }
 }

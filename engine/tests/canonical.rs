@@ -10,7 +10,7 @@ use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Request, Scheduler, SchedulerConfig};
+use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig};
 use chimere_engine::step::ExpertCut;
 use chimere_engine::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,7 +70,7 @@ fn request(id: u64) -> Request {
         SamplingParams { logprobs: Some(2), ..SamplingParams::greedy() }
     };
     let sampling = SamplingParams { certainty: id.is_multiple_of(3), ..sampling };
-    Request {
+    let request = Request {
         id: RequestId(id),
         prompt: (0..PROMPTS[id as usize]).map(|_| random.below(512) as TokenId).collect(),
         // The prompt's end is forked.
@@ -84,6 +84,13 @@ fn request(id: u64) -> Request {
         score_prompt: None,
         experts: id.is_multiple_of(5).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
         awaits_edits: false,
+        pool: None,
+    };
+    // Those two want no token, but what their prompts are pooled to.
+    match id {
+        10 => Request { max_tokens: Some(0), pool: Some(Pooling::Last), ..request },
+        13 => Request { max_tokens: Some(0), pool: Some(Pooling::Mean), ..request },
+        _ => request,
     }
 }
 
@@ -177,6 +184,11 @@ fn note(run: &mut Run, id: RequestId, event: Event) {
             let logprobs = logprobs.unwrap();
             let top = logprobs.top.iter().map(|(t, l)| (*t, l.to_bits())).collect();
             tokens.push((token, logprobs.logprob.to_bits(), top));
+        }
+        Event::Pooled(mean) => {
+            assert!(mean.iter().any(|x| *x != 0.0));
+            let bits = mean.iter().map(|x| (0, x.to_bits(), Vec::new())).collect();
+            assert_eq!(run.outputs.entry(id.0).or_default().insert(0, bits), None, "a hidden state is told once");
         }
         Event::Finished { usage, .. } => run.preemptions += usage.preemptions,
         Event::Thought { thought, .. } => run.thoughts.push((id.0, thought)),

@@ -4,7 +4,8 @@ mod support;
 
 use chimere_engine::ids::{PageId, SlotId};
 use chimere_engine::model::{HeadOrder, LayerKind, Model};
-use chimere_engine::step::Form;
+use chimere_engine::step::{Form, Piece};
+use chimere_kernels::reference::rmsnorm;
 use support::{Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms};
 
 const LOGITS: f32 = 2e-4;
@@ -186,5 +187,25 @@ fn the_default_path_stays_within_its_tolerance() {
         let (error, agreement) = (relative_rms(&got, &want), argmax_agreement(&got, &want, shape[1]));
         assert!(error < bound, "{preset}: relative error {error:e}");
         assert!(agreement >= 0.9, "{preset}: the best token agrees in {agreement} of rows");
+    }
+}
+
+#[test]
+fn hidden_states_are_summed_after_the_final_norm_from_where_it_was_asked() {
+    let (model, golden) = (gguf("moe"), Golden::of("moe"));
+    let ids = golden.ids("input_ids");
+    let mut driver = Driver::recording(&model, &config(true, 2));
+    let piece = Piece { pool_from: Some(3), ..support::piece(Form::Chunked, 0, &ids) };
+    let units = driver.step(vec![piece]).pooled;
+    let hidden = golden.array(&format!("layer.{}.out", model.config.layers.len() - 1)).1;
+    let rows: Vec<_> = hidden.chunks(model.config.hidden).map(|x| rmsnorm(x, &model.weights.norm, model.config.rms_eps)).collect();
+    assert_eq!((units[0].positions.start, units.last().unwrap().positions.end as usize), (3, ids.len()));
+    for unit in units {
+        let mut want = vec![0.0; model.config.hidden];
+        for row in &rows[unit.positions.start as usize..unit.positions.end as usize] {
+            want.iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+        }
+        let error = relative(&unit.sum, &want);
+        assert!(error < HIDDEN, "the sum of {:?} is off by {error:e}", unit.positions);
     }
 }

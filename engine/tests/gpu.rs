@@ -282,6 +282,7 @@ fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &Sa
             samples,
             score: None,
             experts: None,
+            pool_from: None,
         }
     };
     (0..rows).map(piece).collect()
@@ -581,6 +582,7 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
         thinking: None,
         experts: None,
         awaits_edits: false,
+        pool: None,
     }
 }
 

@@ -74,6 +74,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         samples,
         score: None,
         experts: None,
+        pool_from: None,
     }
 }
 

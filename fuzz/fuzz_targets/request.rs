@@ -1,7 +1,10 @@
 //! A request body of any bytes is an error that names its field or a request inside of the model's limits, never a panic.
 #![no_main]
 
-use chimere::http::request::{ChatRequest, CompletionRequest, DetokenizeRequest, Generation, ModelLimits, Prompt, TokenizeRequest};
+use chimere::http::request::{
+    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, Generation, ModelLimits, Prompt, SearchRequest,
+    TokenizeRequest, parse_items,
+};
 use chimere::text::{Thoughts, Tokenizer};
 use chimere_engine::format::{GenerationDefaults, TokenizerSource};
 use libfuzzer_sys::fuzz_target;
@@ -25,6 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     let limits = ModelLimits {
         name: "nano".into(),
         vocab: 500,
+        width: 64,
         choices_max: 16,
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
@@ -48,4 +52,13 @@ fuzz_target!(|bytes: &[u8]| {
     }
     let _ = TokenizeRequest::parse(bytes, &limits);
     let _ = DetokenizeRequest::parse(bytes, &limits);
+    if let Ok(request) = EmbeddingRequest::parse(bytes, &limits) {
+        assert!(!request.inputs.is_empty());
+    }
+    if let Ok(items) = parse_items(bytes) {
+        assert!(!items.is_empty() && items.iter().all(|item| !item.id.is_empty() && !item.text.is_empty()));
+    }
+    if let Ok(request) = SearchRequest::parse(bytes) {
+        assert!(!request.query.is_empty() && request.k >= 1);
+    }
 });

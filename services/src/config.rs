@@ -263,6 +263,8 @@ pub struct Engram {
     pub reload_seconds: u64,
     /// Texts are learned if they are at least this good, 0 to 1.
     pub learn_quality_min: f64,
+    /// Mebibytes that all collections may take in memory.
+    pub collections_mib: u64,
 }
 
 impl Default for Engram {
@@ -281,6 +283,7 @@ impl Default for Engram {
             threads: 0,
             reload_seconds: 10,
             learn_quality_min: 0.5,
+            collections_mib: limits::COLLECTIONS_MIB,
         }
     }
 }
@@ -624,6 +627,10 @@ impl Config {
         if !(0.0..=1.0).contains(&self.engram.learn_quality_min) {
             return bad("engram.learn_quality_min", format!("must lie between 0 and 1, got {}", self.engram.learn_quality_min));
         }
+        if self.engram.collections_mib > limits::COLLECTIONS_MIB_MAX {
+            let (got, max) = (self.engram.collections_mib, limits::COLLECTIONS_MIB_MAX);
+            return bad("engram.collections_mib", format!("must be at most {max}, got {got}"));
+        }
         let threads = [
             ("engine.threads", self.engine.threads),
             ("server.workers", self.server.workers),
@@ -859,12 +866,20 @@ mod tests {
             ("tokens of an answer that is tried", limits::PROBE_TOKENS_MAX.to_string()),
             ("words that are held back", limits::HOLD_WORDS_MAX.to_string()),
             ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
+            ("texts of one request for embeddings", limits::EMBEDDING_INPUTS_MAX.to_string()),
+            ("tokens of all texts of one request for embeddings", limits::EMBEDDING_TOKENS_MAX.to_string()),
+            ("texts of one request for embeddings that are read at a time", limits::EMBEDDING_IN_FLIGHT_MAX.to_string()),
             ("tables that one request may name", limits::ENGRAM_TABLES_MAX.to_string()),
             ("documents that one request may bring", limits::ENGRAM_DOCUMENTS_MAX.to_string()),
             ("tokens of all documents of one request", limits::ENGRAM_DOCUMENT_TOKENS_MAX.to_string()),
             ("texts that a table is taught in one request", limits::ENGRAM_TEXTS_MAX.to_string()),
             ("tokens that one table may have been taught and not forgotten", limits::ENGRAM_LEARNED_TOKENS_MAX.to_string()),
             ("versions of a table that can be gone back to", limits::ENGRAM_VERSIONS_MAX.to_string()),
+            ("collections of one key", limits::COLLECTIONS_MAX.to_string()),
+            ("items of a collection", limits::COLLECTION_ITEMS_MAX.to_string()),
+            ("bytes of an item's text and answer", limits::COLLECTION_ITEM_BYTES_MAX.to_string()),
+            ("bytes of an item's id", limits::ITEM_ID_BYTES_MAX.to_string()),
+            ("items that one search finds", limits::SEMANTIC_K_MAX.to_string()),
             ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
             ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
             ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod semantic;
 pub mod serve;
 pub mod service;
 pub mod text;

@@ -71,6 +71,26 @@ pub const ENGRAM_DOCUMENT_TOKENS_MAX: usize = 65_536;
 pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
 /// Texts that were put in the place of each other and can be gone back to, for each table.
 pub const ENGRAM_VERSIONS_MAX: usize = 8;
+/// Texts of one request for embeddings, or that a collection is given in one request.
+pub const EMBEDDING_INPUTS_MAX: usize = 2048;
+/// Tokens of all texts of one request for embeddings.
+pub const EMBEDDING_TOKENS_MAX: usize = 300_000;
+/// Texts of one request that are in the scheduler's hands at a time.
+pub const EMBEDDING_IN_FLIGHT_MAX: usize = 64;
+/// Collections of one account.
+pub const COLLECTIONS_MAX: usize = 64;
+/// Items of one collection. A scan of all of them takes less time than reading the text that is looked for.
+pub const COLLECTION_ITEMS_MAX: usize = 20_000;
+/// Bytes of an item's text and answer together.
+pub const COLLECTION_ITEM_BYTES_MAX: usize = 16_384;
+/// Bytes of an item's id.
+pub const ITEM_ID_BYTES_MAX: usize = 128;
+/// Items that one search finds, and examples that one conversation gets.
+pub const SEMANTIC_K_MAX: u32 = 16;
+/// Mebibytes that all collections may take in memory, unless the configuration says otherwise.
+pub const COLLECTIONS_MIB: u64 = 512;
+/// Mebibytes that the configuration may say: a tebibyte.
+pub const COLLECTIONS_MIB_MAX: u64 = 1 << 20;
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
@@ -109,6 +129,7 @@ pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
 const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
+const _: () = assert!(EMBEDDING_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ metrics! {
     REQUESTS_RUNNING   Gauge     "chimere_requests_running" [] "requests"            "Requests with at least one running sequence.";
     REQUESTS_WAITING   Gauge     "chimere_requests_waiting" [] "requests"            "Requests waiting for a slot.";
     REQUESTS_STARTED   Counter   "chimere_requests_started_total" [] "requests"      "Requests taken; each ends once in chimere_requests_total.";
-    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed).";
+    REQUESTS_TOTAL     Counter   "chimere_requests_total" ["outcome"] "requests"     "Requests ended, by outcome: stop, length, tool_calls, cancelled, failed, slow_client (it did not read its stream), deadline (it passed), embedded (it wanted no text).";
     PROMPT_TOKENS      Counter   "chimere_prompt_tokens_total" [] "tokens"           "Prompt tokens of requests that started.";
     GENERATED_TOKENS   Counter   "chimere_generated_tokens_total" [] "tokens"        "Tokens generated and delivered.";
     THINKING_TOKENS    Counter   "chimere_thinking_tokens_total" [] "tokens"         "Generated tokens that belonged to reasoning, what closed it included.";
@@ -96,6 +96,10 @@ metrics! {
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
+    EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
+    SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
+    COLLECTIONS        Gauge     "chimere_collections" [] "collections"              "Collections of all keys.";
+    COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
 
     VLLM_RUNNING       Gauge     "vllm:num_requests_running" ["model_name", "engine"] "requests" "Requests with at least one running sequence.";
@@ -155,7 +159,7 @@ const VLLM_TOKENS: &[f64] = &[
 ];
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
-pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline"];
+pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
 /// Values of [`STEP_SECONDS`]'s label.
@@ -216,6 +220,7 @@ fn start_series() {
         MOE_ROWS,
         MOE_EXPERTS,
         PREEMPTIONS,
+        EMBEDDING_INPUTS,
     ];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);

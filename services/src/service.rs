@@ -19,6 +19,7 @@ use crate::http::guide::EngramParts;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
+use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
 use crate::traces::Traces;
 use crate::{limits, metrics};
@@ -102,7 +103,9 @@ pub struct Parts {
     pub keys: Keys,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
-    /// What they learn is at least this good, 0 to 1.
+    /// What accounts keep to find it by its meaning.
+    pub collections: Collections,
+    /// What tables learn is at least this good, 0 to 1.
     pub learn_quality_min: f64,
     /// How often their directory is looked at; zero for never.
     pub tables_period: Duration,
@@ -146,6 +149,7 @@ impl Service {
     pub async fn start(parts: Parts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
         parts.tables.export();
+        parts.collections.export();
         let (clock, live) = (parts.clock, Live::default());
         let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
@@ -196,6 +200,9 @@ impl Service {
         let app = App {
             limits: parts.limits,
             engram: EngramParts { ids, tables: parts.tables, teacher, keeper, quality_min: parts.learn_quality_min },
+            collections: Arc::new(parts.collections),
+            // The CUDA backend refuses steps that pool.
+            embeds: info.device != "cuda",
             text,
             lanes,
             around,
@@ -258,6 +265,7 @@ impl Service {
             thinking: None,
             experts: None,
             awaits_edits: false,
+            pool: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
-use chimere::http::request::{ChatRequest, CompletionRequest, DetokenizeRequest, ModelLimits, TokenizeRequest};
+use chimere::http::request::{
+    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, ModelLimits, SearchRequest, TokenizeRequest, parse_items,
+};
 use chimere::text::{Thoughts, Tokenizer};
 use chimere_engine::format::{GenerationDefaults, TokenizerSource};
 use proptest::prelude::*;
@@ -28,11 +30,12 @@ static THOUGHTS: LazyLock<Thoughts> = LazyLock::new(|| {
     Thoughts::new(&tokenizer, 500, &Default::default()).unwrap().unwrap()
 });
 
-/// Which endpoints take a body: chat, completions, tokenize, detokenize.
-fn taken(body: &[u8]) -> [bool; 4] {
+/// Which endpoints take a body: chat, completions, tokenize, detokenize, embeddings, items of a collection and searches in it.
+fn taken(body: &[u8]) -> [bool; 7] {
     let limits = ModelLimits {
         name: "nano".into(),
         vocab: 500,
+        width: 64,
         choices_max: 16,
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
@@ -45,6 +48,9 @@ fn taken(body: &[u8]) -> [bool; 4] {
         CompletionRequest::parse(body, &limits).err(),
         TokenizeRequest::parse(body, &limits).err(),
         DetokenizeRequest::parse(body, &limits).err(),
+        EmbeddingRequest::parse(body, &limits).err(),
+        parse_items(body).err(),
+        SearchRequest::parse(body).err(),
     ];
     for error in results.iter().flatten() {
         // Messages may quote the body, and their own words take up to 200 bytes: the parser's longest is 108 on a body of 3.
@@ -56,11 +62,14 @@ fn taken(body: &[u8]) -> [bool; 4] {
 #[test]
 fn every_file_of_the_corpus_is_taken_where_it_belongs() {
     for (name, body) in CORPUS.iter() {
-        let [chat, completions, tokenize, detokenize] = taken(body);
+        let [chat, completions, tokenize, detokenize, embeddings, items, search] = taken(body);
         let good = ["chat_least", "chat_all", "chat_thinking", "chat_nulls", "key_twice", "schema_refers_to_itself"]
             .contains(&name.as_str());
         assert_eq!(chat, good, "{name}");
         assert_eq!(completions, name.starts_with("completion"), "{name}");
+        assert_eq!(embeddings, name.starts_with("embedding"), "{name}");
+        assert_eq!(items, name.starts_with("items"), "{name}");
+        assert_eq!(search, name.starts_with("search"), "{name}");
         assert_eq!(detokenize, name.starts_with("detokenize"), "{name}");
         assert_eq!(
             tokenize,

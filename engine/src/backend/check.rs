@@ -50,6 +50,9 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if let Some(cut) = piece.experts.filter(|cut| cut.min == 0 || cut.max < cut.min) {
         return Err(format!("experts cut to between {} and {}", cut.min, cut.max));
     }
+    if piece.pool_from.is_some() && info.device != "cpu" {
+        return Err(format!("hidden states, which {} cannot report yet", info.device));
+    }
     if let PieceTokens::Known(ids) = &piece.tokens
         && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
     {

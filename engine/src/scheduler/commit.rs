@@ -1,9 +1,9 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
-use super::{Door, Event, FinishReason, LaunchedPiece, Scheduler};
+use super::{Door, Event, FinishReason, LaunchedPiece, Pooled, Scheduler};
 use crate::ids::{Micros, RequestId};
 use crate::sequence::{Rank, Sequence};
-use crate::step::{Sample, Score, StepOutcome};
+use crate::step::{PooledUnit, Sample, Score, StepOutcome};
 use crate::thinking::Watch;
 
 impl Scheduler {
@@ -19,8 +19,10 @@ impl Scheduler {
         let mut events = Vec::new();
         let mut samples = outcome.samples.into_iter();
         let mut scores = outcome.scores.into_iter();
+        let mut pooled = outcome.pooled.into_iter();
         for piece in step.pieces {
             self.commit_scores(&piece, scores.by_ref().take(piece.scores as usize).collect(), &mut events);
+            self.commit_pooled(&piece, pooled.by_ref().take(piece.pooled as usize));
             for &rank in &piece.samples {
                 let sample = samples.next().expect("one sample for each row that asked for one");
                 self.commit_sample(rank, sample, now, &mut events);
@@ -29,7 +31,8 @@ impl Scheduler {
                 self.complete(&piece, &mut events);
             }
         }
-        assert!(samples.next().is_none() && scores.next().is_none(), "step {} brought more than it was asked for", step.id);
+        let rest = samples.next().is_some() || scores.next().is_some() || pooled.next().is_some();
+        assert!(!rest, "step {} brought more than it was asked for", step.id);
         events
     }
 
@@ -41,6 +44,19 @@ impl Scheduler {
         let Some(last) = scores.last() else { return };
         live.scored = last.position;
         events.push((piece.request, Event::Scored(scores)));
+    }
+
+    /// Adds each unit once, also when a preemption has the prompt computed twice.
+    fn commit_pooled(&mut self, piece: &LaunchedPiece, units: impl Iterator<Item = PooledUnit>) {
+        let mut live = self.live.get_mut(&piece.request).filter(|live| live.first == piece.rank.seq);
+        let mut count = 0;
+        for unit in units {
+            count += 1;
+            if let Some(live) = &mut live {
+                live.pooled.add(unit);
+            }
+        }
+        assert_eq!(count, piece.pooled, "one sum for each unit that asked for one");
     }
 
     fn commit_sample(&mut self, rank: Rank, sample: Sample, now: Micros, events: &mut Vec<(RequestId, Event)>) {
@@ -61,8 +77,11 @@ impl Scheduler {
 
     /// Ends a request that wanted no output once its prompt is computed.
     fn complete(&mut self, piece: &LaunchedPiece, events: &mut Vec<(RequestId, Event)>) {
-        if self.find_mut(piece.rank).is_none() {
-            return;
+        let Some(seq) = self.find_mut(piece.rank) else { return };
+        if let Some(pool) = seq.request.pool {
+            let rows = seq.prompt_len() - pool.from(seq.prompt_len());
+            let live = self.live.get_mut(&piece.request).expect("its sequence lives");
+            events.push((piece.request, Event::Pooled(std::mem::take(&mut live.pooled).mean(rows))));
         }
         let mine = |seq: &&Sequence| seq.request.id == piece.request;
         let mut ranks: Vec<_> = self.running.iter().filter(mine).map(|seq| seq.rank).collect();
@@ -86,5 +105,22 @@ impl Scheduler {
             Some(at) => Some(&mut self.running[at]),
             None => self.queue.get_mut(rank),
         }
+    }
+}
+
+impl Pooled {
+    /// A unit that was added before, in another computation of the same positions, has the same bytes and is left out.
+    fn add(&mut self, unit: PooledUnit) {
+        if unit.positions.end <= self.end {
+            return;
+        }
+        self.end = unit.positions.end;
+        self.sum.resize(unit.sum.len(), 0.0);
+        self.sum.iter_mut().zip(&unit.sum).for_each(|(sum, x)| *sum += x);
+    }
+
+    fn mean(mut self, rows: u32) -> Vec<f32> {
+        self.sum.iter_mut().for_each(|x| *x /= rows as f32);
+        self.sum
     }
 }

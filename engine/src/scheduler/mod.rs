@@ -20,7 +20,7 @@ pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
-pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
+pub use request::{Event, FinishReason, Pooling, Rejected, Request, RequestTimes, Usage};
 pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, Slots, pages_for};
@@ -76,6 +76,15 @@ struct Live {
     times: RequestTimes,
     /// Position of the last prompt token whose score was delivered.
     scored: u32,
+    pooled: Pooled,
+}
+
+/// The sum of a prompt's hidden states so far. Units are added in the order of positions, so the steps that they came from do not show.
+#[derive(Debug, Default)]
+struct Pooled {
+    /// Positions up to here are in.
+    end: u32,
+    sum: Vec<f32>,
 }
 
 /// A choice that takes over its leader's state.
@@ -100,6 +109,8 @@ struct LaunchedPiece {
     request: RequestId,
     /// How many scores it reports.
     scores: u32,
+    /// How many sums of hidden states.
+    pooled: u32,
     /// The sequences that get its samples.
     samples: Vec<Rank>,
     /// The prompt's end, and no output is wanted.
@@ -138,6 +149,8 @@ impl Scheduler {
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
         assert!(!request.prompt.is_empty() && request.choices > 0, "request {} has no prompt or no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
+        let reads_only = request.max_tokens == Some(0) && request.choices == 1;
+        assert!(request.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
@@ -149,7 +162,7 @@ impl Scheduler {
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        let live = Live { first, key: terms.key, unfinished: request.choices, times, scored: 0 };
+        let live = Live { first, key: terms.key, unfinished: request.choices, times, scored: 0, pooled: Pooled::default() };
         self.live.insert(request.id, live);
         let request = Arc::new(request);
         for choice in 0..request.choices {

@@ -277,11 +277,13 @@ impl Scheduler {
             samples: rows,
             score,
             experts: seq.request.experts.filter(|_| form == Form::Recurrent),
+            pool_from: seq.request.pool.map(|pool| pool.from(seq.prompt_len())),
         };
         draft.launched.push(LaunchedPiece {
             rank: seq.rank,
             request: seq.request.id,
             scores: score.map_or(0, |rows| piece.len() - u32::from(rows.next.is_none())),
+            pooled: piece.pooled_units().count() as u32,
             samples: ranks,
             completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
         });

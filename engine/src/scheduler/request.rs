@@ -32,6 +32,27 @@ pub struct Request {
     pub experts: Option<ExpertCut>,
     /// Every token waits for edits from outside: [`crate::step::SampleRow::awaits_edits`].
     pub awaits_edits: bool,
+    /// Report the prompt's hidden state. Such a request has one choice and wants no token.
+    pub pool: Option<Pooling>,
+}
+
+/// Which rows of a prompt make its hidden state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all of them.
+    Mean,
+    /// The last one, which has read all others.
+    Last,
+}
+
+impl Pooling {
+    /// The first position that counts, of a prompt of this many tokens.
+    pub(crate) fn from(self, prompt_len: u32) -> u32 {
+        match self {
+            Pooling::Mean => 0,
+            Pooling::Last => prompt_len - 1,
+        }
+    }
 }
 
 /// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
@@ -55,6 +76,9 @@ pub enum Event {
         /// As in [`crate::step::Sample`].
         changed: Option<bool>,
     },
+    /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes once, before the end
+    /// of a request that asked for it.
+    Pooled(Vec<f32>),
     /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request that bounds its
     /// thinking, and not if the choice ended while it thought or never did.
     Thought {

@@ -130,6 +130,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        pool_from: None,
     }
 }
 

@@ -180,6 +180,7 @@ mod tests {
             thinking: None,
             experts: None,
             awaits_edits: guidance.is_some(),
+            pool: None,
         };
         let (events, mut told) = mpsc::channel(Submit::events_max(&request, 128));
         scheduler.send(Submit { request, terms: Terms::default(), events, guidance, warm_up: false }).await.unwrap().unwrap();

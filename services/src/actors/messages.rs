@@ -29,13 +29,13 @@ pub struct Submit {
 impl Submit {
     /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the end of its thinking
     /// and its own, a score
-    /// a prompt piece (one may end at each multiple of 64, at each budget's end and at the prompt's), and one failure.
+    /// a prompt piece (one may end at each multiple of 64, at each budget's end and at the prompt's), a hidden state, and one failure.
     pub fn events_max(request: &Request, context: u32) -> usize {
         let prompt = request.prompt.len();
         let tokens = request.max_tokens.unwrap_or(context).min(context) as usize;
         let pieces = if request.score_prompt.is_some() { prompt / chimere_engine::CHUNK_TOKENS as usize + 2 } else { 0 };
         let thoughts = usize::from(request.thinking.is_some());
-        2 + pieces + request.choices as usize * (tokens + 1 + thoughts)
+        2 + pieces + usize::from(request.pool.is_some()) + request.choices as usize * (tokens + 1 + thoughts)
     }
 }
 

@@ -11,6 +11,7 @@
 //! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
 pub mod choice;
+pub mod embed;
 pub mod engine;
 pub mod engram;
 pub mod guided;

@@ -122,6 +122,19 @@ pub struct Account {
     pub thinking: Option<ThinkingAccount>,
     /// What tables did, for a request that uses some.
     pub engram: Option<EngramAccount>,
+    /// Which examples were put before the question, if that was asked for.
+    pub examples: Option<ExamplesAccount>,
+}
+
+/// Which examples a conversation got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExamplesAccount {
+    /// The collection.
+    pub collection: String,
+    /// Ids of its items, the one most like the question first.
+    pub ids: Vec<String>,
+    /// Tokens of the question, which were read once more to find them.
+    pub query_tokens: u32,
 }
 
 /// How thinking went.

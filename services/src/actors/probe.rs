@@ -63,6 +63,7 @@ pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed
         experts: trial.experts,
         // Tables speak in answers; whether one needs a thought is the model's own matter.
         awaits_edits: false,
+        pool: None,
     };
     let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
     let _hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };

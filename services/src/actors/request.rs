@@ -6,7 +6,7 @@
 use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
-use super::output::{Account, Delta, EngramAccount, Finish, Output, ProbeAccount, ThinkingAccount};
+use super::output::{Account, Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, ThinkingAccount};
 use super::phase::DEADLINE_PASSED;
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
@@ -63,6 +63,8 @@ pub struct Job {
     pub guidance: Vec<Arc<Guidance>>,
     /// Told when it has ended, if traces are wanted.
     pub trace: Option<Trace>,
+    /// Which examples are in the prompt, if some were asked for.
+    pub examples: Option<ExamplesAccount>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
 }
@@ -213,6 +215,7 @@ impl RequestActor {
             thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
             experts: self.job.experts,
             awaits_edits: !self.job.guidance.is_empty(),
+            pool: None,
         }
     }
 
@@ -259,6 +262,7 @@ impl RequestActor {
                     self.finished(at, finish);
                 }
             }
+            Told::Event(Event::Pooled(_)) => debug_assert!(false, "a request for text does not ask for hidden states"),
             Told::Event(Event::Failed(why)) => self.failed(why),
         }
     }
@@ -312,6 +316,7 @@ impl RequestActor {
             timings: self.watch.end(self.around.clock.now()),
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
+            examples: self.job.examples.clone(),
         };
         self.around.gateway.completed(&account);
         account

@@ -7,6 +7,7 @@ use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
 use crate::actors::phase::{Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
+use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
 use actix_rt::time::timeout;
@@ -45,6 +46,10 @@ pub struct App {
     pub text: Arc<TextModel>,
     /// Tables that requests can name.
     pub engram: EngramParts,
+    /// What accounts keep to find it by its meaning.
+    pub collections: Arc<Collections>,
+    /// The device can report hidden states.
+    pub embeds: bool,
     /// Threads for long prompts.
     pub lanes: Lanes,
     /// What a request actor needs.

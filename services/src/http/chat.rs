@@ -3,6 +3,7 @@
 use super::answer::Chat;
 use super::app::App;
 use super::error::ApiError;
+use super::examples::with_examples;
 use super::generate::{Plan, generate};
 use super::reply::RequestName;
 use super::request::ChatRequest;
@@ -16,7 +17,11 @@ use std::sync::Arc;
 /// Answers a conversation.
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
     let body = app.body(payload, super::announced(&request)).await?;
-    let ChatRequest { mut generation, conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
+    let ChatRequest { mut generation, mut conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
+    let examples = match generation.engram.semantic.take() {
+        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, body.len()).await?),
+        None => None,
+    };
     let asked = Asked { conversation, bytes: body.len(), reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
     let name = RequestName::of(&request);
     let Considered { prompt, thinking: rules, probe } = consider(&app, name, &mut generation, asked).await?;
@@ -33,6 +38,7 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
         score_prompt: None,
         thinking: rules,
         probe,
+        examples,
         reader: Box::new(reader),
         shape: Chat { logprobs: generation.sampling.logprobs.is_some() },
         id_prefix: "chatcmpl",

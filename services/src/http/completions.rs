@@ -41,6 +41,7 @@ pub(super) async fn completions(
         score_prompt: logprobs.filter(|_| echo),
         thinking: None,
         probe: None,
+        examples: None,
         reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
         shape: Completion::new(logprobs.is_some(), echoes, generation.choices),
         id_prefix: "cmpl",

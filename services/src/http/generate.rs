@@ -10,7 +10,7 @@ use super::request::Generation;
 use super::sse::Events;
 use super::terms::terms_of;
 use crate::actors::messages::Refusal;
-use crate::actors::output::ProbeAccount;
+use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::Reader;
 use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
@@ -36,6 +36,8 @@ pub(super) struct Plan<S> {
     pub(super) thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave.
     pub(super) probe: Option<ProbeAccount>,
+    /// Which examples were put into the prompt.
+    pub(super) examples: Option<ExamplesAccount>,
     /// How the text of a choice, given its number, is understood.
     pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
     /// How a choice looks.
@@ -52,7 +54,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let terms = terms_of(request)?;
-    let Plan { mut generation, prompts, prompt_field, score_prompt, thinking, probe, reader, shape, id_prefix } = plan;
+    let Plan { mut generation, prompts, prompt_field, score_prompt, thinking, probe, examples, reader, shape, id_prefix } = plan;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
     generation.sampling.seed = seed;
@@ -97,6 +99,7 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         probe,
         guidance,
         trace,
+        examples,
         reader,
     };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {

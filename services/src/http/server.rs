@@ -4,7 +4,7 @@ use super::app::App;
 use super::auth::Caller;
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
-use super::{about, chat, completions, engram, socket, text};
+use super::{about, chat, collections, completions, embeddings, engram, socket, text};
 use crate::service::{Edge, Patience};
 use actix_cors::Cors;
 use actix_http::{HttpServiceBuilder, Request};
@@ -102,6 +102,7 @@ fn routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/v1/chat/completions", "POST", web::post().to(chat::chat)))
         .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
+        .service(only("/v1/embeddings", "POST", web::post().to(embeddings::embeddings)))
         .service(only("/v1/models", "GET", read().to(about::models)))
         .service(only("/v1/models/{id:.+}", "GET", read().to(about::model)))
         .service(only("/v1/engram/tables", "GET", read().to(engram::list)))
@@ -113,6 +114,15 @@ fn routes(config: &mut web::ServiceConfig) {
         )
         .service(only("/v1/engram/tables/{name}/learn", "POST", web::post().to(engram::learn)))
         .service(only("/v1/engram/tables/{name}/rollback", "POST", web::post().to(engram::rollback)))
+        .service(only("/v1/engram/collections", "GET", read().to(collections::list)))
+        .service(
+            several("/v1/engram/collections/{name}", "GET, PUT, DELETE")
+                .route(read().to(collections::show))
+                .route(web::put().to(collections::put))
+                .route(web::delete().to(collections::delete)),
+        )
+        .service(only("/v1/engram/collections/{name}/add", "POST", web::post().to(collections::add)))
+        .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(collections::search)))
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
         .service(only("/health", "GET", read().to(about::health)))

@@ -12,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Texts up to this many bytes are tokenized where they are: that takes less time than a change of threads is worth avoiding.
-const INLINE_BYTES: usize = 2 << 10;
+pub(super) const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.
 pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {

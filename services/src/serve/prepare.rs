@@ -9,6 +9,7 @@ use crate::engram::Tables;
 use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::tls;
+use crate::semantic::{Collections, Settings};
 use crate::service::{Edge, Parts, Patience};
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
@@ -53,6 +54,7 @@ impl Prepared {
         let tables = tables(config, &text)?;
         let guarded = matches!(keys, Keys::Hashed(_));
         let limits = model_limits(&model, &text, name, &setup, config)?;
+        let collections = collections(config, &text, &limits)?;
         let parts = Parts {
             listener,
             workers: workers(config),
@@ -64,6 +66,7 @@ impl Prepared {
             limits,
             keys,
             tables: Arc::new(tables),
+            collections,
             learn_quality_min: config.engram.learn_quality_min,
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
@@ -185,6 +188,18 @@ fn traces(config: &Config) -> Result<Traces, ServeError> {
     }
 }
 
+/// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a tokenizer.
+fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Result<Collections, ServeError> {
+    let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
+    let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
+    let settings = Settings {
+        model: format!("{} {} {tokenizer}", limits.name, limits.width),
+        width: limits.width as usize,
+        bytes_max: config.engram.collections_mib << 20,
+    };
+    Collections::open(directory, settings).map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -237,6 +252,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
     Ok(ModelLimits {
         name,
         vocab,
+        width: u32::try_from(model.config.hidden).unwrap_or(u32::MAX),
         choices_max: limits::CHOICES_MAX.min(setup.slots()),
         end_ids: model.text.end_ids.clone(),
         defaults: model.text.defaults.clone(),

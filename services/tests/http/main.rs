@@ -5,7 +5,9 @@
 
 mod admission;
 mod answers;
+mod collections;
 mod edge;
+mod embeddings;
 mod ending;
 mod engram;
 mod faults;

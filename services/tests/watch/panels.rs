@@ -19,7 +19,10 @@ const LOAD: Duration = Duration::from_secs(16);
 /// A service with room for less than the load, so that it queues, refuses and preempts.
 fn small_program(dir: &Path) -> Program {
     let config = dir.join("chimere.toml");
-    std::fs::write(&config, "[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n").unwrap();
+    let tables = dir.join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    let engram = format!("[engram]\ndirectory = {tables:?}\n");
+    std::fs::write(&config, format!("[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n{engram}")).unwrap();
     let config = config.to_str().unwrap();
     Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "21MiB"])
 }
@@ -56,6 +59,17 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 let engram = json!({"documents": [text.repeat(20)], "lambda": 0.95});
                 let asked = json!({"prompt": text.repeat(2).trim_end(), "max_tokens": 30, "engram": engram, "moe": {"mass": 0.5}});
                 drop(post(addr, "/v1/completions", &with(body, asked)));
+            }
+            // One keeps texts and looks for them.
+            6 => {
+                let collection = format!("/v1/engram/collections/{}", turn % 50);
+                request(addr, "PUT", &collection, &[], b"");
+                drop(post(
+                    addr,
+                    &format!("{collection}/add"),
+                    &json!({"items": [{"text": format!("text {turn}")}, {"text": "another"}]}),
+                ));
+                drop(post(addr, &format!("{collection}/search"), &json!({"query": "a text"})));
             }
             _ => drop(post(addr, "/v1/completions", &body)),
         }

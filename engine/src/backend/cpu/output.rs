@@ -1,4 +1,5 @@
-//! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples.
+//! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums of hidden states,
+//! for those who want no tokens.
 
 use super::forward::{Pass, ThreadScratch};
 use super::matmul::{RowForm, matmul};
@@ -7,7 +8,8 @@ use super::pool::Team;
 use super::sampler;
 use super::store::Slot;
 use crate::ids::{SeqId, TokenId};
-use crate::step::{Piece, PieceTokens, Sample, SampleRow, Score, StepPlan};
+use crate::step::{Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
+use std::ops::Range;
 use std::sync::Mutex;
 
 /// What a step has to report.
@@ -18,6 +20,14 @@ pub(super) struct Outputs {
     rows: Vec<usize>,
     /// Samples in the plan's order.
     pub(super) samples: Vec<OutputSample>,
+    units: Vec<Unit>,
+}
+
+/// Rows whose hidden states are summed.
+struct Unit {
+    first_row: usize,
+    seq: SeqId,
+    positions: Range<u32>,
 }
 
 /// A known token to score.
@@ -43,12 +53,13 @@ pub(super) struct OutputSample {
 pub(super) struct Results {
     scores: Mutex<Vec<(usize, Score)>>,
     samples: Mutex<Vec<(usize, Sample)>>,
+    pooled: Mutex<Vec<(usize, PooledUnit)>>,
 }
 
 impl Results {
     /// In the plan's order.
-    pub(super) fn into_parts(self) -> (Vec<Sample>, Vec<Score>) {
-        (sorted(self.samples), sorted(self.scores))
+    pub(super) fn into_parts(self) -> (Vec<Sample>, Vec<Score>, Vec<PooledUnit>) {
+        (sorted(self.samples), sorted(self.scores), sorted(self.pooled))
     }
 }
 
@@ -64,6 +75,10 @@ impl Outputs {
         let mut first_row = 0;
         for piece in &plan.pieces {
             all.push_scores(piece, first_row);
+            all.units.extend(piece.pooled_units().map(|positions| {
+                let first_row = first_row + (positions.start - piece.start) as usize;
+                Unit { first_row, seq: piece.seq, positions }
+            }));
             first_row += piece.len() as usize;
             if !piece.samples.is_empty() {
                 all.rows.push(first_row - 1);
@@ -116,9 +131,25 @@ impl Pass<'_> {
             }
             team.wait();
         }
+        for i in team.share(outputs.units.len()) {
+            let unit = self.pool(&outputs.units[i]);
+            results.pooled.lock().expect("no thread panics while it reports").push((i, unit));
+        }
         if !outputs.rows.is_empty() {
             self.logits(team, &outputs.rows);
         }
+    }
+
+    /// The sum of a unit's rows after the final norm, row after row.
+    fn pool(&self, unit: &Unit) -> PooledUnit {
+        let mut sum = vec![0.0; self.model.config.hidden];
+        for row in (unit.first_row..).take(unit.positions.len()) {
+            self.norm_row(row, &self.model.norm, false);
+            // SAFETY: the row is of this thread's unit; the layers, which read normed rows too, are behind a barrier.
+            let normed = unsafe { self.ws.normed.row(row) };
+            sum.iter_mut().zip(normed).for_each(|(sum, x)| *sum += x);
+        }
+        PooledUnit { seq: unit.seq, positions: unit.positions.clone(), sum }
     }
 
     /// Final norm and head of some rows, into the first rows of logits. Ends with a barrier.

@@ -177,7 +177,19 @@ mod tests {
         };
         let samples = if sampled { vec![row] } else { Vec::new() };
         let (seq, pages) = (SeqId(u64::from(slot)), vec![PageId(0)]);
-        Piece { seq, slot: SlotId(slot), form, start, tokens, pages, prompt_len: 4, samples, score: None, experts: None }
+        Piece {
+            seq,
+            slot: SlotId(slot),
+            form,
+            start,
+            tokens,
+            pages,
+            prompt_len: 4,
+            samples,
+            score: None,
+            experts: None,
+            pool_from: None,
+        }
     }
 
     fn plan(pieces: Vec<Piece>) -> StepPlan {

@@ -7,7 +7,9 @@
 use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
-use crate::step::{Certainty, Form, Piece, PieceTokens, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs};
+use crate::step::{
+    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs,
+};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
 
@@ -90,6 +92,11 @@ impl FakeDevice {
             self.pages[piece.pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize] = past[position];
         }
         self.report(piece, &tokens, past[past.len() - 1], outcome);
+        outcome.pooled.extend(piece.pooled_units().map(|positions| PooledUnit {
+            seq: piece.seq,
+            sum: vec![past[positions.start as usize..positions.end as usize].iter().map(|hash| hidden(*hash)).sum()],
+            positions,
+        }));
         self.slot(piece.slot).past = past;
     }
 
@@ -139,6 +146,17 @@ pub(super) fn end_of(tokens: &[TokenId], prompt_len: usize) -> u64 {
         hash = Some(step_hash(hash, token, if position < prompt_len { Form::Chunked } else { Form::Recurrent }));
     }
     hash.expect("a prompt has a token")
+}
+
+/// A hidden state of one number, whole so that sums are exact.
+fn hidden(past: u64) -> f32 {
+    (past % 1000) as f32
+}
+
+/// What a prompt is pooled to from this position on.
+pub(super) fn pooled_of(prompt: &[TokenId], from: usize) -> Vec<f32> {
+    let states: Vec<f32> = (from..prompt.len()).map(|at| hidden(end_of(&prompt[..=at], prompt.len()))).collect();
+    vec![states.iter().sum::<f32>() / states.len() as f32]
 }
 
 fn step_hash(past: Option<u64>, token: TokenId, form: Form) -> u64 {

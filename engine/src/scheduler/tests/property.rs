@@ -1,11 +1,11 @@
 //! Random arrivals, lengths, choices, priorities, cancels, tiny pools and failures: whatever happens, each choice generates what it
 //! generates alone, and in the end every page and slot is free.
 
-use super::device::{FakeDevice, VOCAB};
+use super::device::{FakeDevice, VOCAB, pooled_of};
 use super::{thought_of, undisturbed};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Rejected, Request, Scheduler, SchedulerConfig, Terms};
+use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Terms};
 use crate::step::{ExpertCut, Form, StepOutcome};
 use crate::thinking::{Adaptive, Level, Thinking, Thought};
 use proptest::prelude::*;
@@ -99,6 +99,7 @@ struct Stream {
     scored: u32,
     failed: bool,
     thoughts: Vec<Option<Thought>>,
+    pooled: Option<Vec<f32>>,
 }
 
 struct World {
@@ -139,11 +140,14 @@ impl World {
                     limits: KeyLimits { weight: 1 + *key as u32, ..KeyLimits::default() },
                     ..Terms::default()
                 };
+                // Some of those that want little want no token at all but their prompt's hidden state.
+                let pools = *choices == 1 && max_tokens.is_some_and(|n| n < 8);
+                let pool = pools.then_some(if *ends { Pooling::Mean } else { Pooling::Last });
                 let request = Request {
                     id,
                     prompt: (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect(),
                     choices: *choices,
-                    max_tokens: *max_tokens,
+                    max_tokens: if pools { Some(0) } else { *max_tokens },
                     sampling: Arc::new(SamplingParams { seed: id.0, certainty: true, ..SamplingParams::default() }),
                     end_ids: if *ends { vec![3, 4] } else { Vec::new() },
                     priority: *priority,
@@ -151,6 +155,7 @@ impl World {
                     experts: Some(CUT),
                     thinking: thinking.clone().map(Arc::new),
                     awaits_edits: false,
+                    pool,
                 };
                 self.admit(request, &terms);
             }
@@ -181,6 +186,7 @@ impl World {
                     scored: 0,
                     failed: false,
                     thoughts: vec![None; n],
+                    pooled: None,
                     request,
                 };
                 self.streams.insert(stream.request.id, stream);
@@ -312,6 +318,10 @@ impl Stream {
                     assert_eq!(score.token, self.request.prompt[score.position as usize]);
                 }
             }
+            Event::Pooled(mean) => {
+                assert!(self.request.pool.is_some() && !self.finished[0]);
+                assert_eq!(self.pooled.replace(mean), None, "a hidden state is told once");
+            }
             Event::Finished { choice, reason, usage, times } => {
                 let choice = choice as usize;
                 assert!(!std::mem::replace(&mut self.finished[choice], true), "a choice ends once");
@@ -338,6 +348,10 @@ impl Stream {
                 assert_eq!(self.thoughts[choice as usize], thought);
                 assert!(self.finished[choice as usize]);
             }
+        }
+        if !self.cancelled[0] {
+            let from = |pool| if pool == Pooling::Mean { 0 } else { self.request.prompt.len() - 1 };
+            assert_eq!(self.pooled, self.request.pool.map(|pool| pooled_of(&self.request.prompt, from(pool))));
         }
         if self.request.score_prompt.is_some() && !self.cancelled[0] {
             assert_eq!(self.scored + 1, self.request.prompt.len() as u32, "every prompt token but the first is scored");

@@ -117,6 +117,7 @@ impl World {
                 thinking: None,
                 experts: None,
                 awaits_edits: false,
+                pool: None,
             };
             let terms = Terms { key: KeyId(key), ..Terms::default() };
             let foreseen = self.scheduler.forecast(&request, &terms, &self.pace);

@@ -2,14 +2,14 @@
 //!
 //! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`, `passes 16` where each
 //! recomputed position takes a pass of its own), requests
-//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored key 2`; `decoding`: it has its first token when the trace starts), and what happens
+//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace starts), and what happens
 //! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
 //! to the context's end; `ends 2` makes its second token an end id, `thinks 2` bounds its thinking to two tokens and closes it with two more. One step is in flight at a time unless `lag` says more.
 //!
 //! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A+1` a row after the prompt, `A+?` one whose token is
 //! not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork A.1+page` what is copied first.
-//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores, `A?2` for
-//! two tokens of thinking. `A!why` was
+//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores, `A=pooled` for a
+//! hidden state, `A?2` for two tokens of thinking. `A!why` was
 //! not admitted; `-` is a step with nothing to compute.
 //!
 //! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be free.
@@ -18,7 +18,7 @@ use super::device::{FakeDevice, end_of, next_token};
 use super::undisturbed;
 use crate::ids::{KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, Pace, Rejected, Request, Scheduler, SchedulerConfig, Terms};
+use crate::scheduler::{Event, FinishReason, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Terms};
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
 use crate::thinking::Thinking;
 use std::collections::{BTreeMap, VecDeque};
@@ -150,6 +150,7 @@ impl Stage {
                 output.push(token);
                 None
             }
+            Event::Pooled(_) => Some(format!("{}=pooled", name(id))),
             Event::Scored(scores) => Some(format!("{}#{}..{}", name(id), scores[0].position, scores.last().unwrap().position)),
             Event::Finished { choice, reason: FinishReason::Stop, .. } => Some(format!("{}=stop", self.name(id, choice))),
             Event::Finished { choice, reason: FinishReason::Length, .. } => Some(format!("{}=length", self.name(id, choice))),
@@ -298,6 +299,7 @@ fn request(words: &[&str], context: u32) -> Request {
         experts: None,
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
         awaits_edits: false,
+        pool: words.contains(&"pooled").then_some(Pooling::Mean),
     };
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);
@@ -710,6 +712,11 @@ fn a_last_piece_of_one_token_has_no_score_of_its_own() {
 #[test]
 fn a_prompt_is_scored_without_output() {
     check("A prompt 100 max 0 scored", "A[0..100] A#1..99 A=length");
+}
+
+#[test]
+fn a_prompt_s_hidden_state_comes_once_with_its_end() {
+    check("budget 64; A prompt 100 max 0 pooled; B prompt 10 max 1", "A[0..64] | A[64..100] B[0..10] A=pooled A=length B=length");
 }
 
 #[test]

@@ -195,6 +195,7 @@ impl<'a> Driver<'a> {
             samples,
             score: None,
             experts: None,
+            pool_from: None,
         }
     }
 

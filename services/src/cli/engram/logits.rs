@@ -64,5 +64,6 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         samples: Vec::new(),
         score: None,
         experts: None,
+        pool_from: None,
     }
 }

@@ -188,6 +188,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
     if let Some(e) = account.engram {
         reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
     }
+    if let Some(e) = &account.examples {
+        reply["timings"]["engram"]["semantic"] = json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
+    }
     reply["seed"] = json!(seed);
 }
 

@@ -1,11 +1,12 @@
 //! `POST /v1/completions`.
 
 use super::chat::response_format;
+use super::collection::refuse_semantic;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::{Generation, at_most, token_ids, token_limit};
 use super::{ModelLimits, check_model};
 use crate::http::error::ApiError;
-use crate::limits::{self, TOP_LOGPROBS_MAX};
+use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
 use chimere_engine::ids::TokenId;
 use serde_json::Value as Json;
 
@@ -36,11 +37,12 @@ impl CompletionRequest {
         check_model(&mut fields, limits)?;
         let wanted = "a string, an array of strings, an array of token ids or an array of these";
         let prompt = fields.any("prompt").ok_or_else(|| missing("prompt", wanted))?;
-        let prompts = prompts(prompt, limits.vocab, wanted)?;
+        let prompts = prompts("prompt", prompt, limits.vocab, PROMPTS_MAX, wanted)?;
         let echo = fields.bool("echo")?.unwrap_or(false);
         let max_tokens = token_limit(&mut fields, "max_tokens", 0)?;
         let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
         let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        refuse_semantic(generation.engram.semantic.as_ref())?;
         response_format(&mut fields)?;
         fields.refuse("suffix", "is not supported: the model does not fill in")?;
         fields.finish()?;
@@ -48,14 +50,15 @@ impl CompletionRequest {
     }
 }
 
-fn prompts(value: Json, vocab: u32, wanted: &str) -> Result<Vec<Prompt>, ApiError> {
+/// One text or several, as strings or as token ids.
+pub(super) fn prompts(path: &str, value: Json, vocab: u32, max: usize, wanted: &str) -> Result<Vec<Prompt>, ApiError> {
     let list = match value {
         Json::Array(list) if list.first().is_some_and(|item| !item.is_number()) => list,
-        single => return Ok(vec![prompt("prompt", single, vocab, wanted)?]),
+        single => return Ok(vec![prompt(path, single, vocab, wanted)?]),
     };
-    at_most("prompt", list.len(), limits::PROMPTS_MAX)?;
+    at_most(path, list.len(), max)?;
     let wanted = "a string or an array of token ids";
-    list.into_iter().enumerate().map(|(i, item)| prompt(&format!("prompt[{i}]"), item, vocab, wanted)).collect()
+    list.into_iter().enumerate().map(|(i, item)| prompt(&format!("{path}[{i}]"), item, vocab, wanted)).collect()
 }
 
 fn prompt(path: &str, value: Json, vocab: u32, wanted: &str) -> Result<Prompt, ApiError> {

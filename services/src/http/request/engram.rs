@@ -1,5 +1,6 @@
 //! The field `engram`: which tables, how strongly, where, and texts to make a table of for this request alone.
 
+use super::collection::SemanticRequest;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::at_most;
 use crate::engram::{ModeName, Overrides, PhaseName};
@@ -15,6 +16,8 @@ pub struct EngramRequest {
     pub settings: Overrides,
     /// Texts; none is empty.
     pub documents: Vec<String>,
+    /// Where examples come from, in a chat.
+    pub semantic: Option<SemanticRequest>,
 }
 
 impl EngramRequest {
@@ -33,9 +36,10 @@ impl EngramRequest {
         // 0.95 as the nearest f32 lies a little below it, and f64 has both.
         let lambda = fields.number("lambda", 0.0..=LAMBDA_RANGE_END)?.map(|x| (x as f32).min(LAMBDA_MAX));
         let min_count = fields.integer("min_count", 1..=i64::from(u32::MAX))?.map(|n| n as u32);
+        let semantic = SemanticRequest::take(&mut fields)?;
         fields.finish()?;
         let mode = mode_of(mode, alpha, lambda)?;
-        Ok(Self { settings: Overrides { tables, mode, alpha, lambda, min_count, phase }, documents })
+        Ok(Self { settings: Overrides { tables, mode, alpha, lambda, min_count, phase }, documents, semantic })
     }
 }
 

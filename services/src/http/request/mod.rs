@@ -2,7 +2,9 @@
 //! point a value cannot be out of range for the model. Nothing here waits, and nothing here knows the server.
 
 mod chat;
+mod collection;
 mod completion;
+mod embedding;
 mod engram;
 mod fields;
 mod generation;
@@ -12,7 +14,9 @@ mod tokenize;
 mod tools;
 
 pub use chat::ChatRequest;
+pub use collection::{SearchRequest, SemanticRequest, parse_items, parse_nothing};
 pub use completion::{CompletionRequest, Prompt};
+pub use embedding::{EmbeddingRequest, Encoding};
 pub use engram::{EngramRequest, TeachRequest};
 pub use generation::Generation;
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
@@ -31,6 +35,8 @@ pub struct ModelLimits {
     pub name: String,
     /// Rows of the model's vocabulary.
     pub vocab: u32,
+    /// Numbers of a hidden state.
+    pub width: u32,
     /// Most choices of one request.
     pub choices_max: u32,
     /// Ids that end a generation.

@@ -13,6 +13,7 @@ fn limits() -> ModelLimits {
     ModelLimits {
         name: "nano".into(),
         vocab: 500,
+        width: 64,
         choices_max: 16,
         end_ids: vec![470, 468],
         defaults: GenerationDefaults::default(),
@@ -70,7 +71,8 @@ fn every_honoured_field_arrives() {
         "stop_token_ids": [7, 470], "max_completion_tokens": 9, "max_tokens": 9, "min_tokens": 2, "presence_penalty": 1.5,
         "frequency_penalty": -2, "repetition_penalty": 1.1, "logit_bias": {"9": -100, "3": 2.5}, "logprobs": true, "top_logprobs": 20,
         "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
-        "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"]},
+        "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"],
+                   "semantic": {"collection": "ours", "k": 3}},
     });
     let request = chat(fields).unwrap();
     assert_eq!(request.conversation.options["enable_thinking"], json!(false));
@@ -110,6 +112,7 @@ fn every_honoured_field_arrives() {
                 ..Overrides::default()
             },
             documents: vec!["a text".into()],
+            semantic: Some(SemanticRequest { collection: "ours".into(), k: 3 }),
         },
     };
     assert_eq!(request.generation, generation);

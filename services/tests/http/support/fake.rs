@@ -5,7 +5,7 @@ use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::{
-    Certainty, LogitEdits, Piece, PieceTokens, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
+    Certainty, LogitEdits, Piece, PieceTokens, PooledUnit, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -173,6 +173,8 @@ impl FakeBackend {
         for piece in &plan.pieces {
             self.remember(piece);
             self.score(piece, &mut outcome.scores);
+            let sum = |positions| PooledUnit { seq: piece.seq, positions, sum: vec![1.0] };
+            outcome.pooled.extend(piece.pooled_units().map(sum));
             for row in &piece.samples {
                 let prompt = self.prompts[&piece.seq].clone();
                 let token = row.forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));

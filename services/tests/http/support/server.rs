@@ -9,6 +9,7 @@ use chimere::clock::Clock;
 use chimere::engram::Tables;
 use chimere::http::auth::Keys;
 use chimere::http::request::ModelLimits;
+use chimere::semantic::{Collections, Settings};
 use chimere::service::{Edge, Parts, Patience, Service};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
@@ -93,6 +94,9 @@ pub struct Server {
 pub fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf")
 }
+
+/// Numbers of the golden model's hidden states.
+pub const WIDTH: u32 = 32;
 
 /// A file beside these tests.
 pub fn data(file: &str) -> PathBuf {
@@ -200,10 +204,13 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         })
     };
     let ids = Fingerprint::of(text.tokenizer());
-    let tables = Tables::open(options.tables, ids.hash, Default::default()).unwrap();
+    let tables = Tables::open(options.tables.clone(), ids.hash, Default::default()).unwrap();
+    let settings = Settings { model: "tiny".into(), width: WIDTH as usize, bytes_max: 1 << 20 };
+    let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
         vocab: text.tokenizer().len(),
+        width: WIDTH,
         choices_max: chimere::limits::CHOICES_MAX.min(options.slots),
         end_ids: vec![end_id],
         defaults: Default::default(),
@@ -223,6 +230,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         limits,
         keys: options.keys,
         tables: Arc::new(tables),
+        collections,
         learn_quality_min: 0.5,
         tables_period: Duration::from_millis(50),
         lookup_threads: 2,

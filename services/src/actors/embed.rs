@@ -1,0 +1,173 @@
+//! Reads texts for their hidden states: each is a request of its own to the scheduler, a few at a time, and gives a vector of length 1.
+
+use super::live::{Entry, Live};
+use super::messages::{Refusal, Submit, Told};
+use super::phase::DEADLINE_PASSED;
+use super::probe::ProbeError;
+use super::request::{Around, Hangup};
+use super::stopwatch::Stopwatch;
+use crate::limits::EMBEDDING_IN_FLIGHT_MAX;
+use crate::metrics;
+use crate::metrics::gateway::Gateway;
+use chimere_engine::ids::TokenId;
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::{Event, Pooling, Rejected, Request, RequestTimes, Terms};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// How long to wait with nothing in flight where a refusal does not say.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What to read.
+pub struct Texts {
+    /// At least one; each has a token and fits the context.
+    pub prompts: Vec<Arc<[TokenId]>>,
+    /// Which rows make a vector.
+    pub pooling: Pooling,
+    /// Lower runs first among the requests of a key.
+    pub priority: i32,
+    /// Whose texts they are, and by when they have to be read.
+    pub terms: Terms,
+}
+
+/// A vector of length 1 for each text. Whoever stops waiting cancels what is not read yet.
+///
+/// Many texts are no reason for a no: once one of them was taken, those that find no room wait for it. An error means that nothing was
+/// taken, that a text can never run, that the deadline passed, or that the engine failed.
+pub async fn embed(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, ProbeError> {
+    let mut end = End { outcome: "cancelled", gateway: around.gateway.clone() };
+    let read = read_all(around, live, name, texts).await;
+    end.outcome = match &read {
+        Ok(_) => "embedded",
+        Err(ProbeError::Refused(_)) => "rejected",
+        Err(ProbeError::Failed(why)) if why == DEADLINE_PASSED => "deadline",
+        Err(ProbeError::Failed(_)) => "failed",
+    };
+    read
+}
+
+/// Counts how it ended, also when nobody waits for it any more.
+struct End {
+    outcome: &'static str,
+    gateway: Arc<Gateway>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if self.outcome != "rejected" {
+            ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
+            self.gateway.ended(self.outcome);
+        }
+    }
+}
+
+async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, ProbeError> {
+    let Texts { prompts, pooling, priority, terms } = texts;
+    let one = |at: usize| {
+        let request = request(live.enter(name.clone()), prompts[at].clone(), pooling, priority);
+        async move { (at, read_one(around, request, terms).await) }
+    };
+    let mut watch = Stopwatch::new(0, around.gateway.clone());
+    let mut vectors = vec![Vec::new(); prompts.len()];
+    let (mut waiting, mut running) = ((0..prompts.len()).collect::<VecDeque<_>>(), FuturesUnordered::new());
+    let (mut window, mut done) = (EMBEDDING_IN_FLIGHT_MAX, 0);
+    while done < prompts.len() {
+        while running.len() < window
+            && let Some(at) = waiting.pop_front()
+        {
+            running.push(one(at));
+        }
+        match running.next().await.expect("what is not done is waiting or running") {
+            (at, Ok((vector, times))) => {
+                vectors[at] = vector;
+                watch.started(times);
+                done += 1;
+                window = (window + 1).min(EMBEDDING_IN_FLIGHT_MAX);
+            }
+            (at, Err(ProbeError::Refused(refusal))) if passes(&refusal) && (done > 0 || !running.is_empty()) => {
+                waiting.push_front(at);
+                // Those in flight may all be refused yet; a text at a time is always tried.
+                window = running.len().max(1);
+                if running.is_empty() {
+                    tokio::time::sleep(refusal.retry_after.unwrap_or(RETRY)).await;
+                }
+            }
+            (_, Err(error)) => return Err(error),
+        }
+    }
+    ::metrics::counter!(metrics::EMBEDDING_INPUTS).increment(done as u64);
+    watch.end(around.clock.now());
+    Ok(vectors)
+}
+
+/// There will be room later.
+fn passes(refusal: &Refusal) -> bool {
+    use Rejected::{KeyBusy, KeyRate, QueueFull, QueueTokensFull, WaitTooLong};
+    matches!(refusal.reason, QueueFull { .. } | QueueTokensFull { .. } | KeyBusy { .. } | KeyRate { .. } | WaitTooLong { .. })
+}
+
+fn request(entry: Entry, prompt: Arc<[TokenId]>, pooling: Pooling, priority: i32) -> (Entry, Request) {
+    let request = Request {
+        id: entry.id,
+        prompt,
+        choices: 1,
+        max_tokens: Some(0),
+        sampling: Arc::new(SamplingParams::greedy()),
+        end_ids: Vec::new(),
+        priority,
+        score_prompt: None,
+        thinking: None,
+        experts: None,
+        awaits_edits: false,
+        pool: Some(pooling),
+    };
+    (entry, request)
+}
+
+async fn read_one(
+    around: &Around,
+    (entry, request): (Entry, Request),
+    terms: Terms,
+) -> Result<(Vec<f32>, RequestTimes), ProbeError> {
+    let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
+    let _hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };
+    let lost = || ProbeError::Failed("the engine is lost".into());
+    around.scheduler.send(Submit { request, terms, events, guidance: None, warm_up: false }).await.map_err(|_| lost())??;
+    let mut vector = Vec::new();
+    while let Some(told) = told.recv().await {
+        match told {
+            Told::Event(Event::Pooled(mean)) => vector = unit(mean),
+            Told::Event(Event::Finished { times, .. }) => return Ok((vector, times)),
+            Told::Event(Event::Failed(why)) => return Err(ProbeError::Failed(why)),
+            _ => {}
+        }
+    }
+    Err(lost())
+}
+
+/// The same direction at length 1; of no direction, as it is.
+fn unit(mut vector: Vec<f32>) -> Vec<f32> {
+    let square: f64 = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
+    if square > 0.0 && square.is_finite() {
+        let scale = square.sqrt().recip();
+        vector.iter_mut().for_each(|x| *x = (f64::from(*x) * scale) as f32);
+    }
+    vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vector_has_length_1_and_its_direction() {
+        assert_eq!(unit(vec![3.0, 0.0, -4.0]), [0.6, 0.0, -0.8]);
+        assert_eq!(unit(vec![0.0; 2]), [0.0; 2]);
+        let huge = unit(vec![1e30, 1e30]);
+        assert!((huge[0] - 0.5f32.sqrt()).abs() < 1e-6, "{huge:?}");
+    }
+}

@@ -1,0 +1,208 @@
+//! `/v1/engram/collections`: texts that an account keeps, to find them by what they mean.
+
+use super::app::App;
+use super::auth::Caller;
+use super::embeddings::{tokens, vectors};
+use super::error::ApiError;
+use super::reply::RequestName;
+use super::request::{Prompt, SearchRequest, parse_items, parse_nothing};
+use super::terms::terms_of;
+use super::text::busy;
+use crate::actors::embed::Texts;
+use crate::clock::unix_seconds;
+use crate::engram::TableName;
+use crate::metrics;
+use crate::semantic::{CollectionError, Collections, Hit, Info};
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::{KeyId, TokenId};
+use chimere_engine::scheduler::Pooling;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How texts of collections are read. Measured in `docs/engram.md`.
+const POOLING: Pooling = Pooling::Mean;
+
+/// `GET /v1/engram/collections`: those of the caller's account.
+pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let data: Vec<Value> = app.collections.list(Caller::of(&request).key).iter().map(object).collect();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
+}
+
+/// `GET /v1/engram/collections/{name}`.
+pub(super) async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| api_error(&e))?;
+    Ok(HttpResponse::Ok().json(object(&info)))
+}
+
+/// `PUT /v1/engram/collections/{name}`: makes it; one that is there stays as it is.
+pub(super) async fn put(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let owner = owner(&request)?;
+    let name = TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
+    parse_nothing(&app.body(payload, super::announced(&request)).await?)?;
+    let info = change(&app, move |all| {
+        all.create(owner, name.as_str(), unix_seconds())?;
+        all.info(owner, name.as_str())
+    })
+    .await?;
+    Ok(HttpResponse::Ok().json(object(&info)))
+}
+
+/// `DELETE /v1/engram/collections/{name}`: away with all that it has.
+pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+    let (owner, name) = (owner(&request)?, name.into_inner());
+    let id = name.clone();
+    change(&app, move |all| all.remove(owner, &name)).await?;
+    Ok(HttpResponse::Ok().json(json!({"id": id, "object": "engram.collection", "deleted": true})))
+}
+
+/// `POST /v1/engram/collections/{name}/add`: embeds items and keeps them.
+pub(super) async fn add(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (owner, name) = (owner(&request)?, name.into_inner());
+    let body = app.body(payload, super::announced(&request)).await?;
+    let items = parse_items(&body)?;
+    drop(body);
+    app.collections.check_room(owner, &name, &items).map_err(|e| api_error(&e))?;
+    let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
+    let prompts = tokens(&app, "items", texts).await?;
+    let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
+    let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(&request)? };
+    let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
+    let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
+    let items = items.into_iter().zip(vectors).collect();
+    let info = change(&app, move |all| all.add(owner, &name, items)).await?;
+    let mut reply = object(&info);
+    reply["added"] = json!(ids);
+    reply["usage"] = json!({"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens});
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// `POST /v1/engram/collections/{name}/search`: the items nearest to a text.
+pub(super) async fn search(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let body = app.body(payload, super::announced(&request)).await?;
+    let SearchRequest { query, k } = SearchRequest::parse(&body)?;
+    drop(body);
+    let looked = Look { collection: name.into_inner(), query, k, examples: false, field: "query" };
+    let (hits, query_tokens) = look(&app, &request, looked).await?;
+    let data: Vec<Value> = hits.iter().map(hit_object).collect();
+    let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
+    Ok(HttpResponse::Ok().json(json!({"object": "list", "data": data, "usage": usage})))
+}
+
+/// What to look for.
+pub(super) struct Look {
+    /// A collection of the caller's account.
+    pub(super) collection: String,
+    /// A text.
+    pub(super) query: String,
+    /// The most items to find.
+    pub(super) k: u32,
+    /// Only those with an answer.
+    pub(super) examples: bool,
+    /// Where the text came from, for errors.
+    pub(super) field: &'static str,
+}
+
+/// The items nearest to a text, best first, and the tokens of the text.
+pub(super) async fn look(app: &App, request: &HttpRequest, asked: Look) -> Result<(Vec<Hit>, usize), ApiError> {
+    let Look { collection, query, k, examples, field } = asked;
+    let owner = Caller::of(request).key;
+    // Before the text is read for nothing.
+    let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
+    let prompts: Vec<Arc<[TokenId]>> = tokens(app, field, vec![Prompt::Text(query)]).await?;
+    let query_tokens = prompts[0].len();
+    let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
+    let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");
+    let (all, begin) = (app.collections.clone(), Instant::now());
+    let scan = move || all.search(owner, &collection, &vector, k as usize, examples);
+    let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
+    // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does.
+    let hits = if bytes <= SCAN_INLINE_BYTES {
+        scan()
+    } else {
+        app.lanes.for_bytes(bytes / SCAN_TO_TEXT).run(scan).await.map_err(busy)?
+    };
+    ::metrics::histogram!(metrics::SEMANTIC_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
+    Ok((hits.map_err(|e| api_error(&e))?, query_tokens))
+}
+
+/// Collections up to this many bytes are scanned where they are: that takes some 20 microseconds.
+const SCAN_INLINE_BYTES: usize = 64 << 10;
+/// Bytes of vectors that are scanned while a byte of text is cut into tokens, about.
+const SCAN_TO_TEXT: usize = 256;
+
+/// Whose collections a request may change. Who comes without a key from another machine shares no account with anybody and has none.
+fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
+    let caller = Caller::of(request);
+    if caller.key != KeyId::default() || caller.admin {
+        return Ok(caller.key);
+    }
+    let message = "collections belong to an API key, and this request has none; without keys they can be made only while the service \
+                   listens on loopback";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("key_required").rejected_as("admin"))
+}
+
+/// Runs a write on the thread of long texts.
+async fn change<T: Send + 'static>(
+    app: &App,
+    write: impl FnOnce(&Collections) -> Result<T, CollectionError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let all = app.collections.clone();
+    let changed = app.lanes.for_bytes(usize::MAX).run(move || write(&all)).await.map_err(busy)?;
+    app.collections.export();
+    changed.map_err(|e| api_error(&e))
+}
+
+fn object(info: &Info) -> Value {
+    json!({
+        "id": info.name,
+        "object": "engram.collection",
+        "created": info.created,
+        "model": info.model,
+        "items": info.items,
+        "bytes": info.bytes,
+    })
+}
+
+fn hit_object(hit: &Hit) -> Value {
+    let item = &hit.item;
+    json!({"id": item.id, "text": item.text, "answer": item.answer, "score": hit.score})
+}
+
+fn api_error(error: &CollectionError) -> ApiError {
+    use CollectionError as E;
+    let conflict = |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
+    match error {
+        E::Unknown(name) => {
+            let shown: String = name.chars().take(64).collect();
+            let message = format!("there is no collection {shown:?} here");
+            let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message);
+            ApiError { param: Some("collection".into()), ..error.with_code("collection_not_found") }
+        }
+        E::NoDirectory => conflict("no_directory"),
+        E::OtherModel { .. } => conflict("other_model"),
+        E::TooManyCollections { .. } => conflict("too_many_collections"),
+        E::TooManyItems { .. } | E::NoMemory { .. } => ApiError::invalid("items", error.to_string()).with_code("collection_full"),
+        E::Database { .. } => {
+            tracing::error!(%error, "the store of the collections");
+            let message = "the store of the collections failed; nothing was changed";
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `POST /v1/embeddings`: the model's own hidden states as vectors. Their texts go through the scheduler as every other prompt does.
+
+use super::answer::engine_error;
+use super::app::App;
+use super::error::ApiError;
+use super::generate::refused;
+use super::reply::RequestName;
+use super::request::{EmbeddingRequest, Encoding, Prompt};
+use super::terms::terms_of;
+use super::text::{busy, too_long};
+use crate::actors::embed::{Texts, embed};
+use crate::actors::probe::ProbeError;
+use crate::limits::EMBEDDING_TOKENS_MAX;
+use actix_web::{HttpRequest, HttpResponse, web};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use chimere_engine::ids::TokenId;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Embeds texts.
+pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+    let body = app.body(payload, super::announced(&request)).await?;
+    let EmbeddingRequest { inputs, encoding, pooling, priority } = EmbeddingRequest::parse(&body, &app.limits)?;
+    drop(body);
+    let prompts = tokens(&app, "input", inputs).await?;
+    let terms = terms_of(&request)?;
+    let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
+    let vectors = vectors(&app, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
+    let data = vectors.into_iter().enumerate().map(|(index, v)| Embedding {
+        object: "embedding",
+        index,
+        embedding: Vector::of(v, encoding),
+    });
+    let usage = Usage { prompt_tokens, total_tokens: prompt_tokens };
+    Ok(HttpResponse::Ok().json(Reply { object: "list", data: data.collect(), model: &app.limits.name, usage }))
+}
+
+/// A vector of length 1 for each text; `field` is where the texts came from, for errors.
+pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, texts: Texts) -> Result<Vec<Vec<f32>>, ApiError> {
+    app.check_open()?;
+    if !app.embeds {
+        let message = "this device cannot embed texts yet: start the service with engine.device = \"cpu\"";
+        return Err(ApiError::unsupported(field, message));
+    }
+    let (inputs, tokens) = (texts.prompts.len(), texts.prompts.iter().map(|p| p.len()).sum::<usize>());
+    tracing::info!(request = &*name, inputs, tokens, "to embed");
+    if app.log_prompts {
+        for prompt in &texts.prompts {
+            tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "embeds");
+        }
+    }
+    embed(&app.around, &app.live, name, texts).await.map_err(|e| match e {
+        ProbeError::Refused(refusal) => refused(refusal, field),
+        ProbeError::Failed(why) => engine_error(why),
+    })
+}
+
+/// Token ids of texts, each of which fits the context, and all together the limit. What looks like a control token is text.
+pub(super) async fn tokens(app: &App, field: &'static str, inputs: Vec<Prompt>) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
+    let room = app.around.context as usize;
+    let mut bytes = 0;
+    for input in &inputs {
+        if let Prompt::Text(text) = input {
+            app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
+            bytes += text.len();
+        }
+    }
+    let tokenizer = app.text.tokenizer().clone();
+    let encode = move || {
+        let ids = |input| match input {
+            Prompt::Text(text) => tokenizer.encode_plain(&text).into(),
+            Prompt::Tokens(ids) => ids.into(),
+        };
+        inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
+    };
+    let prompts =
+        if bytes <= super::text::INLINE_BYTES { encode() } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)? };
+    check_lengths(field, &prompts, room)?;
+    Ok(prompts)
+}
+
+fn check_lengths(field: &'static str, prompts: &[Arc<[TokenId]>], room: usize) -> Result<(), ApiError> {
+    if let Some((i, prompt)) = prompts.iter().enumerate().find(|(_, p)| p.len() > room) {
+        let message = format!("text {i} of `{field}` has {} tokens, the context has room for {room}", prompt.len());
+        return Err(ApiError::invalid(field, message).with_code("context_length_exceeded").rejected_as("prompt_too_long"));
+    }
+    let got: usize = prompts.iter().map(|p| p.len()).sum();
+    if got > EMBEDDING_TOKENS_MAX {
+        let message = format!("`{field}` has {got} tokens, at most {EMBEDDING_TOKENS_MAX} are taken in one request");
+        return Err(ApiError::invalid(field, message).with_code("too_many_tokens"));
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Reply<'a> {
+    object: &'static str,
+    data: Vec<Embedding>,
+    model: &'a str,
+    usage: Usage,
+}
+
+#[derive(Serialize)]
+struct Embedding {
+    object: &'static str,
+    index: usize,
+    embedding: Vector,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Vector {
+    Numbers(Vec<f32>),
+    Bytes(String),
+}
+
+#[derive(Serialize)]
+struct Usage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+impl Vector {
+    fn of(vector: Vec<f32>, encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Float => Self::Numbers(vector),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                Self::Bytes(BASE64_STANDARD.encode(bytes))
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `POST /v1/embeddings`.
+
+use super::completion::{Prompt, prompts};
+use super::fields::{Fields, missing};
+use super::{ModelLimits, check_model};
+use crate::http::error::ApiError;
+use crate::limits::EMBEDDING_INPUTS_MAX;
+use chimere_engine::scheduler::Pooling;
+
+/// Texts to embed, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EmbeddingRequest {
+    /// At least one; none is empty.
+    pub inputs: Vec<Prompt>,
+    /// How numbers are written.
+    pub encoding: Encoding,
+    /// Which rows make a vector.
+    pub pooling: Pooling,
+    /// Lower runs first among the requests of a key.
+    pub priority: i32,
+}
+
+/// How a vector is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As an array of numbers.
+    Float,
+    /// Little-endian f32 in base64, as OpenAI's own clients ask for it.
+    Base64,
+}
+
+impl EmbeddingRequest {
+    /// Reads and checks a body.
+    pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
+        let mut fields = Fields::of_body(body)?;
+        check_model(&mut fields, limits)?;
+        let wanted = "a string, an array of strings, an array of token ids or an array of these";
+        let input = fields.any("input").ok_or_else(|| missing("input", wanted))?;
+        let inputs = prompts("input", input, limits.vocab, EMBEDDING_INPUTS_MAX, wanted)?;
+        let encoding = named(&mut fields, "encoding_format", [("float", Encoding::Float), ("base64", Encoding::Base64)])?;
+        let pooling = named(&mut fields, "pooling", [("mean", Pooling::Mean), ("last", Pooling::Last)])?;
+        let priority = fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32;
+        dimensions(&mut fields, limits.width)?;
+        fields.string("user")?;
+        fields.finish()?;
+        Ok(Self { inputs, encoding, pooling, priority })
+    }
+}
+
+/// One of two words; the first where there is none.
+fn named<T: Copy>(fields: &mut Fields, name: &'static str, known: [(&str, T); 2]) -> Result<T, ApiError> {
+    let Some(got) = fields.string(name)? else { return Ok(known[0].1) };
+    known.iter().find(|(word, _)| *word == got).map(|(_, value)| *value).ok_or_else(|| {
+        let shown: String = got.chars().take(40).collect();
+        ApiError::invalid(name, format!("`{name}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
+    })
+}
+
+/// The model was not trained to say most in its first numbers, so leaving some out would be chance.
+fn dimensions(fields: &mut Fields, width: u32) -> Result<(), ApiError> {
+    match fields.integer("dimensions", 1..=i64::MAX)? {
+        Some(got) if got != i64::from(width) => {
+            let message = format!("`dimensions` must be {width}, which is what this model's vectors have, got {got}");
+            Err(ApiError::unsupported("dimensions", message))
+        }
+        _ => Ok(()),
+    }
+}

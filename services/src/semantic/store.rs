@@ -1,0 +1,139 @@
+//! Collections on the disk: one database, whose transactions are there to stay when they end. What is in memory is read from it at the start.
+
+use super::error::CollectionError;
+use super::index::{Index, Item};
+use chimere_engine::ids::KeyId;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Name of the database in the directory of tables.
+const FILE: &str = "collections.redb";
+/// (account, collection) to (model, seconds since 1970 when it was made).
+const COLLECTIONS: TableDefinition<'_, (u64, &str), (&str, u64)> = TableDefinition::new("collections");
+const ITEMS: TableDefinition<'_, ItemKey, ItemValue> = TableDefinition::new("items");
+
+/// Account, collection, item.
+type ItemKey = (u64, &'static str, &'static str);
+/// Text, answer, vector as little-endian f32.
+type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);
+
+/// The open database; its file is made with the first write.
+pub(super) struct Store {
+    file: PathBuf,
+    db: Option<Database>,
+}
+
+/// A collection as it was found.
+pub(super) struct Stored {
+    pub(super) model: String,
+    pub(super) created: u64,
+    pub(super) index: Index,
+}
+
+impl Store {
+    /// Of this directory. A file that cannot be read is an error that names it.
+    pub(super) fn open(directory: &Path) -> Result<Self, CollectionError> {
+        let mut store = Self { file: directory.join(FILE), db: None };
+        if store.file.exists() {
+            store.db = Some(Database::create(&store.file).map_err(|e| store.failed(e))?);
+        }
+        Ok(store)
+    }
+
+    fn failed(&self, why: impl std::fmt::Display) -> CollectionError {
+        CollectionError::Database { file: self.file.clone(), why: why.to_string() }
+    }
+
+    /// Everything. Collections of other models are empty here: their vectors are of no use.
+    pub(super) fn read(&self, model: &str, width: usize) -> Result<BTreeMap<(KeyId, String), Stored>, CollectionError> {
+        let mut all = BTreeMap::new();
+        let Some(db) = &self.db else { return Ok(all) };
+        let txn = db.begin_read().map_err(|e| self.failed(e))?;
+        let collections = match txn.open_table(COLLECTIONS) {
+            Ok(table) => table,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(all),
+            Err(e) => return Err(self.failed(e)),
+        };
+        let items = txn.open_table(ITEMS).map_err(|e| self.failed(e))?;
+        for row in collections.iter().map_err(|e| self.failed(e))? {
+            let (key, value) = row.map_err(|e| self.failed(e))?;
+            let ((owner, name), (made_with, created)) = (key.value(), value.value());
+            let mut stored = Stored { model: made_with.to_owned(), created, index: Index::new(width) };
+            if made_with == model {
+                self.read_items(&items, (owner, name), width, &mut stored.index)?;
+            }
+            all.insert((KeyId(owner), name.to_owned()), stored);
+        }
+        Ok(all)
+    }
+
+    fn read_items(
+        &self,
+        items: &impl ReadableTable<ItemKey, ItemValue>,
+        (owner, name): (u64, &str),
+        width: usize,
+        index: &mut Index,
+    ) -> Result<(), CollectionError> {
+        for row in items.range((owner, name, "")..).map_err(|e| self.failed(e))? {
+            let (key, value) = row.map_err(|e| self.failed(e))?;
+            let (of, within, id) = key.value();
+            if (of, within) != (owner, name) {
+                break;
+            }
+            let (text, answer, bytes) = value.value();
+            let vector = numbers(bytes).filter(|v| v.len() == width);
+            let vector = vector
+                .ok_or_else(|| self.failed(format!("wanted {width} numbers of {name:?}, {id:?}, got {} bytes", bytes.len())))?;
+            index.put(Item { id: id.to_owned(), text: text.to_owned(), answer: answer.map(str::to_owned) }, &vector);
+        }
+        Ok(())
+    }
+
+    /// Makes a collection. It is on the disk when this returns, as after each of the calls below.
+    pub(super) fn create(&mut self, owner: KeyId, name: &str, model: &str, created: u64) -> Result<(), CollectionError> {
+        self.write(|txn| {
+            txn.open_table(ITEMS)?;
+            txn.open_table(COLLECTIONS)?.insert((owner.0, name), (model, created))?;
+            Ok(())
+        })
+    }
+
+    /// Removes a collection with its items.
+    pub(super) fn remove(&mut self, owner: KeyId, name: &str) -> Result<(), CollectionError> {
+        self.write(|txn| {
+            txn.open_table(COLLECTIONS)?.remove((owner.0, name))?;
+            // A name has no zero byte, so every item of the collection and no other lies before it with one.
+            let next = format!("{name}\0");
+            txn.open_table(ITEMS)?.retain_in((owner.0, name, "")..(owner.0, next.as_str(), ""), |_, _| false)?;
+            Ok(())
+        })
+    }
+
+    /// Adds items to a collection, all of them or none.
+    pub(super) fn add(&mut self, owner: KeyId, name: &str, items: &[(Item, Vec<f32>)]) -> Result<(), CollectionError> {
+        self.write(|txn| {
+            let mut table = txn.open_table(ITEMS)?;
+            for (item, vector) in items {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                table.insert((owner.0, name, item.id.as_str()), (item.text.as_str(), item.answer.as_deref(), bytes.as_slice()))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn write(&mut self, work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>) -> Result<(), CollectionError> {
+        if self.db.is_none() {
+            self.db = Some(Database::create(&self.file).map_err(|e| self.failed(e))?);
+        }
+        let db = self.db.as_ref().expect("it was opened just now");
+        let txn = db.begin_write().map_err(|e| self.failed(e))?;
+        work(&txn).map_err(|e| self.failed(e))?;
+        txn.commit().map_err(|e| self.failed(e))
+    }
+}
+
+fn numbers(bytes: &[u8]) -> Option<Vec<f32>> {
+    let (words, rest) = bytes.as_chunks::<4>();
+    rest.is_empty().then(|| words.iter().map(|word| f32::from_le_bytes(*word)).collect())
+}
