@@ -256,7 +256,8 @@ impl CpuBackend {
         self.keep_samples(&outputs, &samples);
         let forward_us = forward_us.into_inner();
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
-        let outcome = StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken(), pooled, graph_replays: 0 };
+        let outcome =
+            StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken(), pooled, graph_replays: 0 };
         Ok(if waits { Ran::AwaitsEdits(outputs, outcome) } else { Ran::Done(outcome) })
     }
 

@@ -1,6 +1,6 @@
 //! Sizes of a CUDA backend, and the memory that follows from them, known before any of it is taken.
 
-use super::shape::Counts;
+use super::shape::{Counts, buckets};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
 use super::workspace::Workspace;
@@ -60,8 +60,10 @@ pub struct CudaMemory {
     pub host: u64,
 }
 
-/// Machine code, graphs and what else the driver takes while kernels are loaded and captured. A constant, as the context is.
-const CODE_BYTES: u64 = 128 << 20;
+/// Machine code and what else the driver takes while kernels are loaded, and what a captured graph takes. Together 6 MiB for the 35B's shape and
+/// three graphs on an H200, by NVML; twice that is reserved. Constants, as the context is.
+const CODE_BYTES: u64 = 5 << 20;
+const GRAPH_BYTES: u64 = 3 << 20;
 
 impl CudaMemory {
     /// What the driver's context takes of the device before anything is allocated in it: 526.8 MiB on an H200 (driver for CUDA 13.0, by
@@ -76,7 +78,7 @@ impl CudaMemory {
         Self {
             weights: weights.device(),
             workspace: Workspace::bytes(c, counts) + programs::scratch_bytes(c, config) + sampling::bytes(counts),
-            reserve: Self::CONTEXT_BYTES + CODE_BYTES,
+            reserve: Self::CONTEXT_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
             slot: shape.slot_bytes(),
             page: shape.page_bytes(),
             host: weights.host_embedding,
