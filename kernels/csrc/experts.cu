@@ -392,6 +392,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     extern __shared__ __align__(16) u8 memory[];
     using M = Memory<ROWS>;
     Experts<ROWS> experts(call, memory);
+    cluster_start();
     auto of_shared = experts.shared_gate_up_stream();
     of_shared.start();
     fetch_grid((u32 *)experts.grid);
@@ -416,6 +417,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     __syncthreads();
     if (threadIdx.x == 0) come(call.barrier);
     int clusters = gridDim.x / M::CLUSTER_OF, group = blockIdx.x / M::CLUSTER_OF;
+    cluster_started();
     if (group >= HIDDEN / 32) return;
     // Down's weights do not depend on h: they come while the others are waited for.
     bool has_shared = experts.warp < M::TILES;
