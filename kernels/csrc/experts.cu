@@ -25,7 +25,6 @@
 #include "cluster.cuh"
 #include "columns.cuh"
 #include "staged.cuh"
-#include "stream.cuh"
 
 #define PADDED ((WIDTH + 127) / 128 * 128)
 #define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
@@ -63,17 +62,16 @@ struct Call {
     float eps;
 };
 
-// Every block says that it has come, and waits for all. The highest bit flips when the last one comes, and nothing else is left over;
-// `phase`: the word's, read before this block came.
-__device__ __forceinline__ void come(u32 *barrier) {
-    u32 add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
-    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(barrier), "r"(add) : "memory");
+// Every block says that it has come, and waits for all. The highest bit flips when the last one comes, and nothing else is left over.
+__device__ __forceinline__ u32 come(u32 *barrier) {
+    u32 old, add = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(barrier), "r"(add) : "memory");
+    return old;
 }
-__device__ __forceinline__ void wait_for_all(u32 *barrier, u32 phase) {
+__device__ __forceinline__ void wait_for_all(u32 *barrier, u32 old) {
     u32 now;
-    do asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
-    while (((phase ^ now) & 0x80000000u) == 0);
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(barrier) : "memory");
+    while (((old ^ now) & 0x80000000u) == 0);
 }
 
 __device__ __forceinline__ void cluster_sync() {
@@ -85,6 +83,69 @@ __device__ __forceinline__ void cluster_sync() {
 #endif
 }
 
+// Which items somebody takes: `at`, then `step` on, then `stride` on each time, below `past`.
+struct Items {
+    int at, step, stride, past;
+
+    __device__ __forceinline__ bool any() const { return at < past; }
+    __device__ __forceinline__ void advance() { at += step, step = stride; }
+};
+
+// What a warp takes of tiles, one after another: units `begin` to `end` of `tile_of` each item. They pass through its ring in shared
+// memory; when one has been read, its place takes what comes next.
+//
+// Loops are not unrolled where they need not be, here and below: a launch runs most of its instructions once or twice, and fetching them
+// would be most of its time.
+template <class W, int BYTES, class F> struct Stream {
+    static constexpr int STAGES = BYTES / W::STAGED_BYTES < 8 ? BYTES / W::STAGED_BYTES : 8;
+    static_assert(STAGES > 0, "a unit has to fit");
+    const u8 *ring;
+    F tile_of;
+    Items items;
+    int begin, end, unit, to = 0, from = 0;
+    const u8 *tile = nullptr;
+    typename W::Rest rest;
+
+    __device__ __forceinline__ Stream(const u8 *ring, Items items, int begin, int end, F tile_of)
+        : ring(ring), tile_of(tile_of), items(items), begin(begin), end(end), unit(begin) {
+        if (items.any() && begin < end) tile = tile_of(items.at);
+        // Without items nothing is asked for: what another stream waits for is counted among all that this warp asked for.
+        if (tile) {
+#pragma unroll 1
+            for (int i = 0; i < STAGES; i++) ask();
+        }
+    }
+    __device__ __forceinline__ void ask() {
+        if (tile) {
+            W::fetch(shared_address(ring) + to * W::STAGED_BYTES, tile, unit, rest);
+            if (++unit == end) {
+                unit = begin, items.advance();
+                tile = items.any() ? tile_of(items.at) : nullptr;
+            }
+        }
+        copies_end();
+        to = to + 1 == STAGES ? 0 : to + 1;
+    }
+    template <class P> __device__ __forceinline__ void take(typename W::Unit &w) {
+        copies_wait<STAGES - 1>();
+        __syncwarp();
+        P::template load<W>(w, ring + from * W::STAGED_BYTES);
+        from = from + 1 == STAGES ? 0 : from + 1;
+        // All lanes have read before the place is filled again.
+        __syncwarp();
+        ask();
+    }
+
+    // Adds the units of the next item, times the columns.
+    template <class P> __device__ __forceinline__ void multiply(P &columns, const u8 *memory, const u32 *grid) {
+#pragma unroll 1
+        for (int u = begin; u < end; u++) {
+            typename W::Unit w;
+            take<P>(w);
+            columns.template multiply<W>(w, memory, u, grid);
+        }
+    }
+};
 // Tiles of gate and up: four a group, of the expert that the group belongs to; of a single matrix where there are no experts.
 struct GroupTiles {
     const u8 *tiles; // the warp's of the first group
@@ -111,24 +172,17 @@ template <int TILES> struct DownTiles {
 
 // Which experts any row chose, in the order of their numbers, and by which pairs.
 template <int ROWS> struct Chosen {
-    static constexpr int PAIRS = ROWS * USED, PARTS = (COUNT + WARP - 1) / WARP;
+    static constexpr int PAIRS = ROWS * USED;
     static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
-    static_assert(ROWS == 1 || PAIRS <= THREADS, "a thread a pair");
     u32 rows[COUNT]; // a bit a row
     int experts[PAIRS];
     int slots;
-    int chosen_of[PARTS]; // of 32 experts each
     u8 slot_of[COUNT];
     u8 counts[PAIRS];
     u8 pairs[PAIRS][ROWS];
 
     __device__ __forceinline__ bool is_row(const int *of_rows, int row) const { return __ldcg(of_rows + row * USED) >= 0; }
 
-    // By all threads, before `make` and a barrier.
-    __device__ __forceinline__ void clear() {
-        if (ROWS > 1)
-            for (int e = threadIdx.x; e < COUNT; e += THREADS) rows[e] = 0;
-    }
     // By all threads, each with its pair's expert or -1; ends with a barrier.
     __device__ __forceinline__ void make(int mine) {
         int tid = threadIdx.x, lane = tid % WARP;
@@ -138,29 +192,28 @@ template <int ROWS> struct Chosen {
                 int there = __popc(__ballot_sync(~0u, mine >= 0));
                 if (tid == 0) slots = there;
             }
-        } else {
-            if (mine >= 0) atomicOr(&rows[mine], 1u << tid / USED);
             __syncthreads();
-            for (int part = tid / WARP; part < PARTS; part += WARPS) {
-                int e = part * WARP + lane, chosen = __popc(__ballot_sync(~0u, e < COUNT && rows[e] != 0));
-                if (lane == 0) chosen_of[part] = chosen;
+            return;
+        }
+        static_assert(PAIRS <= THREADS, "a thread a pair");
+        for (int e = tid; e < COUNT; e += THREADS) rows[e] = 0;
+        __syncthreads();
+        if (mine >= 0) atomicOr(&rows[mine], 1u << tid / USED);
+        __syncthreads();
+        if (tid < WARP) {
+            int base = 0;
+            for (int first = 0; first < COUNT; first += WARP) {
+                int e = first + lane;
+                u32 by = e < COUNT ? rows[e] : 0, all = __ballot_sync(~0u, by != 0);
+                int slot = base + __popc(all & ((1u << lane) - 1));
+                if (by) experts[slot] = e, counts[slot] = (u8)__popc(by), slot_of[e] = (u8)slot;
+                base += __popc(all);
             }
-            __syncthreads();
-            for (int part = tid / WARP; part < PARTS; part += WARPS) number(part);
-            __syncthreads();
-            if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << tid / USED) - 1))] = (u8)tid;
+            if (lane == 0) slots = base;
         }
         __syncthreads();
-    }
-    // Slots of 32 experts, by a warp.
-    __device__ __forceinline__ void number(int part) {
-        int lane = threadIdx.x % WARP, before = 0, e = part * WARP + lane;
-        for (int p = lane; p < part; p += WARP) before += chosen_of[p];
-        before = __reduce_add_sync(~0u, before);
-        u32 by = e < COUNT ? rows[e] : 0, all = __ballot_sync(~0u, by != 0);
-        int slot = before + __popc(all & ((1u << lane) - 1));
-        if (by) experts[slot] = e, counts[slot] = (u8)__popc(by), slot_of[e] = (u8)slot;
-        if (lane == 0 && part == PARTS - 1) slots = before + __popc(all);
+        if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << tid / USED) - 1))] = (u8)tid;
+        __syncthreads();
     }
 };
 
@@ -177,8 +230,8 @@ template <int ROWS> struct Memory {
     static constexpr int GRID_AT = CHOSEN_AT + (sizeof(Chosen<ROWS>) + 15) / 16 * 16;
     static constexpr int NORMS_AT = GRID_AT + (WITH_GRID ? GRID_WORDS * 4 : 0);
     static constexpr int BEGIN = NORMS_AT + 64;
-    // [2][WARPS][columns][16], or once for more than 8 columns; then rows of activations.
-    static constexpr int SUMS = WARPS * (NC < 8 ? NC : 8) * 16;
+    // [2][WARPS][columns][16], then rows of activations.
+    static constexpr int SUMS = WARPS * NC * 16;
     static constexpr int ROWS_AT = BEGIN + 2 * SUMS * 4;
     static constexpr int GATE_UP_END = ROWS_AT + ROWS * Staged<COLS>::STRIDE;
     // [2][pairs, rows][16], then rows of h, of routed and of shared experts.
@@ -224,16 +277,9 @@ template <int ROWS> struct Experts {
           norms((float *)(memory + M::NORMS_AT)), sums((float *)(memory + M::BEGIN)), ring(memory + threadIdx.x / WARP * M::RING),
           warp(threadIdx.x / WARP), rank(M::CLUSTER_OF > 1 ? cluster_rank() : 0), begin(warp % WK * UNITS / WK), end((warp % WK + 1) * UNITS / WK) {}
 
-    // Waits for what this thread asked for before the ring was filled; it may wait for some of that too.
-    __device__ __forceinline__ void rows_are_there() const {
-        constexpr int STAGES = Stream<GateUp, M::RING, UNITS % (2 * WK) == 0, GroupTiles>::STAGES;
-        if (shared_groups().any() || !groups().any() || begin == end) copies_wait<0>();
-        else copies_wait<STAGES>();
-    }
-
     // ---- gate and up ----
 
-    __device__ __forceinline__ Stream<SharedGateUp, M::RING, UNITS % (2 * WK) == 0, GroupTiles> shared_gate_up_stream() const {
+    __device__ __forceinline__ Stream<SharedGateUp, M::RING, GroupTiles> shared_gate_up_stream() const {
         GroupTiles tiles = {call.shared_gate_up + (u64)(warp / WK) * SharedGateUp::TILE_BYTES, nullptr, SharedGateUp::TILE_BYTES};
         return {ring, shared_groups(), begin, end, tiles};
     }
@@ -244,7 +290,7 @@ template <int ROWS> struct Experts {
         if (block < busy) return {2 * (grid - busy) + block, grid, grid, past};
         return {block - busy, grid - busy, grid, past};
     }
-    __device__ __forceinline__ Stream<GateUp, M::RING, UNITS % (2 * WK) == 0, GroupTiles> gate_up_stream() const {
+    __device__ __forceinline__ Stream<GateUp, M::RING, GroupTiles> gate_up_stream() const {
         GroupTiles tiles = {call.gate_up + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
         return {ring, groups(), begin, end, tiles};
     }
@@ -256,36 +302,26 @@ template <int ROWS> struct Experts {
             return ROWS == 1 ? 0 : pairs ? pairs[column] / USED : column;
         });
         stream.multiply(columns, memory + M::ROWS_AT, grid);
-        // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
-        if (NC > 8) __syncthreads();
-        float *of_turn = sums + (NC > 8 ? 0 : turn % 2 * M::SUMS), *mine = of_turn + warp * NC * 16;
+        float *of_turn = sums + turn % 2 * M::SUMS, *mine = of_turn + warp * NC * 16;
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
+        // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
         put_hidden<NC>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, pairs ? call.hidden : call.shared_hidden,
                        pairs ? call.hidden_meta : call.shared_meta);
-        if (NC > 8) __syncthreads();
     }
 
-    // All groups of this block: of the shared expert, then of the chosen ones. `prepare` is called once, when weights are on their way, and
-    // stages the rows, which were asked for before these.
-    template <class S, class F> __device__ __forceinline__ void gate_up(S &of_shared, F prepare) {
+    // All groups of this block: of the shared expert, then of the chosen ones.
+    template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
         int turn = 0;
-        bool late = shared_groups().any();
-        auto stream = gate_up_stream();
-        if (!late) stream.start();
-        prepare();
 #pragma unroll 1
         for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC>(of_shared, call.rows, g.at, turn, nullptr);
-        if (late) {
-            copies_wait<0>();
-            stream.start();
-        }
+        copies_wait<0>();
+        auto stream = gate_up_stream();
 #pragma unroll 1
         for (Items g = groups(); g.any(); g.advance(), turn++) {
             int slot = g.at / GROUPS, of_expert = g.at % GROUPS, count = chosen.counts[slot];
             const u8 *pairs = chosen.pairs[slot];
             if (ROWS == 1 || count == 1) group<1>(stream, count, of_expert, turn, pairs);
-            else if (count == 2) group<2>(stream, count, of_expert, turn, pairs);
             else if (M::NC <= 8 || count <= 8) group<M::NC < 8 ? M::NC : 8>(stream, count, of_expert, turn, pairs);
             else group<M::NC>(stream, count, of_expert, turn, pairs);
         }
@@ -294,22 +330,20 @@ template <int ROWS> struct Experts {
 
     // ---- down ----
 
-    // Items of a block and group of outputs: a tile of an expert each, by all warps in turn. The first ones have the shared expert's tiles
-    // instead of their first two.
+    // Items of a block and group of outputs: a tile of an expert each. The first warps have the shared expert's tiles, the others these.
     __device__ __forceinline__ Items items() const {
         int past = TILES * chosen.slots;
-        if (warp < TILES) return {2 * DOWN_WARPS + warp, WARPS, WARPS, past};
-        return {warp - TILES, DOWN_WARPS, WARPS, past};
+        return {warp < TILES ? past : warp - TILES, DOWN_WARPS, DOWN_WARPS, past};
     }
     // Of the group's two tiles and the slots, as DownTiles has them.
     __device__ __forceinline__ int tile_of(int item) const { return TILES > 1 ? item / chosen.slots : rank; }
     __device__ __forceinline__ int slot_of(int item) const { return TILES > 1 ? item % chosen.slots : item; }
 
-    __device__ __forceinline__ Stream<SharedDown, M::RING, SharedDown::UNITS % 2 == 0, DownTiles<TILES>> shared_down_stream(int group) const {
+    __device__ __forceinline__ Stream<SharedDown, M::RING, DownTiles<TILES>> shared_down_stream(int group) const {
         DownTiles<TILES> tiles = {call.shared_down + (u64)(group * 2 + rank) * SharedDown::TILE_BYTES, nullptr, 1, SharedDown::TILE_BYTES};
         return {ring, {warp, WARPS, WARPS, TILES}, 0, SharedDown::UNITS, tiles};
     }
-    __device__ __forceinline__ Stream<Down, M::RING, Down::UNITS % 2 == 0, DownTiles<TILES>> down_stream(int group) const {
+    __device__ __forceinline__ Stream<Down, M::RING, DownTiles<TILES>> down_stream(int group) const {
         DownTiles<TILES> tiles = {call.down + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
         return {ring, items(), 0, Down::UNITS, tiles};
     }
@@ -342,7 +376,6 @@ template <int ROWS> struct Experts {
             auto row_of = [&](int c) { return ROWS == 1 ? slot : (int)pairs[c < count ? c : 0]; };
             auto part_of = [&](int c) { return c < count ? ROWS == 1 ? slot : (int)pairs[c] : -1; };
             if (ROWS == 1 || count == 1) tile<PADDED, 1>(stream, h, tile_of(item), row_of, part_of);
-            else if (count == 2) tile<PADDED, 2>(stream, h, tile_of(item), row_of, part_of);
             else if (M::NC <= 8 || count <= 8) tile<PADDED, M::NC < 8 ? M::NC : 8>(stream, h, tile_of(item), row_of, part_of);
             else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of);
         }
@@ -394,39 +427,31 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     Experts<ROWS> experts(call, memory);
     cluster_start();
     auto of_shared = experts.shared_gate_up_stream();
-    of_shared.start();
     fetch_grid((u32 *)experts.grid);
-    experts.chosen.clear();
-    __syncthreads();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
-    u32 phase = threadIdx.x == 0 ? __ldcg(call.barrier) : 0;
     int mine = threadIdx.x < call.rows * USED ? __ldcg(call.experts + threadIdx.x) : -1;
     Norms<NORM_BLOCKS, WARPS> norm;
     norm.read(call.squares, call.rows);
     Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, call.codes, call.meta, call.rows);
     copies_end();
+    norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
+    copies_wait<0>();
     experts.chosen.make(mine);
-    experts.gate_up(of_shared, [&] {
-        norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
-        experts.rows_are_there();
-        __syncthreads();
-    });
+    experts.gate_up(of_shared);
 
     __syncthreads();
-    if (threadIdx.x == 0) come(call.barrier);
-    int clusters = gridDim.x / M::CLUSTER_OF, group = blockIdx.x / M::CLUSTER_OF;
     cluster_started();
+    u32 ticket = 0;
+    if (threadIdx.x == 0) ticket = come(call.barrier);
+    int clusters = gridDim.x / M::CLUSTER_OF, group = blockIdx.x / M::CLUSTER_OF;
     if (group >= HIDDEN / 32) return;
     // Down's weights do not depend on h: they come while the others are waited for.
-    bool has_shared = experts.warp < M::TILES;
     auto of_shared_down = experts.shared_down_stream(group);
     auto of_down = experts.down_stream(group);
-    if (has_shared) of_shared_down.start();
-    else of_down.start();
     auto old = experts.old_of(experts.warp, group);
-    if (threadIdx.x == 0) wait_for_all(call.barrier, phase);
+    if (threadIdx.x == 0) wait_for_all(call.barrier, ticket);
     __syncthreads();
     let_next_start();
     if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, call.hidden, call.hidden_meta, call.rows * USED);
@@ -436,7 +461,6 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     __syncthreads();
     for (;;) {
         experts.shared_down(of_shared_down);
-        if (has_shared) of_down.start();
         experts.down(of_down);
         if (M::CLUSTER_OF > 1) cluster_sync();
         else __syncthreads();
@@ -444,8 +468,6 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
         if ((group += clusters) >= HIDDEN / 32) break;
         of_shared_down = experts.shared_down_stream(group);
         of_down = experts.down_stream(group);
-        if (has_shared) of_shared_down.start();
-        else of_down.start();
         old = experts.old_of(experts.warp, group);
         // The sums were read before these are stored.
         if (M::CLUSTER_OF > 1) cluster_sync();

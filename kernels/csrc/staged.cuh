@@ -20,12 +20,12 @@ template <int INPUTS> struct Staged {
     }
 };
 
-// Which staged rows are a lane's columns: of NC columns: 1, 2 or a multiple of 8.
+// Which staged rows are a lane's columns: of NC columns, 1 or a multiple of 8.
 //
-// A unit's four blocks have sums of their own, which are added up last: (0 + 1) + (2 + 3).
+// A unit's four blocks have sums of their own, which are added up last: (0 + 1) + (2 + 3). So where there is one column, lane (g, t) need
+// only scale block t, and the bytes are the same.
 template <int INPUTS, int NC> struct Picked {
-    static constexpr int NT = NC / 8, UNROLL = 1;
-    static_assert(NC % 8 == 0, "fewer columns have a form of their own");
+    static constexpr int NT = (NC + 7) / 8;
     using S = Staged<INPUTS>;
     int codes[NT], meta[NT][2];
     float acc[NT][4][4];
@@ -46,14 +46,12 @@ template <int INPUTS, int NC> struct Picked {
     }
 
     // What it wants of a staged unit.
-    template <class W>
-    static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *codes, const u8 *plane, const u8 *scales, const u8 *group) {
-        W::load_codes(w, codes, plane);
-        W::load_scales(w, scales, group);
+    template <class W> static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *from) {
+        W::load_codes(w, from);
+        W::load_scales(w, from);
     }
-    // Adds unit `first + at` of a tile times the columns.
-    template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int first, int at, const u32 *grid) {
-        int unit = first + at;
+    // Adds one unit of a tile times the columns.
+    template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int unit, const u32 *grid) {
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             typename W::Operand a = W::expand(w, b, grid);
@@ -78,70 +76,44 @@ template <int INPUTS, int NC> struct Picked {
                 store(n * 8 + 2 * t + i % 2, g + i / 2 * 8, (acc[n][0][i] + acc[n][1][i]) + (acc[n][2][i] + acc[n][3][i]));
     }
 };
-
-// One or two columns. A matrix instruction has room for 8: column 2b + c of it is block b of column c, and zero while the other blocks are
-// multiplied, so that lane (g, t) has the sums of block t, and scales that one alone. Two instructions in a row share their sums. The same
-// bytes come out as above.
-template <int INPUTS, int NC> struct PickedFew {
-    static_assert(NC == 1 || NC == 2, "");
-    static constexpr int UNROLL = 2;
+template <int INPUTS> struct Picked<INPUTS, 1> {
     using S = Staged<INPUTS>;
-    int codes, block, meta[NC];
-    uint2 x[4];
-    float acc[NC][2];
+    int codes, meta;
+    float acc[2];
 
-    template <class F> __device__ __forceinline__ explicit PickedFew(F row_of) {
-        int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-        block = g % 2 < NC ? g / 2 : -1;
-        codes = row_of(g % 2 < NC ? g % 2 : 0) * S::STRIDE + g / 2 * 32 + t * 8;
-#pragma unroll
-        for (int c = 0; c < NC; c++) meta[c] = row_of(c) * S::STRIDE + S::CODES + t * 8, acc[c][0] = acc[c][1] = 0;
-#pragma unroll
-        for (int b = 0; b < 4; b++) x[b] = make_uint2(0, 0);
+    template <class F> __device__ __forceinline__ explicit Picked(F row_of) {
+        int t = threadIdx.x % 4, row = row_of(0) * S::STRIDE;
+        codes = row + t * 8, meta = row + S::CODES + t * 8;
+        acc[0] = acc[1] = 0;
     }
-    template <class W>
-    static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *codes, const u8 *plane, const u8 *scales, const u8 *group) {
-        W::load_codes(w, codes, plane);
-        W::load_own_scale(w, scales, group);
+    template <class W> static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *from) {
+        W::load_codes(w, from);
+        W::load_own_scale(w, from);
     }
-    template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int first, int at, const u32 *grid) {
+    template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int unit, const u32 *grid) {
+        int t = threadIdx.x % 4;
+        typename W::Sums own;
 #pragma unroll
-        for (int b = 0; b < 4; b++)
-            if (block == b) x[b] = *(const uint2 *)(memory + codes + first * 128 + at * 128);
-        typename W::Sums sums[2];
+        for (int b = 0; b < 4; b++) {
+            typename W::Sums sums = W::sums_of(W::expand(w, b, grid), *(const uint2 *)(memory + codes + unit * 128 + b * 32));
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            sums[half] = W::sums_of(W::expand(w, 2 * half, grid), x[2 * half]);
-            W::sum_on(sums[half], W::expand(w, 2 * half + 1, grid), x[2 * half + 1]);
-        }
-        bool late = threadIdx.x % 4 / 2;
-        typename W::Scale s = W::scale_of(w, 0);
-#pragma unroll
-        for (int c = 0; c < NC; c++) {
-            float2 m = *(const float2 *)(memory + meta[c] + first * 32 + at * 32);
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                int i = 2 * r + c;
-                sums[0].c[i] = late ? sums[1].c[i] : sums[0].c[i], sums[0].c1[i] = late ? sums[1].c1[i] : sums[0].c1[i];
-                acc[c][r] = W::add(acc[c][r], sums[0], i, s, r, m);
+            for (int r = 0; r < 4; r += 2) {
+                own.c[r] = b == 0 || t == b ? sums.c[r] : own.c[r];
+                own.c1[r] = b == 0 || t == b ? sums.c1[r] : own.c1[r];
             }
         }
+        typename W::Scale s = W::scale_of(w, 0);
+        float2 m = *(const float2 *)(memory + meta + unit * 32);
+#pragma unroll
+        for (int r = 0; r < 2; r++) acc[r] = W::add(acc[r], own, 2 * r, s, r, m);
     }
     template <class F> __device__ __forceinline__ void each(F store) const {
         int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
 #pragma unroll
-        for (int c = 0; c < NC; c++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float sum = acc[c][r] + __shfl_xor_sync(0xffffffffu, acc[c][r], 1);
-                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-                if (t == 0) store(c, g + r * 8, sum);
-            }
+        for (int r = 0; r < 2; r++) {
+            float sum = acc[r] + __shfl_xor_sync(0xffffffffu, acc[r], 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+            if (t == 0) store(0, g + r * 8, sum);
+        }
     }
-};
-template <int INPUTS> struct Picked<INPUTS, 1> : PickedFew<INPUTS, 1> {
-    using PickedFew<INPUTS, 1>::PickedFew;
-};
-template <int INPUTS> struct Picked<INPUTS, 2> : PickedFew<INPUTS, 2> {
-    using PickedFew<INPUTS, 2>::PickedFew;
 };

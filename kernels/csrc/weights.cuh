@@ -49,6 +49,10 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     static constexpr int GROUPS_AT = SCALES_AT + UNITS * SCALE_BYTES;
     static constexpr int TILE_BYTES = (GROUPS_AT + (UNITS + 1) / 2 * GROUP_BYTES + 63) / 64 * 64;
 
+    // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
+    static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
+    static constexpr int STAGED_BYTES = CODE_BYTES + REST_BYTES;
+
     // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
     struct Unit {
         uint4 codes[VECTORS];
@@ -83,21 +87,49 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         else if constexpr (GROUP_BYTES > 0) w.group.x = ahead4(groups + g * 4);
     }
 
-    // The same as `load` from shared memory, where a unit's codes, plane, scales and group have been copied to: what `expand` wants, and
-    // what `scale_of` does.
-    static __device__ __forceinline__ void load_codes(Unit &w, const u8 *codes, const u8 *plane) {
+    // What a lane copies of a unit beside the codes: 16 bytes of plane, scales or group each time, from where these lie in the first
+    // unit, and so many bytes on for each unit, or for each two.
+    struct Rest {
+        static constexpr int PIECES = (REST_BYTES + 511) / 512;
+        int first[PIECES], step[PIECES], each[PIECES];
+
+        __device__ __forceinline__ Rest() {
+#pragma unroll
+            for (int i = 0; i < PIECES; i++) {
+                int at = i * 512 + threadIdx.x % WARP * 16, part = at < PLANE_BYTES ? 0 : at < PLANE_BYTES + SCALE_BYTES ? 1 : 2;
+                first[i] = part == 0 ? PLANES_AT + at : part == 1 ? SCALES_AT + at - PLANE_BYTES : GROUPS_AT + at - PLANE_BYTES - SCALE_BYTES;
+                step[i] = part == 0 ? PLANE_BYTES : part == 1 ? SCALE_BYTES : GROUP_BYTES;
+                each[i] = part == 2;
+            }
+        }
+    };
+    // By a warp: asks for a unit to be copied to shared memory, past L1.
+    static __device__ __forceinline__ void fetch(u32 to, const u8 *tile, int unit, const Rest &rest) {
+        int lane = threadIdx.x % WARP;
+        const u8 *codes = tile + unit * CODE_BYTES + lane * 16;
+        to += lane * 16;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) copy16(to + v * 512, codes + v * 512);
+#pragma unroll
+        for (int i = 0; i < Rest::PIECES; i++)
+            if (i * 512 + lane * 16 < REST_BYTES) copy16(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
+    }
+    // The same as `load` from what `fetch` copied: what `expand` wants, and what `scale_of` does.
+    static __device__ __forceinline__ void load_codes(Unit &w, const u8 *from) {
         int lane = threadIdx.x % WARP;
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) w.codes[v] = *(const uint4 *)(codes + v * 512 + lane * 16);
-        if constexpr (CODE == SIX) w.plane = *(const uint4 *)(plane + lane * 16);
+        for (int v = 0; v < VECTORS; v++) w.codes[v] = *(const uint4 *)(from + v * 512 + lane * 16);
+        const u8 *planes = from + CODE_BYTES;
+        if constexpr (CODE == SIX) w.plane = *(const uint4 *)(planes + lane * 16);
         if constexpr (CODE == FIVE || CODE == GRID) {
-            uint2 two = *(const uint2 *)(plane + lane * 8);
+            uint2 two = *(const uint2 *)(planes + lane * 8);
             w.plane = make_uint4(two.x, two.y, 0, 0);
         }
-        if constexpr (CODE == GRID) w.high = *(const u16 *)(plane + 256 + lane * 2);
+        if constexpr (CODE == GRID) w.high = *(const u16 *)(planes + 256 + lane * 2);
     }
-    static __device__ __forceinline__ void load_scales(Unit &w, const u8 *scales, const u8 *group) {
+    static __device__ __forceinline__ void load_scales(Unit &w, const u8 *from) {
         int g = threadIdx.x % WARP / 4;
+        const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
         if constexpr (SCALE == S_NIBBLE) {
             w.scales.x = *(const u32 *)(scales + g * 4);
         } else if constexpr (SCALE == S_BYTE) {
@@ -106,20 +138,22 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         } else {
             w.scales = *(const uint4 *)(scales + g * 16);
         }
-        load_group(w, group);
+        load_group(w, from);
     }
-    static __device__ __forceinline__ void load_group(Unit &w, const u8 *group) {
+    static __device__ __forceinline__ void load_group(Unit &w, const u8 *from) {
         int g = threadIdx.x % WARP / 4;
-        if constexpr (SCALE == S_MIN) w.group = *(const uint2 *)(group + g * 8);
-        else if constexpr (GROUP_BYTES > 0) w.group.x = *(const u32 *)(group + g * 4);
+        const u8 *groups = from + CODE_BYTES + PLANE_BYTES + SCALE_BYTES;
+        if constexpr (SCALE == S_MIN) w.group = *(const uint2 *)(groups + g * 8);
+        else if constexpr (GROUP_BYTES > 0) w.group.x = *(const u32 *)(groups + g * 4);
     }
     // Of block t alone, for lane (g, t), so that `scale_of` finds it as block 0.
-    static __device__ __forceinline__ void load_own_scale(Unit &w, const u8 *scales, const u8 *group) {
+    static __device__ __forceinline__ void load_own_scale(Unit &w, const u8 *from) {
         int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+        const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
         if constexpr (SCALE == S_NIBBLE) w.scales.x = scales[g * 4 + t];
         else if constexpr (SCALE == S_BYTE) w.scales.x = *(const u16 *)(scales + g * 8 + t * 2);
         else w.scales.x = *(const u32 *)(scales + g * 16 + t * 4);
-        load_group(w, group);
+        load_group(w, from);
     }
 
     // Eight nibbles, in order, to the signed levels of two quads.
@@ -229,16 +263,6 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
             if constexpr (CODE == WORD) mma_k32(s.c1, o.a[1], x);
         }
         return s;
-    }
-    // Adds another block to sums that were begun.
-    static __device__ __forceinline__ void sum_on(Sums &s, const Operand &o, uint2 x) {
-        if constexpr (SCALE == S_HALVES) {
-            mma_on_k16(s.c, o.a[0][0], o.a[0][1], x.x);
-            mma_on_k16(s.c1, o.a[0][2], o.a[0][3], x.y);
-        } else {
-            mma_on_k32(s.c, o.a[0], x);
-            if constexpr (CODE == WORD) mma_on_k32(s.c1, o.a[1], x);
-        }
     }
     // The same in floats, added to `acc`: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
     static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {

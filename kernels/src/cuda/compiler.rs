@@ -18,13 +18,12 @@ pub struct Program {
 }
 
 /// Every header that a source may include.
-const HEADERS: [(&CStr, &str); 7] = [
+const HEADERS: [(&CStr, &str); 6] = [
     (c"cluster.cuh", include_str!("../../csrc/cluster.cuh")),
     (c"columns.cuh", include_str!("../../csrc/columns.cuh")),
     (c"common.cuh", include_str!("../../csrc/common.cuh")),
     (c"grid.cuh", include_str!("../../csrc/grid.cuh")),
     (c"staged.cuh", include_str!("../../csrc/staged.cuh")),
-    (c"stream.cuh", include_str!("../../csrc/stream.cuh")),
     (c"weights.cuh", include_str!("../../csrc/weights.cuh")),
 ];
 

@@ -91,11 +91,11 @@ const USED_MAX: usize = 15;
 const COUNT_MAX: usize = 512;
 /// Tiles of gate and up that a block does at a time: 32 values of h.
 const TILES: usize = 4;
-/// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory; with more than one
-/// row ours need all registers, so that nothing is beside them.
+/// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory.
 const NEIGHBOUR_BYTES: usize = 12 << 10;
-/// Stages of a pair of units that a warp's ring has room for, if there is enough; of one unit at least.
-const STAGES: usize = 2;
+/// Units of a routed expert that a warp's ring has room for, at most and at least; and one of any other at least. More are slower: what is
+/// asked for stands in the way of everything that is asked for later, in all of the device's memory.
+const RING_UNITS: (usize, usize) = (4, 2);
 
 /// How blocks are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,14 +129,14 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
 /// Bytes of a warp's ring and of a block's shared memory, if there is enough.
 fn ring(experts: Experts, warps_k: usize, rows: usize, chip: Chip) -> Option<(usize, usize)> {
     let warps = TILES * warps_k;
-    let most = |bytes: fn(Layout) -> usize| experts.layouts().into_iter().map(bytes).max().unwrap_or(0);
+    let unit = experts.layouts().iter().map(|l| l.unit_bytes()).max().unwrap_or(0);
     let rest = memory_bytes(experts, warps_k, rows);
-    let neighbour = if rows == 1 { NEIGHBOUR_BYTES } else { 0 };
-    let room = chip.shared_bytes.saturating_sub(neighbour + rest) / warps / 16 * 16;
-    if most(Layout::unit_bytes) > room {
+    let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / 16 * 16;
+    let routed = experts.routed.gate_up.unit_bytes();
+    let ring = room.min(RING_UNITS.0 * routed).max(RING_UNITS.1 * routed).max(unit);
+    if ring > room {
         return None;
     }
-    let ring = room.min(STAGES * most(Layout::pair_bytes));
     Some((ring, warps * ring + rest))
 }
 
@@ -145,9 +145,9 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
     let Experts { hidden, count, used, routed, shared } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| cols + 32 + cols / UNIT * 32 + 16;
-    let chosen = (4 * count + 4 * pairs + 4 + 4 * count.div_ceil(32) + count + pairs + pairs * rows).next_multiple_of(16);
+    let chosen = (4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
-    let gate_up = 2 * TILES * warps_k * columns.min(8) * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
+    let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
     let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
     chosen + grid + 64 + gate_up.max(down)
 }
@@ -409,8 +409,7 @@ mod tests {
             let experts = Experts::new(hidden, count, used, kind, kind).unwrap();
             let tiling = tiling(experts, H200).unwrap();
             assert_eq!(tiling.rows_max(), rows, "{hidden} {count} {used} {width}");
-            assert!(tiling.kernels.iter().all(|(_, _, bytes)| *bytes <= H200.shared_bytes), "{tiling:?}");
-            assert!(tiling.kernels[0].2 + NEIGHBOUR_BYTES <= H200.shared_bytes, "{tiling:?}");
+            assert!(tiling.kernels.iter().all(|(_, _, bytes)| bytes + NEIGHBOUR_BYTES <= H200.shared_bytes), "{tiling:?}");
         }
         let error = |used, width| Experts::new(2048, 256, used, Kind { width, ..KIND }, KIND).unwrap_err().to_string();
         assert!(error(8, 48).contains("48 values"));

@@ -121,12 +121,6 @@ impl Layout {
         codes + planes + scales + group
     }
 
-    /// Bytes of two units of a tile.
-    pub const fn pair_bytes(self) -> usize {
-        let (codes, planes, scales, group) = self.parts();
-        2 * (codes + planes + scales) + group
-    }
-
     /// Where planes, scales and groups of a tile of `units` units begin, and its bytes.
     pub const fn offsets(self, units: usize) -> [usize; 4] {
         let (codes, planes, scales, group) = self.parts();
