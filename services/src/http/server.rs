@@ -88,7 +88,7 @@ where
 /// Lets pages of these origins call everything that their users have keys for.
 fn cors(origins: &[String]) -> Cors {
     let cors = Cors::default()
-        .allowed_methods(["GET", "POST", "DELETE"])
+        .allowed_methods(["GET", "POST", "PUT", "DELETE"])
         .allow_any_header()
         .expose_headers(["x-request-id", "retry-after", "retry-after-ms"])
         .max_age(600);

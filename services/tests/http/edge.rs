@@ -95,6 +95,8 @@ fn pages_of_the_named_origins_may_call_and_no_others() {
         "no key is asked for"
     );
     assert!(allowed.header("access-control-allow-headers").unwrap().contains("authorization"));
+    // Tables and collections are put.
+    assert!(allowed.header("access-control-allow-methods").unwrap().contains("PUT"));
     assert_eq!(preflight("https://other.example").header("access-control-allow-origin"), None);
     let headers = [("Origin", "https://app.example"), ("Authorization", "Bearer k")];
     let reply = request(server.addr, "GET", "/v1/models", &headers, b"");
