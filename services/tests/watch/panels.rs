@@ -70,6 +70,10 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                     &json!({"items": [{"text": format!("text {turn}")}, {"text": "another"}]}),
                 ));
                 drop(post(addr, &format!("{collection}/search"), &json!({"query": "a text"})));
+                // There is a most of them: they go as they came, so that their number keeps moving.
+                if turn / 50 % 2 == 1 {
+                    request(addr, "DELETE", &collection, &[], b"");
+                }
             }
             _ => drop(post(addr, "/v1/completions", &body)),
         }
