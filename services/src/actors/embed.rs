@@ -1,10 +1,10 @@
 //! Reads texts for their hidden states: each is a request of its own to the scheduler, a few at a time, and gives a vector of length 1.
 
 use super::live::{Entry, Live};
-use super::messages::{Refusal, Submit, Told};
+use super::lone::{Lone, LoneError};
+use super::messages::Refusal;
 use super::phase::DEADLINE_PASSED;
-use super::probe::ProbeError;
-use super::request::{Around, Hangup};
+use super::request::Around;
 use super::stopwatch::Stopwatch;
 use crate::limits::EMBEDDING_IN_FLIGHT_MAX;
 use crate::metrics;
@@ -17,7 +17,6 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 
 /// How long to wait with nothing in flight where a refusal does not say.
 const RETRY: Duration = Duration::from_secs(1);
@@ -38,14 +37,14 @@ pub struct Texts {
 ///
 /// Many texts are no reason for a no: once one of them was taken, those that find no room wait for it. An error means that nothing was
 /// taken, that a text can never run, that the deadline passed, or that the engine failed.
-pub async fn embed(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, ProbeError> {
+pub async fn embed(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, LoneError> {
     let mut end = End { outcome: "cancelled", gateway: around.gateway.clone() };
     let read = read_all(around, live, name, texts).await;
     end.outcome = match &read {
         Ok(_) => "embedded",
-        Err(ProbeError::Refused(_)) => "rejected",
-        Err(ProbeError::Failed(why)) if why == DEADLINE_PASSED => "deadline",
-        Err(ProbeError::Failed(_)) => "failed",
+        Err(LoneError::Refused(_)) => "rejected",
+        Err(LoneError::Failed(why)) if why == DEADLINE_PASSED => "deadline",
+        Err(LoneError::Failed(_)) => "failed",
     };
     read
 }
@@ -65,7 +64,7 @@ impl Drop for End {
     }
 }
 
-async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, ProbeError> {
+async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, LoneError> {
     let Texts { prompts, pooling, priority, terms } = texts;
     let one = |at: usize| {
         let request = request(live.enter(name.clone()), prompts[at].clone(), pooling, priority);
@@ -88,7 +87,7 @@ async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) ->
                 done += 1;
                 window = (window + 1).min(EMBEDDING_IN_FLIGHT_MAX);
             }
-            (at, Err(ProbeError::Refused(refusal))) if passes(&refusal) && (done > 0 || !running.is_empty()) => {
+            (at, Err(LoneError::Refused(refusal))) if passes(&refusal) && (done > 0 || !running.is_empty()) => {
                 waiting.push_front(at);
                 // Those in flight may all be refused yet; a text at a time is always tried.
                 window = running.len().max(1);
@@ -132,21 +131,16 @@ async fn read_one(
     around: &Around,
     (entry, request): (Entry, Request),
     terms: Terms,
-) -> Result<(Vec<f32>, RequestTimes), ProbeError> {
-    let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
-    let _hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };
-    let lost = || ProbeError::Failed("the engine is lost".into());
-    around.scheduler.send(Submit { request, terms, events, guidance: None, warm_up: false }).await.map_err(|_| lost())??;
+) -> Result<(Vec<f32>, RequestTimes), LoneError> {
+    let mut lone = Lone::start(around, entry, request, terms).await?;
     let mut vector = Vec::new();
-    while let Some(told) = told.recv().await {
-        match told {
-            Told::Event(Event::Pooled(mean)) => vector = unit(mean),
-            Told::Event(Event::Finished { times, .. }) => return Ok((vector, times)),
-            Told::Event(Event::Failed(why)) => return Err(ProbeError::Failed(why)),
+    loop {
+        match lone.event().await? {
+            Event::Pooled(mean) => vector = unit(mean),
+            Event::Finished { times, .. } => return Ok((vector, times)),
             _ => {}
         }
     }
-    Err(lost())
 }
 
 /// The same direction at length 1; of no direction, as it is.

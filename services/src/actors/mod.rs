@@ -16,6 +16,7 @@ pub mod engine;
 pub mod engram;
 pub mod guided;
 pub mod live;
+pub mod lone;
 pub mod messages;
 pub mod output;
 pub mod phase;

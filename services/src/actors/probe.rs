@@ -1,14 +1,13 @@
 //! Tries how an answer without a thought would begin, to see how sure the model is of it.
 
 use super::live::Entry;
-use super::messages::{Refusal, Submit, Told};
-use super::request::{Around, Hangup};
+use super::lone::{Lone, LoneError};
+use super::request::Around;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Terms};
 use chimere_engine::step::ExpertCut;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// What to try.
 pub struct Trial {
@@ -37,19 +36,8 @@ pub struct Probed {
     pub entropy: f32,
 }
 
-/// Why nothing was found.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum ProbeError {
-    /// The scheduler did not take it.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The engine failed, or the service is going down.
-    #[error("{0}")]
-    Failed(String),
-}
-
 /// Generates the most probable tokens. Whoever stops waiting cancels it.
-pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed, ProbeError> {
+pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed, LoneError> {
     let request = Request {
         id: entry.id,
         prompt: trial.prompt,
@@ -65,24 +53,19 @@ pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed
         awaits_edits: false,
         pool: None,
     };
-    let (events, mut told) = mpsc::channel(Submit::events_max(&request, around.context));
-    let _hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };
-    let gone = |_| ProbeError::Failed("the engine is lost".into());
-    around.scheduler.send(Submit { request, terms: trial.terms, events, guidance: None, warm_up: false }).await.map_err(gone)??;
+    let mut lone = Lone::start(around, entry, request, trial.terms).await?;
     let mut found = Probed::default();
-    while let Some(told) = told.recv().await {
-        match told {
-            Told::Event(Event::Token { certainty: Some(certainty), .. }) => {
+    loop {
+        match lone.event().await? {
+            Event::Token { certainty: Some(certainty), .. } => {
                 found.tokens += 1;
                 found.entropy = found.entropy.max(certainty.entropy);
                 if found.entropy > trial.entropy_max {
                     return Ok(found);
                 }
             }
-            Told::Event(Event::Finished { .. }) => return Ok(found),
-            Told::Event(Event::Failed(why)) => return Err(ProbeError::Failed(why)),
+            Event::Finished { .. } => return Ok(found),
             _ => {}
         }
     }
-    Err(ProbeError::Failed("the engine is lost".into()))
 }

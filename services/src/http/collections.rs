@@ -45,7 +45,7 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request)?;
     let name = TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
-    parse_nothing(&app.body(payload, super::announced(&request)).await?)?;
+    super::parsed(&app, &request, payload, parse_nothing).await?;
     let info = change(&app, move |all| {
         all.create(owner, name.as_str(), unix_seconds())?;
         all.info(owner, name.as_str())
@@ -70,9 +70,7 @@ pub(super) async fn add(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
-    let body = app.body(payload, super::announced(&request)).await?;
-    let items = parse_items(&body)?;
-    drop(body);
+    let items = super::parsed(&app, &request, payload, parse_items).await?;
     app.collections.check_room(owner, &name, &items).map_err(|e| api_error(&e))?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
     let prompts = tokens(&app, "items", texts).await?;
@@ -95,9 +93,7 @@ pub(super) async fn search(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
-    let SearchRequest { query, k } = SearchRequest::parse(&body)?;
-    drop(body);
+    let SearchRequest { query, k } = super::parsed(&app, &request, payload, SearchRequest::parse).await?;
     let looked = Look { collection: name.into_inner(), query, k, examples: false, field: "query" };
     let (hits, query_tokens) = look(&app, &request, looked).await?;
     let data: Vec<Value> = hits.iter().map(hit_object).collect();
@@ -189,12 +185,7 @@ fn api_error(error: &CollectionError) -> ApiError {
     use CollectionError as E;
     let conflict = |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
     match error {
-        E::Unknown(name) => {
-            let shown: String = name.chars().take(64).collect();
-            let message = format!("there is no collection {shown:?} here");
-            let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message);
-            ApiError { param: Some("collection".into()), ..error.with_code("collection_not_found") }
-        }
+        E::Unknown(name) => ApiError::unknown_name("collection", name, "collection_not_found"),
         E::NoDirectory => conflict("no_directory"),
         E::OtherModel { .. } => conflict("other_model"),
         E::TooManyCollections { .. } => conflict("too_many_collections"),

@@ -1,15 +1,13 @@
 //! `POST /v1/embeddings`: the model's own hidden states as vectors. Their texts go through the scheduler as every other prompt does.
 
-use super::answer::engine_error;
 use super::app::App;
 use super::error::ApiError;
-use super::generate::refused;
+use super::generate::lone_error;
 use super::reply::RequestName;
 use super::request::{EmbeddingRequest, Encoding, Prompt};
 use super::terms::terms_of;
 use super::text::{busy, too_long};
 use crate::actors::embed::{Texts, embed};
-use crate::actors::probe::ProbeError;
 use crate::limits::EMBEDDING_TOKENS_MAX;
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
@@ -20,9 +18,8 @@ use std::sync::Arc;
 
 /// Embeds texts.
 pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
-    let EmbeddingRequest { inputs, encoding, pooling, priority } = EmbeddingRequest::parse(&body, &app.limits)?;
-    drop(body);
+    let asked = super::parsed(&app, &request, payload, |body| EmbeddingRequest::parse(body, &app.limits)).await?;
+    let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
     let prompts = tokens(&app, "input", inputs).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
@@ -50,10 +47,7 @@ pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, text
             tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "embeds");
         }
     }
-    embed(&app.around, &app.live, name, texts).await.map_err(|e| match e {
-        ProbeError::Refused(refusal) => refused(refusal, field),
-        ProbeError::Failed(why) => engine_error(why),
-    })
+    embed(&app.around, &app.live, name, texts).await.map_err(|e| lone_error(e, field))
 }
 
 /// Token ids of texts, each of which fits the context, and all together the limit. What looks like a control token is text.

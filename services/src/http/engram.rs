@@ -34,9 +34,7 @@ pub(super) async fn put(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
-    let body = app.body(payload, super::announced(&request)).await?;
-    let asked = TeachRequest::parse_put(&body)?;
-    drop(body);
+    let asked = super::parsed(&app, &request, payload, TeachRequest::parse_put).await?;
     teach(&app, teacher, name, asked, Write::Put).await
 }
 
@@ -48,9 +46,7 @@ pub(super) async fn learn(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
-    let body = app.body(payload, super::announced(&request)).await?;
-    let (asked, quality) = TeachRequest::parse_learn(&body)?;
-    drop(body);
+    let (asked, quality) = super::parsed(&app, &request, payload, TeachRequest::parse_learn).await?;
     if quality < app.engram.quality_min {
         let reason = format!("quality {quality} is below {}", app.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
@@ -143,9 +139,7 @@ async fn change(
 }
 
 fn no_such_table(name: &str) -> ApiError {
-    let shown: String = name.chars().take(64).collect();
-    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", format!("there is no table {shown:?} here"))
-        .with_code("table_not_found")
+    ApiError::unknown_name("table", name, "table_not_found")
 }
 
 fn conflict(message: String) -> ApiError {

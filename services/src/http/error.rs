@@ -40,6 +40,13 @@ impl ApiError {
         Self::invalid(param, message).with_code("unsupported_parameter").rejected_as("unsupported")
     }
 
+    /// There is no such thing for the caller: whether others have one of that name is not told. `what` is also the field at fault.
+    pub fn unknown_name(what: &'static str, name: &str, code: &'static str) -> Self {
+        let shown: String = name.chars().take(64).collect();
+        let message = format!("there is no {what} {shown:?} here");
+        Self { param: Some(what.into()), ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code(code) }
+    }
+
     /// Any other error. It is not counted as a refusal unless [`ApiError::rejected_as`] says so: a request that was taken may fail too.
     pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
         Self { status, kind, code: None, param: None, message: message.into(), retry_after: None, rejected: None }

@@ -28,7 +28,7 @@ pub(super) async fn with_examples(
     // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the question go.
     while !hits.is_empty() {
         conversation.messages = with_turns(&plain, &hits);
-        let more = hits.iter().map(|hit| hit.item.text.len() + hit.item.answer.as_ref().map_or(0, String::len)).sum::<usize>();
+        let more = hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
         match prompt_of(app, conversation.clone(), bytes + more, usize::MAX).await {
             Ok(prompt) if prompt.ids.len() <= room(app, generation) => break,
             // Without examples the conversation itself may be at fault, and then it is told so.

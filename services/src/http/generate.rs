@@ -9,6 +9,7 @@ use super::reply::RequestName;
 use super::request::Generation;
 use super::sse::Events;
 use super::terms::terms_of;
+use crate::actors::lone::LoneError;
 use crate::actors::messages::Refusal;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::Reader;
@@ -130,8 +131,16 @@ fn remote(request: &HttpRequest) -> Remote<'_> {
     Remote { parent: header("traceparent"), state: header("tracestate") }
 }
 
+/// Why a request that no actor answers for has no result, as a client reads it.
+pub(super) fn lone_error(error: LoneError, prompt_field: &'static str) -> ApiError {
+    match error {
+        LoneError::Refused(refusal) => refused(refusal, prompt_field),
+        LoneError::Failed(why) => engine_error(why),
+    }
+}
+
 /// The scheduler's no, as a client reads it.
-pub(super) fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
+fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let message = refusal.to_string();
     let reason = match refusal.reason {
         Rejected::QueueFull { .. } => "queue_full",

@@ -35,8 +35,8 @@ pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload:
 
 /// The text of some tokens, control tokens written out.
 pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
-    let DetokenizeRequest { tokens } = DetokenizeRequest::parse(&body, &app.limits)?;
+    let parse = |body: &[u8]| DetokenizeRequest::parse(body, &app.limits);
+    let DetokenizeRequest { tokens } = super::parsed(&app, &request, payload, parse).await?;
     Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&tokens, true)})))
 }
 

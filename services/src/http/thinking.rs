@@ -1,13 +1,12 @@
 //! From what a chat says about thinking to its prompt and the rules for its thoughts.
 
-use super::answer::engine_error;
 use super::app::App;
 use super::error::ApiError;
-use super::generate::refused;
+use super::generate::lone_error;
 use super::request::Generation;
 use super::text::prompt_of;
 use crate::actors::output::ProbeAccount;
-use crate::actors::probe::{ProbeError, Trial, probe};
+use crate::actors::probe::{Trial, probe};
 use crate::actors::request::ThinkingJob;
 use crate::metrics;
 use crate::text::thinking::{Mode, Reasoning, Thoughts};
@@ -95,10 +94,7 @@ async fn try_answer(
         terms,
     };
     let found = probe(&app.around, app.live.enter(name), trial).await;
-    let found = found.map_err(|e| match e {
-        ProbeError::Refused(refusal) => refused(refusal, "messages"),
-        ProbeError::Failed(why) => engine_error(why),
-    })?;
+    let found = found.map_err(|e| lone_error(e, "messages"))?;
     let sure = found.entropy <= thoughts.probe.entropy_max;
     Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
 }

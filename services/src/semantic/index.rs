@@ -16,6 +16,13 @@ pub struct Item {
     pub answer: Option<String>,
 }
 
+impl Item {
+    /// Bytes of its text and its answer.
+    pub fn text_bytes(&self) -> usize {
+        self.text.len() + self.answer.as_ref().map_or(0, String::len)
+    }
+}
+
 /// An item that was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hit {
@@ -60,7 +67,7 @@ impl Index {
     /// Bytes that an item takes, about: its vector, its texts, and its places in lists.
     pub fn bytes_of(item: &Item, width: usize) -> u64 {
         const PLACES: usize = 128;
-        (4 * width + 2 * item.id.len() + item.text.len() + item.answer.as_ref().map_or(0, String::len) + PLACES) as u64
+        (4 * width + 2 * item.id.len() + item.text_bytes() + PLACES) as u64
     }
 
     /// Whether there is an item of this id.

@@ -129,34 +129,34 @@ fn a_connection_serves_several_requests_one_after_the_other() {
     }
 }
 
+/// A client asks for a stream and never reads it, until the server has given it up; what the client's kernel has of it by then.
+fn never_read(server: &Server) -> String {
+    // More than the socket's buffers take, so that the stream comes to a halt.
+    let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
+    let mut socket = send(server, &with(ask("LOOP[abc def ghi ]"), long));
+    server.wait_for_live(1);
+    server.wait_for_live(0);
+    // It may be read, or the connection is reset.
+    let mut rest = Vec::new();
+    socket.read_to_end(&mut rest).ok();
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
 #[test]
 fn a_client_that_never_reads_its_stream_is_given_up_after_a_while() {
     let server = Server::start(Options { unread: Duration::from_millis(300), ..Options::default() });
-    // More than the socket's buffers take, so that the stream comes to a halt.
-    let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
-    let mut socket = send(&server, &with(ask("LOOP[abc def ghi ]"), long));
-    server.wait_for_live(1);
-    server.wait_for_live(0);
+    let rest = never_read(&server);
+    assert!(!rest.contains("[DONE]"), "the proper end never comes");
     let metrics = get(server.addr, "/metrics").text().to_owned();
     let slow = metrics.lines().find_map(|l| l.strip_prefix("chimere_requests_total{outcome=\"slow_client\"} "));
     assert!(slow.unwrap().parse::<u64>().unwrap() >= 1, "{metrics}");
     assert_eq!(post(server.addr, CHAT, &ask("SAY[next]")).content(), "next");
-    // What the kernel still has may be read, or the connection is reset; the proper end never comes.
-    let mut rest = Vec::new();
-    socket.read_to_end(&mut rest).ok();
-    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
 }
 
 #[test]
 fn a_client_that_never_reads_loses_its_connection_too() {
     let server = Server::start(Options { silence: Duration::from_secs(1), ..Options::default() });
-    let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
-    let mut socket = send(&server, &with(ask("LOOP[abc def ghi ]"), long));
-    server.wait_for_live(1);
-    server.wait_for_live(0);
-    let mut rest = Vec::new();
-    socket.read_to_end(&mut rest).ok();
-    assert!(!String::from_utf8_lossy(&rest).contains("[DONE]"));
+    assert!(!never_read(&server).contains("[DONE]"), "the proper end never comes");
 }
 
 /// From now on the socket's host hears nothing and says nothing, as one whose cable is cut: whatever comes is thrown away before anything

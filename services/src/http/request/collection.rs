@@ -41,12 +41,13 @@ fn item(mut fields: Fields) -> Result<Item, ApiError> {
     let own = text(&mut fields, "text")?.ok_or_else(|| missing(&path, "a string"))?;
     let answer = text(&mut fields, "answer")?;
     fields.finish()?;
-    let got = own.len() + answer.as_ref().map_or(0, String::len);
+    let item = Item { id, text: own, answer };
+    let got = item.text_bytes();
     if got > COLLECTION_ITEM_BYTES_MAX {
         let message = format!("`{path}` and its answer have {got} bytes, at most {COLLECTION_ITEM_BYTES_MAX} are taken");
         return Err(ApiError::invalid(path, message));
     }
-    Ok(Item { id, text: own, answer })
+    Ok(item)
 }
 
 /// A string that is not empty.

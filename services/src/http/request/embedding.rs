@@ -2,6 +2,7 @@
 
 use super::completion::{Prompt, prompts};
 use super::fields::{Fields, missing};
+use super::generation::priority;
 use super::{ModelLimits, check_model};
 use crate::http::error::ApiError;
 use crate::limits::EMBEDDING_INPUTS_MAX;
@@ -37,23 +38,14 @@ impl EmbeddingRequest {
         let wanted = "a string, an array of strings, an array of token ids or an array of these";
         let input = fields.any("input").ok_or_else(|| missing("input", wanted))?;
         let inputs = prompts("input", input, limits.vocab, EMBEDDING_INPUTS_MAX, wanted)?;
-        let encoding = named(&mut fields, "encoding_format", [("float", Encoding::Float), ("base64", Encoding::Base64)])?;
-        let pooling = named(&mut fields, "pooling", [("mean", Pooling::Mean), ("last", Pooling::Last)])?;
-        let priority = fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32;
+        let encoding = fields.choice("encoding_format", [("float", Encoding::Float), ("base64", Encoding::Base64)])?;
+        let pooling = fields.choice("pooling", [("mean", Pooling::Mean), ("last", Pooling::Last)])?;
+        let priority = priority(&mut fields)?;
         dimensions(&mut fields, limits.width)?;
         fields.string("user")?;
         fields.finish()?;
-        Ok(Self { inputs, encoding, pooling, priority })
+        Ok(Self { inputs, encoding: encoding.unwrap_or(Encoding::Float), pooling: pooling.unwrap_or(Pooling::Mean), priority })
     }
-}
-
-/// One of two words; the first where there is none.
-fn named<T: Copy>(fields: &mut Fields, name: &'static str, known: [(&str, T); 2]) -> Result<T, ApiError> {
-    let Some(got) = fields.string(name)? else { return Ok(known[0].1) };
-    known.iter().find(|(word, _)| *word == got).map(|(_, value)| *value).ok_or_else(|| {
-        let shown: String = got.chars().take(40).collect();
-        ApiError::invalid(name, format!("`{name}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
-    })
 }
 
 /// The model was not trained to say most in its first numbers, so leaving some out would be chance.

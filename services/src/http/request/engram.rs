@@ -26,12 +26,8 @@ impl EngramRequest {
         let Some(mut fields) = body.fields("engram")? else { return Ok(Self::default()) };
         let tables = strings(&mut fields, "tables", limits::ENGRAM_TABLES_MAX)?;
         let documents = strings(&mut fields, "documents", limits::ENGRAM_DOCUMENTS_MAX)?.unwrap_or_default();
-        let mode = fields.string("mode")?;
-        let mode =
-            mode.map(|m| choice("engram.mode", &m, [("mixture", ModeName::Mixture), ("bias", ModeName::Bias)])).transpose()?;
-        let phase = fields.string("phase")?;
-        let phase =
-            phase.map(|p| choice("engram.phase", &p, [("answer", PhaseName::Answer), ("all", PhaseName::All)])).transpose()?;
+        let mode = fields.choice("mode", [("mixture", ModeName::Mixture), ("bias", ModeName::Bias)])?;
+        let phase = fields.choice("phase", [("answer", PhaseName::Answer), ("all", PhaseName::All)])?;
         let alpha = fields.number("alpha", 0.0..=f64::from(ALPHA_MAX))?.map(|x| x as f32);
         // 0.95 as the nearest f32 lies a little below it, and f64 has both.
         let lambda = fields.number("lambda", 0.0..=LAMBDA_RANGE_END)?.map(|x| (x as f32).min(LAMBDA_MAX));
@@ -97,13 +93,6 @@ fn mode_of(mode: Option<ModeName>, alpha: Option<f32>, lambda: Option<f32>) -> R
         (None, None, Some(_)) => Ok(Some(ModeName::Mixture)),
         (mode, _, _) => Ok(mode),
     }
-}
-
-fn choice<T: Copy>(path: &str, got: &str, known: [(&str, T); 2]) -> Result<T, ApiError> {
-    known.iter().find(|(name, _)| *name == got).map(|(_, value)| *value).ok_or_else(|| {
-        let shown: String = got.chars().take(40).collect();
-        ApiError::invalid(path, format!("`{path}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
-    })
 }
 
 fn strings(fields: &mut Fields, name: &'static str, max: usize) -> Result<Option<Vec<String>>, ApiError> {

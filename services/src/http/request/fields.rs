@@ -65,6 +65,17 @@ impl Fields {
         })
     }
 
+    /// One of two words, as what it stands for.
+    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, known: [(&str, T); 2]) -> Result<Option<T>, ApiError> {
+        let path = self.path(name);
+        let Some(got) = self.string(name)? else { return Ok(None) };
+        let value = known.iter().find(|(word, _)| *word == got).map(|(_, value)| *value);
+        value.map(Some).ok_or_else(|| {
+            let shown: String = got.chars().take(40).collect();
+            ApiError::invalid(&path, format!("`{path}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
+        })
+    }
+
     pub(super) fn list(&mut self, name: &'static str) -> Result<Option<Vec<Json>>, ApiError> {
         self.typed(name, "an array", |v| match v {
             Json::Array(items) => Ok(items),

@@ -76,7 +76,7 @@ impl Generation {
         let (stream, include_usage) = stream(fields)?;
         let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
         let choices = choices(fields, limits)?;
-        let priority = fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32;
+        let priority = priority(fields)?;
         let end_ids = end_ids(fields, limits)?;
         let sampling = SamplingParams {
             seed: seed.unwrap_or_default(),
@@ -111,6 +111,11 @@ impl Generation {
 /// A limit on output tokens.
 pub(super) fn token_limit(fields: &mut Fields, name: &'static str, min: i64) -> Result<Option<u32>, ApiError> {
     Ok(fields.integer(name, min..=i64::from(u32::MAX))?.map(|n| n as u32))
+}
+
+/// Lower runs first; 0 for who does not say.
+pub(super) fn priority(fields: &mut Fields) -> Result<i32, ApiError> {
+    Ok(fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?.unwrap_or(0) as i32)
 }
 
 fn stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {

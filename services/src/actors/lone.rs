@@ -1,0 +1,54 @@
+//! A request to the scheduler that no actor answers for: whoever asks waits for its events, and cancels it by not waiting any more.
+
+use super::live::Entry;
+use super::messages::{Refusal, Submit, Told};
+use super::request::{Around, Hangup};
+use chimere_engine::scheduler::{Event, Request, Terms};
+use tokio::sync::mpsc;
+
+/// Why it has no result.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum LoneError {
+    /// The scheduler did not take it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The engine failed, or the service is going down.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl LoneError {
+    fn lost() -> Self {
+        Self::Failed("the engine is lost".into())
+    }
+}
+
+/// One that the scheduler has taken.
+pub(super) struct Lone {
+    // Dropped in this order: the scheduler hears that nobody waits before its messages have nowhere to go.
+    _hangup: Hangup,
+    told: mpsc::Receiver<Told>,
+    _entry: Entry,
+}
+
+impl Lone {
+    /// Submits `request`, whose id is that of `entry`.
+    pub(super) async fn start(around: &Around, entry: Entry, request: Request, terms: Terms) -> Result<Self, LoneError> {
+        let (events, told) = mpsc::channel(Submit::events_max(&request, around.context));
+        let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids: vec![entry.id] };
+        let submit = Submit { request, terms, events, guidance: None, warm_up: false };
+        around.scheduler.send(submit).await.map_err(|_| LoneError::lost())??;
+        Ok(Self { told, _hangup: hangup, _entry: entry })
+    }
+
+    /// What the scheduler says next; a failure is an error.
+    pub(super) async fn event(&mut self) -> Result<Event, LoneError> {
+        loop {
+            match self.told.recv().await.ok_or_else(LoneError::lost)? {
+                Told::Event(Event::Failed(why)) => return Err(LoneError::Failed(why)),
+                Told::Event(event) => return Ok(event),
+                Told::Started(_) => {}
+            }
+        }
+    }
+}
