@@ -1,0 +1,103 @@
+//! The flags of `chimere serve`.
+
+use super::{Budget, Device, Embedding, KvType};
+use std::path::{Path, PathBuf};
+use toml::Value;
+
+/// Flags of `chimere serve`. Each overrides a key of the configuration; what is absent here comes from the environment
+/// (`CHIMERE_SERVER__PORT`), then from the file, then from the defaults.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct ServeArgs {
+    /// Model: a GGUF file (the first of a split one), or a directory with one, or a Hugging Face directory
+    /// [default: $CHIMERE_MODEL, ./models/nano, <exe>/../share/chimere/nano]
+    #[arg(long, value_name = "FILE|DIR")]
+    pub model: Option<PathBuf>,
+    /// Name of the model in the API [default: the model's own]
+    #[arg(long, value_name = "S")]
+    pub model_name: Option<String>,
+    /// Address to listen on; beyond loopback only with --api-key-file or --allow-open [default: 127.0.0.1]
+    #[arg(long, value_name = "H")]
+    pub host: Option<String>,
+    /// Port to listen on, 0 for a free one [default: 8080]
+    #[arg(long, value_name = "P")]
+    pub port: Option<u16>,
+    /// Where to compute [default: auto]
+    #[arg(long, value_enum)]
+    pub device: Option<Device>,
+    /// Threads that compute on the CPU, 0 for every core [default: 0]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
+    #[arg(long, value_name = "N")]
+    pub max_seqs: Option<u32>,
+    /// Tokens a sequence may have, prompt and output together [default: the model's own]
+    #[arg(long, value_name = "N")]
+    pub max_context: Option<u32>,
+    /// Tokens that one step may compute [default: 512 on a CPU, 2048 on a GPU]
+    #[arg(long, value_name = "N")]
+    pub step_tokens: Option<u32>,
+    /// Memory for all that the process takes on its device: bytes such as 12GiB, or auto for what is free less a margin [default: auto]
+    #[arg(long, value_name = "BYTES")]
+    pub vram_budget: Option<Budget>,
+    /// Type of the KV cache: keys and values, or keys:values; f32 on the CPU only, q8_0 on a GPU only [default: f16]
+    #[arg(long, value_enum)]
+    pub kv_type: Option<KvType>,
+    /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
+    #[arg(long, value_enum)]
+    pub embedding: Option<Embedding>,
+    /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
+    #[arg(long)]
+    pub exact: bool,
+    /// Equal bytes for equal requests whatever else runs; on the CPU always so
+    #[arg(long)]
+    pub deterministic: bool,
+    /// File of API keys, one a line, # starts a comment
+    #[arg(long, value_name = "F")]
+    pub api_key_file: Option<PathBuf>,
+    /// Listen beyond loopback without API keys
+    #[arg(long)]
+    pub allow_open: bool,
+    /// Seconds that running streams may take to finish after SIGINT or SIGTERM [default: 15]
+    #[arg(long, value_name = "S")]
+    pub drain_seconds: Option<u64>,
+    /// Collector of OpenTelemetry that spans of requests are sent to, over HTTP as JSON, such as http://127.0.0.1:4318 [default: none]
+    #[arg(long, value_name = "URL")]
+    pub trace_endpoint: Option<String>,
+    /// Configuration file; config/chimere.toml lists every key
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl ServeArgs {
+    /// The keys that these flags set.
+    pub(super) fn overrides(&self) -> Vec<(&'static str, &'static str, Value)> {
+        fn text(path: &Path) -> Value {
+            Value::String(path.to_string_lossy().into_owned())
+        }
+        let mut set = Vec::new();
+        let mut put = |section, key, value: Option<Value>| set.extend(value.map(|v| (section, key, v)));
+        put("model", "path", self.model.as_deref().map(text));
+        put("model", "name", self.model_name.clone().map(Value::String));
+        put("server", "host", self.host.clone().map(Value::String));
+        put("server", "port", self.port.map(|n| Value::Integer(n.into())));
+        put("server", "api_key_file", self.api_key_file.as_deref().map(text));
+        put("server", "allow_open", self.allow_open.then_some(Value::Boolean(true)));
+        put("server", "drain_seconds", self.drain_seconds.map(integer));
+        put("trace", "endpoint", self.trace_endpoint.clone().map(Value::String));
+        put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));
+        put("engine", "threads", self.threads.map(|n| Value::Integer(n.into())));
+        put("engine", "max_seqs", self.max_seqs.map(|n| Value::Integer(n.into())));
+        put("engine", "max_context", self.max_context.map(|n| Value::Integer(n.into())));
+        put("engine", "step_tokens", self.step_tokens.map(|n| Value::Integer(n.into())));
+        put("engine", "vram_budget", self.vram_budget.map(|b| Value::String(b.into())));
+        put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
+        put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
+        put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
+        put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));
+        set
+    }
+}
+
+fn integer(n: u64) -> Value {
+    Value::Integer(i64::try_from(n).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,23 @@
+//! What sections check their values with.
+
+use crate::limits;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+/// A key of a section, and what is wrong with its value.
+pub(super) type Fault = (&'static str, String);
+
+pub(super) fn not_zero(key: &'static str, got: u64) -> Result<(), Fault> {
+    if got == 0 { Err((key, "must be at least 1, got 0".into())) } else { Ok(()) }
+}
+
+pub(super) fn within<T: PartialOrd + Display>(key: &'static str, got: T, range: RangeInclusive<T>) -> Result<(), Fault> {
+    if range.contains(&got) {
+        return Ok(());
+    }
+    Err((key, format!("must lie between {} and {}, got {got}", range.start(), range.end())))
+}
+
+pub(super) fn threads(key: &'static str, got: u32) -> Result<(), Fault> {
+    if got <= limits::THREADS_MAX { Ok(()) } else { Err((key, format!("must be at most {}, got {got}", limits::THREADS_MAX))) }
+}

@@ -1,0 +1,121 @@
+//! The section `engine`.
+
+use super::budget::Budget;
+use super::check::{Fault, threads};
+use crate::limits;
+use serde::{Deserialize, Serialize};
+
+/// Device, memory, arithmetic.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Engine {
+    /// Where steps run.
+    pub device: Device,
+    /// Threads that compute on the CPU; 0 takes every core.
+    pub threads: u32,
+    /// Core that the thread of the engine is pinned to; -1 lets the system choose.
+    pub core: i64,
+    /// Sequences that run at once; 0 takes 16 on a CPU and 64 on a GPU.
+    pub max_seqs: u32,
+    /// Positions a sequence may have, prompt and output together; 0 takes the model's own.
+    pub max_context: u32,
+    /// Positions one step may compute; 0 takes 512 on a CPU and 2048 on a GPU.
+    pub step_tokens: u32,
+    /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no target.
+    pub itl_target_ms: u32,
+    /// Bytes for everything that the process takes on its device; `auto` takes the free memory less a margin.
+    pub vram_budget: Budget,
+    /// Type of the KV cache.
+    pub kv_type: KvType,
+    /// Where the rows of the embedding lie when a GPU computes.
+    pub embedding: Embedding,
+    /// Decoded weights, f32 activations and KV.
+    pub exact: bool,
+    /// Equal bytes for equal requests; on the CPU always so.
+    pub deterministic: bool,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self {
+            device: Device::Auto,
+            threads: 0,
+            core: -1,
+            max_seqs: 0,
+            max_context: 0,
+            step_tokens: 0,
+            itl_target_ms: limits::ITL_TARGET_MS,
+            vram_budget: Budget::Auto,
+            kv_type: KvType::F16,
+            embedding: Embedding::Device,
+            exact: false,
+            deterministic: false,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        threads("threads", self.threads)?;
+        let chunk = chimere_engine::CHUNK_TOKENS;
+        if (1..chunk).contains(&self.step_tokens) {
+            return Err(("step_tokens", format!("must be 0 or at least {chunk}, got {}", self.step_tokens)));
+        }
+        if self.core < -1 {
+            return Err(("core", format!("must be a core's number or -1, got {}", self.core)));
+        }
+        Ok(())
+    }
+}
+
+/// Where steps run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Device {
+    /// A GPU where one can be used, else this machine's cores.
+    Auto,
+    /// This machine's cores.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// Types of the KV cache that the command line knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub enum KvType {
+    /// 4 bytes a value.
+    #[serde(rename = "f32")]
+    F32,
+    /// 2 bytes a value.
+    #[serde(rename = "f16")]
+    F16,
+    /// 8.5 bits a value; on a GPU only.
+    #[serde(rename = "q8_0:q8_0", alias = "q8_0")]
+    #[value(name = "q8_0:q8_0", alias = "q8_0")]
+    Q8_0,
+    /// Keys 8.5 bits a value, values 4.5; on a GPU only.
+    #[serde(rename = "q8_0:q4_0")]
+    #[value(name = "q8_0:q4_0")]
+    Q8_0Q4_0,
+}
+
+impl KvType {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::Q8_0 => "q8_0:q8_0",
+            KvType::Q8_0Q4_0 => "q8_0:q4_0",
+        }
+    }
+}
+
+/// Where the rows of the embedding lie when a GPU computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Embedding {
+    /// With the other weights.
+    Device,
+    /// In the host's memory, read over the bus: a row a token, so it costs little time and spares the device a whole matrix.
+    Host,
+}

@@ -1,0 +1,80 @@
+//! The section `server`.
+
+use super::check::{Fault, not_zero, threads};
+use crate::limits;
+use serde::{Deserialize, Serialize};
+
+/// Address, keys, shutdown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Address to listen on.
+    pub host: String,
+    /// Port to listen on; 0 takes a free one.
+    pub port: u16,
+    /// HTTP threads; 0 takes one for every two cores, at least 1 and at most 8.
+    pub workers: u32,
+    /// File of API keys; empty asks for none.
+    pub api_key_file: String,
+    /// Listen beyond loopback without keys.
+    pub allow_open: bool,
+    /// PEM file with the certificate and those that vouch for it; empty serves plain HTTP.
+    pub tls_certificate: String,
+    /// PEM file with the certificate's private key.
+    pub tls_key: String,
+    /// Origins whose pages may call the service from a browser, with commas between them; `*` lets all.
+    pub cors_origins: String,
+    /// Take the id that a gateway sends with a request for whose it is.
+    pub trust_gateway: bool,
+    /// Seconds that running streams may take after a signal.
+    pub drain_seconds: u64,
+    /// Seconds of silence before a stream gets a comment.
+    pub keep_alive_seconds: u64,
+    /// Keep metrics and show them under `/metrics`.
+    pub metrics: bool,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".into(),
+            port: 8080,
+            workers: 0,
+            api_key_file: String::new(),
+            allow_open: false,
+            tls_certificate: String::new(),
+            tls_key: String::new(),
+            cors_origins: String::new(),
+            trust_gateway: false,
+            drain_seconds: limits::DRAIN_SECONDS,
+            keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
+            metrics: true,
+        }
+    }
+}
+
+impl Server {
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        threads("workers", self.workers)?;
+        if self.tls_certificate.is_empty() != self.tls_key.is_empty() {
+            let (have, lacks) =
+                if self.tls_key.is_empty() { ("tls_certificate", "tls_key") } else { ("tls_key", "tls_certificate") };
+            return Err((lacks, format!("must be given with server.{have}, got nothing")));
+        }
+        if let Some(origin) = origins(&self.cors_origins).find(|origin| !is_origin(origin)) {
+            return Err(("cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}")));
+        }
+        not_zero("keep_alive_seconds", self.keep_alive_seconds)
+    }
+}
+
+/// The origins of a list.
+pub fn origins(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|origin| !origin.is_empty())
+}
+
+/// Scheme and host, without a path: a browser sends no more, so anything else would never match.
+fn is_origin(origin: &str) -> bool {
+    let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    origin == "*"
+        || host.is_some_and(|host| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#*".contains(&b)))
+}

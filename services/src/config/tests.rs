@@ -1,0 +1,185 @@
+//! What is taken from which layer, and what is refused in which words.
+
+use super::layers::defaults;
+use super::*;
+use crate::limits;
+use toml::Table;
+
+const SHOWN: &str = include_str!("../../../config/chimere.toml");
+
+fn load(file: &str, env: &[(&str, &str)], args: ServeArgs) -> Result<Config, ConfigError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.toml");
+    std::fs::write(&path, file).unwrap();
+    let args = ServeArgs { config: Some(path), ..args };
+    Config::load(&args, env.iter().map(|(k, v)| (k.to_string(), v.to_string()))).map_err(|e| match e {
+        ConfigError::UnknownKey { key, nearest, .. } => ConfigError::UnknownKey { origin: "c".into(), key, nearest },
+        ConfigError::BadValue { key, why, .. } => ConfigError::BadValue { origin: "c".into(), key, why },
+        other => other,
+    })
+}
+
+#[test]
+fn the_shown_file_has_every_key_with_its_default_and_says_what_it_is() {
+    let shown: Table = SHOWN.parse().unwrap();
+    assert_eq!(shown, defaults());
+    let mut comment = false;
+    for line in SHOWN.lines() {
+        if line.contains('=') && !line.starts_with('#') {
+            assert!(comment || line.contains('#'), "no comment at: {line}");
+        }
+        comment = line.starts_with('#');
+    }
+}
+
+#[test]
+fn the_shown_file_names_the_fixed_limits_with_their_values() {
+    for (name, value) in [
+        ("choices of one request", limits::CHOICES_MAX.to_string()),
+        ("prompts of one completion request", limits::PROMPTS_MAX.to_string()),
+        ("stop strings of one request", limits::STOP_STRINGS_MAX.to_string()),
+        ("bytes of a stop string", limits::STOP_STRING_BYTES_MAX.to_string()),
+        ("stop token ids of one request", limits::STOP_TOKEN_IDS_MAX.to_string()),
+        ("tokens with a bias in one request", limits::LOGIT_BIAS_MAX.to_string()),
+        ("tools of one request", limits::TOOLS_MAX.to_string()),
+        ("tokens of a window of certainty", limits::THINKING_WINDOW_TOKENS_MAX.to_string()),
+        ("tokens of an answer that is tried", limits::PROBE_TOKENS_MAX.to_string()),
+        ("words that are held back", limits::HOLD_WORDS_MAX.to_string()),
+        ("bytes of a tool's name", limits::TOOL_NAME_BYTES_MAX.to_string()),
+        ("texts of one request for embeddings", limits::EMBEDDING_INPUTS_MAX.to_string()),
+        ("tokens of all texts of one request for embeddings", limits::EMBEDDING_TOKENS_MAX.to_string()),
+        ("texts of one request for embeddings that are read at a time", limits::EMBEDDING_IN_FLIGHT_MAX.to_string()),
+        ("tables that one request may name", limits::ENGRAM_TABLES_MAX.to_string()),
+        ("documents that one request may bring", limits::ENGRAM_DOCUMENTS_MAX.to_string()),
+        ("tokens of all documents of one request", limits::ENGRAM_DOCUMENT_TOKENS_MAX.to_string()),
+        ("texts that a table is taught in one request", limits::ENGRAM_TEXTS_MAX.to_string()),
+        ("tokens that one table may have been taught and not forgotten", limits::ENGRAM_LEARNED_TOKENS_MAX.to_string()),
+        ("versions of a table that can be gone back to", limits::ENGRAM_VERSIONS_MAX.to_string()),
+        ("collections of one key", limits::COLLECTIONS_MAX.to_string()),
+        ("items of a collection", limits::COLLECTION_ITEMS_MAX.to_string()),
+        ("bytes of an item's text and answer", limits::COLLECTION_ITEM_BYTES_MAX.to_string()),
+        ("bytes of an item's id", limits::ITEM_ID_BYTES_MAX.to_string()),
+        ("items that one search finds", limits::SEMANTIC_K_MAX.to_string()),
+        ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
+        ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
+        ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),
+        ("long prompts that wait for their text thread", limits::LONG_TEXT_JOBS_MAX.to_string()),
+        ("milliseconds of a request's own deadline, at most", limits::DEADLINE_MS_MAX.to_string()),
+        (
+            "recomputed positions of a sequence in a step, where each is a pass of its own",
+            limits::RECOMPUTED_PASSES_MAX.to_string(),
+        ),
+        ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
+        ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
+        ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),
+        ("bytes of log records that wait to be written", limits::LOG_BYTES_MAX.to_string()),
+        ("spans of traces that wait for their collector", limits::SPANS_WAITING_MAX.to_string()),
+        ("steps in flight", limits::STEPS_IN_FLIGHT_MAX.to_string()),
+        ("messages of a mailbox", limits::MAILBOX_MESSAGES.to_string()),
+        ("seconds of Retry-After, at most", limits::RETRY_AFTER_SECONDS.end().to_string()),
+    ] {
+        assert!(SHOWN.contains(&format!("# {name}: {value}\n")), "{name}: {value}");
+    }
+}
+
+#[test]
+fn flags_win_over_environment_over_file_over_defaults() {
+    let file = "[server]\nport = 1\nhost = \"::1\"\ndrain_seconds = 3\n";
+    let env = [("CHIMERE_SERVER__PORT", "2"), ("CHIMERE_SERVER__HOST", "127.0.0.2"), ("CHIMERE_MODEL", "elsewhere")];
+    let args = ServeArgs { port: Some(4), ..Default::default() };
+    let got = load(file, &env, args).unwrap();
+    assert_eq!((got.server.port, got.server.host.as_str(), got.server.drain_seconds), (4, "127.0.0.2", 3));
+    assert_eq!(got.limits, Limits::default());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_name() {
+    let err = load("[server]\nprot = 1\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: no key server.prot, did you mean server.port?");
+    let err = load("", &[("CHIMERE_ENGINE__THREAD", "2")], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: no key engine.thread, did you mean engine.threads?");
+    let err = load("[sever]\nport = 1\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: no key sever.port, did you mean server.port?");
+    let err = load("port = 1\n", &[], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: no key port"), "{err}");
+}
+
+#[test]
+fn a_value_of_the_wrong_type_or_range_names_its_key() {
+    let err = load("[server]\nport = \"x\"\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: server.port wants an integer, got a string \"x\"");
+    let err = load("[server]\nport = 70000\n", &[], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: server.port is out of range"), "{err}");
+    let err = load("[engine]\nthreads = 1025\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: engine.threads must be at most 1024, got 1025");
+    let err = load("[engine]\nkv_type = \"q9\"\n", &[], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: engine.kv_type is not accepted"), "{err}");
+    let err = load("", &[("CHIMERE_SERVER__ALLOW_OPEN", "yes")], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: server.allow_open wants a boolean"), "{err}");
+}
+
+#[test]
+fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
+    for (text, want) in [("f16", KvType::F16), ("q8_0:q4_0", KvType::Q8_0Q4_0), ("q8_0:q8_0", KvType::Q8_0), ("q8_0", KvType::Q8_0)]
+    {
+        let got = load(&format!("[engine]\nkv_type = \"{text}\"\n"), &[], ServeArgs::default()).unwrap();
+        assert_eq!(got.engine.kv_type, want);
+    }
+    let args = ServeArgs { embedding: Some(Embedding::Host), kv_type: Some(KvType::Q8_0), ..Default::default() };
+    let got = load("", &[], args).unwrap();
+    assert_eq!((got.engine.embedding, got.engine.kv_type), (Embedding::Host, KvType::Q8_0));
+}
+
+#[test]
+fn a_certificate_comes_with_its_key_and_an_origin_has_no_path() {
+    let err = load("[server]\ntls_key = \"k.pem\"\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: server.tls_certificate must be given with server.tls_key, got nothing");
+    let good = load("[server]\ncors_origins = \"https://a.example, http://localhost:3000\"\n", &[], ServeArgs::default()).unwrap();
+    assert_eq!(origins(&good.server.cors_origins).count(), 2);
+    for bad in ["a.example", "https://a.example/", "https://", "https://*.example"] {
+        let err = load(&format!("[server]\ncors_origins = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: server.cors_origins wants"), "{err}");
+    }
+    let err = load("[limits]\nbodies_bytes = 1\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: limits.bodies_bytes must be at least limits.body_bytes, 8388608, got 1");
+    let err = load("[limits]\nhead_seconds = 0\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: limits.head_seconds must be at least 1, got 0");
+}
+
+#[test]
+fn a_collector_of_traces_is_an_address_without_encryption() {
+    for bad in ["127.0.0.1:4318", "https://collector:4318", "http://", "http://a/?b", "collector"] {
+        let err = load(&format!("[trace]\nendpoint = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();
+        assert!(err.to_string().starts_with("c: trace.endpoint wants an address such as"), "{err}");
+    }
+    for good in ["http://127.0.0.1:4318", "http://collector", "http://[::1]:4318/prefix/"] {
+        let args = ServeArgs { trace_endpoint: Some(good.into()), ..Default::default() };
+        assert_eq!(load("", &[], args).unwrap().trace, Trace { endpoint: good.into(), share: 1.0 });
+    }
+    let err = load("[trace]\nshare = 2\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: trace.share must lie between 0 and 1, got 2");
+}
+
+#[test]
+fn a_step_has_room_for_a_chunk_or_takes_the_device_s_own() {
+    let err = load("[engine]\nstep_tokens = 63\n", &[], ServeArgs::default()).unwrap_err();
+    assert_eq!(err.to_string(), "c: engine.step_tokens must be 0 or at least 64, got 63");
+    assert!(load("[engine]\nstep_tokens = 0\n", &[], ServeArgs::default()).is_ok());
+}
+
+#[test]
+fn shares_are_numbers_of_any_kind_between_0_and_1() {
+    let env = [("CHIMERE_THINKING__PROBE_ENTROPY", "0.25"), ("CHIMERE_THINKING__HOLD_ENTROPY", "1")];
+    let got = load("[thinking]\nstop_top_prob = 1\n", &env, ServeArgs::default()).unwrap().thinking;
+    assert_eq!((got.probe_entropy, got.hold_entropy, got.stop_top_prob), (0.25, 1.0, 1.0));
+    for (file, why) in [
+        ("hold_entropy = 1.5", "c: thinking.hold_entropy must lie between 0 and 1, got 1.5"),
+        ("hold_words = [\"Wait\", \" \"]", "c: thinking.hold_words must not have an empty word"),
+        ("window_tokens = 0", "c: thinking.window_tokens must lie between 1 and 1024, got 0"),
+        ("probe_tokens = 300", "c: thinking.probe_tokens must lie between 1 and 256, got 300"),
+    ] {
+        assert_eq!(load(&format!("[thinking]\n{file}\n"), &[], ServeArgs::default()).unwrap_err().to_string(), why);
+    }
+    let err = load("[thinking]\nhold_words = \"Wait\"\n", &[], ServeArgs::default()).unwrap_err();
+    assert!(err.to_string().starts_with("c: thinking.hold_words wants an array"), "{err}");
+}

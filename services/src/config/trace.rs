@@ -1,0 +1,37 @@
+//! The section `trace`.
+
+use super::check::{Fault, within};
+use serde::{Deserialize, Serialize};
+
+/// Spans of requests, for a collector of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// The collector; empty sends nothing.
+    pub endpoint: String,
+    /// Share of the requests that are traced whose caller does not say.
+    pub share: f64,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { endpoint: String::new(), share: 1.0 }
+    }
+}
+
+impl Trace {
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        if !self.endpoint.is_empty() && !is_collector(&self.endpoint) {
+            let why = format!("wants an address such as http://127.0.0.1:4318, unencrypted, got {:?}", self.endpoint);
+            return Err(("endpoint", why));
+        }
+        within("share", self.share, 0.0..=1.0)
+    }
+}
+
+/// `http://` and a host, perhaps a port and a path.
+fn is_collector(address: &str) -> bool {
+    let uri = address.parse::<actix_web::http::Uri>();
+    uri.is_ok_and(|uri| {
+        uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none()
+    })
+}
