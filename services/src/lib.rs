@@ -4,6 +4,7 @@ pub mod actors;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod database;
 pub mod device;
 pub mod engram;
 pub mod gpu;

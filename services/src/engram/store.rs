@@ -7,12 +7,13 @@
 //! The database is open only while it is used: so a command can undo a write while the service runs.
 
 use super::name::TableName;
+use crate::database::{self, DatabaseError};
 use crate::limits;
 use crate::text::Fingerprint;
 use chimere_engine::engram::{BuildOptions, Image, Orders, Table, build, fade, merge};
 use chimere_engine::ids::TokenId;
 use parking_lot::Mutex;
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -52,21 +53,8 @@ pub struct Store {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database, its file or its contents.
-    #[error("{file}: {why}", file = file.display())]
-    Database {
-        /// The file.
-        file: PathBuf,
-        /// What was wrong.
-        why: String,
-    },
-    /// The disk is full, or the file as large as the process may make it.
-    #[error("{file}: no room: {why}", file = file.display())]
-    NoRoom {
-        /// The file.
-        file: PathBuf,
-        /// The system's words.
-        why: String,
-    },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// A table that nothing was written to.
     #[error("nothing was ever written to the table {0}")]
     Unknown(String),
@@ -145,14 +133,11 @@ impl Store {
     }
 
     fn failed(&self, why: impl std::fmt::Display) -> StoreError {
-        StoreError::Database { file: self.file(), why: why.to_string() }
+        DatabaseError::failed(&self.file(), why).into()
     }
 
     fn broke(&self, why: impl Into<redb::Error>) -> StoreError {
-        match why.into() {
-            redb::Error::Io(e) if is_full(&e) => StoreError::NoRoom { file: self.file(), why: e.to_string() },
-            other => self.failed(other),
-        }
+        DatabaseError::of(&self.file(), why).into()
     }
 
     /// Adds a write; it is on the disk when this returns. Returns the table's new revision.
@@ -281,9 +266,11 @@ impl Store {
         let _one_at_a_time = self.using.lock();
         let end = Instant::now() + PATIENCE;
         let db = loop {
-            match Database::create(self.file()) {
+            match database::open(&self.file()) {
                 Ok(db) => break db,
-                Err(DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+                Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
                 Err(e) => return Err(self.broke(e)),
             }
         };
@@ -408,11 +395,6 @@ impl Store {
         let lists: Vec<&[TokenId]> = texts.texts.iter().map(Vec::as_slice).collect();
         build(&lists, &options).map_err(|e| self.failed(e))
     }
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 /// What is learned, the texts of one day and of the same orders together: so a layer is made of few tables however many writes it has.

@@ -3,6 +3,7 @@
 use super::app::App;
 use super::auth::Caller;
 use super::embeddings::{tokens, vectors};
+use super::engram::database_error;
 use super::error::ApiError;
 use super::reply::RequestName;
 use super::request::{Prompt, SearchRequest, parse_items, parse_nothing};
@@ -190,10 +191,6 @@ fn api_error(error: &CollectionError) -> ApiError {
         E::OtherModel { .. } => conflict("other_model"),
         E::TooManyCollections { .. } => conflict("too_many_collections"),
         E::TooManyItems { .. } | E::NoMemory { .. } => ApiError::invalid("items", error.to_string()).with_code("collection_full"),
-        E::Database { .. } => {
-            tracing::error!(%error, "the store of the collections");
-            let message = "the store of the collections failed; nothing was changed";
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
-        }
+        E::Database(error) => database_error("collections", error),
     }
 }

@@ -5,6 +5,7 @@ use super::auth::{Keys, require_admin};
 use super::error::ApiError;
 use super::request::TeachRequest;
 use super::text::busy;
+use crate::database::DatabaseError;
 use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write, unix_seconds};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -150,14 +151,20 @@ fn store_error(error: StoreError) -> ApiError {
     match error {
         StoreError::Unknown(name) => no_such_table(&name),
         StoreError::Full { .. } => ApiError::invalid("texts", error.to_string()).with_code("table_full"),
-        StoreError::NoRoom { ref why, .. } => {
-            tracing::error!(%error, "the store of the tables");
-            let message = format!("the store of the tables has no room: {why}; nothing was changed");
+        StoreError::Database(error) => database_error("tables", &error),
+    }
+}
+
+/// A store's error: the log has it whole, the client what concerns it.
+pub(super) fn database_error(of: &str, error: &DatabaseError) -> ApiError {
+    tracing::error!(%error, "the store of the {of}");
+    match error {
+        DatabaseError::NoRoom { why, .. } => {
+            let message = format!("the store of the {of} has no room: {why}; nothing was changed");
             ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", message).with_code("disk_full")
         }
-        StoreError::Database { .. } => {
-            tracing::error!(%error, "the store of the tables");
-            let message = "the store of the tables failed; nothing was changed";
+        DatabaseError::Failed { .. } => {
+            let message = format!("the store of the {of} failed; nothing was changed");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
         }
     }

@@ -1,6 +1,6 @@
 //! Why a collection could not be used or changed. Nothing has changed then.
 
-use std::path::PathBuf;
+use crate::database::DatabaseError;
 
 /// See the file's head.
 #[derive(Debug, thiserror::Error)]
@@ -50,11 +50,6 @@ pub enum CollectionError {
         max: u64,
     },
     /// The database, its file or its contents.
-    #[error("{file}: {why}", file = file.display())]
-    Database {
-        /// The file.
-        file: PathBuf,
-        /// What was wrong.
-        why: String,
-    },
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
 }

@@ -2,8 +2,9 @@
 
 use super::error::CollectionError;
 use super::index::{Index, Item};
+use crate::database::{self, DatabaseError};
 use chimere_engine::ids::KeyId;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -18,9 +19,10 @@ type ItemKey = (u64, &'static str, &'static str);
 /// Text, answer, vector as little-endian f32.
 type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);
 
-/// The open database; its file is made with the first write.
+/// The database; its file is made with the first write.
 pub(super) struct Store {
     file: PathBuf,
+    /// Open from the first write on, or from the start where there is a file.
     db: Option<Database>,
 }
 
@@ -36,28 +38,32 @@ impl Store {
     pub(super) fn open(directory: &Path) -> Result<Self, CollectionError> {
         let mut store = Self { file: directory.join(FILE), db: None };
         if store.file.exists() {
-            store.db = Some(Database::create(&store.file).map_err(|e| store.failed(e))?);
+            store.db = Some(database::open(&store.file).map_err(|e| store.broke(e))?);
         }
         Ok(store)
     }
 
     fn failed(&self, why: impl std::fmt::Display) -> CollectionError {
-        CollectionError::Database { file: self.file.clone(), why: why.to_string() }
+        DatabaseError::failed(&self.file, why).into()
+    }
+
+    fn broke(&self, why: impl Into<redb::Error>) -> CollectionError {
+        DatabaseError::of(&self.file, why).into()
     }
 
     /// Everything. Collections of other models are empty here: their vectors are of no use.
     pub(super) fn read(&self, model: &str, width: usize) -> Result<BTreeMap<(KeyId, String), Stored>, CollectionError> {
         let mut all = BTreeMap::new();
         let Some(db) = &self.db else { return Ok(all) };
-        let txn = db.begin_read().map_err(|e| self.failed(e))?;
+        let txn = db.begin_read().map_err(|e| self.broke(e))?;
         let collections = match txn.open_table(COLLECTIONS) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(all),
-            Err(e) => return Err(self.failed(e)),
+            Err(e) => return Err(self.broke(e)),
         };
-        let items = txn.open_table(ITEMS).map_err(|e| self.failed(e))?;
-        for row in collections.iter().map_err(|e| self.failed(e))? {
-            let (key, value) = row.map_err(|e| self.failed(e))?;
+        let items = txn.open_table(ITEMS).map_err(|e| self.broke(e))?;
+        for row in collections.iter().map_err(|e| self.broke(e))? {
+            let (key, value) = row.map_err(|e| self.broke(e))?;
             let ((owner, name), (made_with, created)) = (key.value(), value.value());
             let mut stored = Stored { model: made_with.to_owned(), created, index: Index::new(width) };
             if made_with == model {
@@ -75,8 +81,8 @@ impl Store {
         width: usize,
         index: &mut Index,
     ) -> Result<(), CollectionError> {
-        for row in items.range((owner, name, "")..).map_err(|e| self.failed(e))? {
-            let (key, value) = row.map_err(|e| self.failed(e))?;
+        for row in items.range((owner, name, "")..).map_err(|e| self.broke(e))? {
+            let (key, value) = row.map_err(|e| self.broke(e))?;
             let (of, within, id) = key.value();
             if (of, within) != (owner, name) {
                 break;
@@ -122,15 +128,25 @@ impl Store {
         })
     }
 
-    fn write(&mut self, work: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>) -> Result<(), CollectionError> {
-        if self.db.is_none() {
-            self.db = Some(Database::create(&self.file).map_err(|e| self.failed(e))?);
-        }
-        let db = self.db.as_ref().expect("it was opened just now");
-        let txn = db.begin_write().map_err(|e| self.failed(e))?;
-        work(&txn).map_err(|e| self.failed(e))?;
-        txn.commit().map_err(|e| self.failed(e))
+    fn write(&mut self, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), CollectionError> {
+        let db = self.db.take().map_or_else(|| database::open(&self.file), Ok).map_err(|e| self.broke(e))?;
+        let written = commit(&db, work).map_err(|e| self.broke(e));
+        // After a write that failed a database does nothing more; one that is opened anew does.
+        self.db = if written.is_ok() { Some(db) } else { reopened(db, &self.file) };
+        written
     }
+}
+
+/// At once, so that no other process takes the file meanwhile; what stands in the way is the next write's to say.
+fn reopened(db: Database, file: &Path) -> Option<Database> {
+    drop(db);
+    database::open(file).ok()
+}
+
+fn commit(db: &Database, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
+    let txn = db.begin_write()?;
+    work(&txn)?;
+    Ok(txn.commit()?)
 }
 
 fn numbers(bytes: &[u8]) -> Option<Vec<f32>> {

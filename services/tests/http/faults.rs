@@ -10,7 +10,7 @@ use chimere::text::{Fingerprint, Tokenizer};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -46,6 +46,12 @@ impl Victim {
 
     fn signal(&self, name: &str) {
         assert!(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success());
+    }
+
+    /// Lifts a limit that its shell set, as an operator makes room on a disk.
+    fn may_write_files_of_any_size(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:"]).status().unwrap().success());
     }
 
     fn metric(&self, series: &str) -> f64 {
@@ -109,45 +115,69 @@ fn a_log_that_cannot_grow_any_more_costs_the_log_and_nothing_else() {
     assert_eq!(victim.child.wait().unwrap().code(), Some(0));
 }
 
-/// Teaches a table one text after the other until one is refused or enough are taught; gives how many were taken, and the refusal.
+/// Writes one thing after the other until one is refused or enough are taken; gives how many were taken, and the refusal.
+fn until_refused(count: usize, write: impl Fn(usize) -> client::Reply) -> (usize, Option<client::Reply>) {
+    let refused = (0..count).find_map(|taken| Some((taken, write(taken))).filter(|(_, reply)| reply.status != 200));
+    refused.map_or((count, None), |(taken, reply)| (taken, Some(reply)))
+}
+
+/// Teaches a table one text after the other.
 fn teach(addr: SocketAddr, count: usize) -> (usize, Option<client::Reply>) {
     // Of some size, and each different, so that the store has to grow.
     let texts = |n: usize| json!({"texts": [format!("the {n}th of many texts, ").repeat(100)], "quality": 1});
-    for taken in 0..count {
-        let reply = post(addr, "/v1/engram/tables/own/learn", &texts(taken));
-        if reply.status != 200 {
-            return (taken, Some(reply));
-        }
-        assert_eq!(reply.json()["accepted"], true);
-    }
-    (count, None)
+    until_refused(count, |n| {
+        let reply = post(addr, "/v1/engram/tables/own/learn", &texts(n));
+        assert!(reply.status != 200 || reply.json()["accepted"] == true, "{}", reply.text());
+        reply
+    })
 }
 
-#[test]
-fn a_disk_that_is_full_refuses_what_tables_are_taught_and_keeps_all_that_was() {
+/// Adds one item after the other to a collection, each of some size.
+fn collect(addr: SocketAddr, count: usize) -> (usize, Option<client::Reply>) {
+    let items = |n: usize| json!({"items": [{"text": format!("item number {n}"), "answer": "yes ".repeat(4_000)}]});
+    until_refused(count, |n| post(addr, "/v1/engram/collections/own/add", &items(n)))
+}
+
+/// A directory for tables and collections, and the flags of a service that uses it. It goes with the first value.
+fn stores() -> (tempfile::TempDir, PathBuf, [String; 4]) {
     let dir = tempfile::tempdir().unwrap();
-    let (tables, config) = (dir.path().join("tables"), dir.path().join("chimere.toml"));
-    std::fs::create_dir(&tables).unwrap();
-    std::fs::write(&config, format!("[engram]\ndirectory = {tables:?}\n")).unwrap();
-    let args = ["--config", config.to_str().unwrap(), "--max-seqs", "4"];
-    let victim = Victim::start("", &args);
-    let mut taught = teach(victim.addr, 3).0;
-    drop(victim);
-    let bytes = std::fs::metadata(tables.join("store.redb")).unwrap().len();
-    // Blocks of 512 bytes: the store may not grow.
-    let mut victim = Victim::start(&format!("ulimit -f {}", bytes.div_ceil(512)), &args);
+    let (stores, config) = (dir.path().join("tables"), dir.path().join("chimere.toml"));
+    std::fs::create_dir(&stores).unwrap();
+    std::fs::write(&config, format!("[engram]\ndirectory = {stores:?}\n")).unwrap();
+    (dir, stores, ["--config", config.to_str().unwrap(), "--max-seqs", "4"].map(str::to_owned))
+}
+
+/// The shell's words for a file that may not grow, in blocks of 512 bytes. Whoever is limited may lift the limit.
+fn no_larger_than(file: &Path) -> String {
+    format!("ulimit -S -f {}", std::fs::metadata(file).unwrap().len().div_ceil(512))
+}
+
+/// Fills a store that may not grow, three times over, while others go on; how much it took.
+fn fill(victim: &Victim, write: fn(SocketAddr, usize) -> (usize, Option<client::Reply>)) -> usize {
     let body = json!({"prompt": "Once", "max_tokens": 3, "temperature": 0, "ignore_eos": true});
-    for _ in 0..3 {
-        let (taken, refused) = teach(victim.addr, 1000);
-        taught += taken;
+    let fill_once = || {
+        let (taken, refused) = write(victim.addr, 1000);
         let refused = refused.expect("a store that may not grow is full at last");
         assert_eq!(refused.status, 507, "{}", refused.text());
         let error = &refused.json()["error"];
         assert_eq!(error["code"], "disk_full");
         assert!(error["message"].as_str().unwrap().contains("no room: File too large"), "{error}");
         assert_eq!(post(victim.addr, COMPLETIONS, &body).json()["usage"]["completion_tokens"], 3, "the others go on");
-        assert_eq!(get(victim.addr, "/v1/engram/tables").status, 200);
-    }
+        taken
+    };
+    (0..3).map(|_| fill_once()).sum()
+}
+
+#[test]
+fn a_disk_that_is_full_refuses_what_tables_are_taught_and_keeps_all_that_was() {
+    let (_dir, tables, args) = stores();
+    let args = args.each_ref().map(String::as_str);
+    let victim = Victim::start("", &args);
+    let mut taught = teach(victim.addr, 3).0;
+    drop(victim);
+    let mut victim = Victim::start(&no_larger_than(&tables.join("store.redb")), &args);
+    taught += fill(&victim, teach);
+    assert_eq!(get(victim.addr, "/v1/engram/tables").status, 200);
     victim.signal("TERM");
     assert_eq!(victim.child.wait().unwrap().code(), Some(0));
     let model = chimere_engine::model::load(&golden()).unwrap();
@@ -161,6 +191,32 @@ fn a_disk_that_is_full_refuses_what_tables_are_taught_and_keeps_all_that_was() {
     assert_eq!(teach(victim.addr, 3).0, 3);
     let known = || get(victim.addr, "/v1/engram/tables/own").status == 200;
     eventually("the table can be used", known);
+}
+
+#[test]
+fn a_disk_that_is_full_refuses_items_of_collections_and_with_room_again_takes_them_without_a_restart() {
+    let (_dir, stores, args) = stores();
+    let args = args.each_ref().map(String::as_str);
+    let items = |victim: &Victim| get(victim.addr, "/v1/engram/collections/own").json()["items"].clone();
+    let victim = Victim::start("", &args);
+    let made = request(victim.addr, "PUT", "/v1/engram/collections/own", &[], b"");
+    assert_eq!(made.status, 200, "{}", made.text());
+    let mut kept = collect(victim.addr, 3).0;
+    drop(victim);
+    let mut victim = Victim::start(&no_larger_than(&stores.join("collections.redb")), &args);
+    kept += fill(&victim, collect);
+    assert_eq!(items(&victim), kept);
+    let found = post(victim.addr, "/v1/engram/collections/own/search", &json!({"query": "item number 1", "k": 1})).json();
+    assert_eq!(found["data"][0]["text"], "item number 1");
+    victim.may_write_files_of_any_size();
+    let (more, refused) = collect(victim.addr, 3);
+    assert_eq!((more, refused.map(|reply| reply.text().to_owned())), (3, None));
+    kept += more;
+    victim.signal("TERM");
+    assert_eq!(victim.child.wait().unwrap().code(), Some(0));
+    drop(victim);
+    let victim = Victim::start("", &args);
+    assert_eq!(items(&victim), kept, "what was acknowledged, and nothing else");
 }
 
 #[test]
