@@ -259,7 +259,7 @@ fn teaching_says_what_is_wrong_and_leaves_an_operator_s_file_alone() {
     for (method, path, body, status, param) in [
         ("PUT", "/file", json!({"texts": ["x"]}), 409, Value::Null),
         ("DELETE", "/file", Value::Null, 409, Value::Null),
-        ("DELETE", "/none", Value::Null, 404, Value::Null),
+        ("DELETE", "/none", Value::Null, 404, json!("table")),
         ("PUT", "/.x", json!({"texts": ["x"]}), 400, json!("table")),
         ("PUT", "/x", json!({"texts": []}), 400, json!("texts")),
         ("PUT", "/x", json!({"texts": ["x"], "quality": 1}), 400, json!("quality")),

@@ -51,20 +51,24 @@ fn a_second_signal_ends_it_at_once() {
 fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("chimere.toml");
-    std::fs::write(&config, "[log]\nfilter = \"trace\"\n").unwrap();
+    std::fs::write(&config, "[log]\nprompts = true\n").unwrap();
     let program = Program::start(&["--config", config.to_str().unwrap()]);
     let lost = || {
         let metrics = get(program.addr, "/metrics");
         let line = metrics.text().lines().find_map(|line| line.strip_prefix("chimere_log_lost_total "));
         line.unwrap().parse::<u64>().unwrap()
     };
-    let body = json!({"prompt": "Once ".repeat(100), "max_tokens": 8, "ignore_eos": true});
+    // Too long to be computed, and logged all the same.
+    let long = json!({"prompt": vec![100; 9_000], "max_tokens": 1});
     let begun = Instant::now();
     while lost() == 0 {
-        let reply = post(program.addr, "/v1/completions", &body);
-        assert_eq!(reply.json()["usage"]["completion_tokens"], 8, "{}", reply.text());
+        let reply = post(program.addr, "/v1/completions", &long);
+        assert_eq!(reply.json()["error"]["code"], "context_length_exceeded", "{}", reply.text());
         assert!(begun.elapsed() < Duration::from_secs(60), "a pipe and the service's own bytes are full by then");
     }
+    let body = json!({"prompt": "Once", "max_tokens": 8, "ignore_eos": true});
+    let reply = post(program.addr, "/v1/completions", &body);
+    assert_eq!(reply.json()["usage"]["completion_tokens"], 8, "{}", reply.text());
     program.signal("TERM");
     assert_eq!(program.end().0, Some(0));
 }
