@@ -2,6 +2,7 @@
 
 use super::live::Entry;
 use super::messages::{Refusal, Submit, Told};
+use super::phase::ENGINE_LOST;
 use super::request::{Around, Hangup};
 use chimere_engine::scheduler::{Event, Request, Terms};
 use tokio::sync::mpsc;
@@ -19,7 +20,7 @@ pub enum LoneError {
 
 impl LoneError {
     fn lost() -> Self {
-        Self::Failed("the engine is lost".into())
+        Self::Failed(ENGINE_LOST.into())
     }
 }
 

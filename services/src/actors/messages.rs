@@ -28,8 +28,8 @@ pub struct Submit {
 
 impl Submit {
     /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the end of its thinking
-    /// and its own, a score
-    /// a prompt piece (one may end at each multiple of 64, at each budget's end and at the prompt's), a hidden state, and one failure.
+    /// and its own, a score for each piece of the prompt (one may end at each multiple of 64 and at the prompt's end), a hidden state, and
+    /// one failure.
     pub fn events_max(request: &Request, context: u32) -> usize {
         let prompt = request.prompt.len();
         let tokens = request.max_tokens.unwrap_or(context).min(context) as usize;

@@ -50,6 +50,14 @@ impl Delta {
     pub fn is_empty(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.tool_calls.is_empty() && self.tokens.is_empty()
     }
+
+    /// Begins a tool call, or goes on with the one of the same number.
+    pub fn call(&mut self, more: ToolCallDelta) {
+        match self.tool_calls.iter_mut().find(|call| call.index == more.index) {
+            Some(begun) => begun.arguments.push_str(&more.arguments),
+            None => self.tool_calls.push(more),
+        }
+    }
 }
 
 /// A tool call, begun (with id and name) or continued.

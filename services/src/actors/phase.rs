@@ -3,6 +3,9 @@
 /// What a client is told whose stream was cut, or who came too late, because the service is ending.
 pub const SHUTTING_DOWN: &str = "the service is shutting down";
 
+/// What a client is told whose answer no engine will finish.
+pub const ENGINE_LOST: &str = "the engine is lost";
+
 /// What a client is told whose deadline passed before its answer was whole.
 pub const DEADLINE_PASSED: &str = "the deadline of this request has passed";
 

@@ -76,12 +76,9 @@ fn sort(parsed: Vec<Parsed>, delta: &mut Delta) {
             Parsed::Reasoning(text) => delta.reasoning.push_str(&text),
             Parsed::Content(text) => delta.content.push_str(&text),
             Parsed::ToolCall { index, id, name } => {
-                delta.tool_calls.push(ToolCallDelta { index, start: Some((id, name)), arguments: String::new() });
+                delta.call(ToolCallDelta { index, start: Some((id, name)), arguments: String::new() });
             }
-            Parsed::Arguments { index, json } => match delta.tool_calls.iter_mut().find(|c| c.index == index) {
-                Some(call) => call.arguments.push_str(&json),
-                None => delta.tool_calls.push(ToolCallDelta { index, start: None, arguments: json }),
-            },
+            Parsed::Arguments { index, json } => delta.call(ToolCallDelta { index, start: None, arguments: json }),
         }
     }
 }

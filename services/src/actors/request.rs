@@ -7,7 +7,7 @@ use super::choice::{Choice, scored};
 use super::live::Entry;
 use super::messages::{Cancel, Refusal, Submit, Told};
 use super::output::{Account, Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, ThinkingAccount};
-use super::phase::DEADLINE_PASSED;
+use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
 use super::stopwatch::Stopwatch;
@@ -20,7 +20,7 @@ use actix::prelude::*;
 use chimere_engine::engram::{Guidance, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Request, Terms, Usage};
+use chimere_engine::scheduler::{Event, Rejected, Request, Terms, Usage};
 use chimere_engine::step::ExpertCut;
 use chimere_engine::thinking::{Thinking, ThoughtEnd};
 use std::collections::VecDeque;
@@ -161,6 +161,11 @@ impl ThinkingJob {
     }
 }
 
+/// There is no scheduler any more, as at the very end of the service.
+fn unheard() -> Refusal {
+    Refusal { reason: Rejected::Draining, retry_after: None }
+}
+
 /// As the reply and the metric call it.
 fn thinking_end(end: ThoughtEnd) -> &'static str {
     match end {
@@ -198,7 +203,7 @@ impl RequestActor {
         match answer.await {
             Ok(Ok(())) => Ok(Outputs { rx, _hangup: hangup }),
             Ok(Err(refusal)) => Err(refusal),
-            Err(_) => Err(Refusal { reason: chimere_engine::scheduler::Rejected::Draining, retry_after: None }),
+            Err(_) => Err(unheard()),
         }
     }
 
@@ -430,8 +435,7 @@ impl Actor for RequestActor {
         }
         let answers = futures_util::future::join_all(answers);
         ctx.wait(answers.into_actor(self).map(|answers, this, ctx| {
-            let gone = || Refusal { reason: chimere_engine::scheduler::Rejected::Draining, retry_after: None };
-            this.answer(ctx, answers.into_iter().map(|a| a.unwrap_or_else(|_| Err(gone()))).collect());
+            this.answer(ctx, answers.into_iter().map(|a| a.unwrap_or_else(|_| Err(unheard()))).collect());
         }));
     }
 
@@ -478,7 +482,7 @@ impl StreamHandler<(usize, Told)> for RequestActor {
         if self.over || self.around.scheduler.connected() && !self.out.is_closed() {
             return;
         }
-        self.failed("the engine is lost".into());
+        self.failed(ENGINE_LOST.into());
         self.flush(ctx);
     }
 }

@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::guide::EngramParts;
 use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
-use crate::actors::phase::{Phase, SHUTTING_DOWN};
+use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
@@ -90,7 +90,7 @@ impl App {
         let (message, code, reason) = match &*self.phase.borrow() {
             Phase::Starting | Phase::Ready => return Ok(()),
             Phase::Draining | Phase::Drained => (SHUTTING_DOWN, "shutting_down", "draining"),
-            Phase::Lost(_) => ("the engine is lost", "engine_unavailable", "engine_lost"),
+            Phase::Lost(_) => (ENGINE_LOST, "engine_unavailable", "engine_lost"),
         };
         Err(unavailable(message, code).rejected_as(reason))
     }

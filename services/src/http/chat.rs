@@ -25,6 +25,7 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
     let asked = Asked { conversation, bytes: body.len(), reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
     let name = RequestName::of(&request);
     let Considered { prompt, thinking: rules, probe } = consider(&app, name, &mut generation, asked).await?;
+    // Only now: what waits for a text thread or a trial is as large as its body, and bodies are bounded together.
     drop(body);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();

@@ -33,6 +33,7 @@ pub(super) async fn completions(
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
+    // Only now: what waits for a text thread is as large as its body, and bodies are bounded together.
     drop(body);
     let logprobs = generation.sampling.logprobs;
     let plan = Plan {

@@ -11,7 +11,7 @@ use chimere_engine::ids::TokenId;
 use serde_json::json;
 use std::time::Duration;
 
-/// Texts up to this many bytes are tokenized where they are: that takes less time than a change of threads is worth avoiding.
+/// Texts up to this many bytes are tokenized where they are: a change of threads would take longer.
 pub(super) const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.

@@ -220,12 +220,7 @@ fn append(all: &mut Delta, more: Delta) {
     all.content.push_str(&more.content);
     all.reasoning.push_str(&more.reasoning);
     all.tokens.extend(more.tokens);
-    for call in more.tool_calls {
-        match all.tool_calls.iter_mut().find(|c| c.index == call.index) {
-            Some(begun) => begun.arguments.push_str(&call.arguments),
-            None => all.tool_calls.push(call),
-        }
-    }
+    more.tool_calls.into_iter().for_each(|call| all.call(call));
 }
 
 /// A log-probability as JSON has it: there is no minus infinity.
