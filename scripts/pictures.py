@@ -11,6 +11,7 @@ is there. `--only gpu` draws that one alone.
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -176,13 +177,13 @@ def call(url, method, path, body):
     except urllib.error.HTTPError as error:
         # A refusal for want of room is what some panels are for.
         if error.code != 429:
-            sys.exit(f"{method} {path}: {error.code} {error.read().decode()}")
+            raise RuntimeError(f"{method} {path}: {error.code} {error.read().decode()}") from error
 
 
 def uncommon(url, stop):
     """One user after the other of what no scenario of loadtest/ has: documents, few experts, bounded thoughts, tables, embeddings, collections."""
     text = "the red fox jumps over the lazy dog and "
-    for turn in range(1_000_000):
+    for turn in itertools.count():
         call(url, "POST", "/v1/completions", {"prompt": (2 * text).strip(), "max_tokens": 30, "engram": {"documents": [20 * text], "lambda": 0.9},
                                               "moe": {"mass": 0.5}})
         call(url, "POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "max_tokens": 60,
