@@ -68,7 +68,7 @@ struct Call {
     float2 *meta;             // [rows, OUT_STRIDE / 32]
     u16 *partials;            // decode: [rows, HKV, splits_max, GQ, D] f16
     float2 *stats;            // decode: [rows, HKV, splits_max, GQ] {maximum, sum}
-    int *counters;            // decode: [rows, HKV], 0 between launches
+    int *counters;            // decode: [rows, HKV, 2] splits that are done, blocks that know that all are; 0 between launches
     const int2 *tiles;        // prefill: {first row, rows}
     float eps;
     int rows;
@@ -128,6 +128,11 @@ __device__ __forceinline__ void mma_eight(float (&c)[4], uint4 low, uint4 high, 
 __device__ __forceinline__ uint4 fresh16(const void *p) {
     uint4 v;
     asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ u32 fresh2(const void *p) {
+    u32 v;
+    asm volatile("{.reg .b16 h; ld.global.cg.u16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(v) : "l"(p));
     return v;
 }
 __device__ __forceinline__ float2 fresh8(const void *p) {
@@ -361,7 +366,9 @@ __device__ __forceinline__ void fence_copies() {}
 // takes a slice of D of all values: so no sums over warps are needed, and a lane has few of them.
 // What is on its way before the wait for the in-projection is of earlier steps; the row's own key and value are put in their
 // place in shared memory beside being written to the cache. Of several splits of a row, the block that is done last (a counter)
-// adds them in their order.
+// adds them in their order. Where splits are many and every block has one item at most, so that all run at a time, the blocks of the
+// first splits wait for the others and add those of a query head each: one multiprocessor alone would take as long to read them all as
+// all took to make them.
 
 #define WARPS 8
 #define THREADS (WARPS * WARP)
@@ -418,26 +425,52 @@ __device__ __forceinline__ void store_out(const Call &call, const float *o, cons
     }
 }
 
+// What the splits of a query head count, by one warp. `base`: the row's first split; `weights`: [SPLITS_MAX] in shared memory, 0 past the last.
+__device__ __forceinline__ void weigh(const Call &call, float *weights, u64 base, int n, int h) {
+    int lane = lane_id();
+    float2 of[SPLITS_MAX / WARP];
+    float top = __int_as_float(0xff800000), sum = 0;
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) {
+        int k = i * WARP + lane;
+        of[i] = k < n ? fresh8(call.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
+        top = fmaxf(top, of[i].x);
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) of[i].y *= exp2_fast(of[i].x - top), sum += of[i].y;
+    float inverse = 1.0f / warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) weights[i * WARP + lane] = of[i].y * inverse;
+}
+
+// One query head of a row from its splits to int8. The sums are those of `combine`.
+__device__ __forceinline__ void add_head(const Call &call, float *o, const float *x, int row, int head, int n, int h) {
+    int warp = threadIdx.x / WARP, d = threadIdx.x;
+    u64 base = ((u64)row * HKV + head) * call.splits_max;
+    float gate = d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
+    if (warp == 0) weigh(call, o, base, n, h);
+    __syncthreads();
+    if (d >= D) return;
+    const u16 *from = call.partials + (base * GQ + h) * D + d;
+    constexpr int BATCH = 32;
+    float sum = 0;
+#pragma unroll 1
+    for (int first = 0; first < n; first += BATCH) {
+        u32 part[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) part[k] = fresh2(from + (u64)min(first + k, n - 1) * GQ * D);
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
+    }
+    u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
+    quantize_block(sum * sigmoid(gate), call.codes + at, call.meta + at / 32);
+}
+
 // The last block of a row's splits adds them.
 __device__ __forceinline__ void combine(const Call &call, float *o, int row, int head, int n) {
-    int lane = lane_id(), warp = threadIdx.x / WARP;
     u64 base = ((u64)row * HKV + head) * call.splits_max;
-    for (int h = warp; h < GQ; h += WARPS) {
-        float2 of[SPLITS_MAX / WARP];
-        float top = __int_as_float(0xff800000), sum = 0;
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX / WARP; i++) {
-            int k = i * WARP + lane;
-            of[i] = k < n ? fresh8(call.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
-            top = fmaxf(top, of[i].x);
-        }
-        top = warp_max(top);
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX / WARP; i++) of[i].y *= exp2_fast(of[i].x - top), sum += of[i].y;
-        float inverse = 1.0f / warp_sum(sum);
-#pragma unroll
-        for (int i = 0; i < SPLITS_MAX / WARP; i++) o[h * SPLITS_MAX + i * WARP + lane] = of[i].y * inverse;
-    }
+    for (int h = threadIdx.x / WARP; h < GQ; h += WARPS) weigh(call, o + h * SPLITS_MAX, base, n, h);
     __syncthreads();
     const int vectors = (GQ * D / 8 + THREADS - 1) / THREADS;
     float sum[vectors][8] = {};
@@ -760,17 +793,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
             if (splits > 1 && warp == 0 && t == 0) call.stats[part + h] = make_float2(top[r], sum[r]);
         }
         if (splits > 1) {
-            load_gates(gates, x, head);
+            const bool shared_out = splits >= GQ && items <= gridDim.x;
+            if (!shared_out) load_gates(gates, x, head);
             __threadfence();
             __syncthreads();
             if (tid == 0) {
-                int *counter = call.counters + row * HKV + head;
-                s.last = atomicAdd(counter, 1) == splits - 1;
-                if (s.last) *counter = 0;
+                int *counter = call.counters + (row * HKV + head) * 2;
+                int before = atomicAdd(counter, 1);
+                s.last = shared_out ? split < GQ : before == splits - 1;
+                if (shared_out && s.last) {
+                    while (*(volatile int *)counter < splits) {}
+                    // Whoever is the last to know clears both.
+                    if (atomicAdd(counter + 1, 1) == GQ - 1) counter[0] = counter[1] = 0;
+                } else if (s.last) {
+                    *counter = 0;
+                }
                 __threadfence();
             }
             __syncthreads();
             if (!s.last) continue;
+            if (shared_out) {
+                add_head(call, s.o, x, row, head, splits, split);
+                continue;
+            }
             combine(call, s.o, row, head, splits);
         }
         __syncthreads();

@@ -8,8 +8,6 @@
 #include "cluster.cuh"
 #include "weights.cuh"
 
-#define SLOT_BYTES 160
-
 template <int NC, int SLOTS> struct Columns {
     static constexpr int STRIDE = SLOTS * 128 + (NC > 1 ? 64 : 0);
     static constexpr int META_AT = NC * STRIDE;
@@ -121,13 +119,11 @@ template <class W, int LEAD> struct Share {
 };
 
 // What a block of N_WARPS warps does of the tiles of a cluster: each tile is shared by SPLIT warps, of which warp i takes the units
-// [i, i + 1) * UNITS / SPLIT. At most BUDGET bytes of columns are in shared memory at a time; more are done in turns, in the same order.
-template <class W, int NC, int SPLIT, int N_WARPS, int LEAD, int BUDGET> struct Part {
+// [i, i + 1) * UNITS / SPLIT. Columns of TURN units of each warp are in shared memory at a time; more are done in turns, in the same order.
+template <class W, int NC, int SPLIT, int N_WARPS, int LEAD, int TURN> struct Part {
     static constexpr int PARTS = SPLIT < N_WARPS ? SPLIT : N_WARPS;
     static constexpr int MOST = (W::UNITS + SPLIT - 1) / SPLIT;
-    static constexpr int FIT = (BUDGET - NC * 64) / (SLOT_BYTES * NC * PARTS);
-    static constexpr int TURN = FIT >= MOST ? MOST : FIT >= LEAD ? FIT / LEAD * LEAD : FIT;
-    static_assert(TURN > 0, "a unit of every warp has to fit");
+    static_assert(TURN == MOST || TURN % LEAD == 0 || TURN < LEAD, "units ahead are a whole turn's");
     static constexpr int AHEAD = TURN < LEAD ? TURN : LEAD;
     using C = Columns<NC, PARTS * TURN>;
     Share<W, AHEAD> share;

@@ -71,10 +71,24 @@ __device__ __forceinline__ u32 ahead2(const void *p) {
 __device__ __forceinline__ void copy16(u32 to, const void *from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// The same of what is not read again while it would be in the L2 cache: it is the first to leave.
+__device__ __forceinline__ void copy16_once(u32 to, const void *from) {
+    constexpr u64 EVICT_FIRST = 0x12f0000000000000;
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(EVICT_FIRST) : "memory");
+}
 __device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most LEFT groups of this thread are under way. Other threads see what it copied after a barrier.
 template <int LEFT> __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+// Part `part` of `parts` of `bytes` bytes, a multiple of 16, is asked to be brought to the L2 cache (sm_90 on).
+__device__ __forceinline__ void bring(const u8 *from, u32 bytes, u32 part, u32 parts) {
+#if __CUDA_ARCH__ >= 900
+    u32 each = (bytes / parts + 127) / 128 * 128, at = each * part;
+    if (at >= bytes) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + at), "r"(min(each, bytes - at)) : "memory");
+#endif
+}
 
 // 1.5 * 2^23 as bits: an integer sum that starts there is, read as a float, that number plus the sum.
 #define MAGIC_BITS 0x4b400000

@@ -1,9 +1,10 @@
 // The experts of up to 16 rows in one launch:
 //
+//   the USED best experts of each row by its scores, and their weights (choose.cuh); ROWS_MOST is told
 //   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8
 //   x[row] += sum_k gates[row][k] * (down_k h[row, k]), the experts in order, the shared one last
 //
-// then the int8 form of x * next and the sums of squares of x. gate, up: products of the row's activations; f: row_factor of its
+// then the int8 form of x * next and the sums of squares of x. Where rows are few every block chooses for itself, which takes less than to be told. gate, up: products of the row's activations; f: row_factor of its
 // squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up. Every matrix has a layout of its
 // own. A row whose first expert is below 0 is none: nothing is written for it. Below 0 are also the last experts of a row that does with
 // fewer, with gates 0.
@@ -22,6 +23,7 @@
 // -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory.
+#include "choose.cuh"
 #include "cluster.cuh"
 #include "columns.cuh"
 #include "staged.cuh"
@@ -40,14 +42,21 @@ using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS
 #define GROUPS (WIDTH / 32)
 #define SHARED_GROUPS (SHARED_WIDTH / 32)
 #define ALL (USED + 1)
+#define SCORES ((COUNT + 1 + 7) / 8 * 8)
 
 struct Call {
     const u8 *gate_up, *shared_gate_up, *down, *shared_down;
     const i8 *codes;      // [rows, COLS]
     const float2 *meta;   // [rows, COLS / 32]
     const float *squares; // [rows, NORM_BLOCKS]
-    const int *experts;   // [rows, USED]
-    const float *gates;   // [rows, ALL]
+    // Of those that choose:
+    const float *scores; // [rows, SCORES], the shared gate's behind the experts'
+    const int *slots;    // [rows], below 0: no row
+    const int2 *cuts;    // [rows], or null
+    u32 *tally;          // as in router.cu
+    // What was chosen, written for whoever asks, or what is told:
+    int *experts;         // [rows, USED]
+    const float *gates;   // [rows, ALL], of those that are told
     i8 *hidden;           // [rows, USED, PADDED]
     float2 *hidden_meta;
     i8 *shared_hidden; // [rows, SHARED_PADDED]
@@ -58,6 +67,8 @@ struct Call {
     float2 *next_meta;
     float *next_squares; // [rows, NORM_BLOCKS]
     u32 *barrier;        // one word, which only its highest bit leaves changed
+    const u8 *soon;      // what the next launch reads
+    u32 soon_bytes;      // of it to be brought to the L2 cache, a multiple of 16
     int rows;
     float eps;
 };
@@ -170,10 +181,14 @@ template <int TILES> struct DownTiles {
     }
 };
 
-// Which experts any row chose, in the order of their numbers, and by which pairs.
+// What each row chose, which experts any row did, and by which pairs.
 template <int ROWS> struct Chosen {
     static constexpr int PAIRS = ROWS * USED;
     static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
+    static constexpr int ROUNDS = (PAIRS + WARP - 1) / WARP;
+    static constexpr bool TOLD = ROWS == ROWS_MOST;
+    int picked[TOLD ? 1 : PAIRS];
+    float gates[TOLD ? 1 : ROWS * ALL];
     u32 rows[COUNT]; // a bit a row
     int experts[PAIRS];
     int slots;
@@ -181,38 +196,60 @@ template <int ROWS> struct Chosen {
     u8 counts[PAIRS];
     u8 pairs[PAIRS][ROWS];
 
-    __device__ __forceinline__ bool is_row(const int *of_rows, int row) const { return __ldcg(of_rows + row * USED) >= 0; }
+    // Before `make`, with a barrier between.
+    __device__ __forceinline__ void clear() {
+        if constexpr (ROWS > 1)
+            for (int e = threadIdx.x; e < COUNT; e += THREADS) rows[e] = 0;
+    }
+    // By the warp that has it: puts a row's choice where `make` looks, after a barrier.
+    __device__ __forceinline__ void put(const Choice<COUNT, USED> &choice, int row) {
+        int lane = threadIdx.x % WARP;
+        if (lane < USED) picked[row * USED + lane] = choice.expert, gates[row * ALL + lane] = choice.weight;
+        if (lane == 0) gates[row * ALL + USED] = choice.shared;
+        if (ROWS > 1) return;
+        if (lane < USED) experts[lane] = choice.expert, counts[lane] = 1, pairs[lane][0] = (u8)lane;
+        if (lane == 0) slots = choice.left;
+    }
+    // Experts of the pairs lane, lane + 32, ..: every warp has them all.
+    struct Pairs {
+        int expert[ROUNDS];
 
-    // By all threads, each with its pair's expert or -1; ends with a barrier.
-    __device__ __forceinline__ void make(int mine) {
-        int tid = threadIdx.x, lane = tid % WARP;
-        if constexpr (ROWS == 1) {
-            if (tid < USED) experts[tid] = mine, counts[tid] = 1, pairs[tid][0] = (u8)tid;
-            if (tid < WARP) {
-                int there = __popc(__ballot_sync(~0u, mine >= 0));
-                if (tid == 0) slots = there;
+        __device__ __forceinline__ void read(const int *from, int pairs) {
+#pragma unroll
+            for (int i = 0; i < ROUNDS; i++) {
+                int pair = i * WARP + threadIdx.x % WARP;
+                expert[i] = pair < pairs ? TOLD ? __ldcg(from + pair) : from[pair] : -1;
             }
-            __syncthreads();
-            return;
         }
+    };
+    // By all threads, with a barrier between `clear` and this; ends with one. The first row that chose an expert numbers it.
+    __device__ __forceinline__ void make(const Pairs &of) {
+        if constexpr (ROWS == 1) return;
+        int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
+        const int(&all)[ROUNDS] = of.expert;
         static_assert(PAIRS <= THREADS, "a thread a pair");
-        for (int e = tid; e < COUNT; e += THREADS) rows[e] = 0;
+        int mine = -1;
+#pragma unroll
+        for (int i = 0; i < ROUNDS; i++) mine = warp == i ? all[i] : mine;
+        int row = tid / USED;
+        if (mine >= 0) atomicOr(&rows[mine], 1u << row);
         __syncthreads();
-        if (mine >= 0) atomicOr(&rows[mine], 1u << tid / USED);
-        __syncthreads();
-        if (tid < WARP) {
-            int base = 0;
-            for (int first = 0; first < COUNT; first += WARP) {
-                int e = first + lane;
-                u32 by = e < COUNT ? rows[e] : 0, all = __ballot_sync(~0u, by != 0);
-                int slot = base + __popc(all & ((1u << lane) - 1));
-                if (by) experts[slot] = e, counts[slot] = (u8)__popc(by), slot_of[e] = (u8)slot;
-                base += __popc(all);
+        if (warp < ROUNDS) {
+            u32 by = mine >= 0 ? rows[mine] : 0;
+            bool leads = mine >= 0 && (by & ((1u << row) - 1)) == 0;
+            int slot = __popc(__ballot_sync(~0u, leads) & ((1u << lane) - 1)), total = 0;
+#pragma unroll
+            for (int i = 0; i < ROUNDS; i++) {
+                u32 others = all[i] >= 0 ? rows[all[i]] : 0;
+                int count = __popc(__ballot_sync(~0u, all[i] >= 0 && (others & ((1u << (i * WARP + lane) / USED) - 1)) == 0));
+                if (i < warp) slot += count;
+                total += count;
             }
-            if (lane == 0) slots = base;
+            if (leads) experts[slot] = mine, counts[slot] = (u8)__popc(by), slot_of[mine] = (u8)slot;
+            if (tid == 0) slots = total;
         }
         __syncthreads();
-        if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << tid / USED) - 1))] = (u8)tid;
+        if (mine >= 0) pairs[slot_of[mine]][__popc(rows[mine] & ((1u << row) - 1))] = (u8)tid;
         __syncthreads();
     }
 };
@@ -263,6 +300,7 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
 template <int ROWS> struct Experts {
     using M = Memory<ROWS>;
     static constexpr int UNITS = COLS / 128, TILES = M::TILES, DOWN_WARPS = M::DOWN_WARPS;
+    static constexpr bool TOLD = Chosen<ROWS>::TOLD;
     const Call &call;
     u8 *memory;
     Chosen<ROWS> &chosen;
@@ -276,6 +314,28 @@ template <int ROWS> struct Experts {
         : call(call), memory(memory), chosen(*(Chosen<ROWS> *)(memory + M::CHOSEN_AT)), grid((const u32 *)(memory + M::GRID_AT)),
           norms((float *)(memory + M::NORMS_AT)), sums((float *)(memory + M::BEGIN)), ring(memory + threadIdx.x / WARP * M::RING),
           warp(threadIdx.x / WARP), rank(M::CLUSTER_OF > 1 ? cluster_rank() : 0), begin(warp % WK * UNITS / WK), end((warp % WK + 1) * UNITS / WK) {}
+
+    // A row a warp: its norm's factor, its experts and their weights. A barrier must follow.
+    __device__ __forceinline__ void choose(Norms<NORM_BLOCKS, WARPS> &norm) {
+        using C = Choice<COUNT, USED>;
+        int lane = threadIdx.x % WARP;
+#pragma unroll 1
+        for (int row = warp; row < call.rows; row += WARPS) {
+            const float *scores = call.scores + row * SCORES;
+            float value[C::EACH_LANE], gate = __ldcg(scores + COUNT);
+#pragma unroll
+            for (int i = 0; i < C::EACH_LANE; i++) value[i] = __ldcg(scores + min(i * WARP + lane, COUNT));
+            Asked row_asked = asked(call.slots, call.cuts, row);
+            if (row >= WARPS) norm.first.read(call.squares + (u64)row * NORM_BLOCKS);
+            row_asked.factor = norm.first.factor(call.eps);
+            if (lane == 0) norms[row] = row_asked.factor;
+            C choice(row_asked, value, gate);
+            chosen.put(choice, row);
+            if (blockIdx.x > 0) continue;
+            if (lane < USED) call.experts[row * USED + lane] = choice.expert;
+            if (lane == 0 && row_asked.limits > 0) atomicAdd(call.tally, choice.left);
+        }
+    }
 
     // ---- gate and up ----
 
@@ -380,6 +440,8 @@ template <int ROWS> struct Experts {
             else tile<PADDED, M::NC>(stream, h, tile_of(item), row_of, part_of);
         }
         copies_wait<0>();
+        // Nothing else is on its way from here until the next launch has begun.
+        if (threadIdx.x % WARP == 0) bring(call.soon, call.soon_bytes, blockIdx.x * WARPS + warp, gridDim.x * WARPS);
     }
 
     // What `add_up` reads that has been there since before the launch: of one row.
@@ -390,8 +452,10 @@ template <int ROWS> struct Experts {
     __device__ __forceinline__ Old old_of(int row, int group) const {
         int lane = threadIdx.x % WARP;
         if (rank != 0 || row >= call.rows) return {-1, 0, 0, 0};
-        float gate = lane < ALL ? __ldcg(call.gates + row * ALL + lane) : 0.0f;
-        return {__ldcg(call.experts + row * USED), __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
+        float gate = 0;
+        if (lane < ALL) gate = TOLD ? __ldcg(call.gates + row * ALL + lane) : chosen.gates[row * ALL + lane];
+        int expert = TOLD ? __ldcg(call.experts + row * USED) : chosen.picked[row * USED];
+        return {expert, __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
     }
     // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
     // warp's first row.
@@ -428,17 +492,25 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     cluster_start();
     auto of_shared = experts.shared_gate_up_stream();
     fetch_grid((u32 *)experts.grid);
+    experts.chosen.clear();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
-    int mine = threadIdx.x < call.rows * USED ? __ldcg(call.experts + threadIdx.x) : -1;
     Norms<NORM_BLOCKS, WARPS> norm;
     norm.read(call.squares, call.rows);
     Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, call.codes, call.meta, call.rows);
     copies_end();
-    norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
+    typename Chosen<ROWS>::Pairs pairs;
+    if constexpr (Chosen<ROWS>::TOLD) {
+        pairs.read(call.experts, call.rows * USED);
+        norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
+    } else {
+        experts.choose(norm);
+    }
     copies_wait<0>();
-    experts.chosen.make(mine);
+    __syncthreads();
+    if constexpr (!Chosen<ROWS>::TOLD) pairs.read(experts.chosen.picked, call.rows * USED);
+    experts.chosen.make(pairs);
     experts.gate_up(of_shared);
 
     __syncthreads();

@@ -9,7 +9,7 @@
 // the int8 form. Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, RESIDUAL (which of the two), WK, WT, CLUSTER,
-// DEPTH, REGISTERS (at most, a thread).
+// DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a time), COLUMN_BYTES (of the dynamic part of it).
 #include "columns.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
@@ -17,8 +17,6 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define WARPS (WT * WK / CL)
 #define THREADS (WARPS * WARP)
 #define RESIDENT (65536 / REGISTERS / THREADS > 0 ? 65536 / REGISTERS / THREADS : 1)
-// Static shared memory, but for the columns' own sums and a few words.
-#define SHARED (48 * 1024 - 256 - (WITH_GRID ? GRID_WORDS * 4 : 0))
 #define NEXT_COLS ((ROWS + 127) / 128 * 128)
 
 struct Call {
@@ -39,8 +37,9 @@ struct Call {
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) product(const Call call) {
     constexpr int SUMS = WT * WK * COLUMNS * 16;
-    using P = Part<W, COLUMNS, WK, WARPS, DEPTH, SHARED - SUMS * 4>;
-    __shared__ __align__(16) u8 columns[P::C::BYTES];
+    using P = Part<W, COLUMNS, WK, WARPS, DEPTH, TURN_UNITS>;
+    extern __shared__ __align__(16) u8 columns[];
+    static_assert(P::C::BYTES <= COLUMN_BYTES, "the launcher knows how much");
     __shared__ float sums[SUMS];
     __shared__ float norms[COLUMNS];
     __shared__ u32 grid[WITH_GRID ? GRID_WORDS : 1];

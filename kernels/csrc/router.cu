@@ -19,7 +19,7 @@
 // count, place: grouping of more pairs than one block should take. A chunk of pairs a block; the last block of count adds up.
 //
 // -D: COLS (a multiple of 32), E (at most 512), USED.
-#include "common.cuh"
+#include "choose.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -63,40 +63,11 @@ __device__ __forceinline__ bool last_to_finish(int *counter, int blocks) {
     return last;
 }
 
-// Larger floats have larger keys; the order is total.
-__device__ __forceinline__ u32 key_of(float v) {
-    u32 bits = __float_as_uint(v);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-__device__ __forceinline__ float of_key(u32 key) { return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key); }
-
-// What select_row wants besides scores; read ahead of them where there is time to hide it.
-struct Ahead {
-    int limits; // of the cut, 0 without one; below 0: no row
-    float factor;
-};
-__device__ __forceinline__ Ahead read_ahead(const Call &call, int row) {
-    int slot = call.slots[row], limits = call.cuts ? call.cuts[row].x : 0;
-    return {slot < 0 ? -1 : limits, row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps)};
-}
-
-// ExpertCut::kept of reference::router, by one warp; lane k has the score of the k-th expert. No number is no reason to cut. Out of line:
-// rows without a cut need not fetch it.
-__device__ __noinline__ int kept(int limits, float mass, float score, float best) {
-    int most = min(limits >> 16, USED), least = min(limits & 0xffff, most), kept = most;
-    float weight = exp_defined(__fsub_rn(score, best)), all = 0, sum = 0;
-#pragma unroll 1
-    for (int k = 0; k < most; k++) all = __fadd_rn(all, __shfl_sync(~0u, weight, k));
-    float target = __fmul_rn(mass, all);
-#pragma unroll 1
-    for (int k = 0; k < most; k++) {
-        sum = __fadd_rn(sum, __shfl_sync(~0u, weight, k));
-        if (sum >= target) {
-            kept = k + 1;
-            break;
-        }
-    }
-    return max(kept, least);
+// Read ahead of the scores where there is time to hide it.
+__device__ __forceinline__ Asked read_ahead(const Call &call, int row) {
+    Asked row_asked = asked(call.slots, call.cuts, row);
+    row_asked.factor = row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps);
+    return row_asked;
 }
 
 // Sums of the segments begin .. begin + N, added in order; their loads are under way together.
@@ -115,51 +86,17 @@ template <int N> __device__ __forceinline__ void add_segments(const Call &call, 
         for (int i = 0; i < EACH_LANE; i++) value[i] += part[s][i];
 }
 
-// By one warp. Lane l holds the scores of experts l, l + 32, ..., still without the row's factor, as is `gate`.
-__device__ __forceinline__ void select_row(const Call &call, int row, Ahead ahead, const float (&value)[EACH_LANE], float gate) {
+// By one warp.
+__device__ __forceinline__ void select_row(const Call &call, int row, Asked asked, const float (&value)[EACH_LANE], float gate) {
     int lane = threadIdx.x % WARP;
-    int *experts = call.experts + (u64)row * USED;
-    float *gates = call.gates + (u64)row * (USED + 1);
-    if (ahead.limits < 0) {
-        for (int k = lane; k < USED; k += WARP) experts[k] = -1;
-        for (int k = lane; k <= USED; k += WARP) gates[k] = 0;
-        return;
+    Choice<E, USED> choice(asked, value, gate);
+    if (lane < USED) {
+        call.experts[(u64)row * USED + lane] = choice.expert;
+        call.gates[(u64)row * (USED + 1) + lane] = choice.weight;
     }
-    u32 key[EACH_LANE];
-#pragma unroll
-    for (int i = 0; i < EACH_LANE; i++) key[i] = i * WARP + lane < E ? key_of(value[i] * ahead.factor) : 0;
-    u32 mine = 0; // lane k keeps the k-th
-    int id = -1;
-    // Not unrolled: this runs once a launch, and fetching its instructions would be most of it.
-#pragma unroll 1
-    for (int k = 0; k < USED; k++) {
-        u32 top = key[0];
-#pragma unroll
-        for (int i = 1; i < EACH_LANE; i++) top = top > key[i] ? top : key[i];
-        u32 best = __reduce_max_sync(~0u, top);
-        u32 lowest = E;
-#pragma unroll
-        for (int i = EACH_LANE - 1; i >= 0; i--)
-            if (key[i] == best && i * WARP + lane < E) lowest = i * WARP + lane;
-        lowest = __reduce_min_sync(~0u, lowest);
-#pragma unroll
-        for (int i = 0; i < EACH_LANE; i++)
-            if (i * WARP + lane == lowest) key[i] = 0;
-        if (lane == k) mine = best, id = (int)lowest;
-    }
-    // Every lane goes through the shuffles, whether it has an expert or not.
-    float best = __shfl_sync(~0u, of_key(mine), 0);
-    int left = USED;
-    if (ahead.limits > 0) {
-        left = kept(ahead.limits, __int_as_float(call.cuts[row].y), of_key(mine), best);
-        if (lane >= left) id = -1;
-        if (lane == 0) atomicAdd(call.tally, left);
-    }
-    float weight = lane < left ? expf(of_key(mine) - best) : 0.0f, sum = 0;
-#pragma unroll 4
-    for (int k = 0; k < USED; k++) sum += __shfl_sync(~0u, weight, k);
-    if (lane < USED) experts[lane] = id, gates[lane] = __fdiv_rn(weight, sum);
-    if (lane == 0) gates[USED] = __fdiv_rn(1.0f, 1.0f + expf(-(gate * ahead.factor)));
+    if (lane != 0) return;
+    call.gates[(u64)row * (USED + 1) + USED] = choice.shared;
+    if (asked.limits > 0) atomicAdd(call.tally, choice.left);
 }
 
 // ---- by expert ----
@@ -388,10 +325,28 @@ __device__ __forceinline__ void await_scores(const u64 *row, u32 tag, float (&va
     __syncwarp();
 }
 
-// ROWS rows at a time.
-template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
-    __shared__ float parts[WARPS][ROWS * COLUMNS];
+// By the last blocks: waits for the scores of some rows each, and chooses.
+__device__ __forceinline__ void choose_few(const Call &call, u32 tag) {
     __shared__ Ranks ranks;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
+    if (chooser >= choosers || chooser >= call.rows) return;
+    // Not warp 0 first: it is the one that still stores scores.
+    for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < call.rows; row += choosers * WARPS) {
+        Asked ahead = read_ahead(call, row);
+        float value[EACH_LANE], gate;
+        await_scores(call.tagged + (u64)row * STRIDE, tag, value, gate);
+        // Every block has read the count by now, or its scores were not here.
+        if (row == 0 && lane == 0) call.counters[1] = (int)tag;
+        select_row(call, row, ahead, value, gate);
+    }
+    if (!call.groups || !last_to_finish(call.counters, choosers < call.rows ? choosers : call.rows)) return;
+    group_all(ranks, call);
+}
+
+// ROWS rows at a time. Without CHOOSE the scores are all that is wanted.
+template <int ROWS, bool CHOOSE> __device__ __forceinline__ void few(const Call &call) {
+    __shared__ float parts[WARPS][ROWS * COLUMNS];
     let_next_start();
     int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, column = blockIdx.x * COLUMNS;
     float4 weight[COLUMNS][VECTORS], w[VECTORS];
@@ -407,7 +362,7 @@ template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
         }
     }
     wait_for_inputs();
-    u32 tag = __ldcg((const u32 *)call.counters + 1) + 1;
+    u32 tag = CHOOSE ? __ldcg((const u32 *)call.counters + 1) + 1 : 0;
     for (int row = 0; row < call.rows; row += ROWS) {
         float sum[ROWS][COLUMNS];
         float4 x[ROWS][VECTORS];
@@ -441,28 +396,20 @@ template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
             float all = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; i++) all += parts[i][tid];
-            put(call.tagged + (u64)(row + r) * STRIDE + c, (u64)tag << 32 | __float_as_uint(all));
+            u64 at = (u64)(row + r) * STRIDE + c;
+            if (CHOOSE) put(call.tagged + at, (u64)tag << 32 | __float_as_uint(all));
+            else call.scores[at] = all;
         }
         if (row + ROWS < call.rows) __syncthreads();
     }
-    int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
-    if (chooser >= choosers || chooser >= call.rows) return;
-    // Not warp 0 first: it is the one that still stores scores.
-    for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < call.rows; row += choosers * WARPS) {
-        Ahead ahead = read_ahead(call, row);
-        float value[EACH_LANE], gate;
-        await_scores(call.tagged + (u64)row * STRIDE, tag, value, gate);
-        // Every block has read the count by now, or its scores were not here.
-        if (row == 0 && lane == 0) call.counters[1] = (int)tag;
-        select_row(call, row, ahead, value, gate);
-    }
-    if (!call.groups || !last_to_finish(call.counters, choosers < call.rows ? choosers : call.rows)) return;
-    group_all(ranks, call);
+    if constexpr (CHOOSE) choose_few(call, tag);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1, true>(call); }
 // As many registers as leave room beside the next kernel, which waits on the same multiprocessor.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4, true>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS) score1(Call call) { few<1, false>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) score4(Call call) { few<4, false>(call); }
 
 // ---- many rows ----
 
@@ -626,7 +573,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose(Call call) {
     wait_for_inputs();
     int row = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (row < call.rows) {
-        Ahead ahead = read_ahead(call, row);
+        Asked ahead = read_ahead(call, row);
         float value[EACH_LANE] = {};
         if (call.segments == 1) {
             add_segments<1>(call, row, 0, value);

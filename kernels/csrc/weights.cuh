@@ -109,10 +109,10 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         const u8 *codes = tile + unit * CODE_BYTES + lane * 16;
         to += lane * 16;
 #pragma unroll
-        for (int v = 0; v < VECTORS; v++) copy16(to + v * 512, codes + v * 512);
+        for (int v = 0; v < VECTORS; v++) copy16_once(to + v * 512, codes + v * 512);
 #pragma unroll
         for (int i = 0; i < Rest::PIECES; i++)
-            if (i * 512 + lane * 16 < REST_BYTES) copy16(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
+            if (i * 512 + lane * 16 < REST_BYTES) copy16_once(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
     }
     // The same as `load` from what `fetch` copied: what `expand` wants, and what `scale_of` does.
     static __device__ __forceinline__ void load_codes(Unit &w, const u8 *from) {

@@ -2,17 +2,21 @@
 
 use crate::check::{pairs, worst_ratio};
 use crate::{Gpu, H200, MULTIPROCESSORS, Outcome};
-use chimere_kernels::cuda::experts::{self, Between, Chosen, Experts, ExpertsKernels, Kind, Matrices};
+use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
 use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::router::{Cuts, cut_words};
 use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
+use chimere_kernels::reference::ExpertCut;
 use std::error::Error;
 
 /// How far sums in f32 may lie from the exact ones, as a part of the sum of magnitudes.
 const TOLERANCE: f64 = 4e-7;
+/// How far a gate may be off, as a part of it: scores of a few units in f32, their exponential and a division.
+const GATE_TOLERANCE: f64 = 2e-6;
 const EPS: f32 = 1e-6;
 
 /// Shapes that a layout is checked with, and whether a norm is folded; groups of 256 inputs want whole groups.
@@ -79,7 +83,9 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
 /// Compares the experts' kernels.
 pub(crate) fn experts(gpu: &Gpu) -> Outcome {
     for experts in experts_cases() {
-        experts_of_each_row_are_summed_in_order(gpu, experts)?;
+        for told in [false, true] {
+            experts_of_each_row_are_summed_in_order(gpu, experts, told)?;
+        }
     }
     Ok(())
 }
@@ -282,7 +288,7 @@ fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool
     near && rows.meta[index][1] == sum as f32
 }
 
-fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outcome {
+fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bool) -> Outcome {
     let stream = gpu.device.stream();
     let (gate_up, down) = (experts.gate_up(), experts.down());
     let (hidden, used, count) = (down[0].size().0, experts.used(), experts.count());
@@ -305,10 +311,30 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let left = |row: usize| if row == none { 0 } else { [used, 1, used.div_ceil(2), used - 1][row % 4] };
     let expert = |row: usize, k: usize| if k < left(row) { ((row * 3 + k * 7) % count) as i32 } else { -1 };
     let chosen: Vec<i32> = (0..n_max * used).map(|i| expert(i / used, i % used)).collect();
-    let mut gates: Vec<f32> = random.vector(n_max * (used + 1));
-    (0..n_max).for_each(|row| gates[row * (used + 1)..][left(row)..used].fill(0.0));
+    // Scores by which just these are the best, in this order; what the others have is far below, and would win where no factor is applied.
+    let step = |row: usize, k: usize| -0.2 * k as f64 - 0.01 * ((row * 5 + k * 3) % 7) as f64;
+    let stride = (count + 1).next_multiple_of(8);
+    let mut scores = vec![0f32; n_max * stride];
+    let mut gates = vec![0f64; n_max * (used + 1)];
+    for row in 0..n_max {
+        let (of_row, gates) = (&mut scores[row * stride..][..=count], &mut gates[row * (used + 1)..][..=used]);
+        of_row.iter_mut().enumerate().for_each(|(e, s)| *s = ((-40.0 - 0.1 * (e % 5) as f64) / factors[row]) as f32);
+        for k in 0..used {
+            of_row[(row * 3 + k * 7) % count] = (step(row, k) / factors[row]) as f32;
+        }
+        of_row[count] = (0.3 / factors[row]) as f32;
+        let raised: Vec<f64> = (0..left(row)).map(|k| step(row, k).exp()).collect();
+        (0..left(row)).for_each(|k| gates[k] = raised[k] / raised.iter().sum::<f64>());
+        gates[used] = 1.0 / (1.0 + (-0.3f64).exp());
+    }
+    let cut = |row: usize| (left(row) < used).then(|| ExpertCut { min: left(row) as u32, max: left(row) as u32, mass: 1.0 });
+    let words: Vec<i32> = (0..n_max).flat_map(|row| cut_words(cut(row).as_ref())).collect();
+    let slots: Vec<i32> = (0..n_max).map(|row| if row == none { -1 } else { row as i32 }).collect();
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
-    let (d_squares, d_chosen, d_gates) = (stream.clone_htod(&squares)?, stream.clone_htod(&chosen)?, stream.clone_htod(&gates)?);
+    let (d_squares, d_scores) = (stream.clone_htod(&squares)?, stream.clone_htod(&scores)?);
+    let (d_given, d_gates) =
+        (stream.clone_htod(&chosen)?, stream.clone_htod(&gates.iter().map(|g| *g as f32).collect::<Vec<_>>())?);
+    let (d_words, d_slots) = (stream.clone_htod(&words)?, stream.clone_htod(&slots)?);
     let tiling = experts::tiling(experts, Chip::of(&gpu.device)).expect("enough shared memory");
     let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
     let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
@@ -316,8 +342,18 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_cols / 16)).collect();
         let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&h_meta)?);
         let mut s = (stream.clone_htod(&vec![0i8; n * shared_cols])?, stream.clone_htod(&vec![0f32; n * shared_cols / 16])?);
+        let (mut d_chosen, tally) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&[0u32])?);
         let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], hidden, &weight, |x, next| {
-            let chosen = Chosen { experts: &d_chosen.slice(first * used..), gates: &d_gates.slice(first * (used + 1)..) };
+            let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
+            let cuts = Some(Cuts { words: &words, tally: &counted });
+            let (scores, slots) = (d_scores.slice(first * stride..), d_slots.slice(first..));
+            let (given, mut taken) = (d_given.as_view(), d_chosen.as_view_mut());
+            let soon = d_gate_up.0.as_view();
+            let routing = if told {
+                Routing::Chosen { experts: &given.slice(first * used..), gates: &d_gates.slice(first * (used + 1)..) }
+            } else {
+                Routing::Scores { scores: &scores, slots: &slots, cuts, chosen: &mut taken }
+            };
             let y = Activations { codes: &codes.slice(first * padded..), meta: &meta.slice(first * padded / 16..) };
             let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
             let between = Between {
@@ -329,8 +365,11 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
             let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
             let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
             // SAFETY: experts are below the count.
-            unsafe { kernels.launch(&gpu.device, gate_up, down, chosen, y, norm, n, between, x, next) }
+            unsafe { kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon) }
         })?;
+        assert!(told || stream.clone_dtoh(&d_chosen)? == chosen[first * used..(first + n) * used], "{experts:?}: other experts");
+        let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();
+        assert!(told || stream.clone_dtoh(&tally)?[0] as usize == kept, "{experts:?}: experts counted");
         let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta) };
         let h = rows(stream.clone_dtoh(&h.0)?, stream.clone_dtoh(&h.1)?);
         Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?)))
@@ -365,11 +404,11 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
             } else {
                 shared.down[0].dot(r, &s, row)
             };
-            let gate = f64::from(gates[row * (used + 1) + k]);
+            let gate = gates[row * (used + 1) + k];
             (want, size) = (want + gate * dot, size + gate.abs() * dot_size);
         }
         let got = f64::from(got.x[row * hidden + r]);
-        ((got - want).abs() / (size * TOLERANCE + 1e-7 * got.abs())) as f32
+        ((got - want).abs() / (size * (TOLERANCE + GATE_TOLERANCE) + 1e-7 * got.abs())) as f32
     });
     let worst = worst_ratio(off);
     assert!(worst <= 1.0, "{experts:?}: {worst} times the tolerance");
@@ -387,6 +426,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
             }
         }
     }
-    println!("experts {experts:?}: {worst:.2} of tolerance, alone = in a batch");
+    let who = if told { "told" } else { "chosen" };
+    println!("experts {experts:?}, {who}: {worst:.2} of tolerance, alone = in a batch");
     Ok(())
 }

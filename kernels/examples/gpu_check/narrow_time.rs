@@ -3,7 +3,7 @@
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, H200, Outcome};
 use chimere_kernels::cuda::Program;
-use chimere_kernels::cuda::experts::{self, Between, Chosen, Experts, ExpertsKernels, Kind, Matrices};
+use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
@@ -267,8 +267,9 @@ impl Layer {
         let [h_cols, s_cols] = self.experts.down().map(|s| s.size().1);
         let mut h = (stream.alloc_zeros::<i8>(n * USED * h_cols)?, stream.alloc_zeros::<f32>(n * USED * h_cols / 16)?);
         let mut s = (stream.alloc_zeros::<i8>(n * s_cols)?, stream.alloc_zeros::<f32>(n * s_cols / 16)?);
-        let lists: Vec<CudaSlice<i32>> = (0..64).map(|i| stream.clone_htod(&chosen(n, i))).collect::<Result<_, _>>()?;
-        let gates = stream.clone_htod(&vec![0.1f32; n * (USED + 1)])?;
+        let lists: Vec<CudaSlice<f32>> = (0..64).map(|i| stream.clone_htod(&scores(n, i))).collect::<Result<_, _>>()?;
+        let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
+        let mut taken = stream.alloc_zeros::<i32>(n * USED)?;
         let sizes = [self.experts.gate_up()[1].bytes(), self.experts.down()[1].bytes()];
         graph_time(gpu, 64, |i| {
             let between = Between {
@@ -296,13 +297,21 @@ impl Layer {
                 meta: &mut x.meta.as_view_mut(),
                 squares: &mut x.squares.as_view_mut(),
             };
-            let chosen = Chosen { experts: &list, gates: &gates.as_view() };
-            // SAFETY: experts are below the count.
-            unsafe {
-                kernels.launch(&gpu.device, gate_up, down, chosen, activations, norm, n, between, &mut x.x.as_view_mut(), next)
-            }
+            let (chosen, x) = (&mut taken.as_view_mut(), &mut x.x.as_view_mut());
+            let soon = shared_gate_up.slice(0..0);
+            let routing = Routing::Scores { scores: &list, slots: &slots.as_view(), cuts: None, chosen };
+            // SAFETY: nothing was chosen before.
+            unsafe { kernels.launch(&gpu.device, gate_up, down, routing, activations, norm, n, between, x, next, &soon) }
         })
     }
+}
+
+/// Scores by which [`chosen`] are the best of each row.
+fn scores(n: usize, seed: u64) -> Vec<f32> {
+    let stride = (EXPERTS + 1).next_multiple_of(8);
+    let mut all = vec![-9.0f32; n * stride];
+    chosen(n, seed).iter().enumerate().for_each(|(i, e)| all[i / USED * stride + *e as usize] = -0.1 * (i % USED) as f32);
+    all
 }
 
 /// `[n, USED]` experts at random, different ones within a row.

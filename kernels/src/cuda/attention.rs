@@ -223,14 +223,14 @@ pub struct Scratch {
     partials: CudaSlice<u16>,
     /// `[rows, kv_heads, splits, group]` of largest score and sum.
     stats: CudaSlice<f32>,
-    /// `[rows, kv_heads]`, zero between launches.
+    /// `[rows, kv_heads, 2]`, zero between launches.
     counters: CudaSlice<i32>,
 }
 
 impl Scratch {
     /// Bytes for `rows` rows of up to `context` positions.
     pub fn bytes(shape: Shape, rows: usize, context: usize) -> usize {
-        rows * (splits(context) * shape.heads * (2 * shape.dim + 8) + 4 * shape.kv_heads)
+        rows * (splits(context) * shape.heads * (2 * shape.dim + 8) + 8 * shape.kv_heads)
     }
 
     /// Room for `rows` rows of up to `context` positions.
@@ -245,7 +245,7 @@ impl Scratch {
             splits,
             partials: stream.alloc_zeros(rows * splits * shape.heads * shape.dim).map_err(failed)?,
             stats: stream.alloc_zeros(rows * splits * shape.heads * 2).map_err(failed)?,
-            counters: stream.alloc_zeros(rows * shape.kv_heads).map_err(failed)?,
+            counters: stream.alloc_zeros(rows * shape.kv_heads * 2).map_err(failed)?,
         })
     }
 }
@@ -379,7 +379,7 @@ impl Attention {
         // Of another shape, these would be too small.
         self.fits("the scratch memory", rows.count, scratch.stats.len(), scratch.rows * scratch.splits * self.shape.heads * 2)?;
         self.fits("the partial sums", rows.count, scratch.partials.len(), scratch.stats.len() / 2 * self.shape.dim)?;
-        self.fits("the counters", rows.count, scratch.counters.len(), scratch.rows * kv_heads)?;
+        self.fits("the counters", rows.count, scratch.counters.len(), scratch.rows * kv_heads * 2)?;
         call.splits_max = scratch.splits as i32;
         call.partials = scratch.partials.device_ptr_mut(stream).0;
         call.stats = scratch.stats.device_ptr_mut(stream).0;

@@ -18,7 +18,8 @@ pub struct Program {
 }
 
 /// Every header that a source may include.
-const HEADERS: [(&CStr, &str); 6] = [
+const HEADERS: [(&CStr, &str); 7] = [
+    (c"choose.cuh", include_str!("../../csrc/choose.cuh")),
     (c"cluster.cuh", include_str!("../../csrc/cluster.cuh")),
     (c"columns.cuh", include_str!("../../csrc/columns.cuh")),
     (c"common.cuh", include_str!("../../csrc/common.cuh")),

@@ -1,12 +1,13 @@
 //! The experts of a few rows in one launch (`csrc/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
 //! stream.
 //!
-//! Which experts a row uses is read on the device, and each that any row chose is read once. A row's result is the same for any number of
+//! Which experts a row uses is read or chosen on the device, and each that any row chose is read once. A row's result is the same for any number of
 //! rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
+use super::router::Cuts;
 use super::wide::Chip;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
@@ -78,6 +79,11 @@ impl Experts {
         [self.routed, self.shared].map(|k| Shape::new(k.down, self.hidden, k.padded()).expect("checked by `new`"))
     }
 
+    /// Scores from one row to the next.
+    fn scores(&self) -> usize {
+        (self.count + 1).next_multiple_of(8)
+    }
+
     fn layouts(&self) -> [Layout; 4] {
         [self.routed.gate_up, self.shared.gate_up, self.routed.down, self.shared.down]
     }
@@ -93,16 +99,17 @@ const COUNT_MAX: usize = 512;
 const TILES: usize = 4;
 /// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory.
 const NEIGHBOUR_BYTES: usize = 12 << 10;
-/// Units of a routed expert that a warp's ring has room for, at most and at least; and one of any other at least. More are slower: what is
-/// asked for stands in the way of everything that is asked for later, in all of the device's memory.
-const RING_UNITS: (usize, usize) = (4, 2);
+/// Units of a routed expert that a warp's ring has room for, at most, in the kernels for one row, for some and for most; and the least. More
+/// are slower where there are many: what is asked for stands in the way of everything that is asked for later, in all of the device's memory.
+const RING_UNITS: [usize; 3] = [8, 4, 3];
+const RING_UNITS_MIN: usize = 2;
 
 /// How blocks are used. Outputs depend on `warps_k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
     /// Warps that share the inputs of a tile of gate and up.
     pub warps_k: usize,
-    /// The three kernels: rows, bytes of a warp's ring, bytes of a block's shared memory.
+    /// The three kernels, of which the last is told the experts: rows, bytes of a warp's ring, bytes of a block's shared memory.
     pub kernels: [(usize, usize, usize); 3],
 }
 
@@ -119,21 +126,23 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
     let units = experts.hidden.div_ceil(UNIT);
     let warps_k = [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1);
     let threads = TILES * warps_k * 32;
-    let kernel = |rows: usize| {
+    let kernel = |rows: usize, units: usize| {
         let fits = rows * experts.used <= threads.min(256);
-        fits.then(|| ring(experts, warps_k, rows, chip)).flatten().map(|(ring, bytes)| (rows, ring, bytes))
+        fits.then(|| ring(experts, warps_k, (rows, units), chip)).flatten().map(|(ring, bytes)| (rows, ring, bytes))
     };
-    [16, 8, 4].into_iter().find_map(|most| Some(Tiling { warps_k, kernels: [kernel(1)?, kernel(most / 2)?, kernel(most)?] }))
+    let [one, some, all] = RING_UNITS;
+    let kernels = |most: usize| Some([kernel(1, one)?, kernel(most / 2, some)?, kernel(most, all)?]);
+    [16, 8, 4].into_iter().find_map(|most| Some(Tiling { warps_k, kernels: kernels(most)? }))
 }
 
-/// Bytes of a warp's ring and of a block's shared memory, if there is enough.
-fn ring(experts: Experts, warps_k: usize, rows: usize, chip: Chip) -> Option<(usize, usize)> {
+/// Bytes of a warp's ring, of `units` units if there is room, and of a block's shared memory; `None` if there is not enough.
+fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: Chip) -> Option<(usize, usize)> {
     let warps = TILES * warps_k;
     let unit = experts.layouts().iter().map(|l| l.unit_bytes()).max().unwrap_or(0);
     let rest = memory_bytes(experts, warps_k, rows);
     let room = chip.shared_bytes.saturating_sub(NEIGHBOUR_BYTES + rest) / warps / 16 * 16;
     let routed = experts.routed.gate_up.unit_bytes();
-    let ring = room.min(RING_UNITS.0 * routed).max(RING_UNITS.1 * routed).max(unit);
+    let ring = room.min(units * routed).max(RING_UNITS_MIN * routed).max(unit);
     if ring > room {
         return None;
     }
@@ -145,7 +154,8 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
     let Experts { hidden, count, used, routed, shared } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| cols + 32 + cols / UNIT * 32 + 16;
-    let chosen = (4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
+    let chosen =
+        (4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
     let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
     let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
@@ -188,6 +198,8 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
     Program { name: "experts", source: include_str!("../../csrc/experts.cu"), defines }
 }
 
+/// How much of what the next launch reads is brought to the L2 cache when this one ends; 2, 4, 12 and 20 MB are worse.
+const SOON_BYTES: usize = 8 << 20;
 /// Blocks that share 32 outputs of down, on chips that have clusters: a tile each.
 const CLUSTER: usize = 2;
 
@@ -200,13 +212,27 @@ pub struct Matrices<'a> {
     pub shared: &'a CudaView<'a, u8>,
 }
 
-/// What the router decided for each row.
-#[derive(Clone, Copy)]
-pub struct Chosen<'a> {
-    /// `[rows, used]`: experts; below 0 in rows that are none.
-    pub experts: &'a CudaView<'a, i32>,
-    /// `[rows, used + 1]`: their weights, then the shared one's.
-    pub gates: &'a CudaView<'a, f32>,
+/// Which experts rows take. Up to [`ExpertsKernels::choosing_rows`] it is faster to choose in the launch than to be told.
+pub enum Routing<'a, 'b> {
+    /// To be chosen.
+    Scores {
+        /// `[rows, count + 1 rounded up to 8]`: of the experts, then of the shared one's gate, still without the norm's factor
+        /// ([`super::router::Router::score`]).
+        scores: &'a CudaView<'a, f32>,
+        /// `[rows]`; below 0: no row.
+        slots: &'a CudaView<'a, i32>,
+        /// How few experts rows may do with; `None` where all take all.
+        cuts: Option<Cuts<'a>>,
+        /// `[rows, used]`: gets what was chosen, as [`super::router::Choice`] has it.
+        chosen: &'a mut CudaViewMut<'b, i32>,
+    },
+    /// Chosen before.
+    Chosen {
+        /// `[rows, used]`, each once in a row, below the count; below 0 in rows that are none, and behind those that a cut leaves.
+        experts: &'a CudaView<'a, i32>,
+        /// `[rows, used + 1]`: their weights, then the shared one's.
+        gates: &'a CudaView<'a, f32>,
+    },
 }
 
 /// Int8 rows between gate and up and down.
@@ -223,12 +249,17 @@ pub struct Between<'a, 'b> {
 
 /// Laid out as the kernel's parameter is.
 #[repr(C)]
+#[derive(Default)]
 struct Call {
     gate_up: [u64; 2],
     down: [u64; 2],
     codes: u64,
     meta: u64,
     squares: u64,
+    scores: u64,
+    slots: u64,
+    cuts: u64,
+    tally: u64,
     experts: u64,
     gates: u64,
     hidden: u64,
@@ -241,6 +272,8 @@ struct Call {
     next_meta: u64,
     next_squares: u64,
     barrier: u64,
+    soon: u64,
+    soon_bytes: u32,
     rows: i32,
     eps: f32,
 }
@@ -271,38 +304,44 @@ impl ExpertsKernels {
         Ok(Self { experts, tiling, kernels, blocks, barrier })
     }
 
-    /// Rows that one launch takes; more are done in turns.
+    /// Rows that one launch takes which is told the experts; more are done in turns.
     pub fn rows_max(&self) -> usize {
         self.tiling.rows_max()
     }
 
+    /// Rows that one launch takes which chooses, and up to which that is the faster one; more are done in turns.
+    pub fn choosing_rows(&self) -> usize {
+        self.tiling.kernels[1].0
+    }
+
     /// Enqueues `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and up read, with
-    /// their norm; `next`'s buffers may be the same memory.
+    /// their norm, which is that of scores too; `next`'s buffers may be the same memory. `soon`: what the launch after this one reads.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// `chosen` holds experts below the count, each once in a row: it is on the device and cannot be checked here.
+    /// [`Routing::Chosen`] is as it says: that is on the device and cannot be checked here.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub unsafe fn launch(
         &self,
         device: &Device,
         gate_up: Matrices<'_>,
         down: Matrices<'_>,
-        chosen: Chosen<'_>,
+        routing: Routing<'_, '_>,
         y: Activations<'_>,
         norm: Norm<'_>,
         rows: usize,
         between: Between<'_, '_>,
         x: &mut CudaViewMut<'_, f32>,
         next: NextRows<'_, '_>,
+        soon: &CudaView<'_, u8>,
     ) -> Result<(), CudaError> {
         let Experts { hidden, used, routed, shared, .. } = self.experts;
-        self.check(gate_up, down, chosen, &y, &norm, rows, &between)?;
+        self.check(gate_up, down, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden)?;
-        let stream = device.stream();
+        let (stream, told) = (device.stream(), matches!(routing, Routing::Chosen { .. }));
         let (cols, blocks) = (hidden.next_multiple_of(UNIT), hidden / 32);
         let base = Call {
             gate_up: [gate_up.routed, gate_up.shared].map(|m| m.device_ptr(stream).0),
@@ -310,8 +349,6 @@ impl ExpertsKernels {
             codes: y.codes.device_ptr(stream).0,
             meta: y.meta.device_ptr(stream).0,
             squares: norm.squares.device_ptr(stream).0,
-            experts: chosen.experts.device_ptr(stream).0,
-            gates: chosen.gates.device_ptr(stream).0,
             hidden: between.codes.device_ptr_mut(stream).0,
             hidden_meta: between.meta.device_ptr_mut(stream).0,
             shared_hidden: between.shared_codes.device_ptr_mut(stream).0,
@@ -322,16 +359,23 @@ impl ExpertsKernels {
             next_meta: next.meta.device_ptr_mut(stream).0,
             next_squares: next.squares.device_ptr_mut(stream).0,
             barrier: self.barrier.device_ptr(stream).0,
+            soon: soon.device_ptr(stream).0,
+            soon_bytes: (soon.len().min(SOON_BYTES) / 16 * 16) as u32,
             rows: 0,
             eps: norm.eps,
+            ..self.routing_call(device, routing, rows)?
         };
-        for first in (0..rows).step_by(self.rows_max()) {
-            let at = |pointer: u64, bytes: usize| pointer + (first * bytes) as u64;
-            let n = (rows - first).min(self.rows_max());
+        let [one, some, all] = self.tiling.kernels.map(|k| k.0);
+        for first in (0..rows).step_by(if told { all } else { some }) {
+            let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
+            let n = (rows - first).min(if told { all } else { some });
             let mut call = Call {
                 codes: at(base.codes, cols),
                 meta: at(base.meta, cols / 4),
                 squares: at(base.squares, blocks * 4),
+                scores: at(base.scores, self.experts.scores() * 4),
+                slots: at(base.slots, 4),
+                cuts: at(base.cuts, 8),
                 experts: at(base.experts, used * 4),
                 gates: at(base.gates, (used + 1) * 4),
                 hidden: at(base.hidden, used * routed.padded()),
@@ -345,7 +389,7 @@ impl ExpertsKernels {
                 rows: n as i32,
                 ..base
             };
-            let kernel = self.tiling.kernels.iter().position(|k| n <= k.0).expect("at most `rows_max`");
+            let kernel = if told { 2 } else { usize::from(n > one) };
             let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
             // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough, the caller vouches for the experts.
             // Before its wait the kernel reads weights only. A block a multiprocessor, so that all run at a time.
@@ -354,12 +398,38 @@ impl ExpertsKernels {
         Ok(())
     }
 
+    /// The part of a call that says which experts rows take; zeros elsewhere.
+    fn routing_call(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Call, CudaError> {
+        let (used, stream) = (self.experts.used, device.stream());
+        match routing {
+            Routing::Scores { scores, slots, cuts, chosen } => {
+                fits("scores", scores.len(), rows * self.experts.scores())?;
+                fits("slots", slots.len(), rows)?;
+                fits("cuts", cuts.map_or(2 * rows, |c| c.words.len()), 2 * rows)?;
+                fits("the tally", cuts.map_or(1, |c| c.tally.len()), 1)?;
+                fits("the chosen experts", chosen.len(), rows * used)?;
+                Ok(Call {
+                    scores: scores.device_ptr(stream).0,
+                    slots: slots.device_ptr(stream).0,
+                    cuts: cuts.map_or(0, |c| c.words.device_ptr(stream).0),
+                    tally: cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
+                    experts: chosen.device_ptr_mut(stream).0,
+                    ..Call::default()
+                })
+            }
+            Routing::Chosen { experts, gates } => {
+                fits("experts", experts.len(), rows * used)?;
+                fits("gates", gates.len(), rows * (used + 1))?;
+                Ok(Call { experts: experts.device_ptr(stream).0, gates: gates.device_ptr(stream).0, ..Call::default() })
+            }
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     fn check(
         &self,
         gate_up: Matrices<'_>,
         down: Matrices<'_>,
-        chosen: Chosen<'_>,
         y: &Activations<'_>,
         norm: &Norm<'_>,
         rows: usize,
@@ -373,8 +443,6 @@ impl ExpertsKernels {
             fits(&format!("{what} of the routed experts"), matrices.routed.len(), count * of_routed.bytes())?;
             fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;
         }
-        fits("experts", chosen.experts.len(), rows * used)?;
-        fits("gates", chosen.gates.len(), rows * (used + 1))?;
         fits("codes", y.codes.len(), rows * cols)?;
         fits("meta", y.meta.len(), rows * cols / 16)?;
         fits("squares", norm.squares.len(), rows * hidden / 32)?;

@@ -115,6 +115,7 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: Shape,
     few: [Kernel; 2],
+    score: [Kernel; 2],
     tiled: [Kernel; 2],
     choose: Kernel,
     group: Kernel,
@@ -129,6 +130,13 @@ pub struct Workspace {
     tagged: CudaSlice<u64>,
     counters: CudaSlice<i32>,
     offsets: CudaSlice<i32>,
+}
+
+impl Workspace {
+    /// What [`Router::score`] left: `[rows, experts + 1 rounded up to 8]`.
+    pub fn scores(&self) -> CudaView<'_, f32> {
+        self.scores.as_view()
+    }
 }
 
 /// A layer's own values.
@@ -232,6 +240,7 @@ impl Router {
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
+            score: [kernel("score1")?, kernel("score4")?],
             tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
             choose: kernel("choose")?,
             group: kernel("group")?,
@@ -273,12 +282,7 @@ impl Router {
     ) -> Result<(), CudaError> {
         let (shape, n) = (self.shape, rows.count);
         let segments = shape.stored(variant, n);
-        fits(NAME, "slots", rows.slots.len(), n)?;
-        fits(NAME, "x", rows.x.len(), n * shape.cols)?;
-        fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
-        fits(NAME, "the norm", layer.norm.len(), shape.cols)?;
-        fits(NAME, "the weights", layer.experts.len(), shape.experts * shape.cols)?;
-        fits(NAME, "the shared gate", layer.shared_gate.len(), shape.cols)?;
+        let scoring = self.score_call(device, work, rows, layer)?;
         match variant {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
             Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
@@ -295,22 +299,18 @@ impl Router {
         let lists = self.list_call(device, work, n, groups)?;
         let stream = device.stream();
         let mut call = Call {
-            x: rows.x.device_ptr(stream).0,
-            squares: rows.squares.device_ptr(stream).0,
-            norm: layer.norm.device_ptr(stream).0,
-            weights: layer.experts.device_ptr(stream).0,
-            shared_gate: layer.shared_gate.device_ptr(stream).0,
-            slots: rows.slots.device_ptr(stream).0,
-            scores: work.scores.device_ptr_mut(stream).0,
             tagged: work.tagged.device_ptr_mut(stream).0,
             experts: choice.experts.device_ptr_mut(stream).0,
             gates: choice.gates.device_ptr_mut(stream).0,
             cuts: rows.cuts.map_or(0, |c| c.words.device_ptr(stream).0),
             tally: rows.cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
-            rows: n as i32,
             segments: segments as i32,
-            eps: layer.eps,
-            ..lists
+            counters: lists.counters,
+            offsets: lists.offsets,
+            groups: lists.groups,
+            in_rows: lists.in_rows,
+            out_rows: lists.out_rows,
+            ..scoring
         };
         // Lists of more pairs than one block takes come in launches of their own.
         let apart = (call.groups != 0 && n * shape.used > ONE_BLOCK_PAIRS).then(|| std::mem::take(&mut call.groups));
@@ -331,6 +331,50 @@ impl Router {
             Some(groups) => self.enqueue_lists(device, &mut Call { groups, ..call }),
             None => Ok(()),
         }
+    }
+
+    /// Enqueues the scores alone, of up to [`FEW_ROWS_MAX`] rows, for [`super::experts`], which choose for themselves.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    pub fn score(&self, device: &Device, work: &mut Workspace, rows: Rows<'_>, layer: LayerWeights<'_>) -> Result<(), CudaError> {
+        let mut call = self.score_call(device, work, rows, layer)?;
+        if rows.count == 0 {
+            return Ok(());
+        }
+        let grid = Grid { blocks: ((self.shape.experts + 1).div_ceil(COLUMNS) as u32, 1), threads: THREADS };
+        self.enqueue(device, &self.score[usize::from(rows.count > 1)], grid, &mut call)
+    }
+
+    /// The part of a call that scores need; zeros elsewhere.
+    fn score_call(
+        &self,
+        device: &Device,
+        work: &mut Workspace,
+        rows: Rows<'_>,
+        layer: LayerWeights<'_>,
+    ) -> Result<Call, CudaError> {
+        let (shape, n, stream) = (self.shape, rows.count, device.stream());
+        fits(NAME, "slots", rows.slots.len(), n)?;
+        fits(NAME, "x", rows.x.len(), n * shape.cols)?;
+        fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
+        fits(NAME, "the norm", layer.norm.len(), shape.cols)?;
+        fits(NAME, "the weights", layer.experts.len(), shape.experts * shape.cols)?;
+        fits(NAME, "the shared gate", layer.shared_gate.len(), shape.cols)?;
+        fits(NAME, "the workspace", work.scores.len(), n * shape.stride())?;
+        Ok(Call {
+            x: rows.x.device_ptr(stream).0,
+            squares: rows.squares.device_ptr(stream).0,
+            norm: layer.norm.device_ptr(stream).0,
+            weights: layer.experts.device_ptr(stream).0,
+            shared_gate: layer.shared_gate.device_ptr(stream).0,
+            slots: rows.slots.device_ptr(stream).0,
+            scores: work.scores.device_ptr_mut(stream).0,
+            rows: n as i32,
+            segments: 1,
+            eps: layer.eps,
+            ..Call::default()
+        })
     }
 
     /// Enqueues the lists alone, of `experts`, `[rows, used]`, with -1 in rows that are none.

@@ -17,7 +17,7 @@ use crate::model::ModelConfig;
 use chimere_kernels::cuda::attention::{self, Attention};
 use chimere_kernels::cuda::combine::{Combine, Terms};
 use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
-use chimere_kernels::cuda::experts::{Between, Chosen, ExpertsKernels, Matrices};
+use chimere_kernels::cuda::experts::{Between, ExpertsKernels, Matrices, Routing};
 use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
@@ -282,7 +282,13 @@ impl Network {
                 eps: self.eps,
             };
             let few = routed.few.as_ref().filter(|few| pass.rows.count <= few.rows_max() && pass.prompts.is_none());
-            route(device, (router, scratch, variant), weights, (layer, pass), few.is_none(), work)?;
+            if few.is_some_and(|few| pass.rows.count <= few.choosing_rows()) {
+                let (x, squares) = (work.x.as_view(), work.squares.as_view());
+                let rows = router::Rows { count: pass.rows.count, slots: &pass.slots, x: &x, squares: &squares, cuts: None };
+                router.score(device, scratch, rows, weights)?;
+            } else {
+                route(device, (router, scratch, variant), weights, (layer, pass), few.is_none(), work)?;
+            }
             if let Some(few) = few {
                 return self.few_experts(device, few, layer, pass, work);
             }
@@ -300,7 +306,7 @@ impl Network {
         Ok(self.combine.launch(device, pass.rows.count, terms, &next.as_view(), &mut work.x.as_view_mut(), out)?)
     }
 
-    /// Routed and shared experts of few rows, from the residual stream back into it.
+    /// Routed and shared experts of few rows, which have their scores or their experts, from the residual stream back into it.
     fn few_experts(
         &self,
         device: &Device,
@@ -312,8 +318,16 @@ impl Network {
         let l = &self.layers[layer];
         let routed = &l.routed.as_ref().expect("the caller found experts").experts.weights;
         let shared = &l.shared.weights;
+        let (_, scratch) = self.router.as_ref().expect("a layer with experts has a router");
+        let (scores, tally) = (scratch.scores(), work.tally.as_view());
+        let cuts = Some(router::Cuts { words: &pass.cuts, tally: &tally });
         let pairs = work.list_in.len();
-        let chosen = Chosen { experts: &work.experts.slice(layer * pairs..(layer + 1) * pairs), gates: &work.gates.as_view() };
+        let (mut chosen, gates) = (work.experts.slice_mut(layer * pairs..(layer + 1) * pairs), work.gates.as_view());
+        let routing = if pass.rows.count <= kernels.choosing_rows() {
+            Routing::Scores { scores: &scores, slots: &pass.slots, cuts, chosen: &mut chosen }
+        } else {
+            Routing::Chosen { experts: &chosen.as_view(), gates: &gates }
+        };
         let between = Between {
             codes: &mut work.expert_hidden.codes.as_view_mut(),
             meta: &mut work.expert_hidden.meta.as_view_mut(),
@@ -326,6 +340,7 @@ impl Network {
         let (mut next_codes, mut next_meta) = (work.next.codes.as_view_mut(), work.next.meta.as_view_mut());
         let mut next_squares = work.next_squares.as_view_mut();
         let weight = self.layers.get(layer + 1).map_or(&self.norm, |next| &next.input_norm).as_view();
+        let soon = self.layers.get(layer + 1).map_or(&self.head, |next| &next.inputs.segments.parts[0].matrix).bytes.as_view();
         let next = NextRows { weight: &weight, codes: &mut next_codes, meta: &mut next_meta, squares: &mut next_squares };
         // SAFETY: the router chose among the experts that there are.
         unsafe {
@@ -333,13 +348,14 @@ impl Network {
                 device,
                 Matrices { routed: &gate_up.0, shared: &gate_up.1 },
                 Matrices { routed: &down.0, shared: &down.1 },
-                chosen,
+                routing,
                 Activations { codes: &codes, meta: &meta },
                 Norm { squares: &squares, eps: self.eps },
                 pass.rows.count,
                 between,
                 &mut work.x.as_view_mut(),
                 next,
+                &soon,
             )
         }?;
         std::mem::swap(&mut work.normed, &mut work.next);

@@ -75,7 +75,27 @@ impl Tiling {
         let cluster = if device.arch().has_clusters() { self.cluster } else { 1 };
         (cluster, self.tiles * self.warps_k / cluster * 32)
     }
+
+    /// Units of each warp whose columns are in shared memory at a time, and the bytes of these; all of a warp's units if they fit.
+    fn turn(&self, shape: Shape, columns: usize) -> (usize, usize) {
+        let most = (shape.cols / UNIT).div_ceil(self.warps_k);
+        let of_unit = columns * (UNIT + UNIT / 32 * 8) * self.warps_k;
+        let fit = (COLUMN_BYTES_MAX - columns * COLUMN_GAP) / of_unit;
+        let turn = if fit >= most {
+            most
+        } else if fit >= self.depth {
+            fit / self.depth * self.depth
+        } else {
+            fit
+        };
+        (turn, turn * of_unit + columns * COLUMN_GAP)
+    }
 }
+
+/// Shared memory for columns, at most: beside the sums of 16 warps it fits on the smallest chip.
+const COLUMN_BYTES_MAX: usize = 64 << 10;
+/// What keeps columns off each other's banks.
+const COLUMN_GAP: usize = 64;
 
 /// Rows of activations that kernels are made for: one, up to 8, up to 16.
 pub const COLUMNS: [usize; 3] = [1, 8, ROWS_MAX];
@@ -123,6 +143,7 @@ pub fn programs(shape: Shape, norm: Option<usize>, multiprocessors: usize) -> Ve
 }
 
 fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling, residual: bool) -> Program {
+    let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
     defines.extend([
         ("WITH_GRID", i64::from(shape.layout.codes == Codes::Grid)),
@@ -136,6 +157,8 @@ fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling,
         ("CLUSTER", tiling.cluster as i64),
         ("DEPTH", tiling.depth as i64),
         ("REGISTERS", tiling.registers as i64),
+        ("TURN_UNITS", turn as i64),
+        ("COLUMN_BYTES", bytes as i64),
     ]);
     Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
 }
@@ -240,7 +263,8 @@ impl Kernels {
         let load = |(columns, tiling): &(usize, Tiling)| {
             check_tiling(shape, norm, *tiling)?;
             let program = program_of(shape, norm, *columns, *tiling, residual);
-            Ok((*columns, *tiling, device.module(cache, &program)?.kernel("product")?))
+            let kernel = device.module(cache, &program)?.kernel("product")?.with_shared(tiling.turn(shape, *columns).1)?;
+            Ok((*columns, *tiling, kernel))
         };
         let kernels = tilings.iter().map(load).collect::<Result<_, CudaError>>()?;
         Ok(Self { shape, norm_blocks: norm.unwrap_or(0) / 32, kernels })
@@ -400,6 +424,21 @@ mod tests {
         assert_eq!(of(Layout::Q8_0, 12416, 2048), (4, 2, 2));
         assert_eq!(of(Layout::Q6_K, 248_320, 2048), (1, 4, 2));
         assert_eq!(of(Layout::Q8_0, 16, 128), (1, 1, 1));
+    }
+
+    #[test]
+    fn columns_of_all_of_a_warps_units_are_staged_at_once_if_they_fit() {
+        let turn = |cols, warps_k, depth, columns| {
+            let tiling = Tiling { warps_k, tiles: 2, cluster: 1, depth, registers: 80 };
+            tiling.turn(Shape::new(Layout::Q8_0, 64, cols).unwrap(), columns)
+        };
+        assert_eq!(turn(4096, 8, 2, 8), (4, 8 * (32 * 128 + 64) + 32 * 4 * 8 * 8));
+        assert_eq!(turn(4096, 8, 2, 16).0, 2, "half a share, in whole steps of what is read ahead");
+        assert_eq!(turn(128, 1, 1, 1), (1, 128 + 32 + 64));
+        for (cols, warps_k, depth, columns) in [(8192, 8, 2, 16), (17408, 8, 4, 8), (2048, 4, 2, 8)] {
+            let (units, bytes) = turn(cols, warps_k, depth, columns);
+            assert!(units > 0 && bytes <= COLUMN_BYTES_MAX, "{cols} {columns}: {units} {bytes}");
+        }
     }
 
     #[test]
