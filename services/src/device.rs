@@ -447,7 +447,7 @@ mod tests {
     #[test]
     fn the_released_shape_fits_a_card_of_16_gb() {
         let model = released();
-        for (seqs, context) in [(4, 8 << 10), (1, 56 << 10)] {
+        for (seqs, context) in [(4, 8 << 10), (1, 64 << 10)] {
             let wanted = Wanted {
                 seqs,
                 context,
