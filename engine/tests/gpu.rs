@@ -707,12 +707,12 @@ fn pooled_requests() -> Vec<Request> {
     let base = |id: u64, tokens: u64| {
         let mut random = Random(id + 40);
         let prompt = (0..tokens).map(|_| random.below(8192) as TokenId).collect();
-        Request { prompt, choices: 1, max_tokens: Some(60), sampling: Arc::new(SamplingParams::greedy()), ..request(id, 8192, 1) }
+        Request { prompt, choices: 1, max_tokens: Some(120), sampling: Arc::new(SamplingParams::greedy()), ..request(id, 8192, 1) }
     };
     let pooled = |id, tokens, pool| Request { max_tokens: Some(0), pool: Some(pool), ..base(id, tokens) };
-    let long = pooled(5, 2304, Pooling::Mean);
+    let long = pooled(5, 2560, Pooling::Mean);
     let short = [pooled(6, 40, Pooling::Mean), pooled(7, 130, Pooling::Last), pooled(8, 64, Pooling::Mean)];
-    (0..5).map(|id| base(id, 30)).chain([long]).chain(short).collect()
+    (0..5).map(|id| base(id, 27)).chain([long]).chain(short).collect()
 }
 
 /// What [`pooled_requests`] get, and how often one of their prompts had to begin again.
@@ -737,7 +737,7 @@ fn pooled(backend: &mut dyn Backend) -> (BTreeMap<u64, Vec<f32>>, usize) {
 
 #[test]
 fn hidden_states_count_once_where_few_pages_have_a_prompt_computed_twice() {
-    let (model, few) = (support::nano(), 82);
+    let (model, few) = (support::nano(), 92);
     let on_cpu = |pages| {
         let config = CpuConfig { slots: 8, pages, ..cpu_config(false) };
         pooled(&mut CpuBackend::new(&model, &config, &mut |_| {}).unwrap())

@@ -10,18 +10,19 @@
 // -D: COLS (a multiple of 32), UNIT.
 #include "common.cuh"
 
+#define THREADS 256
 // Loads under way at a time.
 #define AHEAD 8
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(THREADS)
     pool(const int2 *units, const float *x, const float *squares, const float *w, float eps, float *sums) {
     __shared__ float factors[UNIT];
     let_next_start();
-    int column = blockIdx.y * blockDim.x + threadIdx.x;
+    int column = blockIdx.y * THREADS + threadIdx.x;
     float weight = column < COLS ? __ldg(w + column) : 0.0f;
     wait_for_inputs();
     int2 unit = units[blockIdx.x];
-    for (int row = threadIdx.x / WARP; row < unit.y; row += blockDim.x / WARP) {
+    for (int row = threadIdx.x / WARP; row < unit.y; row += THREADS / WARP) {
         float factor = row_factor<COLS / 32>(squares + (u64)(unit.x + row) * (COLS / 32), eps);
         if (threadIdx.x % WARP == 0) factors[row] = factor;
     }

@@ -9,6 +9,8 @@ use std::ffi::c_void;
 
 const NAME: &str = "pool";
 const COLS_MAX: usize = 1 << 16;
+/// Threads of a block, as in the source.
+const THREADS: usize = 256;
 /// Most rows of a unit.
 pub const UNIT_ROWS_MAX: usize = 64;
 
@@ -22,9 +24,10 @@ pub fn program(cols: usize) -> Result<Program, CudaError> {
     Ok(Program { name: NAME, source: include_str!("../../csrc/pool.cu"), defines })
 }
 
-/// Threads of a block, which are columns: as many as leave each multiprocessor a block, so that few units spread. No result depends on it.
-pub fn threads(units: usize, cols: usize, multiprocessors: usize) -> usize {
-    [256, 128].into_iter().find(|threads| units * cols.div_ceil(*threads) >= multiprocessors).unwrap_or(64)
+/// Blocks of a launch: a unit's columns, [`THREADS`] at a time. Smaller blocks would spread one unit over more of the chip and are slower: a block
+/// works out its rows' factors with all its warps. No result depends on it.
+fn grid(units: usize, cols: usize) -> Grid {
+    Grid { blocks: (units as u32, cols.div_ceil(THREADS) as u32), threads: THREADS as u32 }
 }
 
 /// The kernel for rows of one length.
@@ -79,16 +82,14 @@ impl Pool {
             return Ok(());
         }
         let stream = device.stream();
-        let threads = threads(n, self.cols, device.multiprocessors() as usize);
         let (mut eps, mut to) = (rows.eps, sums.device_ptr_mut(stream).0);
         let from = [units.device_ptr(stream).0, rows.x.device_ptr(stream).0, rows.squares.device_ptr(stream).0];
         let mut from = [from[0], from[1], from[2], rows.weight.device_ptr(stream).0];
         let mut params: Vec<*mut c_void> = from.iter_mut().map(|p| (p as *mut u64).cast()).collect();
         params.extend([(&raw mut eps).cast(), (&raw mut to).cast()]);
-        let grid = Grid { blocks: (n as u32, self.cols.div_ceil(threads) as u32), threads: threads as u32 };
         // SAFETY: four pointers, epsilon and a pointer are the kernel's parameters; weight and sums were found large enough, the
         // caller vouches for the units; before its wait the kernel reads the weight only.
-        unsafe { self.kernel.launch(device, grid, &mut params) }
+        unsafe { self.kernel.launch(device, grid(n, self.cols), &mut params) }
     }
 }
 
@@ -97,9 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_units_spread_over_the_chip_and_many_take_large_blocks() {
-        assert_eq!([1, 8, 9, 17, 32].map(|units| threads(units, 2048, 132)), [64, 64, 128, 256, 256]);
-        assert_eq!((threads(1, 32, 132), threads(4096, 32, 132)), (64, 256));
+    fn every_column_of_every_unit_has_a_thread() {
+        for cols in [32, 96, 256, 288, 2048, 5120] {
+            let Grid { blocks, threads } = grid(7, cols);
+            assert!(blocks.0 == 7 && (blocks.1 * threads) as usize >= cols && ((blocks.1 - 1) * threads) as usize < cols, "{cols}");
+        }
     }
 
     #[test]

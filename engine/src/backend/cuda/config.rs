@@ -60,19 +60,20 @@ pub struct CudaMemory {
     pub host: u64,
 }
 
-/// Machine code and what else the driver takes while kernels are loaded, and what a captured graph takes. Together 6 MiB for the 35B's shape and
-/// three graphs on an H200, by NVML; twice that is reserved. Constants, as the context is.
-const CODE_BYTES: u64 = 5 << 20;
-/// Local memory of the threads that the chip can hold at a time, by the kernel that wants most of it: 120 bytes of the 35B's, for 2,048 threads on each of
-/// an H200's 132 multiprocessors; smaller chips take less.
+/// Machine code, what else the driver takes while kernels are loaded, and what it rounds our allocations up by; and what a captured graph takes.
+/// Together 5 MiB for the 35B's shape with three graphs and 12 MiB with one graph and larger allocations, on an H200 by NVML. Constants, as the
+/// context is.
+const CODE_BYTES: u64 = 10 << 20;
+/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 120 bytes is the most of all kernels, which an
+/// H200 keeps for 2,048 threads on each of 132 multiprocessors (256 bytes took 66 MiB by NVML); smaller chips take less.
 const STACK_BYTES: u64 = 33 << 20;
 const GRAPH_BYTES: u64 = 3 << 20;
 
 impl CudaMemory {
-    /// What the driver's context takes of the device before anything is allocated in it: 526.8 MiB on an H200 (driver for CUDA 13.0, by
-    /// NVML, and the same by `cuMemGetInfo` on an idle device); smaller chips take less. A constant and not a measurement, so that the same
-    /// command makes the same plan on the same card, whoever else uses it.
-    pub const CONTEXT_BYTES: u64 = 272 << 20;
+    /// What the driver's context takes of the device before anything is allocated in it, without stacks of threads: 262.8 MiB on an H200 (driver for
+    /// CUDA 13.0, by NVML on an idle device); smaller chips take less. A constant and not a measurement, so that the same command makes
+    /// the same plan on the same card, whoever else uses it.
+    pub const CONTEXT_BYTES: u64 = 264 << 20;
 
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
