@@ -11,8 +11,6 @@
 #include "common.cuh"
 
 #define THREADS 256
-// Loads under way at a time.
-#define AHEAD 8
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     pool(const int2 *units, const float *x, const float *squares, const float *w, float eps, float *sums) {
@@ -30,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (column >= COLS) return;
     const float *from = x + (u64)unit.x * COLS + column;
     float sum = 0;
-#pragma unroll AHEAD
+    // Eight loads under way at a time.
+#pragma unroll 8
     for (int row = 0; row < unit.y; row++)
         sum = __fadd_rn(sum, __fmul_rn(__fmul_rn(from[(u64)row * COLS], factors[row]), weight));
     sums[(u64)blockIdx.x * COLS + column] = sum;

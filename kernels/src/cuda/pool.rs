@@ -101,7 +101,8 @@ mod tests {
     fn every_column_of_every_unit_has_a_thread() {
         for cols in [32, 96, 256, 288, 2048, 5120] {
             let Grid { blocks, threads } = grid(7, cols);
-            assert!(blocks.0 == 7 && (blocks.1 * threads) as usize >= cols && ((blocks.1 - 1) * threads) as usize < cols, "{cols}");
+            let (covered, one_less) = ((blocks.1 * threads) as usize, ((blocks.1 - 1) * threads) as usize);
+            assert!(blocks.0 == 7 && covered >= cols && cols > one_less, "{cols}");
         }
     }
 
