@@ -13,6 +13,9 @@ const DRIVER_VERSION_MIN: i32 = 13000;
 /// Bytes of local memory that the driver keeps for each thread.
 const STACK: sys::CUlimit = sys::CUlimit::CU_LIMIT_STACK_SIZE;
 
+/// What it keeps until it is told otherwise.
+const STACK_DEFAULT: usize = 1024;
+
 /// A device that kernels run on, in order, on one stream.
 #[derive(Debug)]
 pub struct Device {
@@ -43,9 +46,12 @@ impl Device {
         let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
         // SAFETY: everything runs on one stream, whose order is all the synchronisation that buffers need.
         unsafe { context.disable_event_tracking() };
-        // The driver would keep its default of a kilobyte for each thread that the chip can hold, 264 MiB of an H200. The kernels here want
-        // next to none, and `Module::kernel` raises the limit to what one does. A driver that refuses stays with more than is needed.
-        let _ = context.set_limit(STACK, 0);
+        // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The kernels here want next to none, and
+        // `Module::kernel` raises the limit to what one does; whoever opened the device before may have done so already. A driver
+        // that refuses stays with more than is needed.
+        if context.get_limit(STACK).is_ok_and(|bytes| bytes == STACK_DEFAULT) {
+            let _ = context.set_limit(STACK, 0);
+        }
         let (major, minor) = context.compute_capability().during("cuDeviceGetAttribute")?;
         let arch = Arch::of_capability(major, minor).ok_or_else(|| CudaError::Arch { got: format!("sm_{major}{minor}") })?;
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
