@@ -64,7 +64,8 @@ pub struct Piece {
     pub score: Option<ScoreRows>,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
-    /// Report [`PooledUnit`]s of the rows from this position on. On the CPU only; other backends refuse it.
+    /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
+    /// [`crate::CHUNK_TOKENS`].
     pub pool_from: Option<u32>,
 }
 

@@ -211,6 +211,10 @@ fn plans_that_contradict_the_backend_are_refused_by_name_and_leave_it_usable() {
         assert!(wrong(&mut *b, 7, &|p| p.copies.push(copy)).contains("beyond 3 slots or 12 pages"));
         let cut = ExpertCut { min: 0, max: 2, mass: 0.5 };
         assert!(wrong(&mut *b, 7, &|p| p.pieces[0].experts = Some(cut)).contains("experts cut to between 0 and 2"));
+        let later = |p: &mut StepPlan| (p.pieces[0].pool_from, p.pieces[0].form) = (Some(0), Form::Recurrent);
+        assert!(wrong(&mut *b, 7, &later).contains("hidden states of Recurrent positions from 0 on"));
+        let unaligned = |p: &mut StepPlan| (p.pieces[0].pool_from, p.pieces[0].start) = (Some(0), 5);
+        assert!(wrong(&mut *b, 7, &unaligned).contains("hidden states of Chunked positions from 5 on"));
         assert_eq!(b.launch(plan(8, vec![prompt(0, false)])).unwrap().wait().unwrap().samples.len(), 1);
         assert!(wrong(&mut *b, 8, &|_| ()).contains("launched after step 8"));
     }

@@ -8,7 +8,7 @@ use chimere_kernels::cuda::gdn_decode::{self, Heads};
 use chimere_kernels::cuda::product::{self, Residual, Shape, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
-use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, router, sampler};
+use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
@@ -37,6 +37,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(router::program(router::Shape { cols, experts, used })?);
         programs.push(combine::program(combine::Shape { cols, used, shared: true })?);
         programs.push(gather::program(cols)?);
+        programs.push(pool::program(cols)?);
     }
     programs.push(combine::program(combine::Shape { cols: 5120, used: 0, shared: true })?);
     for heads in [released, small] {

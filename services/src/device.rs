@@ -443,11 +443,11 @@ mod tests {
         chimere_engine::model::load(&file).unwrap()
     }
 
-    /// A budget that leaves a card of 16 GB to its screen: by NVML the first of these takes 15.49 GiB of an H200, whose context is 528 MiB.
+    /// A budget that leaves a card of 16 GB to its screen: on an H200 the process takes 15.26 and 15.32 GiB.
     #[test]
     fn the_released_shape_fits_a_card_of_16_gb() {
         let model = released();
-        for (seqs, context) in [(4, 8 << 10), (1, 56 << 10)] {
+        for (seqs, context) in [(4, 8 << 10), (1, 64 << 10)] {
             let wanted = Wanted {
                 seqs,
                 context,

@@ -201,8 +201,6 @@ impl Service {
             limits: parts.limits,
             engram: EngramParts { ids, tables: parts.tables, teacher, keeper, quality_min: parts.learn_quality_min },
             collections: Arc::new(parts.collections),
-            // The CUDA backend refuses steps that pool.
-            embeds: info.device != "cuda",
             text,
             lanes,
             around,

@@ -1,8 +1,8 @@
 //! Whether a plan fits a backend's capacity: the same answer from every backend.
 
 use super::{BackendError, BackendInfo};
-use crate::PAGE_TOKENS;
-use crate::step::{Piece, PieceTokens, StateCopy, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, StateCopy, StepPlan};
+use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 
 /// Capacities, page tables, token ids. A plan that fails here is a bug of the scheduler, told apart from a crash.
 pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendError> {
@@ -50,8 +50,8 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if let Some(cut) = piece.experts.filter(|cut| cut.min == 0 || cut.max < cut.min) {
         return Err(format!("experts cut to between {} and {}", cut.min, cut.max));
     }
-    if piece.pool_from.is_some() && info.device != "cpu" {
-        return Err(format!("hidden states, which {} cannot report yet", info.device));
+    if piece.pool_from.is_some() && (piece.form != Form::Chunked || !piece.start.is_multiple_of(CHUNK_TOKENS)) {
+        return Err(format!("hidden states of {:?} positions from {} on: only prompt pieces report them", piece.form, piece.start));
     }
     if let PieceTokens::Known(ids) = &piece.tokens
         && let Some(id) = ids.iter().find(|id| **id >= info.vocab)

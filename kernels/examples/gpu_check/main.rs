@@ -11,6 +11,7 @@ mod gdn_check;
 mod gdn_time;
 mod narrow_check;
 mod narrow_time;
+mod pool;
 mod router;
 mod rows;
 mod sampler;
@@ -42,7 +43,7 @@ struct Operation {
     time: fn(&Gpu) -> Outcome,
 }
 
-const OPERATIONS: [Operation; 9] = [
+const OPERATIONS: [Operation; 10] = [
     Operation { name: "narrow", programs: narrow_programs, check: narrow_check::all, time: narrow_time::all },
     Operation { name: "experts", programs: experts_programs, check: narrow_check::experts, time: narrow_time::experts },
     Operation { name: "wide", programs: wide::programs, check: wide::check, time: wide::time },
@@ -51,6 +52,7 @@ const OPERATIONS: [Operation; 9] = [
     Operation { name: "embed", programs: embed::programs, check: embed::check, time: embed::time },
     Operation { name: "router", programs: router::programs, check: router::check, time: router::time },
     Operation { name: "rows", programs: rows::programs, check: rows::check, time: rows::time },
+    Operation { name: "pool", programs: pool::programs, check: pool::check, time: pool::time },
     Operation { name: "sampler", programs: sampler::programs, check: sampler::check, time: sampler::time },
 ];
 

@@ -10,6 +10,12 @@ use std::sync::{Arc, Mutex};
 /// The oldest interface that is used here.
 const DRIVER_VERSION_MIN: i32 = 13000;
 
+/// Bytes of local memory that the driver keeps for each thread.
+const STACK: sys::CUlimit = sys::CUlimit::CU_LIMIT_STACK_SIZE;
+
+/// What it keeps until it is told otherwise.
+const STACK_DEFAULT: usize = 1024;
+
 /// A device that kernels run on, in order, on one stream.
 #[derive(Debug)]
 pub struct Device {
@@ -40,6 +46,12 @@ impl Device {
         let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
         // SAFETY: everything runs on one stream, whose order is all the synchronisation that buffers need.
         unsafe { context.disable_event_tracking() };
+        // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The kernels here want next to none, and
+        // `Module::kernel` raises the limit to what one does; whoever opened the device before may have done so already. A driver
+        // that refuses stays with more than is needed.
+        if context.get_limit(STACK).is_ok_and(|bytes| bytes == STACK_DEFAULT) {
+            let _ = context.set_limit(STACK, 0);
+        }
         let (major, minor) = context.compute_capability().during("cuDeviceGetAttribute")?;
         let arch = Arch::of_capability(major, minor).ok_or_else(|| CudaError::Arch { got: format!("sm_{major}{minor}") })?;
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
@@ -86,7 +98,7 @@ impl Device {
         self.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // SAFETY: a cubin says how long it is; the driver copies it.
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }.during("cuModuleLoadData")?;
-        let module = Arc::new(Module { module, _context: self.context.clone() });
+        let module = Arc::new(Module { module, context: self.context.clone() });
         modules.insert(fingerprint, module.clone());
         Ok(module)
     }
@@ -97,7 +109,7 @@ impl Device {
 pub struct Module {
     module: sys::CUmodule,
     /// Outlives the module.
-    _context: Arc<CudaContext>,
+    context: Arc<CudaContext>,
 }
 
 // SAFETY: the driver's handles may be used from any thread.
@@ -114,7 +126,21 @@ impl Module {
         let name = CString::new(name).expect("kernel names have no zero bytes");
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.module, name) }.during("cuModuleGetFunction")?;
+        self.keep_stack(function)?;
         Ok(Kernel { function, shared_bytes: 0, _module: self.clone() })
+    }
+}
+
+impl Module {
+    /// Has the driver take now what local memory the function wants, and not when it is launched first.
+    fn keep_stack(&self, function: sys::CUfunction) -> Result<(), CudaError> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+        // SAFETY: the function is loaded.
+        let bytes = unsafe { result::function::get_function_attribute(function, attribute) }.during("cuFuncGetAttribute")? as usize;
+        if bytes <= self.context.get_limit(STACK).during("cuCtxGetLimit")? {
+            return Ok(());
+        }
+        self.context.set_limit(STACK, bytes).during("cuCtxSetLimit")
     }
 }
 

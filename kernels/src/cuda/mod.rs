@@ -15,6 +15,7 @@ pub mod gather;
 pub mod gdn_decode;
 pub mod gdn_prefill;
 mod info;
+pub mod pool;
 pub mod product;
 pub mod quantized;
 pub mod router;

@@ -48,8 +48,6 @@ pub struct App {
     pub engram: EngramParts,
     /// What accounts keep to find it by its meaning.
     pub collections: Arc<Collections>,
-    /// The device can report hidden states.
-    pub embeds: bool,
     /// Threads for long prompts.
     pub lanes: Lanes,
     /// What a request actor needs.

@@ -36,10 +36,6 @@ pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payloa
 /// A vector of length 1 for each text; `field` is where the texts came from, for errors.
 pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, texts: Texts) -> Result<Vec<Vec<f32>>, ApiError> {
     app.check_open()?;
-    if !app.embeds {
-        let message = "this device cannot embed texts yet: start the service with engine.device = \"cpu\"";
-        return Err(ApiError::unsupported(field, message));
-    }
     let (inputs, tokens) = (texts.prompts.len(), texts.prompts.iter().map(|p| p.len()).sum::<usize>());
     tracing::info!(request = &*name, inputs, tokens, "to embed");
     if app.log_prompts {

@@ -4,7 +4,7 @@ use super::shape::{Counts, buckets};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
 use super::workspace::Workspace;
-use super::{programs, sampling};
+use super::{pooling, programs, sampling};
 use crate::model::Model;
 use chimere_kernels::cuda::attention::KvType;
 use std::path::PathBuf;
@@ -60,25 +60,30 @@ pub struct CudaMemory {
     pub host: u64,
 }
 
-/// Machine code and what else the driver takes while kernels are loaded, and what a captured graph takes. Together 6 MiB for the 35B's shape and
-/// three graphs on an H200, by NVML; twice that is reserved. Constants, as the context is.
-const CODE_BYTES: u64 = 5 << 20;
+/// Machine code, what else the driver takes while kernels are loaded, and what it rounds our allocations up by; and what a captured graph takes.
+/// Together 5 MiB for the 35B's shape with three graphs and 12 MiB with one graph and larger allocations, on an H200 by NVML. Constants, as the
+/// context is.
+const CODE_BYTES: u64 = 10 << 20;
+/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 120 bytes is the most of all kernels, which an
+/// H200 keeps for 2,048 threads on each of 132 multiprocessors (256 bytes took 66 MiB by NVML); smaller chips take less.
+const STACK_BYTES: u64 = 33 << 20;
 const GRAPH_BYTES: u64 = 3 << 20;
 
 impl CudaMemory {
-    /// What the driver's context takes of the device before anything is allocated in it: 526.8 MiB on an H200 (driver for CUDA 13.0, by
-    /// NVML, and the same by `cuMemGetInfo` on an idle device); smaller chips take less. A constant and not a measurement, so that the same
-    /// command makes the same plan on the same card, whoever else uses it.
-    pub const CONTEXT_BYTES: u64 = 528 << 20;
+    /// What the driver's context takes of the device before anything is allocated in it, without stacks of threads: 262.8 MiB on an H200 (driver for
+    /// CUDA 13.0, by NVML on an idle device); smaller chips take less. A constant and not a measurement, so that the same command makes
+    /// the same plan on the same card, whoever else uses it.
+    pub const CONTEXT_BYTES: u64 = 264 << 20;
 
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
         let (c, counts) = (&model.config, Counts::of(config));
         let (weights, shape) = (planned_bytes(model, config.host_embedding), StoreShape::of(c, config));
+        let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts);
         Self {
             weights: weights.device(),
-            workspace: Workspace::bytes(c, counts) + programs::scratch_bytes(c, config) + sampling::bytes(counts),
-            reserve: Self::CONTEXT_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
+            workspace: Workspace::bytes(c, counts) + programs::scratch_bytes(c, config) + outputs,
+            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
             slot: shape.slot_bytes(),
             page: shape.page_bytes(),
             host: weights.host_embedding,
@@ -160,6 +165,7 @@ mod tests {
             Workspace::print(&model.config, counts);
             println!("  {:32} {own:>14}", "scratch of attention, router");
             println!("  {:32} {:>14}", "sampler", sampling::bytes(counts));
+            println!("  {:32} {:>14}", "sums of hidden states", pooling::bytes(model.config.hidden, counts));
             let states = m.slot * u64::from(slots);
             let kv = m.page * u64::from(config.pages);
             let all = m.weights + m.workspace + m.reserve + states + kv;

@@ -16,6 +16,7 @@ mod network;
 mod pack;
 mod pinned;
 mod plan;
+mod pooling;
 mod programs;
 mod rows;
 mod sampling;
@@ -47,6 +48,7 @@ use cudarc::driver::{CudaSlice, sys};
 use error::During;
 use graphs::Graphs;
 use network::{Network, Pass, Prompts};
+use pooling::Pooling;
 use programs::attention_shape;
 use rows::{Row, StepRows};
 use sampling::{InFlight, Sampling, Wanted};
@@ -82,6 +84,7 @@ pub struct CudaBackend {
     /// Rows whose logits are wanted.
     wanted: CudaSlice<i32>,
     sampling: Sampling,
+    pooling: Pooling,
     graphs: Graphs,
     network: Network,
     ring: Ring,
@@ -135,7 +138,9 @@ impl CudaBackend {
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
+        let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
+        let sums = (pooling::units_max(counts), widths.hidden);
         let mut backend = Self {
             info: BackendInfo {
                 device: "cuda",
@@ -156,9 +161,10 @@ impl CudaBackend {
             attention: attention_shape(c),
             wanted: words(counts.logits)?,
             sampling,
+            pooling,
             graphs: Graphs::default(),
             network,
-            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1)?,
+            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1, sums)?,
             device,
             last_rows: 0,
             last: None,
@@ -266,6 +272,7 @@ impl CudaBackend {
         let pass = Pass::new(n, &self.prefill_rows, Some(prompts_of));
         self.last_rows = n;
         self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        self.pooling.launch(&self.device, &rows.pooled, self.network.hidden_rows(&self.work), staging)?;
         for scores in rows.scores.chunks(self.counts.logits) {
             let at: Vec<i32> = scores.iter().map(|s| s.row as i32).collect();
             self.gather(&at, staging)?;

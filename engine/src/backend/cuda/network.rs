@@ -21,6 +21,7 @@ use chimere_kernels::cuda::experts::{Between, ExpertsKernels, Matrices, Routing}
 use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
+use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::product::{Activations, NextRows, Norm};
 use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
@@ -370,6 +371,11 @@ impl Network {
         let (x, rows) = (normed(&codes, &meta, &squares, self.eps), Rows { count: rows, prefill: false });
         // SAFETY: the columns are not listed.
         unsafe { self.head_product.launch(device, rows, &self.head, x, Columns::First(rows.count), out) }
+    }
+
+    /// What a prefill that has just been enqueued leaves, and the final norm.
+    pub(super) fn hidden_rows<'a>(&'a self, work: &'a Workspace) -> HiddenRows<'a> {
+        HiddenRows { x: work.x.as_view(), squares: work.squares.as_view(), weight: self.norm.as_view(), eps: self.eps }
     }
 
     /// Brings the int8 form of the listed rows together, for [`Network::head`].

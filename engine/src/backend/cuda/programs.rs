@@ -13,7 +13,7 @@ use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, CudaError, Program};
-use chimere_kernels::cuda::{attention, combine, embed, experts, gather, gdn_decode, gdn_prefill, router, sampler};
+use chimere_kernels::cuda::{attention, combine, embed, experts, gather, gdn_decode, gdn_prefill, pool, router, sampler};
 use std::collections::HashSet;
 
 /// What the kernels beside the products are made for.
@@ -88,7 +88,7 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     let (c, counts, plan) = (&model.config, Counts::of(config), WeightsPlan::of(model));
     let (w, shapes) = (Widths::of(c), Shapes::of(c, plan.embed.ty));
     let mut all = vec![embed::program(shapes.embed)?, combine::program(shapes.combine)?, gather::program(w.hidden)?];
-    all.push(sampler::program(w.vocab)?);
+    all.extend([sampler::program(w.vocab)?, pool::program(w.hidden)?]);
     if let Some((heads, stride)) = shapes.gdn {
         all.push(gdn_decode::program(heads, stride)?);
         all.push(gdn_prefill::program(heads, stride)?);

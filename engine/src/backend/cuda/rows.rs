@@ -8,6 +8,7 @@ use crate::CHUNK_TOKENS;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
 use chimere_kernels::cuda::router::cut_words;
+use std::ops::Range;
 
 /// One position of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,14 @@ pub(super) struct ScoreAt {
     pub(super) top: u8,
 }
 
+/// Neighbouring prefill rows whose hidden states are summed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PooledAt {
+    pub(super) first_row: usize,
+    pub(super) seq: SeqId,
+    pub(super) positions: Range<u32>,
+}
+
 /// All rows of a step.
 #[derive(Debug, Default)]
 pub(super) struct StepRows {
@@ -72,6 +81,8 @@ pub(super) struct StepRows {
     pub(super) samples: Vec<SampleAt>,
     /// In the plan's order.
     pub(super) scores: Vec<ScoreAt>,
+    /// In the plan's order.
+    pub(super) pooled: Vec<PooledAt>,
     /// Slots that begin anew.
     pub(super) cleared: Vec<u32>,
     /// Rows that may do with fewer experts.
@@ -129,6 +140,12 @@ impl StepRows {
                 self.scores.push(ScoreAt { row: first_row + i, seq: piece.seq, position, token, top: score.top });
             }
         }
+        // Such a piece begins at a whole chunk, so all of it is prefill.
+        self.pooled.extend(piece.pooled_units().map(|positions| PooledAt {
+            first_row: first_row + (positions.start - piece.start) as usize,
+            seq: piece.seq,
+            positions,
+        }));
         Place::Prefill(self.prefill.len() - 1)
     }
 
@@ -259,6 +276,18 @@ mod tests {
         assert!([0, 1].into_iter().flat_map(of_slot).all(|r| r.cut == cut_words(Some(&cut)) && r.cut[0] != 0));
         assert!([2, 3].into_iter().flat_map(of_slot).all(|r| r.cut == [0; 2]));
         assert_eq!(rows.cut_rows, 71);
+    }
+
+    #[test]
+    fn units_of_hidden_states_lie_where_their_piece_does() {
+        let pooled = |slot, start, len, from| {
+            let tokens = PieceTokens::Known(vec![1; len]);
+            Piece { pool_from: Some(from), ..piece(slot, Form::Chunked, start, tokens, false) }
+        };
+        let decode = piece(7, Form::Recurrent, 9, PieceTokens::Sampled, true);
+        let rows = StepRows::of(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
+        let got: Vec<_> = rows.pooled.iter().map(|p| (p.seq.0, p.first_row, p.positions.clone())).collect();
+        assert_eq!(got, [(0, 0, 64..128), (0, 64, 128..134), (1, 79, 9..10)]);
     }
 
     #[test]

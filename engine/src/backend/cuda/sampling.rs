@@ -1,7 +1,8 @@
 //! The sampler's parameters and results: from a plan's sample rows to device memory, and from pinned memory to an outcome.
 
 use super::error::{CudaBackendError, During};
-use super::rows::{Place, SampleAt, ScoreAt, StepRows};
+use super::pooling::pooled;
+use super::rows::{Place, PooledAt, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
@@ -35,6 +36,7 @@ pub(super) struct Wanted {
     /// Rows of logits by sample.
     logit_rows: Vec<usize>,
     scores: Vec<ScoreAt>,
+    pooled: Vec<PooledAt>,
     /// Results that are on their way, scores first.
     results: usize,
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number they took.
@@ -53,7 +55,7 @@ impl Wanted {
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
         self.replays = (rows.before.len() + rows.passes.len()) as u32;
-        (self.samples, self.scores) = (rows.samples, rows.scores);
+        (self.samples, self.scores, self.pooled) = (rows.samples, rows.scores, rows.pooled);
     }
 }
 
@@ -269,7 +271,7 @@ impl InFlight {
         let forward_us = micros(self.staging.begin.elapsed_ms(&self.staging.forward).map_err(failed)?);
         let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.end).map_err(failed)?);
         // SAFETY: the copies to this memory came before the mark that was waited for.
-        let results = unsafe { self.staging.results.as_slice() };
+        let (results, sums) = unsafe { (self.staging.results.as_slice(), self.staging.sums.as_slice()) };
         let (results, behind) = results.split_at(self.wanted.results);
         let (scores, samples) = results.split_at(self.wanted.scores.len());
         let rows = self.wanted.expert_rows;
@@ -281,7 +283,7 @@ impl InFlight {
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
             graph_replays: self.wanted.replays,
-            ..StepOutcome::default()
+            pooled: pooled(self.wanted.pooled, sums, self.staging.hidden),
         })
     }
 }

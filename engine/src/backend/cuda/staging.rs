@@ -18,6 +18,9 @@ pub(super) struct Staging {
     used: std::cell::Cell<usize>,
     /// Results of the samplers, in the order they were asked for.
     pub(super) results: Pinned<SampleResult>,
+    /// Sums of hidden states, [`Staging::hidden`] values each.
+    pub(super) sums: Pinned<f32>,
+    pub(super) hidden: usize,
     pub(super) begin: CudaEvent,
     pub(super) forward: CudaEvent,
     pub(super) end: CudaEvent,
@@ -27,13 +30,20 @@ pub(super) struct Staging {
 unsafe impl Sync for Staging {}
 
 impl Staging {
-    fn new(context: &Arc<CudaContext>, bytes: usize, results: usize) -> Result<Self, CudaBackendError> {
+    fn new(
+        context: &Arc<CudaContext>,
+        bytes: usize,
+        results: usize,
+        (sums, hidden): (usize, usize),
+    ) -> Result<Self, CudaBackendError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
         let event = |flags| context.new_event(Some(flags)).during("making events");
         Ok(Self {
             bytes: Pinned::new(context, bytes).during("allocating pinned memory")?,
             used: std::cell::Cell::new(0),
             results: Pinned::new(context, results).during("allocating pinned memory")?,
+            sums: Pinned::new(context, sums * hidden).during("allocating pinned memory")?,
+            hidden,
             begin: event(CU_EVENT_DEFAULT)?,
             forward: event(CU_EVENT_DEFAULT)?,
             // A waiting thread sleeps instead of keeping a core busy; the step after it already runs.
@@ -72,9 +82,15 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Slots of so many bytes of inputs and so many results.
-    pub(super) fn new(context: &Arc<CudaContext>, bytes: usize, results: usize) -> Result<Self, CudaBackendError> {
-        let slots: Result<_, CudaBackendError> = (0..SLOTS).map(|_| Staging::new(context, bytes, results).map(Arc::new)).collect();
+    /// Slots of so many bytes of inputs, so many results, and so many sums of so many values.
+    pub(super) fn new(
+        context: &Arc<CudaContext>,
+        bytes: usize,
+        results: usize,
+        sums: (usize, usize),
+    ) -> Result<Self, CudaBackendError> {
+        let slot = |_| Staging::new(context, bytes, results, sums).map(Arc::new);
+        let slots: Result<_, CudaBackendError> = (0..SLOTS).map(slot).collect();
         Ok(Self { slots: slots?, next: 0 })
     }
 
