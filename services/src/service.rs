@@ -160,12 +160,7 @@ impl Service {
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
         let link = EngramLink::default();
-        let starter = Starter {
-            arbiter: engram_arbiter.handle(),
-            threads: parts.lookup_threads,
-            edits,
-            clock: clock.clone(),
-        };
+        let starter = Starter { arbiter: engram_arbiter.handle(), threads: parts.lookup_threads, edits, clock: clock.clone() };
         let guided = Guided::new(starter, link.clone());
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;

@@ -129,6 +129,7 @@ mod tests {
         Arc::new(Guidance {
             filter: Arc::new(Filter::of_tables(std::iter::empty())),
             tables: Vec::new(),
+            prior: None,
             own: vec![Arc::new(Fragile(AtomicU32::new(lookups)))],
             mode: Mode::mixture(0.5).unwrap(),
             rules: PredictionRules { min_count: 1 },

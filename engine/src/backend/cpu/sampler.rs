@@ -39,13 +39,7 @@ pub(super) fn sample(
 }
 
 /// The token that the edited logits give, and whether biases or mixtures made it another one.
-fn pick(
-    logits: &[f32],
-    row: &SampleRow,
-    history: &History,
-    edits: Option<&RowEdits>,
-    s: &mut SamplerScratch,
-) -> (TokenId, bool) {
+fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> (TokenId, bool) {
     let mut own = std::mem::take(&mut s.logits);
     let edited = edit(logits, row, history, edits.and_then(|e| e.mask.as_deref()), &mut own);
     let mut token = choose(if edited { &own } else { logits }, &row.params, row.output_index, row.choice, s);
