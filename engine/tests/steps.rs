@@ -7,7 +7,7 @@ mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, KvStorage, probe};
-use chimere_engine::backend::{Backend, BackendError};
+use chimere_engine::backend::{Backend, BackendError, EarlyEdits};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::step::{
@@ -138,6 +138,31 @@ fn edits_change_the_token_and_what_follows_but_not_the_log_probabilities() {
         apart.launch(plan(0, vec![prompt(2, false)])).unwrap();
         let want = apart.launch(plan(1, vec![known])).unwrap().wait().unwrap();
         assert_eq!(tokens(&after.wait().unwrap()), tokens(&want));
+    }
+}
+
+#[test]
+fn edits_that_are_there_before_the_forward_is_done_give_what_late_ones_give() {
+    for make in backends() {
+        let (mut late, mut b, early) = (make(), make(), Arc::new(EarlyEdits::default()));
+        b.look_for_edits(early.clone());
+        let other = edits(0, &[(123, 100.0)]);
+        let plans = || [plan(0, vec![prompt(0, true), prompt(1, false)]), plan(1, vec![next(0, 5), next(1, 5)])];
+        let [first, second] = plans().map(|p| late.launch(p).unwrap());
+        late.sample(StepId(0), other.clone()).unwrap();
+        let want = [first, second].map(|pending| tokens(&pending.wait().unwrap()));
+        assert_eq!(want[0][0], 123);
+        early.put(StepId(0), other);
+        let [first, second] = plans().map(|p| b.launch(p).unwrap());
+        // A backend that does not look there is told as ever.
+        early.take(StepId(0)).into_iter().for_each(|edits| b.sample(StepId(0), edits).unwrap());
+        assert_eq!([first, second].map(|pending| tokens(&pending.wait().unwrap())), want);
+        // Another step's edits are not this one's.
+        early.put(StepId(9), edits(0, &[(5, 100.0)]));
+        let third = b.launch(plan(2, vec![piece(0, Form::Recurrent, 6, PieceTokens::Sampled, vec![row(0, true)])])).unwrap();
+        b.sample(StepId(2), edits(0, &[(77, 100.0)])).unwrap();
+        assert_eq!(tokens(&third.wait().unwrap()), [77]);
+        assert!(early.take(StepId(9)).is_some());
     }
 }
 

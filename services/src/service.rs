@@ -156,16 +156,11 @@ impl Service {
 
         let engine_arbiter = threads::arbiter("chimere-engine", parts.core).map_err(|e| format!("engine thread: {e}"))?;
         let (pending, launched) = crossbeam::channel::unbounded();
-        let (engine, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
+        let (engine, edits, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
         let link = EngramLink::default();
-        let starter = Starter {
-            arbiter: engram_arbiter.handle(),
-            threads: parts.lookup_threads,
-            engine: engine.clone(),
-            clock: clock.clone(),
-        };
+        let starter = Starter { arbiter: engram_arbiter.handle(), threads: parts.lookup_threads, edits, clock: clock.clone() };
         let guided = Guided::new(starter, link.clone());
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;

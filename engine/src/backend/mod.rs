@@ -3,9 +3,12 @@
 mod check;
 pub mod cpu;
 pub mod cuda;
+mod early;
 
 use crate::ids::StepId;
 use crate::step::{LogitEdits, StepOutcome, StepPlan};
+pub use early::EarlyEdits;
+use std::sync::Arc;
 
 /// Runs steps in the order of their ids, at most two unfinished at a time.
 ///
@@ -16,6 +19,10 @@ pub trait Backend {
 
     /// Enqueues copies and forward, and the sampler too when no row awaits edits. May return before any of it ran.
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError>;
+
+    /// Where edits lie before [`Backend::sample`] hands them over. A backend whose launching thread computes takes them from there as soon as
+    /// its forward is done; what it has taken is not handed over.
+    fn look_for_edits(&mut self, _early: Arc<EarlyEdits>) {}
 
     /// Hands over the edits of a step that awaits them, which lets its sampler run.
     fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError>;

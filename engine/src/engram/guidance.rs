@@ -4,7 +4,8 @@ use super::apply::{Mixing, Mode};
 use super::context::Context;
 use super::filter::Filter;
 use super::lookup::{Query, lookup};
-use super::predict::{Prediction, PredictionRules};
+use super::predict::{Gathered, Prediction, PredictionRules};
+use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::{SeqId, TokenId};
 use crate::step::RowEdits;
@@ -17,6 +18,8 @@ pub struct Guidance {
     pub filter: Arc<Filter>,
     /// Tables by name, as they were when the request came.
     pub tables: Vec<Arc<dyn Ngrams>>,
+    /// The prior of all of `tables`, which saves asking each.
+    pub prior: Option<Arc<JointPrior>>,
     /// Tables that the filter does not know: those of the request alone.
     pub own: Vec<Arc<dyn Ngrams>>,
     /// How predictions are applied.
@@ -83,11 +86,17 @@ impl Ask {
 
     fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
         let tables: Vec<_> = asks.iter().map(|a| (borrow(&a.guidance.tables), borrow(&a.guidance.own))).collect();
-        let paired = asks.iter().zip(&tables);
-        let queries: Vec<_> = paired.map(|(ask, (tables, own))| Query { context: ask.context, tables, own }).collect();
+        let queries: Vec<_> = asks.iter().zip(&tables).map(|(ask, (tables, own))| ask.query(tables, own)).collect();
         let found = lookup(&asks[0].guidance.filter, &queries);
-        let predict = |i: usize, ask: &Ask| ask.edits(&Prediction::new(&queries[i], found.of(i), ask.guidance.rules));
-        asks.iter().enumerate().map(|(i, ask)| predict(i, ask)).collect()
+        // What one prediction waits for is asked for while others are gathered.
+        let mut counts = Vec::new();
+        let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
+        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| ask.edits(&gathered.predict(&mut counts, ask.guidance.rules));
+        asks.iter().zip(gathered).map(predict).collect()
+    }
+
+    fn query<'a>(&'a self, tables: &'a [&'a dyn Ngrams], own: &'a [&'a dyn Ngrams]) -> Query<'a> {
+        Query { context: self.context, tables, prior: self.guidance.prior.as_deref(), own }
     }
 
     fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {

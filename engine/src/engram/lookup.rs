@@ -4,6 +4,7 @@
 use super::ORDER_MAX;
 use super::context::Context;
 use super::filter::Filter;
+use super::prior::JointPrior;
 use super::table::{Continuations, Ngrams, Table};
 use crate::ids::TokenId;
 
@@ -17,6 +18,8 @@ pub struct Query<'a> {
     pub context: Context,
     /// Tables that the filter speaks for, as many as the request names.
     pub tables: &'a [&'a dyn Ngrams],
+    /// The prior of all of `tables`, if there is one; else each is asked for its own.
+    pub prior: Option<&'a JointPrior>,
     /// Tables that the filter does not know: those of the request alone.
     pub own: &'a [&'a dyn Ngrams],
 }

@@ -6,8 +6,10 @@
 
 use super::ORDER_MAX;
 use super::lookup::{Found, Query};
+use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::TokenId;
+use std::ops::Range;
 
 /// Occurrences at which a context is believed by half.
 const HALF: f64 = 4.0;
@@ -47,7 +49,7 @@ pub(super) fn confidence(seen: u64) -> f64 {
 }
 
 /// One answer's count of one token. Sorted by both at once: token, then order.
-struct Count {
+pub(super) struct Count {
     token_and_order: u64,
     count: u32,
 }
@@ -68,25 +70,46 @@ impl Count {
     }
 }
 
-impl Prediction {
-    /// From the answers for `query`.
-    pub fn new<'a>(query: &Query<'_>, found: impl Iterator<Item = Found<'a>>, rules: PredictionRules) -> Self {
-        let mut seen = [0u64; ORDER_MAX + 1];
-        let mut counts = Vec::new();
-        let prior = Prior::of(query);
+/// The counts that a prediction is made of, in a list that many share.
+pub(super) struct Gathered<'a> {
+    prior: Prior<'a>,
+    counts: Range<usize>,
+    /// Occurrences of the contexts, by order.
+    seen: [u64; ORDER_MAX + 1],
+}
+
+impl<'a> Gathered<'a> {
+    /// From the answers for `query`; asks memory for what [`Gathered::predict`] will read.
+    pub(super) fn new<'f>(query: &Query<'a>, found: impl Iterator<Item = Found<'f>>, counts: &mut Vec<Count>) -> Self {
+        let (first, prior, mut seen) = (counts.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
         for f in found {
             seen[f.order] = seen[f.order].saturating_add(f.list.total());
-            // Each token is looked up in every table's prior, all over it: more to wait for than the contexts were.
             counts.extend(f.listed().map(|(token, count)| {
                 prior.prefetch(token);
                 Count::new(token, f.order, count)
             }));
         }
+        Self { prior, counts: first..counts.len(), seen }
+    }
+
+    /// `counts` is the list that they were put into.
+    pub(super) fn predict(self, counts: &mut [Count], rules: PredictionRules) -> Prediction {
+        let Self { prior, counts: own, seen } = self;
+        let counts = &mut counts[own];
         counts.sort_unstable_by_key(|c| c.token_and_order);
         let order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
+        let mut listed = Vec::with_capacity(counts.len());
         let tokens = counts.chunk_by(|a, b| a.token() == b.token());
-        let listed = tokens.filter_map(|counts| back_off(counts, &seen[..=order], &prior, rules)).collect();
-        Self { listed, order, seen: seen[order] }
+        listed.extend(tokens.filter_map(|counts| back_off(counts, &seen[..=order], &prior, rules)));
+        Prediction { listed, order, seen: seen[order] }
+    }
+}
+
+impl Prediction {
+    /// From the answers for `query`.
+    pub fn new<'a>(query: &Query<'_>, found: impl Iterator<Item = Found<'a>>, rules: PredictionRules) -> Self {
+        let mut counts = Vec::new();
+        Gathered::new(query, found, &mut counts).predict(&mut counts, rules)
     }
 }
 
@@ -108,7 +131,9 @@ fn back_off(counts: &[Count], seen: &[u64], prior: &Prior<'_>, rules: Prediction
 
 /// The unigram distribution of all tables of a query, one added to every count so that no token is impossible.
 struct Prior<'a> {
-    tables: [&'a [&'a dyn Ngrams]; 2],
+    joint: Option<&'a JointPrior>,
+    /// Those that are asked one by one.
+    apart: [&'a [&'a dyn Ngrams]; 2],
     total: f64,
 }
 
@@ -117,15 +142,18 @@ impl<'a> Prior<'a> {
         let tables = [query.tables, query.own];
         let vocab = tables.iter().copied().flatten().map(|t| t.vocab()).max().unwrap_or(0);
         let total = tables.iter().copied().flatten().map(|t| t.prior_total() as f64).sum::<f64>() + f64::from(vocab);
-        Self { tables, total }
+        let apart = [if query.prior.is_some() { &[] } else { query.tables }, query.own];
+        Self { joint: query.prior, apart, total }
     }
 
     fn prefetch(&self, token: TokenId) {
-        self.tables.iter().copied().flatten().for_each(|t| t.prefetch_prior(token));
+        self.joint.iter().for_each(|joint| joint.prefetch(token));
+        self.apart.iter().copied().flatten().for_each(|t| t.prefetch_prior(token));
     }
 
     fn p(&self, token: TokenId) -> f64 {
-        let count: f64 = self.tables.iter().copied().flatten().map(|t| t.prior(token) as f64).sum();
+        let joint = self.joint.map_or(0, |joint| joint.count(token)) as f64;
+        let count = self.apart.iter().copied().flatten().fold(joint, |sum, t| sum + t.prior(token) as f64);
         (count + 1.0) / self.total
     }
 }

@@ -8,7 +8,6 @@ use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
-use super::pages::Pages;
 use crate::ids::TokenId;
 use memmap2::Mmap;
 use std::fs::File;
@@ -92,8 +91,6 @@ pub struct Entry {
 pub struct Table {
     bytes: Bytes,
     header: Header,
-    /// A mapped file's prior once more: a prediction reads it for every token that it lists, and files are mapped in small pages.
-    prior: Option<Pages>,
     prior_total: u64,
     /// Bit `order` is set if there are contexts of that order.
     orders: u32,
@@ -193,8 +190,7 @@ impl Table {
         let prior_total = counts.iter().try_fold(0u64, |sum, n| sum.checked_add(u64::from_le_bytes(*n)));
         let prior_total = prior_total.ok_or_else(|| TableProblem::damaged("prior", "a sum below 2^64", "more"))?;
         let orders = stats.iter().fold(0, |bits, s| bits | 1 << s.order);
-        let prior = matches!(bytes, Bytes::Mapped(_)).then(|| Pages::of(&bytes[header.prior.clone()]));
-        Ok(Self { prior, prior_total, orders, places, stats, header, bytes })
+        Ok(Self { prior_total, orders, places, stats, header, bytes })
     }
 
     /// The tokenizer whose ids the table speaks of.
@@ -230,7 +226,7 @@ impl Table {
 
     #[inline]
     fn prior_section(&self) -> &[u8] {
-        self.prior.as_deref().unwrap_or(&self.bytes[self.header.prior.clone()])
+        &self.bytes[self.header.prior.clone()]
     }
 
     fn records(&self, order: usize) -> impl Iterator<Item = Record<'_>> {

@@ -24,7 +24,7 @@ fn table(texts: &[Vec<TokenId>], options: &BuildOptions) -> Table {
 fn predict(tables: &[&Table], ids: &[TokenId], min_count: u32) -> Prediction {
     let filter = Filter::of_tables(tables.iter().copied());
     let tables: Vec<&dyn Ngrams> = tables.iter().map(|t| *t as &dyn Ngrams).collect();
-    let queries = [Query { context: Context::new(ids), tables: &tables, own: &[] }];
+    let queries = [Query { context: Context::new(ids), tables: &tables, prior: None, own: &[] }];
     let found = lookup(&filter, &queries);
     Prediction::new(&queries[0], found.of(0), PredictionRules { min_count })
 }

@@ -9,20 +9,21 @@ use super::context::Context;
 use super::guidance::{Ask, Guidance};
 use super::hasher::ByNumber;
 use super::repeats::Repeats;
+use super::share::answer_together;
 use crate::ids::{SeqId, StepId, TokenId};
 use crate::step::{LogitEdits, RowEdits, StepPlan};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Questions that one thread answers at a time: fewer are not worth waking another one for.
-const SHARE: usize = 16;
+/// Questions that one thread answers before another one could be there to help.
+const ALONE: usize = 16;
 
 /// All sequences that use tables, and the steps that wait for their edits.
 #[derive(Default)]
 pub struct Tracker {
     sequences: ByNumber<SeqId, Followed>,
     waiting: VecDeque<Awaiting>,
-    threads: Option<rayon::ThreadPool>,
+    helpers: Option<rayon::ThreadPool>,
 }
 
 /// A launched step with rows that await edits.
@@ -69,12 +70,12 @@ struct Followed {
 }
 
 impl Tracker {
-    /// `threads` threads share large batches; with fewer than two, the caller's does it all.
+    /// `threads` threads share large batches, the caller's among them; with fewer than two it does it all.
     pub fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        let name = |i| format!("engram-{i}");
+        let name = |i| format!("engram-{}", i + 1);
         let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).thread_name(name).build();
-        let threads = (threads > 1).then(|| pool(threads)).transpose()?;
-        Ok(Self { threads, ..Self::default() })
+        let helpers = (threads > 1).then(|| pool(threads - 1)).transpose()?;
+        Ok(Self { helpers, ..Self::default() })
     }
 
     /// Follows the sequence `seq` from its prompt on.
@@ -115,9 +116,10 @@ impl Tracker {
         }
         let Awaiting { step, rows } = self.waiting.pop_front()?;
         let asks: Vec<Ask> = rows.iter().filter_map(|(seq, _)| self.sequences.get(seq)?.ask(*seq)).collect();
-        let (edits, hits): (Vec<_>, Vec<_>) = self.answers(&asks).into_iter().unzip();
+        let lookups = asks.len() as u64;
+        let (edits, hits): (Vec<_>, Vec<_>) = self.answers(asks).into_iter().unzip();
         let hits = hits.into_iter().filter(|hit| *hit).count() as u64;
-        Some(Answered { step, edits: LogitEdits { rows: edits }, lookups: asks.len() as u64, hits })
+        Some(Answered { step, edits: LogitEdits { rows: edits }, lookups, hits })
     }
 
     /// How many sequences are followed.
@@ -130,13 +132,10 @@ impl Tracker {
         self.sequences.is_empty()
     }
 
-    fn answers(&self, asks: &[Ask]) -> Vec<(RowEdits, bool)> {
-        match &self.threads {
-            Some(pool) if asks.len() > SHARE => pool.install(|| {
-                use rayon::prelude::*;
-                asks.par_chunks(SHARE).flat_map_iter(Ask::answer_all).collect()
-            }),
-            _ => Ask::answer_all(asks),
+    fn answers(&self, asks: Vec<Ask>) -> Vec<(RowEdits, bool)> {
+        match &self.helpers {
+            Some(helpers) if asks.len() > ALONE => answer_together(asks, helpers),
+            _ => Ask::answer_all(&asks),
         }
     }
 }

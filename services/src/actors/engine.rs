@@ -8,10 +8,12 @@ use super::messages::{Launch, Launched, SampleWith, StepDone};
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
-use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyEdits, Pending};
 use chimere_engine::ids::StepId;
+use chimere_engine::step::LogitEdits;
 use crossbeam::channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 /// Makes the backend, on the thread that it will live on.
 pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
@@ -19,6 +21,8 @@ pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
 /// Owns the backend.
 pub struct EngineActor {
     backend: Box<dyn Backend>,
+    /// Edits whose message has not been handled: the backend may have taken them.
+    early: Arc<EarlyEdits>,
     /// To the completion thread. Unbounded, and never longer than the steps in flight, which the scheduler counts.
     pending: Sender<Launched>,
 }
@@ -30,17 +34,34 @@ impl EngineActor {
         arbiter: &ArbiterHandle,
         build: Build,
         pending: Sender<Launched>,
-    ) -> Result<(Addr<Self>, BackendInfo), String> {
+    ) -> Result<(Addr<Self>, EditsLink, BackendInfo), String> {
         let (tx, rx) = tokio::sync::oneshot::channel();
         arbiter.spawn_fn(move || {
-            let started = build().map(|backend| {
-                let info = backend.info().clone();
-                (EngineActor { backend, pending }.start(), info)
+            let started = build().map(|mut backend| {
+                let (info, early) = (backend.info().clone(), Arc::<EarlyEdits>::default());
+                backend.look_for_edits(early.clone());
+                let engine = EngineActor { backend, early: early.clone(), pending }.start();
+                (engine.clone(), EditsLink { engine, early }, info)
             });
             tx.send(started).ok();
         });
         // The sender is dropped unsent only by a panic in `build`, whose message is on standard error by now.
         rx.await.unwrap_or_else(|_| Err("the backend panicked while it was built".into()))
+    }
+}
+
+/// Brings edits to the engine, also while its thread computes. Clones share it.
+#[derive(Clone)]
+pub struct EditsLink {
+    engine: Addr<EngineActor>,
+    early: Arc<EarlyEdits>,
+}
+
+impl EditsLink {
+    /// The edits of a launched step.
+    pub fn send(&self, step: StepId, edits: LogitEdits) {
+        self.early.put(step, edits);
+        self.engine.do_send(SampleWith(step));
     }
 }
 
@@ -66,9 +87,10 @@ impl Handler<Launch> for EngineActor {
 impl Handler<SampleWith> for EngineActor {
     type Result = ();
 
-    fn handle(&mut self, msg: SampleWith, _: &mut Context<Self>) {
-        if let Err(e) = self.backend.sample(msg.step, msg.edits) {
-            self.pending.send(Launched(Pending::new(msg.step, move || Err(e)))).ok();
+    fn handle(&mut self, SampleWith(step): SampleWith, _: &mut Context<Self>) {
+        let Some(edits) = self.early.take(step) else { return };
+        if let Err(e) = self.backend.sample(step, edits) {
+            self.pending.send(Launched(Pending::new(step, move || Err(e)))).ok();
         }
     }
 }

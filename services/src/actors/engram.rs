@@ -4,8 +4,8 @@
 //! engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should this actor die, the alarm in it
 //! tells the scheduler actor, which ends the requests that use tables and starts another one.
 
-use super::engine::EngineActor;
-use super::messages::{Awaits, EditsSent, EngramLost, Follow, Forget, SampleWith, Sampled};
+use super::engine::EditsLink;
+use super::messages::{Awaits, EditsSent, EngramLost, Follow, Forget, Sampled};
 use super::scheduler::SchedulerActor;
 use crate::clock::Clock;
 use crate::{limits, metrics};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Owns the tracker.
 pub struct EngramActor {
     tracker: Tracker,
-    engine: Addr<EngineActor>,
+    edits: EditsLink,
     alarm: Alarm,
     clock: Clock,
 }
@@ -34,7 +34,7 @@ pub struct Starter {
     /// Threads that share large batches of lookups.
     pub threads: usize,
     /// Who gets the edits.
-    pub engine: Addr<EngineActor>,
+    pub edits: EditsLink,
     /// What time it is.
     pub clock: Clock,
 }
@@ -42,14 +42,14 @@ pub struct Starter {
 impl Starter {
     /// Starts an actor that reports to `scheduler`.
     pub fn start(&self, scheduler: Addr<SchedulerActor>) -> Addr<EngramActor> {
-        let Starter { threads, engine, clock, .. } = self.clone();
+        let Starter { threads, edits, clock, .. } = self.clone();
         EngramActor::start_in_arbiter(&self.arbiter, move |_| {
             // Without threads of its own the actor's one does it all, only slower for large batches.
             let tracker = Tracker::new(threads).unwrap_or_else(|error| {
                 tracing::warn!(%error, "no threads for lookups");
                 Tracker::default()
             });
-            EngramActor { tracker, engine, alarm: Alarm { scheduler }, clock }
+            EngramActor { tracker, edits, alarm: Alarm { scheduler }, clock }
         })
     }
 }
@@ -115,7 +115,7 @@ impl EngramActor {
             ::metrics::counter!(metrics::ENGRAM_HITS).increment(answered.hits);
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
             self.alarm.scheduler.do_send(EditsSent { step: answered.step, at: now });
-            self.engine.do_send(SampleWith { step: answered.step, edits: answered.edits });
+            self.edits.send(answered.step, answered.edits);
         }
     }
 }

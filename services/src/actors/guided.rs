@@ -5,7 +5,8 @@ use super::messages::{Awaits, Follow, Forget};
 use super::scheduler::SchedulerActor;
 use actix::Addr;
 use chimere_engine::engram::{Awaiting, Guidance};
-use chimere_engine::ids::{RequestId, SeqId, TokenId};
+use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
+use chimere_engine::step::LogitEdits;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -56,6 +57,11 @@ impl Guided {
         if let Some(actor) = self.link.actor() {
             actor.do_send(Awaits(step));
         }
+    }
+
+    /// A step that the actor will not answer any more: it goes on without edits.
+    pub fn answer_for(&self, step: StepId) {
+        self.starter.edits.send(step, LogitEdits::default());
     }
 
     /// The requests whose sequences the actor knew when it died.
@@ -123,6 +129,7 @@ mod tests {
         Arc::new(Guidance {
             filter: Arc::new(Filter::of_tables(std::iter::empty())),
             tables: Vec::new(),
+            prior: None,
             own: vec![Arc::new(Fragile(AtomicU32::new(lookups)))],
             mode: Mode::mixture(0.5).unwrap(),
             rules: PredictionRules { min_count: 1 },
@@ -152,9 +159,9 @@ mod tests {
         };
         let (pending, launched) = crossbeam::channel::unbounded();
         let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
-        let (engine, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
+        let (engine, edits, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
         let (clock, link) = (Clock::start(), EngramLink::default());
-        let starter = Starter { arbiter: arbiters[2].handle(), threads: 2, engine: engine.clone(), clock: clock.clone() };
+        let starter = Starter { arbiter: arbiters[2].handle(), threads: 2, edits, clock: clock.clone() };
         let guided = Guided::new(starter, link.clone());
         let gateway = Arc::new(Gateway::new("tables that break", &config));
         let (phase, _) = watch::channel(Phase::Starting);

@@ -5,7 +5,7 @@ use chimere_engine::backend::{BackendError, Pending};
 use chimere_engine::engram::{Awaiting, Guidance};
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
-use chimere_engine::step::{LogitEdits, StepOutcome, StepPlan};
+use chimere_engine::step::{StepOutcome, StepPlan};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -122,15 +122,11 @@ pub struct EngramLost;
 #[rtype(result = "()")]
 pub struct Launch(pub StepPlan);
 
-/// Engram actor to engine actor, or the scheduler actor in its stead: the edits that a launched step awaits.
-#[derive(Message)]
+/// Engram actor to engine actor, or the scheduler actor in its stead: the edits that this step awaits are there, if the backend has not
+/// found them itself. See [`super::engine::EditsLink`].
+#[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct SampleWith {
-    /// The step.
-    pub step: StepId,
-    /// For rows that await edits.
-    pub edits: LogitEdits,
-}
+pub struct SampleWith(pub StepId);
 
 /// Engine actor to the completion thread, over a plain channel: wait for this.
 pub struct Launched(pub Pending);

@@ -6,7 +6,7 @@
 use super::engine::EngineActor;
 use super::guided::Guided;
 use super::live::Live;
-use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, Refusal, SampleWith, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, Refusal, StepDone, Submit, Told};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{
     Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Stats, StepShape, Terms,
 };
-use chimere_engine::step::{Form, LogitEdits, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,7 +268,7 @@ impl SchedulerActor {
         // Every row that awaits edits belonged to one of those; without an answer its step would never end, nor the ones behind it.
         for step in self.steps.iter_mut().filter(|s| s.awaits && s.edits_at.is_none()) {
             step.edits_at = Some(self.clock.now());
-            self.engine.do_send(SampleWith { step: step.id, edits: LogitEdits::default() });
+            self.guided.answer_for(step.id);
         }
         self.pump();
     }

@@ -4,8 +4,8 @@ use super::CliError;
 use super::stats::Stats;
 use super::text::{bytes_text, count_text};
 use chimere_engine::engram::{
-    Awaiting, BuildOptions, Context, Filter, Guidance, Mode, Ngrams, Orders, PredictionRules, Query, Table, Tally, TokenizerHash,
-    Tracker, build, lookup,
+    Awaiting, BuildOptions, Context, Filter, Guidance, JointPrior, Mode, Ngrams, Orders, PredictionRules, Query, Table, Tally,
+    TokenizerHash, Tracker, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
@@ -193,7 +193,7 @@ fn hit_rate(filter: &Filter, tables: &[Table], walks: &mut Walks<'_>, args: &Ben
     let (mut asked, mut hits) = (0, 0);
     for _ in 0..args.steps.min(500) {
         let contexts = walks.contexts();
-        let queries: Vec<_> = contexts.iter().map(|&context| Query { context, tables: &tables, own: &[] }).collect();
+        let queries: Vec<_> = contexts.iter().map(|&context| Query { context, tables: &tables, prior: None, own: &[] }).collect();
         let found = lookup(filter, &queries);
         (asked, hits) = (asked + found.asked, hits + found.hits());
     }
@@ -210,6 +210,7 @@ fn steps(
 ) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
     let guidance = Arc::new(Guidance {
         filter,
+        prior: Some(Arc::new(JointPrior::of(&tables))),
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,

@@ -4,8 +4,8 @@
 use super::access::{Access, KeyHash};
 use super::defaults::Defaults;
 use super::name::TableName;
-use crate::metrics;
-use chimere_engine::engram::{Filter, Live, Ngrams, Table, TokenizerHash};
+use crate::{limits, metrics};
+use chimere_engine::engram::{Filter, JointPrior, Live, Ngrams, Table, TokenizerHash};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub struct TableSet {
     names: BTreeMap<String, Vec<Arc<Table>>>,
     filter: Arc<Filter>,
     access: Access,
+    /// Priors of tables that were asked for together, by where the tables are: they stay there as long as this does.
+    priors: Mutex<Vec<(Vec<usize>, Arc<JointPrior>)>>,
 }
 
 /// A mapped file, and what tells it from one that took its place.
@@ -224,7 +226,7 @@ impl Default for TableSet {
     /// No table.
     fn default() -> Self {
         let filter = Arc::new(Filter::of_tables(std::iter::empty()));
-        Self { files: BTreeMap::new(), names: BTreeMap::new(), filter, access: Access::default() }
+        Self { files: BTreeMap::new(), names: BTreeMap::new(), filter, access: Access::default(), priors: Mutex::default() }
     }
 }
 
@@ -235,7 +237,7 @@ impl TableSet {
             let name = path.file_stem().and_then(|s| s.to_str()).expect("a listed file has a table's name");
             names.entry(name.to_owned()).or_default().push(mapped.table.clone());
         }
-        let mut set = Self { files, names, filter: before.filter.clone(), access };
+        let mut set = Self { files, names, filter: before.filter.clone(), access, priors: Mutex::default() };
         if !set.stamps().eq(before.stamps()) {
             set.filter = Arc::new(Filter::of_tables(set.files.values().map(|f| &*f.table)));
         }
@@ -270,6 +272,20 @@ impl TableSet {
                 Err(NotThere { name: name.into(), visible })
             }
         }
+    }
+
+    /// One prior of these tables of this set, made when they are first asked for together. `None` when too many others were: then each
+    /// table is asked for its own, which takes longer and says the same.
+    pub fn prior(&self, tables: &[Arc<dyn Ngrams>]) -> Option<Arc<JointPrior>> {
+        let places: Vec<usize> = tables.iter().map(|t| Arc::as_ptr(t).addr()).collect();
+        let mut priors = self.priors.lock();
+        let known = priors.iter().find(|(of, _)| *of == places).map(|(_, prior)| prior.clone());
+        if known.is_some() || tables.is_empty() || priors.len() == limits::ENGRAM_PRIORS {
+            return known;
+        }
+        let prior = Arc::new(JointPrior::of(tables));
+        priors.push((places, prior.clone()));
+        Some(prior)
     }
 
     /// What each table that a key may use holds, by name.

@@ -46,10 +46,12 @@ pub(super) async fn guidance(
     let mode = mode(&settings)?;
     let own = own_table(app, asked.documents).await?;
     let tokenizer = app.text.tokenizer();
+    let prior = set.prior(&tables);
     let guide = |prompt: &Arc<[TokenId]>| {
         Arc::new(Guidance {
             filter: set.filter().clone(),
             tables: tables.clone(),
+            prior: prior.clone(),
             own: own.iter().cloned().collect(),
             mode,
             rules: PredictionRules { min_count: settings.min_count },

@@ -29,7 +29,7 @@ pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
 use crate::backend::check::check;
-use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, EarlyEdits, Pending};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{FfnConfig, Model, ModelConfig};
 use crate::step::{LogitEdits, PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
@@ -41,9 +41,9 @@ use output::{Outputs, Results, Sampling};
 use pool::Pool;
 use probe::Recorder;
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 use store::{Kv, Store, StoreShape};
 use weights::CpuModel;
 use workspace::{FfnShape, Workspace};
@@ -52,6 +52,10 @@ use workspace::{FfnShape, Workspace};
 const LOGIT_ROWS: usize = 32;
 /// All widths are multiples of this, the block of an activation's int8 form.
 const WIDTH: usize = 32;
+
+/// How long the threads of a step that has computed its logits look out for its edits together. To part costs as much: each is woken again
+/// for the samplers, and so is the thread that leads them.
+const EDITS_WAIT: Duration = Duration::from_micros(100);
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +126,7 @@ pub struct CpuBackend {
     last: Option<StepId>,
     /// Steps that wait: the first for its edits, the others for the first.
     waiting: VecDeque<Waiting>,
+    early: Option<Arc<EarlyEdits>>,
     probe: Probe,
     recording: Recording,
 }
@@ -174,6 +179,7 @@ impl CpuBackend {
             model: packed,
             last: None,
             waiting: VecDeque::new(),
+            early: None,
             probe: Probe::default(),
             recording: Recording::default(),
         })
@@ -239,18 +245,26 @@ impl CpuBackend {
         let experts = ExpertCount::default();
         let (model, store, heads) = (&self.model, &self.store, &self.heads);
         let pass = Pass { model, batch: &batch, store, ws, heads, recorder: &recorder, experts: &experts };
-        let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots, edits: &[] };
+        let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
+        let (early, edits) = (self.early.as_deref().filter(|_| waits), OnceLock::new());
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             pass.layers(team, scratch);
             pass.outputs(team, scratch, &outputs, &results);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
+                early.and_then(|early| early.take_within(plan.id, EDITS_WAIT)).map(|found| edits.set(found));
             }
-            if !waits {
-                sampling.run(team, scratch, &results);
+            if early.is_some() {
+                team.wait();
+            }
+            match edits.get() {
+                Some(LogitEdits { rows }) => sampling.run(team, scratch, rows, &results),
+                None if waits => {}
+                None => sampling.run(team, scratch, &[], &results),
             }
         });
+        let waits = waits && edits.get().is_none();
         self.recording = recorder.finish();
         let (samples, scores, pooled) = results.into_parts();
         self.keep_samples(&outputs, &samples);
@@ -293,9 +307,10 @@ impl CpuBackend {
         let (begin, results) = (Instant::now(), Results::default());
         let logits = &self.workspace.plain.logits;
         let (slots, vocab) = (&self.store.slots, self.model.config.vocab);
-        let sampling = Sampling { outputs, logits, vocab, slots, edits: &edits.rows };
+        let sampling = Sampling { outputs, logits, vocab, slots };
         self.pool.run(|team| {
-            sampling.run(team, &mut self.scratch[team.index].lock().expect("no thread panicked before"), &results);
+            let scratch = &mut self.scratch[team.index].lock().expect("no thread panicked before");
+            sampling.run(team, scratch, &edits.rows, &results);
         });
         outcome.samples = results.into_parts().0;
         outcome.timing.sample_us = begin.elapsed().as_micros() as u64;
@@ -324,6 +339,10 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn info(&self) -> &BackendInfo {
         &self.info
+    }
+
+    fn look_for_edits(&mut self, early: Arc<EarlyEdits>) {
+        self.early = Some(early);
     }
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {

@@ -8,7 +8,7 @@ use super::pool::Team;
 use super::sampler;
 use super::store::Slot;
 use crate::ids::{SeqId, TokenId};
-use crate::step::{Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
+use crate::step::{Piece, PieceTokens, PooledUnit, RowEdits, Sample, SampleRow, Score, StepPlan};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -178,17 +178,16 @@ pub(super) struct Sampling<'a> {
     pub(super) logits: &'a super::shared::Shared<f32>,
     pub(super) vocab: usize,
     pub(super) slots: &'a [Slot],
-    pub(super) edits: &'a [crate::step::RowEdits],
 }
 
 impl Sampling<'_> {
     /// This thread's share of the samples.
-    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, results: &Results) {
+    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, edits: &[RowEdits], results: &Results) {
         for i in team.share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.
             let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };
-            let edits = self.edits.iter().find(|e| e.seq == s.row.seq).filter(|_| s.row.awaits_edits);
+            let edits = edits.iter().find(|e| e.seq == s.row.seq).filter(|_| s.row.awaits_edits);
             let sample = sampler::sample(logits, &s.row, &self.slots[s.slot].history, edits, &mut scratch.sampler);
             results.samples.lock().expect("no thread panics while it reports").push((i, sample));
         }

@@ -28,11 +28,7 @@ pub(super) fn sample(
     s: &mut SamplerScratch,
 ) -> Sample {
     let p = &*row.params;
-    let token = row.forced.unwrap_or_else(|| pick(logits, row, history, edits, s));
-    let moved = edits.filter(|e| row.forced.is_none() && !(e.bias.is_empty() && e.mix.is_empty()));
-    // The same random number is drawn again, so a token differs only because of the edits.
-    let plain = |e: &RowEdits| RowEdits { seq: e.seq, bias: Vec::new(), mix: Vec::new(), mask: e.mask.clone() };
-    let changed = moved.is_some_and(|e| token != pick(logits, row, history, Some(&plain(e)), s));
+    let (token, changed) = row.forced.map_or_else(|| pick(logits, row, history, edits, s), |forced| (forced, false));
     Sample {
         seq: row.seq,
         token,
@@ -42,13 +38,24 @@ pub(super) fn sample(
     }
 }
 
-/// The token that the edited logits give.
-fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> TokenId {
+/// The token that the edited logits give, and whether biases or mixtures made it another one.
+fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> (TokenId, bool) {
     let mut own = std::mem::take(&mut s.logits);
-    let edited = edit(logits, row, history, edits, &mut own);
-    let token = choose(if edited { &own } else { logits }, &row.params, row.output_index, row.choice, s);
+    let edited = edit(logits, row, history, edits.and_then(|e| e.mask.as_deref()), &mut own);
+    let mut token = choose(if edited { &own } else { logits }, &row.params, row.output_index, row.choice, s);
+    let plain = token;
+    if let Some(e) = edits.filter(|e| !(e.bias.is_empty() && e.mix.is_empty())) {
+        if !edited {
+            own.clear();
+            own.extend_from_slice(logits);
+        }
+        add(&mut own, &e.bias);
+        mix(&mut own, &e.mix);
+        // The same random number is drawn again, so a token differs only because of the edits.
+        token = choose(&own, &row.params, row.output_index, row.choice, s);
+    }
     s.logits = own;
-    token
+    (token, token != plain)
 }
 
 /// The log-probability of `token` and of the `top` best, ties by lower id.
@@ -71,13 +78,14 @@ fn certainty(logits: &[f32]) -> Certainty {
     Certainty { entropy: (sum.ln() - weighted / sum) as f32, top_prob: (1.0 / sum) as f32 }
 }
 
-/// Writes the edited logits to `out`; false if nothing changes them.
-fn edit(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, out: &mut Vec<f32>) -> bool {
+/// Writes the logits after mask and penalties to `out`, minus infinity for what is no number; false if nothing changes them.
+fn edit(logits: &[f32], row: &SampleRow, history: &History, mask: Option<&[u32]>, out: &mut Vec<f32>) -> bool {
     let p = &*row.params;
     let early = row.output_index < p.min_tokens && !p.end_ids.is_empty();
     let penalties = p.repetition_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0;
-    let clean = logits.iter().all(|l| !l.is_nan());
-    if clean && p.logit_bias.is_empty() && !early && !penalties && edits.is_none() {
+    // Without a branch: a loop that could end early takes one element at a time.
+    let clean = || logits.iter().fold(true, |clean, l| clean & !l.is_nan());
+    if p.logit_bias.is_empty() && !early && !penalties && mask.is_none() && clean() {
         return false;
     }
     out.clear();
@@ -91,7 +99,7 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEd
     if early {
         p.end_ids.iter().for_each(|id| at(*id, &|_| f32::NEG_INFINITY));
     }
-    if let Some(mask) = edits.and_then(|e| e.mask.as_deref()) {
+    if let Some(mask) = mask {
         for id in 0..logits.len() as TokenId {
             let allowed = mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
             if !allowed {
@@ -103,18 +111,28 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEd
         let p = sampling(p);
         history.iter().for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
     }
-    if let Some(edits) = edits {
-        edits.bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
-    }
-    out.iter_mut().filter(|l| l.is_nan()).for_each(|l| *l = f32::NEG_INFINITY);
-    if let Some(edits) = edits.filter(|e| !e.mix.is_empty()) {
-        mix(out, &edits.mix);
-    }
+    out.iter_mut().for_each(|l| *l = number(*l));
     true
+}
+
+fn number(logit: f32) -> f32 {
+    if logit.is_nan() { f32::NEG_INFINITY } else { logit }
+}
+
+/// Adds biases to logits that are numbers, and leaves numbers.
+fn add(logits: &mut [f32], list: &[(TokenId, f32)]) {
+    for (id, bias) in list {
+        if let Some(l) = logits.get_mut(*id as usize) {
+            *l = number(*l + bias);
+        }
+    }
 }
 
 /// All weights are in units of the sum over the logits as they come in, also where a token is listed twice.
 fn mix(logits: &mut [f32], list: &[(TokenId, f32)]) {
+    if list.is_empty() {
+        return;
+    }
     let best = largest(logits);
     let Some(mixture) = Mixture::new(best, || run(Total { logits, best })) else { return };
     for &(id, weight) in list {

@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const VOCAB: u32 = 12;
 
@@ -155,7 +156,7 @@ proptest! {
         // Every second sequence uses one table only: what others use must not show.
         let (both, one, own) = ([a, b], [b], [own]);
         let query = |(i, ids): (usize, &Vec<TokenId>)| Query {
-            context: Context::new(ids), tables: if i % 2 == 0 { &both } else { &one }, own: if i % 3 == 0 { &own } else { &[] },
+            context: Context::new(ids), tables: if i % 2 == 0 { &both } else { &one }, prior: None, own: if i % 3 == 0 { &own } else { &[] },
         };
         let queries: Vec<Query<'_>> = asked.iter().enumerate().map(query).collect();
         let batch = lookup(&Filter::of_tables(tables[..2].iter()), &queries);
@@ -170,6 +171,22 @@ proptest! {
         }
         prop_assert_eq!(batch.hits(), hits);
         prop_assert!(batch.asked - batch.filtered >= hits);
+    }
+
+    #[test]
+    fn a_joint_prior_says_what_its_tables_say(a in corpus(), b in corpus(), own in corpus(), ids in prop::collection::vec(0..VOCAB, 0..12)) {
+        let tables = [table(&a, &options(1, 3, VOCAB)), table(&b, &options(1, 2, VOCAB + 3))].map(|t| Arc::new(t) as Arc<dyn Ngrams>);
+        let own = table(&own, &options(1, 3, VOCAB));
+        let (joint, filter) = (JointPrior::of(&tables), Filter::of_tables(std::iter::empty()));
+        let (tables, own): (Vec<&dyn Ngrams>, _) = (tables.iter().map(|t| &**t).collect(), [&own as &dyn Ngrams]);
+        let predict = |prior| {
+            // No filter stands before what is a request's own.
+            let all: Vec<_> = tables.iter().chain(&own).copied().collect();
+            let found = lookup(&filter, &[Query { context: Context::new(&ids), tables: &[], prior: None, own: &all }]);
+            let query = Query { context: Context::new(&ids), tables: &tables, prior, own: &own };
+            Prediction::new(&query, found.of(0), PredictionRules { min_count: 1 })
+        };
+        prop_assert_eq!(predict(Some(&joint)), predict(None));
     }
 
     #[test]

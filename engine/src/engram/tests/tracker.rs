@@ -16,6 +16,7 @@ fn guidance(texts: &[Vec<TokenId>]) -> Guidance {
     Guidance {
         filter: Arc::new(Filter::of_tables([&*table].into_iter())),
         tables: vec![table],
+        prior: None,
         own: Vec::new(),
         mode: Mode::mixture(0.5).unwrap(),
         rules: PredictionRules { min_count: 1 },
@@ -105,6 +106,52 @@ fn tables_are_silent_inside_thinking_and_after_the_end() {
     assert_eq!(follow(think(false), &[1], &[OPEN, 1, CLOSE, 1, 2]), [vec![2], none.clone(), none.clone(), none.clone(), vec![2]]);
     assert_eq!(follow(think(false), &[1], &[2, OPEN, 1]), [vec![2], vec![1], none.clone()]);
     assert_eq!(follow(guidance(&[text]), &[1], &[OPEN, 1, 2]), [vec![2], none, vec![2]], "without phases it speaks everywhere");
+}
+
+/// A table of nothing that panics when it is asked.
+struct Broken;
+
+impl Ngrams for Broken {
+    fn orders(&self) -> u32 {
+        1 << 1
+    }
+
+    fn vocab(&self) -> u32 {
+        100
+    }
+
+    fn prior(&self, _: TokenId) -> u64 {
+        0
+    }
+
+    fn prior_total(&self) -> u64 {
+        0
+    }
+
+    fn prefetch(&self, _: &Context, _: usize) {}
+
+    fn locate(&self, _: &Context, _: usize) -> Option<usize> {
+        panic!("a table breaks on purpose")
+    }
+
+    fn read(&self, _: &Context, _: usize, _: usize) -> Option<Continuations<'_>> {
+        None
+    }
+}
+
+#[test]
+fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
+    for (threads, broken) in [(0, 0), (1, 39), (2, 0), (2, 39), (4, 20)] {
+        let mut tracker = Tracker::new(threads).unwrap();
+        for seq in 0..40 {
+            let mut guidance = guidance(&[vec![1, 2, 3]]);
+            guidance.own.extend((seq == broken).then(|| Arc::new(Broken) as Arc<dyn Ngrams>));
+            tracker.follow(SeqId(seq), &[1], Arc::new(guidance));
+        }
+        tracker.launched(awaiting(0, &(0..40).map(|seq| (seq, 0)).collect::<Vec<_>>()));
+        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tracker.answer().is_some()));
+        assert!(answer.is_err(), "{threads} threads, sequence {broken}");
+    }
 }
 
 /// A model that has no opinion takes what the tables mention, and breaks off with `other` where they are silent.

@@ -196,7 +196,7 @@ impl<'a> Subject<'a> {
     }
 
     fn judge(&mut self, row: &Row<'_>, context: Context, rules: PredictionRules, place: usize) {
-        let queries = [Query { context, tables: &self.tables, own: &[] }];
+        let queries = [Query { context, tables: &self.tables, prior: None, own: &[] }];
         let found = lookup(&self.filter, &queries);
         let prediction = Prediction::new(&queries[0], found.of(0), rules);
         self.figures.known += u64::from(!prediction.listed.is_empty());
