@@ -29,11 +29,44 @@ struct Seen {
     tokens: Vec<u64>,
 }
 
+/// What steps take on a device, microseconds; a tenth more or less.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Passes over the weights for decode rows, and each row.
+    pass: f64,
+    row: f64,
+    /// A thousand positions that a decode row attends to.
+    attended: f64,
+    /// A pass over the weights for prompts, each row, and a thousand pairs.
+    prompts: f64,
+    prompt_row: f64,
+    pairs: f64,
+    /// Between planning a step for an idle device and its beginning.
+    launch: u64,
+}
+
+impl Costs {
+    fn of(&self, shape: &StepShape) -> f64 {
+        let decode = self.pass * f64::from(shape.passes) + self.row * f64::from(shape.rows) + self.attended * shape.attended as f64 / 1e3;
+        let any = if shape.prompt_rows > 0 { self.prompts } else { 0.0 };
+        decode + any + self.prompt_row * f64::from(shape.prompt_rows) + self.pairs * shape.prompt_pairs as f64 / 1e3
+    }
+}
+
+struct InFlight {
+    outcome: StepOutcome,
+    shape: StepShape,
+    predicted: Option<f64>,
+    launched: u64,
+    done: u64,
+}
+
 struct World {
     scheduler: Scheduler,
+    costs: Costs,
     pace: Pace,
     device: FakeDevice,
-    in_flight: VecDeque<(StepOutcome, StepShape, u64, u64)>,
+    in_flight: VecDeque<InFlight>,
     clients: Vec<Client>,
     /// When each client sends its next request.
     due: Vec<Option<u64>>,
@@ -53,11 +86,20 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     steps_in_flight_max: 2,
 };
 
+/// Steps in which everything shares one pass over the weights.
+const COSTS: Costs =
+    Costs { pass: 3_000.0, row: 200.0, attended: 0.04, prompts: 3_000.0, prompt_row: 100.0, pairs: 5.0, launch: 0 };
+
 impl World {
     fn new(config: SchedulerConfig, target_us: u64, clients: &[Client]) -> Self {
+        Self::on(COSTS, config, Pace { target_us, ..Pace::default() }, clients)
+    }
+
+    fn on(costs: Costs, config: SchedulerConfig, pace: Pace, clients: &[Client]) -> Self {
         Self {
             scheduler: Scheduler::new(config),
-            pace: Pace { target_us, ..Pace::default() },
+            costs,
+            pace,
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             due: clients.iter().enumerate().map(|(i, _)| Some(i as u64 * 1_000)).collect(),
@@ -69,32 +111,47 @@ impl World {
         }
     }
 
-    /// 3 ms a step, 200 us a recurrent row, 40 us a thousand positions, 100 us a prompt row, 5 us a thousand pairs; a tenth more or less.
-    fn takes(&mut self, shape: &StepShape) -> u64 {
+    /// The next of numbers between 0 and 1 that look random.
+    fn draw(&mut self) -> f64 {
         self.noise = self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let factor = 0.9 + 0.2 * (self.noise >> 40) as f64 / f64::from(1 << 24);
-        let rows = 200.0 * f64::from(shape.rows) + 0.04 * shape.attended as f64;
-        let prompts = 100.0 * f64::from(shape.prompt_rows) + 0.005 * shape.prompt_pairs as f64;
-        (factor * (3_000.0 + rows + prompts)) as u64
+        (self.noise >> 40) as f64 / f64::from(1 << 24)
+    }
+
+    fn takes(&mut self, shape: &StepShape) -> u64 {
+        ((0.9 + 0.2 * self.draw()) * self.costs.of(shape)) as u64
     }
 
     fn run(mut self, until_us: u64) -> Vec<Seen> {
         while self.now < until_us {
             self.send();
-            while let Some(plan) = self.scheduler.plan_within(Micros(self.now), &self.pace) {
-                let shape = self.pace.shape(&plan);
-                let begins = self.in_flight.back().map_or(self.now, |step| step.3.max(self.now));
-                let done = begins + self.takes(&shape);
-                self.in_flight.push_back((self.device.run(&plan), shape, self.now, done));
-            }
+            self.launch();
             let arrival = self.due.iter().flatten().min().copied().unwrap_or(u64::MAX);
-            let done = self.in_flight.front().map_or(u64::MAX, |step| step.3);
-            self.now = arrival.min(done).max(self.now);
+            let done = self.in_flight.front().map_or(u64::MAX, |step| step.done);
+            self.now = arrival.min(done).min(self.plan_at().unwrap_or(u64::MAX)).max(self.now);
             if done <= self.now {
                 self.commit();
             }
         }
         self.seen.into_values().collect()
+    }
+
+    /// When the next step is planned, if that is not at once.
+    fn plan_at(&self) -> Option<u64> {
+        let running = self.in_flight.front().filter(|_| self.in_flight.len() == 1)?;
+        let began = Micros(self.committed.max(running.launched));
+        Some(self.pace.plan_at(began, running.predicted).0).filter(|at| *at > self.now)
+    }
+
+    fn launch(&mut self) {
+        while self.plan_at().is_none()
+            && let Some(plan) = self.scheduler.plan_within(Micros(self.now), &self.pace)
+        {
+            let shape = self.pace.shape(&plan);
+            let begins = self.in_flight.back().map_or(0, |step| step.done).max(self.now + self.costs.launch);
+            let done = begins + self.takes(&shape);
+            let (outcome, predicted) = (self.device.run(&plan), self.pace.cost.predict(&shape));
+            self.in_flight.push_back(InFlight { outcome, shape, predicted, launched: self.now, done });
+        }
     }
 
     fn send(&mut self) {
@@ -127,7 +184,7 @@ impl World {
     }
 
     fn commit(&mut self) {
-        let (outcome, shape, launched, done) = self.in_flight.pop_front().unwrap();
+        let InFlight { outcome, shape, launched, done, .. } = self.in_flight.pop_front().unwrap();
         self.pace.cost.observe(&shape, Micros(done - self.committed.max(launched)));
         self.committed = done;
         for (id, event) in self.scheduler.commit(outcome, Micros(done)) {
@@ -136,7 +193,9 @@ impl World {
                 Event::Token { .. } => seen.tokens.push(done),
                 Event::Finished { times, .. } => {
                     seen.started = times.started.map(|at| at.0);
-                    self.due[seen.client] = Some(done + self.clients[seen.client].pause_us);
+                    // Not in step with the device.
+                    let (client, pause_us) = (seen.client, self.clients[seen.client].pause_us as f64);
+                    self.due[client] = Some(done + (pause_us * (0.5 + self.draw())) as u64);
                 }
                 other => panic!("{other:?}"),
             }
@@ -225,4 +284,40 @@ fn a_greedy_key_does_not_hold_up_another_s_first_token() {
     assert!(beside * 2 <= alone * 3, "{beside} us beside a greedy key, {alone} us alone");
     let same_key = p95(&[vec![modest], vec![Client { key: 2, ..greedy }; 64]].concat());
     assert!(same_key > 2 * alone, "the keys are what does it: {same_key} us");
+}
+
+/// The 35B's shape on one H200: decode rows are a graph of their own beside prompts.
+const GPU: Costs =
+    Costs { pass: 1_500.0, row: 135.0, attended: 1.0, prompts: 10_000.0, prompt_row: 29.0, pairs: 0.1, launch: 200 };
+/// The shipped model on eight cores.
+const CPU: Costs = Costs { pass: 400.0, row: 90.0, attended: 8.0, prompts: 300.0, prompt_row: 52.0, pairs: 1.0, launch: 100 };
+
+#[test]
+fn explore() {
+    for (name, costs, slots, step_tokens, target_us) in [("cpu", CPU, 16, 512, 5_000), ("gpu", GPU, 64, 2_048, 20_000)] {
+        let config = SchedulerConfig { slots, step_tokens, pages: 65_536, context: 8_192, ..CONFIG };
+        for (apart, ahead_us) in [(false, 0), (false, 1_000), (true, 0), (true, 700)] {
+            for prompt in [300, 3_000] {
+                let modest = Client { key: 2, prompt, outputs: 20, pause_us: 50_000 };
+                let greedy = Client { key: 1, prompt: 200, outputs: 80, pause_us: 0 };
+                let pace = Pace { target_us, apart, ahead_us, ..Pace::default() };
+                let run = |clients: &[Client]| {
+                    let seen = World::on(costs, config, pace, clients).run(60_000_000);
+                    let ttft: Vec<_> = seen.iter().filter(|s| s.key == 2).skip(5).filter_map(Seen::ttft).collect();
+                    let gaps: Vec<_> =
+                        seen.iter().filter(|s| s.key == 1).flat_map(|s| s.tokens.windows(2).map(|p| p[1] - p[0]).collect::<Vec<_>>()).collect();
+                    (ttft, gaps)
+                };
+                let (alone, _) = run(&[modest]);
+                let (beside, gaps) = run(&[vec![modest], vec![greedy; 64]].concat());
+                let (_, without) = run(&[greedy; 64]);
+                let ms = |v: &Vec<u64>, p| percentile(v.clone(), p) as f64 / 1e3;
+                println!(
+                    "{name} apart {apart} ahead {ahead_us} prompt {prompt}: alone {:.1} / {:.1} ({}), beside {:.1} / {:.1} ({}): {:.2} x; greedy gaps p50 {:.1} p95 {:.1} max {:.1}, {} tokens; without {:.1} {:.1}, {}",
+                    ms(&alone, 50), ms(&alone, 95), alone.len(), ms(&beside, 50), ms(&beside, 95), beside.len(),
+                    ms(&beside, 95) / ms(&alone, 95), ms(&gaps, 50), ms(&gaps, 95), ms(&gaps, 100), gaps.len(), ms(&without, 50), ms(&without, 95), without.len()
+                );
+            }
+        }
+    }
 }
