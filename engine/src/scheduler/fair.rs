@@ -177,11 +177,16 @@ impl Accounts {
         account.allowance -= f64::from(taken);
     }
 
-    /// From now on sequences are ordered by what was served up to here. `out` are those whose rows sat out the step.
-    pub(super) fn settle(&mut self, out: &[KeyId], now: Micros) {
+    /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of others ran, if `decodes`
+    /// says that decode rows did.
+    pub(super) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
         for (key, account) in &mut self.all {
             account.turn = account.served;
-            account.out_since = out.contains(key).then(|| account.out_since.unwrap_or(now));
+            if out.contains(key) {
+                account.out_since.get_or_insert(now);
+            } else if decodes {
+                account.out_since = None;
+            }
         }
     }
 
@@ -291,7 +296,7 @@ mod tests {
             let first = if accounts.turn(A) < accounts.turn(B) { A } else { B };
             accounts.prompt_served(first, 64);
             served[(first.0 - 1) as usize] += 1;
-            accounts.settle(&[], Micros(0));
+            accounts.settle(&[], true, Micros(0));
         }
         assert!((served[1] as f64 / served[0] as f64 - 2.0).abs() < 0.01, "{served:?}");
     }
@@ -301,12 +306,12 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.enter(&plain(A), 0);
         accounts.prompt_served(A, 1_000_000);
-        accounts.settle(&[], Micros(0));
+        accounts.settle(&[], true, Micros(0));
         accounts.enter(&plain(B), 0);
         let mut ahead = 0;
         while accounts.turn(B) < accounts.turn(A) {
             accounts.prompt_served(B, 64);
-            accounts.settle(&[], Micros(0));
+            accounts.settle(&[], true, Micros(0));
             accounts.leave(B);
             accounts.enter(&plain(B), 0);
             ahead += 64;

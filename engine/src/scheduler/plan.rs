@@ -440,8 +440,8 @@ impl Scheduler {
     }
 
     /// Orders running sequences by what their keys were served with this plan. Between two plans the order never changes.
-    fn settle(&mut self, out: &[KeyId], now: Micros) {
-        self.accounts.settle(out, now);
+    fn settle(&mut self, out: &SitsOut, now: Micros) {
+        self.accounts.settle(&out.keys, out.turn != Turn::Prompts, now);
         if self.accounts.active_count() > 1 {
             let accounts = &self.accounts;
             self.running.sort_by_key(|seq| (accounts.turn(seq.key), seq.key, seq.rank));
@@ -460,8 +460,8 @@ impl Scheduler {
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         self.in_flight.push_back(Launched { id, pieces: draft.launched });
         self.totals.rows_sat_out += draft.rows_out;
-        self.last_turn = draft.out.turn;
-        self.settle(&draft.out.keys, draft.now);
+        self.last_turn = draft.out.took();
+        self.settle(&draft.out, draft.now);
         Some(StepPlan { id, copies: forks.iter().flat_map(Fork::copies).collect(), pieces: draft.pieces })
     }
 }

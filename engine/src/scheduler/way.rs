@@ -47,6 +47,11 @@ impl SitsOut {
         self.keys.is_empty() && self.turn == Turn::Both
     }
 
+    /// Which rows a step took that some sat out.
+    pub(super) fn took(&self) -> Turn {
+        if self.keys.is_empty() { self.turn } else { Turn::Prompts }
+    }
+
     pub(super) fn holds(&self, key: KeyId, next: Next) -> bool {
         let other = match next {
             Next::Nothing => false,
