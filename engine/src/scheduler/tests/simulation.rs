@@ -393,33 +393,3 @@ fn planning_late_brings_first_tokens_sooner_and_costs_no_tokens() {
     assert!(late * 5 < at_once * 4, "{late} us, {at_once} us where steps are planned at once");
     assert!(tokens_late * 100 > tokens_at_once * 99, "{tokens_late} tokens, {tokens_at_once} where steps are planned at once");
 }
-
-#[test]
-fn explore() {
-    for (name, Setting { costs, config, pace: Pace { target_us, .. } }) in [("gpu", gpu())] {
-
-        for (apart, ahead_us) in [(false, 700), (true, 700), (true, 300)] {
-            for prompt in [300, 3_000] {
-                let modest = Client { key: 2, prompt, outputs: 20, pause_us: 50_000 };
-                let greedy = Client { key: 1, prompt: 200, outputs: 80, pause_us: 0 };
-                let pace = Pace { target_us, apart, ahead_us, ..Pace::default() };
-                let run = |clients: &[Client]| {
-                    let seen = World::on(costs, config, pace, clients).run(60_000_000);
-                    let ttft: Vec<_> = seen.iter().filter(|s| s.key == 2).skip(5).filter_map(Seen::ttft).collect();
-                    let gaps: Vec<_> =
-                        seen.iter().filter(|s| s.key == 1).flat_map(|s| s.tokens.windows(2).map(|p| p[1] - p[0]).collect::<Vec<_>>()).collect();
-                    (ttft, gaps)
-                };
-                let (alone, _) = run(&[modest]);
-                let (beside, gaps) = run(&[vec![modest], vec![greedy; 64]].concat());
-                let (_, without) = run(&[greedy; 64]);
-                let ms = |v: &Vec<u64>, p| percentile(v.clone(), p) as f64 / 1e3;
-                println!(
-                    "{name} apart {apart} ahead {ahead_us} prompt {prompt}: alone {:.1} / {:.1} ({}), beside {:.1} / {:.1} ({}): {:.2} x; greedy gaps p50 {:.1} p95 {:.1} max {:.1}, {} tokens; without {:.1} {:.1}, {}",
-                    ms(&alone, 50), ms(&alone, 95), alone.len(), ms(&beside, 50), ms(&beside, 95), beside.len(),
-                    ms(&beside, 95) / ms(&alone, 95), ms(&gaps, 50), ms(&gaps, 95), ms(&gaps, 100), gaps.len(), ms(&without, 50), ms(&without, 95), without.len()
-                );
-            }
-        }
-    }
-}
