@@ -32,9 +32,9 @@ use fair::Accounts;
 use forecast::Lengths;
 use queue::Queue;
 use stats::Totals;
-use way::Turn;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use way::Turn;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
 #[derive(Debug)]

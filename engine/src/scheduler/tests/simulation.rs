@@ -48,7 +48,8 @@ struct Costs {
 
 impl Costs {
     fn of(&self, shape: &StepShape) -> f64 {
-        let decode = self.pass * f64::from(shape.passes) + self.row * f64::from(shape.rows) + self.attended * shape.attended as f64 / 1e3;
+        let decode =
+            self.pass * f64::from(shape.passes) + self.row * f64::from(shape.rows) + self.attended * shape.attended as f64 / 1e3;
         let any = if shape.prompt_rows > 0 { self.prompts } else { 0.0 };
         decode + any + self.prompt_row * f64::from(shape.prompt_rows) + self.pairs * shape.prompt_pairs as f64 / 1e3
     }
