@@ -205,7 +205,7 @@ impl Pace {
         StepShape::of(plan, self.passes_max.is_some())
     }
 
-    /// When to plan the step after the only one in flight, which began then and has this shape: late, so that who comes meanwhile is in it.
+    /// When to plan the step after the only one in flight, which began then and should take so long: late, so that who comes meanwhile is in it.
     /// At once while nobody knows what steps take, and after short ones, for which nobody waits long.
     pub fn plan_at(&self, began: Micros, predicted_us: Option<f64>) -> Micros {
         let ahead_us = self.ahead_us as f64;

@@ -39,6 +39,7 @@ pub(super) enum Turn {
 }
 
 impl SitsOut {
+    /// Every row runs.
     pub(super) fn nobody() -> Self {
         Self { keys: Vec::new(), tokens: u32::MAX, turn: Turn::Both }
     }
@@ -47,11 +48,12 @@ impl SitsOut {
         self.keys.is_empty() && self.turn == Turn::Both
     }
 
-    /// Which rows a step took that some sat out.
+    /// Whose turn the step was: one that keys sat out for a prompt is the prompts'.
     pub(super) fn took(&self) -> Turn {
-        if self.keys.is_empty() { self.turn } else { Turn::Prompts }
+        if self.turn == Turn::Both && !self.keys.is_empty() { Turn::Prompts } else { self.turn }
     }
 
+    /// Does a sequence of this key sit out with what it would compute next?
     pub(super) fn holds(&self, key: KeyId, next: Next) -> bool {
         let other = match next {
             Next::Nothing => false,

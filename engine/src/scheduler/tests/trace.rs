@@ -855,3 +855,11 @@ fn decode_rows_and_prompts_of_several_keys_take_turns_where_prompts_are_passes_o
     );
     check("apart; A key 1 decoding; B prompt 150 max 3 key 1", "A+1 B[0..64] | A+1 B[64..128] | A+1 B[128..150] | A+1 B+1");
 }
+
+#[test]
+fn rows_within_their_share_take_turns_with_a_prompt_for_which_others_sit_out() {
+    check(
+        "apart; slots 5; A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; E prompt 10 key 3; @3 D prompt 150 max 1 key 2",
+        "A[0..60] B[0..60] C[0..60] E[0..10] | E+1 A+1 B+1 C+1 | D[0..64] | E+1 | D[64..128] | E+1 | D[128..150] D=length | E+1 A+1 B+1 C+1",
+    );
+}
