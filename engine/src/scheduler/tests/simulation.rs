@@ -304,7 +304,7 @@ struct Setting {
 /// The 35B's shape on one H200.
 fn gpu() -> Setting {
     Setting {
-        costs: Costs { pass: 1_500.0, row: 135.0, attended: 1.0, prompts: 10_000.0, prompt_row: 29.0, pairs: 0.1, launch: 200 },
+        costs: Costs { pass: 2_500.0, row: 120.0, attended: 1.0, prompts: 8_300.0, prompt_row: 29.0, pairs: 0.1, launch: 200 },
         config: SchedulerConfig { slots: 64, step_tokens: 2_048, pages: 65_536, context: 8_192, ..CONFIG },
         pace: Pace { target_us: 20_000, apart: true, ahead_us: 700, ..Pace::default() },
     }
@@ -332,7 +332,7 @@ impl Setting {
 
     /// By how much that grows beside a key with 64 requests, in hundredths.
     fn growth(&self, prompt: u32) -> u64 {
-        let modest = Client { key: 2, prompt, outputs: 20, pause_us: 100_000 };
+        let modest = Client { key: 2, prompt, outputs: 20, pause_us: 50_000 };
         let greedy = Client { key: 1, prompt: 200, outputs: 80, pause_us: 0 };
         100 * self.ttft_p95(&[vec![modest], vec![greedy; 64]].concat()) / self.ttft_p95(&[modest])
     }
@@ -341,8 +341,8 @@ impl Setting {
 #[test]
 fn a_greedy_key_adds_little_to_anothers_first_token_on_a_cpu_and_on_a_gpu() {
     let growth = [cpu().growth(300), cpu().growth(3_000), gpu().growth(300), gpu().growth(3_000)];
-    // A prompt of 300 tokens takes two passes over the weights of a GPU, and waits for one that is under way.
-    assert!(growth.iter().zip([150, 150, 165, 150]).all(|(growth, most)| *growth <= most), "{growth:?} hundredths");
+    // A prompt of 300 tokens takes a GPU as long as two passes over the weights, and waits for one that is under way.
+    assert!(growth.iter().zip([150, 150, 160, 150]).all(|(growth, most)| *growth <= most), "{growth:?} hundredths");
     let at_once = Setting { pace: Pace { ahead_us: 0, ..gpu().pace }, ..gpu() }.growth(300);
     let together = Setting { pace: Pace { apart: false, ..gpu().pace }, ..gpu() }.growth(300);
     assert!(at_once > growth[2] && together > growth[2], "planning late and rows apart help: {growth:?}, {at_once}, {together}");
@@ -380,7 +380,7 @@ fn nobody_sits_out_where_all_use_alike_nor_within_a_key() {
 }
 
 #[test]
-fn planning_late_brings_first_tokens_sooner_and_costs_no_tokens() {
+fn planning_late_brings_first_tokens_sooner_and_costs_hardly_a_token() {
     let streams = Client { key: 1, prompt: 100, outputs: 2_000, pause_us: 0 };
     let asks = Client { key: 1, prompt: 60, outputs: 1, pause_us: 100_000 };
     let run = |ahead_us| {
@@ -392,5 +392,6 @@ fn planning_late_brings_first_tokens_sooner_and_costs_no_tokens() {
     };
     let ((at_once, tokens_at_once), (late, tokens_late)) = (run(0), run(700));
     assert!(late * 5 < at_once * 4, "{late} us, {at_once} us where steps are planned at once");
-    assert!(tokens_late * 100 > tokens_at_once * 99, "{tokens_late} tokens, {tokens_at_once} where steps are planned at once");
+    // Where a step ends a tenth before its time the device waits for the next one.
+    assert!(tokens_late * 100 > tokens_at_once * 98, "{tokens_late} tokens, {tokens_at_once} where steps are planned at once");
 }

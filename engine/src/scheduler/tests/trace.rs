@@ -810,7 +810,7 @@ fn rows_of_a_key_that_has_more_than_its_share_sit_out_for_the_prompt_of_a_key_th
 fn they_sit_out_as_long_as_it_was_served_less() {
     check(
         "A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; @3 D prompt 250 max 2 key 2",
-        "A[0..60] B[0..60] C[0..60] | A+1 B+1 C+1 | D[0..192] | A+1 B+1 C+1 D[192..250] | A+1 B+1 C+1 D+1 D=length",
+        "A[0..60] B[0..60] C[0..60] | A+1 B+1 C+1 | D[0..192] | D[192..250] A+1 B+1 C+1 | A+1 B+1 C+1 D+1 D=length",
     );
 }
 
