@@ -175,20 +175,21 @@ def wait(args):
 def fairness(args):
     found = []
     for tokens in (300, 3000):
-        times = {"alone": [], "beside": []}
+        times, streams = {"alone": [], "beside": []}, []
         with serve(args, "fairness", ENGINE__ITL_TARGET_MS=args.setting_of["target_ms"]) as url:
             modest, greedy = (Service(url, run.KEYS[f"{who}_KEY"]) for who in ("MODEST", "GREEDY"))
             modest.complete(tokens, 8, 1)
             for turn in range(ROUNDS):
                 for what in times:
-                    with Load(greedy, GREEDY_REQUESTS if what == "beside" else 0, 200, 80):
+                    with Load(greedy, GREEDY_REQUESTS if what == "beside" else 0, 200, 80) as load:
                         time.sleep(1.5 if what == "beside" else 0.1)
                         for i in range(max(5, round(ASKED_A_ROUND * args.scale))):
                             times[what].append(modest.complete(tokens, 20, 100 * turn + i)["ttft_ms"])
                             time.sleep(0.05)
+                    streams += load.timings
         figures = {f"{what}_{name}": of(values) for what, values in times.items()
                    for name, of in (("p50", statistics.median), ("p95", lambda v: percentile(v, 95)))}
-        found.append(dict(prompt=tokens, asked=len(times["alone"]), growth=figures["beside_p95"] / figures["alone_p95"], **figures))
+        found.append(dict(prompt=tokens, asked=len(times["alone"]), growth=figures["beside_p95"] / figures["alone_p95"], streams=gaps(streams), **figures))
     return found
 
 
@@ -222,9 +223,10 @@ def markdown(results):
         lines += ["", f"Predicted over actual wait, {r['predictions']:.0f} requests: median between {r['median_above']:g} and {r['median_at_most']:g}, "
                   f"{100 * r['within_30_percent']:.0f} % within 0.7 to 1.3."]
     if r := results.get("fairness"):
-        lines += ["", f"| prompts of one key | asked | TTFT alone p50 / p95, ms | beside {GREEDY_REQUESTS} requests of another | p95 grows |", "| --- | --- | --- | --- | --- |"]
+        lines += ["", f"| prompts of one key | asked | TTFT alone p50 / p95, ms | beside {GREEDY_REQUESTS} requests of another | p95 grows | between the other's tokens, p95 / of the worst 5 %, ms |",
+                  "| --- | --- | --- | --- | --- | --- |"]
         lines += [f"| {f['prompt']:,} tokens | {f['asked']} | {ms(f['alone_p50'])} / {ms(f['alone_p95'])} | {ms(f['beside_p50'])} / {ms(f['beside_p95'])} | "
-                  f"{f['growth']:.2f} times |" for f in r]
+                  f"{f['growth']:.2f} times | {ms(f['streams']['p95'])} / {ms(f['streams']['p95_of_95'])} |" for f in r]
     return "\n".join(lines) + "\n"
 
 

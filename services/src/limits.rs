@@ -105,6 +105,9 @@ pub const DRAIN_SECONDS: u64 = 15;
 pub const KEEP_ALIVE_SECONDS: u64 = 10;
 /// Milliseconds between two tokens of a stream that steps are planned to keep, unless the configuration says otherwise.
 pub const ITL_TARGET_MS: u32 = 50;
+/// Microseconds before the predicted end of a running step at which the next one is planned: a few times what planning, messages and a launch
+/// take together. Who comes later than that waits for the next step too; a step that is launched too late leaves the device idle.
+pub const PLAN_AHEAD_US: u64 = 700;
 /// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its own
 /// (`deterministic` on a GPU): others' tokens wait for that many passes.
 pub const RECOMPUTED_PASSES_MAX: std::num::NonZeroU32 = std::num::NonZeroU32::new(16).expect("16 is not 0");

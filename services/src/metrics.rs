@@ -73,9 +73,10 @@ metrics! {
     REFUSED_WAIT       Histogram(SECONDS) "chimere_rejected_wait_seconds" [] "seconds" "Time until there should be room, as it was predicted when a request was refused, in seconds.";
     STEP_PREDICTED     Histogram(SECONDS) "chimere_step_predicted_seconds" ["kind"] "seconds" "Time of a step as it was predicted, in seconds, by kind.";
     STEP_RATIO         Histogram(RATIOS) "chimere_step_prediction_ratio" ["kind"] "ratio" "Predicted over actual time of a step, by kind.";
-    DECODE_STALL       Histogram(SECONDS) "chimere_decode_stall_seconds" [] "seconds" "Time by which a step's prompts held up the tokens that were decoded beside them, in seconds.";
+    DECODE_STALL       Histogram(SECONDS) "chimere_decode_stall_seconds" [] "seconds" "Time by which a step's prompts held up tokens that were decoded beside them or sat it out, in seconds.";
     KV_PAGES           Gauge     "chimere_kv_pages" ["state"] "pages"                "KV pages, by state: used, free.";
     STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
+    ROWS_SAT_OUT       Counter   "chimere_rows_sat_out_total" [] "positions"         "Decode rows that sat out a step, so that prompts of another key, or of a step of their own, came sooner.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
     REJECTED           Counter   "chimere_rejected_total" ["reason"] "requests"      "Requests refused, by reason.";
     MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, kv, host (pinned for a GPU), process.";
@@ -220,6 +221,7 @@ fn start_series() {
         MOE_ROWS,
         MOE_EXPERTS,
         PREEMPTIONS,
+        ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
     ];
     for name in others.into_iter().chain(engram) {

@@ -176,6 +176,11 @@ impl CostModel {
     }
 }
 
+/// Steps that take this many times `Pace::ahead_us` are worth waiting for.
+const AHEAD_WORTH: f64 = 3.0;
+/// Part of a step's predicted time by which the next one is planned earlier still.
+const AHEAD_SHARE: f64 = 0.03;
+
 /// How much a step may take on, beside the bounds that never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
@@ -188,12 +193,25 @@ pub struct Pace {
     pub wait_us_max: u64,
     /// On a device where each recomputed position of a sequence takes a pass over the weights of its own: the most of them in a step.
     pub passes_max: Option<std::num::NonZeroU32>,
+    /// Decode rows and prompts take passes over the weights of their own, so that steps of either alone take no longer than one of both.
+    pub apart: bool,
+    /// While a step runs, the next one is planned this long before its predicted end, microseconds; 0: at once.
+    pub ahead_us: u64,
 }
 
 impl Pace {
     /// The shape of a plan on this device.
     pub fn shape(&self, plan: &StepPlan) -> StepShape {
         StepShape::of(plan, self.passes_max.is_some())
+    }
+
+    /// When to plan the step after the only one in flight, which began then and should take so long: late, so that who comes meanwhile is in it.
+    /// At once while nobody knows what steps take, and after short ones, for which nobody waits long.
+    pub fn plan_at(&self, began: Micros, predicted_us: Option<f64>) -> Micros {
+        let ahead_us = self.ahead_us as f64;
+        let late = predicted_us.filter(|us| self.ahead_us > 0 && *us > AHEAD_WORTH * ahead_us);
+        // A prediction errs by a share of itself.
+        Micros(began.0 + late.map_or(0, |us| (us * (1.0 - AHEAD_SHARE) - ahead_us) as u64))
     }
 }
 

@@ -9,13 +9,16 @@ use super::Rejected;
 use crate::ids::{KeyId, Micros};
 use std::collections::BTreeMap;
 
-/// What a generated token counts, when a prompt token counts 1: it takes a row of its own in a step of its own.
-const OUTPUT_TOKEN: u64 = 2;
+/// What a generated token counts, when a prompt token counts 1: it takes a row in a step of its own, whose pass over the weights few share. A GPU takes
+/// five times as long for it (64 rows of the 35B's shape in 10 ms, a prompt of 2,000 in 67 ms), a CPU twice.
+const OUTPUT_TOKEN: u64 = 4;
 /// Units of a token, so that weights divide well.
 const SCALE: u64 = 1 << 10;
 /// Tokens that a key which rested may be ahead of the others: about a prompt of a conversation, so that somebody who asks now and
 /// then does not share his prompt's time with whoever asks all the time.
 const RESTED_AHEAD: u64 = 4_096;
+/// How long a key counts among those that come and go after its last request was admitted, microseconds.
+const LATELY_US: u64 = 30_000_000;
 /// Largest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
 /// Keys without live requests whose accounts are kept.
@@ -62,6 +65,8 @@ struct Account {
     /// `served` when the last plan was made: what sequences are ordered by until the next.
     turn: u64,
     live: u32,
+    /// Since when its rows have sat out one step after another.
+    out_since: Option<Micros>,
     /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is computed; outputs
     /// as they come, so it can be negative. Only kept for keys with a rate.
     allowance: f64,
@@ -92,9 +97,30 @@ pub(super) struct Accounts {
     all: BTreeMap<KeyId, Account>,
     /// No active key was served less, ever: where a key starts that comes when nobody else is there.
     floor: u64,
+    visits: Visits,
+}
+
+/// Who came last, and when somebody else did before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Visits {
+    last: Option<(KeyId, Micros)>,
+    other: Option<Micros>,
 }
 
 impl Accounts {
+    /// A request of this key was admitted at that time.
+    pub(super) fn visited(&mut self, key: KeyId, now: Micros) {
+        let before = self.visits.last.replace((key, now));
+        if let Some((_, at)) = before.filter(|(last, _)| *last != key) {
+            self.visits.other = Some(at);
+        }
+    }
+
+    /// Do several keys compete, or did they a moment ago? Who asks, reads and asks again is between two requests most of the time.
+    pub(super) fn several_lately(&self, now: Micros) -> bool {
+        self.visits.other.is_some_and(|other| now.since(other).0 < LATELY_US) || self.active_count() > 1
+    }
+
     /// May this key have one more request with a prompt of this many tokens?
     pub(super) fn check(&mut self, terms: &Terms, prompt: u32, now: Micros) -> Result<(), Rejected> {
         let limits = terms.limits;
@@ -152,11 +178,27 @@ impl Accounts {
         account.allowance -= f64::from(taken);
     }
 
-    /// From now on sequences are ordered by what was served up to here.
-    pub(super) fn settle(&mut self) {
-        for account in self.all.values_mut() {
+    /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of others ran, if `decodes`
+    /// says that decode rows did.
+    pub(super) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
+        for (key, account) in &mut self.all {
             account.turn = account.served;
+            if out.contains(key) {
+                account.out_since.get_or_insert(now);
+            } else if decodes {
+                account.out_since = None;
+            }
         }
+    }
+
+    pub(super) fn sits_out_since(&self, key: KeyId) -> Option<Micros> {
+        self.all.get(&key)?.out_since
+    }
+
+    /// Prompt tokens of `key` until it was served as much as `other`.
+    pub(super) fn tokens_behind(&self, key: KeyId, other: KeyId) -> u32 {
+        let behind = self.turn(other).saturating_sub(self.turn(key));
+        u32::try_from(behind.saturating_mul(u64::from(self.weight(key))) / SCALE).unwrap_or(u32::MAX)
     }
 
     /// Smaller goes first.
@@ -167,6 +209,12 @@ impl Accounts {
     /// This key's part of `places`, at least 1, while it and the active keys compete.
     pub(super) fn share(&self, key: KeyId, places: u32) -> u32 {
         self.share_with(key, key, places)
+    }
+
+    /// This active key's part of `places`, rounded up.
+    pub(super) fn share_rounded_up(&self, key: KeyId, places: u32) -> u32 {
+        let total: u64 = self.active().map(|(_, account)| u64::from(account.limits.weight)).sum();
+        (u64::from(places) * u64::from(self.weight(key))).div_ceil(total.max(1)) as u32
     }
 
     /// The part of `of`'s places while it, the active keys and `newcomer` compete.
@@ -249,7 +297,7 @@ mod tests {
             let first = if accounts.turn(A) < accounts.turn(B) { A } else { B };
             accounts.prompt_served(first, 64);
             served[(first.0 - 1) as usize] += 1;
-            accounts.settle();
+            accounts.settle(&[], true, Micros(0));
         }
         assert!((served[1] as f64 / served[0] as f64 - 2.0).abs() < 0.01, "{served:?}");
     }
@@ -259,12 +307,12 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.enter(&plain(A), 0);
         accounts.prompt_served(A, 1_000_000);
-        accounts.settle();
+        accounts.settle(&[], true, Micros(0));
         accounts.enter(&plain(B), 0);
         let mut ahead = 0;
         while accounts.turn(B) < accounts.turn(A) {
             accounts.prompt_served(B, 64);
-            accounts.settle();
+            accounts.settle(&[], true, Micros(0));
             accounts.leave(B);
             accounts.enter(&plain(B), 0);
             ahead += 64;

@@ -15,6 +15,7 @@ mod request;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod way;
 
 pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
@@ -33,6 +34,7 @@ use queue::Queue;
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use way::Turn;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
 #[derive(Debug)]
@@ -54,6 +56,8 @@ pub struct Scheduler {
     in_flight: VecDeque<Launched>,
     next_seq: u64,
     next_step: u64,
+    /// Which rows the last step took.
+    last_turn: Turn,
     totals: Totals,
 }
 
@@ -135,6 +139,7 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             next_seq: 0,
             next_step: 0,
+            last_turn: Turn::Both,
             totals: Totals::default(),
         }
     }
@@ -159,6 +164,7 @@ impl Scheduler {
         self.queue.check(&request, terms.key, &self.config)?;
         self.check_times(&request, output_max, terms, now, pace)?;
         self.accounts.enter(terms, request.prompt.len() as u32);
+        self.accounts.visited(terms.key, now);
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };

@@ -5,6 +5,7 @@
 //! where nothing has been planned yet, and who is last itself waits a step.
 
 use super::cost::{Pace, StepShape};
+use super::way::{SitsOut, Turn};
 use super::{Fork, Launched, LaunchedPiece, Scheduler, WaitReason};
 use crate::CHUNK_TOKENS;
 use crate::PAGE_TOKENS;
@@ -26,6 +27,9 @@ struct Draft<'a> {
     prompts: bool,
     /// Waiting sequences may still start.
     starts: bool,
+    out: SitsOut,
+    /// Decode rows that sit out.
+    rows_out: u64,
     pieces: Vec<Piece>,
     launched: Vec<LaunchedPiece>,
     forks: Vec<Fork>,
@@ -90,39 +94,56 @@ impl Scheduler {
             return None;
         }
         self.make_way();
-        let mut draft = self.draft(now, pace);
-        let mut at = 0;
-        loop {
-            self.start_before(at, &mut draft);
-            let Some(seq) = self.running.get(at) else { break };
-            at += match seq.next() {
-                Next::Nothing => 1,
-                Next::Prompt => 1 + self.plan_prompt(at, &mut draft),
-                Next::Output(ahead) => {
-                    self.plan_output(at, ahead, &mut draft);
-                    1
-                }
-            };
+        let mut draft = self.draft(now, pace, self.sits_out(now, pace));
+        self.walk(&mut draft);
+        if draft.pieces.is_empty() && !draft.out.is_nobody() {
+            // Those for whom rows sat out find no page; then nobody need sit out.
+            draft = self.draft(now, pace, SitsOut::nobody());
+            self.walk(&mut draft);
         }
         self.launch(draft)
     }
 
-    fn draft<'a>(&self, now: Micros, pace: &'a Pace) -> Draft<'a> {
-        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1));
+    fn walk(&mut self, draft: &mut Draft<'_>) {
+        let mut at = 0;
+        loop {
+            self.start_before(at, draft);
+            let Some(seq) = self.running.get(at) else { return };
+            let next = seq.next();
+            at += match next {
+                Next::Nothing => 1,
+                _ if draft.out.holds(seq.key, next) => {
+                    draft.rows_out += u64::from(next == Next::Output(1));
+                    1
+                }
+                Next::Prompt => 1 + self.plan_prompt(at, draft),
+                Next::Output(ahead) => {
+                    self.plan_output(at, ahead, draft);
+                    1
+                }
+            };
+        }
+    }
+
+    fn draft<'a>(&self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
+        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         let shape = decodes.fold(StepShape { passes: 1, ..StepShape::default() }, |shape, seq| StepShape {
             rows: shape.rows + 1,
             attended: shape.attended + u64::from(seq.computed) + 1,
             ..shape
         });
         let held_up = pace.target_us > 0 && shape.rows > 0;
+        let beside = if out.turn == Turn::Prompts { 0 } else { shape.rows };
         Draft {
             now,
             pace,
-            rest: self.config.step_tokens.saturating_sub(shape.rows),
+            rest: self.config.step_tokens.saturating_sub(beside).min(out.tokens),
             rest_us: held_up.then(|| pace.target_us as f64 - pace.cost.predict(&shape).unwrap_or(0.0)),
             granted: false,
             prompts: false,
-            starts: true,
+            starts: out.turn != Turn::Decodes,
+            out,
+            rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),
             forks: Vec::new(),
@@ -162,7 +183,7 @@ impl Scheduler {
         if self.running.get(at).is_some_and(|seq| self.place(seq) < self.place(head)) {
             return;
         }
-        draft.starts = self.can_start(head, draft);
+        draft.starts = !draft.out.keys.contains(&head.key) && self.can_start(head, draft);
         if !draft.starts {
             return;
         }
@@ -187,7 +208,7 @@ impl Scheduler {
 
     /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for each to grow?
     /// Without that a start would soon be undone by a preemption.
-    fn pages_suffice(&self, head: &Sequence) -> bool {
+    pub(super) fn pages_suffice(&self, head: &Sequence) -> bool {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
         let owed: u32 = self.running.iter().filter(|s| s.role != Role::Follower).map(|s| s.pages_wanted() + 1).sum();
@@ -419,8 +440,8 @@ impl Scheduler {
     }
 
     /// Orders running sequences by what their keys were served with this plan. Between two plans the order never changes.
-    fn settle(&mut self) {
-        self.accounts.settle();
+    fn settle(&mut self, out: &SitsOut, now: Micros) {
+        self.accounts.settle(&out.keys, out.turn != Turn::Prompts, now);
         if self.accounts.active_count() > 1 {
             let accounts = &self.accounts;
             self.running.sort_by_key(|seq| (accounts.turn(seq.key), seq.key, seq.rank));
@@ -438,13 +459,15 @@ impl Scheduler {
         let forks = std::mem::replace(&mut self.forks, draft.forks);
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         self.in_flight.push_back(Launched { id, pieces: draft.launched });
-        self.settle();
+        self.totals.rows_sat_out += draft.rows_out;
+        self.last_turn = draft.out.took();
+        self.settle(&draft.out, draft.now);
         Some(StepPlan { id, copies: forks.iter().flat_map(Fork::copies).collect(), pieces: draft.pieces })
     }
 }
 
 /// Slots that a start needs: all choices run from the prompt's end on.
-fn slots_of(head: &Sequence) -> u32 {
+pub(super) fn slots_of(head: &Sequence) -> u32 {
     if head.role == Role::Leader { head.request.choices } else { 1 }
 }
 

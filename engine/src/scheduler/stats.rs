@@ -73,9 +73,15 @@ pub(super) struct Totals {
     pub(super) prompt_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) rows: u64,
+    pub(super) rows_sat_out: u64,
 }
 
 impl Scheduler {
+    /// Since the start: decode rows that sat out a step for somebody's prompt, each once a step.
+    pub fn rows_sat_out(&self) -> u64 {
+        self.totals.rows_sat_out
+    }
+
     /// Requests that never ran, by key.
     pub fn waiting_by_key(&self) -> impl Iterator<Item = (KeyId, u32)> {
         self.queue.new_by_key()

@@ -136,6 +136,11 @@ pub struct Launched(pub Pending);
 #[rtype(result = "()")]
 pub struct StepDone(pub Result<StepOutcome, BackendError>);
 
+/// Alarm to scheduler actor: the running step should be over soon, so the next one may be planned.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct PlanDue;
+
 /// Main thread to scheduler actor: the warm-up is over.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]

@@ -10,6 +10,7 @@
 //! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most it can cause,
 //! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
+pub mod alarm;
 pub mod choice;
 pub mod embed;
 pub mod engine;

@@ -1,12 +1,13 @@
 //! The scheduler actor: the engine's [`Scheduler`], told the time, and the channels that its events go into.
 //!
 //! It decides nothing itself. A message becomes a call, the call's events go out, and then as many steps are planned and launched as
-//! may be in flight.
+//! may be in flight: the first at once, the second when the first is about to end, so that who comes meanwhile is in it.
 
+use super::alarm::Alarm;
 use super::engine::EngineActor;
 use super::guided::Guided;
 use super::live::Live;
-use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, Refusal, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, PlanDue, Refusal, StepDone, Submit, Told};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
 use crate::clock::Clock;
@@ -40,6 +41,10 @@ pub struct SchedulerActor {
     live: Live,
     clock: Clock,
     steps: VecDeque<Launched>,
+    /// `None` before the start, and where there is no thread for it: then nothing is planned late.
+    alarm: Option<Alarm>,
+    /// The step for whose end the alarm was set.
+    alarm_for: Option<StepId>,
     /// Targets, and what steps take.
     pace: Pace,
     waiting: Waiting,
@@ -82,6 +87,8 @@ struct Launched {
     /// Microseconds that it should take; `None` while that is not known.
     predicted: Option<f64>,
     at: Micros,
+    /// Decode rows that sat it out.
+    rows_out: u64,
     /// Its sampler waits for edits.
     awaits: bool,
     /// When they were ready.
@@ -122,6 +129,8 @@ impl SchedulerActor {
             live,
             clock,
             steps: VecDeque::new(),
+            alarm: None,
+            alarm_for: None,
             pace,
             waiting: Waiting::default(),
             committed: Micros(0),
@@ -133,7 +142,7 @@ impl SchedulerActor {
 
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
-        while let Some(plan) = self.scheduler.plan_within(self.clock.now(), &self.pace) {
+        while let Some((plan, rows_out)) = self.plan() {
             let awaiting = Awaiting::of(&plan);
             let shape = self.pace.shape(&plan);
             self.steps.push_back(Launched {
@@ -142,6 +151,7 @@ impl SchedulerActor {
                 shape,
                 predicted: self.pace.cost.predict(&shape),
                 at: self.clock.now(),
+                rows_out,
                 awaits: awaiting.is_some(),
                 edits_at: None,
             });
@@ -156,6 +166,31 @@ impl SchedulerActor {
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
             self.go(Phase::Drained);
         }
+    }
+
+    /// The next step if it is time for it, and how many decode rows sit it out.
+    fn plan(&mut self) -> Option<(StepPlan, u64)> {
+        if self.is_early() {
+            return None;
+        }
+        let before = self.scheduler.rows_sat_out();
+        let plan = self.scheduler.plan_within(self.clock.now(), &self.pace)?;
+        let rows_out = self.scheduler.rows_sat_out() - before;
+        ::metrics::counter!(metrics::ROWS_SAT_OUT).increment(rows_out);
+        Some((plan, rows_out))
+    }
+
+    /// Is it too early to plan beside the step that runs? Then the alarm rings when it no more is. It may ring late or never: the step's
+    /// end comes too, and then there is nothing to wait for.
+    fn is_early(&mut self) -> bool {
+        let (Some(step), Some(alarm), 1) = (self.steps.front(), &self.alarm, self.steps.len()) else { return false };
+        let (now, began) = (self.clock.now(), self.committed.max(step.at));
+        let left = self.pace.plan_at(began, step.predicted).since(now);
+        if left.0 > 0 && self.alarm_for != Some(step.id) {
+            alarm.set(Duration::from_micros(left.0));
+            self.alarm_for = Some(step.id);
+        }
+        left.0 > 0
     }
 
     fn commit(&mut self, outcome: StepOutcome) {
@@ -198,7 +233,9 @@ impl SchedulerActor {
             ::metrics::histogram!(metrics::STEP_RATIO, "kind" => step.kind).record(predicted / took_us.max(1.0));
         }
         let (prompts, decodes) = (step.shape.prompt_rows > 0, step.shape.rows > 0);
-        if let Some(without) = self.pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
+        if step.rows_out > 0 {
+            ::metrics::histogram!(metrics::DECODE_STALL).record(took_us / 1e6);
+        } else if let Some(without) = self.pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
             ::metrics::histogram!(metrics::DECODE_STALL).record((took_us - without).max(0.0) / 1e6);
         }
         self.pace.cost.observe(&step.shape, took);
@@ -363,6 +400,13 @@ impl Actor for SchedulerActor {
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
         self.guided.start(ctx.address());
+        self.alarm = match Alarm::start(ctx.address().recipient()) {
+            Ok(alarm) => Some(alarm),
+            Err(e) => {
+                tracing::warn!(error = %e, "no thread for the alarm; steps are planned as soon as they can be, and new prompts wait longer");
+                None
+            }
+        };
     }
 }
 
@@ -430,6 +474,14 @@ impl Handler<StepDone> for SchedulerActor {
             }
             Err(e) => self.lose(&e.to_string()),
         }
+    }
+}
+
+impl Handler<PlanDue> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, _: PlanDue, _: &mut Context<Self>) {
+        self.pump();
     }
 }
 

@@ -16,13 +16,17 @@ use std::time::Duration;
 /// How long the load lasts: a few of the windows that rates are taken over.
 const LOAD: Duration = Duration::from_secs(16);
 
-/// A service with room for less than the load, so that it queues, refuses and preempts.
+/// A service with room for less than the load, so that it queues, refuses and preempts. Who names an account in a gateway's header has it.
 fn small_program(dir: &Path) -> Program {
     let config = dir.join("chimere.toml");
     let tables = dir.join("tables");
     std::fs::create_dir(&tables).unwrap();
     let engram = format!("[engram]\ndirectory = {tables:?}\n");
-    std::fs::write(&config, format!("[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n{engram}")).unwrap();
+    std::fs::write(
+        &config,
+        format!("[server]\ntrust_gateway = true\n[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n{engram}"),
+    )
+    .unwrap();
     let config = config.to_str().unwrap();
     Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "21MiB"])
 }
@@ -74,6 +78,11 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 if turn / 50 % 2 == 1 {
                     request(addr, "DELETE", &collection, &[], b"");
                 }
+            }
+            // One has an account of its own, for whose prompts the others' rows sit out.
+            7 => {
+                let headers = [("Content-Type", "application/json"), ("x-gateway-inference-fairness-id", "somebody else")];
+                drop(request(addr, "POST", "/v1/completions", &headers, body.to_string().as_bytes()));
             }
             _ => drop(post(addr, "/v1/completions", &body)),
         }

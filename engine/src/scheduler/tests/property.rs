@@ -365,11 +365,13 @@ fn cases() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed positions.
+/// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed positions and for
+/// prompts.
 fn pace() -> impl Strategy<Value = Pace> {
-    (prop::option::of(1..10_000u64), prop::option::of(1..20u32)).prop_map(|(target_us, passes)| Pace {
+    (prop::option::of(1..10_000u64), prop::option::of(1..20u32), any::<bool>()).prop_map(|(target_us, passes, apart)| Pace {
         target_us: target_us.unwrap_or(0),
         passes_max: passes.and_then(std::num::NonZeroU32::new),
+        apart,
         ..Pace::default()
     })
 }

@@ -4,6 +4,7 @@
 use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
+use crate::scheduler::way::SITS_OUT_US_MAX;
 use crate::scheduler::{Event, Forecast, Pace, Request, Scheduler, SchedulerConfig, StepShape, Terms};
 use crate::step::StepOutcome;
 use std::collections::{BTreeMap, VecDeque};
@@ -29,11 +30,45 @@ struct Seen {
     tokens: Vec<u64>,
 }
 
+/// What steps take on a device, microseconds; a tenth more or less.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Passes over the weights for decode rows, and each row.
+    pass: f64,
+    row: f64,
+    /// A thousand positions that a decode row attends to.
+    attended: f64,
+    /// A pass over the weights for prompts, each row, and a thousand pairs.
+    prompts: f64,
+    prompt_row: f64,
+    pairs: f64,
+    /// Between planning a step for an idle device and its beginning.
+    launch: u64,
+}
+
+impl Costs {
+    fn of(&self, shape: &StepShape) -> f64 {
+        let decode =
+            self.pass * f64::from(shape.passes) + self.row * f64::from(shape.rows) + self.attended * shape.attended as f64 / 1e3;
+        let any = if shape.prompt_rows > 0 { self.prompts } else { 0.0 };
+        decode + any + self.prompt_row * f64::from(shape.prompt_rows) + self.pairs * shape.prompt_pairs as f64 / 1e3
+    }
+}
+
+struct InFlight {
+    outcome: StepOutcome,
+    shape: StepShape,
+    predicted: Option<f64>,
+    launched: u64,
+    done: u64,
+}
+
 struct World {
     scheduler: Scheduler,
+    costs: Costs,
     pace: Pace,
     device: FakeDevice,
-    in_flight: VecDeque<(StepOutcome, StepShape, u64, u64)>,
+    in_flight: VecDeque<InFlight>,
     clients: Vec<Client>,
     /// When each client sends its next request.
     due: Vec<Option<u64>>,
@@ -53,11 +88,20 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     steps_in_flight_max: 2,
 };
 
+/// Steps in which everything shares one pass over the weights.
+const COSTS: Costs =
+    Costs { pass: 3_000.0, row: 200.0, attended: 0.04, prompts: 3_000.0, prompt_row: 100.0, pairs: 5.0, launch: 0 };
+
 impl World {
     fn new(config: SchedulerConfig, target_us: u64, clients: &[Client]) -> Self {
+        Self::on(COSTS, config, Pace { target_us, ..Pace::default() }, clients)
+    }
+
+    fn on(costs: Costs, config: SchedulerConfig, pace: Pace, clients: &[Client]) -> Self {
         Self {
             scheduler: Scheduler::new(config),
-            pace: Pace { target_us, ..Pace::default() },
+            costs,
+            pace,
             device: FakeDevice::new(&config),
             in_flight: VecDeque::new(),
             due: clients.iter().enumerate().map(|(i, _)| Some(i as u64 * 1_000)).collect(),
@@ -69,32 +113,47 @@ impl World {
         }
     }
 
-    /// 3 ms a step, 200 us a recurrent row, 40 us a thousand positions, 100 us a prompt row, 5 us a thousand pairs; a tenth more or less.
-    fn takes(&mut self, shape: &StepShape) -> u64 {
+    /// The next of numbers between 0 and 1 that look random.
+    fn draw(&mut self) -> f64 {
         self.noise = self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let factor = 0.9 + 0.2 * (self.noise >> 40) as f64 / f64::from(1 << 24);
-        let rows = 200.0 * f64::from(shape.rows) + 0.04 * shape.attended as f64;
-        let prompts = 100.0 * f64::from(shape.prompt_rows) + 0.005 * shape.prompt_pairs as f64;
-        (factor * (3_000.0 + rows + prompts)) as u64
+        (self.noise >> 40) as f64 / f64::from(1 << 24)
     }
 
-    fn run(mut self, until_us: u64) -> Vec<Seen> {
+    fn takes(&mut self, shape: &StepShape) -> u64 {
+        ((0.9 + 0.2 * self.draw()) * self.costs.of(shape)) as u64
+    }
+
+    fn run(&mut self, until_us: u64) -> Vec<Seen> {
         while self.now < until_us {
             self.send();
-            while let Some(plan) = self.scheduler.plan_within(Micros(self.now), &self.pace) {
-                let shape = self.pace.shape(&plan);
-                let begins = self.in_flight.back().map_or(self.now, |step| step.3.max(self.now));
-                let done = begins + self.takes(&shape);
-                self.in_flight.push_back((self.device.run(&plan), shape, self.now, done));
-            }
+            self.launch();
             let arrival = self.due.iter().flatten().min().copied().unwrap_or(u64::MAX);
-            let done = self.in_flight.front().map_or(u64::MAX, |step| step.3);
-            self.now = arrival.min(done).max(self.now);
+            let done = self.in_flight.front().map_or(u64::MAX, |step| step.done);
+            self.now = arrival.min(done).min(self.plan_at().unwrap_or(u64::MAX)).max(self.now);
             if done <= self.now {
                 self.commit();
             }
         }
-        self.seen.into_values().collect()
+        std::mem::take(&mut self.seen).into_values().collect()
+    }
+
+    /// When the next step is planned, if that is not at once.
+    fn plan_at(&self) -> Option<u64> {
+        let running = self.in_flight.front().filter(|_| self.in_flight.len() == 1)?;
+        let began = Micros(self.committed.max(running.launched));
+        Some(self.pace.plan_at(began, running.predicted).0).filter(|at| *at > self.now)
+    }
+
+    fn launch(&mut self) {
+        while self.plan_at().is_none()
+            && let Some(plan) = self.scheduler.plan_within(Micros(self.now), &self.pace)
+        {
+            let shape = self.pace.shape(&plan);
+            let begins = self.in_flight.back().map_or(0, |step| step.done).max(self.now + self.costs.launch);
+            let done = begins + self.takes(&shape);
+            let (outcome, predicted) = (self.device.run(&plan), self.pace.cost.predict(&shape));
+            self.in_flight.push_back(InFlight { outcome, shape, predicted, launched: self.now, done });
+        }
     }
 
     fn send(&mut self) {
@@ -127,7 +186,7 @@ impl World {
     }
 
     fn commit(&mut self) {
-        let (outcome, shape, launched, done) = self.in_flight.pop_front().unwrap();
+        let InFlight { outcome, shape, launched, done, .. } = self.in_flight.pop_front().unwrap();
         self.pace.cost.observe(&shape, Micros(done - self.committed.max(launched)));
         self.committed = done;
         for (id, event) in self.scheduler.commit(outcome, Micros(done)) {
@@ -136,7 +195,9 @@ impl World {
                 Event::Token { .. } => seen.tokens.push(done),
                 Event::Finished { times, .. } => {
                     seen.started = times.started.map(|at| at.0);
-                    self.due[seen.client] = Some(done + self.clients[seen.client].pause_us);
+                    // Not in step with the device.
+                    let (client, pause_us) = (seen.client, self.clients[seen.client].pause_us as f64);
+                    self.due[client] = Some(done + (pause_us * (0.5 + self.draw())) as u64);
                 }
                 other => panic!("{other:?}"),
             }
@@ -147,6 +208,11 @@ impl World {
 impl Seen {
     fn ttft(&self) -> Option<u64> {
         self.tokens.first().map(|first| first - self.admitted)
+    }
+
+    /// Times between its tokens.
+    fn gaps(&self) -> Vec<u64> {
+        self.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 }
 
@@ -225,4 +291,107 @@ fn a_greedy_key_does_not_hold_up_another_s_first_token() {
     assert!(beside * 2 <= alone * 3, "{beside} us beside a greedy key, {alone} us alone");
     let same_key = p95(&[vec![modest], vec![Client { key: 2, ..greedy }; 64]].concat());
     assert!(same_key > 2 * alone, "the keys are what does it: {same_key} us");
+}
+
+/// A device with what suits it: slots, positions and time of a step.
+#[derive(Clone, Copy)]
+struct Setting {
+    costs: Costs,
+    config: SchedulerConfig,
+    pace: Pace,
+}
+
+/// The 35B's shape on one H200.
+fn gpu() -> Setting {
+    Setting {
+        costs: Costs { pass: 2_500.0, row: 120.0, attended: 1.0, prompts: 8_300.0, prompt_row: 29.0, pairs: 0.1, launch: 200 },
+        config: SchedulerConfig { slots: 64, step_tokens: 2_048, pages: 65_536, context: 8_192, ..CONFIG },
+        pace: Pace { target_us: 20_000, apart: true, ahead_us: 700, ..Pace::default() },
+    }
+}
+
+/// The shipped model on eight cores.
+fn cpu() -> Setting {
+    Setting {
+        costs: Costs { pass: 400.0, row: 90.0, attended: 8.0, prompts: 300.0, prompt_row: 52.0, pairs: 1.0, launch: 100 },
+        config: SchedulerConfig { pages: 65_536, context: 8_192, ..CONFIG },
+        pace: Pace { target_us: 5_000, ahead_us: 700, ..Pace::default() },
+    }
+}
+
+impl Setting {
+    fn world(&self, clients: &[Client]) -> World {
+        World::on(self.costs, self.config, self.pace, clients)
+    }
+
+    /// p95 of the time to the first token of key 2, which asks, reads the answer and asks again.
+    fn ttft_p95(&self, clients: &[Client]) -> u64 {
+        let seen = self.world(clients).run(20_000_000);
+        percentile(seen.iter().filter(|s| s.key == 2).skip(5).filter_map(Seen::ttft).collect(), 95)
+    }
+
+    /// By how much that grows beside a key with 64 requests, in hundredths.
+    fn growth(&self, prompt: u32) -> u64 {
+        let modest = Client { key: 2, prompt, outputs: 20, pause_us: 50_000 };
+        let greedy = Client { key: 1, prompt: 200, outputs: 80, pause_us: 0 };
+        100 * self.ttft_p95(&[vec![modest], vec![greedy; 64]].concat()) / self.ttft_p95(&[modest])
+    }
+}
+
+#[test]
+fn a_greedy_key_adds_little_to_anothers_first_token_on_a_cpu_and_on_a_gpu() {
+    let growth = [cpu().growth(300), cpu().growth(3_000), gpu().growth(300), gpu().growth(3_000)];
+    // A prompt of 300 tokens takes a GPU as long as two passes over the weights, and waits for one that is under way.
+    assert!(growth.iter().zip([150, 150, 160, 150]).all(|(growth, most)| *growth <= most), "{growth:?} hundredths");
+    let at_once = Setting { pace: Pace { ahead_us: 0, ..gpu().pace }, ..gpu() }.growth(300);
+    let together = Setting { pace: Pace { apart: false, ..gpu().pace }, ..gpu() }.growth(300);
+    assert!(at_once > growth[2] && together > growth[2], "planning late and rows apart help: {growth:?}, {at_once}, {together}");
+}
+
+#[test]
+fn a_stream_of_a_greedy_key_stands_still_for_a_quarter_of_a_second_at_most_however_many_ask() {
+    for setting in [cpu(), gpu()] {
+        let config = SchedulerConfig { slots: 64, ..setting.config };
+        let greedy = Client { key: 1, prompt: 100, outputs: 2_000, pause_us: 0 };
+        let others = (2..22).map(|key| Client { key, prompt: 4_000, outputs: 4, pause_us: 2_000_000 });
+        let mut world = Setting { config, ..setting }.world(&[vec![greedy; 24], others.collect()].concat());
+        let seen = world.run(10_000_000);
+        let gaps: Vec<_> = seen.iter().filter(|s| s.key == 1).flat_map(Seen::gaps).collect();
+        let step = setting.costs.of(&StepShape { prompt_rows: config.step_tokens, ..StepShape::default() }) as u64;
+        let longest = percentile(gaps, 100);
+        assert!(longest > 150_000, "rows do sit out: {longest} us");
+        assert!(longest < SITS_OUT_US_MAX + 3 * step, "{longest} us, a step takes {step} us");
+    }
+}
+
+#[test]
+fn nobody_sits_out_where_all_use_alike_nor_within_a_key() {
+    let long = |key| Client { key, prompt: 2_000, outputs: 8, pause_us: 300_000 };
+    let alike: Vec<_> = (1..12).map(|key| Client { key, ..CHAT }).chain([long(20)]).collect();
+    let one_key = [vec![CHAT; 12], vec![long(1); 2]].concat();
+    for clients in [alike, one_key] {
+        let mut world = cpu().world(&clients);
+        let seen = world.run(5_000_000);
+        assert_eq!(world.scheduler.rows_sat_out(), 0);
+        let gaps = seen.iter().filter(|s| s.tokens.len() > 8).flat_map(Seen::gaps).collect();
+        let p95 = percentile(gaps, 95);
+        assert!(2 * p95 <= 3 * cpu().pace.target_us, "the target between tokens holds: {p95} us");
+    }
+}
+
+#[test]
+fn planning_late_brings_first_tokens_sooner_and_costs_hardly_a_token() {
+    let streams = Client { key: 1, prompt: 100, outputs: 2_000, pause_us: 0 };
+    let asks = Client { key: 1, prompt: 60, outputs: 1, pause_us: 100_000 };
+    let run = |ahead_us| {
+        let mut setting = gpu();
+        setting.pace.ahead_us = ahead_us;
+        let seen = setting.world(&[vec![streams; 48], vec![asks; 2]].concat()).run(20_000_000);
+        let waits = seen.iter().filter(|s| s.client >= 48).skip(5).filter_map(Seen::ttft).collect();
+        (percentile(waits, 50), seen.iter().map(|s| s.tokens.len()).sum::<usize>())
+    };
+    let ((at_once, tokens_at_once), (late, tokens_late)) = (run(0), run(700));
+    assert!(late * 5 < at_once * 4, "{late} us, {at_once} us where steps are planned at once");
+    // Where a step ends a tenth before its time the device waits for the next one.
+    assert!(tokens_late * 100 > tokens_at_once * 98, "{tokens_late} tokens, {tokens_at_once} where steps are planned at once");
 }

@@ -1,7 +1,7 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
 //! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`, `passes 16` where each
-//! recomputed position takes a pass of its own), requests
+//! recomputed position takes a pass of its own, `apart` where prompts do), requests
 //! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace starts), and what happens
 //! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
 //! to the context's end; `ends 2` makes its second token an end id, `thinks 2` bounds its thinking to two tokens and closes it with two more. One step is in flight at a time unless `lag` says more.
@@ -72,6 +72,8 @@ impl Stage {
                 happenings.push((step.parse().unwrap(), what.to_owned()));
             } else if let Some(passes) = clause.strip_prefix("passes ") {
                 pace.passes_max = Some(passes.parse().unwrap());
+            } else if clause == "apart" {
+                (pace.apart, pace.target_us) = (true, 1_000_000);
             } else if let Some(steps) = clause.strip_prefix("after ") {
                 skipped = steps.parse().unwrap();
             } else if let Some(request) = clause.strip_suffix("decoding") {
@@ -793,5 +795,71 @@ fn a_modest_key_may_join_a_queue_that_is_full_of_another_s() {
     check(
         "slots 1; queue 2; A key 1; @2 B key 1; @2 C key 1; @2 D key 1; @2 E key 2 max 1; @2 F key 2 max 1; @2 G key 1",
         "A[0..10] | D!queue F!queue G!queue A+1 | A+1",
+    );
+}
+
+#[test]
+fn rows_of_a_key_that_has_more_than_its_share_sit_out_for_the_prompt_of_a_key_that_was_served_less() {
+    check(
+        "A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; @3 D prompt 90 max 2 key 2",
+        "A[0..60] B[0..60] C[0..60] | A+1 B+1 C+1 | D[0..90] | D+1 A+1 B+1 C+1 D=length | A+1 B+1 C+1",
+    );
+}
+
+#[test]
+fn they_sit_out_as_long_as_it_was_served_less() {
+    check(
+        "A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; @3 D prompt 250 max 2 key 2",
+        "A[0..60] B[0..60] C[0..60] | A+1 B+1 C+1 | D[0..192] | D[192..250] A+1 B+1 C+1 | A+1 B+1 C+1 D+1 D=length",
+    );
+}
+
+#[test]
+fn prompts_and_starts_of_that_key_sit_out_too() {
+    check(
+        "budget 128; A prompt 60 key 1; B prompt 60 key 1; @2 C prompt 200 key 1; @3 D prompt 90 max 1 key 2; @3 E prompt 30 key 1",
+        "A[0..60] B[0..60] | A+1 B+1 C[0..64] | D[0..90] D=length | A+1 B+1 C[64..128] E[0..30]",
+    );
+}
+
+#[test]
+fn nobody_sits_out_who_has_no_more_than_his_share_or_is_of_the_same_key() {
+    check("A prompt 60 key 1; @3 D prompt 90 max 2 key 2", "A[0..60] | A+1 | D[0..90] A+1 | A+1 D+1 D=length");
+    check(
+        "A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; @3 D prompt 60 max 2 key 1",
+        "A[0..60] B[0..60] C[0..60] | A+1 B+1 C+1 | A+1 B+1 C+1 D[0..60] | A+1 B+1 C+1 D+1 D=length",
+    );
+}
+
+#[test]
+fn who_sits_out_with_a_token_in_flight_goes_on_from_it() {
+    check(
+        "lag 2; A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; @3 D prompt 90 max 2 key 2",
+        "A[0..60] B[0..60] C[0..60] | A+? B+? C+? | D[0..90] | D+? A+1 B+1 C+1 | A+? B+? C+? D=length",
+    );
+}
+
+#[test]
+fn who_sits_out_may_be_cancelled_meanwhile() {
+    check(
+        "slots 5; budget 64; A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; D prompt 60 key 1; @5 E prompt 120 max 1 key 2; @6 cancel B",
+        "A[0..60] | A+1 B[0..60] | A+1 B+1 C[0..60] | A+1 B+1 C+1 D[0..60] | E[0..64] | E[64..120] E=length | A+1 C+1 D+1",
+    );
+}
+
+#[test]
+fn decode_rows_and_prompts_of_several_keys_take_turns_where_prompts_are_passes_of_their_own() {
+    check(
+        "apart; A key 1 decoding; B prompt 150 max 3 key 2",
+        "B[0..64] | A+1 | B[64..128] | A+1 | B[128..150] | A+1 B+1 | A+1 B+1 B=length | A+1",
+    );
+    check("apart; A key 1 decoding; B prompt 150 max 3 key 1", "A+1 B[0..64] | A+1 B[64..128] | A+1 B[128..150] | A+1 B+1");
+}
+
+#[test]
+fn rows_within_their_share_take_turns_with_a_prompt_for_which_others_sit_out() {
+    check(
+        "apart; slots 5; A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; E prompt 10 key 3; @3 D prompt 150 max 1 key 2",
+        "A[0..60] B[0..60] C[0..60] E[0..10] | E+1 A+1 B+1 C+1 | D[0..64] | E+1 | D[64..128] | E+1 | D[128..150] D=length | E+1 A+1 B+1 C+1",
     );
 }
