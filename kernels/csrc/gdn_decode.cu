@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, eps)));
         float y = head.out[tid] * scale * w * silu(z);
         u64 at = (row * HV + h) * V + tid / 32 * 32;
-        quantize_block(y, codes + at, meta + at / 32);
+        quantize_block(y, codes + at * PLANES, meta + at / 32 * PLANES);
     }
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {

@@ -610,6 +610,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / V, eps)));
 #pragma unroll
         for (int b = 0; b < V / 32; b++)
-            quantize_block(o[b] * scale * w[b] * silu(z[b]), codes + at + 32 * b, meta + at / 32 + b);
+            quantize_block(o[b] * scale * w[b] * silu(z[b]), codes + (at + 32 * b) * PLANES, meta + (at / 32 + b) * PLANES);
     }
 }
