@@ -22,7 +22,7 @@
 //
 // -D: D, GQ (query heads of a key-value head), HKV, ROTARY, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
 // ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
-// DECODE_BYTES (their shared memory).
+// DECODE_BYTES (their shared memory), PLANES (of the outputs).
 #include "common.cuh"
 
 #define PAGE 32

@@ -7,7 +7,7 @@
 // A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
 // slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert).
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), PLANES.
 #include "common.cuh"
 
 #define EACH_ROW (COLS / 8)

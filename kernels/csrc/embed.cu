@@ -9,7 +9,7 @@
 //
 // First of a step: it waits before it reads anything but weights, as all do.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), VOCAB, ENCODING.
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), VOCAB, ENCODING, PLANES.
 #include "common.cuh"
 
 #define F32 0

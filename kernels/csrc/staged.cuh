@@ -8,7 +8,7 @@ template <int INPUTS> struct Staged {
     static constexpr int UNITS = INPUTS / 128;
     static constexpr int CODES = INPUTS * PLANES + 32, META = UNITS * PLANES * 32 + 16;
     static constexpr int STRIDE = CODES + META;
-    // Of blocks, whose {d, sum} are 16 bytes.
+    // Pairs of blocks: 64 bytes of codes, 16 of {d, sum}.
     static constexpr int PAIRS = UNITS * PLANES * 2;
 
     // By all threads of the block, THREADS: asks for `rows` rows that follow one another to be copied, past L1.

@@ -45,7 +45,7 @@ fn kind(width: usize, gate_up: Layout, down: Layout) -> Kind {
 
 fn experts_cases() -> Vec<Experts> {
     let of = |hidden, count, used, routed, shared| Experts::new(hidden, count, used, routed, shared).expect("legal");
-    let all = vec![
+    let all = [
         of(32, 5, 2, kind(32, Layout::Q8_0, Layout::Q8_0), kind(96, Layout::W16, Layout::W16)),
         of(256, 9, 4, kind(128, Layout::Q8_0, Layout::Q4_0), kind(128, Layout::Q8_0, Layout::Q8_0)),
         of(512, 12, 8, kind(256, Layout::Q4_K, Layout::Q6_K), kind(512, Layout::Q8_0, Layout::Q5_K)),
@@ -103,9 +103,14 @@ fn activations(rows: usize, cols: usize, padded: usize, planes: Planes, random: 
 /// Sums of squares of `rows` rows, and the factor that they are read as.
 fn squares(rows: usize, blocks: usize, random: &mut Random) -> (Vec<f32>, Vec<f64>) {
     let squares: Vec<f32> = (0..rows * blocks).map(|_| 50.0 * random.signed().abs()).collect();
-    let mean = |row: &[f32]| row.iter().map(|s| f64::from(*s)).sum::<f64>() / (32 * row.len()) as f64;
-    let factors = squares.chunks(blocks.max(1)).map(|row| (mean(row) + f64::from(EPS)).sqrt().recip()).collect();
+    let factors = factors(&squares, blocks);
     (squares, factors)
+}
+
+/// What rows are multiplied by whose squares these are.
+fn factors(squares: &[f32], blocks: usize) -> Vec<f64> {
+    let mean = |row: &[f32]| row.iter().map(|s| f64::from(*s)).sum::<f64>() / (32 * row.len()) as f64;
+    squares.chunks(blocks.max(1)).map(|row| (mean(row) + f64::from(EPS)).sqrt().recip()).collect()
 }
 
 fn same(a: &[f32], b: &[f32]) -> bool {
@@ -305,10 +310,10 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let n_max = 19;
     let mut random = Random(13);
     let (y, codes_each) = (activations(n_max, hidden, padded, planes, &mut random), padded * planes.count());
-    let (squares, factors) = squares(n_max, hidden / 32, &mut random);
+    let (squares, _) = squares(n_max, hidden / 32, &mut random);
     // As a real norm would be: products of a size where silu is neither linear nor one-sided.
     let squares: Vec<f32> = squares.iter().map(|s| s * 1e4).collect();
-    let factors: Vec<f64> = factors.iter().map(|f| f * 1e-2).collect();
+    let factors = factors(&squares, hidden / 32);
     let (old, weight) = (random.vector(n_max * hidden), random.vector(hidden));
     let none = 4;
     // Rows do with all experts, or with fewer: none of what was cut away may be read.
