@@ -414,7 +414,8 @@ __device__ __forceinline__ void store_out(const Call &call, const float *o, cons
 #pragma unroll
     for (int i = 0; i < GATES; i++) {
         int b = i * WARPS + threadIdx.x / WARP;
-        if (b < GQ * D / 32) quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES);
+        if (b >= GQ * D / 32) continue;
+        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES);
     }
 }
 
