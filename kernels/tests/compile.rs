@@ -13,6 +13,8 @@ use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, router, sampler
 use chimere_kernels::reference::TableEncoding;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+/// What every chip can do: not all have clusters.
+const ANY: Chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
 
 fn compiler() -> Option<Compiler> {
     match Compiler::load() {
@@ -65,12 +67,11 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         let tiling = experts::tiling(experts, H200).expect("enough shared memory");
         programs.push(experts::program(experts, tiling));
     }
-    // Of many columns: every layout, and every epilogue; without clusters, which not all chips have.
-    let chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
+    // Of many columns: every layout, and every epilogue.
     for (i, product) in shapes.iter().enumerate() {
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
         let shape = wide::Shape::new(*product, epilogue, Some(64), true)?;
-        programs.push(wide::program(shape, wide::tiling(shape, 32, chip))?);
+        programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
     programs.extend(two_planes()?);
     Ok(programs)
@@ -98,7 +99,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         programs.extend(product::programs(product, Some(128), 132).into_iter().take(2 - i % 2));
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
         let wide = wide::Shape::new(product, epilogue, Some(64), true)?;
-        programs.push(wide::program(wide, wide::tiling(wide, 32, H200))?);
+        programs.push(wide::program(wide, wide::tiling(wide, 32, ANY))?);
     }
     programs.extend(Residual::programs(Shape::new(Layout::W16, 256, 1024)?.with_planes(PLANES), 132));
     Ok(programs)
