@@ -6,7 +6,7 @@
 mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-use chimere_engine::backend::cuda::{CudaBackend, CudaConfig, KvStorage, probe};
+use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KvStorage, probe};
 use chimere_engine::backend::{Backend, BackendError, EarlyEdits};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
@@ -39,6 +39,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         slots: 3,
         pages: 12,
         kv: KvStorage::F16,
+        activations: Activations::Auto,
         step_rows_max: 64,
         context: 96,
         // Alone and in a batch the same, as on the CPU.

@@ -22,7 +22,7 @@
 //
 // -D: D, GQ (query heads of a key-value head), HKV, ROTARY, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
 // ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
-// DECODE_BYTES (their shared memory).
+// DECODE_BYTES (their shared memory), PLANES (of the outputs).
 #include "common.cuh"
 
 #define PAGE 32
@@ -421,7 +421,8 @@ __device__ __forceinline__ void store_out(const Call &call, const float *o, cons
 #pragma unroll
     for (int i = 0; i < GATES; i++) {
         int b = i * WARPS + threadIdx.x / WARP;
-        if (b < GQ * D / 32) quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), call.codes + at + b * 32, call.meta + at / 32 + b);
+        if (b >= GQ * D / 32) continue;
+        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES);
     }
 }
 
@@ -464,7 +465,7 @@ __device__ __forceinline__ void add_head(const Call &call, float *o, const float
         for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
     }
     u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
-    quantize_block(sum * sigmoid(gate), call.codes + at, call.meta + at / 32);
+    quantize_block(sum * sigmoid(gate), call.codes + at * PLANES, call.meta + at / 32 * PLANES);
 }
 
 // The last block of a row's splits adds them.
@@ -919,18 +920,17 @@ __device__ __forceinline__ void quantize_quarter(const float (&v)[8], i8 *codes,
     }
     finite = !odd;
     float inverse = top < 1e-30f || !finite ? 0.0f : __fdiv_rn(127.0f, top);
-    int sum = 0;
+    int2 sum = make_int2(0, 0);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        int a = inverse == 0.0f ? 0 : __float2int_rn(v[2 * i] * inverse), b = inverse == 0.0f ? 0 : __float2int_rn(v[2 * i + 1] * inverse);
-        sum += a + b;
-        int quad = 2 * i + t / 2;
-        if (store) *(u16 *)(codes + (quad % 4 * 2 + quad / 4) * 4 + t % 2 * 2) = (u16)((a & 0xff) | (b & 0xff) << 8);
+        int2 a = codes_of(v[2 * i], inverse), b = codes_of(v[2 * i + 1], inverse);
+        sum.x += a.x + b.x, sum.y += a.y + b.y;
+        int quad = 2 * i + t / 2, at = (quad % 4 * 2 + quad / 4) * 4 + t % 2 * 2;
+        if (store) *(u16 *)(codes + at) = (u16)((a.x & 0xff) | (b.x & 0xff) << 8);
+        if (PLANES > 1 && store) *(u16 *)(codes + 32 + at) = (u16)((a.y & 0xff) | (b.y & 0xff) << 8);
     }
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
-    float d = !finite ? __int_as_float(0x7fc00000) : top < 1e-30f ? 0.0f : __fdiv_rn(top, 127.0f);
-    if (store && t == 0) *meta = make_float2(d, (float)sum);
+    sum = quad_sum(sum);
+    if (store && t == 0) put_meta(meta, top, finite, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(const Call call) {
@@ -1088,7 +1088,7 @@ extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(con
                 v[2 * i] = o[b * 4 + i][2 * r] * inverse * sigmoid(of.x);
                 v[2 * i + 1] = o[b * 4 + i][2 * r + 1] * inverse * sigmoid(of.y);
             }
-            quantize_quarter(v, call.codes + at + b * 32, call.meta + at / 32 + b, store);
+            quantize_quarter(v, call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES, store);
         }
     }
 }

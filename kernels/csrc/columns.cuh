@@ -1,29 +1,34 @@
 // A few activation rows (columns of a product) in shared memory, and a warp's share of a tile times them.
 //
 // NC columns at a time: 1, or a multiple of 8, of which the last may be missing (nothing is read for them; what comes out is to be
-// ignored). A slot is 128 inputs. In shared memory a lane finds the codes of two blocks of a column in 16 bytes that lie together,
-// {pair of blocks}[t]{quads t and t + 4 of the first, of the second}, and {d, sum} of its two columns in 16 bytes. Columns are 64
-// bytes off a multiple of 128, so that a warp's reads meet no bank twice.
+// ignored). A slot is 128 inputs. In shared memory a lane finds the codes of two blocks of a column, or of a block's two planes, in 16
+// bytes that lie together, {pair of blocks}[t]{quads t and t + 4 of the first, of the second}, and {d, sum} of its two columns in 16 bytes.
+// Columns are 64 bytes off a multiple of 128, so that a warp's reads meet no bank twice.
 #pragma once
 #include "cluster.cuh"
 #include "weights.cuh"
 
-template <int NC, int SLOTS> struct Columns {
-    static constexpr int STRIDE = SLOTS * 128 + (NC > 1 ? 64 : 0);
-    static constexpr int META_AT = NC * STRIDE;
-    static constexpr int BYTES = META_AT + SLOTS * 4 * NC * 8;
+// Codes of a slot.
+#define SLOT_CODES (128 * PLANES)
 
-    // A slot is filled in pieces of 16 bytes: 8 of codes, then 2 of {d, sum}.
-    static constexpr int PIECES = 10;
+template <int NC, int SLOTS> struct Columns {
+    static constexpr int STRIDE = SLOTS * SLOT_CODES + (NC > 1 ? 64 : 0);
+    static constexpr int META_AT = NC * STRIDE;
+    // Blocks of 32 codes of a slot.
+    static constexpr int BLOCKS = 4 * PLANES;
+    static constexpr int BYTES = META_AT + SLOTS * BLOCKS * NC * 8;
+
+    // A slot is filled in pieces of 16 bytes: those of codes, then those of {d, sum}.
+    static constexpr int CODE_PIECES = 2 * BLOCKS, PIECES = CODE_PIECES + BLOCKS / 2;
 
     // Piece q of column c into a slot.
     static __device__ __forceinline__ void put(u8 *memory, int c, int slot, int q, uint4 v) {
-        if (q < 8) {
-            u8 *to = memory + c * STRIDE + slot * 128 + q / 4 * 64 + q % 2 * 32 + q / 2 % 2 * 8;
+        if (q < CODE_PIECES) {
+            u8 *to = memory + c * STRIDE + slot * SLOT_CODES + q / 4 * 64 + q % 2 * 32 + q / 2 % 2 * 8;
             *(uint2 *)to = make_uint2(v.x, v.y);
             *(uint2 *)(to + 16) = make_uint2(v.z, v.w);
         } else {
-            uint2 *to = (uint2 *)(memory + META_AT) + (slot * 4 + (q - 8) * 2) * NC + c;
+            uint2 *to = (uint2 *)(memory + META_AT) + (slot * BLOCKS + (q - CODE_PIECES) * 2) * NC + c;
             to[0] = make_uint2(v.x, v.y);
             to[NC] = make_uint2(v.z, v.w);
         }
@@ -45,9 +50,9 @@ template <int NC, int SLOTS> struct Columns {
                     int i = base + b * threads, q = i % PIECES, slot = i / PIECES % SLOTS, c = NC == 1 ? 0 : i / PIECES / SLOTS;
                     int unit = i < count * SLOTS * PIECES ? unit_of(slot) : -1;
                     if (unit < 0) continue;
-                    const u8 *of_codes = (const u8 *)codes + (u64)c * cols + unit * 128 + q * 16;
-                    const u8 *of_meta = (const u8 *)(meta + (u64)c * (cols / 32) + unit * 4) + (q - 8) * 16;
-                    if (pass == 0) v[b] = *(const uint4 *)(q < 8 ? of_codes : of_meta);
+                    const u8 *of_codes = (const u8 *)codes + (u64)c * (cols * PLANES) + unit * SLOT_CODES + q * 16;
+                    const u8 *of_meta = (const u8 *)(meta + (u64)c * (cols / 32 * PLANES) + unit * BLOCKS) + (q - CODE_PIECES) * 16;
+                    if (pass == 0) v[b] = *(const uint4 *)(q < CODE_PIECES ? of_codes : of_meta);
                     else put(memory, c, slot, q, v[b]);
                 }
             }
@@ -60,18 +65,19 @@ template <int NC, int SLOTS> struct Columns {
     multiply(float (&acc)[(NC + 7) / 8][4], const typename W::Unit &w, const u8 *memory, int slot, const u32 *grid) {
         constexpr int NT = (NC + 7) / 8;
         int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-        const u8 *codes = memory + (NC == 1 ? 0 : g * STRIDE) + slot * 128 + t * 16;
-        const float2 *meta = (const float2 *)(memory + META_AT) + slot * 4 * NC + (NC == 1 ? 0 : 2 * t);
+        const u8 *codes = memory + (NC == 1 ? 0 : g * STRIDE) + slot * SLOT_CODES + t * 16;
+        const float2 *meta = (const float2 *)(memory + META_AT) + slot * BLOCKS * NC + (NC == 1 ? 0 : 2 * t);
 #pragma unroll
-        for (int pair = 0; pair < 2; pair++) {
+        for (int pair = 0; pair < 2 * PLANES; pair++) {
             uint4 x[NT];
 #pragma unroll
             for (int n = 0; n < NT; n++) x[n] = *(const uint4 *)(codes + n * 8 * STRIDE + pair * 64);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int b = pair * 2 + half;
-                typename W::Operand a = W::expand(w, b, grid);
-                typename W::Scale s = W::scale_of(w, b);
+                // With two planes the compiler finds that both halves want the same.
+                typename W::Operand a = W::expand(w, b / PLANES, grid);
+                typename W::Scale s = W::scale_of(w, b / PLANES);
 #pragma unroll
                 for (int n = 0; n < NT; n++) {
                     uint2 of_block = half ? make_uint2(x[n].z, x[n].w) : make_uint2(x[n].x, x[n].y);

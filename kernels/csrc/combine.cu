@@ -7,7 +7,7 @@
 // A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
 // slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert).
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), PLANES.
 #include "common.cuh"
 
 #define EACH_ROW (COLS / 8)
@@ -55,5 +55,5 @@ extern "C" __global__ void __launch_bounds__(256)
     if (live && of_row % 4 == 0) squares[(u64)row * (COLS / 32) + block] = sum;
     a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
     b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
-    quantize_quads(a, b, codes + (u64)row * PADDED + block * 32, meta + (u64)row * (PADDED / 32) + block, live);
+    quantize_quads(a, b, codes + ((u64)row * PADDED + block * 32) * PLANES, meta + ((u64)row * (PADDED / 32) + block) * PLANES, live);
 }

@@ -9,7 +9,7 @@
 //
 // First of a step: it waits before it reads anything but weights, as all do.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), VOCAB, ENCODING.
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), VOCAB, ENCODING, PLANES.
 #include "common.cuh"
 
 #define F32 0
@@ -154,5 +154,5 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (live && tid % 4 == 0) squares[row * (COLS / 32) + block] = sum;
     a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
     b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
-    quantize_quads(a, b, codes + row * PADDED + block * 32, meta + row * (PADDED / 32) + block, live);
+    quantize_quads(a, b, codes + (row * PADDED + block * 32) * PLANES, meta + (row * (PADDED / 32) + block) * PLANES, live);
 }

@@ -22,7 +22,7 @@
 //
 // -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
-// RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory.
+// RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "choose.cuh"
 #include "cluster.cuh"
 #include "columns.cuh"
@@ -293,7 +293,7 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
         float norm = norms[pairs ? pairs[c] / USED : c];
         float gate = sum_of<NC, WK>(tile, c, lane % 8) * norm, up = sum_of<NC, WK>(tile, c, lane % 8 + 8) * norm;
         int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group;
-        quantize_block(silu(gate) * up, h + at * 32, h_meta + at);
+        quantize_block(silu(gate) * up, h + at * (32 * PLANES), h_meta + at * PLANES);
     }
 }
 
@@ -480,7 +480,7 @@ template <int ROWS> struct Experts {
             float squares = warp_sum(value * value);
             if (lane == 0) call.next_squares[row * NORM_BLOCKS + group] = squares;
             int at = row * (NEXT_COLS / 32) + group;
-            quantize_block(value * old.next, call.next_codes + at * 32, call.next_meta + at);
+            quantize_block(value * old.next, call.next_codes + at * (32 * PLANES), call.next_meta + at * PLANES);
         }
     }
 };

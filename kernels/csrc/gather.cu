@@ -1,11 +1,12 @@
 // Row i of the outputs is row list[i] of the inputs, or zeros where list[i] < 0: int8 form and squares of rows of COLS.
 //
-// One block a row, whole vectors. Bound: 1.375 * COLS bytes in and out.
+// One block a row, whole vectors. Bound: (1.25 * PLANES + 0.125) * COLS bytes in and out.
 //
-// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128).
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), PLANES.
 #include "common.cuh"
 
 #define THREADS 128
+#define CODES (PADDED * PLANES)
 
 template <typename T, int N> __device__ __forceinline__ void copy(T *to, const T *from, bool zero, T none) {
     for (int i = threadIdx.x; i < N; i += THREADS) to[i] = zero ? none : from[i];
@@ -21,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bool zero = listed < 0;
     u64 from = zero ? 0 : listed;
     uint4 none = make_uint4(0, 0, 0, 0);
-    copy<uint4, PADDED / 16>((uint4 *)(codes_out + to * PADDED), (const uint4 *)(codes + from * PADDED), zero, none);
-    copy<uint4, PADDED / 64>((uint4 *)(meta_out + to * (PADDED / 32)), (const uint4 *)(meta + from * (PADDED / 32)), zero, none);
+    copy<uint4, CODES / 16>((uint4 *)(codes_out + to * CODES), (const uint4 *)(codes + from * CODES), zero, none);
+    copy<uint4, CODES / 64>((uint4 *)(meta_out + to * (CODES / 32)), (const uint4 *)(meta + from * (CODES / 32)), zero, none);
     copy<float, COLS / 32>(squares_out + to * (COLS / 32), squares + from * (COLS / 32), zero, 0.0f);
 }

@@ -14,7 +14,7 @@
 // state: [slots][HV][K][V] f32. tail: [slots][4][CHANNELS] f32, a ring: entry p % 4 is position p's qkv before the convolution. A
 // step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row.
 //
-// -D: K, V, HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK).
+// -D: K, V, HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
 #include "common.cuh"
 
 #define COLS_A_WARP 16
@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, eps)));
         float y = head.out[tid] * scale * w * silu(z);
         u64 at = (row * HV + h) * V + tid / 32 * 32;
-        quantize_block(y, codes + at, meta + at / 32);
+        quantize_block(y, codes + at * PLANES, meta + at / 32 * PLANES);
     }
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {

@@ -20,7 +20,7 @@
 // sums [chunks][HV][64] f32, values [rows][HV * V] f32: v, then o in its place. In bf16 matrices, 16-byte groups of row i stand
 // at their number xor i % 8, so that ldmatrix meets no bank twice. Of T and P, 16 x 16 blocks above the diagonal are not written nor read.
 //
-// -D: K, V (64 or 128), HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), SCAN_WARPS.
+// -D: K, V (64 or 128), HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), SCAN_WARPS, PLANES.
 #include "common.cuh"
 
 #define C 64
@@ -610,6 +610,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / V, eps)));
 #pragma unroll
         for (int b = 0; b < V / 32; b++)
-            quantize_block(o[b] * scale * w[b] * silu(z[b]), codes + at + 32 * b, meta + at / 32 + b);
+            quantize_block(o[b] * scale * w[b] * silu(z[b]), codes + (at + 32 * b) * PLANES, meta + (at / 32 + b) * PLANES);
     }
 }

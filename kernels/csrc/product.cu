@@ -9,7 +9,8 @@
 // the int8 form. Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
 //
 // -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, RESIDUAL (which of the two), WK, WT, CLUSTER,
-// DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a time), COLUMN_BYTES (of the dynamic part of it).
+// DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a time), COLUMN_BYTES (of the dynamic
+// part of it), PLANES of all rows (common.cuh), which stand for COLS values each.
 #include "columns.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
@@ -77,7 +78,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
             float squares = warp_sum(value * value);
             if (lane == 0) call.next_squares[(u64)c * (ROWS / 32) + group] = squares;
             u64 at = (u64)c * (NEXT_COLS / 32) + group;
-            quantize_block(value * next, call.next_codes + at * 32, call.next_meta + at);
+            quantize_block(value * next, call.next_codes + at * (32 * PLANES), call.next_meta + at * PLANES);
         }
     } else {
         for (int i = threadIdx.x; i < WT * call.count * 16; i += THREADS) {

@@ -6,17 +6,19 @@
 // Rows of so many inputs.
 template <int INPUTS> struct Staged {
     static constexpr int UNITS = INPUTS / 128;
-    static constexpr int CODES = INPUTS + 32, META = UNITS * 32 + 16;
+    static constexpr int CODES = INPUTS * PLANES + 32, META = UNITS * PLANES * 32 + 16;
     static constexpr int STRIDE = CODES + META;
+    // Pairs of blocks: 64 bytes of codes, 16 of {d, sum}.
+    static constexpr int PAIRS = UNITS * PLANES * 2;
 
     // By all threads of the block, THREADS: asks for `rows` rows that follow one another to be copied, past L1.
     template <int THREADS> static __device__ __forceinline__ void fetch(const u8 *memory, const i8 *codes, const float2 *meta, int rows) {
         u32 to = shared_address(memory);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * UNITS * 8; i += THREADS) copy16(to + i / (UNITS * 8) * STRIDE + i % (UNITS * 8) * 16, codes + i * 16);
+        for (int i = threadIdx.x; i < rows * PAIRS * 4; i += THREADS) copy16(to + i / (PAIRS * 4) * STRIDE + i % (PAIRS * 4) * 16, codes + i * 16);
 #pragma unroll 1
-        for (int i = threadIdx.x; i < rows * UNITS * 2; i += THREADS)
-            copy16(to + i / (UNITS * 2) * STRIDE + CODES + i % (UNITS * 2) * 16, (const u8 *)meta + i * 16);
+        for (int i = threadIdx.x; i < rows * PAIRS; i += THREADS)
+            copy16(to + i / PAIRS * STRIDE + CODES + i % PAIRS * 16, (const u8 *)meta + i * 16);
     }
 };
 
@@ -57,13 +59,15 @@ template <int INPUTS, int NC> struct Picked {
             typename W::Operand a = W::expand(w, b, grid);
             typename W::Scale s = W::scale_of(w, b);
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                uint2 x = *(const uint2 *)(memory + codes[n] + unit * 128 + b * 32);
-                float2 m[2];
+            for (int n = 0; n < NT; n++)
 #pragma unroll
-                for (int i = 0; i < 2; i++) m[i] = *(const float2 *)(memory + meta[n][i] + unit * 32 + b * 8);
-                W::multiply(acc[n][b], a, s, x, m);
-            }
+                for (int p = 0; p < PLANES; p++) {
+                    uint2 x = *(const uint2 *)(memory + codes[n] + (unit * 4 + b) * PLANES * 32 + p * 32);
+                    float2 m[2];
+#pragma unroll
+                    for (int i = 0; i < 2; i++) m[i] = *(const float2 *)(memory + meta[n][i] + (unit * 4 + b) * PLANES * 8 + p * 8);
+                    W::multiply(acc[n][b], a, s, x, m);
+                }
         }
     }
     // Sums of a tile: `store(column, row, value)`.
@@ -83,7 +87,7 @@ template <int INPUTS> struct Picked<INPUTS, 1> {
 
     template <class F> __device__ __forceinline__ explicit Picked(F row_of) {
         int t = threadIdx.x % 4, row = row_of(0) * S::STRIDE;
-        codes = row + t * 8, meta = row + S::CODES + t * 8;
+        codes = row + t * 8, meta = row + S::CODES + t * PLANES * 8;
         acc[0] = acc[1] = 0;
     }
     template <class W> static __device__ __forceinline__ void load(typename W::Unit &w, const u8 *from) {
@@ -92,20 +96,27 @@ template <int INPUTS> struct Picked<INPUTS, 1> {
     }
     template <class W> __device__ __forceinline__ void multiply(const typename W::Unit &w, const u8 *memory, int unit, const u32 *grid) {
         int t = threadIdx.x % 4;
-        typename W::Sums own;
+        typename W::Sums own[PLANES];
 #pragma unroll
         for (int b = 0; b < 4; b++) {
-            typename W::Sums sums = W::sums_of(W::expand(w, b, grid), *(const uint2 *)(memory + codes + unit * 128 + b * 32));
+            typename W::Operand a = W::expand(w, b, grid);
 #pragma unroll
-            for (int r = 0; r < 4; r += 2) {
-                own.c[r] = b == 0 || t == b ? sums.c[r] : own.c[r];
-                own.c1[r] = b == 0 || t == b ? sums.c1[r] : own.c1[r];
+            for (int p = 0; p < PLANES; p++) {
+                typename W::Sums sums = W::sums_of(a, *(const uint2 *)(memory + codes + (unit * 4 + b) * PLANES * 32 + p * 32));
+#pragma unroll
+                for (int r = 0; r < 4; r += 2) {
+                    own[p].c[r] = b == 0 || t == b ? sums.c[r] : own[p].c[r];
+                    own[p].c1[r] = b == 0 || t == b ? sums.c1[r] : own[p].c1[r];
+                }
             }
         }
         typename W::Scale s = W::scale_of(w, 0);
-        float2 m = *(const float2 *)(memory + meta + unit * 32);
 #pragma unroll
-        for (int r = 0; r < 2; r++) acc[r] = W::add(acc[r], own, 2 * r, s, r, m);
+        for (int p = 0; p < PLANES; p++) {
+            float2 m = *(const float2 *)(memory + meta + unit * PLANES * 32 + p * 8);
+#pragma unroll
+            for (int r = 0; r < 2; r++) acc[r] = W::add(acc[r], own[p], 2 * r, s, r, m);
+        }
     }
     template <class F> __device__ __forceinline__ void each(F store) const {
         int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;

@@ -7,7 +7,8 @@
 //   with a minimum    t = fma(i, s, -(m * sum))      the same
 //   a scale per half  t = fma(i1, s1, i0 * s0)       the same
 //   16 bits           t = fma(i_high, 256, i_low) * s  the same
-// so that whoever multiplies gives the same bits, in whatever shape of tiles.
+// so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
+// which follows it with the same weights.
 #pragma once
 #include "common.cuh"
 

@@ -13,14 +13,14 @@
 //   a scale per half  t = fma(f1 - M, s1, fma(f0, s0, -M s0))            the same
 //   16 bits           t = fma(f1 - M, 256, f0 - M) * s                   the same
 //
-// Bounds: the bytes of w once for every C columns; C (128 + 8) bytes of activations a unit for every R rows, from the cache; about 12
-// instructions for each 4096 products (16 x 8 x 32), whichever is largest.
+// Bounds: the bytes of w once for every C columns; C PLANES (128 + 32) bytes of activations a unit for every R rows, from the cache; about
+// 12 PLANES instructions for each 4096 products (16 x 8 x 32), whichever is largest.
 //
 // EPILOGUE: 0 plain: out[row][r] = sum * factor; 1 residual: x[row][r] += sum, its int8 form times `weight` and its sums of squares;
 // 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values.
 // `factor` is call.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
-// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS.
+// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES.
 #include "weights.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
@@ -39,17 +39,20 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define RESIDUAL 1
 #define GATED 2
 
-// A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][160], then of them d
-// [SU][4][C] and, where the layout has minima, sum [SU][4][C].
-// Columns lie 160 bytes apart, so that the 8 bytes that 16 lanes read of four columns fall into different banks.
+// A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][COLUMN_BYTES], then of them d
+// [SU][BLOCKS][C] and, where the layout has minima, sum [SU][BLOCKS][C].
+// Columns lie 32 bytes off a multiple of 128 apart, so that the 8 bytes that 16 lanes read of four columns fall into different banks.
 #define SCALES_IN (W::CODE_BYTES + W::PLANE_BYTES)
 #define GROUP_IN (SCALES_IN + W::SCALE_BYTES)
 #define UNIT_BYTES (GROUP_IN + W::GROUP_BYTES)
-#define COLUMN_BYTES 160
+#define COLUMN_BYTES (UNIT_CODES + 32)
+// Of a unit of activations: blocks of 32 codes, each with its {d, sum}.
+#define BLOCKS (4 * PLANES)
+#define UNIT_CODES (BLOCKS * 32)
 #define CODES_IN (SU * BT * UNIT_BYTES)
 #define META_IN (CODES_IN + SU * C * COLUMN_BYTES)
-#define SUMS_IN (META_IN + SU * C * 16)
-#define STAGE_BYTES (SUMS_IN + (SCALES == S_MIN ? SU * C * 16 : 0))
+#define SUMS_IN (META_IN + SU * C * BLOCKS * 4)
+#define STAGE_BYTES (SUMS_IN + (SCALES == S_MIN ? SU * C * BLOCKS * 4 : 0))
 // Sums of the block, over the stages: [C][R + 4], where the 4 spreads the columns over the banks.
 #define SUM_STRIDE (R + 4)
 // The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
@@ -193,39 +196,41 @@ struct WeightCopies {
 
 // What a thread copies of the activations, by place within their arrays, which are below 2^32 elements.
 struct ActivationCopies {
-    static constexpr int TIMES = (C * 8 + THREADS - 1) / THREADS, META_TIMES = (C * 4 + THREADS - 1) / THREADS;
+    // Pieces of 16 bytes of a unit's codes.
+    static constexpr int PIECES = UNIT_CODES / 16;
+    static constexpr int TIMES = (C * PIECES + THREADS - 1) / THREADS, META_TIMES = (C * BLOCKS + THREADS - 1) / THREADS;
     u32 codes[TIMES], meta[META_TIMES];
 
     __device__ __forceinline__ void set(const int *in_row) {
 #pragma unroll
         for (int k = 0; k < TIMES; k++) {
             int i = k * THREADS + threadIdx.x;
-            codes[k] = i < C * 8 ? (u32)in_row[i / 8] * COLS + i % 8 * 16 : 0;
+            codes[k] = i < C * PIECES ? (u32)in_row[i / PIECES] * (COLS * PLANES) + i % PIECES * 16 : 0;
         }
 #pragma unroll
         for (int k = 0; k < META_TIMES; k++) {
             int i = k * THREADS + threadIdx.x;
-            meta[k] = i < C * 4 ? (u32)in_row[i / 4] * (COLS / 32) + i % 4 : 0;
+            meta[k] = i < C * BLOCKS ? (u32)in_row[i / BLOCKS] * (COLS / 32 * PLANES) + i % BLOCKS : 0;
         }
     }
     __device__ __forceinline__ void copy(u32 stage, const Call &call, int unit) const {
-        u32 to = stage + CODES_IN + threadIdx.x / 8 * COLUMN_BYTES + threadIdx.x % 8 * 16;
-        u32 meta_to = stage + META_IN + (threadIdx.x % 4 * C + threadIdx.x / 4) * 4;
+        u32 to = stage + CODES_IN + threadIdx.x / PIECES * COLUMN_BYTES + threadIdx.x % PIECES * 16;
+        u32 meta_to = stage + META_IN + (threadIdx.x % BLOCKS * C + threadIdx.x / BLOCKS) * 4;
 #pragma unroll
         for (int j = 0; j < SU; j++) {
             int u = WHOLE ? unit + j : min(unit + j, W::UNITS - 1);
 #pragma unroll
             for (int k = 0; k < TIMES; k++) {
-                if ((k + 1) * THREADS > C * 8 && k * THREADS + threadIdx.x >= C * 8) break;
-                copy16_of_line(to + (j * C + k * (THREADS / 8)) * COLUMN_BYTES, call.codes + (codes[k] + u * 128));
+                if ((k + 1) * THREADS > C * PIECES && k * THREADS + threadIdx.x >= C * PIECES) break;
+                copy16_of_line(to + (j * C + k * (THREADS / PIECES)) * COLUMN_BYTES, call.codes + (codes[k] + u * UNIT_CODES));
             }
 #pragma unroll
             for (int k = 0; k < META_TIMES; k++) {
-                if ((k + 1) * THREADS > C * 4 && k * THREADS + threadIdx.x >= C * 4) break;
-                const float2 *from = call.meta + (meta[k] + u * 4);
-                u32 to = meta_to + (j * 4 * C + k * (THREADS / 4)) * 4;
+                if ((k + 1) * THREADS > C * BLOCKS && k * THREADS + threadIdx.x >= C * BLOCKS) break;
+                const float2 *from = call.meta + (meta[k] + u * BLOCKS);
+                u32 to = meta_to + (j * BLOCKS * C + k * (THREADS / BLOCKS)) * 4;
                 copy4(to, &from->x);
-                if constexpr (SCALES == S_MIN) copy4(to + SU * C * 16, &from->y);
+                if constexpr (SCALES == S_MIN) copy4(to + SU * C * BLOCKS * 4, &from->y);
             }
         }
     }
@@ -293,8 +298,8 @@ __device__ __forceinline__ void mma_tf32(float (&d)[4], u32 a0, u32 a1, u32 b) {
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(b));
 }
-// A unit's minima are themselves a product, of the four blocks' factors and d * sum: a factor has six bits, and d * sum is, to f32's
-// own precision, the sum of two numbers of eleven.
+// A unit's minima are themselves a product, of the four blocks' factors and d * sum over the planes: a factor has six bits, and d * sum
+// is, to f32's own precision, the sum of two numbers of eleven.
 __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 weights, u32 d_of, u32 sum_of) {
     int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     u32 m[TW][2];
@@ -309,6 +314,8 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
 #pragma unroll
     for (int n = 0; n < NW; n++) {
         float x = __uint_as_float(read4(d_of + n * 32)) * __uint_as_float(read4(sum_of + n * 32));
+        if constexpr (PLANES > 1)
+            x = __fmaf_rn(__uint_as_float(read4(d_of + C * 4 + n * 32)), __uint_as_float(read4(sum_of + C * 4 + n * 32)), x);
         // To the nearest of eleven bits; of what is left the instruction ignores what exceeds eleven.
         u32 high = __float_as_uint(x) + 0x1000 & 0xffffe000, low = __float_as_uint(x - __uint_as_float(high));
 #pragma unroll
@@ -340,16 +347,18 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weigh
             ms[i][0] = -MAGIC * s[i].s[0], ms[i][1] = -MAGIC * s[i].s[1];
         }
 #pragma unroll
-        for (int n = 0; n < NW; n++) {
-            uint2 x = read8(codes + n * 8 * COLUMN_BYTES + b * 32);
-            uint2 two = read8(d_of + (b * C + n * 8) * 4);
-            float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+        for (int n = 0; n < NW; n++)
 #pragma unroll
-            for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d);
-        }
+            for (int p = 0; p < PLANES; p++) {
+                uint2 x = read8(codes + n * 8 * COLUMN_BYTES + (b * PLANES + p) * 32);
+                uint2 two = read8(d_of + ((b * PLANES + p) * C + n * 8) * 4);
+                float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+#pragma unroll
+                for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d);
+            }
     }
-    u32 mine = meta + (t * C + g) * 4;
-    if constexpr (SCALES == S_MIN) subtract_minima(acc, weights, mine, mine + SU * C * 16);
+    u32 mine = meta + (t * PLANES * C + g) * 4;
+    if constexpr (SCALES == S_MIN) subtract_minima(acc, weights, mine, mine + SU * C * BLOCKS * 4);
 }
 
 #if SPLIT > 1
@@ -442,7 +451,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 int j = group * KU + k;
                 if (!WHOLE && unit + j >= end) break;
                 multiply_unit(acc, at + (j * BT + wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + g) * COLUMN_BYTES + t * 8,
-                              at + META_IN + (j * 4 * C + column) * 4, grid);
+                              at + META_IN + (j * BLOCKS * C + column) * 4, grid);
             }
             stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
@@ -511,7 +520,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 if (store) *x = v[half];
             }
             u64 block = (row * call.code_stride + r) / 32;
-            quantize_quads(w[0], w[1], call.out_codes + block * 32, call.out_meta + block, store);
+            quantize_quads(w[0], w[1], call.out_codes + block * (32 * PLANES), call.out_meta + block * PLANES, store);
             float squares = quads_squares(v[0], v[1]);
             if (store && t == 0) call.out_squares[row * (ROWS / 32) + r / 32] = squares;
 #else
@@ -526,7 +535,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 v[half] = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
             }
             u64 block = (row * call.code_stride + r) / 32;
-            quantize_quads(v[0], v[1], call.out_codes + block * 32, call.out_meta + block, store);
+            quantize_quads(v[0], v[1], call.out_codes + block * (32 * PLANES), call.out_meta + block * PLANES, store);
 #endif
         }
         // The next columns overwrite what was just read, here or from another block.

@@ -6,12 +6,15 @@ use chimere_kernels::cuda::attention::{self, KvType};
 use chimere_kernels::cuda::experts::{self, Experts, Kind};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
 use chimere_kernels::cuda::product::{self, Residual, Shape, layout::Layout, sample::LAYOUTS};
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+/// What every chip can do: not all have clusters.
+const ANY: Chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
 
 fn compiler() -> Option<Compiler> {
     match Compiler::load() {
@@ -31,22 +34,22 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
     let mut programs = vec![sampler::program(248_320)?, sampler::program(512)?];
     for encoding in TableEncoding::ALL {
-        programs.push(embed::program(embed::Shape { cols: 2048, vocab: 248_320, encoding })?);
+        programs.push(embed::program(embed::Shape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One })?);
     }
     for (cols, experts, used) in [(2048, 256, 8), (4096, 512, 10), (32, 16, 4)] {
         programs.push(router::program(router::Shape { cols, experts, used })?);
-        programs.push(combine::program(combine::Shape { cols, used, shared: true })?);
-        programs.push(gather::program(cols)?);
+        programs.push(combine::program(combine::Shape { cols, used, shared: true, planes: Planes::One })?);
+        programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
     }
-    programs.push(combine::program(combine::Shape { cols: 5120, used: 0, shared: true })?);
+    programs.push(combine::program(combine::Shape { cols: 5120, used: 0, shared: true, planes: Planes::One })?);
     for heads in [released, small] {
-        programs.push(gdn_decode::program(heads, heads.inputs())?);
-        programs.push(gdn_prefill::program(heads, heads.inputs())?);
+        programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One)?);
+        programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
     for (dim, heads, kv_heads, rotary) in [(256, 16, 2, 64), (64, 4, 2, 16)] {
         let stride = (2 * heads + 2 * kv_heads) * dim;
-        let shape = attention::Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: 1e-6, stride };
+        let shape = attention::Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: 1e-6, stride, planes: Planes::One };
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
             programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
         }
@@ -65,13 +68,41 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         let tiling = experts::tiling(experts, H200).expect("enough shared memory");
         programs.push(experts::program(experts, tiling));
     }
-    // Of many columns: every layout, and every epilogue; without clusters, which not all chips have.
-    let chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
+    // Of many columns: every layout, and every epilogue.
     for (i, product) in shapes.iter().enumerate() {
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
         let shape = wide::Shape::new(*product, epilogue, Some(64), true)?;
-        programs.push(wide::program(shape, wide::tiling(shape, 32, chip))?);
+        programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
+    programs.extend(two_planes()?);
+    Ok(programs)
+}
+
+/// Everything that reads or writes activations, once with two planes of them; products in every layout.
+fn two_planes() -> Result<Vec<Program>, CudaError> {
+    const PLANES: Planes = Planes::Two;
+    let heads = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
+    let attends =
+        attention::Shape { dim: 64, heads: 4, kv_heads: 2, rotary: 16, theta: 1e7, eps: 1e-6, stride: 768, planes: PLANES };
+    let kind = |width, layout| Kind { width, gate_up: layout, down: layout };
+    let experts = Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(PLANES);
+    let mut programs = vec![
+        embed::program(embed::Shape { cols: 256, vocab: 512, encoding: TableEncoding::F16, planes: PLANES })?,
+        combine::program(combine::Shape { cols: 256, used: 4, shared: true, planes: PLANES })?,
+        gather::program(256, PLANES)?,
+        gdn_decode::program(heads, heads.inputs(), PLANES)?,
+        gdn_prefill::program(heads, heads.inputs(), PLANES)?,
+        attention::program(attends, KvType::F16, attention::tiling(attends, KvType::F16))?,
+        experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")),
+    ];
+    for (i, layout) in LAYOUTS.into_iter().enumerate() {
+        let product = Shape::new(layout, 256, 512)?.with_planes(PLANES);
+        programs.extend(product::programs(product, Some(128), 132).into_iter().take(2 - i % 2));
+        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
+        let wide = wide::Shape::new(product, epilogue, Some(64), true)?;
+        programs.push(wide::program(wide, wide::tiling(wide, 32, ANY))?);
+    }
+    programs.extend(Residual::programs(Shape::new(Layout::W16, 256, 1024)?.with_planes(PLANES), 132));
     Ok(programs)
 }
 
@@ -114,7 +145,7 @@ fn what_was_built_ahead_of_time_is_not_compiled_again() {
     }
     let dir = std::env::temp_dir().join(format!("chimere-kernels-ahead-{}", std::process::id()));
     let cache = KernelCache::new(&dir);
-    let programs = [gather::program(256).unwrap()];
+    let programs = [gather::program(256, Planes::One).unwrap()];
     assert_eq!(cache.build(&programs, &Arch::ALL).unwrap(), Arch::ALL.len());
     assert_eq!(cache.build(&programs, &Arch::ALL).unwrap(), 0);
     std::fs::remove_dir_all(dir).unwrap();

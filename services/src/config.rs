@@ -3,6 +3,7 @@
 //! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot come in by
 //! any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
+mod activations;
 mod args;
 mod budget;
 mod check;
@@ -19,6 +20,7 @@ mod tests;
 mod thinking;
 mod trace;
 
+pub use activations::Activations;
 pub use args::ServeArgs;
 pub use budget::Budget;
 pub use engine::{Device, Embedding, Engine, KvType};

@@ -2,7 +2,7 @@
 //!
 //! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found out by [`usable`].
 
-use crate::config::{Budget, Device, Embedding, Engine, KvType};
+use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType};
 use crate::limits;
 use crate::memory::{Bytes, Needs, Plan, free_bytes};
 use chimere_engine::CHUNK_TOKENS;
@@ -46,6 +46,8 @@ pub struct Wanted {
     pub step_tokens: u32,
     /// Type of keys and values.
     pub kv_type: KvType,
+    /// Bits of activations on a GPU.
+    pub activations: Activations,
     /// Where the embedding's rows lie.
     pub embedding: Embedding,
     /// The yardstick, on the CPU only.
@@ -64,6 +66,7 @@ impl Wanted {
             context,
             step_tokens: engine.step_tokens,
             kv_type: engine.kv_type,
+            activations: engine.activations,
             embedding: engine.embedding,
             exact: engine.exact,
             deterministic: engine.deterministic,
@@ -122,6 +125,7 @@ impl Wanted {
                 KvType::Q8_0 => KvStorage::Q8Q8,
                 KvType::Q8_0Q4_0 => KvStorage::Q8Q4,
             },
+            activations: self.activations.into(),
             step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_GPU), slots),
             context: self.context,
             deterministic: self.deterministic,
@@ -178,7 +182,10 @@ pub fn choose(wanted: &Wanted, model: &Model) -> Result<(Setup, String), DeviceE
         Choice::Gpu((config, gpu)) => {
             let (free, total) = (Bytes(gpu.free_bytes), Bytes(gpu.total_bytes));
             let (major, minor) = gpu.driver;
-            let said = format!("computing on {} ({free} of {total} free, {}, driver for CUDA {major}.{minor})", gpu.name, gpu.arch);
+            let (name, arch, activations) = (&gpu.name, gpu.arch, config.activations.name());
+            let said = format!(
+                "computing on {name} ({free} of {total} free, {arch}, driver for CUDA {major}.{minor}), activations {activations}"
+            );
             (Setup::Cuda(config, gpu), said)
         }
     })
@@ -207,7 +214,8 @@ fn decide<G>(wanted: &Wanted, gpu: impl FnOnce() -> Result<G, String>) -> Result
 
 /// Whether a GPU can run this model, with code that is there or can be compiled.
 fn usable(model: &Model, wanted: &Wanted) -> Result<(CudaConfig, GpuInfo), String> {
-    let config = wanted.cuda();
+    let mut config = wanted.cuda();
+    config.activations = config.activations.of(model);
     let gpu = cuda::probe(config.ordinal).map_err(|e| e.to_string())?;
     let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
     if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
@@ -269,7 +277,7 @@ impl Setup {
     pub fn arithmetic(&self) -> String {
         match self {
             Setup::Cpu(c) => format!("cpu {:?} {}", c.kv_type, c.exact),
-            Setup::Cuda(c, gpu) => format!("cuda {} {:?} {}", gpu.arch, c.kv, c.deterministic),
+            Setup::Cuda(c, gpu) => format!("cuda {} {:?} {} {}", gpu.arch, c.kv, c.deterministic, c.activations.name()),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::time::graph_time;
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::attention::{self, Attention, Cache, KvType, Norms, Out, PAGE, Rows, Scratch, Shape, Tiling, tiling};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
 use cudarc::driver::CudaSlice;
@@ -16,7 +16,7 @@ const EPS: f32 = 1e-6;
 
 const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Shape {
     let stride = (2 * heads + 2 * kv_heads) * dim;
-    Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride }
+    Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride, planes: Planes::One }
 }
 
 /// Shapes, and how many positions each sequence has.
@@ -25,9 +25,11 @@ fn cases() -> Vec<(Shape, Vec<usize>)> {
     let short = vec![1, 33, 257, 600];
     let mut small = shape(64, 4, 2, 16);
     small.stride += 6;
+    let two = Shape { planes: Planes::Two, ..small };
     vec![
         (RELEASED, long.clone()),
-        (small, long),
+        (small, long.clone()),
+        (two, long),
         (shape(64, 2, 2, 16), short.clone()),
         (shape(256, 8, 2, 64), short.clone()),
         (shape(256, 12, 2, 64), short.clone()),
@@ -178,7 +180,7 @@ type Bytes = (Vec<i8>, Vec<f32>);
 impl Bench<'_> {
     /// Rows are {slot, position, input row}.
     fn run(&mut self, rows: &[(i32, usize, &[f32])], pieces: Option<&[usize]>) -> Result<Bytes, Box<dyn Error>> {
-        let (stream, n, stride) = (self.gpu.device.stream(), rows.len(), self.shape.out_stride());
+        let (stream, n, stride) = (self.gpu.device.stream(), rows.len(), codes_of(self.shape));
         let slots = stream.clone_htod(&rows.iter().map(|r| r.0).collect::<Vec<_>>())?;
         let positions = stream.clone_htod(&rows.iter().map(|r| r.1 as i32).collect::<Vec<_>>())?;
         let x = stream.clone_htod(&rows.iter().flat_map(|r| r.2.iter().copied()).collect::<Vec<f32>>())?;
@@ -209,23 +211,29 @@ impl Bench<'_> {
     }
 }
 
+/// From an output row to the next, in codes.
+fn codes_of(shape: Shape) -> usize {
+    shape.out_stride() * shape.planes.count()
+}
+
 fn row_of(bytes: &Bytes, row: usize, stride: usize) -> (&[i8], Vec<u32>) {
     (&bytes.0[row * stride..][..stride], bytes.1[row * stride / 16..][..stride / 16].iter().map(|v| v.to_bits()).collect())
 }
 
 /// By how much more than half a code the row is off, as a part of its largest value.
-fn excess(bytes: &Bytes, row: usize, stride: usize, want: &[f32]) -> f32 {
+fn excess(bytes: &Bytes, row: usize, shape: Shape, want: &[f32]) -> f32 {
+    let stride = codes_of(shape);
     let meta = bytes.1.as_chunks::<2>().0;
     let rows = QuantizedRows {
         codes: bytes.0[row * stride..][..stride].to_vec(),
         meta: meta[row * stride / 32..][..stride / 32].to_vec(),
+        planes: shape.planes,
     };
     let top = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
     let mut worst = 0.0f32;
     for (b, want) in want.chunks(32).enumerate() {
-        let d = rows.meta[b][0];
-        for (code, want) in rows.block(b).into_iter().zip(want) {
-            let off = ((f32::from(code) * d - want).abs() - 0.5 * d) / top;
+        for (got, want) in rows.values(b).into_iter().zip(want) {
+            let off = ((got - f64::from(*want)).abs() - rows.error_max(b)) as f32 / top;
             // What is no number is the worst of all.
             worst = if off <= worst {
                 worst
@@ -240,7 +248,7 @@ fn excess(bytes: &Bytes, row: usize, stride: usize, want: &[f32]) -> f32 {
 }
 
 fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contexts: &[usize]) -> Outcome {
-    let (stream, stride) = (gpu.device.stream(), shape.out_stride());
+    let (stream, stride) = (gpu.device.stream(), codes_of(shape));
     let model = Model::random(shape, kv);
     let sequences: Vec<Sequence> = contexts.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
     let context_max = *contexts.iter().max().expect("some");
@@ -291,7 +299,7 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contex
             let s = *slot as usize - 1;
             outputs[s].push((row_of(&got, r, stride).0.to_vec(), row_of(&got, r, stride).1));
             if *p < 70 || p % 389 == 0 {
-                worst[0] = worst[0].max(excess(&got, r, stride, &model.row(&sequences[s], *p)));
+                worst[0] = worst[0].max(excess(&got, r, shape, &model.row(&sequences[s], *p)));
             }
         }
     }
@@ -314,14 +322,14 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contex
             assert!(got.0[r * stride..][..stride].iter().all(|c| *c == 99), "a row that is none was written");
             continue;
         }
-        worst[1] = worst[1].max(excess(&got, r, stride, &model.row(&sequences[row.0 as usize - 1], row.1)));
+        worst[1] = worst[1].max(excess(&got, r, shape, &model.row(&sequences[row.0 as usize - 1], row.1)));
         let alone = bench.run(&rows[r..=r], None)?;
         let same = row_of(&alone, 0, stride) == row_of(&got, r, stride);
         assert!(same, "{shape:?} {kv:?}: position {} differs from itself alone", row.1);
     }
     println!(
-        "attention {kv:?} {} of {}, {} kv heads: off by {:.1e} (prefill) and {:.1e} (decode) of a row's largest beyond half a code; alone = among others",
-        shape.heads, shape.dim, shape.kv_heads, worst[0], worst[1]
+        "attention {kv:?} {} of {}, {} kv heads, {:?}: off by {:.1e} (prefill) and {:.1e} (decode) of a row's largest beyond half a code; alone = among others",
+        shape.heads, shape.dim, shape.kv_heads, shape.planes, worst[0], worst[1]
     );
     assert!(worst[0] < 2e-3 && worst[1] < 2e-3, "{shape:?} {kv:?}: off by {worst:?}");
     Ok(())
@@ -371,7 +379,7 @@ fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
             o.iter().zip(gate).map(|(o, g)| o / (1.0 + (-g).exp())).collect::<Vec<f32>>()
         })
         .collect();
-    let off = [0, 1].map(|i| excess(&got[i], 0, shape.out_stride(), &want));
+    let off = [0, 1].map(|i| excess(&got[i], 0, shape, &want));
     println!("attention at position 262143: off by {:.1e} (decode) and {:.1e} (prefill)", off[0], off[1]);
     assert!(off[0] < 3e-3 && off[1] < 3e-3, "{off:?}");
     Ok(())

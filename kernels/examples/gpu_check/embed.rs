@@ -4,6 +4,7 @@ use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome, rows};
 use chimere_kernels::cuda::embed::{self, Embed, Shape, Table, TableEncoding, TokenRows};
 use chimere_kernels::cuda::product::sample::Random;
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::rows::FoldedOut;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
@@ -15,13 +16,16 @@ const RELEASED: usize = 248_320;
 const SHAPES: [(usize, usize); 4] = [(32, 511), (96, 64), (256, 515), (2048, 40)];
 
 fn shapes() -> impl Iterator<Item = Shape> {
-    let all = SHAPES.into_iter().flat_map(|(cols, vocab)| TableEncoding::ALL.map(|encoding| Shape { cols, vocab, encoding }));
-    all.filter(|s| s.bytes().is_ok())
+    let all = SHAPES
+        .into_iter()
+        .flat_map(|(cols, vocab)| TableEncoding::ALL.map(|encoding| Shape { cols, vocab, encoding, planes: Planes::One }));
+    let two = SHAPES.map(|(cols, vocab)| Shape { cols, vocab, encoding: TableEncoding::Q8_0, planes: Planes::Two });
+    two.into_iter().chain(all).filter(|s| s.bytes().is_ok())
 }
 
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let released = [TableEncoding::Q8_0, TableEncoding::Q6K, TableEncoding::Bf16];
-    let released = released.map(|encoding| Shape { cols: 2048, vocab: RELEASED, encoding });
+    let released = released.map(|encoding| Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One });
     shapes().chain(released).map(embed::program).collect()
 }
 
@@ -77,7 +81,7 @@ fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: Shape, in_ho
     let (d_tokens, d_slots, d_positions, d_lens) = (d_tokens?, d_slots?, d_positions?, d_lens?);
     let (d_sampled, dw, mut d_history) = (stream.clone_htod(&sampled)?, stream.clone_htod(&w)?, stream.clone_htod(&words)?);
     let mut x = stream.clone_htod(&vec![-7.0f32; n * cols])?;
-    let mut out = rows::Poisoned::new(gpu, n, cols)?;
+    let mut out = rows::Poisoned::new(gpu, n, cols, shape.planes)?;
     let kernel = Embed::load(&gpu.device, &gpu.cache, shape)?;
     let step = TokenRows {
         count: n,
@@ -129,7 +133,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         (TableEncoding::Q8_0, true),
         (TableEncoding::Q6K, true),
     ] {
-        let shape = Shape { cols: 2048, vocab: RELEASED, encoding };
+        let shape = Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One };
         let (row_bytes, rows_held) = (shape.bytes()? / RELEASED, if host { 20_000 } else { RELEASED });
         let sample = random_table(shape, 500, 3);
         let stream = gpu.device.stream();
@@ -162,7 +166,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             let w = stream.clone_htod(&Random(2).vector(2048))?;
             let mut x = stream.alloc_zeros::<f32>(n * 2048)?;
             let mut history = stream.alloc_zeros::<u32>(shape.history(256))?;
-            let mut out = rows::Poisoned::new(gpu, n, 2048)?;
+            let mut out = rows::Poisoned::new(gpu, n, 2048, shape.planes)?;
             let seconds = graph_time(gpu, turns, |i| {
                 let step = TokenRows {
                     count: n,

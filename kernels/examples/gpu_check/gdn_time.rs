@@ -5,6 +5,7 @@ use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
@@ -15,7 +16,7 @@ const PROMPTS: [(usize, usize); 5] = [(1, 64), (1, 512), (1, 2048), (8, 256), (3
 
 /// What [`all`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    Ok(vec![gdn_decode::program(HEADS, HEADS.inputs())?, gdn_prefill::program(HEADS, HEADS.inputs())?])
+    Ok(vec![gdn_decode::program(HEADS, HEADS.inputs(), Planes::One)?, gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?])
 }
 
 /// Measures both kernels.
@@ -65,7 +66,7 @@ impl Layers {
 
 fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, layers) = (gpu.device.stream(), 30);
-    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs())?;
+    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One)?;
     let mut l = Layers::new(gpu, layers, n, n)?;
     let (slots, positions) = (stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?, stream.clone_htod(&vec![5; n])?);
     graph_time(gpu, layers, |i| {
@@ -87,7 +88,7 @@ fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
 
 fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, layers) = (gpu.device.stream(), 6);
-    let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs())?;
+    let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One)?;
     let mut l = Layers::new(gpu, layers, sequences, sequences * rows)?;
     let list: Vec<i32> = (0..sequences as i32).flat_map(|p| [p, 64, p * rows as i32, rows as i32]).collect();
     let list = stream.clone_htod(&list)?;

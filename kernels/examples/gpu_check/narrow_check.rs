@@ -6,7 +6,7 @@ use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kin
 use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
-use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::{Cuts, cut_words};
 use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
@@ -27,12 +27,18 @@ fn shapes(layout: Layout) -> Vec<(Shape, Option<usize>)> {
     } else {
         &[(40, 128, Some(96)), (16, 2048, Some(2048)), (1000, 384, None)]
     };
-    sizes.iter().map(|(r, c, norm)| (Shape::new(layout, *r, *c).expect("legal"), *norm)).collect()
+    let of = |planes: Planes| {
+        sizes.iter().map(move |(r, c, norm)| (Shape::new(layout, *r, *c).expect("legal").with_planes(planes), *norm))
+    };
+    Planes::ALL.into_iter().flat_map(of).collect()
 }
 
 /// Outputs of a multiple of 32, few and many inputs; the last with more inputs than fit into shared memory for 8 rows.
 fn residual_shapes(layout: Layout) -> Vec<Shape> {
-    [(32, 256), (96, 1024), (64, 5120)].iter().map(|(r, c)| Shape::new(layout, *r, *c).expect("legal")).collect()
+    let of = |planes: Planes| {
+        [(32, 256), (96, 1024), (64, 5120)].map(move |(r, c)| Shape::new(layout, r, c).expect("legal").with_planes(planes))
+    };
+    Planes::ALL.into_iter().flat_map(of).collect()
 }
 
 const RESIDUAL_LAYOUTS: [Layout; 3] = [Layout::Q8_0, Layout::Q6_K, Layout::IQ3_S];
@@ -43,14 +49,15 @@ fn kind(width: usize, gate_up: Layout, down: Layout) -> Kind {
 
 fn experts_cases() -> Vec<Experts> {
     let of = |hidden, count, used, routed, shared| Experts::new(hidden, count, used, routed, shared).expect("legal");
-    vec![
+    let all = [
         of(32, 5, 2, kind(32, Layout::Q8_0, Layout::Q8_0), kind(96, Layout::W16, Layout::W16)),
         of(256, 9, 4, kind(128, Layout::Q8_0, Layout::Q4_0), kind(128, Layout::Q8_0, Layout::Q8_0)),
         of(512, 12, 8, kind(256, Layout::Q4_K, Layout::Q6_K), kind(512, Layout::Q8_0, Layout::Q5_K)),
         of(1024, 11, 10, kind(256, Layout::IQ3_S, Layout::IQ3_S), kind(256, Layout::Q5_K, Layout::IQ4_XS)),
         // As in the released shape, where down's tiles begin at odd multiples of 64 bytes.
         of(2048, 12, 8, kind(512, Layout::IQ3_S, Layout::IQ3_S), kind(512, Layout::Q5_K, Layout::Q5_K)),
-    ]
+    ];
+    Planes::ALL.into_iter().flat_map(|planes| all.iter().map(move |e| e.with_planes(planes))).collect()
 }
 
 /// What [`all`] loads.
@@ -91,20 +98,25 @@ pub(crate) fn experts(gpu: &Gpu) -> Outcome {
 }
 
 /// Activation rows with very different magnitudes, `cols` of them true and the rest of `padded` zero.
-fn activations(rows: usize, cols: usize, padded: usize, random: &mut Random) -> QuantizedRows {
+fn activations(rows: usize, cols: usize, padded: usize, planes: Planes, random: &mut Random) -> QuantizedRows {
     let value = |i: usize, random: &mut Random| {
         if i % padded < cols { random.signed() * 10f32.powi((i / 32 % 5) as i32 - 2) } else { 0.0 }
     };
     let values: Vec<f32> = (0..rows * padded).map(|i| value(i, random)).collect();
-    QuantizedRows::of(&values)
+    QuantizedRows::of(&values, planes)
 }
 
 /// Sums of squares of `rows` rows, and the factor that they are read as.
 fn squares(rows: usize, blocks: usize, random: &mut Random) -> (Vec<f32>, Vec<f64>) {
     let squares: Vec<f32> = (0..rows * blocks).map(|_| 50.0 * random.signed().abs()).collect();
-    let mean = |row: &[f32]| row.iter().map(|s| f64::from(*s)).sum::<f64>() / (32 * row.len()) as f64;
-    let factors = squares.chunks(blocks.max(1)).map(|row| (mean(row) + f64::from(EPS)).sqrt().recip()).collect();
+    let factors = factors(&squares, blocks);
     (squares, factors)
+}
+
+/// What rows are multiplied by whose squares these are.
+fn factors(squares: &[f32], blocks: usize) -> Vec<f64> {
+    let mean = |row: &[f32]| row.iter().map(|s| f64::from(*s)).sum::<f64>() / (32 * row.len()) as f64;
+    squares.chunks(blocks.max(1)).map(|row| (mean(row) + f64::from(EPS)).sqrt().recip()).collect()
 }
 
 fn same(a: &[f32], b: &[f32]) -> bool {
@@ -118,13 +130,13 @@ fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sh
     let kernel = Product::load(&gpu.device, &gpu.cache, shape, norm)?;
     let (n_max, stride, blocks) = (33, rows + 5, norm.unwrap_or(0) / 32);
     let mut random = Random(11);
-    let x = activations(n_max, cols, cols, &mut random);
+    let (x, codes_each) = (activations(n_max, cols, cols, shape.planes(), &mut random), cols * shape.planes().count());
     let (squares, factors) = squares(n_max, blocks, &mut random);
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     let d_squares = if blocks > 0 { Some(stream.clone_htod(&squares)?) } else { None };
     let run = |first: usize, n: usize| -> Result<Vec<f32>, Box<dyn Error>> {
         let mut out = stream.clone_htod(&vec![f32::NAN; n * stride])?;
-        let x = Activations { codes: &codes.slice(first * cols..), meta: &meta.slice(first * cols / 16..) };
+        let x = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
         let output = Output { values: &mut out.as_view_mut(), stride, factor: 0.5 };
         let of_row = d_squares.as_ref().map(|s| s.slice(first * blocks..));
         let norm = of_row.as_ref().map(|squares| Norm { squares, eps: EPS });
@@ -150,7 +162,7 @@ fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sh
             assert!(same(got, &alone[c][..rows]), "{shape:?}: column {c} of {n} differs from itself alone");
         }
     }
-    println!("product {:?} {rows} x {cols}: {worst:.2} of tolerance, alone = in a batch", shape.layout());
+    println!("product {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch", shape.layout(), shape.planes());
     Ok(())
 }
 
@@ -164,13 +176,14 @@ struct Stream {
 impl Stream {
     /// Whether what is read next is what `x` and the weight of the norm say, and nothing else was written.
     fn check(&self, what: &str, values: usize, weight: &[f32], rows: impl Iterator<Item = usize>) {
-        let padded = values.next_multiple_of(UNIT);
+        let planes = self.next.planes;
+        let (padded, own) = (values.next_multiple_of(UNIT) * planes.count(), values * planes.count());
         for row in rows {
             let x = &self.x[row * values..][..values];
-            let want = QuantizedRows::of(&x.iter().zip(weight).map(|(x, w)| x * w).collect::<Vec<_>>());
+            let want = QuantizedRows::of(&x.iter().zip(weight).map(|(x, w)| x * w).collect::<Vec<_>>(), planes);
             let (codes, meta) = (&self.next.codes[row * padded..][..padded], &self.next.meta[row * padded / 32..][..padded / 32]);
-            assert!(codes[..values] == want.codes && meta[..values / 32] == want.meta, "{what}: int8 form of row {row}");
-            assert!(codes[values..].iter().all(|c| *c == 99), "{what}: padding of row {row} was written");
+            assert!(codes[..own] == want.codes && meta[..own / 32] == want.meta, "{what}: int8 form of row {row}");
+            assert!(codes[own..].iter().all(|c| *c == 99), "{what}: padding of row {row} was written");
             for (block, got) in x.chunks(32).zip(&self.squares[row * values / 32..]) {
                 let want: f64 = block.iter().map(|v| f64::from(*v).powi(2)).sum();
                 assert!((f64::from(*got) - want).abs() <= 1e-6 * want, "{what}: squares {got} for {want}");
@@ -179,7 +192,7 @@ impl Stream {
     }
 
     fn row(&self, row: usize, values: usize) -> (&[f32], &[i8], &[f32]) {
-        let padded = values.next_multiple_of(UNIT);
+        let padded = values.next_multiple_of(UNIT) * self.next.planes.count();
         (
             &self.x[row * values..][..values],
             &self.next.codes[row * padded..][..padded],
@@ -192,11 +205,11 @@ impl Stream {
 fn with_stream(
     gpu: &Gpu,
     x: &[f32],
-    values: usize,
+    (values, planes): (usize, Planes),
     weight: &[f32],
     launch: impl FnOnce(&mut cudarc::driver::CudaViewMut<'_, f32>, NextRows<'_, '_>) -> Result<(), CudaError>,
 ) -> Result<Stream, Box<dyn Error>> {
-    let (stream, rows, padded) = (gpu.device.stream(), x.len() / values, values.next_multiple_of(UNIT));
+    let (stream, rows, padded) = (gpu.device.stream(), x.len() / values, values.next_multiple_of(UNIT) * planes.count());
     let (mut dx, weight) = (stream.clone_htod(x)?, stream.clone_htod(weight)?);
     let mut codes = stream.clone_htod(&vec![99i8; rows * padded])?;
     let mut meta = stream.clone_htod(&vec![f32::NAN; rows * padded / 16])?;
@@ -208,7 +221,7 @@ fn with_stream(
         squares: &mut squares.as_view_mut(),
     };
     launch(&mut dx.as_view_mut(), next)?;
-    let next = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?) };
+    let next = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?), planes };
     Ok(Stream { x: stream.clone_dtoh(&dx)?, next, squares: stream.clone_dtoh(&squares)? })
 }
 
@@ -219,11 +232,13 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
     let kernel = Residual::load(&gpu.device, &gpu.cache, shape)?;
     let n_max = 19;
     let mut random = Random(12);
-    let (y, old, weight) = (activations(n_max, cols, cols, &mut random), random.vector(n_max * rows), random.vector(rows));
+    let y = activations(n_max, cols, cols, shape.planes(), &mut random);
+    let codes_each = cols * shape.planes().count();
+    let (old, weight) = (random.vector(n_max * rows), random.vector(rows));
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
     let run = |first: usize, n: usize| {
-        with_stream(gpu, &old[first * rows..(first + n) * rows], rows, &weight, |x, next| {
-            let y = Activations { codes: &codes.slice(first * cols..), meta: &meta.slice(first * cols / 16..) };
+        with_stream(gpu, &old[first * rows..(first + n) * rows], (rows, shape.planes()), &weight, |x, next| {
+            let y = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
             kernel.launch(&gpu.device, &weights.as_view(), y, 0.25, n, x, next)
         })
     };
@@ -245,7 +260,7 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
             assert!(got.row(c, rows) == alone.row(0, rows), "{shape:?}: column {c} of {n} differs from itself alone");
         }
     }
-    println!("residual {:?} {rows} x {cols}: {worst:.2} of tolerance, alone = in a batch", shape.layout());
+    println!("residual {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch", shape.layout(), shape.planes());
     Ok(())
 }
 
@@ -279,19 +294,19 @@ impl Side {
     }
 }
 
-/// Whether the int8 form at block `index` is that of `want` to half a step.
+/// Whether the int8 form of block `index` of values is that of `want` to what it may be off.
 fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool {
-    let d = f64::from(rows.meta[index][0]);
-    let codes = rows.block(index);
-    let sum: i32 = codes.iter().map(|c| i32::from(*c)).sum();
-    let near = codes.iter().zip(want).all(|(c, (want, off))| (f64::from(*c) * d - want).abs() <= 0.501 * d + off);
-    near && rows.meta[index][1] == sum as f32
+    let most = rows.error_max(index);
+    let near = rows.values(index).iter().zip(want).all(|(got, (want, off))| (got - want).abs() <= 1.002 * most + off);
+    let planes = index * rows.planes.count()..(index + 1) * rows.planes.count();
+    near && planes.into_iter().all(|p| rows.meta[p][1] == rows.block(p).iter().map(|c| i32::from(*c)).sum::<i32>() as f32)
 }
 
 fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bool) -> Outcome {
     let stream = gpu.device.stream();
     let (gate_up, down) = (experts.gate_up(), experts.down());
     let (hidden, used, count) = (down[0].size().0, experts.used(), experts.count());
+    let planes = experts.planes();
     let (padded, [width, shared_width]) = (hidden.next_multiple_of(UNIT), gate_up.map(|s| s.size().0 / 2));
     let [h_cols, shared_cols] = down.map(|s| s.size().1);
     let (routed, shared) = (Side::random([gate_up[0], down[0]], count, 30), Side::random([gate_up[1], down[1]], 1, 60));
@@ -300,11 +315,11 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     let d_down = (upload(&routed.down)?, upload(&shared.down)?);
     let n_max = 19;
     let mut random = Random(13);
-    let y = activations(n_max, hidden, padded, &mut random);
-    let (squares, factors) = squares(n_max, hidden / 32, &mut random);
+    let (y, codes_each) = (activations(n_max, hidden, padded, planes, &mut random), padded * planes.count());
+    let (squares, _) = squares(n_max, hidden / 32, &mut random);
     // As a real norm would be: products of a size where silu is neither linear nor one-sided.
     let squares: Vec<f32> = squares.iter().map(|s| s * 1e4).collect();
-    let factors: Vec<f64> = factors.iter().map(|f| f * 1e-2).collect();
+    let factors = factors(&squares, hidden / 32);
     let (old, weight) = (random.vector(n_max * hidden), random.vector(hidden));
     let none = 4;
     // Rows do with all experts, or with fewer: none of what was cut away may be read.
@@ -339,11 +354,12 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
     let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
         let stale = |pair: usize| if expert(first + pair / used, pair % used) < 0 { f32::NAN } else { 0.0 };
-        let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_cols / 16)).collect();
-        let mut h = (stream.clone_htod(&vec![0i8; n * used * h_cols])?, stream.clone_htod(&h_meta)?);
-        let mut s = (stream.clone_htod(&vec![0i8; n * shared_cols])?, stream.clone_htod(&vec![0f32; n * shared_cols / 16])?);
+        let [h_codes, s_codes] = [h_cols, shared_cols].map(|cols| cols * planes.count());
+        let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_codes / 16)).collect();
+        let mut h = (stream.clone_htod(&vec![0i8; n * used * h_codes])?, stream.clone_htod(&h_meta)?);
+        let mut s = (stream.clone_htod(&vec![0i8; n * s_codes])?, stream.clone_htod(&vec![0f32; n * s_codes / 16])?);
         let (mut d_chosen, tally) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&[0u32])?);
-        let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], hidden, &weight, |x, next| {
+        let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], (hidden, planes), &weight, |x, next| {
             let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
             let cuts = Some(Cuts { words: &words, tally: &counted });
             let (scores, slots) = (d_scores.slice(first * stride..), d_slots.slice(first..));
@@ -354,7 +370,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
             } else {
                 Routing::Scores { scores: &scores, slots: &slots, cuts, chosen: &mut taken }
             };
-            let y = Activations { codes: &codes.slice(first * padded..), meta: &meta.slice(first * padded / 16..) };
+            let y = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
             let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
             let between = Between {
                 codes: &mut h.0.as_view_mut(),
@@ -370,7 +386,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
         assert!(told || stream.clone_dtoh(&d_chosen)? == chosen[first * used..(first + n) * used], "{experts:?}: other experts");
         let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();
         assert!(told || stream.clone_dtoh(&tally)?[0] as usize == kept, "{experts:?}: experts counted");
-        let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta) };
+        let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta), planes };
         let h = rows(stream.clone_dtoh(&h.0)?, stream.clone_dtoh(&h.1)?);
         Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?)))
     };
@@ -390,8 +406,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
                 assert!(
                     is_int8_form(rows, at, &want),
                     "{experts:?} row {row} expert {p} block {block}: {:?} {:?} for {want:?}",
-                    rows.meta[at],
-                    rows.block(at)
+                    rows.values(at),
+                    rows.error_max(at)
                 );
             }
         }

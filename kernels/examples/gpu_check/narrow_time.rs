@@ -7,7 +7,7 @@ use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kin
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
-use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::Chip;
 use cudarc::driver::CudaSlice;
 use std::collections::HashSet;
@@ -190,7 +190,7 @@ struct Rows {
 impl Rows {
     fn new(gpu: &Gpu, n: usize, values: usize) -> Result<Self, Box<dyn Error>> {
         let stream = gpu.device.stream();
-        let form = QuantizedRows::of(&Random(5).vector(n * values));
+        let form = QuantizedRows::of(&Random(5).vector(n * values), Planes::One);
         Ok(Self {
             x: stream.clone_htod(&Random(6).vector(n * values))?,
             // Small, so that what is added in many replays stays finite.

@@ -5,7 +5,7 @@ use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::combine::{self, Combine, Shape, Terms};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, lengths, padded};
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
@@ -22,15 +22,17 @@ pub(crate) struct Poisoned {
     pub(crate) codes: CudaSlice<i8>,
     pub(crate) meta: CudaSlice<f32>,
     pub(crate) squares: CudaSlice<f32>,
+    planes: Planes,
 }
 
 impl Poisoned {
-    pub(crate) fn new(gpu: &Gpu, rows: usize, cols: usize) -> Result<Self, Box<dyn Error>> {
-        let (stream, [codes, meta, squares]) = (gpu.device.stream(), lengths(rows, cols));
+    pub(crate) fn new(gpu: &Gpu, rows: usize, cols: usize, planes: Planes) -> Result<Self, Box<dyn Error>> {
+        let (stream, [codes, meta, squares]) = (gpu.device.stream(), lengths(rows, cols, planes));
         Ok(Self {
             codes: stream.clone_htod(&vec![CODE_POISON; codes])?,
             meta: stream.clone_htod(&vec![-5.0f32; meta])?,
             squares: stream.clone_htod(&vec![-5.0f32; squares])?,
+            planes,
         })
     }
 
@@ -45,20 +47,21 @@ impl Poisoned {
         written: impl Fn(usize) -> bool,
         what: &str,
     ) -> Outcome {
-        let (stream, wide) = (gpu.device.stream(), padded(cols));
+        let (stream, planes) = (gpu.device.stream(), self.planes.count());
+        let wide = padded(cols) * planes;
         let (codes, meta) = (stream.clone_dtoh(&self.codes)?, stream.clone_dtoh(&self.meta)?);
         let squares = stream.clone_dtoh(&self.squares)?;
         for (row, x) in x.chunks_exact(cols).enumerate() {
             let (codes, meta) = (&codes[row * wide..][..wide], &meta[row * wide / 16..][..wide / 16]);
             let squares = &squares[row * cols / 32..][..cols / 32];
-            let own = if written(row) { cols } else { 0 };
+            let own = if written(row) { cols * planes } else { 0 };
             assert!(codes[own..].iter().all(|c| *c == CODE_POISON), "{what}: row {row} writes codes that are not its own");
             assert!(meta[own / 16..].iter().all(|c| *c == -5.0), "{what}: row {row} writes meta that is not its own");
             if own == 0 {
                 assert!(squares.iter().all(|s| *s == -5.0), "{what}: row {row} is none and has squares");
                 continue;
             }
-            let want = QuantizedRows::of(&x.iter().zip(w).map(|(x, w)| x * w).collect::<Vec<_>>());
+            let want = QuantizedRows::of(&x.iter().zip(w).map(|(x, w)| x * w).collect::<Vec<_>>(), self.planes);
             assert!(codes[..own] == want.codes, "{what}: codes of row {row}");
             let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
             assert!(meta[..own / 16].iter().zip(want.meta.as_flattened()).all(same), "{what}: meta of row {row}");
@@ -72,17 +75,19 @@ impl Poisoned {
     }
 }
 
-const SHAPES: [Shape; 5] = [
-    Shape { cols: 2048, used: 8, shared: true },
-    Shape { cols: 256, used: 4, shared: true },
-    Shape { cols: 32, used: 4, shared: false },
-    Shape { cols: 5120, used: 0, shared: true },
-    Shape { cols: 96, used: 10, shared: true },
+const SHAPES: [Shape; 7] = [
+    Shape { cols: 2048, used: 8, shared: true, planes: Planes::One },
+    Shape { cols: 256, used: 4, shared: true, planes: Planes::One },
+    Shape { cols: 32, used: 4, shared: false, planes: Planes::One },
+    Shape { cols: 5120, used: 0, shared: true, planes: Planes::One },
+    Shape { cols: 96, used: 10, shared: true, planes: Planes::One },
+    Shape { cols: 256, used: 4, shared: true, planes: Planes::Two },
+    Shape { cols: 96, used: 0, shared: true, planes: Planes::Two },
 ];
 
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let combined = SHAPES.into_iter().map(combine::program);
-    combined.chain(SHAPES.iter().map(|s| gather::program(s.cols))).collect()
+    combined.chain(SHAPES.iter().map(|s| gather::program(s.cols, s.planes))).collect()
 }
 
 pub(crate) fn check(gpu: &Gpu) -> Outcome {
@@ -90,13 +95,13 @@ pub(crate) fn check(gpu: &Gpu) -> Outcome {
         for n in [1, 5, 70, 600] {
             terms_are_added_and_rows_that_are_none_stay(gpu, shape, n)?;
         }
-        rows_are_gathered(gpu, shape.cols)?;
+        rows_are_gathered(gpu, shape.cols, shape.planes)?;
     }
     Ok(())
 }
 
 fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize) -> Outcome {
-    let (stream, Shape { cols, used, shared }) = (gpu.device.stream(), shape);
+    let (stream, Shape { cols, used, shared, planes }) = (gpu.device.stream(), shape);
     let mut random = Random(n as u64);
     let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
     let (x, w, mut gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
@@ -112,7 +117,7 @@ fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize
     }
     let (d_slots, d_gates, d_experts, d_own) =
         (stream.clone_htod(&slots)?, stream.clone_htod(&gates)?, stream.clone_htod(&experts)?, stream.clone_htod(&own)?);
-    let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols)?);
+    let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols, planes)?);
     let kernel = Combine::load(&gpu.device, &gpu.cache, shape)?;
     let (v_gates, v_experts, v_own) = (d_gates.as_view(), d_experts.as_view(), d_own.as_view());
     let terms = Terms {
@@ -150,15 +155,15 @@ fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize
     Ok(())
 }
 
-fn rows_are_gathered(gpu: &Gpu, cols: usize) -> Outcome {
+fn rows_are_gathered(gpu: &Gpu, cols: usize, planes: Planes) -> Outcome {
     let (stream, rows, list) = (gpu.device.stream(), 6, [4, 0, -1, 5, 4]);
-    let [codes, meta, squares] = lengths(rows, cols);
+    let [codes, meta, squares] = lengths(rows, cols, planes);
     let mut random = Random(cols as u64);
     let codes: Vec<i8> = (0..codes).map(|_| random.bits() as i8).collect();
     let (meta, squares) = (random.vector(meta), random.vector(squares));
     let (d_codes, d_meta, d_squares) = (stream.clone_htod(&codes)?, stream.clone_htod(&meta)?, stream.clone_htod(&squares)?);
-    let (d_list, mut out) = (stream.clone_htod(&list)?, Poisoned::new(gpu, list.len(), cols)?);
-    let kernel = Gather::load(&gpu.device, &gpu.cache, cols)?;
+    let (d_list, mut out) = (stream.clone_htod(&list)?, Poisoned::new(gpu, list.len(), cols, planes)?);
+    let kernel = Gather::load(&gpu.device, &gpu.cache, cols, planes)?;
     let from = Folded { codes: &d_codes.as_view(), meta: &d_meta.as_view(), squares: &d_squares.as_view() };
     let (mut to_codes, mut to_meta, mut to_squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
     let folded = FoldedOut { codes: &mut to_codes, meta: &mut to_meta, squares: &mut to_squares };
@@ -172,7 +177,7 @@ fn rows_are_gathered(gpu: &Gpu, cols: usize) -> Outcome {
     assert!(stream.clone_dtoh(&out.codes)? == chosen(&codes, rows, &list), "gathered codes of {cols}");
     assert!(stream.clone_dtoh(&out.meta)? == chosen(&meta, rows, &list), "gathered meta of {cols}");
     assert!(stream.clone_dtoh(&out.squares)? == chosen(&squares, rows, &list), "gathered squares of {cols}");
-    println!("gather {cols}: equal");
+    println!("gather {cols} {planes:?}: equal");
     Ok(())
 }
 
@@ -180,7 +185,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     table_head("combine and gather, 2048 wide");
     let (stream, shape) = (gpu.device.stream(), SHAPES[0]);
     let Shape { cols, used, .. } = shape;
-    let (kernel, gather) = (Combine::load(&gpu.device, &gpu.cache, shape)?, Gather::load(&gpu.device, &gpu.cache, cols)?);
+    let (kernel, gather) =
+        (Combine::load(&gpu.device, &gpu.cache, shape)?, Gather::load(&gpu.device, &gpu.cache, cols, shape.planes)?);
     for n in TIMED.into_iter().chain([16384]) {
         let mut random = Random(n as u64);
         let sample = random.vector(1 << 20);
@@ -189,7 +195,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         let gates = stream.clone_htod(&vec![0.01f32; n * (used + 1)])?;
         let (experts, own) = (stream.clone_htod(&long(n * used * cols))?, stream.clone_htod(&long(n * cols))?);
         let (mut x, w) = (stream.clone_htod(&long(n * cols))?, stream.clone_htod(&random.vector(cols))?);
-        let mut out = Poisoned::new(gpu, n, cols)?;
+        let mut out = Poisoned::new(gpu, n, cols, shape.planes)?;
         let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
             let terms = Terms {
                 slots: &slots.as_view(),
@@ -202,7 +208,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             kernel.launch(&gpu.device, n, terms, &w.as_view(), &mut x.as_view_mut(), folded)
         })?;
         table_row("combine", n, seconds, (n * cols) as f64 * (4.0 * (used + 3) as f64 + 1.375));
-        let mut to = Poisoned::new(gpu, n, cols)?;
+        let mut to = Poisoned::new(gpu, n, cols, shape.planes)?;
         let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
             let from = Folded { codes: &out.codes.as_view(), meta: &out.meta.as_view(), squares: &out.squares.as_view() };
             let (mut codes, mut meta, mut squares) = (to.codes.as_view_mut(), to.meta.as_view_mut(), to.squares.as_view_mut());

@@ -6,7 +6,7 @@ use crate::{Gpu, H200, Outcome};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
-use chimere_kernels::cuda::quantized::QuantizedRows;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Shape, Tiling, Wide, program};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
@@ -20,9 +20,9 @@ const fn t([tiles, warps_rows, octets, warps_columns, groups, units, split, stag
 /// Every way to share work at least once: among groups, blocks of a cluster, warps along rows and columns.
 const CHECKED: [Tiling; 3] = [t([1, 4, 1, 1, 1, 2, 1, 3]), t([2, 2, 4, 2, 2, 1, 1, 3]), t([2, 4, 2, 1, 1, 1, 2, 2])];
 /// Activation rows with very different magnitudes.
-fn activations(rows: usize, cols: usize, random: &mut Random) -> QuantizedRows {
+fn activations(rows: usize, cols: usize, planes: Planes, random: &mut Random) -> QuantizedRows {
     let values: Vec<f32> = (0..rows * cols).map(|i| random.signed() * 10f32.powi((i / 32 % 5) as i32 - 2)).collect();
-    QuantizedRows::of(&values)
+    QuantizedRows::of(&values, planes)
 }
 
 const EPS: f32 = 1e-6;
@@ -46,11 +46,19 @@ fn checked() -> Vec<Checked> {
             }
         }
     }
+    for layout in LAYOUTS {
+        let shape = shape(layout, 1000, 768, Epilogue::Plain, None, true).with_planes(Planes::Two);
+        all.push(Checked { shape, tiling: CHECKED[1] });
+    }
     // Of IQ3_S, tiles of 512 inputs begin at odd multiples of 64 bytes.
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
         for tiling in CHECKED {
-            all.push(Checked { shape: shape(layout, 192, 512, Epilogue::Gated, Some(480), false), tiling });
-            all.push(Checked { shape: shape(layout, 96, 512, Epilogue::Residual, Some(480), true), tiling });
+            for planes in Planes::ALL {
+                let (gated, residual) = ((192, 512, Epilogue::Gated, false), (96, 512, Epilogue::Residual, true));
+                for (rows, cols, epilogue, dense) in [gated, residual] {
+                    all.push(Checked { shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes), tiling });
+                }
+            }
         }
     }
     all
@@ -78,7 +86,8 @@ pub(crate) fn check(gpu: &Gpu) -> Outcome {
     for case in checked().into_iter().step_by(step) {
         let worst = columns_are_the_definition_s_and_the_same_alone(gpu, &case)?;
         let matrix = case.shape.matrix();
-        println!("wide {:?} {:?} {:?}: {worst:.2} of tolerance, alone = in a batch", matrix.layout(), matrix.size(), case.tiling);
+        let (layout, size, planes) = (matrix.layout(), matrix.size(), matrix.planes());
+        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.tiling);
     }
     Ok(())
 }
@@ -99,6 +108,7 @@ struct Bench<'a> {
     epilogue: Epilogue,
     rows: usize,
     cols: usize,
+    planes: Planes,
     weights: CudaSlice<u8>,
     codes: CudaSlice<i8>,
     meta: CudaSlice<f32>,
@@ -121,11 +131,11 @@ impl Bench<'_> {
 
     /// Columns `first..first + n` densely, or with `listed`: by slots over all columns.
     fn run(&self, first: usize, n: usize, listed: Option<&[Vec<i32>; 3]>) -> Result<Written, Box<dyn Error>> {
-        let (stream, stride) = (self.gpu.device.stream(), self.stride());
+        let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
         let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
         let mut values = stream.clone_htod(&vec![poison; n * stride])?;
-        let mut codes = stream.clone_htod(&vec![99i8; n * stride])?;
-        let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 + 2])?;
+        let mut codes = stream.clone_htod(&vec![99i8; n * stride * planes])?;
+        let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 * planes + 2])?;
         let mut squares = stream.clone_htod(&vec![f32::NAN; n * stride / 32 + 2])?;
         let lists = listed.map(|l| l.each_ref().map(|l| stream.clone_htod(l)));
         let lists = match lists {
@@ -139,8 +149,8 @@ impl Bench<'_> {
         };
         let from_squares = self.squares.slice(first * self.norm / 32..);
         let x = Inputs {
-            codes: &self.codes.slice(first * self.cols..),
-            meta: &self.meta.slice(first * self.cols / 16..),
+            codes: &self.codes.slice(first * self.cols * planes..),
+            meta: &self.meta.slice(first * self.cols / 16 * planes..),
             squares: Some(&from_squares),
             eps: EPS,
             factor: 0.5,
@@ -167,14 +177,14 @@ impl Bench<'_> {
 
     /// What a launch wrote of column `c`.
     fn column(&self, all: &Written, c: usize) -> Written {
-        let (stride, n) = (self.stride(), self.outputs());
+        let (stride, n, planes) = (self.stride(), self.outputs(), self.planes.count());
         let part = |v: &[u32], each: usize, len: usize| v[c * each..][..len].to_vec();
         match self.epilogue {
             Epilogue::Plain => Written { values: part(&all.values, stride, stride), ..Written::default() },
             epilogue => Written {
                 values: if epilogue == Epilogue::Residual { part(&all.values, n, n) } else { Vec::new() },
-                codes: all.codes[c * stride..][..stride].to_vec(),
-                meta: part(&all.meta, stride / 16, stride / 16),
+                codes: all.codes[c * stride * planes..][..stride * planes].to_vec(),
+                meta: part(&all.meta, stride / 16 * planes, stride / 16 * planes),
                 squares: if epilogue == Epilogue::Residual { part(&all.squares, n / 32, n / 32) } else { Vec::new() },
             },
         }
@@ -189,7 +199,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     let norm = shape.norm().unwrap_or(0);
     let mut random = Random(11);
     let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).collect();
-    let x = activations(COLUMNS, cols, &mut random);
+    let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
     let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
     let next = random.vector(rows);
     let bench = Bench {
@@ -198,6 +208,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
         epilogue,
         rows,
         cols,
+        planes: shape.matrix().planes(),
         weights: stream.clone_htod(&matrices.iter().flat_map(Matrix::packed).collect::<Vec<u8>>())?,
         codes: stream.clone_htod(&x.codes)?,
         meta: stream.clone_htod(x.meta.as_flattened())?,
@@ -293,7 +304,8 @@ impl Want<'_> {
         }
         let n = if self.epilogue == Epilogue::Gated { rows / 2 } else { rows };
         let meta: Vec<f32> = got.meta.iter().map(|m| f32::from_bits(*m)).collect();
-        let int8 = QuantizedRows { codes: got.codes.clone(), meta: pairs(&meta) };
+        let int8 = QuantizedRows { codes: got.codes.clone(), meta: pairs(&meta), planes: self.x.planes };
+        let planes = self.x.planes.count();
         for b in (0..n / 32).step_by(step.min(2)) {
             let (mut values, mut slack) = ([0.0f64; 32], [0.0f64; 32]);
             for i in 0..32 {
@@ -312,25 +324,22 @@ impl Want<'_> {
                     )
                 };
             }
-            let [d, sum] = int8.meta[b];
-            let codes = int8.block(b);
-            if sum != codes.iter().map(|c| f32::from(*c)).sum::<f32>() {
-                return Err(format!("block {b}: sum {sum}"));
+            for plane in b * planes..(b + 1) * planes {
+                let [_, sum] = int8.meta[plane];
+                if sum != int8.block(plane).iter().map(|c| f32::from(*c)).sum::<f32>() {
+                    return Err(format!("block {b}: sum {sum}"));
+                }
             }
+            let stored = int8.values(b);
             for i in 0..32 {
-                near(
-                    f64::from(codes[i]) * f64::from(d),
-                    values[i],
-                    0.502 * f64::from(d) + slack[i],
-                    &format!("code {i} of block {b}"),
-                )?;
+                near(stored[i], values[i], 1.004 * int8.error_max(b) + slack[i], &format!("code {i} of block {b}"))?;
             }
             if self.epilogue == Epilogue::Residual {
                 let want: f64 = (0..32).map(|i| value(32 * b + i).powi(2)).sum();
                 near(f64::from(f32::from_bits(got.squares[b])), want, want * 1e-6, &format!("squares {b}"))?;
             }
         }
-        if int8.codes[n..].iter().any(|c| *c != 99) {
+        if int8.codes[n * planes..].iter().any(|c| *c != 99) {
             return Err("padding written".into());
         }
         Ok(worst)
@@ -434,7 +443,7 @@ fn product_time(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, tilin
     let kernel = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
     let pairs = n * case.used.unwrap_or(1);
     let in_rows = if case.epilogue == Epilogue::Gated { n } else { pairs };
-    let x = QuantizedRows::of(&Random(5).vector(in_rows * case.cols));
+    let x = QuantizedRows::of(&Random(5).vector(in_rows * case.cols), Planes::One);
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     let squares = stream.clone_htod(&vec![1.0f32; in_rows * case.cols / 32])?;
     let next = stream.clone_htod(&vec![1.0f32; case.rows])?;

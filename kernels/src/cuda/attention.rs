@@ -4,6 +4,7 @@
 //! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of sequences. A row's
 //! bytes depend on its own sequence alone; the two ways differ in the last bits.
 
+use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
@@ -40,6 +41,8 @@ pub struct Shape {
     pub eps: f32,
     /// From an input row to the next, in values: D of q and D of gate for each query head, all k, all v.
     pub stride: usize,
+    /// Of the output rows.
+    pub planes: Planes,
 }
 
 /// How keys and values are kept.
@@ -85,7 +88,7 @@ impl Shape {
         (2 * self.heads + 2 * self.kv_heads) * self.dim
     }
 
-    /// From an output row to the next, in codes: a multiple of 128.
+    /// From an output row to the next, in values: a multiple of 128.
     pub fn out_stride(&self) -> usize {
         (self.heads * self.dim).next_multiple_of(128)
     }
@@ -197,6 +200,7 @@ pub fn program(shape: Shape, kv: KvType, tiling: Tiling) -> Result<Program, Cuda
         ("ROUND", tiling.round as i64),
         ("RESIDENT", tiling.resident as i64),
         ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
+        shape.planes.define(),
     ];
     Ok(Program { name: "attention", source: include_str!("../../csrc/attention.cu"), defines })
 }
@@ -284,9 +288,9 @@ pub struct Cache<'a, 'b> {
 
 /// Where the result goes: int8 rows of [`Shape::out_stride`]; what is beyond `heads * dim` of a row stays as it is.
 pub struct Out<'a, 'b> {
-    /// `[rows, out_stride]`.
+    /// `[rows, out_stride * planes]`.
     pub codes: &'a mut CudaViewMut<'b, i8>,
-    /// `[rows, out_stride / 32, 2]`.
+    /// `[rows, out_stride / 32 * planes, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
 }
 
@@ -454,8 +458,9 @@ impl Attention {
         self.fits("the norm of keys", n, norms.key.len(), shape.dim)?;
         self.fits("the cache of keys", n, cache.keys.len(), n.min(1) * k_page)?;
         self.fits("the cache of values", n, cache.values.len(), n.min(1) * v_page)?;
-        self.fits("codes", n, out.codes.len(), n * shape.out_stride())?;
-        self.fits("meta", n, out.meta.len(), n * shape.out_stride() / 16)?;
+        let codes = n * shape.out_stride() * shape.planes.count();
+        self.fits("codes", n, out.codes.len(), codes)?;
+        self.fits("meta", n, out.meta.len(), codes / 16)?;
         let stream = device.stream();
         Ok(Call {
             x: x.device_ptr(stream).0,
@@ -490,7 +495,8 @@ fn turns_a_position(shape: Shape, i: usize) -> f64 {
 mod tests {
     use super::*;
 
-    const RELEASED: Shape = Shape { dim: 256, heads: 16, kv_heads: 2, rotary: 64, theta: 1e7, eps: 1e-6, stride: 9216 };
+    const RELEASED: Shape =
+        Shape { dim: 256, heads: 16, kv_heads: 2, rotary: 64, theta: 1e7, eps: 1e-6, stride: 9216, planes: Planes::One };
 
     #[test]
     fn the_released_model_s_cache_takes_what_the_specification_says() {

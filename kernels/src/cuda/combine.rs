@@ -1,6 +1,7 @@
 //! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then the int8
 //! form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
 
+use super::quantized::Planes;
 use super::rows::{FoldedOut, check_cols, fits, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
@@ -22,6 +23,8 @@ pub struct Shape {
     pub used: usize,
     /// Whether there is a shared expert. A dense layer is a shared expert alone, with a factor of one.
     pub shared: bool,
+    /// Of the int8 form.
+    pub planes: Planes,
 }
 
 /// The program for a shape.
@@ -38,6 +41,7 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("PADDED", padded(shape.cols) as i64),
         ("USED", shape.used as i64),
         ("SHARED", i64::from(shape.shared)),
+        shape.planes.define(),
     ];
     Ok(Program { name: NAME, source: include_str!("../../csrc/combine.cu"), defines })
 }
@@ -89,7 +93,7 @@ impl Combine {
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Shape { cols, used, shared } = self.shape;
+        let Shape { cols, used, shared, planes } = self.shape;
         let len = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.len());
         fits(NAME, "slots", terms.slots.len(), rows)?;
         if used > 0 {
@@ -101,7 +105,7 @@ impl Combine {
         }
         fits(NAME, "the weight", weight.len(), cols)?;
         fits(NAME, "x", x.len(), rows * cols)?;
-        out.check(NAME, rows, cols)?;
+        out.check(NAME, rows, cols, planes)?;
         if rows == 0 {
             return Ok(());
         }
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn dense_layers_are_a_shared_expert_alone() {
-        let shape = |used, shared| program(Shape { cols: 2048, used, shared });
+        let shape = |used, shared| program(Shape { cols: 2048, used, shared, planes: Planes::One });
         assert!(shape(8, true).is_ok() && shape(10, false).is_ok() && shape(0, true).is_ok());
         assert!(shape(0, false).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
     }

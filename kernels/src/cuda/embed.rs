@@ -2,6 +2,7 @@
 //! the history of tokens that penalties look at. The table stays encoded as in its file: [`crate::reference::table_row`] is its
 //! definition. One block a row.
 
+use super::quantized::Planes;
 use super::rows::{FoldedOut, check_cols, fits, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 pub use crate::reference::TableEncoding;
@@ -23,6 +24,8 @@ pub struct Shape {
     pub vocab: usize,
     /// How rows are stored.
     pub encoding: TableEncoding,
+    /// Of the rows' int8 form.
+    pub planes: Planes,
 }
 
 impl Shape {
@@ -69,6 +72,7 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("PADDED", padded(shape.cols) as i64),
         ("VOCAB", shape.vocab as i64),
         ("ENCODING", encoding),
+        shape.planes.define(),
     ];
     Ok(Program { name: NAME, source: include_str!("../../csrc/embed.cu"), defines })
 }
@@ -148,7 +152,7 @@ impl Embed {
         }
         fits(NAME, "the weight", weight.len(), cols)?;
         fits(NAME, "x", x.len(), n * cols)?;
-        out.check(NAME, n, cols)?;
+        out.check(NAME, n, cols, self.shape.planes)?;
         if let Some(history) = &history {
             fits(NAME, "the history", history.len(), self.shape.history(1))?;
         }
@@ -184,12 +188,12 @@ mod tests {
 
     #[test]
     fn tables_have_the_bytes_of_their_file() {
-        let bytes = |cols, encoding| Shape { cols, vocab: 3, encoding }.bytes();
+        let bytes = |cols, encoding| Shape { cols, vocab: 3, encoding, planes: Planes::One }.bytes();
         assert_eq!(bytes(2048, TableEncoding::Q8_0).unwrap(), 3 * 2176);
         assert_eq!(bytes(2048, TableEncoding::Q6K).unwrap(), 3 * 1680);
         assert_eq!(bytes(32, TableEncoding::F16).unwrap(), 192);
         assert!(bytes(96, TableEncoding::Q4K).unwrap_err().to_string().contains("multiple of 256"));
         assert!(bytes(48, TableEncoding::F32).is_err() && bytes(16384, TableEncoding::F32).is_err());
-        assert_eq!(Shape { cols: 32, vocab: 511, encoding: TableEncoding::F16 }.history(3), 767);
+        assert_eq!(Shape { cols: 32, vocab: 511, encoding: TableEncoding::F16, planes: Planes::One }.history(3), 767);
     }
 }

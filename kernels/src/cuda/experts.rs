@@ -7,6 +7,7 @@
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
+use super::quantized::Planes;
 use super::router::Cuts;
 use super::wide::Chip;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
@@ -38,10 +39,11 @@ pub struct Experts {
     used: usize,
     routed: Kind,
     shared: Kind,
+    planes: Planes,
 }
 
 impl Experts {
-    /// `count` experts of which a row uses `used`, beside a shared one, between rows of `hidden` values.
+    /// `count` experts of which a row uses `used`, beside a shared one, between rows of `hidden` values of one plane.
     ///
     /// # Errors
     /// If a width is no whole number of blocks, or more experts are used than there are or than are taken.
@@ -55,7 +57,17 @@ impl Experts {
         if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
             return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        Ok(Self { hidden, count, used, routed, shared })
+        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One })
+    }
+
+    /// The same for rows of so many planes.
+    pub fn with_planes(self, planes: Planes) -> Self {
+        Self { planes, ..self }
+    }
+
+    /// Of the rows.
+    pub fn planes(&self) -> Planes {
+        self.planes
     }
 
     /// Experts there are.
@@ -151,9 +163,9 @@ fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: C
 
 /// What a block needs beside the rings: `Memory` of the kernel.
 fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
-    let Experts { hidden, count, used, routed, shared } = experts;
+    let Experts { hidden, count, used, routed, shared, planes } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
-    let staged = |cols: usize| cols + 32 + cols / UNIT * 32 + 16;
+    let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
     let chosen =
         (4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
@@ -164,7 +176,7 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
 
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: Tiling) -> Program {
-    let Experts { hidden, count, used, routed, shared } = experts;
+    let Experts { hidden, count, used, routed, shared, planes } = experts;
     const NAMES: [[&str; 6]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
         ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
@@ -195,6 +207,7 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
         ]
         .map(|(name, value)| (name, value as i64)),
     );
+    defines.push(planes.define());
     Program { name: "experts", source: include_str!("../../csrc/experts.cu"), defines }
 }
 
@@ -237,11 +250,11 @@ pub enum Routing<'a, 'b> {
 
 /// Int8 rows between gate and up and down.
 pub struct Between<'a, 'b> {
-    /// `[rows, used, width rounded up to 128]`, what is beyond the width zeroed once.
+    /// `[rows, used, width rounded up to 128, times planes]`, what is beyond the width zeroed once.
     pub codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, used, the same / 32, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
-    /// `[rows, shared width rounded up to 128]`, likewise.
+    /// `[rows, shared width rounded up to 128, times planes]`, likewise.
     pub shared_codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, the same / 32, 2]`.
     pub shared_meta: &'a mut CudaViewMut<'b, f32>,
@@ -337,12 +350,14 @@ impl ExpertsKernels {
         next: NextRows<'_, '_>,
         soon: &CudaView<'_, u8>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, used, routed, shared, .. } = self.experts;
+        let Experts { hidden, used, routed, shared, planes, .. } = self.experts;
         self.check(gate_up, down, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
-        next.check(rows, hidden)?;
+        next.check(rows, hidden, planes)?;
         let (stream, told) = (device.stream(), matches!(routing, Routing::Chosen { .. }));
-        let (cols, blocks) = (hidden.next_multiple_of(UNIT), hidden / 32);
+        // Bytes of a row's codes; of its pairs there are a quarter.
+        let [codes, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
+        let blocks = hidden / 32;
         let base = Call {
             gate_up: [gate_up.routed, gate_up.shared].map(|m| m.device_ptr(stream).0),
             down: [down.routed, down.shared].map(|m| m.device_ptr(stream).0),
@@ -370,21 +385,21 @@ impl ExpertsKernels {
             let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
             let n = (rows - first).min(if told { all } else { some });
             let mut call = Call {
-                codes: at(base.codes, cols),
-                meta: at(base.meta, cols / 4),
+                codes: at(base.codes, codes),
+                meta: at(base.meta, codes / 4),
                 squares: at(base.squares, blocks * 4),
                 scores: at(base.scores, self.experts.scores() * 4),
                 slots: at(base.slots, 4),
                 cuts: at(base.cuts, 8),
                 experts: at(base.experts, used * 4),
                 gates: at(base.gates, (used + 1) * 4),
-                hidden: at(base.hidden, used * routed.padded()),
-                hidden_meta: at(base.hidden_meta, used * routed.padded() / 4),
-                shared_hidden: at(base.shared_hidden, shared.padded()),
-                shared_meta: at(base.shared_meta, shared.padded() / 4),
+                hidden: at(base.hidden, used * routed),
+                hidden_meta: at(base.hidden_meta, used * routed / 4),
+                shared_hidden: at(base.shared_hidden, shared),
+                shared_meta: at(base.shared_meta, shared / 4),
                 x: at(base.x, hidden * 4),
-                next_codes: at(base.next_codes, cols),
-                next_meta: at(base.next_meta, cols / 4),
+                next_codes: at(base.next_codes, codes),
+                next_meta: at(base.next_meta, codes / 4),
                 next_squares: at(base.next_squares, blocks * 4),
                 rows: n as i32,
                 ..base
@@ -435,8 +450,8 @@ impl ExpertsKernels {
         rows: usize,
         between: &Between<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, count, used, routed, shared } = self.experts;
-        let cols = hidden.next_multiple_of(UNIT);
+        let Experts { hidden, count, used, routed, shared, planes } = self.experts;
+        let [cols, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
         for (what, matrices, [of_routed, of_shared]) in
             [("gate and up", gate_up, self.experts.gate_up()), ("down", down, self.experts.down())]
         {
@@ -446,10 +461,10 @@ impl ExpertsKernels {
         fits("codes", y.codes.len(), rows * cols)?;
         fits("meta", y.meta.len(), rows * cols / 16)?;
         fits("squares", norm.squares.len(), rows * hidden / 32)?;
-        fits("codes of the experts", between.codes.len(), rows * used * routed.padded())?;
-        fits("meta of the experts", between.meta.len(), rows * used * routed.padded() / 16)?;
-        fits("codes of the shared expert", between.shared_codes.len(), rows * shared.padded())?;
-        fits("meta of the shared expert", between.shared_meta.len(), rows * shared.padded() / 16)
+        fits("codes of the experts", between.codes.len(), rows * used * routed)?;
+        fits("meta of the experts", between.meta.len(), rows * used * routed / 16)?;
+        fits("codes of the shared expert", between.shared_codes.len(), rows * shared)?;
+        fits("meta of the shared expert", between.shared_meta.len(), rows * shared / 16)
     }
 }
 
@@ -483,6 +498,17 @@ mod tests {
         assert!(error(8, 48).contains("48 values"));
         assert!(error(16, 512).contains("16 of 256"));
         assert!(error(0, 512).contains("0 of 256"));
+    }
+
+    #[test]
+    fn rows_of_two_planes_take_more_memory_so_that_fewer_are_done_at_a_time() {
+        let experts = |hidden, count, used, width| {
+            let kind = Kind { width, ..KIND };
+            Experts::new(hidden, count, used, kind, kind).unwrap().with_planes(Planes::Two)
+        };
+        let rows = |e| tiling(e, H200).map(|t| t.rows_max());
+        assert_eq!(rows(experts(2048, 256, 8, 512)), Some(8));
+        assert_eq!(rows(experts(256, 16, 4, 128)), Some(16));
     }
 
     #[test]

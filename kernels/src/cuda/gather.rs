@@ -1,6 +1,7 @@
 //! Chosen rows of folded ones ([`super::rows`]), side by side: of a prompt only the rows that are sampled go through the head.
 //! One block a row.
 
+use super::quantized::Planes;
 use super::rows::{Folded, FoldedOut, check_cols, fits, lengths, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, DevicePtr, DevicePtrMut};
@@ -15,9 +16,9 @@ const THREADS: u32 = 128;
 ///
 /// # Errors
 /// If there is none for them.
-pub fn program(cols: usize) -> Result<Program, CudaError> {
+pub fn program(cols: usize, planes: Planes) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
-    let defines = vec![("COLS", cols as i64), ("PADDED", padded(cols) as i64)];
+    let defines = vec![("COLS", cols as i64), ("PADDED", padded(cols) as i64), planes.define()];
     Ok(Program { name: NAME, source: include_str!("../../csrc/gather.cu"), defines })
 }
 
@@ -25,6 +26,7 @@ pub fn program(cols: usize) -> Result<Program, CudaError> {
 #[derive(Debug)]
 pub struct Gather {
     cols: usize,
+    planes: Planes,
     kernel: Kernel,
 }
 
@@ -33,8 +35,8 @@ impl Gather {
     ///
     /// # Errors
     /// If there is none, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, cols: usize) -> Result<Self, CudaError> {
-        Ok(Self { cols, kernel: device.module(cache, &program(cols)?)?.kernel(NAME)? })
+    pub fn load(device: &Device, cache: &KernelCache, cols: usize, planes: Planes) -> Result<Self, CudaError> {
+        Ok(Self { cols, planes, kernel: device.module(cache, &program(cols, planes)?)?.kernel(NAME)? })
     }
 
     /// Enqueues it: row `i` of `out`, of `n`, is row `list[i]` of `rows`, or zeros where that is below 0.
@@ -52,12 +54,12 @@ impl Gather {
         rows: Folded<'_>,
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
-        let [codes, meta, squares] = lengths(n.min(1), self.cols);
+        let [codes, meta, squares] = lengths(n.min(1), self.cols, self.planes);
         fits(NAME, "the list", list.len(), n)?;
         fits(NAME, "codes", rows.codes.len(), codes)?;
         fits(NAME, "meta", rows.meta.len(), meta)?;
         fits(NAME, "squares", rows.squares.len(), squares)?;
-        out.check(NAME, n, self.cols)?;
+        out.check(NAME, n, self.cols, self.planes)?;
         if n == 0 {
             return Ok(());
         }

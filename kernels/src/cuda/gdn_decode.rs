@@ -3,6 +3,7 @@
 //!
 //! One block a value head and sequence; the state is read once and written once.
 
+use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
@@ -64,11 +65,11 @@ impl Heads {
     }
 }
 
-/// The program for these heads; input rows are `stride` values apart.
+/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs.
 ///
 /// # Errors
 /// If there is no kernel for them.
-pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
+pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, CudaError> {
     heads.check()?;
     if stride < heads.inputs() {
         return Err(CudaError::shape("gdn_decode", format!("input rows of {} values only {stride} apart", heads.inputs())));
@@ -80,6 +81,7 @@ pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
         ("HV", heads.values as i64),
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
+        planes.define(),
     ];
     Ok(Program { name: "gdn_decode", source: include_str!("../../csrc/gdn_decode.cu"), defines })
 }
@@ -89,6 +91,7 @@ pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
 pub struct GdnDecode {
     heads: Heads,
     stride: usize,
+    planes: Planes,
     kernel: Kernel,
 }
 
@@ -131,9 +134,9 @@ impl GdnDecode {
     ///
     /// # Errors
     /// If there is none for them, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize) -> Result<Self, CudaError> {
-        let kernel = device.module(cache, &program(heads, stride)?)?.kernel("gdn_decode")?;
-        Ok(Self { heads, stride, kernel })
+    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize, planes: Planes) -> Result<Self, CudaError> {
+        let kernel = device.module(cache, &program(heads, stride, planes)?)?.kernel("gdn_decode")?;
+        Ok(Self { heads, stride, planes, kernel })
     }
 
     /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay as they are.
@@ -170,8 +173,8 @@ impl GdnDecode {
         fits("the norm", layer.norm.len(), heads.value_dim)?;
         fits("the state", memory.state.len(), n.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
-        fits("codes", codes.len(), n * width)?;
-        fits("meta", meta.len(), n * width / 16)?;
+        fits("codes", codes.len(), n * width * self.planes.count())?;
+        fits("meta", meta.len(), n * width / 16 * self.planes.count())?;
         if n == 0 {
             return Ok(());
         }
@@ -205,15 +208,15 @@ mod tests {
     fn the_released_model_and_small_ones_have_a_kernel() {
         assert_eq!((RELEASED.channels(), RELEASED.inputs(), RELEASED.state()), (8192, 12416, 524_288));
         let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-        assert!(program(RELEASED, 12416).is_ok() && program(small, small.inputs()).is_ok());
+        assert!(program(RELEASED, 12416, Planes::One).is_ok() && program(small, small.inputs(), Planes::Two).is_ok());
     }
 
     #[test]
     fn heads_without_a_kernel_are_refused_by_name() {
-        let refused = |h: Heads| program(h, 1 << 20).unwrap_err().to_string();
+        let refused = |h: Heads| program(h, 1 << 20, Planes::One).unwrap_err().to_string();
         assert!(refused(Heads { value_dim: 96, ..RELEASED }).contains("value dimension of 96"));
         assert!(refused(Heads { key_dim: 24, ..RELEASED }).contains("key dimension of 24"));
         assert!(refused(Heads { values: 24, ..RELEASED }).contains("24 value heads for 16"));
-        assert!(program(RELEASED, 100).is_err());
+        assert!(program(RELEASED, 100, Planes::One).is_err());
     }
 }

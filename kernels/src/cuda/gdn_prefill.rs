@@ -6,6 +6,7 @@
 //! begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
 use super::gdn_decode::{Heads, LayerWeights, Memory};
+use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
@@ -40,11 +41,11 @@ fn scan_warps(heads: Heads) -> usize {
     (heads.value_dim / WARP_COLS).min(THREADS / 32)
 }
 
-/// The program for these heads; input rows are `stride` values apart.
+/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs.
 ///
 /// # Errors
 /// If there is no kernel for them.
-pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
+pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, CudaError> {
     check(heads, stride)?;
     let defines = vec![
         ("K", heads.key_dim as i64),
@@ -54,6 +55,7 @@ pub fn program(heads: Heads, stride: usize) -> Result<Program, CudaError> {
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
         ("SCAN_WARPS", scan_warps(heads) as i64),
+        planes.define(),
     ];
     Ok(Program { name: "gdn_prefill", source: include_str!("../../csrc/gdn_prefill.cu"), defines })
 }
@@ -117,6 +119,7 @@ pub fn raw_outputs(heads: Heads, rows: usize, pieces: usize) -> std::ops::Range<
 pub struct GdnPrefill {
     heads: Heads,
     stride: usize,
+    planes: Planes,
     shared_max: usize,
     multiprocessors: usize,
     conv: Kernel,
@@ -140,9 +143,9 @@ pub struct Pieces<'a> {
 
 /// Where the int8 rows go; rows in no piece stay as they are.
 pub struct MixedRows<'a, 'b> {
-    /// `[rows, value heads * V]`.
+    /// `[rows, value heads * V * planes]`.
     pub codes: &'a mut CudaViewMut<'b, i8>,
-    /// `[rows, value heads * V / 32, 2]`.
+    /// `[rows, value heads * V / 32 * planes, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
 }
 
@@ -151,8 +154,8 @@ impl GdnPrefill {
     ///
     /// # Errors
     /// If there are none for them, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize) -> Result<Self, CudaError> {
-        let module = device.module(cache, &program(heads, stride)?)?;
+    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize, planes: Planes) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(heads, stride, planes)?)?;
         let shared_max = device.shared_memory_max()?;
         let scan = module.kernel("gdn_scan")?;
         // What a function may have at most is one value for all its handles, so the largest comes last.
@@ -160,6 +163,7 @@ impl GdnPrefill {
         Ok(Self {
             heads,
             stride,
+            planes,
             shared_max,
             multiprocessors: device.multiprocessors() as usize,
             conv: module.kernel("gdn_conv")?,
@@ -202,8 +206,8 @@ impl GdnPrefill {
         fits("the state", memory.state.len(), count.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), count.min(1) * heads.tail())?;
         fits("scratch memory", scratch.len(), parts.end)?;
-        fits("codes", out.codes.len(), rows * width)?;
-        fits("meta", out.meta.len(), rows * width / 16)?;
+        fits("codes", out.codes.len(), rows * width * self.planes.count())?;
+        fits("meta", out.meta.len(), rows * width / 16 * self.planes.count())?;
         if rows == 0 || count == 0 {
             return Ok(());
         }
@@ -267,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_has_no_kernel_is_refused_by_name() {
-        assert!(program(RELEASED, RELEASED.inputs()).is_ok());
-        let refused = |h: Heads, stride: usize| program(h, stride).unwrap_err().to_string();
+        assert!(program(RELEASED, RELEASED.inputs(), Planes::One).is_ok());
+        let refused = |h: Heads, stride: usize| program(h, stride, Planes::One).unwrap_err().to_string();
         assert!(refused(Heads { value_dim: 32, ..RELEASED }, 1 << 20).contains("values of 32"));
         assert!(refused(Heads { values: 24, ..RELEASED }, 1 << 20).contains("24 value heads for 16"));
         assert!(refused(RELEASED, RELEASED.inputs() + 1).contains("multiple of 4"));

@@ -2,7 +2,7 @@
 //! squares, from which a reader derives the norm's factor (`row_factor` in `common.cuh`). So there is no norm between two layers.
 
 use super::CudaError;
-use super::quantized::BLOCK;
+use super::quantized::{BLOCK, Planes};
 use cudarc::driver::{CudaView, CudaViewMut};
 
 /// Int8 rows begin at multiples of this many values; what lies beyond a row's own is zero, and is never written.
@@ -15,9 +15,9 @@ pub fn padded(cols: usize) -> usize {
 
 /// Where folded rows go.
 pub struct FoldedOut<'a, 'b> {
-    /// `[rows, padded(cols)]`, the int8 form of `x * w`.
+    /// `[rows, padded(cols) * planes]`, the int8 form of `x * w`.
     pub codes: &'a mut CudaViewMut<'b, i8>,
-    /// `[rows, padded(cols) / 32, 2]`.
+    /// `[rows, padded(cols) / 32 * planes, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
     /// `[rows, cols / 32]`: sum of `x^2` over each block of 32.
     pub squares: &'a mut CudaViewMut<'b, f32>,
@@ -35,8 +35,8 @@ pub struct Folded<'a> {
 }
 
 impl FoldedOut<'_, '_> {
-    pub(super) fn check(&self, kernel: &'static str, rows: usize, cols: usize) -> Result<(), CudaError> {
-        let [codes, meta, squares] = lengths(rows, cols);
+    pub(super) fn check(&self, kernel: &'static str, rows: usize, cols: usize, planes: Planes) -> Result<(), CudaError> {
+        let [codes, meta, squares] = lengths(rows, cols, planes);
         fits(kernel, "codes", self.codes.len(), codes)?;
         fits(kernel, "meta", self.meta.len(), meta)?;
         fits(kernel, "squares", self.squares.len(), squares)
@@ -44,8 +44,9 @@ impl FoldedOut<'_, '_> {
 }
 
 /// Elements of codes, meta and squares of `rows` rows of `cols`.
-pub fn lengths(rows: usize, cols: usize) -> [usize; 3] {
-    [rows * padded(cols), rows * padded(cols) / 16, rows * cols / BLOCK]
+pub fn lengths(rows: usize, cols: usize, planes: Planes) -> [usize; 3] {
+    let codes = rows * padded(cols) * planes.count();
+    [codes, codes / 16, rows * cols / BLOCK]
 }
 
 /// An error unless `what`, which has `got` elements, has those that are needed.

@@ -7,7 +7,7 @@ mod traffic;
 use super::CliError;
 use super::info::find;
 use super::text::bytes_text;
-use crate::config::{Budget, Device, Embedding, KvType};
+use crate::config::{Activations, Budget, Device, Embedding, KvType};
 use crate::device::{self, Built, DeviceError, Wanted};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
@@ -57,6 +57,9 @@ pub struct BenchStepArgs {
     /// Type of the KV cache, as for `serve`.
     #[arg(long, value_enum, default_value = "f16")]
     pub kv_type: KvType,
+    /// Bits of activations when a GPU computes, as for `serve`.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub activations: Activations,
     /// Where the rows of the embedding lie when a GPU computes.
     #[arg(long, value_enum, default_value = "device")]
     pub embedding: Embedding,
@@ -156,6 +159,7 @@ impl Cases {
             context: self.positions,
             step_tokens: args.step_tokens.unwrap_or(0),
             kv_type: args.kv_type,
+            activations: args.activations,
             embedding: args.embedding,
             exact: args.exact,
             deterministic: args.deterministic,

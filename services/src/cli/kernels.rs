@@ -1,7 +1,7 @@
 //! `chimere kernels`: GPU code made ahead of time, on a machine that has the run-time compiler and needs no GPU.
 
 use super::CliError;
-use crate::config::{Device, Embedding, Engine, KvType};
+use crate::config::{Activations, Device, Embedding, Engine, KvType};
 use crate::device::Wanted;
 use chimere_engine::backend::cuda::{self, Arch, Chip, CudaBackendError, CudaError, KernelCache, Program};
 use chimere_engine::format::synth::{self, Mix, SynthOptions};
@@ -104,10 +104,13 @@ fn programs(model: &Model, arch: Arch, chip: Chip) -> Result<Vec<Program>, CudaB
     let mut all: Vec<Program> = Vec::new();
     for kv_type in [KvType::F16, KvType::Q8_0, KvType::Q8_0Q4_0] {
         for deterministic in [false, true] {
-            for embedding in [Embedding::Device, Embedding::Host] {
+            let embeddings = [Embedding::Device, Embedding::Host];
+            let rounded = [Activations::Int8, Activations::Int16];
+            for (activations, embedding) in rounded.into_iter().flat_map(|a| embeddings.map(|e| (a, e))) {
                 let wanted = Wanted {
                     device: Device::Cuda,
                     kv_type,
+                    activations,
                     deterministic,
                     embedding,
                     ..Wanted::of(&Engine::default(), model.config.context)

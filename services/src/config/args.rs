@@ -1,6 +1,6 @@
 //! The flags of `chimere serve`.
 
-use super::{Budget, Device, Embedding, KvType};
+use super::{Activations, Budget, Device, Embedding, KvType};
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -42,6 +42,10 @@ pub struct ServeArgs {
     /// Type of the KV cache: keys and values, or keys:values; f32 on the CPU only, q8_0 on a GPU only [default: f16]
     #[arg(long, value_enum)]
     pub kv_type: Option<KvType>,
+    /// Bits of activations when a GPU computes: int16 is closer to the exact path, at twice the matrix instructions; auto takes it for
+    /// models of less than 1 GiB and for 16-bit weights [default: auto]
+    #[arg(long, value_enum)]
+    pub activations: Option<Activations>,
     /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
     #[arg(long, value_enum)]
     pub embedding: Option<Embedding>,
@@ -91,6 +95,7 @@ impl ServeArgs {
         put("engine", "step_tokens", self.step_tokens.map(|n| Value::Integer(n.into())));
         put("engine", "vram_budget", self.vram_budget.map(|b| Value::String(b.into())));
         put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
+        put("engine", "activations", self.activations.and_then(|a| Value::try_from(a).ok()));
         put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
         put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));

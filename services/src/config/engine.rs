@@ -1,5 +1,6 @@
 //! The section `engine`.
 
+use super::activations::Activations;
 use super::budget::Budget;
 use super::check::{Fault, threads};
 use crate::limits;
@@ -26,6 +27,8 @@ pub struct Engine {
     pub vram_budget: Budget,
     /// Type of the KV cache.
     pub kv_type: KvType,
+    /// Bits of activations when a GPU computes.
+    pub activations: Activations,
     /// Where the rows of the embedding lie when a GPU computes.
     pub embedding: Embedding,
     /// Decoded weights, f32 activations and KV.
@@ -46,6 +49,7 @@ impl Default for Engine {
             itl_target_ms: limits::ITL_TARGET_MS,
             vram_budget: Budget::Auto,
             kv_type: KvType::F16,
+            activations: Activations::Auto,
             embedding: Embedding::Device,
             exact: false,
             deterministic: false,

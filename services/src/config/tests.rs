@@ -125,6 +125,12 @@ fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
         let got = load(&format!("[engine]\nkv_type = \"{text}\"\n"), &[], ServeArgs::default()).unwrap();
         assert_eq!(got.engine.kv_type, want);
     }
+    for (text, want) in [("auto", Activations::Auto), ("int8", Activations::Int8), ("int16", Activations::Int16)] {
+        let got = load(&format!("[engine]\nactivations = \"{text}\"\n"), &[], ServeArgs::default()).unwrap();
+        assert_eq!(got.engine.activations, want);
+    }
+    let args = ServeArgs { activations: Some(Activations::Int8), ..Default::default() };
+    assert_eq!(load("[engine]\nactivations = \"int16\"\n", &[], args).unwrap().engine.activations, Activations::Int8);
     let args = ServeArgs { embedding: Some(Embedding::Host), kv_type: Some(KvType::Q8_0), ..Default::default() };
     let got = load("", &[], args).unwrap();
     assert_eq!((got.engine.embedding, got.engine.kv_type), (Embedding::Host, KvType::Q8_0));

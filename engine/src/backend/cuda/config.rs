@@ -1,5 +1,6 @@
 //! Sizes of a CUDA backend, and the memory that follows from them, known before any of it is taken.
 
+use super::activations::Activations;
 use super::shape::{Counts, buckets};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
@@ -31,6 +32,8 @@ pub struct CudaConfig {
     pub pages: u32,
     /// Type of keys and values.
     pub kv: KvStorage,
+    /// Bits of activations.
+    pub activations: Activations,
     /// Rows one step may have.
     pub step_rows_max: u32,
     /// Positions a sequence may have.
@@ -82,7 +85,7 @@ impl CudaMemory {
         let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts);
         Self {
             weights: weights.device(),
-            workspace: Workspace::bytes(c, counts) + programs::scratch_bytes(c, config) + outputs,
+            workspace: Workspace::bytes(c, counts, config.activations.planes(model)) + programs::scratch_bytes(c, config) + outputs,
             reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
             slot: shape.slot_bytes(),
             page: shape.page_bytes(),
@@ -153,6 +156,7 @@ mod tests {
                 slots,
                 pages: slots * context / 32,
                 kv: KvStorage::Q8Q4,
+                activations: Activations::Auto,
                 step_rows_max: step_tokens.max(slots + 64),
                 context,
                 deterministic: false,
@@ -162,7 +166,7 @@ mod tests {
             println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));
             let m = CudaMemory::of(&model, &config);
             let (counts, own) = (Counts::of(&config), programs::scratch_bytes(&model.config, &config));
-            Workspace::print(&model.config, counts);
+            Workspace::print(&model.config, counts, config.activations.planes(&model));
             println!("  {:32} {own:>14}", "scratch of attention, router");
             println!("  {:32} {:>14}", "sampler", sampling::bytes(counts));
             println!("  {:32} {:>14}", "sums of hidden states", pooling::bytes(model.config.hidden, counts));

@@ -4,6 +4,7 @@ use super::error::CudaBackendError;
 use super::weights::{Matrix, Segments};
 use chimere_kernels::cuda::experts::{Experts, ExpertsKernels, tiling};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
@@ -69,6 +70,11 @@ impl Kind {
         Ok(Self { shape, share: Some((used, experts)) })
     }
 
+    /// The same for activations of so many planes.
+    pub(super) fn with_planes(self, planes: Planes) -> Self {
+        Self { shape: self.shape.with_planes(planes), ..self }
+    }
+
     fn tiling(&self, class: usize, chip: Chip) -> Tiling {
         // Rows spread unevenly over experts; those that are chosen get about this many.
         let columns = self.share.map_or(class, |(used, experts)| (class * used).div_ceil(experts).max(1));
@@ -122,6 +128,7 @@ pub(super) struct Kernels<'a> {
     pub(super) chip: Chip,
     pub(super) classes: Vec<usize>,
     pub(super) deterministic: bool,
+    planes: Planes,
     loaded: HashMap<(wide::Shape, Tiling), Rc<Wide>>,
     few: HashMap<wide::Shape, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
@@ -135,13 +142,20 @@ enum Few {
 }
 
 impl<'a> Kernels<'a> {
-    pub(super) fn new(device: &'a Device, cache: &'a KernelCache, classes: Vec<usize>, deterministic: bool) -> Self {
+    pub(super) fn new(
+        device: &'a Device,
+        cache: &'a KernelCache,
+        classes: Vec<usize>,
+        deterministic: bool,
+        planes: Planes,
+    ) -> Self {
         Self {
             device,
             cache,
             chip: Chip::of(device),
             classes,
             deterministic,
+            planes,
             loaded: HashMap::new(),
             few: HashMap::new(),
             experts: HashMap::new(),
@@ -150,6 +164,7 @@ impl<'a> Kernels<'a> {
 
     /// The kernels of a product, by class.
     pub(super) fn of(&mut self, kind: Kind) -> Result<Product, CudaBackendError> {
+        let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
             let key = (kind.shape, kind.tiling(class, self.chip));
@@ -185,6 +200,7 @@ impl<'a> Kernels<'a> {
 
     /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
     pub(super) fn experts(&mut self, experts: Experts) -> Result<Option<Rc<ExpertsKernels>>, CudaBackendError> {
+        let experts = experts.with_planes(self.planes);
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }

@@ -7,6 +7,7 @@
 //! What runs where: [`rows`] lays a plan out, `network` knows the layers, `sampling` the sampler's parameters and results, [`store`]
 //! what sequences leave behind. Kernels are those of `chimere_kernels::cuda`.
 
+mod activations;
 mod config;
 mod error;
 mod gpu;
@@ -29,6 +30,7 @@ mod upload;
 mod weights;
 mod workspace;
 
+pub use activations::Activations;
 pub use chimere_kernels::cuda::wide::Chip;
 pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 pub use config::{CudaConfig, CudaMemory, KvStorage};
@@ -131,10 +133,10 @@ impl CudaBackend {
         let device = Arc::new(Device::open(config.ordinal)?);
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &model.config;
-        let (counts, widths) = (Counts::of(config), Widths::of(c));
+        let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
         let weights = DeviceWeights::load(&device, model, config.host_embedding, progress)?;
-        let network = Network::new(&device, &cache, c, config, weights)?;
+        let network = Network::new(&device, &cache, c, config, planes, weights)?;
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
         let sampling = Sampling::new(&device, &cache, widths.vocab, counts)?;
@@ -153,7 +155,7 @@ impl CudaBackend {
             counts,
             one_by_one: config.deterministic,
             store: Store::new(&device, StoreShape::of(c, config))?,
-            work: Workspace::new(&device, c, counts)?,
+            work: Workspace::new(&device, c, counts, planes)?,
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,

@@ -23,6 +23,7 @@ use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
 use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::product::{Activations, NextRows, Norm};
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
 use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
@@ -117,12 +118,13 @@ impl Network {
         cache: &KernelCache,
         c: &ModelConfig,
         config: &CudaConfig,
+        planes: Planes,
         weights: DeviceWeights,
     ) -> Result<Self, CudaBackendError> {
         let (widths, counts) = (Widths::of(c), Counts::of(config));
-        let mut kernels =
-            Kernels::new(device, cache, classes(config.deterministic, counts.decode, counts.prefill), config.deterministic);
-        let shapes = Shapes::of(c, weights.embed.ty);
+        let classes = classes(config.deterministic, counts.decode, counts.prefill);
+        let mut kernels = Kernels::new(device, cache, classes, config.deterministic, planes);
+        let shapes = Shapes::of(c, weights.embed.ty, planes);
         let (mut gdn_layers, mut attention_layers, mut layers) = (0, 0, Vec::with_capacity(weights.layers.len()));
         for layer in weights.layers {
             let index = match layer.mixer {
@@ -136,7 +138,8 @@ impl Network {
             Kind::dense(weights.head.layout, (weights.head.rows, weights.head.cols), Epilogue::Plain, Some(widths.hidden))?;
         let gdn = match shapes.gdn {
             Some((heads, stride)) => {
-                Some((GdnDecode::load(device, cache, heads, stride)?, GdnPrefill::load(device, cache, heads, stride)?))
+                let prefill = GdnPrefill::load(device, cache, heads, stride, planes)?;
+                Some((GdnDecode::load(device, cache, heads, stride, planes)?, prefill))
             }
             None => None,
         };
@@ -167,7 +170,7 @@ impl Network {
             attention,
             router,
             combine: Combine::load(device, cache, shapes.combine)?,
-            gather: Gather::load(device, cache, widths.hidden)?,
+            gather: Gather::load(device, cache, widths.hidden, planes)?,
             head_product: kernels.of(head_kind)?,
             head: weights.head,
         })

@@ -11,6 +11,7 @@ use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::embed::TableEncoding;
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::product::layout::Layout;
+use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, CudaError, Program};
 use chimere_kernels::cuda::{attention, combine, embed, experts, gather, gdn_decode, gdn_prefill, pool, router, sampler};
@@ -26,7 +27,7 @@ pub(super) struct Shapes {
 }
 
 impl Shapes {
-    pub(super) fn of(c: &ModelConfig, embedding: BlockType) -> Self {
+    pub(super) fn of(c: &ModelConfig, embedding: BlockType, planes: Planes) -> Self {
         let w = Widths::of(c);
         let has = |kind| c.layers.contains(&kind);
         let encoding = match embedding {
@@ -41,16 +42,16 @@ impl Shapes {
             _ => TableEncoding::F16,
         };
         Self {
-            embed: embed::Shape { cols: w.hidden, vocab: w.vocab, encoding },
+            embed: embed::Shape { cols: w.hidden, vocab: w.vocab, encoding, planes },
             gdn: has(crate::model::LayerKind::Gdn).then(|| (gdn_heads(c), gdn_heads(c).inputs())),
-            attention: has(crate::model::LayerKind::Attention).then(|| attention_shape(c)),
+            attention: has(crate::model::LayerKind::Attention).then(|| attention::Shape { planes, ..attention_shape(c) }),
             router: (w.used > 0).then_some(router::Shape { cols: w.hidden, experts: w.experts, used: w.used }),
-            combine: combine::Shape { cols: w.hidden, used: w.used, shared: true },
+            combine: combine::Shape { cols: w.hidden, used: w.used, shared: true, planes },
         }
     }
 }
 
-/// Heads of the attention layers as the kernels name them.
+/// Heads of the attention layers as the kernels name them, with outputs of one plane.
 pub(super) fn attention_shape(c: &ModelConfig) -> attention::Shape {
     let a = &c.attention;
     attention::Shape {
@@ -61,6 +62,7 @@ pub(super) fn attention_shape(c: &ModelConfig) -> attention::Shape {
         theta: a.rope_theta,
         eps: c.rms_eps,
         stride: (2 * a.heads + 2 * a.kv_heads) * a.head_dim,
+        planes: Planes::One,
     }
 }
 
@@ -86,12 +88,13 @@ pub(super) fn swiglu(
 pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chip>) -> Result<Vec<Program>, CudaBackendError> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let (c, counts, plan) = (&model.config, Counts::of(config), WeightsPlan::of(model));
-    let (w, shapes) = (Widths::of(c), Shapes::of(c, plan.embed.ty));
-    let mut all = vec![embed::program(shapes.embed)?, combine::program(shapes.combine)?, gather::program(w.hidden)?];
+    let planes = config.activations.planes(model);
+    let (w, shapes) = (Widths::of(c), Shapes::of(c, plan.embed.ty, planes));
+    let mut all = vec![embed::program(shapes.embed)?, combine::program(shapes.combine)?, gather::program(w.hidden, planes)?];
     all.extend([sampler::program(w.vocab)?, pool::program(w.hidden)?]);
     if let Some((heads, stride)) = shapes.gdn {
-        all.push(gdn_decode::program(heads, stride)?);
-        all.push(gdn_prefill::program(heads, stride)?);
+        all.push(gdn_decode::program(heads, stride, planes)?);
+        all.push(gdn_prefill::program(heads, stride, planes)?);
     }
     if let Some(shape) = shapes.attention {
         all.push(attention::program(shape, config.kv.into(), attention::tiling(shape, config.kv.into()))?);
@@ -101,11 +104,11 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     }
     let classes = classes(config.deterministic, counts.decode, counts.prefill);
     for kind in kinds(&plan, w)? {
-        all.extend(kind.programs(&classes, chip, config.deterministic)?);
+        all.extend(kind.with_planes(planes).programs(&classes, chip, config.deterministic)?);
     }
     if !config.deterministic {
         for few in few_kinds(&plan, w) {
-            let few = few?;
+            let few = few?.with_planes(planes);
             all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
         }
     }
@@ -136,7 +139,7 @@ fn kinds(plan: &WeightsPlan<'_>, w: Widths) -> Result<Vec<Kind>, CudaBackendErro
 
 /// Bytes of device memory that the kernels of attention and of the router keep for themselves.
 pub(super) fn scratch_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
-    let (counts, shapes) = (Counts::of(config), Shapes::of(c, BlockType::F16));
+    let (counts, shapes) = (Counts::of(config), Shapes::of(c, BlockType::F16, Planes::One));
     let attention = shapes.attention.map_or(0, |s| attention::Scratch::bytes(s, counts.decode, config.context as usize));
     let router = shapes.router.map_or(0, |s| s.workspace_bytes(counts.rows()));
     (attention + router) as u64

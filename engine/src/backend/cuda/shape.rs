@@ -115,6 +115,7 @@ mod tests {
                 slots,
                 pages: 1,
                 kv: crate::backend::cuda::KvStorage::F16,
+                activations: crate::backend::cuda::Activations::Auto,
                 step_rows_max: 64,
                 context: 64,
                 deterministic: false,

@@ -3,30 +3,30 @@
 use super::error::{CudaBackendError, During};
 use super::shape::{Counts, Widths, gdn_heads};
 use crate::model::{LayerKind, ModelConfig};
-use chimere_kernels::cuda::quantized::BLOCK;
+use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::{Device, gdn_prefill};
 use cudarc::driver::CudaSlice;
 
 /// Rows in the int8 form.
 pub(super) struct Quantized {
-    /// `[rows, cols]`, cols padded.
+    /// `[rows, cols * planes]`, cols padded.
     pub(super) codes: CudaSlice<i8>,
-    /// `[rows, cols / 32, 2]`.
+    /// `[rows, cols / 32 * planes, 2]`.
     pub(super) meta: CudaSlice<f32>,
 }
 
 impl Quantized {
-    fn new(device: &Device, rows: usize, cols: usize) -> Result<Self, CudaBackendError> {
-        let (stream, n) = (device.stream(), rows * padded(cols));
+    fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+        let (stream, n) = (device.stream(), rows * padded(cols) * planes.count());
         Ok(Self {
             codes: stream.alloc_zeros(n).during("allocating the workspace")?,
             meta: stream.alloc_zeros(n / BLOCK * 2).during("allocating the workspace")?,
         })
     }
 
-    fn bytes(rows: usize, cols: usize) -> usize {
-        rows * padded(cols) / BLOCK * (BLOCK + 8)
+    fn bytes(rows: usize, cols: usize, planes: Planes) -> usize {
+        rows * padded(cols) / BLOCK * (BLOCK + 8) * planes.count()
     }
 }
 
@@ -77,11 +77,11 @@ pub(super) struct Workspace {
 
 impl Workspace {
     /// Takes all of it, zeroed: padding is never written.
-    pub(super) fn new(device: &Device, c: &ModelConfig, n: Counts) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
         let (s, w, layers) = (device.stream(), Widths::of(c), c.layers.len());
         let (rows, used) = (n.rows(), w.used);
         let doing = "allocating the workspace";
-        let quantized = |rows, cols| Quantized::new(device, rows, cols);
+        let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
         Ok(Self {
             x: s.alloc_zeros(rows * w.hidden).during(doing)?,
             normed: quantized(rows, w.hidden)?,
@@ -107,31 +107,32 @@ impl Workspace {
     }
 
     /// What [`Workspace::new`] takes.
-    pub(super) fn bytes(c: &ModelConfig, n: Counts) -> u64 {
-        Self::parts(c, n).iter().map(|part| part.1 as u64).sum()
+    pub(super) fn bytes(c: &ModelConfig, n: Counts, planes: Planes) -> u64 {
+        Self::parts(c, n, planes).iter().map(|part| part.1 as u64).sum()
     }
 
     /// Bytes by buffer.
-    fn parts(c: &ModelConfig, n: Counts) -> Vec<(&'static str, usize)> {
+    fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
         let (w, layers) = (Widths::of(c), c.layers.len());
         let (rows, used) = (n.rows(), w.used);
         let pairs = (rows * used).max(1);
+        let quantized = |rows, cols| Quantized::bytes(rows, cols, planes);
         vec![
-            ("residual stream", 4 * (rows * w.hidden + 2 * rows * w.hidden / BLOCK) + 2 * Quantized::bytes(rows, w.hidden)),
+            ("residual stream", 4 * (rows * w.hidden + 2 * rows * w.hidden / BLOCK) + 2 * quantized(rows, w.hidden)),
             ("in-projections", 4 * rows * w.inputs),
-            ("mixed", Quantized::bytes(rows, w.mixed)),
+            ("mixed", quantized(rows, w.mixed)),
             ("chosen experts", 4 * ((layers * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1)),
-            ("hidden rows of experts", Quantized::bytes(pairs, w.width.max(1)) + Quantized::bytes(rows, w.shared)),
+            ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * rows * w.hidden),
-            ("logits", 4 * (n.logits * w.vocab + n.logits * w.hidden / BLOCK) + Quantized::bytes(n.logits, w.hidden)),
+            ("logits", 4 * (n.logits * w.vocab + n.logits * w.hidden / BLOCK) + quantized(n.logits, w.hidden)),
         ]
     }
 
     /// Prints [`Workspace::parts`].
     #[cfg(test)]
-    pub(super) fn print(c: &ModelConfig, n: Counts) {
-        Self::parts(c, n).iter().for_each(|(name, bytes)| println!("  {name:32} {bytes:>14}"));
+    pub(super) fn print(c: &ModelConfig, n: Counts, planes: Planes) {
+        Self::parts(c, n, planes).iter().for_each(|(name, bytes)| println!("  {name:32} {bytes:>14}"));
     }
 }
 

@@ -10,6 +10,7 @@ pub mod sample;
 
 pub use residual::{NextRows, Residual};
 
+use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
@@ -24,10 +25,11 @@ pub struct Shape {
     layout: Layout,
     rows: usize,
     cols: usize,
+    planes: Planes,
 }
 
 impl Shape {
-    /// `[rows, cols]` in `layout`.
+    /// `[rows, cols]` in `layout`, for activations of one plane.
     ///
     /// # Errors
     /// If there are no rows, or `cols` are not whole units.
@@ -35,7 +37,17 @@ impl Shape {
         if rows == 0 || cols == 0 || !cols.is_multiple_of(UNIT) {
             return Err(CudaError::shape("product", format!("a matrix of {rows} x {cols}: inputs must be a multiple of {UNIT}")));
         }
-        Ok(Self { layout, rows, cols })
+        Ok(Self { layout, rows, cols, planes: Planes::One })
+    }
+
+    /// The same matrix for activations of so many planes, those that an epilogue writes included.
+    pub fn with_planes(self, planes: Planes) -> Self {
+        Self { planes, ..self }
+    }
+
+    /// Of the activations.
+    pub fn planes(&self) -> Planes {
+        self.planes
     }
 
     /// Outputs and inputs.
@@ -79,7 +91,7 @@ impl Tiling {
     /// Units of each warp whose columns are in shared memory at a time, and the bytes of these; all of a warp's units if they fit.
     fn turn(&self, shape: Shape, columns: usize) -> (usize, usize) {
         let most = (shape.cols / UNIT).div_ceil(self.warps_k);
-        let of_unit = columns * (UNIT + UNIT / 32 * 8) * self.warps_k;
+        let of_unit = columns * (UNIT + UNIT / 32 * 8) * shape.planes.count() * self.warps_k;
         let fit = (COLUMN_BYTES_MAX - columns * COLUMN_GAP) / of_unit;
         let turn = if fit >= most {
             most
@@ -100,7 +112,15 @@ const COLUMN_GAP: usize = 64;
 /// Rows of activations that kernels are made for: one, up to 8, up to 16.
 pub const COLUMNS: [usize; 3] = [1, 8, ROWS_MAX];
 
-/// How each of [`COLUMNS`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
+/// Those of [`COLUMNS`] that a shape has kernels for: 16 rows of two planes do not fit beside their sums.
+pub fn columns(shape: Shape) -> &'static [usize] {
+    match shape.planes {
+        Planes::One => &COLUMNS,
+        Planes::Two => &COLUMNS[..2],
+    }
+}
+
+/// How each of [`columns`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
 ///
 /// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has its own, because
 /// sums of shared ones cost time. More tiles of a block share what is staged of the rows (docs/kernels/product.md).
@@ -120,7 +140,7 @@ pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         let share = (WARPS_A_BLOCK / warps_k).min(if columns == 1 { TILES_OF_ONE_ROW_MAX } else { WARPS_A_BLOCK });
         (columns, Tiling { warps_k, tiles: share.min(tiles), cluster: 1, depth, registers: 80 })
     };
-    COLUMNS.map(of).to_vec()
+    columns(shape).iter().copied().map(of).collect()
 }
 
 /// Units that fit into registers.
@@ -132,12 +152,12 @@ pub(super) fn depth_max(layout: Layout) -> usize {
     }
 }
 
-/// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
+/// The program of a shape for up to so many rows, one of [`columns`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
 pub fn program(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
     program_of(shape, norm, columns, tiling, false)
 }
 
-/// All three of them, as [`Product::load`] wants them.
+/// All of them, as [`Product::load`] wants them.
 pub fn programs(shape: Shape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
@@ -159,6 +179,7 @@ fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling,
         ("REGISTERS", tiling.registers as i64),
         ("TURN_UNITS", turn as i64),
         ("COLUMN_BYTES", bytes as i64),
+        shape.planes.define(),
     ]);
     Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
 }
@@ -190,9 +211,9 @@ pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&
 /// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Activations<'a> {
-    /// `[rows, cols]`.
+    /// `[rows, cols * planes]`.
     pub codes: &'a CudaView<'a, i8>,
-    /// `[rows, cols / 32, 2]`.
+    /// `[rows, cols / 32 * planes, 2]`.
     pub meta: &'a CudaView<'a, f32>,
 }
 
@@ -234,7 +255,7 @@ struct Call {
     eps: f32,
 }
 
-/// The kernels of one matrix's shape: for one row, up to 8 and up to 16.
+/// The kernels of one matrix's shape: for each of [`columns`].
 #[derive(Debug)]
 struct Kernels {
     shape: Shape,
@@ -254,10 +275,10 @@ impl Kernels {
         residual: bool,
     ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
-        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
+        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !columns(shape).contains(&t.0)) {
             return Err(CudaError::shape(
                 "product",
-                format!("{tilings:?}: not for more and more of {COLUMNS:?} rows in one order of sums"),
+                format!("{tilings:?}: not for more and more of {:?} rows in one order of sums", columns(shape)),
             ));
         }
         let load = |(columns, tiling): &(usize, Tiling)| {
@@ -280,8 +301,9 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let (_, cols) = self.shape.size();
         fits("weights", weights.len(), self.shape.bytes())?;
-        fits("codes", x.codes.len(), rows * cols)?;
-        fits("meta", x.meta.len(), rows * cols / 16)?;
+        let codes = rows * cols * self.shape.planes.count();
+        fits("codes", x.codes.len(), codes)?;
+        fits("meta", x.meta.len(), codes / 16)?;
         if (self.norm_blocks > 0) != norm.is_some() {
             return Err(CudaError::shape("product", "a norm is given and none folded, or the other way round"));
         }
@@ -294,18 +316,19 @@ impl Kernels {
     /// Every buffer that `call` names is as large as the kernel takes it to be for `rows` rows.
     unsafe fn launch(&self, device: &Device, call: Call, rows: usize) -> Result<(), CudaError> {
         let (outputs, cols) = self.shape.size();
-        let next_cols = outputs.next_multiple_of(UNIT);
+        // Bytes of a row's codes; of its pairs there are a quarter.
+        let [codes, next_codes] = [cols, outputs.next_multiple_of(UNIT)].map(|n| n * self.shape.planes.count());
         let most = self.kernels.last().expect("there is one at least").0;
         for first in (0..rows).step_by(most) {
             let count = (rows - first).min(most);
             let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
             let mut call = Call {
-                codes: at(call.codes, cols),
-                meta: at(call.meta, cols / 4),
+                codes: at(call.codes, codes),
+                meta: at(call.meta, codes / 4),
                 squares: at(call.squares, self.norm_blocks * 4),
                 out: at(call.out, call.stride as usize * 4),
-                next_codes: at(call.next_codes, next_cols),
-                next_meta: at(call.next_meta, next_cols / 4),
+                next_codes: at(call.next_codes, next_codes),
+                next_meta: at(call.next_meta, next_codes / 4),
                 next_squares: at(call.next_squares, outputs / 32 * 4),
                 count: count as i32,
                 ..call
@@ -358,7 +381,7 @@ impl Product {
         Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`COLUMNS`].
+    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`columns`].
     ///
     /// # Errors
     /// As [`Product::load`], and if a tiling cannot be launched or they differ in `warps_k`.

@@ -1,8 +1,8 @@
 //! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
 
 use super::{
-    Activations, COLUMNS, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Program,
-    Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    Activations, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Planes, Program,
+    Shape, TILE_ROWS, Tiling, UNIT, columns, depth_max, fits, program_of,
 };
 
 /// Tiles of an int8 block of outputs.
@@ -13,7 +13,7 @@ const TILES: usize = 2;
 pub struct NextRows<'a, 'b> {
     /// `[values]`: of the next norm, the factor itself.
     pub weight: &'a CudaView<'a, f32>,
-    /// `[rows, values rounded up to 128]`; what is beyond the values is not written.
+    /// `[rows, values rounded up to 128, times planes]`; what is beyond the values is not written.
     pub codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, the same / 32, 2]`.
     pub meta: &'a mut CudaViewMut<'b, f32>,
@@ -23,8 +23,8 @@ pub struct NextRows<'a, 'b> {
 
 impl NextRows<'_, '_> {
     /// Whether `rows` rows of `values` fit.
-    pub(in crate::cuda) fn check(&self, rows: usize, values: usize) -> Result<(), CudaError> {
-        let padded = values.next_multiple_of(UNIT);
+    pub(in crate::cuda) fn check(&self, rows: usize, values: usize, planes: Planes) -> Result<(), CudaError> {
+        let padded = values.next_multiple_of(UNIT) * planes.count();
         fits("the weight of the next norm", self.weight.len(), values)?;
         fits("the next codes", self.codes.len(), rows * padded)?;
         fits("the next meta", self.meta.len(), rows * padded / 16)?;
@@ -37,7 +37,7 @@ impl NextRows<'_, '_> {
 pub struct Residual(Kernels);
 
 impl Residual {
-    /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
+    /// How each of [`columns`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
     pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         const WARPS_MAX: usize = 8;
         const WARPS_A_MULTIPROCESSOR: usize = 8;
@@ -52,15 +52,15 @@ impl Residual {
             let (depth_max, registers) = if columns == 1 { (held, 128) } else { (depth_max(shape.layout()), 80) };
             (columns, Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, depth_max), registers })
         };
-        COLUMNS.map(of).to_vec()
+        columns(shape).iter().copied().map(of).collect()
     }
 
-    /// The program of a shape for up to so many rows, one of [`COLUMNS`].
+    /// The program of a shape for up to so many rows, one of [`columns`].
     pub fn program(shape: Shape, columns: usize, tiling: Tiling) -> Program {
         program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, true)
     }
 
-    /// All three of them, as [`Residual::load`] wants them.
+    /// All of them, as [`Residual::load`] wants them.
     pub fn programs(shape: Shape, multiprocessors: usize) -> Vec<Program> {
         Self::tilings(shape, multiprocessors).into_iter().map(|(c, t)| Self::program(shape, c, t)).collect()
     }
@@ -103,7 +103,7 @@ impl Residual {
         let (outputs, _) = self.0.shape.size();
         self.0.check(weights, &y, None, rows)?;
         fits("the residual stream", x.len(), rows * outputs)?;
-        next.check(rows, outputs)?;
+        next.check(rows, outputs, self.0.shape.planes)?;
         let stream = device.stream();
         let call = Call {
             weights: weights.device_ptr(stream).0,

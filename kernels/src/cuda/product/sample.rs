@@ -114,10 +114,9 @@ impl Matrix {
         let n = self.cols / BLOCK;
         let (mut sum, mut size) = (0.0, 0.0);
         for b in 0..n {
-            let (codes, [d, _]) = (x.block(column * n + b), x.meta[column * n + b]);
             let (scale, min) = self.scale(row, b);
-            for (i, (level, code)) in self.levels(row, b).into_iter().zip(codes).enumerate() {
-                let term = (scale[i / 16] * f64::from(level) - min) * f64::from(code) * f64::from(d);
+            for (i, (level, x)) in self.levels(row, b).into_iter().zip(x.values(column * n + b)).enumerate() {
+                let term = (scale[i / 16] * f64::from(level) - min) * x;
                 sum += term;
                 size += term.abs();
             }

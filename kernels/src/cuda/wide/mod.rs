@@ -9,7 +9,7 @@ pub use tiling::{Chip, Tiling, tiling};
 
 use super::product::layout::Codes;
 use super::product::{self, layout_defines};
-use super::quantized::BLOCK;
+use super::quantized::{BLOCK, Planes};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
 use std::ffi::c_void;
@@ -57,6 +57,11 @@ impl Shape {
         Ok(Self { matrix, epilogue, norm, dense })
     }
 
+    /// The same for activations of so many planes.
+    pub fn with_planes(self, planes: Planes) -> Self {
+        Self { matrix: self.matrix.with_planes(planes), ..self }
+    }
+
     /// What follows.
     pub fn epilogue(&self) -> Epilogue {
         self.epilogue
@@ -96,6 +101,7 @@ pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
         ("STAGES", tiling.stages as i64),
         ("EPILOGUE", shape.epilogue as i64),
         ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
+        shape.matrix.planes().define(),
     ]);
     Ok(Program { name: "wide", source: include_str!("../../../csrc/wide.cu"), defines })
 }
@@ -111,9 +117,9 @@ pub struct Wide {
 /// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// `[rows, cols]`.
+    /// `[rows, cols * planes]`.
     pub codes: &'a CudaView<'a, i8>,
-    /// `[rows, cols / 32, 2]`.
+    /// `[rows, cols / 32 * planes, 2]`.
     pub meta: &'a CudaView<'a, f32>,
     /// `[rows, norm / 32]`, where the shape has a norm.
     pub squares: Option<&'a CudaView<'a, f32>>,
@@ -155,22 +161,22 @@ pub enum Output<'a, 'b> {
         x: &'a mut CudaViewMut<'b, f32>,
         /// `[outputs]`, of the norm that follows.
         weight: &'a CudaView<'a, f32>,
-        /// `[rows, stride]`.
+        /// `[rows, stride * planes]`.
         codes: &'a mut CudaViewMut<'b, i8>,
-        /// `[rows, stride / 32, 2]`.
+        /// `[rows, stride / 32 * planes, 2]`.
         meta: &'a mut CudaViewMut<'b, f32>,
         /// `[rows, outputs / 32]`.
         squares: &'a mut CudaViewMut<'b, f32>,
-        /// Codes from one row to the next, a multiple of 32.
+        /// Values from one row to the next, a multiple of 32.
         stride: usize,
     },
     /// Int8 rows of half as many values as the matrix has rows.
     Gated {
-        /// `[rows, stride]`.
+        /// `[rows, stride * planes]`.
         codes: &'a mut CudaViewMut<'b, i8>,
-        /// `[rows, stride / 32, 2]`.
+        /// `[rows, stride / 32 * planes, 2]`.
         meta: &'a mut CudaViewMut<'b, f32>,
-        /// Codes from one row to the next, a multiple of 32.
+        /// Values from one row to the next, a multiple of 32.
         stride: usize,
     },
 }
@@ -212,7 +218,7 @@ impl Wide {
             return Err(CudaError::shape("wide", format!("{tiling:?}: {} has no clusters of blocks", device.arch())));
         }
         let module = device.module(cache, &program(shape, tiling)?)?;
-        let kernel = module.kernel("wide")?.with_shared(tiling.shared_bytes(shape.matrix.layout()))?;
+        let kernel = module.kernel("wide")?.with_shared(tiling.shared_bytes(shape.matrix))?;
         Ok(Self { shape, tiling, kernel })
     }
 
@@ -314,8 +320,9 @@ impl Wide {
         };
         let wrong = |what: String| Err(CudaError::shape("wide", what));
         fits("weights", weights.len(), self.shape.matrix.bytes())?;
-        fits("codes", x.codes.len(), n * cols)?;
-        fits("meta", x.meta.len(), n * cols / 16)?;
+        let planes = self.shape.matrix.planes().count();
+        fits("codes", x.codes.len(), n * cols * planes)?;
+        fits("meta", x.meta.len(), n * cols / 16 * planes)?;
         fits("squares", x.squares.map_or(0, |s| s.len()), n * self.shape.norm / BLOCK)?;
         if let Columns::Listed { in_rows, out_rows, .. } = columns {
             fits("the list of output rows", out_rows.len(), in_rows.len())?;
@@ -325,8 +332,8 @@ impl Wide {
             if stride < values || !stride.is_multiple_of(BLOCK) {
                 return wrong(format!("rows of {values} int8 values cannot lie {stride} apart"));
             }
-            fits("the output's codes", codes.len(), strided(values, stride))?;
-            fits("the output's meta", meta.len(), strided(values, stride) / 16)
+            fits("the output's codes", codes.len(), strided(values, stride) * planes)?;
+            fits("the output's meta", meta.len(), strided(values, stride) / 16 * planes)
         };
         match (self.shape.epilogue, out) {
             (Epilogue::Plain, Output::Plain { values, stride }) => {
@@ -376,15 +383,16 @@ mod tests {
     fn the_choice_is_legal_for_every_layout_and_size() {
         for layout in product::sample::LAYOUTS {
             for (rows, cols) in [(64, 256), (1024, 2048), (2048, 512), (12416, 2048), (5120, 17408)] {
-                for (epilogue, dense) in [(Epilogue::Plain, false), (Epilogue::Residual, true), (Epilogue::Gated, true)] {
-                    let matrix = product::Shape::new(layout, rows, cols).unwrap();
+                let epilogues = [(Epilogue::Plain, false), (Epilogue::Residual, true), (Epilogue::Gated, true)];
+                for (planes, (epilogue, dense)) in Planes::ALL.into_iter().flat_map(|p| epilogues.map(|e| (p, e))) {
+                    let matrix = product::Shape::new(layout, rows, cols).unwrap().with_planes(planes);
                     let shape = Shape::new(matrix, epilogue, Some(256), dense).unwrap();
                     for columns in [1, 8, 16, 24, 32, 64, 256, 4096] {
                         for (clusters, shared) in [(true, 227 << 10), (false, 99 << 10)] {
                             let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared };
                             let tiling = tiling(shape, columns, chip);
                             tiling.check(shape).unwrap();
-                            assert!(tiling.shared_bytes(layout) <= shared, "{tiling:?} of {shape:?}");
+                            assert!(tiling.shared_bytes(matrix) <= shared, "{tiling:?} of {shape:?}");
                             assert!(clusters || tiling.split == 1);
                         }
                     }

@@ -1,7 +1,8 @@
 //! How a product of many columns is cut up: a pure choice, and what it costs in shared memory.
 
 use super::{Epilogue, Shape};
-use crate::cuda::product::layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
+use crate::cuda::product;
+use crate::cuda::product::layout::{Codes, Scales, TILE_ROWS, UNIT};
 use crate::cuda::{Arch, CudaError, Device};
 
 /// What a block's warps do. `csrc/wide.cu` names them the same.
@@ -83,9 +84,11 @@ impl Tiling {
     }
 
     /// Dynamic shared memory of a block, as `csrc/wide.cu` lays it out.
-    pub fn shared_bytes(&self, layout: Layout) -> usize {
+    pub fn shared_bytes(&self, matrix: product::Shape) -> usize {
+        let (layout, planes) = (matrix.layout(), matrix.planes().count());
         let meta = if layout.scales == Scales::Min { 32 } else { 16 };
-        let unit = self.tiles * self.warps_rows * layout.unit_bytes() + self.block_columns() * (160 + meta);
+        let column = 32 + planes * (UNIT + meta);
+        let unit = self.tiles * self.warps_rows * layout.unit_bytes() + self.block_columns() * column;
         let stage = self.groups * self.units * unit;
         let sums = self.block_columns() * (self.block_rows() + 4) * 4;
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
@@ -116,7 +119,7 @@ impl Tiling {
         if self.split > SPLIT_MAX || self.split > (shape.matrix.size().1 / UNIT).max(1) {
             return wrong(format!("inputs cannot be shared by {} blocks", self.split));
         }
-        let shared = self.shared_bytes(shape.matrix.layout());
+        let shared = self.shared_bytes(shape.matrix);
         if shared > SHARED_BYTES_MAX {
             return wrong(format!("{shared} bytes of shared memory are more than {SHARED_BYTES_MAX}"));
         }
@@ -178,7 +181,7 @@ pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
         }
     };
     let limit = chip.shared_bytes;
-    while t.shared_bytes(shape.matrix.layout()) > limit {
+    while t.shared_bytes(shape.matrix) > limit {
         match t {
             Tiling { stages: 3.., .. } => t.stages -= 1,
             Tiling { units: 2.., .. } => t.units -= 1,
