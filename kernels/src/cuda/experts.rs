@@ -440,7 +440,6 @@ impl ExpertsKernels {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     fn check(
         &self,
         gate_up: Matrices<'_>,
