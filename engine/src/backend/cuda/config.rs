@@ -67,9 +67,10 @@ pub struct CudaMemory {
 /// Together 5 MiB for the 35B's shape with three graphs and 12 MiB with one graph and larger allocations, on an H200 by NVML. Constants, as the
 /// context is.
 const CODE_BYTES: u64 = 10 << 20;
-/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 120 bytes is the most of all kernels, which an
-/// H200 keeps for 2,048 threads on each of 132 multiprocessors (256 bytes took 66 MiB by NVML); smaller chips take less.
-const STACK_BYTES: u64 = 33 << 20;
+/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 312 bytes (`wide`, an out-projection in Q6_K with
+/// activations of 16 bits), for which an H200 keeps 384 for 2,048 threads on each of 132 multiprocessors (by NVML 33 MiB for 120 bytes, 66 MiB for 256); smaller
+/// chips take less, and most models' kernels too.
+const STACK_BYTES: u64 = 99 << 20;
 const GRAPH_BYTES: u64 = 3 << 20;
 
 impl CudaMemory {
