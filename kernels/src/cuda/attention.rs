@@ -506,7 +506,7 @@ mod tests {
         };
         assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(token), [20480, 10880, 8320]);
         assert_eq!((RELEASED.inputs(), RELEASED.out_stride()), (9216, 4096));
-        assert_eq!(Scratch::bytes(RELEASED, 1, 256), 16 * 520 + 8);
+        assert_eq!(Scratch::bytes(RELEASED, 1, 256), 16 * 520 + 2 * 8);
     }
 
     #[test]
