@@ -1,10 +1,11 @@
 // The experts of up to 16 rows in one launch:
 //
-//   the USED best experts of each row by its scores, and their weights (choose.cuh); ROWS_MOST is told
+//   scores of each row (score.cuh), its USED best experts by them, and their weights (choose.cuh)
 //   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8
 //   x[row] += sum_k gates[row][k] * (down_k h[row, k]), the experts in order, the shared one last
 //
-// then the int8 form of x * next and the sums of squares of x. Where rows are few every block chooses for itself, which takes less than to be told. gate, up: products of the row's activations; f: row_factor of its
+// then the int8 form of x * next and the sums of squares of x. The blocks share the scores out among themselves, and every
+// block chooses for itself, which takes less than to be told. gate, up: products of the row's activations; f: row_factor of its
 // squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up. Every matrix has a layout of its
 // own. A row whose first expert is below 0 is none: nothing is written for it. Below 0 are also the last experts of a row that does with
 // fewer, with gates 0.
@@ -26,6 +27,7 @@
 #include "choose.cuh"
 #include "cluster.cuh"
 #include "columns.cuh"
+#include "score.cuh"
 #include "staged.cuh"
 
 #define PADDED ((WIDTH + 127) / 128 * 128)
@@ -49,14 +51,14 @@ struct Call {
     const i8 *codes;      // [rows, COLS]
     const float2 *meta;   // [rows, COLS / 32]
     const float *squares; // [rows, NORM_BLOCKS]
-    // Of those that choose:
-    const float *scores; // [rows, SCORES], the shared gate's behind the experts'
-    const int *slots;    // [rows], below 0: no row
-    const int2 *cuts;    // [rows], or null
-    u32 *tally;          // as in router.cu
-    // What was chosen, written for whoever asks, or what is told:
-    int *experts;         // [rows, USED]
-    const float *gates;   // [rows, ALL], of those that are told
+    const float *router, *shared_gate; // [COUNT, HIDDEN], [HIDDEN]
+    const float *router_norm;          // [HIDDEN]
+    u64 *tagged;      // [ROWS_MOST, SCORES]: count of launches and score, the shared gate's behind the experts'
+    u32 *launches;    // their count
+    const int *slots; // [rows], below 0: no row
+    const int2 *cuts; // [rows], or null
+    u32 *tally;       // as in router.cu
+    int *experts;         // [rows, USED], gets what was chosen
     i8 *hidden;           // [rows, USED, PADDED]
     float2 *hidden_meta;
     i8 *shared_hidden; // [rows, SHARED_PADDED]
@@ -186,9 +188,8 @@ template <int ROWS> struct Chosen {
     static constexpr int PAIRS = ROWS * USED;
     static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
     static constexpr int ROUNDS = (PAIRS + WARP - 1) / WARP;
-    static constexpr bool TOLD = ROWS == ROWS_MOST;
-    int picked[TOLD ? 1 : PAIRS];
-    float gates[TOLD ? 1 : ROWS * ALL];
+    int picked[PAIRS];
+    float gates[ROWS * ALL];
     u32 rows[COUNT]; // a bit a row
     int experts[PAIRS];
     int slots;
@@ -218,7 +219,7 @@ template <int ROWS> struct Chosen {
 #pragma unroll
             for (int i = 0; i < ROUNDS; i++) {
                 int pair = i * WARP + threadIdx.x % WARP;
-                expert[i] = pair < pairs ? TOLD ? __ldcg(from + pair) : from[pair] : -1;
+                expert[i] = pair < pairs ? from[pair] : -1;
             }
         }
     };
@@ -297,10 +298,68 @@ put_hidden(const float *sums, const float *norms, int count, int group, int firs
     }
 }
 
+// Scores of rows by all blocks, COLUMNS experts or the shared gate a block in turn: a part of a column a warp.
+template <int ROWS> struct Scores {
+    static constexpr int COLUMNS = 2, TURN = ROWS < 4 ? ROWS : 4;
+    static constexpr int ITEMS = COLUMNS * SCORE_PARTS / WARPS;
+    static_assert(ITEMS > 0 && ROWS * COLUMNS <= WARP, "a warp has an item, a lane a score");
+    using Part = PartOfRow<HIDDEN>;
+    Part weights[ITEMS], x[TURN];
+
+    static __device__ __forceinline__ int item(int i) { return i * WARPS + threadIdx.x / WARP; }
+    // Weights of the columns from `first` on, as many as there are.
+    __device__ __forceinline__ void read_weights(const Call &call, int first) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; i++) {
+            int column = first + item(i) / SCORE_PARTS;
+            const float *from = column < COUNT ? call.router + (u64)column * HIDDEN : call.shared_gate;
+            weights[i].read(from, item(i) % SCORE_PARTS, column <= COUNT);
+        }
+    }
+    __device__ __forceinline__ void read_rows(const Call &call, int i, int first) {
+#pragma unroll
+        for (int r = 0; r < TURN; r++) x[r].read(call.x + (first + r) * HIDDEN, item(i) % SCORE_PARTS, first + r < call.rows);
+    }
+    // `parts`: [COLUMNS * SCORE_PARTS][ROWS]. Weights of the first columns and the first rows of item 0 have been asked for.
+    __device__ __forceinline__ void put(const Call &call, float *parts, u32 tag) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll 1
+        for (int column = blockIdx.x * COLUMNS; column <= COUNT; column += gridDim.x * COLUMNS) {
+            bool again = column >= gridDim.x * COLUMNS;
+            if (again) read_weights(call, column);
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                Part norm;
+                norm.read(call.router_norm, item(i) % SCORE_PARTS, true);
+#pragma unroll
+                for (int first = 0; first < ROWS; first += TURN) {
+                    if (first >= call.rows) break;
+                    if (again || i > 0 || first > 0) read_rows(call, i, first);
+#pragma unroll
+                    for (int r = 0; r < TURN; r++) {
+                        x[r].multiply(norm);
+                        float sum = x[r].score(weights[i]);
+                        if (lane == 0) parts[item(i) * ROWS + first + r] = sum;
+                    }
+                }
+            }
+            __syncthreads();
+            // The last warp: the first ones choose.
+            int c = lane / ROWS, row = lane % ROWS;
+            if (threadIdx.x >= THREADS - WARP && c < COLUMNS && row < call.rows && column + c <= COUNT) {
+                float all = 0;
+#pragma unroll
+                for (int i = 0; i < SCORE_PARTS; i++) all += parts[(c * SCORE_PARTS + i) * ROWS + row];
+                put_score(call.tagged + row * SCORES + column + c, tag, all);
+            }
+            if (column + gridDim.x * COLUMNS <= COUNT) __syncthreads();
+        }
+    }
+};
+
 template <int ROWS> struct Experts {
     using M = Memory<ROWS>;
     static constexpr int UNITS = COLS / 128, TILES = M::TILES, DOWN_WARPS = M::DOWN_WARPS;
-    static constexpr bool TOLD = Chosen<ROWS>::TOLD;
     const Call &call;
     u8 *memory;
     Chosen<ROWS> &chosen;
@@ -315,20 +374,18 @@ template <int ROWS> struct Experts {
           norms((float *)(memory + M::NORMS_AT)), sums((float *)(memory + M::BEGIN)), ring(memory + threadIdx.x / WARP * M::RING),
           warp(threadIdx.x / WARP), rank(M::CLUSTER_OF > 1 ? cluster_rank() : 0), begin(warp % WK * UNITS / WK), end((warp % WK + 1) * UNITS / WK) {}
 
-    // A row a warp: its norm's factor, its experts and their weights. A barrier must follow.
-    __device__ __forceinline__ void choose(Norms<NORM_BLOCKS, WARPS> &norm) {
+    // A row a warp: its norm's factor, and, when its scores are there, its experts and their weights. A barrier must follow.
+    __device__ __forceinline__ void choose(Norms<NORM_BLOCKS, WARPS> &norm, u32 tag) {
         using C = Choice<COUNT, USED>;
         int lane = threadIdx.x % WARP;
 #pragma unroll 1
         for (int row = warp; row < call.rows; row += WARPS) {
-            const float *scores = call.scores + row * SCORES;
-            float value[C::EACH_LANE], gate = __ldcg(scores + COUNT);
-#pragma unroll
-            for (int i = 0; i < C::EACH_LANE; i++) value[i] = __ldcg(scores + min(i * WARP + lane, COUNT));
             Asked row_asked = asked(call.slots, call.cuts, row);
             if (row >= WARPS) norm.first.read(call.squares + (u64)row * NORM_BLOCKS);
             row_asked.factor = norm.first.factor(call.eps);
             if (lane == 0) norms[row] = row_asked.factor;
+            float value[C::EACH_LANE], gate;
+            await_scores<COUNT>(call.tagged + row * SCORES, tag, value, gate);
             C choice(row_asked, value, gate);
             chosen.put(choice, row);
             if (blockIdx.x > 0) continue;
@@ -452,10 +509,8 @@ template <int ROWS> struct Experts {
     __device__ __forceinline__ Old old_of(int row, int group) const {
         int lane = threadIdx.x % WARP;
         if (rank != 0 || row >= call.rows) return {-1, 0, 0, 0};
-        float gate = 0;
-        if (lane < ALL) gate = TOLD ? __ldcg(call.gates + row * ALL + lane) : chosen.gates[row * ALL + lane];
-        int expert = TOLD ? __ldcg(call.experts + row * USED) : chosen.picked[row * USED];
-        return {expert, __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
+        float gate = lane < ALL ? chosen.gates[row * ALL + lane] : 0.0f;
+        return {chosen.picked[row * USED], __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
     }
     // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
     // warp's first row.
@@ -491,25 +546,25 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     Experts<ROWS> experts(call, memory);
     cluster_start();
     auto of_shared = experts.shared_gate_up_stream();
+    Scores<ROWS> scores;
+    scores.read_weights(call, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
+    scores.read_rows(call, 0, 0);
+    u32 tag = __ldcg(call.launches) + 1;
     Norms<NORM_BLOCKS, WARPS> norm;
     norm.read(call.squares, call.rows);
     Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, call.codes, call.meta, call.rows);
     copies_end();
-    typename Chosen<ROWS>::Pairs pairs;
-    if constexpr (Chosen<ROWS>::TOLD) {
-        pairs.read(call.experts, call.rows * USED);
-        norm.put(experts.norms, call.squares, call.rows, call.eps, 1.0f);
-    } else {
-        experts.choose(norm);
-    }
+    scores.put(call, experts.sums, tag);
+    experts.choose(norm, tag);
     copies_wait<0>();
     __syncthreads();
-    if constexpr (!Chosen<ROWS>::TOLD) pairs.read(experts.chosen.picked, call.rows * USED);
+    typename Chosen<ROWS>::Pairs pairs;
+    pairs.read(experts.chosen.picked, call.rows * USED);
     experts.chosen.make(pairs);
     experts.gate_up(of_shared);
 
@@ -524,6 +579,8 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
     auto of_down = experts.down_stream(group);
     auto old = experts.old_of(experts.warp, group);
     if (threadIdx.x == 0) wait_for_all(call.barrier, ticket);
+    // All have read the count by now.
+    if (blockIdx.x == 0 && threadIdx.x == 0) *call.launches = tag;
     __syncthreads();
     let_next_start();
     if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, call.hidden, call.hidden_meta, call.rows * USED);
@@ -551,6 +608,4 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
 // that room brings.
 extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Call call) { run<1>(call); }
 extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Call call) { run<ROWS_FEW>(call); }
-#if ROWS_MOST > 0
 extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Call call) { run<ROWS_MOST>(call); }
-#endif

@@ -20,6 +20,7 @@
 //
 // -D: COLS (a multiple of 32), E (at most 512), USED.
 #include "choose.cuh"
+#include "score.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -289,41 +290,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) place(Call call) {
 // ---- few rows ----
 
 #define COLUMNS 2
-#define VECTORS ((COLS / 4 + THREADS - 1) / THREADS)
-
-__device__ __forceinline__ float4 times(float4 a, float4 b) { return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
-__device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
-    sum = __fmaf_rn(a.x, b.x, sum), sum = __fmaf_rn(a.y, b.y, sum), sum = __fmaf_rn(a.z, b.z, sum);
-    return __fmaf_rn(a.w, b.w, sum);
-}
 
 // Blocks that choose, at most: the last ones, which wait for the others. So few that a small device has room for others beside them.
 #define CHOOSERS 16
-
-// A score and the count of launches that it belongs to go in one word, so that nothing but the word need be waited for: no fence, no
-// counter, one way through the cache.
-__device__ __forceinline__ void put(u64 *to, u64 word) { asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory"); }
-__device__ __forceinline__ u64 get(const u64 *from) {
-    u64 word;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
-    return word;
-}
-
-// By one warp: the scores of a row, lane l those of experts l, l + 32, ...; all lanes the gate's.
-__device__ __forceinline__ void await_scores(const u64 *row, u32 tag, float (&value)[EACH_LANE], float &gate) {
-    int lane = threadIdx.x % WARP;
-    bool all;
-    do {
-        u64 word[EACH_LANE], last = get(row + E);
-#pragma unroll
-        for (int i = 0; i < EACH_LANE; i++) word[i] = get(row + (i * WARP + lane < E ? i * WARP + lane : E));
-        all = (u32)(last >> 32) == tag;
-        gate = __uint_as_float((u32)last);
-#pragma unroll
-        for (int i = 0; i < EACH_LANE; i++) all = all && (u32)(word[i] >> 32) == tag, value[i] = __uint_as_float((u32)word[i]);
-    } while (!all);
-    __syncwarp();
-}
 
 // By the last blocks: waits for the scores of some rows each, and chooses.
 __device__ __forceinline__ void choose_few(const Call &call, u32 tag) {
@@ -335,7 +304,7 @@ __device__ __forceinline__ void choose_few(const Call &call, u32 tag) {
     for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < call.rows; row += choosers * WARPS) {
         Asked ahead = read_ahead(call, row);
         float value[EACH_LANE], gate;
-        await_scores(call.tagged + (u64)row * STRIDE, tag, value, gate);
+        await_scores<E>(call.tagged + (u64)row * STRIDE, tag, value, gate);
         // Every block has read the count by now, or its scores were not here.
         if (row == 0 && lane == 0) call.counters[1] = (int)tag;
         select_row(call, row, ahead, value, gate);
@@ -344,50 +313,30 @@ __device__ __forceinline__ void choose_few(const Call &call, u32 tag) {
     group_all(ranks, call);
 }
 
-// ROWS rows at a time. Without CHOOSE the scores are all that is wanted.
-template <int ROWS, bool CHOOSE> __device__ __forceinline__ void few(const Call &call) {
+// ROWS rows at a time.
+template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
+    static_assert(WARPS == SCORE_PARTS, "a warp a part");
     __shared__ float parts[WARPS][ROWS * COLUMNS];
     let_next_start();
     int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, column = blockIdx.x * COLUMNS;
-    float4 weight[COLUMNS][VECTORS], w[VECTORS];
+    PartOfRow<COLS> weights[COLUMNS], norm;
+    norm.read(call.w, warp, true);
 #pragma unroll
-    for (int v = 0; v < VECTORS; v++) {
-        int at = (v * THREADS + tid) * 4;
-        w[v] = at < COLS ? __ldg((const float4 *)(call.w + at)) : make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            const float *from = column + c < E ? call.weights + (u64)(column + c) * COLS : call.shared_gate;
-            bool any = at < COLS && column + c <= E;
-            weight[c][v] = any ? __ldg((const float4 *)(from + at)) : make_float4(0, 0, 0, 0);
-        }
-    }
+    for (int c = 0; c < COLUMNS; c++)
+        weights[c].read(column + c < E ? call.weights + (u64)(column + c) * COLS : call.shared_gate, warp, column + c <= E);
     wait_for_inputs();
-    u32 tag = CHOOSE ? __ldcg((const u32 *)call.counters + 1) + 1 : 0;
+    u32 tag = __ldcg((const u32 *)call.counters + 1) + 1;
     for (int row = 0; row < call.rows; row += ROWS) {
-        float sum[ROWS][COLUMNS];
-        float4 x[ROWS][VECTORS];
+        PartOfRow<COLS> x[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) {
-                int at = (v * THREADS + tid) * 4;
-                bool any = row + r < call.rows && at < COLS;
-                x[r][v] = any ? *(const float4 *)(call.x + (u64)(row + r) * COLS + at) : make_float4(0, 0, 0, 0);
-            }
+        for (int r = 0; r < ROWS; r++) x[r].read(call.x + (u64)(row + r) * COLS, warp, row + r < call.rows);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-            for (int c = 0; c < COLUMNS; c++) sum[r][c] = 0;
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) {
-                float4 xw = times(x[r][v], w[v]);
-#pragma unroll
-                for (int c = 0; c < COLUMNS; c++) sum[r][c] = dot(xw, weight[c][v], sum[r][c]);
-            }
+            x[r].multiply(norm);
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
-                sum[r][c] = warp_sum(sum[r][c]);
-                if (lane == 0) parts[warp][r * COLUMNS + c] = sum[r][c];
+                float sum = x[r].score(weights[c]);
+                if (lane == 0) parts[warp][r * COLUMNS + c] = sum;
             }
         }
         __syncthreads();
@@ -396,20 +345,16 @@ template <int ROWS, bool CHOOSE> __device__ __forceinline__ void few(const Call 
             float all = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; i++) all += parts[i][tid];
-            u64 at = (u64)(row + r) * STRIDE + c;
-            if (CHOOSE) put(call.tagged + at, (u64)tag << 32 | __float_as_uint(all));
-            else call.scores[at] = all;
+            put_score(call.tagged + (u64)(row + r) * STRIDE + c, tag, all);
         }
         if (row + ROWS < call.rows) __syncthreads();
     }
-    if constexpr (CHOOSE) choose_few(call, tag);
+    choose_few(call, tag);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1, true>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1>(call); }
 // As many registers as leave room beside the next kernel, which waits on the same multiprocessor.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4, true>(call); }
-extern "C" __global__ void __launch_bounds__(THREADS) score1(Call call) { few<1, false>(call); }
-extern "C" __global__ void __launch_bounds__(THREADS, 4) score4(Call call) { few<4, false>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4>(call); }
 
 // ---- many rows ----
 

@@ -7,7 +7,7 @@ use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::router::{Cuts, cut_words};
+use chimere_kernels::cuda::router::{self, Cuts, LayerWeights, Router, Variant, cut_words};
 use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::ExpertCut;
@@ -90,9 +90,7 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
 /// Compares the experts' kernels.
 pub(crate) fn experts(gpu: &Gpu) -> Outcome {
     for experts in experts_cases() {
-        for told in [false, true] {
-            experts_of_each_row_are_summed_in_order(gpu, experts, told)?;
-        }
+        experts_of_each_row_are_summed_in_order(gpu, experts)?;
     }
     Ok(())
 }
@@ -302,7 +300,7 @@ fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool
     near && planes.into_iter().all(|p| rows.meta[p][1] == rows.block(p).iter().map(|c| i32::from(*c)).sum::<i32>() as f32)
 }
 
-fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bool) -> Outcome {
+fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outcome {
     let stream = gpu.device.stream();
     let (gate_up, down) = (experts.gate_up(), experts.down());
     let (hidden, used, count) = (down[0].size().0, experts.used(), experts.count());
@@ -320,7 +318,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     // As a real norm would be: products of a size where silu is neither linear nor one-sided.
     let squares: Vec<f32> = squares.iter().map(|s| s * 1e4).collect();
     let factors = factors(&squares, hidden / 32);
-    let (old, weight) = (random.vector(n_max * hidden), random.vector(hidden));
+    let (mut old, weight) = (random.vector(n_max * hidden), random.vector(hidden));
     let none = 4;
     // Rows do with all experts, or with fewer: none of what was cut away may be read.
     let left = |row: usize| if row == none { 0 } else { [used, 1, used.div_ceil(2), used - 1][row % 4] };
@@ -328,16 +326,18 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     let chosen: Vec<i32> = (0..n_max * used).map(|i| expert(i / used, i % used)).collect();
     // Scores by which just these are the best, in this order; what the others have is far below, and would win where no factor is applied.
     let step = |row: usize, k: usize| -0.2 * k as f64 - 0.01 * ((row * 5 + k * 3) % 7) as f64;
-    let stride = (count + 1).next_multiple_of(8);
-    let mut scores = vec![0f32; n_max * stride];
+    // A row alone has something where only its scores are.
+    let place = |row: usize| (row * 13 + 5) % hidden;
+    let mut router = vec![0f32; (count + 1) * hidden];
+    (0..n_max * n_max).for_each(|i| old[i / n_max * hidden + place(i % n_max)] = f32::from(u8::from(i / n_max == i % n_max)));
     let mut gates = vec![0f64; n_max * (used + 1)];
     for row in 0..n_max {
-        let (of_row, gates) = (&mut scores[row * stride..][..=count], &mut gates[row * (used + 1)..][..=used]);
-        of_row.iter_mut().enumerate().for_each(|(e, s)| *s = ((-40.0 - 0.1 * (e % 5) as f64) / factors[row]) as f32);
-        for k in 0..used {
-            of_row[(row * 3 + k * 7) % count] = (step(row, k) / factors[row]) as f32;
-        }
-        of_row[count] = (0.3 / factors[row]) as f32;
+        let gates = &mut gates[row * (used + 1)..][..=used];
+        // Half a score in the weights: the norm's weight is 2.
+        let mut score = |e: usize, score: f64| router[e * hidden + place(row)] = (0.5 * score / factors[row]) as f32;
+        (0..count).for_each(|e| score(e, -40.0 - 0.1 * (e % 5) as f64));
+        (0..used).for_each(|k| score((row * 3 + k * 7) % count, step(row, k)));
+        score(count, 0.3);
         let raised: Vec<f64> = (0..left(row)).map(|k| step(row, k).exp()).collect();
         (0..left(row)).for_each(|k| gates[k] = raised[k] / raised.iter().sum::<f64>());
         gates[used] = 1.0 / (1.0 + (-0.3f64).exp());
@@ -346,13 +346,13 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     let words: Vec<i32> = (0..n_max).flat_map(|row| cut_words(cut(row).as_ref())).collect();
     let slots: Vec<i32> = (0..n_max).map(|row| if row == none { -1 } else { row as i32 }).collect();
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
-    let (d_squares, d_scores) = (stream.clone_htod(&squares)?, stream.clone_htod(&scores)?);
-    let (d_given, d_gates) =
-        (stream.clone_htod(&chosen)?, stream.clone_htod(&gates.iter().map(|g| *g as f32).collect::<Vec<_>>())?);
+    let (d_squares, d_router) = (stream.clone_htod(&squares)?, stream.clone_htod(&router)?);
+    let router_norm = stream.clone_htod(&vec![2f32; hidden])?;
     let (d_words, d_slots) = (stream.clone_htod(&words)?, stream.clone_htod(&slots)?);
     let tiling = experts::tiling(experts, Chip::of(&gpu.device)).expect("enough shared memory");
     let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
-    let run = |first: usize, n: usize| -> Result<(Stream, QuantizedRows, QuantizedRows), Box<dyn Error>> {
+    type Run = (Stream, QuantizedRows, QuantizedRows, Vec<i32>);
+    let run = |router: &cudarc::driver::CudaSlice<f32>, first: usize, n: usize| -> Result<Run, Box<dyn Error>> {
         let stale = |pair: usize| if expert(first + pair / used, pair % used) < 0 { f32::NAN } else { 0.0 };
         let [h_codes, s_codes] = [h_cols, shared_cols].map(|cols| cols * planes.count());
         let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_codes / 16)).collect();
@@ -362,14 +362,11 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
         let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], (hidden, planes), &weight, |x, next| {
             let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
             let cuts = Some(Cuts { words: &words, tally: &counted });
-            let (scores, slots) = (d_scores.slice(first * stride..), d_slots.slice(first..));
-            let (given, mut taken) = (d_given.as_view(), d_chosen.as_view_mut());
+            let (slots, shared_gate) = (d_slots.slice(first..), router.slice(count * hidden..));
+            let weights =
+                LayerWeights { norm: &router_norm.as_view(), experts: &router.as_view(), shared_gate: &shared_gate, eps: EPS };
             let soon = d_gate_up.0.as_view();
-            let routing = if told {
-                Routing::Chosen { experts: &given.slice(first * used..), gates: &d_gates.slice(first * (used + 1)..) }
-            } else {
-                Routing::Scores { scores: &scores, slots: &slots, cuts, chosen: &mut taken }
-            };
+            let routing = Routing { weights, slots: &slots, cuts, chosen: &mut d_chosen.as_view_mut() };
             let y = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
             let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
             let between = Between {
@@ -380,17 +377,16 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
             };
             let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
             let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
-            // SAFETY: experts are below the count.
-            unsafe { kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon) }
+            kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon)
         })?;
-        assert!(told || stream.clone_dtoh(&d_chosen)? == chosen[first * used..(first + n) * used], "{experts:?}: other experts");
         let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();
-        assert!(told || stream.clone_dtoh(&tally)?[0] as usize == kept, "{experts:?}: experts counted");
+        assert!(stream.clone_dtoh(&tally)?[0] as usize == kept, "{experts:?}: experts counted");
         let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta), planes };
         let h = rows(stream.clone_dtoh(&h.0)?, stream.clone_dtoh(&h.1)?);
-        Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?)))
+        Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?), stream.clone_dtoh(&d_chosen)?))
     };
-    let (got, h, s) = run(0, n_max)?;
+    let (got, h, s, taken) = run(&d_router, 0, n_max)?;
+    assert!(taken == chosen, "{experts:?}: other experts");
     let real = || (0..n_max).filter(|row| *row != none);
     for row in real() {
         for p in (0..left(row)).chain([used]) {
@@ -436,13 +432,44 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts, told: bo
     );
     for n in [1, 2, 3, 8, 9, 16] {
         for first in [0, 3] {
-            let part = run(first, n)?;
+            let part = run(&d_router, first, n)?;
             for row in (first..first + n).filter(|row| *row != none) {
                 assert!(part.0.row(row - first, hidden) == got.row(row, hidden), "{experts:?}: row {row} differs among {n}");
             }
         }
     }
-    let who = if told { "told" } else { "chosen" };
-    println!("experts {experts:?}, {who}: {worst:.2} of tolerance, alone = in a batch");
+    // Scores are the router's, to the bit, however many rows there are: of random ones the same are the best.
+    let d_random = stream.clone_htod(&random.vector((count + 1) * hidden))?;
+    let d_old = stream.clone_htod(&old)?;
+    let shape = router::Shape { cols: hidden, experts: count, used };
+    for n in [1, 4, 8, 16] {
+        let tally = stream.clone_htod(&[0u32])?;
+        let (words, tally) = (d_words.as_view(), tally.as_view());
+        let (slots, x, squares) = (d_slots.as_view(), d_old.as_view(), d_squares.as_view());
+        let rows =
+            router::Rows { count: n, slots: &slots, x: &x, squares: &squares, cuts: Some(Cuts { words: &words, tally: &tally }) };
+        let (norm, experts_of, gate) = (router_norm.as_view(), d_random.as_view(), d_random.slice(count * hidden..));
+        let layer = LayerWeights { norm: &norm, experts: &experts_of, shared_gate: &gate, eps: EPS };
+        let same = run(&d_random, 0, n)?.3 == choices_of_the_router(gpu, shape, rows, layer)?;
+        assert!(same, "{experts:?}: others than the router's, {n} rows");
+    }
+    println!("experts {experts:?}: {worst:.2} of tolerance, alone = in a batch");
     Ok(())
+}
+
+/// What the router's own launch for few rows chooses.
+fn choices_of_the_router(
+    gpu: &Gpu,
+    shape: router::Shape,
+    rows: router::Rows<'_>,
+    layer: LayerWeights<'_>,
+) -> Result<Vec<i32>, Box<dyn Error>> {
+    let stream = gpu.device.stream();
+    let router = Router::load(&gpu.device, &gpu.cache, shape)?;
+    let mut work = router.workspace(&gpu.device, rows.count)?;
+    let mut experts = stream.alloc_zeros::<i32>(rows.count * shape.used)?;
+    let mut gates = stream.alloc_zeros::<f32>(rows.count * (shape.used + 1))?;
+    let choice = router::Choice { experts: &mut experts.as_view_mut(), gates: &mut gates.as_view_mut() };
+    router.launch(&gpu.device, &mut work, Variant::Few, rows, layer, choice, None)?;
+    Ok(stream.clone_dtoh(&experts)?)
 }

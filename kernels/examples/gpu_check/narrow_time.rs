@@ -8,6 +8,7 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::router::LayerWeights;
 use chimere_kernels::cuda::wide::Chip;
 use cudarc::driver::CudaSlice;
 use std::collections::HashSet;
@@ -267,7 +268,8 @@ impl Layer {
         let [h_cols, s_cols] = self.experts.down().map(|s| s.size().1);
         let mut h = (stream.alloc_zeros::<i8>(n * USED * h_cols)?, stream.alloc_zeros::<f32>(n * USED * h_cols / 16)?);
         let mut s = (stream.alloc_zeros::<i8>(n * s_cols)?, stream.alloc_zeros::<f32>(n * s_cols / 16)?);
-        let lists: Vec<CudaSlice<f32>> = (0..64).map(|i| stream.clone_htod(&scores(n, i))).collect::<Result<_, _>>()?;
+        let routers: Vec<CudaSlice<f32>> = (0..ROUTERS).map(|i| stream.clone_htod(&router(i))).collect::<Result<_, _>>()?;
+        let ones = stream.clone_htod(&vec![1f32; HIDDEN])?;
         let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
         let mut taken = stream.alloc_zeros::<i32>(n * USED)?;
         let sizes = [self.experts.gate_up()[1].bytes(), self.experts.down()[1].bytes()];
@@ -288,7 +290,8 @@ impl Layer {
                 .expect("two");
             let gate_up = Matrices { routed: &self.gate_up.0.as_view(), shared: &shared_gate_up };
             let down = Matrices { routed: &self.down.0.as_view(), shared: &shared_down };
-            let list = lists[i % 64].as_view();
+            let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
+            let weights = LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, eps: 1e-6 };
             let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
             let norm = Norm { squares: &y.squares.as_view(), eps: 1e-6 };
             let next = NextRows {
@@ -299,19 +302,18 @@ impl Layer {
             };
             let (chosen, x) = (&mut taken.as_view_mut(), &mut x.x.as_view_mut());
             let soon = shared_gate_up.slice(0..0);
-            let routing = Routing::Scores { scores: &list, slots: &slots.as_view(), cuts: None, chosen };
-            // SAFETY: nothing was chosen before.
-            unsafe { kernels.launch(&gpu.device, gate_up, down, routing, activations, norm, n, between, x, next, &soon) }
+            let routing = Routing { weights, slots: &slots.as_view(), cuts: None, chosen };
+            kernels.launch(&gpu.device, gate_up, down, routing, activations, norm, n, between, x, next, &soon)
         })
     }
 }
 
-/// Scores by which [`chosen`] are the best of each row.
-fn scores(n: usize, seed: u64) -> Vec<f32> {
-    let stride = (EXPERTS + 1).next_multiple_of(8);
-    let mut all = vec![-9.0f32; n * stride];
-    chosen(n, seed).iter().enumerate().for_each(|(i, e)| all[i / USED * stride + *e as usize] = -0.1 * (i % USED) as f32);
-    all
+/// Routers that launches take in turn: more than the cache holds.
+const ROUTERS: usize = 32;
+
+/// `[EXPERTS + 1, HIDDEN]` at random.
+fn router(seed: usize) -> Vec<f32> {
+    Random(seed as u64 + 1).vector((EXPERTS + 1) * HIDDEN)
 }
 
 /// `[n, USED]` experts at random, different ones within a row.

@@ -128,24 +128,12 @@ impl Sample {
         };
         let layer =
             LayerWeights { norm: &d.norm.as_view(), experts: &d.weights.as_view(), shared_gate: &d.gate.as_view(), eps: EPS };
-        let mut scored = Vec::new();
         let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
         let groups =
             Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
-        if variant == Variant::Few && !cut {
-            router.score(&gpu.device, work, rows, layer)?;
-            scored = stream.clone_dtoh(&work.scores())?;
-        }
         router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
         let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
         let chosen = stream.clone_dtoh(&chosen)?;
-        // What rows choose among for themselves are the scores that the launch chose by.
-        let stride = (experts + 1).next_multiple_of(8);
-        for row in (0..n).filter(|row| !scored.is_empty() && self.slots[first + row] >= 0) {
-            let of_row = &scored[row * stride..][..experts];
-            let best: Vec<i32> = reference::route(of_row, used).iter().map(|(e, _)| *e as i32).collect();
-            assert!(best == chosen[row * used..][..used], "{:?}: scores of row {row} of {n}", self.shape);
-        }
         let counted = |row: &usize| cut && self.cuts[first + row].is_some();
         let want: usize = (0..n).filter(counted).map(|row| left(&chosen[row * used..][..used])).sum();
         assert_eq!(stream.clone_dtoh(&tally)?[0] as usize, want, "{:?}: experts counted of {n} rows", self.shape);

@@ -18,12 +18,13 @@ pub struct Program {
 }
 
 /// Every header that a source may include.
-const HEADERS: [(&CStr, &str); 7] = [
+const HEADERS: [(&CStr, &str); 8] = [
     (c"choose.cuh", include_str!("../../csrc/choose.cuh")),
     (c"cluster.cuh", include_str!("../../csrc/cluster.cuh")),
     (c"columns.cuh", include_str!("../../csrc/columns.cuh")),
     (c"common.cuh", include_str!("../../csrc/common.cuh")),
     (c"grid.cuh", include_str!("../../csrc/grid.cuh")),
+    (c"score.cuh", include_str!("../../csrc/score.cuh")),
     (c"staged.cuh", include_str!("../../csrc/staged.cuh")),
     (c"weights.cuh", include_str!("../../csrc/weights.cuh")),
 ];

@@ -1,14 +1,14 @@
 //! The experts of a few rows in one launch (`csrc/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
 //! stream.
 //!
-//! Which experts a row uses is read or chosen on the device, and each that any row chose is read once. A row's result is the same for any number of
+//! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the same for any number of
 //! rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
 use super::quantized::Planes;
-use super::router::Cuts;
+use super::router::{Cuts, LayerWeights};
 use super::wide::Chip;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
@@ -121,7 +121,7 @@ const RING_UNITS_MIN: usize = 2;
 pub struct Tiling {
     /// Warps that share the inputs of a tile of gate and up.
     pub warps_k: usize,
-    /// The three kernels, of which the last is told the experts: rows, bytes of a warp's ring, bytes of a block's shared memory.
+    /// The three kernels: rows, bytes of a warp's ring, bytes of a block's shared memory.
     pub kernels: [(usize, usize, usize); 3],
 }
 
@@ -225,27 +225,16 @@ pub struct Matrices<'a> {
     pub shared: &'a CudaView<'a, u8>,
 }
 
-/// Which experts rows take. Up to [`ExpertsKernels::choosing_rows`] it is faster to choose in the launch than to be told.
-pub enum Routing<'a, 'b> {
-    /// To be chosen.
-    Scores {
-        /// `[rows, count + 1 rounded up to 8]`: of the experts, then of the shared one's gate, still without the norm's factor
-        /// ([`super::router::Router::score`]).
-        scores: &'a CudaView<'a, f32>,
-        /// `[rows]`; below 0: no row.
-        slots: &'a CudaView<'a, i32>,
-        /// How few experts rows may do with; `None` where all take all.
-        cuts: Option<Cuts<'a>>,
-        /// `[rows, used]`: gets what was chosen, as [`super::router::Choice`] has it.
-        chosen: &'a mut CudaViewMut<'b, i32>,
-    },
-    /// Chosen before.
-    Chosen {
-        /// `[rows, used]`, each once in a row, below the count; below 0 in rows that are none, and behind those that a cut leaves.
-        experts: &'a CudaView<'a, i32>,
-        /// `[rows, used + 1]`: their weights, then the shared one's.
-        gates: &'a CudaView<'a, f32>,
-    },
+/// How rows choose their experts: by scores of the residual stream that have the bits of [`super::router::Variant::Few`].
+pub struct Routing<'a, 'b> {
+    /// Of the router; its norm's squares are those of the launch.
+    pub weights: LayerWeights<'a>,
+    /// `[rows]`; below 0: no row.
+    pub slots: &'a CudaView<'a, i32>,
+    /// How few experts rows may do with; `None` where all take all.
+    pub cuts: Option<Cuts<'a>>,
+    /// `[rows, used]`: gets what was chosen, as [`super::router::Choice`] has it.
+    pub chosen: &'a mut CudaViewMut<'b, i32>,
 }
 
 /// Int8 rows between gate and up and down.
@@ -269,12 +258,15 @@ struct Call {
     codes: u64,
     meta: u64,
     squares: u64,
-    scores: u64,
+    router: u64,
+    shared_gate: u64,
+    router_norm: u64,
+    tagged: u64,
+    launches: u64,
     slots: u64,
     cuts: u64,
     tally: u64,
     experts: u64,
-    gates: u64,
     hidden: u64,
     hidden_meta: u64,
     shared_hidden: u64,
@@ -301,6 +293,9 @@ pub struct ExpertsKernels {
     blocks: u32,
     /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves all.
     barrier: CudaSlice<u32>,
+    /// Scores that blocks tell each other, `[rows, scores]`, each with the number of its launch; and how many launches there were.
+    tagged: CudaSlice<u64>,
+    launches: CudaSlice<u32>,
 }
 
 impl ExpertsKernels {
@@ -313,18 +308,16 @@ impl ExpertsKernels {
         let kernel = |name, at: usize| module.kernel(name)?.with_shared(tiling.kernels[at].2);
         let kernels = [kernel("experts_1", 0)?, kernel("experts_few", 1)?, kernel("experts_most", 2)?];
         let blocks = device.multiprocessors() / CLUSTER as u32 * CLUSTER as u32;
-        let barrier = device.stream().alloc_zeros::<u32>(1).during("cuMemAlloc")?;
-        Ok(Self { experts, tiling, kernels, blocks, barrier })
+        let stream = device.stream();
+        let [barrier, launches] =
+            [stream.alloc_zeros::<u32>(1), stream.alloc_zeros::<u32>(1)].map(|word| word.during("cuMemAlloc"));
+        let tagged = stream.alloc_zeros::<u64>(tiling.rows_max() * experts.scores()).during("cuMemAlloc")?;
+        Ok(Self { experts, tiling, kernels, blocks, barrier: barrier?, tagged, launches: launches? })
     }
 
-    /// Rows that one launch takes which is told the experts; more are done in turns.
+    /// Rows that one launch takes; more are done in turns.
     pub fn rows_max(&self) -> usize {
         self.tiling.rows_max()
-    }
-
-    /// Rows that one launch takes which chooses, and up to which that is the faster one; more are done in turns.
-    pub fn choosing_rows(&self) -> usize {
-        self.tiling.kernels[1].0
     }
 
     /// Enqueues `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and up read, with
@@ -332,11 +325,8 @@ impl ExpertsKernels {
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
-    ///
-    /// # Safety
-    /// [`Routing::Chosen`] is as it says: that is on the device and cannot be checked here.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
-    pub unsafe fn launch(
+    pub fn launch(
         &self,
         device: &Device,
         gate_up: Matrices<'_>,
@@ -354,7 +344,7 @@ impl ExpertsKernels {
         self.check(gate_up, down, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden, planes)?;
-        let (stream, told) = (device.stream(), matches!(routing, Routing::Chosen { .. }));
+        let stream = device.stream();
         // Bytes of a row's codes; of its pairs there are a quarter.
         let [codes, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
         let blocks = hidden / 32;
@@ -381,18 +371,16 @@ impl ExpertsKernels {
             ..self.routing_call(device, routing, rows)?
         };
         let [one, some, all] = self.tiling.kernels.map(|k| k.0);
-        for first in (0..rows).step_by(if told { all } else { some }) {
+        for first in (0..rows).step_by(all) {
             let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
-            let n = (rows - first).min(if told { all } else { some });
+            let n = (rows - first).min(all);
             let mut call = Call {
                 codes: at(base.codes, codes),
                 meta: at(base.meta, codes / 4),
                 squares: at(base.squares, blocks * 4),
-                scores: at(base.scores, self.experts.scores() * 4),
                 slots: at(base.slots, 4),
                 cuts: at(base.cuts, 8),
                 experts: at(base.experts, used * 4),
-                gates: at(base.gates, (used + 1) * 4),
                 hidden: at(base.hidden, used * routed),
                 hidden_meta: at(base.hidden_meta, used * routed / 4),
                 shared_hidden: at(base.shared_hidden, shared),
@@ -404,40 +392,37 @@ impl ExpertsKernels {
                 rows: n as i32,
                 ..base
             };
-            let kernel = if told { 2 } else { usize::from(n > one) };
+            let kernel = usize::from(n > one) + usize::from(n > some);
             let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
-            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough, the caller vouches for the experts.
-            // Before its wait the kernel reads weights only. A block a multiprocessor, so that all run at a time.
+            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough. Before its wait the kernel reads weights only. A block a multiprocessor, so that all run at a time.
             unsafe { self.kernels[kernel].launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
         }
         Ok(())
     }
 
-    /// The part of a call that says which experts rows take; zeros elsewhere.
+    /// The part of a call that says how experts are chosen; zeros elsewhere.
     fn routing_call(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Call, CudaError> {
-        let (used, stream) = (self.experts.used, device.stream());
-        match routing {
-            Routing::Scores { scores, slots, cuts, chosen } => {
-                fits("scores", scores.len(), rows * self.experts.scores())?;
-                fits("slots", slots.len(), rows)?;
-                fits("cuts", cuts.map_or(2 * rows, |c| c.words.len()), 2 * rows)?;
-                fits("the tally", cuts.map_or(1, |c| c.tally.len()), 1)?;
-                fits("the chosen experts", chosen.len(), rows * used)?;
-                Ok(Call {
-                    scores: scores.device_ptr(stream).0,
-                    slots: slots.device_ptr(stream).0,
-                    cuts: cuts.map_or(0, |c| c.words.device_ptr(stream).0),
-                    tally: cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
-                    experts: chosen.device_ptr_mut(stream).0,
-                    ..Call::default()
-                })
-            }
-            Routing::Chosen { experts, gates } => {
-                fits("experts", experts.len(), rows * used)?;
-                fits("gates", gates.len(), rows * (used + 1))?;
-                Ok(Call { experts: experts.device_ptr(stream).0, gates: gates.device_ptr(stream).0, ..Call::default() })
-            }
-        }
+        let (Experts { hidden, count, used, .. }, stream) = (self.experts, device.stream());
+        let Routing { weights, slots, cuts, chosen } = routing;
+        fits("the router", weights.experts.len(), count * hidden)?;
+        fits("the shared gate", weights.shared_gate.len(), hidden)?;
+        fits("the router's norm", weights.norm.len(), hidden)?;
+        fits("slots", slots.len(), rows)?;
+        fits("cuts", cuts.map_or(2 * rows, |c| c.words.len()), 2 * rows)?;
+        fits("the tally", cuts.map_or(1, |c| c.tally.len()), 1)?;
+        fits("the chosen experts", chosen.len(), rows * used)?;
+        Ok(Call {
+            router: weights.experts.device_ptr(stream).0,
+            shared_gate: weights.shared_gate.device_ptr(stream).0,
+            router_norm: weights.norm.device_ptr(stream).0,
+            tagged: self.tagged.device_ptr(stream).0,
+            launches: self.launches.device_ptr(stream).0,
+            slots: slots.device_ptr(stream).0,
+            cuts: cuts.map_or(0, |c| c.words.device_ptr(stream).0),
+            tally: cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
+            experts: chosen.device_ptr_mut(stream).0,
+            ..Call::default()
+        })
     }
 
     fn check(

@@ -115,7 +115,6 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
 pub struct Router {
     shape: Shape,
     few: [Kernel; 2],
-    score: [Kernel; 2],
     tiled: [Kernel; 2],
     choose: Kernel,
     group: Kernel,
@@ -130,13 +129,6 @@ pub struct Workspace {
     tagged: CudaSlice<u64>,
     counters: CudaSlice<i32>,
     offsets: CudaSlice<i32>,
-}
-
-impl Workspace {
-    /// What [`Router::score`] left: `[rows, experts + 1 rounded up to 8]`.
-    pub fn scores(&self) -> CudaView<'_, f32> {
-        self.scores.as_view()
-    }
 }
 
 /// A layer's own values.
@@ -240,7 +232,6 @@ impl Router {
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
-            score: [kernel("score1")?, kernel("score4")?],
             tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
             choose: kernel("choose")?,
             group: kernel("group")?,
@@ -331,19 +322,6 @@ impl Router {
             Some(groups) => self.enqueue_lists(device, &mut Call { groups, ..call }),
             None => Ok(()),
         }
-    }
-
-    /// Enqueues the scores alone, of up to [`FEW_ROWS_MAX`] rows, for [`super::experts`], which choose for themselves.
-    ///
-    /// # Errors
-    /// If a buffer is too small, or the driver refuses.
-    pub fn score(&self, device: &Device, work: &mut Workspace, rows: Rows<'_>, layer: LayerWeights<'_>) -> Result<(), CudaError> {
-        let mut call = self.score_call(device, work, rows, layer)?;
-        if rows.count == 0 {
-            return Ok(());
-        }
-        let grid = Grid { blocks: ((self.shape.experts + 1).div_ceil(COLUMNS) as u32, 1), threads: THREADS };
-        self.enqueue(device, &self.score[usize::from(rows.count > 1)], grid, &mut call)
     }
 
     /// The part of a call that scores need; zeros elsewhere.

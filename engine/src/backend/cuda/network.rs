@@ -1,7 +1,7 @@
 //! The layers: which kernels run over a step's rows, in which order, on which buffers. Nothing here waits for the device.
 //!
-//! A layer of a decode pass of few rows is five launches: in-projections; the mixer; out-projection into the residual stream; router;
-//! experts, summed into the residual stream. With many rows an expert's rows are brought together, and what experts made
+//! A layer of a decode pass of few rows is four launches: in-projections; the mixer; out-projection into the residual stream;
+//! experts, which rows choose there, summed into the residual stream. With more rows the router is a launch of its own, with many an expert's rows are brought together, and what experts made
 //! is summed by a launch of its own. Norms have no launch: who writes the residual stream also writes its int8 form for the next
 //! reader, which divides by the root mean square.
 
@@ -277,8 +277,6 @@ impl Network {
     ) -> Result<(), CudaBackendError> {
         let l = &self.layers[layer];
         if let Some(routed) = &l.routed {
-            let (router, scratch) = self.router.as_mut().expect("a layer with experts has a router");
-            let variant = if self.deterministic { router::Variant::Tiled } else { router::variant(pass.rows.count) };
             let weights = router::LayerWeights {
                 norm: &l.post_norm.as_view(),
                 experts: &routed.router.as_view(),
@@ -286,16 +284,12 @@ impl Network {
                 eps: self.eps,
             };
             let few = routed.few.as_ref().filter(|few| pass.rows.count <= few.rows_max() && pass.prompts.is_none());
-            if few.is_some_and(|few| pass.rows.count <= few.choosing_rows()) {
-                let (x, squares) = (work.x.as_view(), work.squares.as_view());
-                let rows = router::Rows { count: pass.rows.count, slots: &pass.slots, x: &x, squares: &squares, cuts: None };
-                router.score(device, scratch, rows, weights)?;
-            } else {
-                route(device, (router, scratch, variant), weights, (layer, pass), few.is_none(), work)?;
-            }
             if let Some(few) = few {
-                return self.few_experts(device, few, layer, pass, work);
+                return self.few_experts(device, few, weights, (layer, pass), work);
             }
+            let (router, scratch) = self.router.as_mut().expect("a layer with experts has a router");
+            let variant = if self.deterministic { router::Variant::Tiled } else { router::variant(pass.rows.count) };
+            route(device, (router, scratch, variant), weights, (layer, pass), work)?;
             experts(device, routed, self.widths, self.eps, pass, work)?;
         }
         shared(device, &l.shared, self.widths, self.eps, pass, work)?;
@@ -310,28 +304,23 @@ impl Network {
         Ok(self.combine.launch(device, pass.rows.count, terms, &next.as_view(), &mut work.x.as_view_mut(), out)?)
     }
 
-    /// Routed and shared experts of few rows, which have their scores or their experts, from the residual stream back into it.
+    /// Routed and shared experts of few rows, which choose by `weights`, from the residual stream back into it.
     fn few_experts(
         &self,
         device: &Device,
         kernels: &ExpertsKernels,
-        layer: usize,
-        pass: &Pass<'_>,
+        weights: router::LayerWeights<'_>,
+        (layer, pass): (usize, &Pass<'_>),
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         let l = &self.layers[layer];
         let routed = &l.routed.as_ref().expect("the caller found experts").experts.weights;
         let shared = &l.shared.weights;
-        let (_, scratch) = self.router.as_ref().expect("a layer with experts has a router");
-        let (scores, tally) = (scratch.scores(), work.tally.as_view());
+        let tally = work.tally.as_view();
         let cuts = Some(router::Cuts { words: &pass.cuts, tally: &tally });
         let pairs = work.list_in.len();
-        let (mut chosen, gates) = (work.experts.slice_mut(layer * pairs..(layer + 1) * pairs), work.gates.as_view());
-        let routing = if pass.rows.count <= kernels.choosing_rows() {
-            Routing::Scores { scores: &scores, slots: &pass.slots, cuts, chosen: &mut chosen }
-        } else {
-            Routing::Chosen { experts: &chosen.as_view(), gates: &gates }
-        };
+        let mut chosen = work.experts.slice_mut(layer * pairs..(layer + 1) * pairs);
+        let routing = Routing { weights, slots: &pass.slots, cuts, chosen: &mut chosen };
         let between = Between {
             codes: &mut work.expert_hidden.codes.as_view_mut(),
             meta: &mut work.expert_hidden.meta.as_view_mut(),
@@ -346,22 +335,19 @@ impl Network {
         let weight = self.layers.get(layer + 1).map_or(&self.norm, |next| &next.input_norm).as_view();
         let soon = self.layers.get(layer + 1).map_or(&self.head, |next| &next.inputs.segments.parts[0].matrix).bytes.as_view();
         let next = NextRows { weight: &weight, codes: &mut next_codes, meta: &mut next_meta, squares: &mut next_squares };
-        // SAFETY: the router chose among the experts that there are.
-        unsafe {
-            kernels.launch(
-                device,
-                Matrices { routed: &gate_up.0, shared: &gate_up.1 },
-                Matrices { routed: &down.0, shared: &down.1 },
-                routing,
-                Activations { codes: &codes, meta: &meta },
-                Norm { squares: &squares, eps: self.eps },
-                pass.rows.count,
-                between,
-                &mut work.x.as_view_mut(),
-                next,
-                &soon,
-            )
-        }?;
+        kernels.launch(
+            device,
+            Matrices { routed: &gate_up.0, shared: &gate_up.1 },
+            Matrices { routed: &down.0, shared: &down.1 },
+            routing,
+            Activations { codes: &codes, meta: &meta },
+            Norm { squares: &squares, eps: self.eps },
+            pass.rows.count,
+            between,
+            &mut work.x.as_view_mut(),
+            next,
+            &soon,
+        )?;
         std::mem::swap(&mut work.normed, &mut work.next);
         std::mem::swap(&mut work.squares, &mut work.next_squares);
         Ok(())
@@ -520,7 +506,6 @@ fn route(
     (router, scratch, variant): (&Router, &mut router::Workspace, router::Variant),
     weights: router::LayerWeights<'_>,
     (layer, pass): (usize, &Pass<'_>),
-    lists: bool,
     work: &mut Workspace,
 ) -> Result<(), CudaBackendError> {
     let pairs = work.list_in.len();
@@ -537,7 +522,7 @@ fn route(
         in_rows: &mut work.list_in.as_view_mut(),
         out_rows: &mut work.list_out.as_view_mut(),
     };
-    Ok(router.launch(device, scratch, variant, rows, weights, choice, lists.then_some(groups))?)
+    Ok(router.launch(device, scratch, variant, rows, weights, choice, Some(groups))?)
 }
 
 /// Routed experts, each with its rows.
