@@ -46,10 +46,10 @@ impl Residual {
         while warps_k < WARPS_MAX && 2 * warps_k <= units && tiles * warps_k < multiprocessors * WARPS_A_MULTIPROCESSOR {
             warps_k *= 2;
         }
-        // One row's blocks have a multiprocessor each and hold all their weights; five units are what fits.
+        // Blocks have a multiprocessor each and hold all their weights; five units are what fits.
         let held = (2 * depth_max(shape.layout())).min(5);
         let of = |columns: usize| {
-            let (depth_max, registers) = if columns == 1 { (held, 128) } else { (depth_max(shape.layout()), 80) };
+            let (depth_max, registers) = if columns <= 8 { (held, 128) } else { (depth_max(shape.layout()), 80) };
             (columns, Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, depth_max), registers })
         };
         columns(shape).iter().copied().map(of).collect()
