@@ -1,7 +1,7 @@
 // product:  out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]
 // residual: x[c][r] += factor * norm(c) * sum_k w[r][k] y[c][k], then the int8 form of x * next and the sums of squares of x
 //
-// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common.cuh), up to COLUMNS: 1, 8 or 16; norm(c): row_factor of NORM_BLOCKS
+// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common.cuh), up to COLUMNS: 1 or 8; norm(c): row_factor of NORM_BLOCKS
 // squares a row, 1 if that is 0. ROWS of `residual` are a multiple of 32, rows of its int8 form ROWS rounded up to 128.
 //
 // A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in order. So an output

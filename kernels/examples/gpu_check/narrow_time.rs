@@ -28,7 +28,7 @@ struct Case {
     residual: bool,
     /// Warps of a tile, tiles, blocks of a cluster, units ahead, registers: for one row.
     one: &'static [[usize; 5]],
-    /// The same for up to 8 and up to 16, all with the same warps of a tile.
+    /// The same for up to 8.
     more: &'static [[usize; 5]],
 }
 
@@ -119,9 +119,7 @@ pub(crate) fn programs() -> Vec<Program> {
     let mut programs = Vec::new();
     for case in &CASES {
         programs.extend(case.one.iter().map(|t| case.program(1, tiling(*t))));
-        for columns in [8, 16] {
-            programs.extend(case.more.iter().map(|t| case.program(columns, tiling(*t))));
-        }
+        programs.extend(case.more.iter().map(|t| case.program(product::ROWS_MAX, tiling(*t))));
     }
     programs
 }
@@ -143,7 +141,7 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
             println!("  {t:?}: {:.2}", 1e6 * time(gpu, case, tiling(*t), &weights, 1)?);
         }
         for t in case.more {
-            let more: Vec<String> = [2, 4, 8, 16]
+            let more: Vec<String> = [2, 4, 8]
                 .into_iter()
                 .map(|n| Ok(format!("{n}: {:.2}", 1e6 * time(gpu, case, tiling(*t), &weights, n)?)))
                 .collect::<Result<_, Box<dyn Error>>>()?;

@@ -14,7 +14,7 @@ use std::rc::Rc;
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
 /// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none does.
-const FEW_ROWS: usize = 8;
+const FEW_ROWS: usize = product::ROWS_MAX;
 /// Where results may not depend on the batch, tiles are those for this many decode rows,
 const DETERMINISTIC_DECODE: usize = 16;
 /// and for this many prompt rows.

@@ -17,7 +17,7 @@ use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
 use std::ffi::c_void;
 
 /// Activation rows that one launch takes; more are done in turns.
-pub const ROWS_MAX: usize = 16;
+pub const ROWS_MAX: usize = 8;
 
 /// A matrix that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,18 +109,10 @@ const COLUMN_BYTES_MAX: usize = 64 << 10;
 /// What keeps columns off each other's banks.
 const COLUMN_GAP: usize = 64;
 
-/// Rows of activations that kernels are made for: one, up to 8, up to 16.
-pub const COLUMNS: [usize; 3] = [1, 8, ROWS_MAX];
+/// Rows of activations that kernels are made for: one, and up to so many.
+pub const COLUMNS: [usize; 2] = [1, ROWS_MAX];
 
-/// Those of [`COLUMNS`] that a shape has kernels for: 16 rows of two planes do not fit beside their sums.
-pub fn columns(shape: Shape) -> &'static [usize] {
-    match shape.planes {
-        Planes::One => &COLUMNS,
-        Planes::Two => &COLUMNS[..2],
-    }
-}
-
-/// How each of [`columns`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
+/// How each of [`COLUMNS`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
 ///
 /// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has its own, because
 /// sums of shared ones cost time. More tiles of a block share what is staged of the rows (docs/kernels/product.md).
@@ -140,7 +132,7 @@ pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         let share = (WARPS_A_BLOCK / warps_k).min(if columns == 1 { TILES_OF_ONE_ROW_MAX } else { WARPS_A_BLOCK });
         (columns, Tiling { warps_k, tiles: share.min(tiles), cluster: 1, depth, registers: 80 })
     };
-    columns(shape).iter().copied().map(of).collect()
+    COLUMNS.map(of).to_vec()
 }
 
 /// Units that fit into registers.
@@ -152,7 +144,7 @@ pub(super) fn depth_max(layout: Layout) -> usize {
     }
 }
 
-/// The program of a shape for up to so many rows, one of [`columns`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
+/// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
 pub fn program(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
     program_of(shape, norm, columns, tiling, false)
 }
@@ -275,10 +267,10 @@ impl Kernels {
         residual: bool,
     ) -> Result<Self, CudaError> {
         let ascending = tilings.windows(2).all(|t| t[0].0 < t[1].0 && t[0].1.warps_k == t[1].1.warps_k);
-        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !columns(shape).contains(&t.0)) {
+        if tilings.is_empty() || !ascending || tilings.iter().any(|t| !COLUMNS.contains(&t.0)) {
             return Err(CudaError::shape(
                 "product",
-                format!("{tilings:?}: not for more and more of {:?} rows in one order of sums", columns(shape)),
+                format!("{tilings:?}: not for more and more of {COLUMNS:?} rows in one order of sums"),
             ));
         }
         let load = |(columns, tiling): &(usize, Tiling)| {
@@ -381,7 +373,7 @@ impl Product {
         Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
     }
 
-    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`columns`].
+    /// The same with other tilings than [`tilings`]'s, each with the most rows that it is for, one of [`COLUMNS`].
     ///
     /// # Errors
     /// As [`Product::load`], and if a tiling cannot be launched or they differ in `warps_k`.

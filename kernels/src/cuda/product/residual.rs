@@ -1,8 +1,8 @@
 //! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
 
 use super::{
-    Activations, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Planes, Program,
-    Shape, TILE_ROWS, Tiling, UNIT, columns, depth_max, fits, program_of,
+    Activations, COLUMNS, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Planes,
+    Program, Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
 };
 
 /// Tiles of an int8 block of outputs.
@@ -37,7 +37,7 @@ impl NextRows<'_, '_> {
 pub struct Residual(Kernels);
 
 impl Residual {
-    /// How each of [`columns`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
+    /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
     pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         const WARPS_MAX: usize = 8;
         const WARPS_A_MULTIPROCESSOR: usize = 8;
@@ -48,14 +48,11 @@ impl Residual {
         }
         // Blocks have a multiprocessor each and hold all their weights; five units are what fits.
         let held = (2 * depth_max(shape.layout())).min(5);
-        let of = |columns: usize| {
-            let (depth_max, registers) = if columns <= 8 { (held, 128) } else { (depth_max(shape.layout()), 80) };
-            (columns, Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, depth_max), registers })
-        };
-        columns(shape).iter().copied().map(of).collect()
+        let tiling = Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, held), registers: 128 };
+        COLUMNS.map(|columns| (columns, tiling)).to_vec()
     }
 
-    /// The program of a shape for up to so many rows, one of [`columns`].
+    /// The program of a shape for up to so many rows, one of [`COLUMNS`].
     pub fn program(shape: Shape, columns: usize, tiling: Tiling) -> Program {
         program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, true)
     }
