@@ -15,6 +15,7 @@ mod memory;
 mod moe;
 mod norm;
 mod output;
+mod patch;
 mod pool;
 mod probe;
 mod rowops;
