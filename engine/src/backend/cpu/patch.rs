@@ -5,7 +5,7 @@
 //! up to rounding: their sums are known within [`slack`]. Only a random number that comes that near to the border between two tokens, and rows
 //! with filters, are left to the caller, who weighs all tokens again.
 
-use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, first, number};
+use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, first, integer, number};
 use super::simd::{Kernel, Lanes, run};
 use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
@@ -15,10 +15,12 @@ use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, 
 /// A token that edits name.
 pub(super) struct Listed {
     id: TokenId,
+    /// What a mixture or a bias adds.
+    edit: f32,
     /// With edits.
     logit: f32,
     /// Beside the best logit with edits.
-    weight: f32,
+    weight: u64,
 }
 
 /// What could be told of the two tokens.
@@ -120,15 +122,14 @@ impl Kernel for List<'_> {
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) {
         let Self { base, edits, mixture, listed } = self;
+        let list = if mixture.is_some() { &edits.mix } else { &edits.bias };
+        let known = list.iter().filter_map(|(id, edit)| Some((*id, *edit, *base.get(*id as usize)?)));
         listed.clear();
-        let mut add = |id: TokenId, edit: &dyn Fn(f32) -> f32| {
-            if let Some(l) = base.get(id as usize) {
-                listed.push(Listed { id, logit: edit(*l), weight: 0.0 });
-            }
-        };
-        match mixture {
-            Some(mixture) => edits.mix.iter().for_each(|(id, share)| add(*id, &|l| mixture.mixed(l, *share))),
-            None => edits.bias.iter().for_each(|(id, bias)| add(*id, &|l| number(l + bias))),
+        listed.extend(known.map(|(id, edit, logit)| Listed { id, edit, logit, weight: 0 }));
+        let Some(mixture) = mixture else { return listed.iter_mut().for_each(|l| l.logit = number(l.logit + l.edit)) };
+        // A loop, since a closure of its own would lack the instruction set.
+        for l in listed {
+            l.logit = mixture.mixed(l.logit, l.edit);
         }
     }
 }
@@ -147,7 +148,7 @@ impl Kernel for Weigh<'_> {
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) {
         for l in self.listed {
-            l.weight = at_least(self.min_weight, weight(l.logit, self.best, self.temperature));
+            l.weight = integer(at_least(self.min_weight, weight(l.logit, self.best, self.temperature)));
         }
     }
 }
@@ -168,13 +169,13 @@ impl<'a> Patched<'a> {
     fn new(weights: &'a mut Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
         let mut unlisted = total;
         for l in listed {
-            let weight = weights.weights[l.id as usize] as u64;
+            let weight = integer(weights.weights[l.id as usize]);
             weights.sums[l.id as usize / PART] -= weight;
             unlisted -= weight;
         }
         let ratio = moved.map_or(1.0, f64::exp);
         let slack = moved.map_or(0.0, |_| slack(weights.weights.len(), unlisted, ratio));
-        let total = ratio * unlisted as f64 + listed.iter().map(|l| l.weight as u64).sum::<u64>() as f64;
+        let total = ratio * unlisted as f64 + listed.iter().map(|l| l.weight).sum::<u64>() as f64;
         Self { unlisted: weights, listed, ratio, total, slack }
     }
 
@@ -186,7 +187,7 @@ impl<'a> Patched<'a> {
         for (part, sum) in self.unlisted.sums.iter().enumerate() {
             let end = ((part + 1) * PART) as TokenId;
             let (here, after) = listed.split_at(listed.iter().take_while(|l| l.id < end).count());
-            let reached = (below.0 + sum, below.1 + here.iter().map(|l| l.weight as u64).sum::<u64>());
+            let reached = (below.0 + sum, below.1 + here.iter().map(|l| l.weight).sum::<u64>());
             if self.sum(reached) > target {
                 return self.within(part * PART, here, below, target);
             }
@@ -201,10 +202,10 @@ impl<'a> Patched<'a> {
             let before = below;
             match listed.split_first() {
                 Some((l, after)) if l.id as usize == id => {
-                    below.1 += l.weight as u64;
+                    below.1 += l.weight;
                     listed = after;
                 }
-                _ => below.0 += *weight as u64,
+                _ => below.0 += integer(*weight),
             }
             if self.sum(below) > target {
                 let certain = self.sum(before) + self.slack <= target && target + self.slack < self.sum(below);

@@ -243,7 +243,7 @@ impl Weighed {
         let part = self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
         sum -= self.sums[part];
         let mut weights = self.weights[part * PART..].iter();
-        let id = weights.position(|w| (sum += *w as u64, sum > target).1).expect("the target lies in this part");
+        let id = weights.position(|w| (sum += integer(*w), sum > target).1).expect("the target lies in this part");
         (part * PART + id) as TokenId
     }
 }
@@ -415,13 +415,18 @@ impl<const TWICE: bool> Kernel for Weights<'_, TWICE> {
             }
             for (l, out) in rest.iter().zip(&mut out[at..]) {
                 *out = at_least(min_weight, weight(*l, best, temperature));
-                *part_sum += *out as u64;
+                *part_sum += integer(*out);
                 total_at_one += if TWICE { weight(*l, best, 1.0) } else { 0 };
             }
             total += *part_sum;
         }
         (total, total_at_one)
     }
+}
+
+/// A weight, which is an integer of at most 2^30: to convert that is quicker than what might be larger.
+pub(super) fn integer(weight: f32) -> u64 {
+    u64::from(weight as u32)
 }
 
 /// A weight as it counts where there is a least one.
