@@ -4,6 +4,7 @@
 ///
 /// Range reduction to `|r| <= ln 2 / 2`, the degree-6 polynomial of Cephes, fused multiply-adds in the order written. Within 2 ulp
 /// of the exact value; below -87.3 the result is 0, above 88.3 it stays at `e^88.3`.
+#[inline]
 pub fn exp(x: f32) -> f32 {
     if x < -87.3 {
         return 0.0;
@@ -26,6 +27,7 @@ pub fn exp(x: f32) -> f32 {
 ///
 /// # Panics
 /// In debug builds, if `x` is not a normal positive number.
+#[inline]
 pub fn ln(x: f32) -> f32 {
     debug_assert!(x.is_normal() && x > 0.0, "ln of {x}");
     // Adding the distance of sqrt 1/2 from 1 moves the step of the exponent from 1 to sqrt 1/2.

@@ -73,6 +73,7 @@ pub fn sample(logits: &[f32], p: &Sampling, c: &Context) -> u32 {
 }
 
 /// Weight of a token beside the best one, in units of `1 / WEIGHT_ONE`.
+#[inline]
 pub fn weight(logit: f32, best: f32, temperature: f32) -> u64 {
     (exp((logit - best) * (1.0 / temperature)) * WEIGHT_ONE).round_ties_even() as u64
 }
@@ -135,6 +136,7 @@ impl Mixture {
     }
 
     /// `ln(e^logit + weight * e^LSE)`. A forbidden token stays forbidden; a weight that is no positive number changes nothing.
+    #[inline]
     pub fn mixed(&self, logit: f32, weight: f32) -> f32 {
         let table = weight * self.sum;
         if logit == f32::NEG_INFINITY || table.is_nan() || table < f32::MIN_POSITIVE {

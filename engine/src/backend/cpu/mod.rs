@@ -15,6 +15,7 @@ mod memory;
 mod moe;
 mod norm;
 mod output;
+mod patch;
 mod pool;
 mod probe;
 mod rowops;
@@ -255,7 +256,8 @@ impl CpuBackend {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
                 early.and_then(|early| early.take_within(plan.id, EDITS_WAIT)).map(|found| edits.set(found));
             }
-            if early.is_some() {
+            // The first thread, which has the edits, samples a single row.
+            if early.is_some() && outputs.samples.len() > 1 {
                 team.wait();
             }
             match edits.get() {

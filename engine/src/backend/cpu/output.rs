@@ -181,9 +181,10 @@ pub(super) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// This thread's share of the samples.
+    /// This thread's share of the samples. Where there are few, the first threads have them: the first one is who waits for the others at the
+    /// end of a step, and it would sleep and be woken if it had nothing to do itself.
     pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, edits: &[RowEdits], results: &Results) {
-        for i in team.share(self.outputs.samples.len()) {
+        for i in team.reversed().share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.
             let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };

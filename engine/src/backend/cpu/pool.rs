@@ -65,6 +65,11 @@ impl Team<'_> {
         self.barrier.wait();
     }
 
+    /// The same team counted from its last thread: shares that are not equal are larger at the first.
+    pub(super) fn reversed(self) -> Self {
+        Self { index: self.threads - 1 - self.index, ..self }
+    }
+
     /// This thread's share of `n` equal pieces of work, contiguous.
     pub(super) fn share(&self, n: usize) -> Range<usize> {
         n * self.index / self.threads..n * (self.index + 1) / self.threads
@@ -162,10 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn shares_cover_everything_once() {
+    fn shares_cover_everything_once_and_a_single_one_can_be_the_first_thread_s() {
         let barrier = Barrier::new(3);
         let shares: Vec<_> = (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.share(10)).collect();
         assert_eq!(shares, [0..3, 3..6, 6..10]);
+        let one: Vec<_> = (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.reversed().share(1).len()).collect();
+        assert_eq!(one, [1, 0, 0]);
     }
 
     #[test]

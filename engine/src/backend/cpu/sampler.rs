@@ -4,6 +4,7 @@
 //! tokens that can belong to the nucleus. Weights are integers, so the sums here may run in any order.
 
 use super::history::History;
+use super::patch::{self, Listed};
 use super::simd::{Kernel, LANES, Lanes, run};
 use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
@@ -11,12 +12,23 @@ use crate::step::{Certainty, RowEdits, Sample, SampleRow, TokenLogprobs};
 use chimere_kernels::reference::philox::draw;
 use chimere_kernels::reference::sampler::{self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight};
 
+/// Tokens whose weights are summed apart, so that a draw looks at few of them.
+pub(super) const PART: usize = 16 * LANES;
+
 /// What one thread needs.
 #[derive(Default)]
 pub(super) struct SamplerScratch {
     logits: Vec<f32>,
-    weights: Vec<f32>,
+    pub(super) weights: Weighed,
+    pub(super) listed: Vec<Listed>,
     ranked: Vec<(f32, TokenId)>,
+}
+
+/// Weights of a row's tokens, and their sums over [`PART`] tokens each.
+#[derive(Default)]
+pub(super) struct Weighed {
+    pub(super) weights: Vec<f32>,
+    pub(super) sums: Vec<u64>,
 }
 
 /// Samples one row: `logits` are the model's own.
@@ -42,20 +54,28 @@ pub(super) fn sample(
 fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> (TokenId, bool) {
     let mut own = std::mem::take(&mut s.logits);
     let edited = edit(logits, row, history, edits.and_then(|e| e.mask.as_deref()), &mut own);
-    let mut token = choose(if edited { &own } else { logits }, &row.params, row.output_index, row.choice, s);
-    let plain = token;
-    if let Some(e) = edits.filter(|e| !(e.bias.is_empty() && e.mix.is_empty())) {
-        if !edited {
-            own.clear();
-            own.extend_from_slice(logits);
+    let base = if edited { &own } else { logits };
+    let best = largest(base);
+    let picked = match edits.filter(|e| !(e.bias.is_empty() && e.mix.is_empty())) {
+        None => (choose(base, best, row, s), false),
+        Some(e) => {
+            let chosen = patch::choose(base, best, row, e, s);
+            let plain = chosen.plain.unwrap_or_else(|| choose(base, best, row, s));
+            let token = chosen.edited.unwrap_or_else(|| {
+                if !edited {
+                    own.clear();
+                    own.extend_from_slice(logits);
+                }
+                add(&mut own, &e.bias);
+                mix(&mut own, &e.mix);
+                // The same random number is drawn again, so a token differs only because of the edits.
+                choose(&own, largest(&own), row, s)
+            });
+            (token, token != plain)
         }
-        add(&mut own, &e.bias);
-        mix(&mut own, &e.mix);
-        // The same random number is drawn again, so a token differs only because of the edits.
-        token = choose(&own, &row.params, row.output_index, row.choice, s);
-    }
+    };
     s.logits = own;
-    (token, token != plain)
+    picked
 }
 
 /// The log-probability of `token` and of the `top` best, ties by lower id.
@@ -83,9 +103,7 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, mask: Option<&[u32]>
     let p = &*row.params;
     let early = row.output_index < p.min_tokens && !p.end_ids.is_empty();
     let penalties = p.repetition_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0;
-    // Without a branch: a loop that could end early takes one element at a time.
-    let clean = || logits.iter().fold(true, |clean, l| clean & !l.is_nan());
-    if p.logit_bias.is_empty() && !early && !penalties && mask.is_none() && clean() {
+    if p.logit_bias.is_empty() && !early && !penalties && mask.is_none() && !run(AnyNan(logits)) {
         return false;
     }
     out.clear();
@@ -115,7 +133,7 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, mask: Option<&[u32]>
     true
 }
 
-fn number(logit: f32) -> f32 {
+pub(super) fn number(logit: f32) -> f32 {
     if logit.is_nan() { f32::NEG_INFINITY } else { logit }
 }
 
@@ -158,17 +176,18 @@ fn sampling(p: &SamplingParams) -> definition::Sampling<'_> {
     }
 }
 
-/// Temperature, filters and draw over logits without NaN.
-fn choose(logits: &[f32], p: &SamplingParams, output_index: u32, choice: u32, s: &mut SamplerScratch) -> TokenId {
-    let best = largest(logits);
+/// Temperature, filters and draw over logits without NaN, of which `best` is the largest.
+fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) -> TokenId {
+    let p = &*row.params;
     if p.temperature < TEMPERATURE_MIN || best == f32::NEG_INFINITY {
-        return logits.iter().position(|l| *l == best).unwrap_or(0) as TokenId;
+        return first(logits, best);
     }
-    let bits = draw(p.seed, output_index, choice, 0);
+    let bits = bits(row);
     let min_weight = p.min_p * WEIGHT_ONE;
     let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
     if top_k == logits.len() && p.top_p >= 1.0 {
-        return draw_from_all(logits, best, p.temperature, min_weight, bits, &mut s.weights);
+        let total = s.weights.weigh(logits, best, p.temperature, min_weight);
+        return s.weights.at(scaled(bits, total));
     }
     let kept = if top_k < logits.len() {
         let ranked = rank(logits, top_k, &mut s.ranked);
@@ -185,25 +204,53 @@ fn choose(logits: &[f32], p: &SamplingParams, output_index: u32, choice: u32, s:
     weights().find(|(w, _)| (sum += w, sum > target).1).expect("the target lies below the total").1
 }
 
-fn draw_from_all(logits: &[f32], best: f32, temperature: f32, min_weight: f32, bits: u64, weights: &mut Vec<f32>) -> TokenId {
-    weights.resize(logits.len(), 0.0);
-    let target = scaled(bits, run(Weights { logits, best, inverse: 1.0 / temperature, min_weight, out: weights }));
-    let mut sum = 0;
-    for (i, part) in weights.chunks(64 * LANES).enumerate() {
-        let here = run(Rounded(part));
-        if sum + here > target {
-            let id = part.iter().position(|w| (sum += *w as u64, sum > target).1).expect("the target lies in this part");
-            return (i * 64 * LANES + id) as TokenId;
-        }
-        sum += here;
+/// The random number of a row.
+pub(super) fn bits(row: &SampleRow) -> u64 {
+    draw(row.params.seed, row.output_index, row.choice, 0)
+}
+
+/// The lowest id whose logit is `best`; 0 if none is.
+pub(super) fn first(logits: &[f32], best: f32) -> TokenId {
+    let part = logits.chunks(PART).position(|part| largest(part) == best).unwrap_or(0) * PART;
+    logits[part..].iter().position(|l| *l == best).map_or(0, |i| part + i) as TokenId
+}
+
+impl Weighed {
+    /// Weighs all tokens; returns the sum.
+    pub(super) fn weigh(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> u64 {
+        self.resize(logits.len());
+        run(Weights::<false> { logits, best, temperature, min_weight, out: self }).0
     }
-    unreachable!("the target lies below the total")
+
+    /// As [`Weighed::weigh`], and the sum that there is at temperature 1 without a least weight.
+    pub(super) fn weigh_twice(&mut self, logits: &[f32], best: f32, temperature: f32, min_weight: f32) -> (u64, u64) {
+        if temperature == 1.0 && min_weight == 0.0 {
+            let total = self.weigh(logits, best, temperature, min_weight);
+            return (total, total);
+        }
+        self.resize(logits.len());
+        run(Weights::<true> { logits, best, temperature, min_weight, out: self })
+    }
+
+    fn resize(&mut self, tokens: usize) {
+        self.weights.resize(tokens, 0.0);
+        self.sums.resize(tokens.div_ceil(PART), 0);
+    }
+
+    /// The token in whose share `target` lies, which is below the sum of all.
+    pub(super) fn at(&self, target: u64) -> TokenId {
+        let mut sum = 0;
+        let part = self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
+        sum -= self.sums[part];
+        let mut weights = self.weights[part * PART..].iter();
+        let id = weights.position(|w| (sum += integer(*w), sum > target).1).expect("the target lies in this part");
+        (part * PART + id) as TokenId
+    }
 }
 
 /// Tokens of the nucleus, best first.
 fn rank_nucleus<'a>(logits: &[f32], best: f32, p: &SamplingParams, s: &'a mut SamplerScratch) -> &'a mut [(f32, TokenId)] {
-    s.weights.resize(logits.len(), 0.0);
-    let total = run(Weights { logits, best, inverse: 1.0 / p.temperature, min_weight: 0.0, out: &mut s.weights });
+    let total = s.weights.weigh(logits, best, p.temperature, 0.0);
     let target = top_p_target(p.top_p, total);
     // Tokens below an equal share of what may be left out cannot be needed. The margin covers rounding of the logarithm.
     let share = (total - target.min(total)) as f64 / logits.len() as f64 / f64::from(WEIGHT_ONE);
@@ -264,7 +311,7 @@ fn rank<'a>(logits: &[f32], n: usize, list: &'a mut Vec<(f32, TokenId)>) -> &'a 
     list
 }
 
-fn largest(x: &[f32]) -> f32 {
+pub(super) fn largest(x: &[f32]) -> f32 {
     run(Largest(x))
 }
 
@@ -275,24 +322,41 @@ impl Kernel for Largest<'_> {
 
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> f32 {
-        let parts = self.0.chunks_exact(LANES);
-        let rest = parts.remainder().iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
-        // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
+        let groups = self.0.chunks_exact(4 * LANES);
+        let rest = groups.remainder().iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b));
+        // SAFETY: the instruction set is the caller's promise; groups have 4 * LANES elements.
         unsafe {
-            let mut best = L::splat(rest);
-            for part in parts {
-                // A NaN on the left gives the right operand.
-                best = L::load(part.as_ptr()).max(best);
+            // Four at a time, since each waits for the one before it.
+            let mut best = [L::splat(rest); 4];
+            for group in groups {
+                for (i, best) in best.iter_mut().enumerate() {
+                    // A NaN on the left gives the right operand.
+                    *best = L::load(group.as_ptr().add(i * LANES)).max(*best);
+                }
             }
-            best.largest()
+            best[0].max(best[1]).max(best[2].max(best[3])).largest()
         }
     }
 }
 
+struct AnyNan<'a>(&'a [f32]);
+
+impl Kernel for AnyNan<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(self) -> bool {
+        let pairs = self.0.chunks_exact(2 * LANES);
+        let rest = pairs.remainder().iter().any(|l| l.is_nan());
+        // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements. Without a branch, for nearly never is one found.
+        pairs.fold(rest, |any, pair| any | unsafe { L::load(pair.as_ptr()).any_nan(L::load(pair.as_ptr().add(LANES))) })
+    }
+}
+
 /// Sum of integer weights at temperature 1.
-struct Total<'a> {
-    logits: &'a [f32],
-    best: f32,
+pub(super) struct Total<'a> {
+    pub(super) logits: &'a [f32],
+    pub(super) best: f32,
 }
 
 impl Kernel for Total<'_> {
@@ -301,67 +365,74 @@ impl Kernel for Total<'_> {
     #[inline(always)]
     unsafe fn call<L: Lanes>(self) -> u64 {
         let parts = self.logits.chunks_exact(LANES);
-        let mut total: u64 = parts.remainder().iter().map(|l| weight(*l, self.best, 1.0)).sum();
+        let rest: u64 = parts.remainder().iter().map(|l| weight(*l, self.best, 1.0)).sum();
         // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
         unsafe {
+            let mut sum = L::zero_sum();
             for part in parts {
-                total += L::load(part.as_ptr()).sub(L::splat(self.best)).exp().mul(L::splat(WEIGHT_ONE)).sum_rounded();
+                sum = L::load(part.as_ptr()).sub(L::splat(self.best)).exp().mul(L::splat(WEIGHT_ONE)).add_rounded(sum);
             }
+            rest + L::total(sum)
         }
-        total
     }
 }
 
-/// Rounded weights of at least `min_weight`, others 0, and their sum.
-struct Weights<'a> {
+/// Rounded weights of at least `min_weight`, others 0, and their sum. Second, if `TWICE`, the sum of [`Total`].
+struct Weights<'a, const TWICE: bool> {
     logits: &'a [f32],
     best: f32,
-    inverse: f32,
+    temperature: f32,
     min_weight: f32,
-    out: &'a mut [f32],
+    out: &'a mut Weighed,
 }
 
-impl Kernel for Weights<'_> {
-    type Output = u64;
+impl<const TWICE: bool> Kernel for Weights<'_, TWICE> {
+    type Output = (u64, u64);
 
     #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> u64 {
-        let (parts, outs) = (self.logits.chunks_exact(LANES), self.out.chunks_exact_mut(LANES));
-        let rest = parts.remainder();
-        let mut total = 0;
-        // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
-        unsafe {
-            for (part, out) in parts.zip(outs) {
-                let e = L::load(part.as_ptr()).sub(L::splat(self.best)).mul(L::splat(self.inverse)).exp();
-                let w = e.mul(L::splat(WEIGHT_ONE)).round();
-                let w = w.zero_below(w, self.min_weight);
-                total += w.sum_rounded();
-                w.store(out.as_mut_ptr());
+    unsafe fn call<L: Lanes>(self) -> (u64, u64) {
+        let Self { logits, best, temperature, min_weight, out: Weighed { weights, sums } } = self;
+        let inverse = 1.0 / temperature;
+        let (mut total, mut total_at_one) = (0, 0);
+        for ((part, out), part_sum) in logits.chunks(PART).zip(weights.chunks_mut(PART)).zip(sums) {
+            let (vectors, outs) = (part.chunks_exact(LANES), out.chunks_exact_mut(LANES));
+            let (rest, at) = (vectors.remainder(), part.len() / LANES * LANES);
+            // SAFETY: the instruction set is the caller's promise; vectors have LANES elements.
+            unsafe {
+                let (mut sum, mut sum_at_one) = (L::zero_sum(), L::zero_sum());
+                for (vector, out) in vectors.zip(outs) {
+                    let x = L::load(vector.as_ptr()).sub(L::splat(best));
+                    let w = x.mul(L::splat(inverse)).exp().mul(L::splat(WEIGHT_ONE)).round();
+                    let w = w.zero_below(w, min_weight);
+                    w.store(out.as_mut_ptr());
+                    sum = w.add_rounded(sum);
+                    if TWICE {
+                        sum_at_one = x.exp().mul(L::splat(WEIGHT_ONE)).add_rounded(sum_at_one);
+                    }
+                }
+                *part_sum = L::total(sum);
+                total_at_one += L::total(sum_at_one);
             }
+            for (l, out) in rest.iter().zip(&mut out[at..]) {
+                *out = at_least(min_weight, weight(*l, best, temperature));
+                *part_sum += integer(*out);
+                total_at_one += if TWICE { weight(*l, best, 1.0) } else { 0 };
+            }
+            total += *part_sum;
         }
-        let at = self.logits.len() - rest.len();
-        for (l, out) in rest.iter().zip(&mut self.out[at..]) {
-            let w = weight(*l, self.best, 1.0 / self.inverse) as f32;
-            *out = if w < self.min_weight { 0.0 } else { w };
-            total += *out as u64;
-        }
-        total
+        (total, total_at_one)
     }
 }
 
-/// Sum of integers in `f32`.
-struct Rounded<'a>(&'a [f32]);
+/// A weight, which is an integer of at most 2^30: to convert that is quicker than what might be larger.
+pub(super) fn integer(weight: f32) -> u64 {
+    u64::from(weight as u32)
+}
 
-impl Kernel for Rounded<'_> {
-    type Output = u64;
-
-    #[inline(always)]
-    unsafe fn call<L: Lanes>(self) -> u64 {
-        let parts = self.0.chunks_exact(LANES);
-        let rest: u64 = parts.remainder().iter().map(|w| *w as u64).sum();
-        // SAFETY: the instruction set is the caller's promise; parts have LANES elements.
-        rest + parts.map(|part| unsafe { L::load(part.as_ptr()).sum_rounded() }).sum::<u64>()
-    }
+/// A weight as it counts where there is a least one.
+pub(super) fn at_least(min_weight: f32, weight: u64) -> f32 {
+    let weight = weight as f32;
+    if weight < min_weight { 0.0 } else { weight }
 }
 
 /// Sums of `e^(l - best)` and of the same times `l - best`, over at most some thousand logits.
@@ -397,19 +468,19 @@ impl Kernel for Moments<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::ids::{SeqId, SlotId};
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    fn row(params: SamplingParams, output_index: u32) -> SampleRow {
+    pub(in super::super) fn row(params: SamplingParams, output_index: u32) -> SampleRow {
         let (seq, slot) = (SeqId(1), SlotId(0));
         SampleRow { seq, slot, params: Arc::new(params), output_index, choice: 1, forced: None, awaits_edits: false }
     }
 
     /// The definition's answer for the same row.
-    fn defined(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>) -> TokenId {
+    pub(in super::super) fn defined(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>) -> TokenId {
         let (mut in_prompt, mut counts) = (vec![false; logits.len()], vec![0; logits.len()]);
         for (id, seen) in history.iter() {
             (in_prompt[id as usize], counts[id as usize]) = (seen.in_prompt, seen.output_count);

@@ -17,7 +17,11 @@ pub(super) const LANES: usize = 16;
 pub(super) trait Lanes: Copy {
     /// Rows and vectors of the largest register tile.
     const TILE: (usize, usize);
+    /// A sum of integers that grows in all lanes.
+    type Sum: Copy;
 
+    /// Nothing.
+    unsafe fn zero_sum() -> Self::Sum;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(p: *const f32) -> Self;
     unsafe fn load_f16(p: *const u16) -> Self;
@@ -36,8 +40,12 @@ pub(super) trait Lanes: Copy {
     unsafe fn scale(self, n: Self) -> Self;
     /// Lanes where `x < bound` become zero.
     unsafe fn zero_below(self, x: Self, bound: f32) -> Self;
-    /// Sum of the lanes rounded to integers, for values of 0 to 2^30.
-    unsafe fn sum_rounded(self) -> u64;
+    /// Whether a lane of either vector is no number.
+    unsafe fn any_nan(self, o: Self) -> bool;
+    /// `sum` and the lanes rounded to integers, for values of 0 to 2^30: many are added before lanes meet in [`Lanes::total`].
+    unsafe fn add_rounded(self, sum: Self::Sum) -> Self::Sum;
+    /// What was added to `sum`, which started as [`Lanes::zero_sum`].
+    unsafe fn total(sum: Self::Sum) -> u64;
 
     /// The lanes.
     #[inline(always)]
@@ -149,7 +157,12 @@ impl Plain {
 // SAFETY of the loads and stores below: the caller's promise of LANES valid elements.
 impl Lanes for Plain {
     const TILE: (usize, usize) = (4, 1);
+    type Sum = u64;
 
+    #[inline(always)]
+    unsafe fn zero_sum() -> u64 {
+        0
+    }
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self {
         Self([x; LANES])
@@ -211,8 +224,16 @@ impl Lanes for Plain {
         self.zip(x, |a, x| if x < bound { 0.0 } else { a })
     }
     #[inline(always)]
-    unsafe fn sum_rounded(self) -> u64 {
-        self.0.iter().map(|x| x.round_ties_even() as u64).sum()
+    unsafe fn any_nan(self, o: Self) -> bool {
+        self.0.iter().chain(&o.0).fold(false, |any, x| any | x.is_nan())
+    }
+    #[inline(always)]
+    unsafe fn add_rounded(self, sum: u64) -> u64 {
+        sum + self.0.iter().map(|x| x.round_ties_even() as u64).sum::<u64>()
+    }
+    #[inline(always)]
+    unsafe fn total(sum: u64) -> u64 {
+        sum
     }
 }
 
@@ -241,7 +262,12 @@ mod x86 {
     #[allow(clippy::undocumented_unsafe_blocks, reason = "said once for all one-line wrappers")]
     impl Lanes for Wide {
         const TILE: (usize, usize) = (8, 2);
+        type Sum = __m512i;
 
+        #[inline(always)]
+        unsafe fn zero_sum() -> __m512i {
+            unsafe { _mm512_setzero_si512() }
+        }
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
             unsafe { Self(_mm512_set1_ps(x)) }
@@ -305,13 +331,20 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn sum_rounded(self) -> u64 {
+        unsafe fn any_nan(self, o: Self) -> bool {
+            unsafe { _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, o.0) != 0 }
+        }
+        #[inline(always)]
+        unsafe fn add_rounded(self, sum: __m512i) -> __m512i {
             unsafe {
                 let n = _mm512_cvtps_epi32(self.0);
-                let low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(n));
-                let high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64::<1>(n));
-                _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64
+                let even = _mm512_and_si512(n, _mm512_set1_epi64(0xFFFF_FFFF));
+                _mm512_add_epi64(_mm512_add_epi64(sum, even), _mm512_srli_epi64::<32>(n))
             }
+        }
+        #[inline(always)]
+        unsafe fn total(sum: __m512i) -> u64 {
+            unsafe { _mm512_reduce_add_epi64(sum) as u64 }
         }
     }
 
@@ -325,7 +358,12 @@ mod x86 {
     #[allow(clippy::undocumented_unsafe_blocks, reason = "said once for all one-line wrappers")]
     impl Lanes for Narrow {
         const TILE: (usize, usize) = (4, 1);
+        type Sum = __m256i;
 
+        #[inline(always)]
+        unsafe fn zero_sum() -> __m256i {
+            unsafe { _mm256_setzero_si256() }
+        }
         #[inline(always)]
         unsafe fn splat(x: f32) -> Self {
             unsafe { Self(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
@@ -397,8 +435,29 @@ mod x86 {
             }
         }
         #[inline(always)]
-        unsafe fn sum_rounded(self) -> u64 {
-            unsafe { self.array().iter().map(|x| x.round_ties_even() as u64).sum() }
+        unsafe fn any_nan(self, o: Self) -> bool {
+            unsafe {
+                let (a, b) = (_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, o.0), _mm256_cmp_ps::<_CMP_UNORD_Q>(self.1, o.1));
+                _mm256_movemask_ps(_mm256_or_ps(a, b)) != 0
+            }
+        }
+        #[inline(always)]
+        unsafe fn add_rounded(self, sum: __m256i) -> __m256i {
+            #[inline(always)]
+            unsafe fn add(sum: __m256i, x: __m256) -> __m256i {
+                unsafe {
+                    let n = _mm256_cvtps_epi32(x);
+                    let even = _mm256_and_si256(n, _mm256_set1_epi64x(0xFFFF_FFFF));
+                    _mm256_add_epi64(_mm256_add_epi64(sum, even), _mm256_srli_epi64::<32>(n))
+                }
+            }
+            unsafe { add(add(sum, self.0), self.1) }
+        }
+        #[inline(always)]
+        unsafe fn total(sum: __m256i) -> u64 {
+            let mut lanes = [0u64; 4];
+            unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+            lanes.iter().sum()
         }
     }
 }
@@ -411,7 +470,7 @@ mod tests {
     struct All<'a>(&'a [f32; LANES]);
 
     impl Kernel for All<'_> {
-        type Output = (Vec<[u32; LANES]>, u64);
+        type Output = (Vec<[u32; LANES]>, u64, [bool; 3]);
 
         #[inline(always)]
         unsafe fn call<L: Lanes>(self) -> Self::Output {
@@ -424,7 +483,12 @@ mod tests {
                 let mut out: Vec<_> = all.iter().map(|v| v.array().map(f32::to_bits)).collect();
                 out.push(L::load_f16(h.as_ptr()).array().map(f32::to_bits));
                 out.push([L::splat(x.sum()), L::splat(x.largest())].map(|v| v.array()[0].to_bits()).repeat(8).try_into().unwrap());
-                (out, x.mul(x).mul(L::splat(1e4)).sum_rounded())
+                let (large, huge) = (x.mul(x).mul(L::splat(1e4)), L::splat(1073741824.0));
+                let sum = (0..5).fold(large.add_rounded(L::zero_sum()), |sum, _| huge.add_rounded(sum));
+                let mut one = *self.0;
+                one[11] = f32::NAN;
+                let nan = L::load(one.as_ptr());
+                (out, L::total(sum), [x.any_nan(y), x.any_nan(nan), nan.any_nan(x)])
             }
         }
     }

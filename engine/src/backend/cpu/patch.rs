@@ -1,0 +1,383 @@
+//! Chooses a row's token twice, without its edits and with them, from one pass over the vocabulary.
+//!
+//! Edits change a few logits. A weight depends on its own logit and on the best one, so where the best one stays, all but the listed tokens'
+//! weights stay too, and the second draw is exact. Where the best logit moves, the weights of all others are `e^(d / temperature)` times as large,
+//! up to rounding: their sums are known within [`slack`]. Only a random number that comes that near to the border between two tokens, and rows
+//! with filters, are left to the caller, who weighs all tokens again.
+
+use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, first, integer, number};
+use super::simd::{Kernel, Lanes, run};
+use crate::ids::TokenId;
+use crate::sampling::SamplingParams;
+use crate::step::{RowEdits, SampleRow};
+use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
+
+/// A token that edits name.
+pub(super) struct Listed {
+    id: TokenId,
+    /// What a mixture or a bias adds.
+    edit: f32,
+    /// With edits.
+    logit: f32,
+    /// Beside the best logit with edits.
+    weight: u64,
+}
+
+/// What could be told of the two tokens.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Chosen {
+    pub(super) plain: Option<TokenId>,
+    pub(super) edited: Option<TokenId>,
+}
+
+/// Of a row whose logits `base` are numbers, `best` the largest.
+pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits, s: &mut SamplerScratch) -> Chosen {
+    let p = &*row.params;
+    let draws = p.temperature >= TEMPERATURE_MIN;
+    // Both kinds of edits in one row come from nowhere yet.
+    let both = !edits.bias.is_empty() && !edits.mix.is_empty();
+    if !best.is_finite() || both || draws && filtered(p, base.len()) {
+        return Chosen::default();
+    }
+    if draws { draw_both(base, best, row, edits, s) } else { take_both(base, best, edits, &mut s.listed) }
+}
+
+fn filtered(p: &SamplingParams, tokens: usize) -> bool {
+    p.top_p < 1.0 || (1..tokens).contains(&(p.top_k as usize))
+}
+
+/// The best tokens.
+fn take_both(base: &[f32], best: f32, edits: &RowEdits, listed: &mut Vec<Listed>) -> Chosen {
+    let plain = first(base, best);
+    let mixture = mixture(edits, best, || run(Total { logits: base, best }));
+    let edited = list(base, edits, mixture, listed).then(|| best_edited(base, best, listed)).flatten().and_then(|edited| {
+        let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
+        let own = listed.iter().find(|l| l.id == plain);
+        match (edited > best, own) {
+            (true, _) => raised,
+            (false, None) => Some(raised.map_or(plain, |id| id.min(plain))),
+            // Others may be as good as this one was, and they are not known.
+            (false, Some(own)) => raised.filter(|_| own.logit == best),
+        }
+    });
+    Chosen { plain: Some(plain), edited }
+}
+
+/// Tokens by the row's random number.
+fn draw_both(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits, s: &mut SamplerScratch) -> Chosen {
+    let p = &*row.params;
+    let (bits, min_weight) = (bits(row), p.min_p * WEIGHT_ONE);
+    let (total, total_at_one) = if edits.mix.is_empty() {
+        (s.weights.weigh(base, best, p.temperature, min_weight), 0)
+    } else {
+        s.weights.weigh_twice(base, best, p.temperature, min_weight)
+    };
+    let plain = Some(s.weights.at(scaled(bits, total)));
+    let mixture = mixture(edits, best, || total_at_one);
+    let known = list(base, edits, mixture, &mut s.listed).then(|| best_edited(base, best, &s.listed)).flatten();
+    // Whether an unlisted token has the least weight is known only where the weights are.
+    let Some(edited_best) = known.filter(|edited| *edited == best || min_weight == 0.0) else {
+        return Chosen { plain, edited: None };
+    };
+    run(Weigh { listed: &mut s.listed, best: edited_best, temperature: p.temperature, min_weight });
+    let patched = Patched::new(&mut s.weights, &s.listed, total, moved(best, edited_best, p.temperature));
+    Chosen { plain, edited: patched.at(bits) }
+}
+
+/// The logarithm of what all weights are multiplied by when another logit is the best.
+fn moved(best: f32, edited: f32, temperature: f32) -> Option<f64> {
+    (best != edited).then(|| (f64::from(best) - f64::from(edited)) * f64::from(1.0 / temperature))
+}
+
+fn mixture(edits: &RowEdits, best: f32, total: impl FnOnce() -> u64) -> Option<Mixture> {
+    (!edits.mix.is_empty()).then(|| Mixture::new(best, total)).flatten()
+}
+
+/// Lists the edited tokens; false if their ids do not rise.
+fn list(base: &[f32], edits: &RowEdits, mixture: Option<Mixture>, listed: &mut Vec<Listed>) -> bool {
+    run(List { base, edits, mixture, listed });
+    listed.is_sorted_by(|a, b| a.id < b.id)
+}
+
+/// The best logit with edits, if it can be told.
+fn best_edited(base: &[f32], best: f32, listed: &[Listed]) -> Option<f32> {
+    let raised = listed.iter().fold(f32::NEG_INFINITY, |best, l| best.max(l.logit));
+    // Otherwise the best of all others has to be there still.
+    let stands = || listed.iter().all(|l| base[l.id as usize] < best);
+    let edited = if raised >= best { Some(raised) } else { stands().then_some(best) };
+    edited.filter(|best| best.is_finite())
+}
+
+/// A kernel, because the definition's fused products are calls of functions where the instruction set has no such products.
+struct List<'a> {
+    base: &'a [f32],
+    edits: &'a RowEdits,
+    mixture: Option<Mixture>,
+    listed: &'a mut Vec<Listed>,
+}
+
+impl Kernel for List<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(self) {
+        let Self { base, edits, mixture, listed } = self;
+        let list = if mixture.is_some() { &edits.mix } else { &edits.bias };
+        let known = list.iter().filter_map(|(id, edit)| Some((*id, *edit, *base.get(*id as usize)?)));
+        listed.clear();
+        listed.extend(known.map(|(id, edit, logit)| Listed { id, edit, logit, weight: 0 }));
+        let Some(mixture) = mixture else { return listed.iter_mut().for_each(|l| l.logit = number(l.logit + l.edit)) };
+        // A loop, since a closure of its own would lack the instruction set.
+        for l in listed {
+            l.logit = mixture.mixed(l.logit, l.edit);
+        }
+    }
+}
+
+/// Weighs what is listed; a kernel for the same reason.
+struct Weigh<'a> {
+    listed: &'a mut [Listed],
+    best: f32,
+    temperature: f32,
+    min_weight: f32,
+}
+
+impl Kernel for Weigh<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(self) {
+        for l in self.listed {
+            l.weight = integer(at_least(self.min_weight, weight(l.logit, self.best, self.temperature)));
+        }
+    }
+}
+
+/// A row's weights with edits: those without them times `ratio`, but for the listed tokens.
+struct Patched<'a> {
+    /// Its sums leave out the listed tokens.
+    unlisted: &'a Weighed,
+    listed: &'a [Listed],
+    ratio: f64,
+    total: f64,
+    /// How far a sum times `bits / 2^64` can be from another sum that is right.
+    slack: f64,
+}
+
+impl<'a> Patched<'a> {
+    /// From the weights without edits, whose sum is `total`. `moved` is the logarithm of the ratio, if the best logit is another one.
+    fn new(weights: &'a mut Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
+        let mut unlisted = total;
+        for l in listed {
+            let weight = integer(weights.weights[l.id as usize]);
+            weights.sums[l.id as usize / PART] -= weight;
+            unlisted -= weight;
+        }
+        let ratio = moved.map_or(1.0, f64::exp);
+        let slack = moved.map_or(0.0, |_| slack(weights.weights.len(), unlisted, ratio));
+        let total = ratio * unlisted as f64 + listed.iter().map(|l| l.weight).sum::<u64>() as f64;
+        Self { unlisted: weights, listed, ratio, total, slack }
+    }
+
+    /// The token that the random number gives, if it is certain.
+    fn at(&self, bits: u64) -> Option<TokenId> {
+        // Sums are exact here where `ratio` is 1: they are integers below 2^53.
+        let target = scaled(bits, self.total as u64) as f64;
+        let (mut below, mut listed) = ((0, 0), self.listed);
+        for (part, sum) in self.unlisted.sums.iter().enumerate() {
+            let end = ((part + 1) * PART) as TokenId;
+            let (here, after) = listed.split_at(listed.iter().take_while(|l| l.id < end).count());
+            let reached = (below.0 + sum, below.1 + here.iter().map(|l| l.weight).sum::<u64>());
+            if self.sum(reached) > target {
+                return self.within(part * PART, here, below, target);
+            }
+            (below, listed) = (reached, after);
+        }
+        None
+    }
+
+    /// As [`Patched::at`] among the tokens of one part; `below` are the sums before it.
+    fn within(&self, first: usize, mut listed: &[Listed], mut below: (u64, u64), target: f64) -> Option<TokenId> {
+        for (id, weight) in (first..).zip(&self.unlisted.weights[first..]) {
+            let before = below;
+            match listed.split_first() {
+                Some((l, after)) if l.id as usize == id => {
+                    below.1 += l.weight;
+                    listed = after;
+                }
+                _ => below.0 += integer(*weight),
+            }
+            if self.sum(below) > target {
+                let certain = self.sum(before) + self.slack <= target && target + self.slack < self.sum(below);
+                return certain.then_some(id as TokenId);
+            }
+        }
+        None
+    }
+
+    /// Of the weights of unlisted and listed tokens.
+    fn sum(&self, (unlisted, listed): (u64, u64)) -> f64 {
+        self.ratio * unlisted as f64 + listed as f64
+    }
+}
+
+/// How far, at most, two sums of weights times `ratio` can be, together, from what they stand for.
+///
+/// With `x = (logit - best) / temperature`, a weight is `2^30 e^x` up to rounding: of `x` twice, `2^-23 |x|`, of the exponential, 2 ulp, and to an
+/// integer. Where `x < -22` the weight is below 1/2. So one weight is off by 3e-6 of itself and 0.51 at most; that of an unlisted token times
+/// `ratio` is off from its weight with edits by as much on either side. The rest is for the target's own rounding.
+fn slack(tokens: usize, unlisted: u64, ratio: f64) -> f64 {
+    2.0 * (7e-6 * ratio * unlisted as f64 + 0.6 * tokens as f64 * (1.0 + ratio)) + 4.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::History;
+    use super::super::sampler::tests::{defined, row};
+    use super::super::sampler::{largest, sample};
+    use super::*;
+    use crate::ids::SeqId;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    type List = Vec<(TokenId, f32)>;
+
+    fn edits(bias: List, mix: List) -> RowEdits {
+        RowEdits { seq: SeqId(1), bias, mix, mask: None }
+    }
+
+    /// Values as uneven as a model's, on a grid of sixteenths where `ties`.
+    fn logits(tokens: usize, spread: f32, ties: bool, noise: u32) -> Vec<f32> {
+        let value = |i: u32| ((i.wrapping_mul(2_654_435_761) ^ noise).wrapping_mul(0x85EB_CA6B) >> 8) as f32 / (1 << 24) as f32;
+        let logit = |i| -(1.0 - value(i)).max(1e-7).ln() * spread;
+        (0..tokens as u32).map(|i| if ties { (logit(i) * 16.0).round() / 16.0 } else { logit(i) }).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+        #[test]
+        fn both_tokens_are_the_definitions(
+            temperature in prop_oneof![Just(0.0f32), Just(1.0), 0.05f32..3.0],
+            (top_p, top_k, min_p) in prop_oneof![8 => Just((1.0f32, 0, 0.0f32)), 1 => (0.1f32..1.0, 0u32..40, 0.0f32..0.3), 1 => Just((1.0, 0, 0.1))],
+            presence_penalty in prop_oneof![Just(0.0f32), Just(1.5)],
+            seed in any::<u64>(),
+            (tokens, spread, ties, noise) in (300usize..1500, prop_oneof![Just(0.0f32), 0.1f32..4.0], any::<bool>(), any::<u32>()),
+            named in prop::collection::btree_map(0u32..300, -1.0f32..1.0, 0..40),
+            (bias, strength) in (any::<bool>(), prop_oneof![Just(1e-7f32), Just(0.1), 0.0f32..8.0]),
+            // What happens to the best token and to another that is made as good, or better.
+            (best_by, rival_by) in (prop::option::of(prop_oneof![Just(1.0f32), Just(-1.0), Just(f32::NEG_INFINITY)]), prop::option::of(0u32..300)),
+            (masked, ban_best) in (any::<bool>(), any::<bool>()),
+        ) {
+            let logits = logits(tokens, spread, ties, noise);
+            let best = first(&logits, largest(&logits));
+            let mut list: BTreeMap<_, _> = named.into_iter().map(|(id, by)| (id, by * strength)).collect();
+            best_by.map(|by| list.insert(best, by * strength));
+            rival_by.map(|id| list.insert(id, if bias { logits[best as usize] - logits[id as usize] } else { strength }));
+            let list: List = list.into_iter().map(|(id, by)| (id, if bias { by } else { by.abs().min(1e4) })).collect();
+            let (bias, mix) = if bias { (list, Vec::new()) } else { (Vec::new(), list) };
+            let mut mask: Vec<u32> = (0..tokens.div_ceil(32) as u32).map(|w| w.wrapping_mul(noise | 1) | noise >> 7).collect();
+            if ban_best {
+                mask[best as usize / 32] &= !(1 << (best % 32));
+            }
+            let mask: Option<Arc<[u32]>> = masked.then(|| mask.into());
+            let with = RowEdits { mask: mask.clone(), ..edits(bias, mix) };
+            let without = RowEdits { mask, ..edits(Vec::new(), Vec::new()) };
+            let mut history = History::default();
+            (0..20).for_each(|i| history.push(if i < 10 { i } else { best }, i, 5));
+            let params = SamplingParams { temperature, top_p, top_k, min_p, presence_penalty, seed, ..Default::default() };
+            let row = row(params, 3);
+            let got = sample(&logits, &row, &history, Some(&with), &mut SamplerScratch::default());
+            let (want, plain) = (defined(&logits, &row, &history, Some(&with)), defined(&logits, &row, &history, Some(&without)));
+            prop_assert_eq!((got.token, got.changed), (want, Some(want != plain)));
+        }
+    }
+
+    /// Everything before the random number, at a temperature above 0.
+    fn weighed(base: &[f32], p: &SamplingParams, edits: &RowEdits, s: &mut SamplerScratch) -> (f32, f32, u64) {
+        let best = largest(base);
+        let (total, total_at_one) = s.weights.weigh_twice(base, best, p.temperature, 0.0);
+        assert!(list(base, edits, mixture(edits, best, || total_at_one), &mut s.listed));
+        let edited = best_edited(base, best, &s.listed).unwrap();
+        run(Weigh { listed: &mut s.listed, best: edited, temperature: p.temperature, min_weight: 0.0 });
+        (best, edited, total)
+    }
+
+    /// The definition's weights of all tokens with edits.
+    fn weights(base: &[f32], p: &SamplingParams, s: &SamplerScratch, best: f32) -> Vec<u64> {
+        let mut edited = base.to_vec();
+        s.listed.iter().for_each(|l| edited[l.id as usize] = l.logit);
+        edited.iter().map(|l| weight(*l, best, p.temperature)).collect()
+    }
+
+    #[test]
+    fn a_random_number_at_a_border_gives_the_right_token_or_none() {
+        let (mut certain, mut open) = (0, 0);
+        for (noise, temperature) in (0..40).flat_map(|noise| [0.3f32, 0.8, 1.0, 1.7].map(|t| (noise, t))) {
+            let base = logits(1203, 0.5 + noise as f32 * 0.05, noise % 3 == 0, noise);
+            let top = first(&base, largest(&base));
+            let share = [1e-6, 0.01, 0.3, 5.0][noise as usize % 4];
+            let mix: BTreeMap<_, _> = (0..9).map(|i| (i * 131, 1e-4)).chain([(top, share)]).collect();
+            let (p, s) = (SamplingParams { temperature, ..Default::default() }, &mut SamplerScratch::default());
+            let (best, edited, total) = weighed(&base, &p, &edits(Vec::new(), mix.into_iter().collect()), s);
+            let exact = weights(&base, &p, s, edited);
+            let sum: u64 = exact.iter().sum();
+            let moved = moved(best, edited, temperature);
+            assert!(moved.is_some());
+            let patched = Patched::new(&mut s.weights, &s.listed, total, moved);
+            let mut border = 0;
+            for weight in &exact[..exact.len() - 1] {
+                border += weight;
+                let bits = ((u128::from(border) << 64).div_ceil(u128::from(sum))).min(u128::from(u64::MAX)) as u64;
+                for bits in [bits.saturating_sub(1), bits, bits.saturating_add(1 << 50)] {
+                    let (target, mut reached) = (scaled(bits, sum), 0);
+                    let want = exact.iter().position(|w| (reached += w, reached > target).1).unwrap() as TokenId;
+                    let got = patched.at(bits);
+                    assert!(
+                        got.is_none_or(|got| got == want),
+                        "{got:?} instead of {want} at {bits:x}, noise {noise}, temperature {temperature}"
+                    );
+                    *if got.is_some() { &mut certain } else { &mut open } += 1;
+                }
+            }
+            // Anywhere but at a border it is certain.
+            let told = (0..1000).filter(|i| patched.at(i * (u64::MAX / 1000) + 12345).is_some()).count();
+            assert!(told >= 900, "{told} of 1000, noise {noise}, temperature {temperature}");
+        }
+        assert!(certain > 0 && open > 0, "{certain} {open}");
+    }
+
+    /// `C`: the caller has to weigh again; otherwise it is known.
+    #[track_caller]
+    fn check(temperature: f32, bias: &[(TokenId, f32)], mix: &[(TokenId, f32)], want: &str) {
+        let base: Vec<f32> = [1.0, 9.0, 3.0, 8.0].into_iter().chain((0..500).map(|i| (i % 7) as f32 * 0.1)).collect();
+        let row = row(SamplingParams { temperature, seed: 4, ..Default::default() }, 0);
+        let got = choose(&base, 9.0, &row, &edits(bias.to_vec(), mix.to_vec()), &mut SamplerScratch::default());
+        let name = |token: Option<TokenId>| token.map_or("C".into(), |token| token.to_string());
+        assert_eq!(format!("{} {}", name(got.plain), name(got.edited)), want);
+    }
+
+    #[test]
+    fn the_best_token_with_edits_is_known_unless_the_one_without_is_lowered() {
+        check(0.0, &[], &[(0, 0.01), (3, 0.1)], "1 1");
+        check(0.0, &[], &[(3, 5.0)], "1 3");
+        check(0.0, &[], &[(1, 0.2), (3, 0.2)], "1 1");
+        check(0.0, &[(3, 1.0)], &[], "1 1");
+        check(0.0, &[(0, 8.0)], &[], "1 0");
+        check(0.0, &[(3, 1.5)], &[], "1 3");
+        check(0.0, &[(1, -0.5)], &[], "1 C");
+        check(0.0, &[(1, -0.5), (3, 2.0)], &[], "1 3");
+        check(0.0, &[(1, -0.5), (3, 1.0)], &[], "1 C");
+    }
+
+    #[test]
+    fn a_draw_is_known_unless_the_best_token_is_lowered_or_edits_are_of_both_kinds_or_in_no_order() {
+        check(1.0, &[], &[(0, 0.01), (3, 0.1)], "1 1");
+        check(1.0, &[], &[(3, 50.0)], "1 3");
+        check(0.7, &[], &[(1, 0.2), (3, 0.2)], "1 1");
+        check(0.7, &[(0, 12.0)], &[], "1 0");
+        check(0.7, &[(1, -0.5)], &[], "1 C");
+        check(0.7, &[(3, 1.0)], &[(3, 1.0)], "C C");
+        check(0.7, &[(3, 1.0), (0, 1.0)], &[], "1 C");
+    }
+}
