@@ -3,7 +3,7 @@
 use super::apply::{Mixing, Mode};
 use super::context::Context;
 use super::filter::Filter;
-use super::lookup::{Query, lookup};
+use super::lookup::{Member, Query, lookup};
 use super::predict::{Gathered, Prediction, PredictionRules};
 use super::prior::JointPrior;
 use super::table::Ngrams;
@@ -17,7 +17,7 @@ pub struct Guidance {
     /// Knows at least the contexts of `tables`.
     pub filter: Arc<Filter>,
     /// Tables by name, as they were when the request came.
-    pub tables: Vec<Arc<dyn Ngrams>>,
+    pub tables: Vec<Member>,
     /// The prior of all of `tables`, which saves asking each.
     pub prior: Option<Arc<JointPrior>>,
     /// Tables that the filter does not know: those of the request alone.
@@ -85,8 +85,7 @@ impl Ask {
     }
 
     fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
-        let tables: Vec<_> = asks.iter().map(|a| (borrow(&a.guidance.tables), borrow(&a.guidance.own))).collect();
-        let queries: Vec<_> = asks.iter().zip(&tables).map(|(ask, (tables, own))| ask.query(tables, own)).collect();
+        let queries: Vec<_> = asks.iter().map(Self::query).collect();
         let found = lookup(&asks[0].guidance.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
         let mut counts = Vec::new();
@@ -95,8 +94,9 @@ impl Ask {
         asks.iter().zip(gathered).map(predict).collect()
     }
 
-    fn query<'a>(&'a self, tables: &'a [&'a dyn Ngrams], own: &'a [&'a dyn Ngrams]) -> Query<'a> {
-        Query { context: self.context, tables, prior: self.guidance.prior.as_deref(), own }
+    fn query(&self) -> Query<'_> {
+        let guidance = &*self.guidance;
+        Query { context: self.context, tables: &guidance.tables, prior: guidance.prior.as_deref(), own: &guidance.own }
     }
 
     fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {
@@ -108,8 +108,4 @@ impl Ask {
         };
         (RowEdits { seq: self.seq, bias, mix, mask: None }, hit)
     }
-}
-
-fn borrow(list: &[Arc<dyn Ngrams>]) -> Vec<&dyn Ngrams> {
-    list.iter().map(|t| &**t).collect()
 }

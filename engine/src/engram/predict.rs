@@ -5,11 +5,12 @@
 //! count as one table of all their texts.
 
 use super::ORDER_MAX;
-use super::lookup::{Found, Query};
+use super::lookup::{Found, Member, Query};
 use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::TokenId;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Occurrences at which a context is believed by half.
 const HALF: f64 = 4.0;
@@ -133,27 +134,34 @@ fn back_off(counts: &[Count], seen: &[u64], prior: &Prior<'_>, rules: Prediction
 struct Prior<'a> {
     joint: Option<&'a JointPrior>,
     /// Those that are asked one by one.
-    apart: [&'a [&'a dyn Ngrams]; 2],
+    tables: &'a [Member],
+    own: &'a [Arc<dyn Ngrams>],
     total: f64,
 }
 
 impl<'a> Prior<'a> {
     fn of(query: &Query<'a>) -> Self {
-        let tables = [query.tables, query.own];
-        let vocab = tables.iter().copied().flatten().map(|t| t.vocab()).max().unwrap_or(0);
-        let total = tables.iter().copied().flatten().map(|t| t.prior_total() as f64).sum::<f64>() + f64::from(vocab);
-        let apart = [if query.prior.is_some() { &[] } else { query.tables }, query.own];
-        Self { joint: query.prior, apart, total }
+        let tables = if query.prior.is_some() { &[] } else { query.tables };
+        let mut prior = Self { joint: query.prior, tables, own: query.own, total: 0.0 };
+        let joint = prior.joint.iter().map(|joint| (joint.vocab(), joint.total()));
+        let sizes = || joint.clone().chain(prior.apart().map(|t| (t.vocab(), t.prior_total())));
+        let vocab = sizes().map(|(vocab, _)| vocab).max().unwrap_or(0);
+        prior.total = sizes().map(|(_, total)| total as f64).sum::<f64>() + f64::from(vocab);
+        prior
+    }
+
+    fn apart(&self) -> impl Iterator<Item = &'a Arc<dyn Ngrams>> + use<'a> {
+        self.tables.iter().map(Member::table).chain(self.own)
     }
 
     fn prefetch(&self, token: TokenId) {
         self.joint.iter().for_each(|joint| joint.prefetch(token));
-        self.apart.iter().copied().flatten().for_each(|t| t.prefetch_prior(token));
+        self.apart().for_each(|t| t.prefetch_prior(token));
     }
 
     fn p(&self, token: TokenId) -> f64 {
         let joint = self.joint.map_or(0, |joint| joint.count(token)) as f64;
-        let count = self.apart.iter().copied().flatten().fold(joint, |sum, t| sum + t.prior(token) as f64);
+        let count = self.apart().fold(joint, |sum, t| sum + t.prior(token) as f64);
         (count + 1.0) / self.total
     }
 }
