@@ -4,7 +4,7 @@ use super::apply::{Mixing, Mode};
 use super::context::Context;
 use super::filter::Filter;
 use super::lookup::{Member, Query, lookup};
-use super::predict::{Gathered, Prediction, PredictionRules};
+use super::predict::{Counts, Gathered, Prediction, PredictionRules};
 use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::{SeqId, TokenId};
@@ -88,9 +88,12 @@ impl Ask {
         let queries: Vec<_> = asks.iter().map(Self::query).collect();
         let found = lookup(&asks[0].guidance.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
-        let mut counts = Vec::new();
+        let (mut counts, mut prediction) = (Counts::default(), Prediction::default());
         let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
-        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| ask.edits(&gathered.predict(&mut counts, ask.guidance.rules));
+        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| {
+            gathered.predict(&mut counts, ask.guidance.rules, &mut prediction);
+            ask.edits(&prediction)
+        };
         asks.iter().zip(gathered).map(predict).collect()
     }
 
