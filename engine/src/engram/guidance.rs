@@ -12,6 +12,9 @@ use crate::step::RowEdits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Counts of a position that there is room for at once; more take more room.
+const COUNTS_USUAL: usize = 64;
+
 /// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change nothing for it.
 pub struct Guidance {
     /// Knows at least the contexts of `tables`.
@@ -63,9 +66,9 @@ impl Tally {
         self.hits.load(Ordering::Relaxed)
     }
 
-    fn add(&self, hit: bool) {
-        self.lookups.fetch_add(1, Ordering::Relaxed);
-        self.hits.fetch_add(u32::from(hit), Ordering::Relaxed);
+    fn add(&self, lookups: usize, hits: usize) {
+        self.lookups.fetch_add(lookups as u32, Ordering::Relaxed);
+        self.hits.fetch_add(hits as u32, Ordering::Relaxed);
     }
 }
 
@@ -88,13 +91,26 @@ impl Ask {
         let queries: Vec<_> = asks.iter().map(Self::query).collect();
         let found = lookup(&asks[0].guidance.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
-        let (mut counts, mut prediction) = (Counts::default(), Prediction::default());
+        let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
         let predict = |(ask, gathered): (&Ask, Gathered<'_>)| {
             gathered.predict(&mut counts, ask.guidance.rules, &mut prediction);
             ask.edits(&prediction)
         };
-        asks.iter().zip(gathered).map(predict).collect()
+        let answers: Vec<_> = asks.iter().zip(gathered).map(predict).collect();
+        Self::tally(asks, &answers);
+        answers
+    }
+
+    /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for neighbours and not once for
+    /// a position.
+    fn tally(asks: &[Self], answers: &[(RowEdits, bool)]) {
+        let mut rest = answers;
+        for same in asks.chunk_by(|a, b| Arc::ptr_eq(&a.guidance, &b.guidance)) {
+            let (own, others) = rest.split_at(same.len());
+            same[0].guidance.tally.add(own.len(), own.iter().filter(|(_, hit)| *hit).count());
+            rest = others;
+        }
     }
 
     fn query(&self) -> Query<'_> {
@@ -104,7 +120,6 @@ impl Ask {
 
     fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {
         let hit = !prediction.listed.is_empty();
-        self.guidance.tally.add(hit);
         let (bias, mix) = match Mixing::new(prediction, self.guidance.mode) {
             Mixing::Add(list) => (list, Vec::new()),
             Mixing::Mix(list) => (Vec::new(), list),

@@ -109,6 +109,7 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     for probe in &mut probes {
         probe.candidate = probe.table.locate(&queries[probe.query as usize].context, probe.order);
     }
+    result.found.reserve(probes.len());
     for Probe { query, order, table, candidate } in probes {
         let list = candidate.and_then(|at| table.read(&queries[query as usize].context, order, at));
         result.found.extend(list.map(|list| (query, Found { order, list })));

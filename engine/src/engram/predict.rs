@@ -58,6 +58,13 @@ pub(super) struct Counts {
     amounts: Vec<u32>,
 }
 
+impl Counts {
+    /// With room for so many.
+    pub(super) fn with_capacity(counts: usize) -> Self {
+        Self { keys: Vec::with_capacity(counts), amounts: Vec::with_capacity(counts) }
+    }
+}
+
 const TOKEN_SHIFT: u32 = 32;
 const ORDER_SHIFT: u32 = TOKEN_SHIFT - ORDER_MAX.ilog2() - 1;
 
@@ -92,9 +99,10 @@ impl<'a> Gathered<'a> {
         let Self { prior, counts: own, seen } = self;
         let (keys, amounts) = (&mut counts.keys[own.clone()], &counts.amounts[own]);
         keys.sort_unstable();
-        let back_off = BackOff { levels: Level::all(&seen), rules, prior, amounts };
         prediction.order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
         prediction.seen = seen[prediction.order];
+        let shares = seen.map(|n| 1.0 / (n as f64 + HALF));
+        let back_off = BackOff { shares: &shares[..=prediction.order], rules, prior, amounts };
         prediction.listed.clear();
         let tokens = keys.chunk_by(|a, b| a >> TOKEN_SHIFT == b >> TOKEN_SHIFT);
         prediction.listed.extend(tokens.filter_map(|keys| back_off.token(keys)));
@@ -110,24 +118,10 @@ impl Prediction {
     }
 }
 
-/// A known context, of one order.
-struct Level {
-    order: usize,
-    /// 1 / (N + 4): one division here saves one for each token.
-    share: f64,
-}
-
-impl Level {
-    /// Of the known contexts, shortest first.
-    fn all(seen: &[u64]) -> Vec<Self> {
-        let known = seen.iter().enumerate().filter(|(_, seen)| **seen > 0);
-        known.map(|(order, &seen)| Self { order, share: 1.0 / (seen as f64 + HALF) }).collect()
-    }
-}
-
 /// What all tokens of a prediction share.
 struct BackOff<'a> {
-    levels: Vec<Level>,
+    /// 1 / (N + 4) by order, up to that of the longest known context: one division here saves one for each token.
+    shares: &'a [f64],
     rules: PredictionRules,
     prior: Prior<'a>,
     amounts: &'a [u32],
@@ -145,12 +139,12 @@ impl BackOff<'_> {
         let token = (keys[0] >> TOKEN_SHIFT) as TokenId;
         let prior = self.prior.p(token);
         let (mut p, mut frequent) = (prior, false);
-        for level in &self.levels {
-            let sum = sums[level.order];
+        for (&sum, share) in sums.iter().zip(self.shares) {
             let counts = sum >= u64::from(self.rules.min_count);
             frequent |= counts & (sum > 0);
-            // The same as w p_ml + (1 - w) p, and above 0 for any N.
-            p = (if counts { sum as f64 } else { 0.0 } + HALF * p) * level.share;
+            // The same as w p_ml + (1 - w) p, and above 0 for any N. With N = 0 it is p to the last bit, so nobody asks which orders are
+            // known.
+            p = (if counts { sum as f64 } else { 0.0 } + HALF * p) * share;
         }
         frequent.then_some(Predicted { token, p, prior })
     }
