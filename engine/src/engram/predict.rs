@@ -99,13 +99,16 @@ impl<'a> Gathered<'a> {
         let Self { prior, counts: own, seen } = self;
         let (keys, amounts) = (&mut counts.keys[own.clone()], &counts.amounts[own]);
         keys.sort_unstable();
+        let levels: [Level; ORDER_MAX + 1] = std::array::from_fn(|order| Level::new(order, seen[order]));
+        let first = seen.iter().position(|&n| n > 0).unwrap_or(0);
         prediction.order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
         prediction.seen = seen[prediction.order];
-        let shares = seen.map(|n| 1.0 / (n as f64 + HALF));
-        let back_off = BackOff { shares: &shares[..=prediction.order], rules, prior, amounts };
+        let levels = &levels[first..=prediction.order];
+        let back_off = BackOff { levels, count_min: f64::from(rules.min_count), prior, amounts };
         prediction.listed.clear();
-        let tokens = keys.chunk_by(|a, b| a >> TOKEN_SHIFT == b >> TOKEN_SHIFT);
-        prediction.listed.extend(tokens.filter_map(|keys| back_off.token(keys)));
+        for keys in keys.chunk_by(|a, b| a >> TOKEN_SHIFT == b >> TOKEN_SHIFT) {
+            prediction.listed.extend(back_off.token(keys));
+        }
     }
 }
 
@@ -118,11 +121,28 @@ impl Prediction {
     }
 }
 
+/// A context of one order, known or not.
+#[derive(Clone, Copy)]
+struct Level {
+    order: usize,
+    /// 1 / (N + 4), and 4 / (N + 4): a division here saves one for each token. Without the context they are 1/4 and 1, which leaves what
+    /// is said so far to the last bit, so that nobody asks.
+    share: f64,
+    rest: f64,
+}
+
+impl Level {
+    fn new(order: usize, seen: u64) -> Self {
+        let all = seen as f64 + HALF;
+        Self { order, share: 1.0 / all, rest: HALF / all }
+    }
+}
+
 /// What all tokens of a prediction share.
 struct BackOff<'a> {
-    /// 1 / (N + 4) by order, up to that of the longest known context: one division here saves one for each token.
-    shares: &'a [f64],
-    rules: PredictionRules,
+    /// From the shortest known context to the longest.
+    levels: &'a [Level],
+    count_min: f64,
     prior: Prior<'a>,
     amounts: &'a [u32],
 }
@@ -131,22 +151,24 @@ impl BackOff<'_> {
     /// One token through all orders; `None` if nowhere frequent enough.
     #[inline]
     fn token(&self, keys: &[u64]) -> Option<Predicted> {
-        let mut sums = [0u64; 1 << (TOKEN_SHIFT - ORDER_SHIFT)];
+        // Exact, as long as no token was seen 2^53 times.
+        let mut sums = [0.0; 1 << (TOKEN_SHIFT - ORDER_SHIFT)];
         for &key in keys {
             let low = key as u32;
-            sums[(low >> ORDER_SHIFT) as usize] += u64::from(self.amounts[(low & ((1 << ORDER_SHIFT) - 1)) as usize]);
+            sums[(low >> ORDER_SHIFT) as usize] += f64::from(self.amounts[(low & ((1 << ORDER_SHIFT) - 1)) as usize]);
         }
         let token = (keys[0] >> TOKEN_SHIFT) as TokenId;
         let prior = self.prior.p(token);
-        let (mut p, mut frequent) = (prior, false);
-        for (&sum, share) in sums.iter().zip(self.shares) {
-            let counts = sum >= u64::from(self.rules.min_count);
-            frequent |= counts & (sum > 0);
-            // The same as w p_ml + (1 - w) p, and above 0 for any N. With N = 0 it is p to the last bit, so nobody asks which orders are
-            // known.
-            p = (if counts { sum as f64 } else { 0.0 } + HALF * p) * share;
+        let (mut p, mut most) = (prior, 0.0);
+        for level in self.levels {
+            let sum = sums[level.order];
+            let sum = if sum < self.count_min { 0.0 } else { sum };
+            most = f64::max(most, sum);
+            // The same as w p_ml + (1 - w) p, and above 0 for any N.
+            p = sum * level.share + p * level.rest;
         }
-        frequent.then_some(Predicted { token, p, prior })
+        // Rounding may lead beyond 1 where nearly all of a million occurrences went on alike.
+        (most > 0.0).then_some(Predicted { token, p: p.min(1.0), prior })
     }
 }
 
