@@ -19,12 +19,24 @@ impl Context {
         let len = ids.len().min(ORDER_MAX);
         let mut context = Self { ids: [0; ORDER_MAX], hashes: [0; ORDER_MAX], len };
         context.ids[ORDER_MAX - len..].copy_from_slice(&ids[ids.len() - len..]);
+        context.hash_all();
+        context
+    }
+
+    fn hash_all(&mut self) {
         let mut hash = SEED;
-        for (place, &id) in context.hashes.iter_mut().zip(ids.iter().rev()) {
+        for (place, &id) in self.hashes.iter_mut().zip(self.ids.iter().rev()).take(self.len) {
             hash = extend(hash, id);
             *place = hash;
         }
-        context
+    }
+
+    /// Takes the sequence's next id.
+    pub(super) fn push(&mut self, id: TokenId) {
+        self.ids.copy_within(1.., 0);
+        self.ids[ORDER_MAX - 1] = id;
+        self.len = ORDER_MAX.min(self.len + 1);
+        self.hash_all();
     }
 
     /// How many ids there are to look back at: the highest order that can be asked for.
@@ -79,6 +91,15 @@ mod tests {
         }
         assert_eq!((context.key(0), context.key(ORDER_MAX + 1)), (None, None));
         assert_eq!((context.hash(0), context.hash(ORDER_MAX + 1)), (None, None));
+    }
+
+    #[test]
+    fn a_context_that_took_its_ids_one_by_one_is_that_of_all_of_them() {
+        let mut context = Context::new(&[]);
+        for end in 1..=20 {
+            context.push(end);
+            assert_eq!(context, Context::new(&(1..=end).collect::<Vec<_>>()));
+        }
     }
 
     #[test]

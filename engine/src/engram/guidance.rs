@@ -3,8 +3,8 @@
 use super::apply::{Mixing, Mode};
 use super::context::Context;
 use super::filter::Filter;
-use super::lookup::{Query, lookup};
-use super::predict::{Gathered, Prediction, PredictionRules};
+use super::lookup::{Member, Query, lookup};
+use super::predict::{Counts, Gathered, Prediction, PredictionRules};
 use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::{SeqId, TokenId};
@@ -12,12 +12,15 @@ use crate::step::RowEdits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Counts of a position that there is room for at once; more take more room.
+const COUNTS_USUAL: usize = 64;
+
 /// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change nothing for it.
 pub struct Guidance {
     /// Knows at least the contexts of `tables`.
     pub filter: Arc<Filter>,
     /// Tables by name, as they were when the request came.
-    pub tables: Vec<Arc<dyn Ngrams>>,
+    pub tables: Vec<Member>,
     /// The prior of all of `tables`, which saves asking each.
     pub prior: Option<Arc<JointPrior>>,
     /// Tables that the filter does not know: those of the request alone.
@@ -63,9 +66,9 @@ impl Tally {
         self.hits.load(Ordering::Relaxed)
     }
 
-    fn add(&self, hit: bool) {
-        self.lookups.fetch_add(1, Ordering::Relaxed);
-        self.hits.fetch_add(u32::from(hit), Ordering::Relaxed);
+    fn add(&self, lookups: usize, hits: usize) {
+        self.lookups.fetch_add(lookups as u32, Ordering::Relaxed);
+        self.hits.fetch_add(hits as u32, Ordering::Relaxed);
     }
 }
 
@@ -85,31 +88,42 @@ impl Ask {
     }
 
     fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
-        let tables: Vec<_> = asks.iter().map(|a| (borrow(&a.guidance.tables), borrow(&a.guidance.own))).collect();
-        let queries: Vec<_> = asks.iter().zip(&tables).map(|(ask, (tables, own))| ask.query(tables, own)).collect();
+        let queries: Vec<_> = asks.iter().map(Self::query).collect();
         let found = lookup(&asks[0].guidance.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
-        let mut counts = Vec::new();
+        let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
-        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| ask.edits(&gathered.predict(&mut counts, ask.guidance.rules));
-        asks.iter().zip(gathered).map(predict).collect()
+        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| {
+            gathered.predict(&mut counts, ask.guidance.rules, &mut prediction);
+            ask.edits(&prediction)
+        };
+        let answers: Vec<_> = asks.iter().zip(gathered).map(predict).collect();
+        Self::tally(asks, &answers);
+        answers
     }
 
-    fn query<'a>(&'a self, tables: &'a [&'a dyn Ngrams], own: &'a [&'a dyn Ngrams]) -> Query<'a> {
-        Query { context: self.context, tables, prior: self.guidance.prior.as_deref(), own }
+    /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for neighbours and not once for
+    /// a position.
+    fn tally(asks: &[Self], answers: &[(RowEdits, bool)]) {
+        let mut rest = answers;
+        for same in asks.chunk_by(|a, b| Arc::ptr_eq(&a.guidance, &b.guidance)) {
+            let (own, others) = rest.split_at(same.len());
+            same[0].guidance.tally.add(own.len(), own.iter().filter(|(_, hit)| *hit).count());
+            rest = others;
+        }
+    }
+
+    fn query(&self) -> Query<'_> {
+        let guidance = &*self.guidance;
+        Query { context: self.context, tables: &guidance.tables, prior: guidance.prior.as_deref(), own: &guidance.own }
     }
 
     fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {
         let hit = !prediction.listed.is_empty();
-        self.guidance.tally.add(hit);
         let (bias, mix) = match Mixing::new(prediction, self.guidance.mode) {
             Mixing::Add(list) => (list, Vec::new()),
             Mixing::Mix(list) => (Vec::new(), list),
         };
         (RowEdits { seq: self.seq, bias, mix, mask: None }, hit)
     }
-}
-
-fn borrow(list: &[Arc<dyn Ngrams>]) -> Vec<&dyn Ngrams> {
-    list.iter().map(|t| &**t).collect()
 }

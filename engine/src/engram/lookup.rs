@@ -1,12 +1,12 @@
 //! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read one stage
 //! ahead: filter, index, record.
 
-use super::ORDER_MAX;
 use super::context::Context;
-use super::filter::Filter;
+use super::filter::{Filter, TableBits};
 use super::prior::JointPrior;
 use super::table::{Continuations, Ngrams, Table};
 use crate::ids::TokenId;
+use std::sync::Arc;
 
 /// Most continuations of one context and table that are looked at: the most frequent ones.
 pub const CONTINUATIONS_MAX: usize = 64;
@@ -16,12 +16,21 @@ pub const CONTINUATIONS_MAX: usize = 64;
 pub struct Query<'a> {
     /// Its last ids.
     pub context: Context,
-    /// Tables that the filter speaks for, as many as the request names.
-    pub tables: &'a [&'a dyn Ngrams],
+    /// Tables that the filter speaks for, those that the request names, in any order.
+    pub tables: &'a [Member],
     /// The prior of all of `tables`, if there is one; else each is asked for its own.
     pub prior: Option<&'a JointPrior>,
     /// Tables that the filter does not know: those of the request alone.
-    pub own: &'a [&'a dyn Ngrams],
+    pub own: &'a [Arc<dyn Ngrams>],
+}
+
+/// A table that a filter speaks for.
+#[derive(Clone)]
+pub struct Member {
+    table: Arc<dyn Ngrams>,
+    bit: TableBits,
+    /// Of the table, beside its bit: most of the time nothing else of it is read.
+    orders: u32,
 }
 
 /// One table's answer for one order.
@@ -40,7 +49,7 @@ pub struct Lookup<'a> {
     found: Vec<(u32, Found<'a>)>,
     /// Contexts asked for: one for each query, order and table.
     pub asked: u64,
-    /// Of these, the ones that the filter answered.
+    /// Of these, the ones that the filter answered: it said that the table does not know the context.
     pub filtered: u64,
 }
 
@@ -65,14 +74,34 @@ struct Probe<'a> {
     candidate: Option<usize>,
 }
 
-/// Answers a batch. `filter` knows at least the contexts of all tables under [`Query::tables`]. Contexts may be of any length, and
-/// tables may have any orders.
+impl Member {
+    /// A table with the bit that the filter has for it.
+    pub fn new(table: Arc<dyn Ngrams>, bit: TableBits) -> Self {
+        Self { orders: table.orders(), table, bit }
+    }
+
+    /// The tables of [`Filter::of_tables`], in the order in which it was given them.
+    pub fn all<T: Ngrams + 'static>(tables: impl Iterator<Item = Arc<T>>) -> Vec<Self> {
+        tables.enumerate().map(|(i, table)| Self::new(table, TableBits::of(i))).collect()
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Arc<dyn Ngrams> {
+        &self.table
+    }
+
+    fn has(&self, order: usize) -> bool {
+        self.orders >> order & 1 == 1
+    }
+}
+
+/// Answers a batch. `filter` knows at least the contexts of all tables under [`Query::tables`], by the bits that they have there. Contexts
+/// may be of any length, and tables may have any orders.
 pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     let mut result = Lookup::default();
     let mut probes = Vec::with_capacity(queries.len() * 8);
     for query in queries {
-        let counts = tables_by_order(query.tables);
-        (1..=ORDER_MAX).filter(|&order| counts[order] > 0).for_each(|order| filter.prefetch(&query.context, order));
+        query.shared_orders().for_each(|order| filter.prefetch(&query.context, order));
     }
     for (i, query) in queries.iter().enumerate() {
         push_probes(filter, i as u32, query, &mut probes, &mut result);
@@ -80,6 +109,7 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     for probe in &mut probes {
         probe.candidate = probe.table.locate(&queries[probe.query as usize].context, probe.order);
     }
+    result.found.reserve(probes.len());
     for Probe { query, order, table, candidate } in probes {
         let list = candidate.and_then(|at| table.read(&queries[query as usize].context, order, at));
         result.found.extend(list.map(|list| (query, Found { order, list })));
@@ -87,36 +117,39 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     result
 }
 
-/// How many of the tables have contexts of each order.
-fn tables_by_order(tables: &[&dyn Ngrams]) -> [u32; ORDER_MAX + 1] {
-    let mut counts = [0; ORDER_MAX + 1];
-    for bits in tables.iter().map(|table| table.orders()) {
-        counts.iter_mut().enumerate().for_each(|(order, count)| *count += bits >> order & 1);
+impl Query<'_> {
+    /// Orders that the filter is asked about, shortest first.
+    fn shared_orders(&self) -> impl Iterator<Item = usize> + use<> {
+        let orders = self.tables.iter().fold(0, |orders, member| orders | member.orders);
+        (1..=self.context.len()).filter(move |order| orders >> order & 1 == 1)
     }
-    counts
 }
 
 /// Asks memory for the places of a query's contexts, shortest first, in the tables that may know them.
 fn push_probes<'a>(filter: &Filter, i: u32, query: &Query<'a>, probes: &mut Vec<Probe<'a>>, result: &mut Lookup<'a>) {
-    let (shared, own) = (tables_by_order(query.tables), tables_by_order(query.own));
+    let mut push = |order, table: &'a dyn Ngrams| {
+        table.prefetch(&query.context, order);
+        probes.push(Probe { query: i, order, table, candidate: None });
+    };
     for order in 1..=query.context.len() {
-        let known = shared[order] > 0 && filter.may_know(&query.context, order);
-        result.asked += u64::from(shared[order] + own[order]);
-        result.filtered += if known { 0 } else { u64::from(shared[order]) };
-        let tables = if known { query.tables } else { &[] };
-        let own = if own[order] > 0 { query.own } else { &[] };
-        for table in tables.iter().chain(own).filter(|table| table.orders() >> order & 1 == 1) {
-            table.prefetch(&query.context, order);
-            probes.push(Probe { query: i, order, table: *table, candidate: None });
+        let known = filter.may_know(&query.context, order);
+        for member in query.tables.iter().filter(|member| member.has(order)) {
+            result.asked += 1;
+            if member.bit.meets(known) { push(order, &*member.table) } else { result.filtered += 1 }
+        }
+        for table in query.own.iter().filter(|table| table.orders() >> order & 1 == 1) {
+            result.asked += 1;
+            push(order, &**table);
         }
     }
 }
 
 impl Filter {
-    /// The filter of some tables.
+    /// The filter of some tables; the first of them has the bit [`TableBits::of`] 0.
     pub fn of_tables<'a>(tables: impl Iterator<Item = &'a Table> + Clone) -> Self {
         let contexts = tables.clone().flat_map(|t| t.stats()).map(|s| s.contexts).sum();
-        Filter::new(contexts, || tables.clone().flat_map(Table::hashes))
+        let hashes = |(i, table): (usize, &'a Table)| table.hashes().map(move |hash| (hash, TableBits::of(i)));
+        Filter::new(contexts, || tables.clone().enumerate().flat_map(hashes))
     }
 }
 

@@ -36,11 +36,11 @@ pub use apply::{ALPHA_MAX, BIAS_NATS_MAX, LAMBDA_MAX, Mixing, Mode, ModeError, S
 pub use build::{BuildError, BuildOptions, build};
 pub use context::Context;
 pub use error::{TableError, TableProblem};
-pub use filter::Filter;
+pub use filter::{Filter, TableBits};
 pub use format::{Image, TokenizerHash};
 pub use guidance::{Guidance, Tally, ThinkIds};
 pub use live::Live;
-pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Query, lookup};
+pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Member, Query, lookup};
 pub use merge::{MergeError, merge};
 pub use order::{Orders, OrdersError};
 pub use predict::{Predicted, Prediction, PredictionRules};

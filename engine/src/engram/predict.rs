@@ -5,11 +5,12 @@
 //! count as one table of all their texts.
 
 use super::ORDER_MAX;
-use super::lookup::{Found, Query};
+use super::lookup::{Found, Member, Query};
 use super::prior::JointPrior;
 use super::table::Ngrams;
 use crate::ids::TokenId;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Occurrences at which a context is believed by half.
 const HALF: f64 = 4.0;
@@ -48,27 +49,24 @@ pub(super) fn confidence(seen: u64) -> f64 {
     seen as f64 / (seen as f64 + HALF)
 }
 
-/// One answer's count of one token. Sorted by both at once: token, then order.
-pub(super) struct Count {
-    token_and_order: u64,
-    count: u32,
+/// Counts of the answers for some queries, side by side.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// From the top: token, order, and where in the query's part of `amounts` the count is. They sort as one number, which takes half as
+    /// long as sorting pairs.
+    keys: Vec<u64>,
+    amounts: Vec<u32>,
 }
 
-const ORDER_BITS: u32 = ORDER_MAX.ilog2() + 1;
-
-impl Count {
-    fn new(token: TokenId, order: usize, count: u32) -> Self {
-        Self { token_and_order: u64::from(token) << ORDER_BITS | order as u64, count }
-    }
-
-    fn token(&self) -> TokenId {
-        (self.token_and_order >> ORDER_BITS) as TokenId
-    }
-
-    fn order(&self) -> usize {
-        (self.token_and_order & ((1 << ORDER_BITS) - 1)) as usize
+impl Counts {
+    /// With room for so many.
+    pub(super) fn with_capacity(counts: usize) -> Self {
+        Self { keys: Vec::with_capacity(counts), amounts: Vec::with_capacity(counts) }
     }
 }
+
+const TOKEN_SHIFT: u32 = 32;
+const ORDER_SHIFT: u32 = TOKEN_SHIFT - ORDER_MAX.ilog2() - 1;
 
 /// The counts that a prediction is made of, in a list that many share.
 pub(super) struct Gathered<'a> {
@@ -80,80 +78,135 @@ pub(super) struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     /// From the answers for `query`; asks memory for what [`Gathered::predict`] will read.
-    pub(super) fn new<'f>(query: &Query<'a>, found: impl Iterator<Item = Found<'f>>, counts: &mut Vec<Count>) -> Self {
-        let (first, prior, mut seen) = (counts.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
+    pub(super) fn new<'f>(query: &Query<'a>, found: impl Iterator<Item = Found<'f>>, counts: &mut Counts) -> Self {
+        let (first, prior, mut seen) = (counts.keys.len(), Prior::of(query), [0u64; ORDER_MAX + 1]);
         for f in found {
             seen[f.order] = seen[f.order].saturating_add(f.list.total());
-            counts.extend(f.listed().map(|(token, count)| {
+            let order = (f.order as u64) << ORDER_SHIFT;
+            let place = (counts.keys.len() - first) as u64..1 << ORDER_SHIFT;
+            counts.keys.extend(f.listed().zip(place).map(|((token, _), place)| {
                 prior.prefetch(token);
-                Count::new(token, f.order, count)
+                u64::from(token) << TOKEN_SHIFT | order | place
             }));
+            counts.amounts.extend(f.listed().map(|(_, amount)| amount));
         }
-        Self { prior, counts: first..counts.len(), seen }
+        debug_assert_eq!(counts.keys.len(), counts.amounts.len(), "each count has a place");
+        Self { prior, counts: first..counts.keys.len(), seen }
     }
 
-    /// `counts` is the list that they were put into.
-    pub(super) fn predict(self, counts: &mut [Count], rules: PredictionRules) -> Prediction {
+    /// `counts` is the list that they were put into. What `prediction` was before does not matter.
+    pub(super) fn predict(self, counts: &mut Counts, rules: PredictionRules, prediction: &mut Prediction) {
         let Self { prior, counts: own, seen } = self;
-        let counts = &mut counts[own];
-        counts.sort_unstable_by_key(|c| c.token_and_order);
-        let order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
-        let mut listed = Vec::with_capacity(counts.len());
-        let tokens = counts.chunk_by(|a, b| a.token() == b.token());
-        listed.extend(tokens.filter_map(|counts| back_off(counts, &seen[..=order], &prior, rules)));
-        Prediction { listed, order, seen: seen[order] }
+        let (keys, amounts) = (&mut counts.keys[own.clone()], &counts.amounts[own]);
+        keys.sort_unstable();
+        let levels: [Level; ORDER_MAX + 1] = std::array::from_fn(|order| Level::new(order, seen[order]));
+        let first = seen.iter().position(|&n| n > 0).unwrap_or(0);
+        prediction.order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
+        prediction.seen = seen[prediction.order];
+        let levels = &levels[first..=prediction.order];
+        let back_off = BackOff { levels, count_min: f64::from(rules.min_count), prior, amounts };
+        prediction.listed.clear();
+        for keys in keys.chunk_by(|a, b| a >> TOKEN_SHIFT == b >> TOKEN_SHIFT) {
+            prediction.listed.extend(back_off.token(keys));
+        }
     }
 }
 
 impl Prediction {
     /// From the answers for `query`.
     pub fn new<'a>(query: &Query<'_>, found: impl Iterator<Item = Found<'a>>, rules: PredictionRules) -> Self {
-        let mut counts = Vec::new();
-        Gathered::new(query, found, &mut counts).predict(&mut counts, rules)
+        let (mut counts, mut prediction) = (Counts::default(), Self::default());
+        Gathered::new(query, found, &mut counts).predict(&mut counts, rules, &mut prediction);
+        prediction
     }
 }
 
-/// One token through all orders; `None` if nowhere frequent enough.
-fn back_off(counts: &[Count], seen: &[u64], prior: &Prior<'_>, rules: PredictionRules) -> Option<Predicted> {
-    let mut sums = [0u64; ORDER_MAX + 1];
-    counts.iter().for_each(|c| sums[c.order()] += u64::from(c.count));
-    sums.iter_mut().filter(|sum| **sum < u64::from(rules.min_count)).for_each(|sum| *sum = 0);
-    if sums.iter().all(|&sum| sum == 0) {
-        return None;
+/// A context of one order, known or not.
+#[derive(Clone, Copy)]
+struct Level {
+    order: usize,
+    /// 1 / (N + 4), and 4 / (N + 4): a division here saves one for each token. Without the context they are 1/4 and 1, which leaves what
+    /// is said so far to the last bit, so that nobody asks.
+    share: f64,
+    rest: f64,
+}
+
+impl Level {
+    fn new(order: usize, seen: u64) -> Self {
+        let all = seen as f64 + HALF;
+        Self { order, share: 1.0 / all, rest: HALF / all }
     }
-    let token = counts[0].token();
-    let prior = prior.p(token);
-    let orders = seen.iter().zip(&sums).filter(|(seen, _)| **seen > 0);
-    // The same as w p_ml + (1 - w) p, and above 0 for any N.
-    let p = orders.fold(prior, |p, (&seen, &sum)| (sum as f64 + HALF * p) / (seen as f64 + HALF));
-    Some(Predicted { token, p, prior })
+}
+
+/// What all tokens of a prediction share.
+struct BackOff<'a> {
+    /// From the shortest known context to the longest.
+    levels: &'a [Level],
+    count_min: f64,
+    prior: Prior<'a>,
+    amounts: &'a [u32],
+}
+
+impl BackOff<'_> {
+    /// One token through all orders; `None` if nowhere frequent enough.
+    #[inline]
+    fn token(&self, keys: &[u64]) -> Option<Predicted> {
+        // Exact, as long as no token was seen 2^53 times.
+        let mut sums = [0.0; 1 << (TOKEN_SHIFT - ORDER_SHIFT)];
+        for &key in keys {
+            let low = key as u32;
+            sums[(low >> ORDER_SHIFT) as usize] += f64::from(self.amounts[(low & ((1 << ORDER_SHIFT) - 1)) as usize]);
+        }
+        let token = (keys[0] >> TOKEN_SHIFT) as TokenId;
+        let prior = self.prior.p(token);
+        let (mut p, mut most) = (prior, 0.0);
+        for level in self.levels {
+            let sum = sums[level.order];
+            let sum = if sum < self.count_min { 0.0 } else { sum };
+            most = f64::max(most, sum);
+            // The same as w p_ml + (1 - w) p, and above 0 for any N.
+            p = sum * level.share + p * level.rest;
+        }
+        // Rounding may lead beyond 1 where nearly all of a million occurrences went on alike.
+        (most > 0.0).then_some(Predicted { token, p: p.min(1.0), prior })
+    }
 }
 
 /// The unigram distribution of all tables of a query, one added to every count so that no token is impossible.
 struct Prior<'a> {
     joint: Option<&'a JointPrior>,
     /// Those that are asked one by one.
-    apart: [&'a [&'a dyn Ngrams]; 2],
-    total: f64,
+    tables: &'a [Member],
+    own: &'a [Arc<dyn Ngrams>],
+    /// One divided by all tokens of the texts and of the vocabulary.
+    share: f64,
 }
 
 impl<'a> Prior<'a> {
     fn of(query: &Query<'a>) -> Self {
-        let tables = [query.tables, query.own];
-        let vocab = tables.iter().copied().flatten().map(|t| t.vocab()).max().unwrap_or(0);
-        let total = tables.iter().copied().flatten().map(|t| t.prior_total() as f64).sum::<f64>() + f64::from(vocab);
-        let apart = [if query.prior.is_some() { &[] } else { query.tables }, query.own];
-        Self { joint: query.prior, apart, total }
+        let tables = if query.prior.is_some() { &[] } else { query.tables };
+        let mut prior = Self { joint: query.prior, tables, own: query.own, share: 0.0 };
+        let joint = prior.joint.iter().map(|joint| (joint.vocab(), joint.total()));
+        let sizes = || joint.clone().chain(prior.apart().map(|t| (t.vocab(), t.prior_total())));
+        let vocab = sizes().map(|(vocab, _)| vocab).max().unwrap_or(0);
+        prior.share = 1.0 / (sizes().map(|(_, total)| total as f64).sum::<f64>() + f64::from(vocab));
+        prior
     }
 
+    fn apart(&self) -> impl Iterator<Item = &'a Arc<dyn Ngrams>> + use<'a> {
+        self.tables.iter().map(Member::table).chain(self.own)
+    }
+
+    #[inline]
     fn prefetch(&self, token: TokenId) {
         self.joint.iter().for_each(|joint| joint.prefetch(token));
-        self.apart.iter().copied().flatten().for_each(|t| t.prefetch_prior(token));
+        self.apart().for_each(|t| t.prefetch_prior(token));
     }
 
+    #[inline]
     fn p(&self, token: TokenId) -> f64 {
         let joint = self.joint.map_or(0, |joint| joint.count(token)) as f64;
-        let count = self.apart.iter().copied().flatten().fold(joint, |sum, t| sum + t.prior(token) as f64);
-        (count + 1.0) / self.total
+        let count = self.apart().fold(joint, |sum, t| sum + t.prior(token) as f64);
+        (count + 1.0) * self.share
     }
 }

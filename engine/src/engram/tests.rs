@@ -8,6 +8,7 @@ mod tracker;
 
 use super::*;
 use crate::ids::TokenId;
+use std::sync::Arc;
 
 const HASH: TokenizerHash = TokenizerHash([7; 32]);
 
@@ -21,9 +22,9 @@ fn table(texts: &[Vec<TokenId>], options: &BuildOptions) -> Table {
 }
 
 /// The only sensible way to ask one sequence's question, for tests that are not about batches.
-fn predict(tables: &[&Table], ids: &[TokenId], min_count: u32) -> Prediction {
-    let filter = Filter::of_tables(tables.iter().copied());
-    let tables: Vec<&dyn Ngrams> = tables.iter().map(|t| *t as &dyn Ngrams).collect();
+fn predict(tables: &[&Arc<Table>], ids: &[TokenId], min_count: u32) -> Prediction {
+    let filter = Filter::of_tables(tables.iter().map(|t| &***t));
+    let tables = Member::all(tables.iter().map(|t| (*t).clone()));
     let queries = [Query { context: Context::new(ids), tables: &tables, prior: None, own: &[] }];
     let found = lookup(&filter, &queries);
     Prediction::new(&queries[0], found.of(0), PredictionRules { min_count })

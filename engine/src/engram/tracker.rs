@@ -4,11 +4,10 @@
 //! waits until the outputs of all its rows have come that far, however far ahead of them it was launched; so neither the lag of a
 //! device nor the batch that a sequence shares can change a token. Steps are answered in the order in which they were launched.
 
-use super::ORDER_MAX;
 use super::context::Context;
 use super::guidance::{Ask, Guidance};
 use super::hasher::ByNumber;
-use super::repeats::Repeats;
+use super::repeats::{RUN_TOKENS, Repeats};
 use super::share::answer_together;
 use crate::ids::{SeqId, StepId, TokenId};
 use crate::step::{LogitEdits, RowEdits, StepPlan};
@@ -60,8 +59,7 @@ pub struct Answered {
 /// One sequence.
 struct Followed {
     guidance: Arc<Guidance>,
-    /// Its last [`ORDER_MAX`] ids.
-    last: Vec<TokenId>,
+    context: Context,
     outputs: u32,
     thinking: bool,
     /// The last output ended the sequence.
@@ -81,9 +79,9 @@ impl Tracker {
     /// Follows the sequence `seq` from its prompt on.
     pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], guidance: Arc<Guidance>) {
         let thinking = guidance.silent_in.is_some_and(|t| t.opened);
-        let last = prompt[prompt.len().saturating_sub(ORDER_MAX)..].to_vec();
+        let context = Context::new(prompt);
         let repeats = Repeats::default();
-        let before = self.sequences.insert(seq, Followed { guidance, last, outputs: 0, thinking, ended: false, repeats });
+        let before = self.sequences.insert(seq, Followed { guidance, context, outputs: 0, thinking, ended: false, repeats });
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
@@ -103,6 +101,12 @@ impl Tracker {
         for (seq, token) in tokens {
             if let Some(followed) = self.sequences.get_mut(seq) {
                 followed.push(*token);
+            }
+        }
+        // What they announced to their repeats is on its way from memory for all of them by now.
+        for (seq, _) in tokens {
+            if let Some(followed) = self.sequences.get_mut(seq) {
+                followed.repeats.take();
             }
         }
     }
@@ -146,19 +150,16 @@ impl Followed {
             let opens = self.outputs == 0 && token == t.open;
             self.thinking = (self.thinking || opens) && token != t.close;
         }
-        if self.last.len() == ORDER_MAX {
-            self.last.remove(0);
-        }
-        self.last.push(token);
+        self.context.push(token);
         self.outputs += 1;
         self.ended = self.guidance.end_ids.contains(&token);
         // The prompt is no output: to say what it says is not to go round in circles.
-        let output = self.last.len().min(self.outputs as usize);
-        self.repeats.push(&self.last[self.last.len() - output..]);
+        let run = self.context.hash(RUN_TOKENS).filter(|_| self.outputs as usize >= RUN_TOKENS);
+        run.into_iter().for_each(|run| self.repeats.announce(run));
     }
 
     fn ask(&self, seq: SeqId) -> Option<Ask> {
         let silent = self.thinking || self.ended || self.repeats.again();
-        (!silent).then(|| Ask { seq, context: Context::new(&self.last), guidance: self.guidance.clone() })
+        (!silent).then(|| Ask { seq, context: self.context, guidance: self.guidance.clone() })
     }
 }

@@ -4,7 +4,7 @@ use super::CliError;
 use super::stats::Stats;
 use super::text::{bytes_text, count_text};
 use chimere_engine::engram::{
-    Awaiting, BuildOptions, Context, Filter, Guidance, JointPrior, Mode, Ngrams, Orders, PredictionRules, Query, Table, Tally,
+    Awaiting, BuildOptions, Context, Filter, Guidance, JointPrior, Member, Mode, Orders, PredictionRules, Query, Table, Tally,
     TokenizerHash, Tracker, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
@@ -107,8 +107,8 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     let (table_bytes, filter_bytes) = (tables.iter().map(|t| t.bytes() as u64).sum(), filter.bytes() as u64);
     let mut walks = Walks::new(&texts, args.sequences as usize, words);
     let probe_ns = probes(&filter, &mut walks, args);
+    let tables = Member::all(tables.into_iter().map(Arc::new));
     let hit_rate = hit_rate(&filter, &tables, &mut walks, args);
-    let tables: Vec<Arc<dyn Ngrams>> = tables.into_iter().map(|t| Arc::new(t) as Arc<dyn Ngrams>).collect();
     let filter = Arc::new(filter);
     let (mut step_us, mut positions_hit_rate) = (Vec::new(), 0.0);
     for &threads in &args.threads {
@@ -181,19 +181,18 @@ fn probes(filter: &Filter, walks: &mut Walks<'_>, args: &BenchEngramArgs) -> Vec
         let begin = Instant::now();
         let probes = || contexts.iter().flat_map(|context| args.orders.iter().map(move |order| (context, order)));
         probes().for_each(|(context, order)| filter.prefetch(context, order));
-        black_box(probes().filter(|(context, order)| filter.may_know(context, *order)).count());
+        black_box(probes().filter(|(context, order)| !filter.may_know(context, *order).is_empty()).count());
         begin.elapsed().as_nanos() as f64 / all(&contexts) as f64
     };
     (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect()
 }
 
 /// How many of the contexts that tables are asked for they know.
-fn hit_rate(filter: &Filter, tables: &[Table], walks: &mut Walks<'_>, args: &BenchEngramArgs) -> f64 {
-    let tables: Vec<&dyn Ngrams> = tables.iter().map(|t| t as &dyn Ngrams).collect();
+fn hit_rate(filter: &Filter, tables: &[Member], walks: &mut Walks<'_>, args: &BenchEngramArgs) -> f64 {
     let (mut asked, mut hits) = (0, 0);
     for _ in 0..args.steps.min(500) {
         let contexts = walks.contexts();
-        let queries: Vec<_> = contexts.iter().map(|&context| Query { context, tables: &tables, prior: None, own: &[] }).collect();
+        let queries: Vec<_> = contexts.iter().map(|&context| Query { context, tables, prior: None, own: &[] }).collect();
         let found = lookup(filter, &queries);
         (asked, hits) = (asked + found.asked, hits + found.hits());
     }
@@ -203,7 +202,7 @@ fn hit_rate(filter: &Filter, tables: &[Table], walks: &mut Walks<'_>, args: &Ben
 /// Microseconds that a step's edits take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
 fn steps(
     filter: Arc<Filter>,
-    tables: Vec<Arc<dyn Ngrams>>,
+    tables: Vec<Member>,
     walks: &mut Walks<'_>,
     args: &BenchEngramArgs,
     threads: u32,

@@ -5,7 +5,7 @@ use super::access::{Access, KeyHash};
 use super::defaults::Defaults;
 use super::name::TableName;
 use crate::{limits, metrics};
-use chimere_engine::engram::{Filter, JointPrior, Live, Ngrams, Table, TokenizerHash};
+use chimere_engine::engram::{Filter, JointPrior, Live, Member, Table, TableBits, TokenizerHash};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,12 +31,15 @@ pub struct Tables {
 /// All tables at one moment.
 pub struct TableSet {
     files: BTreeMap<PathBuf, Mapped>,
-    names: BTreeMap<String, Vec<Arc<Table>>>,
+    names: BTreeMap<String, Vec<Layer>>,
     filter: Arc<Filter>,
     access: Access,
     /// Priors of tables that were asked for together, by where the tables are: they stay there as long as this does.
     priors: Mutex<Vec<(Vec<usize>, Arc<JointPrior>)>>,
 }
+
+/// A table's layer, with the bit that the set's filter has for it.
+type Layer = (Arc<Table>, TableBits);
 
 /// A mapped file, and what tells it from one that took its place.
 #[derive(Clone)]
@@ -232,10 +235,11 @@ impl Default for TableSet {
 
 impl TableSet {
     fn new(files: BTreeMap<PathBuf, Mapped>, access: Access, before: &TableSet) -> Self {
-        let mut names: BTreeMap<String, Vec<Arc<Table>>> = BTreeMap::new();
-        for (path, mapped) in &files {
+        let mut names: BTreeMap<String, Vec<Layer>> = BTreeMap::new();
+        // In this order the filter gets them; the one of before had the same files in the same order if it is kept.
+        for (i, (path, mapped)) in files.iter().enumerate() {
             let name = path.file_stem().and_then(|s| s.to_str()).expect("a listed file has a table's name");
-            names.entry(name.to_owned()).or_default().push(mapped.table.clone());
+            names.entry(name.to_owned()).or_default().push((mapped.table.clone(), TableBits::of(i)));
         }
         let mut set = Self { files, names, filter: before.filter.clone(), access, priors: Mutex::default() };
         if !set.stamps().eq(before.stamps()) {
@@ -264,9 +268,9 @@ impl TableSet {
     }
 
     /// The layers of a table, for whoever may use it.
-    pub fn find(&self, name: &str, key: Option<&KeyHash>) -> Result<Vec<Arc<dyn Ngrams>>, NotThere> {
+    pub fn find(&self, name: &str, key: Option<&KeyHash>) -> Result<Vec<Member>, NotThere> {
         match self.names.get(name).filter(|_| self.access.allows(key, name)) {
-            Some(layers) => Ok(layers.iter().map(|t| t.clone() as Arc<dyn Ngrams>).collect()),
+            Some(layers) => Ok(layers.iter().map(|(table, bit)| Member::new(table.clone(), *bit)).collect()),
             None => {
                 let visible = self.visible(key).map(|(name, _)| name.clone()).collect();
                 Err(NotThere { name: name.into(), visible })
@@ -276,8 +280,8 @@ impl TableSet {
 
     /// One prior of these tables of this set, made when they are first asked for together. `None` when too many others were: then each
     /// table is asked for its own, which takes longer and says the same.
-    pub fn prior(&self, tables: &[Arc<dyn Ngrams>]) -> Option<Arc<JointPrior>> {
-        let places: Vec<usize> = tables.iter().map(|t| Arc::as_ptr(t).addr()).collect();
+    pub fn prior(&self, tables: &[Member]) -> Option<Arc<JointPrior>> {
+        let places: Vec<usize> = tables.iter().map(|t| Arc::as_ptr(t.table()).addr()).collect();
         let mut priors = self.priors.lock();
         let known = priors.iter().find(|(of, _)| *of == places).map(|(_, prior)| prior.clone());
         if known.is_some() || tables.is_empty() || priors.len() == limits::ENGRAM_PRIORS {
@@ -290,17 +294,17 @@ impl TableSet {
 
     /// What each table that a key may use holds, by name.
     pub fn infos(&self, key: Option<&KeyHash>) -> Vec<TableInfo> {
-        let info = |(name, layers): (&String, &Vec<Arc<Table>>)| TableInfo {
+        let info = |(name, layers): (&String, &Vec<Layer>)| TableInfo {
             name: name.clone(),
             layers: layers.len(),
-            tokens: layers.iter().map(|t| t.tokens()).sum(),
-            ngrams: layers.iter().flat_map(|t| t.stats()).map(|s| s.ngrams).sum(),
-            bytes: layers.iter().map(|t| t.bytes() as u64).sum(),
+            tokens: layers.iter().map(|(t, _)| t.tokens()).sum(),
+            ngrams: layers.iter().flat_map(|(t, _)| t.stats()).map(|s| s.ngrams).sum(),
+            bytes: layers.iter().map(|(t, _)| t.bytes() as u64).sum(),
         };
         self.visible(key).map(info).collect()
     }
 
-    fn visible(&self, key: Option<&KeyHash>) -> impl Iterator<Item = (&String, &Vec<Arc<Table>>)> {
+    fn visible(&self, key: Option<&KeyHash>) -> impl Iterator<Item = (&String, &Vec<Layer>)> {
         self.names.iter().filter(move |(name, _)| self.access.allows(key, name))
     }
 }

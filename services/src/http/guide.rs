@@ -8,7 +8,9 @@ use crate::engram::{Defaults, Keeper, KeyHash, ModeName, PhaseName, TableSet, Ta
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
-use chimere_engine::engram::{BuildOptions, Guidance, Mode, Ngrams, Orders, PredictionRules, Table, Tally, ThinkIds, build};
+use chimere_engine::engram::{
+    BuildOptions, Guidance, Member, Mode, Ngrams, Orders, PredictionRules, Table, Tally, ThinkIds, build,
+};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
@@ -64,7 +66,7 @@ pub(super) async fn guidance(
 }
 
 /// The layers of all tables. One that the caller did not name may be gone: the log says so.
-fn find_tables(set: &TableSet, names: &[String], named: bool, key: Option<&KeyHash>) -> Result<Vec<Arc<dyn Ngrams>>, ApiError> {
+fn find_tables(set: &TableSet, names: &[String], named: bool, key: Option<&KeyHash>) -> Result<Vec<Member>, ApiError> {
     let mut tables = Vec::new();
     for (i, name) in names.iter().enumerate() {
         if names[..i].contains(name) {

@@ -65,7 +65,7 @@ fn a_mapped_file_and_the_same_bytes_in_memory_answer_alike() {
     let text: Vec<TokenId> = (0..2_000u32).map(|i| (i * 7919 + i * i) % 61).collect();
     let image = build(&[&text], &options(1, 8, 100)).unwrap();
     publish(&path, |out| image.write(out)).unwrap();
-    let (mapped, owned) = (Table::open(&path).unwrap(), Table::in_memory(&image));
+    let (mapped, owned) = (Arc::new(Table::open(&path).unwrap()), Arc::new(Table::in_memory(&image)));
     assert_eq!(mapped.stats(), owned.stats());
     for end in 8..text.len() {
         assert_eq!(predict(&[&mapped], &text[..end], 1), predict(&[&owned], &text[..end], 1));

@@ -79,6 +79,7 @@ fn no_strength_means_no_change_and_too_much_is_refused() {
 
 #[test]
 fn a_context_that_was_seen_often_is_believed_more() {
-    let p = |times: usize| predict(&[&table(&vec![vec![1, 2, 3]; times], &options(2, 2, 100))], &[1, 2], 1).listed[0].p;
+    let table = |times| Arc::new(table(&vec![vec![1, 2, 3]; times], &options(2, 2, 100)));
+    let p = |times: usize| predict(&[&table(times)], &[1, 2], 1).listed[0].p;
     assert!(p(1) < p(4) && p(4) < p(100) && p(100) > 0.96, "{} {} {}", p(1), p(4), p(100));
 }

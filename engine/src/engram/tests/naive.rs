@@ -87,7 +87,7 @@ proptest! {
 
     #[test]
     fn predictions_are_the_formula_over_naive_counts(texts in corpus(), (low, high) in orders(), ids in prop::collection::vec(0..VOCAB, 0..12)) {
-        let table = table(&texts, &options(low, high, VOCAB));
+        let table = Arc::new(table(&texts, &options(low, high, VOCAB)));
         let (counts, unigrams) = (count(&texts, low..=high, 1), unigrams(&texts));
         let prediction = predict(&[&table], &ids, 1);
         let known: Vec<_> = (1..=ids.len().min(ORDER_MAX)).filter_map(|k| Some((k, counts.get(&ids[ids.len() - k..])?))).collect();
@@ -112,8 +112,8 @@ proptest! {
 
     #[test]
     fn several_tables_predict_as_their_merge(a in corpus(), b in corpus(), (low, high) in orders(), ids in prop::collection::vec(0..VOCAB, 0..12), min_count in 1u32..4) {
-        let tables = [table(&a, &options(low, high, VOCAB)), table(&b, &options(1, 3, VOCAB))];
-        let merged = Table::in_memory(&merge(&[&tables[0], &tables[1]]).unwrap());
+        let tables = [table(&a, &options(low, high, VOCAB)), table(&b, &options(1, 3, VOCAB))].map(Arc::new);
+        let merged = Arc::new(Table::in_memory(&merge(&[&tables[0], &tables[1]]).unwrap()));
         let apart = predict(&[&tables[0], &tables[1]], &ids, min_count);
         let together = predict(&[&merged], &ids, min_count);
         prop_assert_eq!((apart.order, apart.seen, apart.listed.len()), (together.order, together.seen, together.listed.len()));
@@ -151,19 +151,21 @@ proptest! {
 
     #[test]
     fn a_batch_answers_as_each_sequence_alone(a in corpus(), b in corpus(), own in corpus(), asked in prop::collection::vec(prop::collection::vec(0..VOCAB, 0..12), 0..9)) {
-        let tables = [table(&a, &options(2, 5, VOCAB)), table(&b, &options(1, 2, VOCAB)), table(&own, &options(2, 3, VOCAB))];
-        let [a, b, own] = tables.each_ref().map(|t| t as &dyn Ngrams);
+        let tables = [table(&a, &options(2, 5, VOCAB)), table(&b, &options(1, 2, VOCAB))].map(Arc::new);
+        let own = [Arc::new(table(&own, &options(2, 3, VOCAB))) as Arc<dyn Ngrams>];
         // Every second sequence uses one table only: what others use must not show.
-        let (both, one, own) = ([a, b], [b], [own]);
+        let both = Member::all(tables.iter().cloned());
+        let one = [both[1].clone()];
         let query = |(i, ids): (usize, &Vec<TokenId>)| Query {
             context: Context::new(ids), tables: if i % 2 == 0 { &both } else { &one }, prior: None, own: if i % 3 == 0 { &own } else { &[] },
         };
         let queries: Vec<Query<'_>> = asked.iter().enumerate().map(query).collect();
-        let batch = lookup(&Filter::of_tables(tables[..2].iter()), &queries);
+        let batch = lookup(&Filter::of_tables(tables.iter().map(|t| &**t)), &queries);
         let mut hits = 0;
         for (i, q) in queries.iter().enumerate() {
             let orders = 1..=q.context.len();
-            let wanted: Vec<_> = orders.flat_map(|k| q.tables.iter().chain(q.own).filter_map(move |t| Some((k, t.find(&q.context, k)?)))).collect();
+            let tables = || q.tables.iter().map(Member::table).chain(q.own);
+            let wanted: Vec<_> = orders.flat_map(|k| tables().filter_map(move |t| Some((k, t.find(&q.context, k)?)))).collect();
             let got: Vec<_> = batch.of(i).map(|f| (f.order, f.list)).collect();
             let plain = |found: &[(usize, Continuations<'_>)]| found.iter().map(|(k, c)| (*k, c.total(), c.iter().collect::<Vec<_>>())).collect::<Vec<_>>();
             prop_assert_eq!(plain(&got), plain(&wanted));
@@ -174,14 +176,41 @@ proptest! {
     }
 
     #[test]
+    fn any_tables_in_any_order_answer_through_a_filter_of_more(
+        texts in prop::collection::vec((corpus(), orders()), 1..24), chosen in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        asked in prop::collection::vec(prop::collection::vec(0..VOCAB, 0..12), 1..9),
+    ) {
+        let tables: Vec<_> = texts.iter().map(|(texts, (low, high))| Arc::new(table(texts, &options(*low, *high, VOCAB)))).collect();
+        let filter = Filter::of_tables(tables.iter().map(|t| &**t));
+        for (i, table) in tables.iter().enumerate() {
+            let keys = (1..=ORDER_MAX).flat_map(|order| table.entries(order)).map(|entry| entry.key);
+            for key in keys {
+                prop_assert!(filter.may_know(&Context::new(&key), key.len()).meets(TableBits::of(i)), "table {i} of {} knows {key:?}", tables.len());
+            }
+        }
+        // A request may name no table twice, but for the batch that would be no matter.
+        let all = Member::all(tables.iter().cloned());
+        let chosen: Vec<_> = chosen.iter().map(|at| at.get(&all).clone()).collect();
+        let queries: Vec<_> = asked.iter().map(|ids| Query { context: Context::new(ids), tables: &chosen, prior: None, own: &[] }).collect();
+        let batch = lookup(&filter, &queries);
+        for (i, q) in queries.iter().enumerate() {
+            let wanted = (1..=q.context.len()).flat_map(|k| chosen.iter().filter_map(move |t| Some((k, t.table().find(&q.context, k)?.total()))));
+            prop_assert!(batch.of(i).map(|f| (f.order, f.list.total())).eq(wanted));
+        }
+        let has = |table: &Member, order: usize| u64::from(table.table().orders() >> order & 1);
+        let contexts = queries.iter().flat_map(|q| (1..=q.context.len()).flat_map(|k| chosen.iter().map(move |t| (t, k))));
+        prop_assert_eq!(batch.asked, contexts.map(|(t, k)| has(t, k)).sum::<u64>());
+        prop_assert!(batch.asked - batch.filtered >= batch.hits());
+    }
+
+    #[test]
     fn a_joint_prior_says_what_its_tables_say(a in corpus(), b in corpus(), own in corpus(), ids in prop::collection::vec(0..VOCAB, 0..12)) {
-        let tables = [table(&a, &options(1, 3, VOCAB)), table(&b, &options(1, 2, VOCAB + 3))].map(|t| Arc::new(t) as Arc<dyn Ngrams>);
-        let own = table(&own, &options(1, 3, VOCAB));
+        let tables = [table(&a, &options(1, 3, VOCAB)), table(&b, &options(1, 2, VOCAB + 3))].map(|t| Member::new(Arc::new(t), TableBits::default()));
+        let own = [Arc::new(table(&own, &options(1, 3, VOCAB))) as Arc<dyn Ngrams>];
         let (joint, filter) = (JointPrior::of(&tables), Filter::of_tables(std::iter::empty()));
-        let (tables, own): (Vec<&dyn Ngrams>, _) = (tables.iter().map(|t| &**t).collect(), [&own as &dyn Ngrams]);
         let predict = |prior| {
             // No filter stands before what is a request's own.
-            let all: Vec<_> = tables.iter().chain(&own).copied().collect();
+            let all: Vec<_> = tables.iter().map(Member::table).chain(&own).cloned().collect();
             let found = lookup(&filter, &[Query { context: Context::new(&ids), tables: &[], prior: None, own: &all }]);
             let query = Query { context: Context::new(&ids), tables: &tables, prior, own: &own };
             Prediction::new(&query, found.of(0), PredictionRules { min_count: 1 })

@@ -15,7 +15,7 @@ fn guidance(texts: &[Vec<TokenId>]) -> Guidance {
     let table = Arc::new(table(texts, &options(1, 3, 100)));
     Guidance {
         filter: Arc::new(Filter::of_tables([&*table].into_iter())),
-        tables: vec![table],
+        tables: Member::all([table].into_iter()),
         prior: None,
         own: Vec::new(),
         mode: Mode::mixture(0.5).unwrap(),
@@ -178,7 +178,7 @@ fn a_table_cannot_drive_an_output_round_in_circles() {
     want.extend(std::iter::repeat_n(50, 48));
     assert_eq!(said, want, "eight tokens come again at the twelfth, and there it ends");
     // The same without the guard: whoever takes the tables' word never gets out.
-    let table = table(&[circle], &options(1, 3, 100));
+    let table = Arc::new(table(&[circle], &options(1, 3, 100)));
     let mut unguarded: Vec<TokenId> = vec![4];
     for _ in 0..60 {
         let best = predict(&[&table], &unguarded, 1).listed.into_iter().max_by(|a, b| a.p.total_cmp(&b.p)).unwrap();

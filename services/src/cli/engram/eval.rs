@@ -6,11 +6,12 @@ use super::{Vocabulary, failed};
 use crate::cli::CliError;
 use crate::cli::info::find;
 use crate::cli::text::Progress;
-use chimere_engine::engram::{Context, Filter, Mixing, Mode, ModeError, Ngrams, Prediction, PredictionRules, Query, Table, lookup};
+use chimere_engine::engram::{Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Neighbouring tokens are not independent: so many in a row count as one observation for the interval.
 const BLOCK_TOKENS: usize = 64;
@@ -71,7 +72,7 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     let modes = modes(args)?;
     let window = window(args, model.config.context)?;
     let vocabulary = Vocabulary::of(model)?;
-    let tables = args.table.iter().map(|path| vocabulary.open(path)).collect::<Result<Vec<_>, _>>()?;
+    let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
     let mut subjects = Subject::all(args, &tables, &modes);
     let texts = corpus::read(&args.on, &args.text, |text| vocabulary.encode(text, args.text.markup))?;
     let mut left = args.tokens.unwrap_or(u64::MAX);
@@ -169,14 +170,14 @@ impl<'a> Row<'a> {
 
 /// One table, or all of them, with the figures so far.
 struct Subject<'a> {
-    tables: Vec<&'a dyn Ngrams>,
+    tables: Vec<Member>,
     filter: Filter,
     modes: &'a [(String, Mode)],
     figures: Figures,
 }
 
 impl<'a> Subject<'a> {
-    fn all(args: &EvalArgs, tables: &'a [Table], modes: &'a [(String, Mode)]) -> Vec<Self> {
+    fn all(args: &EvalArgs, tables: &[Arc<Table>], modes: &'a [(String, Mode)]) -> Vec<Self> {
         let names = args.table.iter().map(|path| path.display().to_string());
         let mut subjects: Vec<_> = names.zip(tables).map(|(name, t)| Self::new(name, std::slice::from_ref(t), modes)).collect();
         if tables.len() > 1 {
@@ -185,11 +186,11 @@ impl<'a> Subject<'a> {
         subjects
     }
 
-    fn new(name: String, tables: &'a [Table], modes: &'a [(String, Mode)]) -> Self {
+    fn new(name: String, tables: &[Arc<Table>], modes: &'a [(String, Mode)]) -> Self {
         let modes_of = modes.iter().map(|(name, _)| (name.clone(), Blocks::default())).collect();
         Self {
-            tables: tables.iter().map(|t| t as &dyn Ngrams).collect(),
-            filter: Filter::of_tables(tables.iter()),
+            tables: Member::all(tables.iter().cloned()),
+            filter: Filter::of_tables(tables.iter().map(|t| &**t)),
             modes,
             figures: Figures { name, known: 0, listed: 0, modes: modes_of },
         }
