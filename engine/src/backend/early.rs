@@ -13,17 +13,32 @@ const LOOKS_MAX: u32 = 200;
 /// The edits of steps that have not been sampled, each taken once. As long as the steps in flight are few, so is this.
 #[derive(Debug, Default)]
 pub struct EarlyEdits {
-    steps: Mutex<VecDeque<(StepId, LogitEdits)>>,
+    shelf: Mutex<Shelf>,
     /// How many there are, for those who look often.
     count: AtomicUsize,
 }
 
+#[derive(Debug, Default)]
+struct Shelf {
+    steps: VecDeque<(StepId, LogitEdits)>,
+    /// Somebody looks by itself, for each step.
+    looked_for: bool,
+    /// The step for which it looks no more.
+    given_up: Option<StepId>,
+}
+
 impl EarlyEdits {
-    /// Puts a step's edits there.
-    pub fn put(&self, step: StepId, edits: LogitEdits) {
-        let mut steps = self.lock();
-        steps.push_back((step, edits));
-        self.count.store(steps.len(), Ordering::Release);
+    /// Puts a step's edits there. Whether somebody must be told: not who looks by itself.
+    pub fn put(&self, step: StepId, edits: LogitEdits) -> bool {
+        let mut shelf = self.lock();
+        shelf.steps.push_back((step, edits));
+        self.count.store(shelf.steps.len(), Ordering::Release);
+        !shelf.looked_for || shelf.given_up == Some(step)
+    }
+
+    /// From now on somebody looks for each step's edits, and says with [`EarlyEdits::take_or_give_up`] where in vain.
+    pub fn look(&self) {
+        self.lock().looked_for = true;
     }
 
     /// The edits of a step, if they are there and nobody has taken them.
@@ -31,11 +46,17 @@ impl EarlyEdits {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let mut steps = self.lock();
-        let at = steps.iter().position(|(of, _)| *of == step)?;
-        let taken = steps.remove(at);
-        self.count.store(steps.len(), Ordering::Release);
-        taken.map(|(_, edits)| edits)
+        self.take_from(&mut self.lock(), step)
+    }
+
+    /// As [`EarlyEdits::take`]; if they are not there, whoever puts them there is to tell.
+    pub fn take_or_give_up(&self, step: StepId) -> Option<LogitEdits> {
+        let mut shelf = self.lock();
+        let taken = self.take_from(&mut shelf, step);
+        if taken.is_none() {
+            shelf.given_up = Some(step);
+        }
+        taken
     }
 
     /// As [`EarlyEdits::take`], and looks again for so long.
@@ -51,9 +72,16 @@ impl EarlyEdits {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(StepId, LogitEdits)>> {
+    fn take_from(&self, shelf: &mut Shelf, step: StepId) -> Option<LogitEdits> {
+        let at = shelf.steps.iter().position(|(of, _)| *of == step)?;
+        let taken = shelf.steps.remove(at);
+        self.count.store(shelf.steps.len(), Ordering::Release);
+        taken.map(|(_, edits)| edits)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
         // The list is whole whatever thread panicked while it held the lock.
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -78,6 +106,17 @@ mod tests {
         assert_eq!(early.take(StepId(2)).unwrap().rows[0].seq, SeqId(20));
         assert_eq!(early.take_within(StepId(1), Duration::ZERO).unwrap().rows[0].seq, SeqId(10));
         assert!(early.take(StepId(1)).is_none() && early.take(StepId(2)).is_none());
+    }
+
+    #[test]
+    fn who_looks_is_told_only_of_what_it_gave_up() {
+        let early = EarlyEdits::default();
+        assert!(early.put(StepId(1), edits(10)), "nobody looks yet");
+        early.look();
+        assert!(!early.put(StepId(2), edits(20)));
+        assert!(early.take_or_give_up(StepId(2)).is_some() && early.take_or_give_up(StepId(3)).is_none());
+        assert!(!early.put(StepId(4), edits(40)) && early.put(StepId(3), edits(30)));
+        assert_eq!(early.take(StepId(3)).unwrap().rows[0].seq, SeqId(30));
     }
 
     #[test]

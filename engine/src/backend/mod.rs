@@ -21,7 +21,7 @@ pub trait Backend {
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError>;
 
     /// Where edits lie before [`Backend::sample`] hands them over. A backend whose launching thread computes takes them from there as soon as
-    /// its forward is done; what it has taken is not handed over.
+    /// its forward is done ([`EarlyEdits::look`]); what it has taken is not handed over.
     fn look_for_edits(&mut self, _early: Arc<EarlyEdits>) {}
 
     /// Hands over the edits of a step that awaits them, which lets its sampler run.

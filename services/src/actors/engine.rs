@@ -58,10 +58,11 @@ pub struct EditsLink {
 }
 
 impl EditsLink {
-    /// The edits of a launched step.
+    /// The edits of a launched step. The engine hears of them only where it does not look for itself.
     pub fn send(&self, step: StepId, edits: LogitEdits) {
-        self.early.put(step, edits);
-        self.engine.do_send(SampleWith(step));
+        if self.early.put(step, edits) {
+            self.engine.do_send(SampleWith(step));
+        }
     }
 }
 
