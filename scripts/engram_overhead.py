@@ -4,8 +4,9 @@
     CHIMERE_ENGRAM__DIRECTORY=tables chimere &
     python3 scripts/engram_overhead.py --table docs --lambda 1e-4 --streams 16 --tokens 512 --rounds 30
 
-A round is one burst of requests without tables and one with, in an order that changes; its figure is the ratio of their tokens a second. The
-median of the ratios and the 95 % interval of that median (by ranks) are told, so that other work on the machine troubles both alike.
+A round is one burst of requests without tables and one with, in an order that changes; its figure is the ratio of their tokens a second. Each
+round asks other things with other seeds: where one token is changed the rest of a text is another one, with other experts and a speed of its own, so that
+one text a side, timed many times, tells of the texts. The median of the ratios and the 95 % interval of that median (by ranks) are told, so that other work on the machine troubles both alike.
 The strength is so small that both say nearly the same. --letters lets the model choose among the letters and the space alone, in both: random
 weights choose among ids that no text has, which no table would know. --seconds ends the rounds early. The standard library is enough.
 """
@@ -31,10 +32,11 @@ def letters(client):
     return dict(logit_bias={str(i): LETTER_BIAS for i in ids})
 
 
-def burst(client, args, more):
-    """-> tokens a second over all streams of one burst, positions looked up, positions where a table knew something."""
+def burst(client, args, more, number):
+    """The burst of a round -> tokens a second over all streams of one burst, positions looked up, positions where a table knew something."""
     def one(i):
-        body = dict(prompt=f"{PROMPT} {i}", max_tokens=args.tokens, temperature=0.8, seed=i, ignore_eos=True)
+        seed = number * args.streams + i
+        body = dict(prompt=f"{PROMPT} {seed}", max_tokens=args.tokens, temperature=0.8, seed=seed, ignore_eos=True)
         return client.call("/v1/completions", body | more)
 
     begin = time.monotonic()
@@ -72,10 +74,10 @@ def main():
     strength = {"lambda": args.share} if args.alpha is None else {"alpha": args.alpha}
     on = both | dict(engram={"tables": args.table, **strength})
     begin, ratios, speeds, lookups, hits = time.monotonic(), [], [], 0, 0
-    burst(client, args, both), burst(client, args, on)
+    burst(client, args, both, 0), burst(client, args, on, 0)
     while len(ratios) < args.rounds and time.monotonic() - begin < args.seconds:
         order = [both, on] if len(ratios) % 2 else [on, both]
-        found = {more is on: burst(client, args, more) for more in order}
+        found = {more is on: burst(client, args, more, len(ratios)) for more in order}
         ratios.append(found[True][0] / found[False][0])
         speeds.append(found[False][0])
         lookups, hits = lookups + found[True][1], hits + found[True][2]
