@@ -89,10 +89,6 @@ impl Member {
     pub fn table(&self) -> &Arc<dyn Ngrams> {
         &self.table
     }
-
-    fn has(&self, order: usize) -> bool {
-        self.orders >> order & 1 == 1
-    }
 }
 
 /// Answers a batch. `filter` knows at least the contexts of all tables under [`Query::tables`], by the bits that they have there. Contexts
@@ -101,7 +97,8 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     let mut result = Lookup::default();
     let mut probes = Vec::with_capacity(queries.len() * 8);
     for query in queries {
-        query.shared_orders().for_each(|order| filter.prefetch(&query.context, order));
+        let shared = query.shared_orders();
+        (1..=query.context.len()).filter(|&order| has(shared, order)).for_each(|order| filter.prefetch(&query.context, order));
     }
     for (i, query) in queries.iter().enumerate() {
         push_probes(filter, i as u32, query, &mut probes, &mut result);
@@ -118,11 +115,15 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
 }
 
 impl Query<'_> {
-    /// Orders that the filter is asked about, shortest first.
-    fn shared_orders(&self) -> impl Iterator<Item = usize> + use<> {
-        let orders = self.tables.iter().fold(0, |orders, member| orders | member.orders);
-        (1..=self.context.len()).filter(move |order| orders >> order & 1 == 1)
+    /// Orders that the filter is asked about, as [`Ngrams::orders`] has them.
+    fn shared_orders(&self) -> u32 {
+        self.tables.iter().fold(0, |orders, member| orders | member.orders)
     }
+}
+
+/// Whether a set of orders has this one.
+fn has(orders: u32, order: usize) -> bool {
+    orders >> order & 1 == 1
 }
 
 /// Asks memory for the places of a query's contexts, shortest first, in the tables that may know them.
@@ -131,13 +132,15 @@ fn push_probes<'a>(filter: &Filter, i: u32, query: &Query<'a>, probes: &mut Vec<
         table.prefetch(&query.context, order);
         probes.push(Probe { query: i, order, table, candidate: None });
     };
+    let shared = query.shared_orders();
     for order in 1..=query.context.len() {
-        let known = filter.may_know(&query.context, order);
-        for member in query.tables.iter().filter(|member| member.has(order)) {
+        // Of other orders nothing was asked for ahead.
+        let known = if has(shared, order) { filter.may_know(&query.context, order) } else { TableBits::default() };
+        for member in query.tables.iter().filter(|member| has(member.orders, order)) {
             result.asked += 1;
             if member.bit.meets(known) { push(order, &*member.table) } else { result.filtered += 1 }
         }
-        for table in query.own.iter().filter(|table| table.orders() >> order & 1 == 1) {
+        for table in query.own.iter().filter(|table| has(table.orders(), order)) {
             result.asked += 1;
             push(order, &**table);
         }
