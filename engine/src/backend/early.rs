@@ -36,7 +36,7 @@ impl EarlyEdits {
         !shelf.looked_for || shelf.given_up == Some(step)
     }
 
-    /// From now on somebody looks for each step's edits, and says with [`EarlyEdits::take_or_give_up`] where in vain.
+    /// From now on somebody looks for each step's edits with [`EarlyEdits::take_within`].
     pub fn look(&self) {
         self.lock().looked_for = true;
     }
@@ -49,27 +49,27 @@ impl EarlyEdits {
         self.take_from(&mut self.lock(), step)
     }
 
-    /// As [`EarlyEdits::take`]; if they are not there, whoever puts them there is to tell.
-    pub fn take_or_give_up(&self, step: StepId) -> Option<LogitEdits> {
+    /// As [`EarlyEdits::take`], and looks again for so long; then it gives up, and whoever puts them there is to tell.
+    pub fn take_within(&self, step: StepId, wait: Duration) -> Option<LogitEdits> {
+        let (begin, mut looks) = (Instant::now(), 0);
+        loop {
+            match self.take(step) {
+                None if begin.elapsed() < wait => {}
+                None => return self.take_or_give_up(step),
+                found => return found,
+            }
+            looks += 1;
+            if looks < LOOKS_MAX { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+
+    fn take_or_give_up(&self, step: StepId) -> Option<LogitEdits> {
         let mut shelf = self.lock();
         let taken = self.take_from(&mut shelf, step);
         if taken.is_none() {
             shelf.given_up = Some(step);
         }
         taken
-    }
-
-    /// As [`EarlyEdits::take`], and looks again for so long.
-    pub fn take_within(&self, step: StepId, wait: Duration) -> Option<LogitEdits> {
-        let (begin, mut looks) = (Instant::now(), 0);
-        loop {
-            match self.take(step) {
-                None if begin.elapsed() < wait => {}
-                found => return found,
-            }
-            looks += 1;
-            if looks < LOOKS_MAX { std::hint::spin_loop() } else { std::thread::yield_now() }
-        }
     }
 
     fn take_from(&self, shelf: &mut Shelf, step: StepId) -> Option<LogitEdits> {
@@ -114,7 +114,8 @@ mod tests {
         assert!(early.put(StepId(1), edits(10)), "nobody looks yet");
         early.look();
         assert!(!early.put(StepId(2), edits(20)));
-        assert!(early.take_or_give_up(StepId(2)).is_some() && early.take_or_give_up(StepId(3)).is_none());
+        let look = |step| early.take_within(StepId(step), Duration::ZERO);
+        assert!(look(2).is_some() && look(3).is_none());
         assert!(!early.put(StepId(4), edits(40)) && early.put(StepId(3), edits(30)));
         assert_eq!(early.take(StepId(3)).unwrap().rows[0].seq, SeqId(30));
     }

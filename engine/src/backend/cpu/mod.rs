@@ -274,13 +274,7 @@ impl CpuBackend {
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
         let outcome =
             StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken(), pooled, graph_replays: 0 };
-        if !waits {
-            return Ok(Ran::Done(outcome));
-        }
-        Ok(match self.early.as_ref().and_then(|early| early.take_or_give_up(plan.id)) {
-            Some(edits) => Ran::Done(self.finish(&outputs, outcome, &edits)),
-            None => Ran::AwaitsEdits(outputs, outcome),
-        })
+        Ok(if waits { Ran::AwaitsEdits(outputs, outcome) } else { Ran::Done(outcome) })
     }
 
     fn prepare(&mut self, plan: &StepPlan) {
