@@ -5,10 +5,9 @@
 //! up to rounding: their sums are known within [`slack`]. Only a random number that comes that near to the border between two tokens, and rows
 //! with filters, are left to the caller, who weighs all tokens again.
 
-use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, first, integer, number};
+use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, filtered, first, integer, number};
 use super::simd::{Kernel, Lanes, run};
 use crate::ids::TokenId;
-use crate::sampling::SamplingParams;
 use crate::step::{RowEdits, SampleRow};
 use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
 
@@ -40,10 +39,6 @@ pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits,
         return Chosen::default();
     }
     if draws { draw_both(base, best, row, edits, s) } else { take_both(base, best, edits, &mut s.listed) }
-}
-
-fn filtered(p: &SamplingParams, tokens: usize) -> bool {
-    p.top_p < 1.0 || (1..tokens).contains(&(p.top_k as usize))
 }
 
 /// The best tokens.
@@ -237,6 +232,7 @@ mod tests {
     use super::super::sampler::{largest, sample};
     use super::*;
     use crate::ids::SeqId;
+    use crate::sampling::SamplingParams;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -184,11 +184,11 @@ fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) ->
     }
     let bits = bits(row);
     let min_weight = p.min_p * WEIGHT_ONE;
-    let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
-    if top_k == logits.len() && p.top_p >= 1.0 {
+    if !filtered(p, logits.len()) {
         let total = s.weights.weigh(logits, best, p.temperature, min_weight);
         return s.weights.at(scaled(bits, total));
     }
+    let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
     let kept = if top_k < logits.len() {
         let ranked = rank(logits, top_k, &mut s.ranked);
         let total = ranked.iter().map(|(l, _)| weight(*l, best, p.temperature)).sum();
@@ -202,6 +202,11 @@ fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) ->
     let target = scaled(bits, weights().map(|(w, _)| w).sum());
     let mut sum = 0;
     weights().find(|(w, _)| (sum += w, sum > target).1).expect("the target lies below the total").1
+}
+
+/// Top-k or top-p leave some of so many tokens out.
+pub(super) fn filtered(p: &SamplingParams, tokens: usize) -> bool {
+    p.top_p < 1.0 || (1..tokens).contains(&(p.top_k as usize))
 }
 
 /// The random number of a row.
