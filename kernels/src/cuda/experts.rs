@@ -394,7 +394,8 @@ impl ExpertsKernels {
             };
             let kernel = usize::from(n > one) + usize::from(n > some);
             let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
-            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough. Before its wait the kernel reads weights only. A block a multiprocessor, so that all run at a time.
+            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough. Before its wait the kernel reads
+            // weights only. A block a multiprocessor, so that all run at a time.
             unsafe { self.kernels[kernel].launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
         }
         Ok(())
@@ -404,12 +405,9 @@ impl ExpertsKernels {
     fn routing_call(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Call, CudaError> {
         let (Experts { hidden, count, used, .. }, stream) = (self.experts, device.stream());
         let Routing { weights, slots, cuts, chosen } = routing;
-        fits("the router", weights.experts.len(), count * hidden)?;
-        fits("the shared gate", weights.shared_gate.len(), hidden)?;
-        fits("the router's norm", weights.norm.len(), hidden)?;
+        weights.check("experts", count, hidden)?;
         fits("slots", slots.len(), rows)?;
-        fits("cuts", cuts.map_or(2 * rows, |c| c.words.len()), 2 * rows)?;
-        fits("the tally", cuts.map_or(1, |c| c.tally.len()), 1)?;
+        cuts.map_or(Ok(()), |cuts| cuts.check("experts", rows))?;
         fits("the chosen experts", chosen.len(), rows * used)?;
         Ok(Call {
             router: weights.experts.device_ptr(stream).0,

@@ -144,6 +144,15 @@ pub struct LayerWeights<'a> {
     pub eps: f32,
 }
 
+impl LayerWeights<'_> {
+    /// Whether those of `experts` experts and rows of `cols` values are there, for a kernel of this name.
+    pub(super) fn check(&self, kernel: &'static str, experts: usize, cols: usize) -> Result<(), CudaError> {
+        fits(kernel, "the norm", self.norm.len(), cols)?;
+        fits(kernel, "the weights", self.experts.len(), experts * cols)?;
+        fits(kernel, "the shared gate", self.shared_gate.len(), cols)
+    }
+}
+
 /// The rows.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
@@ -166,6 +175,14 @@ pub struct Cuts<'a> {
     pub words: &'a CudaView<'a, i32>,
     /// One word, to which the numbers of experts that rows with a cut keep are added.
     pub tally: &'a CudaView<'a, u32>,
+}
+
+impl Cuts<'_> {
+    /// Whether those of `rows` rows are there, for a kernel of this name.
+    pub(super) fn check(&self, kernel: &'static str, rows: usize) -> Result<(), CudaError> {
+        fits(kernel, "the cuts", self.words.len(), 2 * rows)?;
+        fits(kernel, "the tally", self.tally.len(), 1)
+    }
 }
 
 /// A row's words in [`Cuts`]; a row without a cut has zeros.
@@ -278,10 +295,7 @@ impl Router {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
             Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
         }
-        if let Some(cuts) = rows.cuts {
-            fits(NAME, "the cuts", cuts.words.len(), 2 * n)?;
-            fits(NAME, "the tally", cuts.tally.len(), 1)?;
-        }
+        rows.cuts.map_or(Ok(()), |cuts| cuts.check(NAME, n))?;
         fits(NAME, "experts", choice.experts.len(), n * shape.used)?;
         fits(NAME, "gates", choice.gates.len(), n * (shape.used + 1))?;
         if n == 0 {
@@ -336,9 +350,7 @@ impl Router {
         fits(NAME, "slots", rows.slots.len(), n)?;
         fits(NAME, "x", rows.x.len(), n * shape.cols)?;
         fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
-        fits(NAME, "the norm", layer.norm.len(), shape.cols)?;
-        fits(NAME, "the weights", layer.experts.len(), shape.experts * shape.cols)?;
-        fits(NAME, "the shared gate", layer.shared_gate.len(), shape.cols)?;
+        layer.check(NAME, shape.experts, shape.cols)?;
         fits(NAME, "the workspace", work.scores.len(), n * shape.stride())?;
         Ok(Call {
             x: rows.x.device_ptr(stream).0,
