@@ -6,7 +6,8 @@
 
 A round is one burst of requests without tables and one with, in an order that changes; its figure is the ratio of their tokens a second. Each
 round asks other things with other seeds: where one token is changed the rest of a text is another one, with other experts and a speed of its own, so that
-one text a side, timed many times, tells of the texts. The median of the ratios and the 95 % interval of that median (by ranks) are told, so that other work on the machine troubles both alike.
+one text a side, timed many times, tells of the texts. The median of the ratios and the 95 % interval of that median (by ranks) are told, so that
+other work on the machine troubles both alike.
 The strength is so small that both say nearly the same. --letters lets the model choose among the letters and the space alone, in both: random
 weights choose among ids that no text has, which no table would know. --seconds ends the rounds early. The standard library is enough.
 """

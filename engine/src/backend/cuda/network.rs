@@ -1,9 +1,9 @@
 //! The layers: which kernels run over a step's rows, in which order, on which buffers. Nothing here waits for the device.
 //!
 //! A layer of a decode pass of few rows is four launches: in-projections; the mixer; out-projection into the residual stream;
-//! experts, which rows choose there, summed into the residual stream. With more rows the router is a launch of its own, with many an expert's rows are brought together, and what experts made
-//! is summed by a launch of its own. Norms have no launch: who writes the residual stream also writes its int8 form for the next
-//! reader, which divides by the root mean square.
+//! experts, which rows choose there, summed into the residual stream. With more rows the router is a launch of its own, an expert's rows
+//! are brought together, and what experts made is summed by a launch of its own. Norms have no launch: who writes the residual stream
+//! also writes its int8 form for the next reader, which divides by the root mean square.
 
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
