@@ -5,14 +5,14 @@
 //! online, page after page: a row's bytes depend on its position alone, not on the rows beside it. A page is read once for all
 //! query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D bytes in f16.
 
-use super::gemm::{Element, Gemm, Start};
-use super::norm::rmsnorm_in_place;
-use super::simd::{Kernel, LANES, Lanes, run};
 use crate::PAGE_TOKENS;
-use crate::model::AttentionConfig;
+use crate::backend::cpu::gemm::{Element, Gemm, Start};
+use crate::backend::cpu::norm::rmsnorm_in_place;
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
+use crate::model::{AttentionConfig, Rope};
 
 /// Positions of a page.
-pub(super) const PAGE: usize = PAGE_TOKENS as usize;
+pub(in crate::backend::cpu) const PAGE: usize = PAGE_TOKENS as usize;
 /// Query vectors that share a reading of a page.
 pub(super) const QUERIES_MAX: usize = 16;
 
@@ -90,11 +90,10 @@ impl<E: Element, S: AttentionIo<E>> Kernel for AttentionJob<'_, E, S> {
 impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
     fn gather(&mut self) {
         let dim = self.config.head_dim;
-        let scale = 1.0 / (dim as f32).sqrt();
         for i in 0..self.rows * self.heads {
             let (row, head) = (i / self.heads, self.first_head + i % self.heads);
             let q = &self.qg[(row * self.config.heads + head) * 2 * dim..][..dim];
-            self.scratch.q[i * dim..][..dim].iter_mut().zip(q).for_each(|(to, q)| *to = q * scale);
+            self.scratch.q[i * dim..][..dim].iter_mut().zip(q).for_each(|(to, q)| *to = q * self.config.scale);
         }
         self.scratch.acc.fill(0.0);
         self.scratch.best.fill(f32::NEG_INFINITY);
@@ -191,9 +190,9 @@ pub(super) struct Angles<'a> {
 }
 
 /// Fills the angles of a position.
-pub(super) fn angles(c: &AttentionConfig, position: u32, cos: &mut [f32], sin: &mut [f32]) {
-    for i in 0..c.rotary_dim / 2 {
-        let angle = f64::from(position) * c.rope_theta.powf(-2.0 * i as f64 / c.rotary_dim as f64);
+pub(super) fn angles(rope: &Rope, position: u32, cos: &mut [f32], sin: &mut [f32]) {
+    for i in 0..rope.dim / 2 {
+        let angle = f64::from(position) * rope.theta.powf(-2.0 * i as f64 / rope.dim as f64);
         (cos[i], sin[i]) = (angle.cos() as f32, angle.sin() as f32);
     }
 }
@@ -224,7 +223,12 @@ mod tests {
     use std::cell::UnsafeCell;
     use std::marker::PhantomData;
 
-    const CONFIG: AttentionConfig = AttentionConfig { heads: 4, kv_heads: 1, head_dim: 32, rotary_dim: 8, rope_theta: 1e4 };
+    const ROPE: Rope = Rope { dim: 8, theta: 1e4 };
+
+    fn config() -> AttentionConfig {
+        let scale = AttentionConfig::usual_scale(32);
+        AttentionConfig { heads: 4, kv_heads: 1, head_dim: 32, gated: true, qk_norm: true, rope: Some(ROPE), scale }
+    }
 
     struct Cache {
         keys: Vec<Vec<f32>>,
@@ -251,8 +255,8 @@ mod tests {
     }
 
     fn attend(start: usize, rows: usize, first_head: usize, heads: usize, qg: &[f32], cache: &Cache) {
-        let scratch = &mut AttentionScratch::new(&CONFIG);
-        run(AttentionJob { config: &CONFIG, start, rows, first_head, heads, qg, cache, scratch, element: PhantomData });
+        let scratch = &mut AttentionScratch::new(&config());
+        run(AttentionJob { config: &config(), start, rows, first_head, heads, qg, cache, scratch, element: PhantomData });
     }
 
     #[test]
@@ -292,7 +296,7 @@ mod tests {
         let mut want = reference::rmsnorm(&head, &w, 1e-6);
         reference::rope(&mut want, 77, 8, 1e4);
         let (mut cos, mut sin) = ([0.0; 4], [0.0; 4]);
-        angles(&CONFIG, 77, &mut cos, &mut sin);
+        angles(&ROPE, 77, &mut cos, &mut sin);
         norm_and_rotate(&mut head, &w, 1e-6, Angles { cos: &cos, sin: &sin });
         assert!(head.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6));
     }

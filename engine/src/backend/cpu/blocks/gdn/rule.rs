@@ -5,9 +5,9 @@
 //! Cost of a token and value head in vector products of [`LANES`], K = V = 128: 3 K V / 16 + CHUNK V / 16, read from the first-level
 //! cache; a recurrent step reads the state (64 KiB) twice and writes it once.
 
-use super::gemm::{Gemm, Start};
-use super::norm::{gated_norm, l2norm};
-use super::simd::{Kernel, LANES, Lanes};
+use crate::backend::cpu::gemm::{Gemm, Start};
+use crate::backend::cpu::norm::{gated_norm, l2norm};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
 use crate::model::GdnConfig;
 use crate::step::Form;
 use std::ops::Range;
@@ -400,8 +400,8 @@ fn softplus(x: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::run;
     use super::*;
+    use crate::backend::cpu::simd::run;
     use crate::model::HeadOrder;
     use chimere_kernels::reference::{self, GdnInputs};
     use std::cell::RefCell;

@@ -1,39 +1,36 @@
-//! `qwen3next`: the mathematics of `qwen35moe`, packed otherwise (Qwen3-Next-80B-A3B). Value heads are in grouped order everywhere, and
-//! fused projections have their rows grouped by key head.
+//! `qwen3next`: the mathematics of `qwen35moe`, packed otherwise (Qwen3-Next-80B-A3B). Value heads are in grouped order
+//! everywhere, and fused projections have their rows grouped by key head.
 
-use super::load::Spec;
-use super::reader::{Layer, Projections};
-use super::{Architecture, GdnConfig, HeadOrder};
+use super::{Family, GdnPacking, qwen35};
 use crate::format::{LoadError, Tensor};
+use crate::model::blocks::{GdnConfig, HeadOrder, MoeConfig, OpConfig, Projections};
+use crate::model::reader::Layer;
 use std::ops::Range;
 
-pub(super) const SPEC: Spec = Spec {
-    architecture: Architecture::Qwen3Next,
+pub(super) const FAMILY: Family = Family {
     gguf: "qwen3next",
     hugging_face: &["qwen3_next"],
-    moe: true,
-    gguf_head_order: HeadOrder::Grouped,
-    gguf_projections,
-    hugging_face_projections,
+    gguf_layers: |keys| qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe)),
+    hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
+    gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
 };
 
 /// New files have q, k and v apart from z; old ones all four in `ssm_in`. Both keep b and a together in `ssm_ba`.
-fn gguf_projections(layer: &Layer<'_>) -> Result<Projections, LoadError> {
-    let hidden = layer.config.hidden;
-    let (channels, values, heads) = layer.gdn_rows();
+fn gguf_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projections, LoadError> {
+    let (hidden, channels, values) = (layer.hidden, gdn.channels(), gdn.values());
     let (qkv, z) = match layer.find("ssm_in.weight", &[channels + values, hidden])? {
-        Some(fused) => split_qkvz(&fused, &layer.config.gdn),
+        Some(fused) => split_qkvz(&fused, gdn),
         None => (layer.need("attn_qkv.weight", &[channels, hidden])?, layer.need("attn_gate.weight", &[values, hidden])?),
     };
-    let (b, a) = split_ba(&layer.need("ssm_ba.weight", &[2 * heads, hidden])?, &layer.config.gdn);
+    let (b, a) = split_ba(&layer.need("ssm_ba.weight", &[2 * gdn.value_heads, hidden])?, gdn);
     Ok(Projections { qkv, z, b, a })
 }
 
-fn hugging_face_projections(layer: &Layer<'_>) -> Result<Projections, LoadError> {
-    let hidden = layer.config.hidden;
-    let (channels, values, heads) = layer.gdn_rows();
-    let (qkv, z) = split_qkvz(&layer.need("linear_attn.in_proj_qkvz.weight", &[channels + values, hidden])?, &layer.config.gdn);
-    let (b, a) = split_ba(&layer.need("linear_attn.in_proj_ba.weight", &[2 * heads, hidden])?, &layer.config.gdn);
+fn hugging_face_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projections, LoadError> {
+    let hidden = layer.hidden;
+    let qkvz = layer.need("linear_attn.in_proj_qkvz.weight", &[gdn.channels() + gdn.values(), hidden])?;
+    let (qkv, z) = split_qkvz(&qkvz, gdn);
+    let (b, a) = split_ba(&layer.need("linear_attn.in_proj_ba.weight", &[2 * gdn.value_heads, hidden])?, gdn);
     Ok(Projections { qkv, z, b, a })
 }
 
