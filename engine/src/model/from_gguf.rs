@@ -27,7 +27,9 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
             false => mtp(reader, keys.main, hidden, || layer(keys.main, &draft)),
         },
     };
-    Ok(Model { config: shape.with_layers(&main), weights, text })
+    let files = file.files().clone();
+    files.check()?;
+    Ok(Model { config: shape.with_layers(&main), weights, text, files })
 }
 
 impl Source for Gguf {

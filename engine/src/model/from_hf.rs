@@ -32,7 +32,9 @@ pub(super) fn read(dir: &HfDir, family: &'static Family) -> Result<Model, LoadEr
         layers: layers.collect::<Result<_, _>>()?,
         mtp: mtp(dir, reader, hidden, |prefix| layer(&format!("{prefix}layers.0."), &draft)),
     };
-    Ok(Model { config, weights, text })
+    let files = dir.files().clone();
+    files.check()?;
+    Ok(Model { config, weights, text, files })
 }
 
 impl Source for HfDir {

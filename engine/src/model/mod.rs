@@ -22,7 +22,7 @@ pub(crate) use blocks::{ScaleConfig, ScaleWeights};
 pub use load::{load, load_gguf, load_hugging_face};
 pub use summary::{Role, RoleSummary, Summary};
 
-use crate::format::{Tensor, TextAssets};
+use crate::format::{Files, Tensor, TextAssets};
 use families::LayerPlan;
 
 /// Everything read from a model file or directory.
@@ -34,6 +34,8 @@ pub struct Model {
     pub weights: Weights,
     /// Tokenizer, template, end ids, sampling defaults.
     pub text: TextAssets,
+    /// What all of it was read from. Whoever has taken the weights up asks whether they were the same all the time.
+    pub files: Files,
 }
 
 /// The model's shape. Checked against the tensors when loaded, so a value cannot contradict a weight.

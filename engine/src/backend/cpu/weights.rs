@@ -8,7 +8,7 @@ use crate::model::{Model, ModelConfig};
 /// Everything the forward pass reads.
 pub(super) struct CpuModel {
     pub(super) config: ModelConfig,
-    /// Stays in its file: a step reads a row a token.
+    /// Encoded as the file has it: a step reads a row a token.
     pub(super) embed: Tensor,
     pub(super) norm: Vec<f32>,
     pub(super) head: PackedMatrix,
@@ -30,20 +30,21 @@ impl CpuModel {
         }
         let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact);
         progress(1.0);
-        Self { config: c.clone(), embed: w.embed.clone(), norm: w.norm.clone(), head, blocks }
+        Self { config: c.clone(), embed: w.embed.in_memory(), norm: w.norm.clone(), head, blocks }
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
     pub(super) fn planned_bytes(model: &Model, exact: bool) -> u64 {
         let w = &model.weights;
         let blocks = w.layers.iter().flatten().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
-        blocks + PackedMatrix::planned_bytes(w.head.as_ref().unwrap_or(&w.embed), exact)
+        let head = PackedMatrix::planned_bytes(w.head.as_ref().unwrap_or(&w.embed), exact);
+        blocks + head + w.embed.bytes().len() as u64
     }
 
-    /// Bytes of packed matrices.
+    /// Bytes of the embedding and of packed matrices.
     pub(super) fn bytes(&self) -> u64 {
         let blocks = self.blocks.iter().flat_map(|block| block.op.matrices());
-        blocks.chain([&self.head]).map(|m| m.bytes() as u64).sum()
+        blocks.chain([&self.head]).map(|m| m.bytes() as u64).sum::<u64>() + self.embed.bytes().len() as u64
     }
 }
 
