@@ -7,12 +7,12 @@ mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Perturbation, Probe};
 use chimere_engine::backend::{Backend, Pending};
+use chimere_engine::constraint::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig};
+use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::ExpertCut;
-use chimere_engine::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -70,28 +70,24 @@ fn request(id: u64) -> Request {
         SamplingParams { logprobs: Some(2), ..SamplingParams::greedy() }
     };
     let sampling = SamplingParams { certainty: id.is_multiple_of(3), ..sampling };
-    let request = Request {
-        id: RequestId(id),
-        prompt: (0..PROMPTS[id as usize]).map(|_| random.below(512) as TokenId).collect(),
+    let prompt: Vec<_> = (0..PROMPTS[id as usize]).map(|_| random.below(512) as TokenId).collect();
+    let spec = Spec {
         // The prompt's end is forked.
         choices: if id == 7 { 2 } else { 1 },
         // Short prompts generate much: what they grow by is what runs out of pages.
         thinking: id.is_multiple_of(3).then(|| Arc::new(thinking(10 * id as u32))),
         max_tokens: Some(if id < 9 { 100 + random.below(100) as u32 } else { 3 + random.below(20) as u32 }),
         sampling: Arc::new(sampling),
-        end_ids: Vec::new(),
-        priority: 0,
-        score_prompt: None,
         experts: id.is_multiple_of(5).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
-        awaits_edits: false,
-        pool: None,
+        ..Spec::default()
     };
     // Those two want no token, but what their prompts are pooled to.
-    match id {
-        10 => Request { max_tokens: Some(0), pool: Some(Pooling::Last), ..request },
-        13 => Request { max_tokens: Some(0), pool: Some(Pooling::Mean), ..request },
-        _ => request,
-    }
+    let spec = match id {
+        10 => Spec { max_tokens: Some(0), pool: Some(Pooling::Last), ..spec },
+        13 => Spec { max_tokens: Some(0), pool: Some(Pooling::Mean), ..spec },
+        _ => spec,
+    };
+    Request::new(RequestId(id), prompt, spec)
 }
 
 /// Holds ten tokens back while the model is more certain than such models mostly are, and is closed when it is more so still.
@@ -147,7 +143,7 @@ fn arrivals(setup: Setup) -> VecDeque<Request> {
 
 /// Which request each sequence number belongs to.
 fn arrival_order(setup: Setup) -> Vec<u64> {
-    arrivals(setup).iter().flat_map(|r| std::iter::repeat_n(r.id.0, r.choices as usize)).collect()
+    arrivals(setup).iter().flat_map(|r| std::iter::repeat_n(r.id.0, r.spec.choices as usize)).collect()
 }
 
 fn drive(mut scheduler: Scheduler, mut backend: CpuBackend, mut requests: VecDeque<Request>, setup: Setup) -> Run {

@@ -3,9 +3,9 @@
 
 use crate::actors::engine::{Build, EngineActor, wait_for_steps};
 use crate::actors::engram::{EngramLink, Starter};
-use crate::actors::guided::Guided;
+use crate::actors::engram_users::EngramUsers;
 use crate::actors::live::Live;
-use crate::actors::messages::{Drain, Open, Submit, Told};
+use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
 use crate::actors::phase::Phase;
 use crate::actors::request::Around;
 use crate::actors::scheduler::SchedulerActor;
@@ -15,8 +15,8 @@ use crate::clock::{Clock, unix_seconds};
 use crate::engram::{Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::auth::Keys;
-use crate::http::guide::EngramParts;
 use crate::http::request::ModelLimits;
+use crate::http::request_tables::EngramParts;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
 use crate::semantic::Collections;
@@ -156,17 +156,17 @@ impl Service {
 
         let engine_arbiter = threads::arbiter("chimere-engine", parts.core).map_err(|e| format!("engine thread: {e}"))?;
         let (pending, launched) = crossbeam::channel::unbounded();
-        let (engine, edits, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
+        let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
         let link = EngramLink::default();
-        let starter = Starter { arbiter: engram_arbiter.handle(), threads: parts.lookup_threads, edits, clock: clock.clone() };
-        let guided = Guided::new(starter, link.clone());
+        let starter = Starter { arbiter: engram_arbiter.handle(), threads: parts.lookup_threads, rules, clock: clock.clone() };
+        let engram_users = EngramUsers::new(starter, link.clone());
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, guided, phase_tx, table, time, series)
+            SchedulerActor::new(config, pace, engine, engram_users, phase_tx, table, time, series)
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
@@ -246,26 +246,13 @@ impl Service {
     /// Runs one small request through the whole engine, then opens the doors.
     pub async fn warm_up(&self) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
-        let request = Request {
-            id: entry.id,
-            prompt: Arc::new([0]),
-            choices: 1,
-            max_tokens: Some(2),
-            sampling: Arc::new(SamplingParams::greedy()),
-            end_ids: Vec::new(),
-            priority: 0,
-            score_prompt: None,
-            thinking: None,
-            experts: None,
-            awaits_edits: false,
-            pool: None,
-        };
-        let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
+        let request = Request::new(entry.id, [0], Spec::greedy(2));
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };
-        let submitted = self.scheduler.send(Submit { request, terms, events, guidance: None, warm_up: true }).await;
+        let submitted = self.scheduler.send(Submit { request, terms, events, tables: None, warm_up: true }).await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
-        while let Some(told) = told.recv().await {
-            if let Told::Event(Event::Failed(why)) = told {
+        while let Some(event) = heard.recv().await {
+            if let RequestEvent::Event(Event::Failed(why)) = event {
                 return Err(match &*self.phase.borrow() {
                     Phase::Lost(reason) => format!("warm-up: {reason}"),
                     _ => format!("warm-up: {why}"),

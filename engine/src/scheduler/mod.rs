@@ -2,39 +2,45 @@
 //!
 //! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode. [`Scheduler::plan`] hands
 //! out positions, [`Scheduler::commit`] takes sampled tokens back; up to `steps_in_flight_max` plans may lie between the two.
-//! The rules are in `docs/scheduler.md`; `plan.rs` has the planning, `commit.rs` what follows from an outcome.
+//! The rules are in `docs/scheduler.md`; `plan.rs` has the planning, `commit.rs` what follows from an outcome. A request's choices are
+//! sequences (`sequence.rs`), which the scheduler alone owns.
 
 mod commit;
 mod config;
 mod cost;
+mod draft;
 mod fair;
 mod forecast;
+mod forks;
 mod plan;
+mod preemption;
 mod queue;
 mod request;
+mod sequence;
+mod spec;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod way;
+mod yielding;
 
 pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
-pub use request::{Event, FinishReason, Pooling, Rejected, Request, RequestTimes, Usage};
+pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
+pub use spec::{Pooling, Spec};
 pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, Slots, pages_for};
-use crate::ids::{KeyId, Micros, PageId, RequestId, SeqId, SlotId, StepId};
-use crate::sequence::{Rank, Role, Sequence};
-use crate::thinking::Watch;
+use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
 use fair::Accounts;
 use forecast::Lengths;
+use forks::Fork;
 use queue::Queue;
+use sequence::{Rank, Sequence};
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use way::Turn;
+use yielding::Turn;
 
 /// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
 #[derive(Debug)]
@@ -49,11 +55,11 @@ pub struct Scheduler {
     accounts: Accounts,
     lengths: Lengths,
     /// What the choices of a request share. Removed with the last choice.
-    live: BTreeMap<RequestId, Live>,
+    live: BTreeMap<RequestId, LiveRequest>,
     /// Choices that left their leader in the last launched step; their copies go with the next one.
     forks: Vec<Fork>,
     /// Launched and not committed, oldest first.
-    in_flight: VecDeque<Launched>,
+    in_flight: VecDeque<LaunchedStep>,
     next_seq: u64,
     next_step: u64,
     /// Which rows the last step took.
@@ -72,7 +78,7 @@ enum Door {
 
 /// A request from admission to the end of its last choice.
 #[derive(Debug)]
-struct Live {
+struct LiveRequest {
     /// Its first choice, which computes the prompt's scores.
     first: SeqId,
     key: KeyId,
@@ -91,18 +97,9 @@ struct Pooled {
     sum: Vec<f32>,
 }
 
-/// A choice that takes over its leader's state.
-#[derive(Clone, Copy, Debug)]
-struct Fork {
-    rank: Rank,
-    slots: (SlotId, SlotId),
-    /// The prompt's last page, if it is part-filled.
-    pages: Option<(PageId, PageId)>,
-}
-
 /// What to expect back from a step.
 #[derive(Debug)]
-struct Launched {
+struct LaunchedStep {
     id: StepId,
     pieces: Vec<LaunchedPiece>,
 }
@@ -152,10 +149,10 @@ impl Scheduler {
     /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or where it would
     /// wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
-        assert!(!request.prompt.is_empty() && request.choices > 0, "request {} has no prompt or no choice", request.id);
+        assert!(!request.prompt.is_empty() && request.spec.choices > 0, "request {} has no prompt or no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
-        let reads_only = request.max_tokens == Some(0) && request.choices == 1;
-        assert!(request.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
+        let reads_only = request.spec.max_tokens == Some(0) && request.spec.choices == 1;
+        assert!(request.spec.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
@@ -166,12 +163,12 @@ impl Scheduler {
         self.accounts.enter(terms, request.prompt.len() as u32);
         self.accounts.visited(terms.key, now);
         let first = SeqId(self.next_seq);
-        self.next_seq += u64::from(request.choices);
+        self.next_seq += u64::from(request.spec.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        let live = Live { first, key: terms.key, unfinished: request.choices, times, scored: 0, pooled: Pooled::default() };
+        let live =
+            LiveRequest { first, key: terms.key, unfinished: request.spec.choices, times, scored: 0, pooled: Pooled::default() };
         self.live.insert(request.id, live);
-        let request = Arc::new(request);
-        for choice in 0..request.choices {
+        for choice in 0..request.spec.choices {
             self.queue.push(Sequence::new(request.clone(), terms.key, first, choice, output_max));
         }
         Ok(())
@@ -243,21 +240,21 @@ impl Scheduler {
     /// the rest of the context or of all pages, whichever ends first. The last token is never fed, so it needs no position.
     fn output_max(&self, request: &Request) -> Result<u32, Rejected> {
         let got = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        let room = self.config.context.saturating_sub(u32::from(request.max_tokens != Some(0)));
+        let room = self.config.context.saturating_sub(u32::from(request.spec.max_tokens != Some(0)));
         if got > room {
             return Err(Rejected::PromptTooLong { got, max: room });
         }
-        if request.choices > self.slots.total() {
-            return Err(Rejected::TooManyChoices { got: request.choices, max: self.slots.total() });
+        if request.spec.choices > self.slots.total() {
+            return Err(Rejected::TooManyChoices { got: request.spec.choices, max: self.slots.total() });
         }
         let rest = self.config.context - got;
-        let asked = request.max_tokens.map_or(1, |tokens| tokens.min(rest));
+        let asked = request.spec.max_tokens.map_or(1, |tokens| tokens.min(rest));
         let worst = pages_for(got + asked.saturating_sub(1));
         if worst > self.pages.total() {
             return Err(Rejected::TooManyPages { got: worst, max: self.pages.total() });
         }
         let fits = self.pages.total().saturating_mul(crate::PAGE_TOKENS).saturating_add(1) - got;
-        Ok(request.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
+        Ok(request.spec.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
     }
 
     /// Takes a sequence out of wherever it is and frees what it holds.
@@ -310,34 +307,6 @@ impl Scheduler {
             let key = live.key;
             self.live.remove(&id);
             self.accounts.leave(key);
-        }
-    }
-}
-
-impl Sequence {
-    /// A choice of a request whose sequences have ids from `first` on.
-    fn new(request: Arc<Request>, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
-        let role = match choice {
-            _ if request.choices == 1 => Role::Alone,
-            0 => Role::Leader,
-            _ => Role::Follower,
-        };
-        let watch = request.thinking.clone().map(|rules| Watch::new(rules, &request.sampling));
-        Self {
-            rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
-            key,
-            charged: 0,
-            request,
-            choice,
-            output_max,
-            output: Vec::new(),
-            pending: 0,
-            computed: 0,
-            slot: None,
-            pages: Vec::new(),
-            role,
-            preemptions: 0,
-            watch,
         }
     }
 }

@@ -3,9 +3,9 @@
 //! Which one is next is decided here alone: the first by rank of the key that was served least.
 
 use super::fair::Accounts;
+use super::sequence::{Rank, Role, Sequence};
+use super::{Rejected, Request, SchedulerConfig};
 use crate::ids::{KeyId, RequestId, SeqId};
-use crate::scheduler::{Rejected, Request, SchedulerConfig};
-use crate::sequence::{Rank, Role, Sequence};
 use std::collections::BTreeMap;
 
 /// Owns what waits. Only requests that never ran count against the bounds: the others were accepted long ago.

@@ -5,9 +5,9 @@
 
 use super::alarm::Alarm;
 use super::engine::EngineActor;
-use super::guided::Guided;
+use super::engram_users::EngramUsers;
 use super::live::Live;
-use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, PlanDue, Refusal, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EngramLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
 use crate::clock::Clock;
@@ -15,6 +15,7 @@ use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::Waiting;
 use crate::{limits, metrics};
 use actix::prelude::*;
+use chimere_engine::constraint::Source;
 use chimere_engine::engram::Awaiting;
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{
@@ -36,7 +37,7 @@ pub struct SchedulerActor {
     step_tokens: u32,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
-    guided: Guided,
+    engram_users: EngramUsers,
     phase: watch::Sender<Phase>,
     live: Live,
     clock: Clock,
@@ -58,7 +59,7 @@ pub struct SchedulerActor {
 
 /// Where a request's events go.
 struct Stream {
-    events: mpsc::Sender<Told>,
+    events: mpsc::Sender<RequestEvent>,
     started: bool,
     /// Choices without their last event; the stream is closed with the last one.
     unfinished: u32,
@@ -69,13 +70,13 @@ struct Stream {
 impl Stream {
     /// Sends an event, before the first one also the times. A request that ended within its first commit has them in its last event
     /// alone: then the start is told with that.
-    fn send(&mut self, event: Event, times: Option<RequestTimes>) -> Result<(), mpsc::error::TrySendError<Told>> {
+    fn send(&mut self, event: Event, times: Option<RequestTimes>) -> Result<(), mpsc::error::TrySendError<RequestEvent>> {
         if let Some(times) = times.filter(|t| t.started.is_some() && !self.started) {
             self.started = true;
             compare(self.foreseen_us, &times);
-            self.events.try_send(Told::Started(times))?;
+            self.events.try_send(RequestEvent::Started(times))?;
         }
-        self.events.try_send(Told::Event(event))
+        self.events.try_send(RequestEvent::Event(event))
     }
 }
 
@@ -89,17 +90,17 @@ struct Launched {
     at: Micros,
     /// Decode rows that sat it out.
     rows_out: u64,
-    /// Its sampler waits for edits.
+    /// Its sampler waits for late rules.
     awaits: bool,
     /// When they were ready.
-    edits_at: Option<Micros>,
+    rules_at: Option<Micros>,
 }
 
 impl Launched {
-    /// Counts edits that came after the forward was over. A step's forward begins when the step before is done or at its own launch.
+    /// Counts rules that came after the forward was over. A step's forward begins when the step before is done or at its own launch.
     fn count_late(&self, committed: Micros, forward_us: u64) {
         let forward_end = Micros(committed.max(self.at).0 + forward_us);
-        if let Some(late) = self.edits_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
+        if let Some(late) = self.rules_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
             ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
             ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(late.0 as f64 / 1e6);
         }
@@ -113,7 +114,7 @@ impl SchedulerActor {
         config: SchedulerConfig,
         pace: Pace,
         engine: Addr<EngineActor>,
-        guided: Guided,
+        engram_users: EngramUsers,
         phase: watch::Sender<Phase>,
         live: Live,
         clock: Clock,
@@ -124,7 +125,7 @@ impl SchedulerActor {
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
-            guided,
+            engram_users,
             phase,
             live,
             clock,
@@ -153,14 +154,14 @@ impl SchedulerActor {
                 at: self.clock.now(),
                 rows_out,
                 awaits: awaiting.is_some(),
-                edits_at: None,
+                rules_at: None,
             });
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
-            // Only now, or the edits could be with the engine before the step is.
-            awaiting.into_iter().for_each(|step| self.guided.launched(step));
+            // Only now, or the rules could be with the engine before the step is.
+            awaiting.into_iter().for_each(|step| self.engram_users.launched(step));
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
@@ -289,23 +290,23 @@ impl SchedulerActor {
 
     fn forget(&mut self, id: RequestId) {
         self.streams.remove(&id);
-        self.guided.forget(id);
+        self.engram_users.forget(id);
     }
 
     /// The Engram actor died: the requests that use tables end, the others go on, and there is another one for those to come.
     fn replace_engram(&mut self, own: Addr<Self>) {
-        let failed = self.guided.take_all();
+        let failed = self.engram_users.take_all();
         tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
         ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
-        self.guided.start(own);
+        self.engram_users.start(own);
         for id in failed {
             self.scheduler.cancel(id);
             self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
         }
-        // Every row that awaits edits belonged to one of those; without an answer its step would never end, nor the ones behind it.
-        for step in self.steps.iter_mut().filter(|s| s.awaits && s.edits_at.is_none()) {
-            step.edits_at = Some(self.clock.now());
-            self.guided.answer_for(step.id);
+        // Every row that waits for tables belonged to one of those; without an answer its step would never end, nor the ones behind it.
+        for step in self.steps.iter_mut().filter(|s| s.awaits && s.rules_at.is_none()) {
+            step.rules_at = Some(self.clock.now());
+            self.engram_users.answer_for(step.id);
         }
         self.pump();
     }
@@ -339,7 +340,7 @@ impl SchedulerActor {
     /// The predicted wait of a request that has to.
     fn foresee(&self, request: &Request, terms: &Terms) -> Option<u64> {
         let stats = self.scheduler.stats();
-        if stats.requests_new == 0 && stats.slots_free >= request.choices {
+        if stats.requests_new == 0 && stats.slots_free >= request.spec.choices {
             return None;
         }
         let forecast = self.scheduler.forecast(request, terms, &self.pace)?;
@@ -399,7 +400,7 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.guided.start(ctx.address());
+        self.engram_users.start(ctx.address());
         self.alarm = match Alarm::start(ctx.address().recipient()) {
             Ok(alarm) => Some(alarm),
             Err(e) => {
@@ -414,16 +415,17 @@ impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, guidance, warm_up } = msg;
-        let (id, unfinished, prompt, now) = (request.id, request.choices, request.prompt.clone(), self.clock.now());
+        let Submit { request, terms, events, tables, warm_up } = msg;
+        let (id, unfinished, prompt, now) = (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
         let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
-        debug_assert_eq!(request.awaits_edits, guidance.is_some(), "who awaits edits is followed by those who make them");
+        let waits = request.spec.waits_for.contains(Source::Tables);
+        debug_assert_eq!(waits, tables.is_some(), "who waits for tables is followed by those who ask them");
         let foreseen_us = self.foresee(&request, &terms);
         self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
         self.uncounted += uncounted;
         self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
-        if let Some((guidance, first)) = guidance.zip(self.scheduler.first_sequence(id)) {
-            self.guided.follow(id, first, unfinished, prompt, guidance);
+        if let Some((tables, first)) = tables.zip(self.scheduler.first_sequence(id)) {
+            self.engram_users.follow(id, first, unfinished, prompt, tables);
         }
         if let Some(deadline) = terms.deadline {
             ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
@@ -485,12 +487,12 @@ impl Handler<PlanDue> for SchedulerActor {
     }
 }
 
-impl Handler<EditsSent> for SchedulerActor {
+impl Handler<RulesSent> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, msg: EditsSent, _: &mut Context<Self>) {
+    fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
         if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
-            step.edits_at = Some(msg.at);
+            step.rules_at = Some(msg.at);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::CliError;
 use super::stats::Stats;
 use super::text::{bytes_text, count_text};
 use chimere_engine::engram::{
-    Awaiting, BuildOptions, Context, Filter, Guidance, JointPrior, Member, Mode, Orders, PredictionRules, Query, Table, Tally,
+    Awaiting, BuildOptions, Context, Filter, JointPrior, Member, Mode, Orders, PredictionRules, Query, RequestTables, Table, Tally,
     TokenizerHash, Tracker, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
@@ -199,7 +199,7 @@ fn hit_rate(filter: &Filter, tables: &[Member], walks: &mut Walks<'_>, args: &Be
     hits as f64 / asked as f64
 }
 
-/// Microseconds that a step's edits take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
+/// Microseconds that a step's rules take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
 fn steps(
     filter: Arc<Filter>,
     tables: Vec<Member>,
@@ -207,7 +207,7 @@ fn steps(
     args: &BenchEngramArgs,
     threads: u32,
 ) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
-    let guidance = Arc::new(Guidance {
+    let request = Arc::new(RequestTables {
         filter,
         prior: Some(Arc::new(JointPrior::of(&tables))),
         tables,
@@ -220,7 +220,7 @@ fn steps(
     });
     let mut tracker = Tracker::new(threads as usize)?;
     for (seq, walk) in walks.last.iter().enumerate() {
-        tracker.follow(SeqId(seq as u64), walk, guidance.clone());
+        tracker.follow(SeqId(seq as u64), walk, request.clone());
     }
     let (mut step, mut lookups, mut hits) = (0, 0, 0);
     let mut one = || {
@@ -233,7 +233,7 @@ fn steps(
         let answered = tracker.answer().expect("all its tokens are here");
         let took = begin.elapsed().as_nanos() as f64 / 1e3;
         (lookups, hits) = (lookups + answered.lookups, hits + answered.hits);
-        black_box(answered.edits);
+        black_box(answered.rules);
         took
     };
     let stats = (0..args.rounds).map(|_| measured(args.steps, &mut one)).collect();

@@ -2,8 +2,8 @@
 
 use super::auth::Keys;
 use super::error::ApiError;
-use super::guide::EngramParts;
 use super::request::{Generation, ModelLimits};
+use super::request_tables::EngramParts;
 use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
@@ -95,7 +95,7 @@ impl App {
 
     /// The most tokens of a prompt that leave room for the output that is asked for.
     pub fn room(&self, generation: &Generation) -> usize {
-        let output = u32::from(generation.max_tokens != Some(0));
+        let output = u32::from(generation.spec.engine.max_tokens != Some(0));
         self.around.context.saturating_sub(output) as usize
     }
 

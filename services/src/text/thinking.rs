@@ -5,8 +5,8 @@ use super::parser::{CALL, THINK, THINK_END};
 use super::prompt;
 use super::tokenizer::Tokenizer;
 use crate::config;
+use chimere_engine::constraint::thinking::{Adaptive, Level, Thinking};
 use chimere_engine::ids::TokenId;
-use chimere_engine::thinking::{Adaptive, Level, Thinking};
 
 /// A model's thinking, as the operator allows it.
 #[derive(Clone, Debug, PartialEq)]

@@ -200,15 +200,8 @@ impl<'a> Driver<'a> {
     }
 
     fn sample(&self, seq: u32, output_index: u32) -> SampleRow {
-        SampleRow {
-            seq: SeqId(seq.into()),
-            slot: SlotId(seq),
-            params: self.params[seq as usize].clone(),
-            output_index,
-            choice: 0,
-            forced: None,
-            awaits_edits: false,
-        }
+        let params = self.params[seq as usize].clone();
+        SampleRow { output_index, ..SampleRow::new(SeqId(seq.into()), SlotId(seq), params) }
     }
 
     fn pages(&self, seq: u32, positions: u32) -> Vec<PageId> {
@@ -268,7 +261,8 @@ impl Flight {
 mod tests {
     use super::*;
     use chimere_engine::backend::BackendInfo;
-    use chimere_engine::step::{LogitEdits, StepTiming};
+    use chimere_engine::constraint::StepRules;
+    use chimere_engine::step::StepTiming;
 
     /// Notes every piece as `seq[start..end]form`, steps parted by `|`, and checks what every backend may ask for.
     struct Notes {
@@ -297,8 +291,8 @@ mod tests {
             Ok(Pending::ready(plan.id, StepOutcome { id: Some(plan.id), timing, ..Default::default() }))
         }
 
-        fn sample(&mut self, step: StepId, _: LogitEdits) -> Result<(), BackendError> {
-            Err(BackendError::Plan { step, why: "nothing awaits edits".into() })
+        fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+            Err(BackendError::Plan { step: rules.step, why: "nothing awaits rules".into() })
         }
     }
 

@@ -1,13 +1,12 @@
 //! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a slot, and
 //! decides neither when it runs nor what it may hold.
 
+use super::{FinishReason, Request, Usage};
 use crate::cache::pages_for;
+use crate::constraint::SequenceRules;
 use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
-use crate::scheduler::{FinishReason, Request, Usage};
-use crate::step::Certainty;
-use crate::thinking::Watch;
+use crate::step::{Sample, SampleRow};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
-use std::sync::Arc;
 
 /// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +47,7 @@ pub(crate) struct Sequence {
     pub(crate) key: KeyId,
     /// Prompt positions that its key was charged for: a recomputation is not the caller's doing.
     pub(crate) charged: u32,
-    pub(crate) request: Arc<Request>,
+    pub(crate) request: Request,
     pub(crate) choice: u32,
     /// Tokens to generate: what was asked for, cut to what the context and all the pages can hold.
     pub(crate) output_max: u32,
@@ -65,11 +64,38 @@ pub(crate) struct Sequence {
     pub(crate) pages: Vec<PageId>,
     pub(crate) role: Role,
     pub(crate) preemptions: u32,
-    /// Decides about its thinking, if the request bounds it.
-    pub(crate) watch: Option<Watch>,
+    /// What constrains its outputs.
+    pub(crate) rules: SequenceRules,
 }
 
 impl Sequence {
+    /// A choice of a request whose sequences have ids from `first` on.
+    pub(crate) fn new(request: Request, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
+        let spec = &request.spec;
+        let role = match choice {
+            _ if spec.choices == 1 => Role::Alone,
+            0 => Role::Leader,
+            _ => Role::Follower,
+        };
+        let ends = (spec.min_tokens, spec.end_ids.clone());
+        Self {
+            rank: Rank { priority: spec.priority, seq: SeqId(first.0 + u64::from(choice)) },
+            key,
+            charged: 0,
+            choice,
+            output_max,
+            output: Vec::new(),
+            pending: 0,
+            computed: 0,
+            slot: None,
+            pages: Vec::new(),
+            role,
+            preemptions: 0,
+            rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
+            request,
+        }
+    }
+
     pub(crate) fn prompt_len(&self) -> u32 {
         self.request.prompt.len() as u32
     }
@@ -88,7 +114,7 @@ impl Sequence {
     pub(crate) fn next(&self) -> Next {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == Role::Follower || enough || self.awaits_output() {
+        if self.role == Role::Follower || enough || self.rules.reads_further(self.pending) {
             Next::Nothing
         } else if prompt_done {
             Next::Output(self.len() - self.computed)
@@ -97,10 +123,21 @@ impl Sequence {
         }
     }
 
-    /// What comes next may depend on an output that is not committed yet. Two outputs lie between a decision and what it reads, so that
-    /// never is so with two steps in flight.
-    fn awaits_output(&self) -> bool {
-        self.pending > 1 && self.watch.as_ref().is_some_and(|watch| !watch.is_over())
+    /// Of one that runs.
+    pub(crate) fn held_slot(&self) -> SlotId {
+        self.slot.expect("a running sequence has a slot")
+    }
+
+    /// Slots that its start needs: all choices run from the prompt's end on.
+    pub(crate) fn slots_wanted(&self) -> u32 {
+        if self.role == Role::Leader { self.request.spec.choices } else { 1 }
+    }
+
+    /// Pages it lacks for all its known tokens, and for its followers' copies of the prompt's part-filled page.
+    pub(crate) fn pages_wanted(&self) -> u32 {
+        let part_filled = !self.prompt_len().is_multiple_of(PAGE_TOKENS);
+        let copies = if part_filled { self.slots_wanted() - 1 } else { 0 };
+        self.pages_lacking(self.len()) + copies
     }
 
     /// Waits for its first step.
@@ -127,23 +164,36 @@ impl Sequence {
         [prompt, output].concat()
     }
 
+    /// Asks for its next token.
+    pub(crate) fn sample_row(&mut self) -> SampleRow {
+        let output_index = self.sampled();
+        self.pending += 1;
+        SampleRow {
+            seq: self.rank.seq,
+            slot: self.held_slot(),
+            params: self.request.spec.sampling.clone(),
+            output_index,
+            choice: self.choice,
+            rules: self.rules.of_output(output_index),
+            waits_for: self.rules.waits_for(),
+        }
+    }
+
     /// Takes the oldest pending token; says why the sequence ends, if it does.
-    pub(crate) fn commit(&mut self, token: TokenId, certainty: Option<Certainty>) -> Option<FinishReason> {
+    pub(crate) fn commit(&mut self, sample: &Sample) -> Option<FinishReason> {
         assert!(self.pending > 0, "sequence {} gets a token that it did not ask for", self.rank.seq);
         self.pending -= 1;
-        self.output.push(token);
-        let reason = self.ends_with(token);
-        if let Some(watch) = &mut self.watch {
-            watch.take(token, certainty);
-            if reason.is_some() {
-                watch.finish();
-            }
+        self.output.push(sample.token);
+        let reason = self.ends_with(sample.token);
+        self.rules.take(sample.token, sample.certainty, sample.yielded);
+        if reason.is_some() {
+            self.rules.finish();
         }
         reason
     }
 
     fn ends_with(&self, token: TokenId) -> Option<FinishReason> {
-        if self.request.end_ids.contains(&token) {
+        if self.request.spec.end_ids.contains(&token) {
             Some(FinishReason::Stop)
         } else if self.output.len() as u32 >= self.output_max {
             Some(FinishReason::Length)
@@ -158,6 +208,7 @@ impl Sequence {
             cached_tokens: 0,
             output_tokens: self.output.len() as u32,
             preemptions: self.preemptions,
+            yielded: self.rules.yielded(),
         }
     }
 }

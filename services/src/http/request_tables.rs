@@ -9,7 +9,7 @@ use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
-    BuildOptions, Guidance, Member, Mode, Ngrams, Orders, PredictionRules, Table, Tally, ThinkIds, build,
+    BuildOptions, Member, Mode, Ngrams, Orders, PredictionRules, RequestTables, Table, Tally, ThinkIds, build,
 };
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub struct EngramParts {
 }
 
 /// What tables do for each prompt of a request: as many as there are prompts, or none where nothing is asked for.
-pub(super) async fn guidance(
+pub(super) async fn tables_of(
     app: &App,
     asked: EngramRequest,
     key: Option<KeyHash>,
     prompts: &[Arc<[TokenId]>],
     end_ids: &[TokenId],
-) -> Result<Vec<Arc<Guidance>>, ApiError> {
+) -> Result<Vec<Arc<RequestTables>>, ApiError> {
     let set = app.engram.tables.snapshot();
     let settings = asked.settings.over(&app.engram.tables.defaults(&set, key.as_ref()));
     let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), key.as_ref())?;
@@ -49,8 +49,8 @@ pub(super) async fn guidance(
     let own = own_table(app, asked.documents).await?;
     let tokenizer = app.text.tokenizer();
     let prior = set.prior(&tables);
-    let guide = |prompt: &Arc<[TokenId]>| {
-        Arc::new(Guidance {
+    let of_prompt = |prompt: &Arc<[TokenId]>| {
+        Arc::new(RequestTables {
             filter: set.filter().clone(),
             tables: tables.clone(),
             prior: prior.clone(),
@@ -62,7 +62,7 @@ pub(super) async fn guidance(
             tally: Tally::default(),
         })
     };
-    Ok(prompts.iter().map(guide).collect())
+    Ok(prompts.iter().map(of_prompt).collect())
 }
 
 /// The layers of all tables. One that the caller did not name may be gone: the log says so.

@@ -1,4 +1,4 @@
-//! Right of way: who sits out a step so that somebody else's prompt is computed sooner. A row that sits out is planned in a later step;
+//! Who yields: which rows sit out a step so that somebody else's prompt is computed sooner. A row that sits out is planned in a later step;
 //! nothing else about it changes.
 //!
 //! Two rules. Rows of a key that holds more than its share of what runs sit out while a key that was served less, and holds no more than
@@ -6,12 +6,11 @@
 //! several keys come and go, decode rows and prompts go into steps of their own where that costs nothing: steps are half as long, and so is what
 //! a newcomer waits for.
 
+use super::Scheduler;
 use super::cost::Pace;
 use super::fair::Accounts;
-use super::plan::slots_of;
-use super::{Scheduler, Sequence};
+use super::sequence::{Next, Sequence, canonical_end};
 use crate::ids::{KeyId, Micros};
-use crate::sequence::{Next, canonical_end};
 use std::collections::BTreeMap;
 
 /// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer than this and
@@ -84,7 +83,7 @@ impl Scheduler {
     /// The first in the queue, if slots and pages allow it to start.
     fn head_that_may_start(&self) -> Option<&Sequence> {
         let head = self.queue.first(&self.accounts)?;
-        (head.pending == 0 && slots_of(head) <= self.slots.free() && self.pages_suffice(head)).then_some(head)
+        (head.pending == 0 && head.slots_wanted() <= self.slots.free() && self.pages_suffice(head)).then_some(head)
     }
 
     /// Keys whose rows sit out for the prompt of the key that was served least of those that have one.
@@ -93,7 +92,7 @@ impl Scheduler {
         let running = self.running.iter().find(|seq| seq.next() == Next::Prompt);
         let head = self.head_that_may_start().filter(|head| running.is_none_or(|seq| turn(head) < turn(seq)));
         let first = head.or(running)?;
-        let mut held = BTreeMap::from([(first.key, head.map_or(0, slots_of))]);
+        let mut held = BTreeMap::from([(first.key, head.map_or(0, Sequence::slots_wanted))]);
         self.running.iter().for_each(|seq| *held.entry(seq.key).or_default() += 1);
         let all = held.values().sum();
         let above = |key: KeyId| held[&key] > self.accounts.share_rounded_up(key, all);

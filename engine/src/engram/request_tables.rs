@@ -7,8 +7,8 @@ use super::lookup::{Member, Query, lookup};
 use super::predict::{Counts, Gathered, Prediction, PredictionRules};
 use super::prior::JointPrior;
 use super::table::Ngrams;
+use crate::constraint::{Effect, RowRule};
 use crate::ids::{SeqId, TokenId};
-use crate::step::RowEdits;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const COUNTS_USUAL: usize = 64;
 
 /// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change nothing for it.
-pub struct Guidance {
+pub struct RequestTables {
     /// Knows at least the contexts of `tables`.
     pub filter: Arc<Filter>,
     /// Tables by name, as they were when the request came.
@@ -75,27 +75,29 @@ impl Tally {
 /// One position that the tables are asked about.
 pub(super) struct Ask {
     pub(super) seq: SeqId,
+    /// Number of the output that is asked about.
+    pub(super) output: u32,
     pub(super) context: Context,
-    pub(super) guidance: Arc<Guidance>,
+    pub(super) request: Arc<RequestTables>,
 }
 
 impl Ask {
     /// The answers to some questions, in their order, and whether a table knew something. Each depends on its own question alone.
-    pub(super) fn answer_all(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
+    pub(super) fn answer_all(asks: &[Ask]) -> Vec<(RowRule, bool)> {
         // Requests from before and after a change of the tables have filters of their own.
-        let same_filter = |a: &Ask, b: &Ask| Arc::ptr_eq(&a.guidance.filter, &b.guidance.filter);
+        let same_filter = |a: &Ask, b: &Ask| Arc::ptr_eq(&a.request.filter, &b.request.filter);
         asks.chunk_by(same_filter).flat_map(Self::answer_with_one_filter).collect()
     }
 
-    fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowEdits, bool)> {
+    fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowRule, bool)> {
         let queries: Vec<_> = asks.iter().map(Self::query).collect();
-        let found = lookup(&asks[0].guidance.filter, &queries);
+        let found = lookup(&asks[0].request.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
         let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
         let predict = |(ask, gathered): (&Ask, Gathered<'_>)| {
-            gathered.predict(&mut counts, ask.guidance.rules, &mut prediction);
-            ask.edits(&prediction)
+            gathered.predict(&mut counts, ask.request.rules, &mut prediction);
+            ask.rule(&prediction)
         };
         let answers: Vec<_> = asks.iter().zip(gathered).map(predict).collect();
         Self::tally(asks, &answers);
@@ -104,26 +106,26 @@ impl Ask {
 
     /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for neighbours and not once for
     /// a position.
-    fn tally(asks: &[Self], answers: &[(RowEdits, bool)]) {
+    fn tally(asks: &[Self], answers: &[(RowRule, bool)]) {
         let mut rest = answers;
-        for same in asks.chunk_by(|a, b| Arc::ptr_eq(&a.guidance, &b.guidance)) {
+        for same in asks.chunk_by(|a, b| Arc::ptr_eq(&a.request, &b.request)) {
             let (own, others) = rest.split_at(same.len());
-            same[0].guidance.tally.add(own.len(), own.iter().filter(|(_, hit)| *hit).count());
+            same[0].request.tally.add(own.len(), own.iter().filter(|(_, hit)| *hit).count());
             rest = others;
         }
     }
 
     fn query(&self) -> Query<'_> {
-        let guidance = &*self.guidance;
-        Query { context: self.context, tables: &guidance.tables, prior: guidance.prior.as_deref(), own: &guidance.own }
+        let request = &*self.request;
+        Query { context: self.context, tables: &request.tables, prior: request.prior.as_deref(), own: &request.own }
     }
 
-    fn edits(&self, prediction: &Prediction) -> (RowEdits, bool) {
+    fn rule(&self, prediction: &Prediction) -> (RowRule, bool) {
         let hit = !prediction.listed.is_empty();
-        let (bias, mix) = match Mixing::new(prediction, self.guidance.mode) {
-            Mixing::Add(list) => (list, Vec::new()),
-            Mixing::Mix(list) => (Vec::new(), list),
+        let effect = match Mixing::new(prediction, self.request.mode) {
+            Mixing::Add(list) => Effect::Bias(list),
+            Mixing::Mix(list) => Effect::Mix(list),
         };
-        (RowEdits { seq: self.seq, bias, mix, mask: None }, hit)
+        (RowRule { seq: self.seq, output: self.output, effect }, hit)
     }
 }

@@ -4,14 +4,15 @@
 //! sequence is the same alone and in a batch, with one step in flight and with two, and through preemption. What must happen at a known
 //! place, as the end of a budget, needs no earlier token and comes exactly there.
 
+use super::{Effect, Rule, Source};
 use crate::ids::TokenId;
-use crate::sampling::SamplingParams;
-use crate::step::Certainty;
+use crate::sampling::Certainty;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Outputs between the last one that a decision may read and the one that it is about, that one included.
-const LAG: u32 = 2;
+/// How far before an output the last one stands that a decision about it may read: with two steps in flight that one is known, so no row
+/// waits for a decision.
+pub(super) const LAG: u32 = 2;
 
 /// Bounds of a request's thinking, shared by its choices.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub struct Thinking {
     pub closing: Vec<TokenId>,
     /// Tokens it may have before it is closed; `None` for any number.
     pub tokens_max: Option<u32>,
-    /// What follows from certainty; needs [`SamplingParams::certainty`].
+    /// What follows from certainty; needs [`crate::sampling::SamplingParams::certainty`].
     pub adaptive: Option<Adaptive>,
 }
 
@@ -37,7 +38,7 @@ pub struct Adaptive {
     /// From here on words of doubt are held back.
     pub hold: Level,
     /// The tokens that cannot be sampled then.
-    pub held: Vec<TokenId>,
+    pub held: Arc<[TokenId]>,
     /// From here on thinking is closed.
     pub stop: Option<Level>,
     /// Thinking tokens before it may be closed for certainty.
@@ -84,8 +85,6 @@ pub(crate) struct Watch {
     read: u32,
     window: VecDeque<Certainty>,
     holds: bool,
-    /// How outputs are sampled while it holds words back.
-    held: Option<Arc<SamplingParams>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,12 +98,11 @@ enum State {
 }
 
 impl Watch {
-    /// For a choice that is sampled with `sampling` otherwise.
-    pub(crate) fn new(rules: Arc<Thinking>, sampling: &SamplingParams) -> Self {
+    /// For a choice that has no output yet.
+    pub(crate) fn new(rules: Arc<Thinking>) -> Self {
         debug_assert!(!rules.closing.is_empty(), "thinking is closed with something");
-        let held = rules.adaptive.as_ref().map(|a| Arc::new(a.without_held(sampling)));
         let mut watch =
-            Self { rules, state: State::Unopened, unread: VecDeque::new(), read: 0, window: VecDeque::new(), holds: false, held };
+            Self { rules, state: State::Unopened, unread: VecDeque::new(), read: 0, window: VecDeque::new(), holds: false };
         if watch.rules.opens.is_none() {
             watch.open(0, 0);
         }
@@ -123,25 +121,21 @@ impl Watch {
         matches!(self.state, State::Over { .. })
     }
 
-    /// The token that output `index` must be, if any. Every output before `index - 1` must have been taken.
-    pub(crate) fn forced(&mut self, index: u32) -> Option<TokenId> {
+    /// What it says about output `index`: the token that closes the thought there, or which words are held back. Every output before
+    /// `index - 1` must have been taken.
+    pub(crate) fn rule(&mut self, index: u32) -> Option<Rule> {
         self.read_before(index);
-        match self.state {
-            State::Open { closing: Some((from, _)), .. } => {
-                index.checked_sub(from).and_then(|at| self.rules.closing.get(at as usize)).copied()
+        let State::Open { closing, .. } = self.state else { return None };
+        match closing.and_then(|(from, _)| index.checked_sub(from)) {
+            Some(at) => {
+                let token = self.rules.closing.get(at as usize)?;
+                Some(Rule { source: Source::Forced, effect: Effect::Force(*token) })
             }
-            _ => None,
+            None => {
+                let held = &self.rules.adaptive.as_ref().filter(|_| self.holds)?.held;
+                Some(Rule { source: Source::HeldWords, effect: Effect::Forbid(held.clone()) })
+            }
         }
-    }
-
-    /// The parameters that output `index` is sampled with instead of the request's, if any.
-    pub(crate) fn params(&mut self, index: u32) -> Option<Arc<SamplingParams>> {
-        self.read_before(index);
-        let thinks = match self.state {
-            State::Open { closing, .. } => closing.is_none_or(|(from, _)| index < from),
-            _ => false,
-        };
-        self.held.clone().filter(|_| self.holds && thinks)
     }
 
     /// How thinking went, once, as soon as its end has been read.
@@ -208,16 +202,6 @@ impl Watch {
     }
 }
 
-impl Adaptive {
-    /// The parameters with which none of the held tokens can be sampled.
-    pub(crate) fn without_held(&self, sampling: &SamplingParams) -> SamplingParams {
-        let mut logit_bias = sampling.logit_bias.clone();
-        logit_bias.retain(|(id, _)| !self.held.contains(id));
-        logit_bias.extend(self.held.iter().map(|id| (*id, f32::NEG_INFINITY)));
-        SamplingParams { logit_bias, ..sampling.clone() }
-    }
-}
-
 impl Level {
     /// Compares the means, which are summed in the order of the outputs.
     fn is_met(self, window: &VecDeque<Certainty>) -> bool {
@@ -241,19 +225,22 @@ mod tests {
 
     fn adaptive(stop: Option<Level>) -> Adaptive {
         let sure = Level { entropy_max: 0.5, top_prob_min: 0.9 };
-        Adaptive { window: 2, hold: sure, held: vec![7], stop, stop_tokens_min: 4 }
+        Adaptive { window: 2, hold: sure, held: [7].into(), stop, stop_tokens_min: 4 }
     }
 
     /// What the outputs become if the model says `said`, with `ahead` outputs known beyond what a decision may read.
     fn outputs(rules: Thinking, said: &[(TokenId, Certainty)], ahead: bool) -> (Vec<TokenId>, Option<Thought>) {
-        let mut watch = Watch::new(Arc::new(rules), &SamplingParams::default());
+        let mut watch = Watch::new(Arc::new(rules));
         let mut out: Vec<(TokenId, Certainty)> = Vec::new();
         for (j, says) in said.iter().enumerate() {
             if let (false, Some(late)) = (ahead, j.checked_sub(2)) {
                 watch.take(out[late].0, Some(out[late].1));
             }
-            let held = watch.params(j as u32).is_some();
-            let token = watch.forced(j as u32).unwrap_or(if held && says.0 == 7 { 8 } else { says.0 });
+            let token = match watch.rule(j as u32).map(|rule| rule.effect) {
+                Some(Effect::Force(token)) => token,
+                Some(Effect::Forbid(held)) if held.contains(&says.0) => 8,
+                _ => says.0,
+            };
             out.push((token, says.1));
             if ahead {
                 watch.take(token, Some(says.1));
@@ -309,10 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn a_held_token_has_one_bias_whatever_the_request_wanted_for_it() {
-        let asked = SamplingParams { logit_bias: vec![(3, 1.0), (7, 5.0)], seed: 4, ..SamplingParams::default() };
-        let held = adaptive(None).without_held(&asked);
-        assert_eq!(held, SamplingParams { logit_bias: vec![(3, 1.0), (7, f32::NEG_INFINITY)], ..asked });
+    fn what_it_says_is_said_as_what_it_is_for_others_to_yield_to() {
+        let mut watch = Watch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(Some(3)) }));
+        let mut said = |index| {
+            let rule = watch.rule(index);
+            watch.take(1, Some(SURE));
+            rule
+        };
+        let held = Rule { source: Source::HeldWords, effect: Effect::Forbid([7].into()) };
+        let forced = |token| Some(Rule { source: Source::Forced, effect: Effect::Force(token) });
+        // The window is full after two outputs, which the fourth may read first: by then the thought is closed.
+        assert_eq!([0, 1, 2, 3, 4].map(&mut said), [None, None, None, forced(80), forced(END)]);
+        let mut watch = Watch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(None) }));
+        (0..3).for_each(|_| watch.take(1, Some(SURE)));
+        assert_eq!([2, 3].map(|index| watch.rule(index)), [None, Some(held)]);
     }
 
     #[test]

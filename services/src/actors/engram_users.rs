@@ -4,14 +4,14 @@ use super::engram::{EngramLink, Starter};
 use super::messages::{Awaits, Follow, Forget};
 use super::scheduler::SchedulerActor;
 use actix::Addr;
-use chimere_engine::engram::{Awaiting, Guidance};
+use chimere_engine::constraint::{Source, StepRules};
+use chimere_engine::engram::{Awaiting, RequestTables};
 use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
-use chimere_engine::step::LogitEdits;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Requests that use tables, from their admission to their end.
-pub struct Guided {
+pub struct EngramUsers {
     starter: Starter,
     link: EngramLink,
     requests: HashMap<RequestId, Sequences>,
@@ -23,8 +23,8 @@ struct Sequences {
     choices: u32,
 }
 
-impl Guided {
-    /// Nobody uses tables yet, and no actor runs: see [`Guided::start`].
+impl EngramUsers {
+    /// Nobody uses tables yet, and no actor runs: see [`EngramUsers::start`].
     pub fn new(starter: Starter, link: EngramLink) -> Self {
         Self { starter, link, requests: HashMap::new() }
     }
@@ -35,11 +35,11 @@ impl Guided {
     }
 
     /// A request was admitted whose sequences are `first` and those that follow it.
-    pub fn follow(&mut self, id: RequestId, first: SeqId, choices: u32, prompt: Arc<[TokenId]>, guidance: Arc<Guidance>) {
+    pub fn follow(&mut self, id: RequestId, first: SeqId, choices: u32, prompt: Arc<[TokenId]>, tables: Arc<RequestTables>) {
         self.requests.insert(id, Sequences { first, choices });
         self.link.set_users(self.requests.len());
         if let Some(actor) = self.link.actor() {
-            actor.do_send(Follow { first, choices, prompt, guidance });
+            actor.do_send(Follow { first, choices, prompt, tables });
         }
     }
 
@@ -52,16 +52,16 @@ impl Guided {
         }
     }
 
-    /// A step was launched in which rows await edits.
+    /// A step was launched in which rows wait for tables.
     pub fn launched(&self, step: Awaiting) {
         if let Some(actor) = self.link.actor() {
             actor.do_send(Awaits(step));
         }
     }
 
-    /// A step that the actor will not answer any more: it goes on without edits.
+    /// A step that the actor will not answer any more: it goes on without tables.
     pub fn answer_for(&self, step: StepId) {
-        self.starter.edits.send(step, LogitEdits::default());
+        self.starter.rules.send(StepRules::silent(step, Source::Tables));
     }
 
     /// The requests whose sequences the actor knew when it died.
@@ -78,16 +78,16 @@ mod tests {
     use super::*;
     use crate::actors::engine::{EngineActor, wait_for_steps};
     use crate::actors::live::Live;
-    use crate::actors::messages::{Open, Submit, Told};
+    use crate::actors::messages::{Open, RequestEvent, Submit};
     use crate::actors::phase::Phase;
     use crate::actors::threads;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;
     use actix::prelude::*;
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+    use chimere_engine::constraint::Sources;
     use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, Tally};
-    use chimere_engine::sampling::SamplingParams;
-    use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Terms};
+    use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Terms};
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -125,8 +125,8 @@ mod tests {
         }
     }
 
-    fn guidance(lookups: u32) -> Arc<Guidance> {
-        Arc::new(Guidance {
+    fn tables(lookups: u32) -> Arc<RequestTables> {
+        Arc::new(RequestTables {
             filter: Arc::new(Filter::of_tables(std::iter::empty())),
             tables: Vec::new(),
             prior: None,
@@ -159,14 +159,14 @@ mod tests {
         };
         let (pending, launched) = crossbeam::channel::unbounded();
         let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
-        let (engine, edits, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
+        let (engine, rules, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
         let (clock, link) = (Clock::start(), EngramLink::default());
-        let starter = Starter { arbiter: arbiters[2].handle(), threads: 2, edits, clock: clock.clone() };
-        let guided = Guided::new(starter, link.clone());
+        let starter = Starter { arbiter: arbiters[2].handle(), threads: 2, rules, clock: clock.clone() };
+        let engram_users = EngramUsers::new(starter, link.clone());
         let gateway = Arc::new(Gateway::new("tables that break", &config));
         let (phase, _) = watch::channel(Phase::Starting);
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            SchedulerActor::new(config, Pace::default(), engine, guided, phase, Live::default(), clock, gateway)
+            SchedulerActor::new(config, Pace::default(), engine, engram_users, phase, Live::default(), clock, gateway)
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();
@@ -174,28 +174,16 @@ mod tests {
     }
 
     /// The tokens of a request of 20, or why it failed.
-    async fn ask(scheduler: Addr<SchedulerActor>, id: u64, guidance: Option<Arc<Guidance>>) -> Result<Vec<TokenId>, String> {
-        let request = Request {
-            id: RequestId(id),
-            prompt: Arc::new([7, 300, 41]),
-            choices: 1,
-            max_tokens: Some(20),
-            sampling: Arc::new(SamplingParams::greedy()),
-            end_ids: Vec::new(),
-            priority: 0,
-            score_prompt: None,
-            thinking: None,
-            experts: None,
-            awaits_edits: guidance.is_some(),
-            pool: None,
-        };
-        let (events, mut told) = mpsc::channel(Submit::events_max(&request, 128));
-        scheduler.send(Submit { request, terms: Terms::default(), events, guidance, warm_up: false }).await.unwrap().unwrap();
+    async fn ask(scheduler: Addr<SchedulerActor>, id: u64, tables: Option<Arc<RequestTables>>) -> Result<Vec<TokenId>, String> {
+        let waits_for = if tables.is_some() { Sources::only(Source::Tables) } else { Sources::NONE };
+        let request = Request::new(RequestId(id), [7, 300, 41], Spec { waits_for, ..Spec::greedy(20) });
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, 128));
+        scheduler.send(Submit { request, terms: Terms::default(), events, tables, warm_up: false }).await.unwrap().unwrap();
         let mut tokens = Vec::new();
-        while let Some(told) = actix_rt::time::timeout(Duration::from_secs(20), told.recv()).await.expect("an event in time") {
-            match told {
-                Told::Event(Event::Token { token, .. }) => tokens.push(token),
-                Told::Event(Event::Failed(why)) => return Err(why),
+        while let Some(event) = actix_rt::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("an event in time") {
+            match event {
+                RequestEvent::Event(Event::Token { token, .. }) => tokens.push(token),
+                RequestEvent::Event(Event::Failed(why)) => return Err(why),
                 _ => {}
             }
         }
@@ -209,27 +197,19 @@ mod tests {
             let scheduler = scheduler(&arbiters).await;
             let plain = ask(scheduler.clone(), 0, None).await.unwrap();
             assert_eq!(plain.len(), 20);
-            assert_eq!(
-                ask(scheduler.clone(), 1, Some(guidance(u32::MAX))).await.as_ref(),
-                Ok(&plain),
-                "a table without an opinion"
-            );
+            assert_eq!(ask(scheduler.clone(), 1, Some(tables(u32::MAX))).await.as_ref(), Ok(&plain), "a table without an opinion");
             for round in 0..3u32 {
                 let id = |i: u64| 10 + 10 * u64::from(round) + i;
                 let all = tokio::join!(
                     ask(scheduler.clone(), id(0), None),
-                    ask(scheduler.clone(), id(1), Some(guidance(u32::MAX))),
-                    ask(scheduler.clone(), id(2), Some(guidance(7 + round))),
+                    ask(scheduler.clone(), id(1), Some(tables(u32::MAX))),
+                    ask(scheduler.clone(), id(2), Some(tables(7 + round))),
                 );
                 assert_eq!(all.0.as_ref(), Ok(&plain));
                 // The other one that uses tables may have had its last token before.
                 assert!(all.1.is_err() || all.1.as_ref() == Ok(&plain), "{:?}", all.1);
                 assert!(all.2.as_ref().is_err_and(|why| why.contains("tables")), "{:?}", all.2);
-                assert_eq!(
-                    ask(scheduler.clone(), id(3), Some(guidance(u32::MAX))).await.as_ref(),
-                    Ok(&plain),
-                    "the next one works"
-                );
+                assert_eq!(ask(scheduler.clone(), id(3), Some(tables(u32::MAX))).await.as_ref(), Ok(&plain), "the next one works");
             }
             arbiters.iter().for_each(|a| assert!(a.stop()));
         });
