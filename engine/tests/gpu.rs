@@ -541,7 +541,7 @@ fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
             // The definition takes what is no number for minus infinity, so it would not tell dead rows.
             assert!(logits.iter().all(|l| l.is_finite()), "{rows} rows, step {step}");
             for (i, (token, row)) in got.iter().zip(logits.chunks(vocab)).enumerate() {
-                assert_eq!(*token, defined(row, i, step, None), "row {i} of {rows}, step {step}");
+                assert_eq!(*token, defined(row, i, step, &Constraint::default()), "row {i} of {rows}, step {step}");
             }
             // Random weights give nearly uniform distributions, a trained model's may be sharp.
             if rows >= 16 && std::env::var_os("CHIMERE_TEST_MODEL").is_some() {
@@ -732,7 +732,7 @@ fn pooled(backend: &mut dyn Backend) -> (BTreeMap<u64, Vec<f32>>, usize) {
             }
         }
     }
-    (states, begins - pooled_requests().iter().filter(|r| r.pool.is_some()).count())
+    (states, begins - pooled_requests().iter().filter(|r| r.spec.pool.is_some()).count())
 }
 
 #[test]

@@ -15,14 +15,13 @@ pub(crate) struct SequenceRules {
     /// Decides about its thinking, if the request bounds it.
     thinking: Option<Watch>,
     waits_for: Sources,
-    yielded: Sources,
 }
 
 impl SequenceRules {
     /// Of a sequence that has no output yet; its rows wait for the late sources `waits_for`.
     pub(crate) fn new((min_tokens, end_ids): (u32, Arc<[TokenId]>), thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
         debug_assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
-        Self { min_tokens, end_ids, thinking: thinking.map(Watch::new), waits_for, yielded: Sources::NONE }
+        Self { min_tokens, end_ids, thinking: thinking.map(Watch::new), waits_for }
     }
 
     /// The late sources that each row waits for.
@@ -47,9 +46,8 @@ impl SequenceRules {
         pending >= LAG && self.thinking.as_ref().is_some_and(|watch| !watch.is_over())
     }
 
-    /// Takes a committed output, and who yielded for it.
-    pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>, yielded: Sources) {
-        self.yielded = self.yielded.with(yielded);
+    /// Takes a committed output.
+    pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>) {
         if let Some(watch) = &mut self.thinking {
             watch.take(token, certainty);
         }
@@ -65,11 +63,6 @@ impl SequenceRules {
     /// How thinking went, once, as soon as its end is known.
     pub(crate) fn thought(&mut self) -> Option<Thought> {
         self.thinking.as_mut().and_then(Watch::report)
-    }
-
-    /// Sources that yielded for at least one output.
-    pub(crate) fn yielded(&self) -> Sources {
-        self.yielded
     }
 }
 
@@ -104,13 +97,5 @@ mod tests {
         assert_eq!(names(&sequence.of_output(1)), [Source::MinTokens, Source::Forced]);
         assert!(!sequence.reads_further(1) && sequence.reads_further(2));
         assert!(!rules(9, None).reads_further(5), "only thinking reads what was said");
-    }
-
-    #[test]
-    fn who_yielded_once_is_remembered() {
-        let mut sequence = rules(0, None);
-        sequence.take(1, None, Sources::only(Source::MinTokens));
-        sequence.take(2, None, Sources::NONE);
-        assert_eq!(sequence.yielded(), Sources::only(Source::MinTokens));
     }
 }

@@ -64,8 +64,8 @@ impl Scheduler {
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
         let reason = seq.commit(&sample);
         let thought = seq.rules.thought();
-        let Sample { token, logprobs, certainty, changed, .. } = sample;
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed }));
+        let Sample { token, logprobs, certainty, changed, yielded, .. } = sample;
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);

@@ -45,6 +45,8 @@ pub enum Event {
         certainty: Option<Certainty>,
         /// As in [`crate::step::Sample`].
         changed: Option<bool>,
+        /// As in [`crate::step::Sample`].
+        yielded: Sources,
     },
     /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes once, before the end
     /// of a request that asked for it.
@@ -92,8 +94,6 @@ pub struct Usage {
     pub output_tokens: u32,
     /// How often the sequence was preempted.
     pub preemptions: u32,
-    /// Sources of rules that yielded for at least one token, because with their rule none would have been left.
-    pub yielded: Sources,
 }
 
 /// When things happened to a request; `None` where they have not.

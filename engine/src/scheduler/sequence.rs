@@ -185,7 +185,7 @@ impl Sequence {
         self.pending -= 1;
         self.output.push(sample.token);
         let reason = self.ends_with(sample.token);
-        self.rules.take(sample.token, sample.certainty, sample.yielded);
+        self.rules.take(sample.token, sample.certainty);
         if reason.is_some() {
             self.rules.finish();
         }
@@ -208,7 +208,6 @@ impl Sequence {
             cached_tokens: 0,
             output_tokens: self.output.len() as u32,
             preemptions: self.preemptions,
-            yielded: self.rules.yielded(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use chimere_engine::constraint::Sources;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -132,6 +133,8 @@ pub struct Account {
     pub engram: Option<EngramAccount>,
     /// Which examples were put before the question, if that was asked for.
     pub examples: Option<ExamplesAccount>,
+    /// Sources of rules that yielded for at least one token, because with their rule none would have been left.
+    pub yielded: Sources,
 }
 
 /// Which examples a conversation got.

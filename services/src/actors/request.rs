@@ -18,6 +18,7 @@ use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use crate::traces::{Ended, Trace};
 use actix::prelude::*;
+use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
 use chimere_engine::engram::{RequestTables, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
@@ -91,6 +92,8 @@ pub struct RequestActor {
     cached_tokens: u32,
     /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
     changed_tokens: Option<u32>,
+    /// Sources of rules that were not followed for some token.
+    yielded: Sources,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -179,6 +182,7 @@ impl RequestActor {
             choices,
             cached_tokens: 0,
             changed_tokens: Some(0),
+            yielded: Sources::NONE,
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -205,7 +209,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            RequestEvent::Event(Event::Token { choice, token, logprobs, changed, .. }) => {
+            RequestEvent::Event(Event::Token { choice, token, logprobs, changed, yielded, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -214,6 +218,7 @@ impl RequestActor {
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
                 self.around.gateway.token();
                 self.count_changed(changed);
+                self.yielded = self.yielded.with(yielded);
                 let mut delta = Delta::default();
                 let is_end = self.job.spec.engine.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
@@ -295,6 +300,7 @@ impl RequestActor {
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
+            yielded: self.yielded,
         };
         self.around.gateway.completed(&account);
         account

@@ -83,7 +83,7 @@ impl Thoughts {
         let adaptive = Adaptive {
             window: config.window_tokens,
             hold: level(config.hold_entropy, config.hold_top_prob),
-            held: held(tokenizer, &config.hold_words),
+            held: held(tokenizer, &config.hold_words).into(),
             stop: (config.stop_tokens_min > 0).then(|| level(config.stop_entropy, config.stop_top_prob)),
             stop_tokens_min: config.stop_tokens_min,
         };
