@@ -1,6 +1,7 @@
-//! How one sequence's next token is chosen. The values were checked where the request came in; the order in which they apply
-//! is fixed: logit_bias; what may not come; penalties; biases, then mixtures of tables; temperature; top-k; top-p; min-p. Ties go to the
-//! lower id. Which tokens may come and what is added for a row is a [`crate::constraint::Constraint`].
+//! How one sequence's next token is chosen. The values were checked where the request came in; the order in which they
+//! apply is fixed: logit_bias; what may not come; penalties; biases, then mixtures of tables; temperature; top-k;
+//! top-p; min-p. Ties go to the lower id. Which tokens may come and what is added for a row is a
+//! [`crate::constraint::Constraint`].
 
 use crate::ids::TokenId;
 

@@ -1,8 +1,8 @@
-//! One step of the engine as data: what the scheduler asks for ([`StepPlan`]) and what comes back ([`StepOutcome`]). What sources that rows
-//! wait for add while the forward runs is [`crate::constraint::StepRules`].
+//! One step of the engine as data: what the scheduler asks for ([`StepPlan`]) and what comes back ([`StepOutcome`]).
+//! What sources that rows wait for add while the forward runs is [`crate::constraint::StepRules`].
 //!
-//! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that is not
-//! known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
+//! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that
+//! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
 use crate::constraint::{Rule, Sources};
@@ -72,7 +72,8 @@ pub struct Piece {
     pub pages: Vec<PageId>,
     /// Length of the prompt: tokens from here on count as output for penalties.
     pub prompt_len: u32,
-    /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a decode row.
+    /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a
+    /// decode row.
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
@@ -84,8 +85,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Positions whose sums it reports, a unit of [`crate::CHUNK_TOKENS`] at most in each: they end at absolute multiples of that, so
-    /// that a prompt's units are the same however it is cut into pieces.
+    /// Positions whose sums it reports, a unit of [`crate::CHUNK_TOKENS`] at most in each: they end at absolute
+    /// multiples of that, so that a prompt's units are the same however it is cut into pieces.
     pub fn pooled_units(&self) -> impl Iterator<Item = Range<u32>> + use<> {
         let end = self.start + self.len();
         let mut at = self.pool_from.map_or(end, |from| from.max(self.start));
@@ -213,7 +214,8 @@ pub struct Sample {
     pub logprobs: Option<TokenLogprobs>,
     /// If asked for.
     pub certainty: Option<Certainty>,
-    /// Whether biases or mixtures of its constraint made it another token than it would have been; `None` where the backend cannot tell.
+    /// Whether biases or mixtures of its constraint made it another token than it would have been; `None` where the
+    /// backend cannot tell.
     pub changed: Option<bool>,
     /// Sources with a rule about it that was left out: [`crate::constraint::Constraint::yielded`].
     pub yielded: Sources,

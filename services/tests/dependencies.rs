@@ -22,6 +22,7 @@ const FOREIGN_BUILD: &[&str] =
 /// (folder or file, what its code must not mention, why)
 const MODULES: &[(&str, &[&str], &str)] = &[
     ("engine/src/scheduler", &["backend::", "std::time", "Instant::now"], "the scheduler is data in, data out"),
+    ("engine/src/constraint", &["backend::", "scheduler::", "step::"], "what may be said does not know who plans and computes it"),
     ("engine/src/model", &["backend::", "scheduler::"], "a model does not know who runs it"),
     ("engine/src/format", &["backend::", "scheduler::"], "a format does not know who runs it"),
     ("engine/src/backend", &["scheduler::"], "a backend runs plans and asks nobody for them"),

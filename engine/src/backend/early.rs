@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 /// Looks at an empty shelf before a thread offers its core to others.
 const LOOKS_MAX: u32 = 200;
 
-/// What late sources say of steps that have not been sampled, each answer taken once. As long as the steps in flight are few, so is this.
+/// What late sources say of steps that have not been sampled, each answer taken once. As long as the steps in flight
+/// are few, so is this.
 #[derive(Debug, Default)]
 pub struct EarlyRules {
     shelf: Mutex<Shelf>,
@@ -49,8 +50,8 @@ impl EarlyRules {
         self.take_from(&mut self.lock(), step)
     }
 
-    /// What the sources in `missing` say of a step. It looks again for so long as one of them has not answered; then it gives up, returns
-    /// what is there, and whoever puts the rest there is to tell.
+    /// What the sources in `missing` say of a step. It looks again for so long as one of them has not answered; then it
+    /// gives up, returns what is there, and whoever puts the rest there is to tell.
     pub fn take_within(&self, step: StepId, mut missing: Sources, wait: Duration) -> Vec<StepRules> {
         let (begin, mut looks, mut found) = (Instant::now(), 0, Vec::new());
         while !missing.is_empty() {

@@ -32,8 +32,8 @@ impl Gathering {
         Ok(())
     }
 
-    /// The constraint of each sampled row of the plan, in the order of its samples. What a source says about a row that does not wait for
-    /// it counts for nothing.
+    /// The constraint of each sampled row of the plan, in the order of its samples. What a source says about a row that
+    /// does not wait for it counts for nothing.
     pub(super) fn compose(&mut self, plan: &StepPlan, vocab: u32) -> Vec<Constraint> {
         debug_assert!(self.missing.is_empty(), "step {} still waits for {:?}", plan.id, self.missing);
         let mut late: Vec<_> = self.answers.drain(..).flat_map(rules_by_row).collect();

@@ -1,5 +1,5 @@
-//! The steps of one backend from their launch to their outcome, the same for every device: a step whose rows wait for late rules is computed up
-//! to its logits and holds up those behind it, whose tokens may depend on it.
+//! The steps of one backend from their launch to their outcome, the same for every device: a step whose rows wait for
+//! late rules is computed up to its logits and holds up those behind it, whose tokens may depend on it.
 
 use super::check::check;
 use super::early::EarlyRules;
@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a backend does of its own: the two halves of a step. [`launch`] and [`constrain`] are the rest of [`super::Backend`].
+/// What a backend does of its own: the two halves of a step. [`launch`] and [`constrain`] are the rest of
+/// [`super::Backend`].
 pub(super) trait StepDevice: Sized {
     /// A step that was computed up to its logits.
     type Forwarded;
@@ -147,7 +148,8 @@ pub(super) struct AwaitedRules<'a> {
 }
 
 impl<'a> AwaitedRules<'a> {
-    /// A constraint for each sampled row, in the order of the samples, if no rule is missing. Whoever has them must finish the step.
+    /// A constraint for each sampled row, in the order of the samples, if no rule is missing. Whoever has them must
+    /// finish the step.
     pub(super) fn now(&self) -> Option<Vec<Constraint>> {
         self.within(Duration::ZERO)
     }
@@ -205,7 +207,8 @@ pub(super) mod tests {
         StepPlan { id: StepId(id), copies: Vec::new(), pieces: vec![piece] }
     }
 
-    /// Notes what it is told to compute: `f` for a forward, `s` for a sampler with the tokens that are forced on its rows.
+    /// Notes what it is told to compute: `f` for a forward, `s` for a sampler with the tokens that are forced on its
+    /// rows.
     struct Notes {
         capacity: BackendInfo,
         steps: Steps<Self>,

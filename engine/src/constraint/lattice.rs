@@ -4,9 +4,9 @@ use super::{Effect, Rule, Sources};
 use crate::ids::TokenId;
 use std::sync::Arc;
 
-/// Everything that is said about one row's token. The default value says nothing. A sampler applies it in this order: what the request's
-/// own parameters add to logits; mask and forbidden tokens; penalties; biases; mixtures; then temperature and filters. A token that may not
-/// come stays so whatever is added to it.
+/// Everything that is said about one row's token. The default value says nothing. A sampler applies it in this order:
+/// what the request's own parameters add to logits; mask and forbidden tokens; penalties; biases; mixtures; then
+/// temperature and filters. A token that may not come stays so whatever is added to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraint {
     /// This token comes, and nothing else of it matters.
@@ -24,8 +24,9 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    /// Of all rules about a row, in any order, for a vocabulary of so many tokens. Rules are taken in the order of their sources; one that
-    /// would leave no token yields as a whole. So at least one token may come, unless the vocabulary is empty.
+    /// Of all rules about a row, in any order, for a vocabulary of so many tokens. Rules are taken in the order of
+    /// their sources; one that would leave no token yields as a whole. So at least one token may come, unless the
+    /// vocabulary is empty.
     pub fn of(mut rules: Vec<Rule>, vocab: u32) -> Self {
         rules.sort_by_key(|rule| rule.source);
         let mut all = Self::default();
@@ -125,7 +126,8 @@ fn count(mask: &[u32], vocab: u32) -> usize {
     (ones + rest) as usize
 }
 
-/// What one source alone says stays as it is, also in its order; of several, a token's values add up in the order of the sources.
+/// What one source alone says stays as it is, also in its order; of several, a token's values add up in the order of
+/// the sources.
 fn summed(before: Vec<(TokenId, f32)>, list: Vec<(TokenId, f32)>) -> Vec<(TokenId, f32)> {
     if before.is_empty() || list.is_empty() {
         return if before.is_empty() { list } else { before };

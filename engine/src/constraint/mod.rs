@@ -1,11 +1,12 @@
-//! What may be said next: several sources have rules about it, and one lattice composes them for each row that is sampled.
+//! What may be said next: several sources have rules about it, and one lattice composes them for each row that is
+//! sampled.
 //!
-//! A [`Source`] says [`Rule`]s; [`Constraint::of`] composes the rules of a row, whoever said them and whenever they came, and a backend
-//! applies the one [`Constraint`] that results. How rules combine, in which order sources yield, and which tokens each source reads stands in
-//! `docs/constraints.md`; what a new source needs is told there too.
+//! A [`Source`] says [`Rule`]s; [`Constraint::of`] composes the rules of a row, whoever said them and whenever they
+//! came, and a backend applies the one [`Constraint`] that results. How rules combine, in which order sources yield,
+//! and which tokens each source reads stands in `docs/constraints.md`; what a new source needs is told there too.
 //!
-//! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs` among them;
-//! `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] is one.
+//! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs`
+//! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] is one.
 
 mod late;
 mod lattice;
@@ -19,8 +20,8 @@ pub(crate) use sequence::SequenceRules;
 use crate::ids::TokenId;
 use std::sync::Arc;
 
-/// Who says what may come next, in the order of precedence: where the rules of two sources leave no token in common, the later source
-/// yields.
+/// Who says what may come next, in the order of precedence: where the rules of two sources leave no token in common,
+/// the later source yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A token that has to come, as those that close a thought.
@@ -50,8 +51,8 @@ impl Source {
         }
     }
 
-    /// How far before an output the last token stands that the source's rules for it depend on; `None` if they depend on the output's
-    /// number alone.
+    /// How far before an output the last token stands that the source's rules for it depend on; `None` if they depend
+    /// on the output's number alone.
     pub const fn reads(self) -> Option<u32> {
         match self {
             Self::Forced | Self::HeldWords => Some(thinking::LAG),
@@ -137,9 +138,9 @@ pub enum Effect {
     Forbid(Arc<[TokenId]>),
     /// Added to logits after the penalties; no token stands in it twice. Ids that rise are the quick case.
     Bias(Vec<(TokenId, f32)>),
-    /// Mixed in after all biases, before the temperature: a listed token's logit l becomes ln(e^l + weight * e^LSE), LSE the log-sum-exp
-    /// of all logits by then. With lambda / (1 - lambda) * p as weights, tokens are drawn from (1 - lambda) p_model + lambda p. No token
-    /// stands in it twice.
+    /// Mixed in after all biases, before the temperature: a listed token's logit l becomes ln(e^l + weight * e^LSE),
+    /// LSE the log-sum-exp of all logits by then. With lambda / (1 - lambda) * p as weights, tokens are drawn from (1 -
+    /// lambda) p_model + lambda p. No token stands in it twice.
     Mix(Vec<(TokenId, f32)>),
 }
 

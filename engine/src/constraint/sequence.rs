@@ -1,4 +1,5 @@
-//! The sources of one sequence: those that the scheduler asks when it plans a row, and the names of those that the row waits for.
+//! The sources of one sequence: those that the scheduler asks when it plans a row, and the names of those that the row
+//! waits for.
 
 use super::thinking::{LAG, Thinking, Thought, Watch};
 use super::{Effect, Rule, Source, Sources};
@@ -40,8 +41,8 @@ impl SequenceRules {
         rules
     }
 
-    /// Does what comes next depend on an output that is not committed, when `pending` are not? Two outputs lie between a decision and what
-    /// it reads, so that never is so with two steps in flight.
+    /// Does what comes next depend on an output that is not committed, when `pending` are not? Two outputs lie between
+    /// a decision and what it reads, so that never is so with two steps in flight.
     pub(crate) fn reads_further(&self, pending: u32) -> bool {
         pending >= LAG && self.thinking.as_ref().is_some_and(|watch| !watch.is_over())
     }

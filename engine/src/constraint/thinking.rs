@@ -1,8 +1,9 @@
 //! How long a choice may think, and what closes its thinking: token ids and figures alone, no text.
 //!
-//! Whatever is decided about output `j` is a function of the outputs up to `j - 2`, whether later ones are known already or not: so a
-//! sequence is the same alone and in a batch, with one step in flight and with two, and through preemption. What must happen at a known
-//! place, as the end of a budget, needs no earlier token and comes exactly there.
+//! Whatever is decided about output `j` is a function of the outputs up to `j - 2`, whether later ones are known
+//! already or not: so a sequence is the same alone and in a batch, with one step in flight and with two, and through
+//! preemption. What must happen at a known place, as the end of a budget, needs no earlier token and comes exactly
+//! there.
 
 use super::{Effect, Rule, Source};
 use crate::ids::TokenId;
@@ -10,8 +11,8 @@ use crate::sampling::Certainty;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How far before an output the last one stands that a decision about it may read: with two steps in flight that one is known, so no row
-/// waits for a decision.
+/// How far before an output the last one stands that a decision about it may read: with two steps in flight that one is
+/// known, so no row waits for a decision.
 pub(super) const LAG: u32 = 2;
 
 /// Bounds of a request's thinking, shared by its choices.
@@ -21,8 +22,8 @@ pub struct Thinking {
     pub opens: Option<TokenId>,
     /// Tokens that end it: its closing mark, and whatever else can only stand outside.
     pub ends: Vec<TokenId>,
-    /// What is forced to close it, at least one token. The first one may come right after an end that the model chose itself, so it must be
-    /// one that does no harm there: white space.
+    /// What is forced to close it, at least one token. The first one may come right after an end that the model chose
+    /// itself, so it must be one that does no harm there: white space.
     pub closing: Vec<TokenId>,
     /// Tokens it may have before it is closed; `None` for any number.
     pub tokens_max: Option<u32>,
@@ -74,7 +75,8 @@ pub struct Thought {
     pub end: ThoughtEnd,
 }
 
-/// Follows one choice's outputs. Outputs are taken as they are committed, and read only as far as the output that is decided allows.
+/// Follows one choice's outputs. Outputs are taken as they are committed, and read only as far as the output that is
+/// decided allows.
 #[derive(Debug)]
 pub(crate) struct Watch {
     rules: Arc<Thinking>,
@@ -121,8 +123,8 @@ impl Watch {
         matches!(self.state, State::Over { .. })
     }
 
-    /// What it says about output `index`: the token that closes the thought there, or which words are held back. Every output before
-    /// `index - 1` must have been taken.
+    /// What it says about output `index`: the token that closes the thought there, or which words are held back. Every
+    /// output before `index - 1` must have been taken.
     pub(crate) fn rule(&mut self, index: u32) -> Option<Rule> {
         self.read_before(index);
         let State::Open { closing, .. } = self.state else { return None };

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Counts of a position that there is room for at once; more take more room.
 const COUNTS_USUAL: usize = 64;
 
-/// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change nothing for it.
+/// Shared by the choices of a request; fixed when the request is made, so that tables which are replaced later change
+/// nothing for it.
 pub struct RequestTables {
     /// Knows at least the contexts of `tables`.
     pub filter: Arc<Filter>,
@@ -82,7 +83,8 @@ pub(super) struct Ask {
 }
 
 impl Ask {
-    /// The answers to some questions, in their order, and whether a table knew something. Each depends on its own question alone.
+    /// The answers to some questions, in their order, and whether a table knew something. Each depends on its own
+    /// question alone.
     pub(super) fn answer_all(asks: &[Ask]) -> Vec<(RowRule, bool)> {
         // Requests from before and after a change of the tables have filters of their own.
         let same_filter = |a: &Ask, b: &Ask| Arc::ptr_eq(&a.request.filter, &b.request.filter);
@@ -104,8 +106,8 @@ impl Ask {
         answers
     }
 
-    /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for neighbours and not once for
-    /// a position.
+    /// Counts what was done. Threads share the tally of a request with many choices, so each touches it once for
+    /// neighbours and not once for a position.
     fn tally(asks: &[Self], answers: &[(RowRule, bool)]) {
         let mut rest = answers;
         for same in asks.chunk_by(|a, b| Arc::ptr_eq(&a.request, &b.request)) {

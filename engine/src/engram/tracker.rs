@@ -1,8 +1,10 @@
-//! Follows the sequences that use tables, and says what the tables change in each step. Data in, data out: no clock, no channel.
+//! Follows the sequences that use tables, and says what the tables change in each step. Data in, data out: no clock, no
+//! channel.
 //!
-//! The rules for an output follow from the ids before it alone: those of the prompt and of the outputs up to the one just before. A step
-//! waits until the outputs of all its rows have come that far, however far ahead of them it was launched; so neither the lag of a
-//! device nor the batch that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+//! The rules for an output follow from the ids before it alone: those of the prompt and of the outputs up to the one
+//! just before. A step waits until the outputs of all its rows have come that far, however far ahead of them it was
+//! launched; so neither the lag of a device nor the batch that a sequence shares can change a token. Steps are answered
+//! in the order in which they were launched.
 
 use super::context::Context;
 use super::hasher::ByNumber;
@@ -84,7 +86,8 @@ impl Tracker {
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
-    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token is dropped.
+    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token
+    /// is dropped.
     pub fn forget(&mut self, seq: SeqId) {
         self.sequences.remove(&seq);
     }

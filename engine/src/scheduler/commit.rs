@@ -6,9 +6,9 @@ use crate::ids::{Micros, RequestId};
 use crate::step::{PooledUnit, Sample, Score, StepOutcome};
 
 impl Scheduler {
-    /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished` follows its last
-    /// token. Samples and scores of sequences that have ended meanwhile are dropped; those of preempted ones count, because a
-    /// token sampled from valid rows stays valid when its memory is gone.
+    /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished`
+    /// follows its last token. Samples and scores of sequences that have ended meanwhile are dropped; those of
+    /// preempted ones count, because a token sampled from valid rows stays valid when its memory is gone.
     pub fn commit(&mut self, outcome: StepOutcome, now: Micros) -> Vec<(RequestId, Event)> {
         if self.door == Door::Failed {
             return Vec::new();

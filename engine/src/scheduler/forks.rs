@@ -1,4 +1,5 @@
-//! Choices of one request that part at the prompt's end: the prompt is computed once, and each goes on with a copy of its state.
+//! Choices of one request that part at the prompt's end: the prompt is computed once, and each goes on with a copy of
+//! its state.
 
 use super::Scheduler;
 use super::draft::Draft;
@@ -26,9 +27,9 @@ impl Fork {
 }
 
 impl Scheduler {
-    /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's full pages and
-    /// get a page for a copy of the part-filled one. Who finds none is preempted now and computes the prompt alone later. Returns
-    /// how many forked.
+    /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's
+    /// full pages and get a page for a copy of the part-filled one. Who finds none is preempted now and computes the
+    /// prompt alone later. Returns how many forked.
     pub(super) fn fork(&mut self, at: usize, draft: &mut Draft<'_>) -> usize {
         if self.running[at].role != Role::Leader {
             return 0;

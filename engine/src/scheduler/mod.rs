@@ -1,9 +1,10 @@
 //! Decides what runs next. Data in, data out: no clock, no device, no channel.
 //!
-//! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode. [`Scheduler::plan`] hands
-//! out positions, [`Scheduler::commit`] takes sampled tokens back; up to `steps_in_flight_max` plans may lie between the two.
-//! The rules are in `docs/scheduler.md`; `plan.rs` has the planning, `commit.rs` what follows from an outcome. A request's choices are
-//! sequences (`sequence.rs`), which the scheduler alone owns.
+//! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode.
+//! [`Scheduler::plan`] hands out positions, [`Scheduler::commit`] takes sampled tokens back; up to
+//! `steps_in_flight_max` plans may lie between the two. The rules are in `docs/scheduler.md`; `plan.rs` has the
+//! planning, `commit.rs` what follows from an outcome. A request's choices are sequences (`sequence.rs`), which the
+//! scheduler alone owns.
 
 mod commit;
 mod config;
@@ -42,7 +43,8 @@ use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
 use yielding::Turn;
 
-/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
+/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running
+/// sequence.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -89,7 +91,8 @@ struct LiveRequest {
     pooled: Pooled,
 }
 
-/// The sum of a prompt's hidden states so far. Units are added in the order of positions, so the steps that they came from do not show.
+/// The sum of a prompt's hidden states so far. Units are added in the order of positions, so the steps that they came
+/// from do not show.
 #[derive(Debug, Default)]
 struct Pooled {
     /// Positions up to here are in.
@@ -141,13 +144,14 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to run.
+    /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to
+    /// run.
     pub fn admit(&mut self, request: Request, now: Micros) -> Result<(), Rejected> {
         self.admit_under(request, &Terms::default(), now, &Pace::default())
     }
 
-    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or where it would
-    /// wait longer than `pace` and `terms` allow.
+    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or
+    /// where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
         assert!(!request.prompt.is_empty() && request.spec.choices > 0, "request {} has no prompt or no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
@@ -174,8 +178,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they arrive.
-    /// False if it is not live.
+    /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they
+    /// arrive. False if it is not live.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let Some(live) = self.live.remove(&id) else { return false };
         self.accounts.leave(live.key);
@@ -183,8 +187,8 @@ impl Scheduler {
         true
     }
 
-    /// Ends one choice that has all it wants, as after a stop string, without further events for it; the request's other choices
-    /// go on. False if that choice is not live or nothing was generated for it.
+    /// Ends one choice that has all it wants, as after a stop string, without further events for it; the request's
+    /// other choices go on. False if that choice is not live or nothing was generated for it.
     pub fn cancel_choice(&mut self, id: RequestId, choice: u32) -> bool {
         let Some(live) = self.live.get(&id) else { return false };
         let seq = SeqId(live.first.0 + u64::from(choice));
@@ -215,7 +219,8 @@ impl Scheduler {
         }
     }
 
-    /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted any more.
+    /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted
+    /// any more.
     pub fn fail(&mut self, why: &str) -> Vec<(RequestId, Event)> {
         self.door = Door::Failed;
         self.in_flight.clear();
@@ -236,8 +241,9 @@ impl Scheduler {
 
     /// The most tokens each choice can generate, or why the request can never run.
     ///
-    /// What the caller asked for must fit even if nothing else runs. Who asks for "the rest" (`max_tokens` absent) gets what fits:
-    /// the rest of the context or of all pages, whichever ends first. The last token is never fed, so it needs no position.
+    /// What the caller asked for must fit even if nothing else runs. Who asks for "the rest" (`max_tokens` absent) gets
+    /// what fits: the rest of the context or of all pages, whichever ends first. The last token is never fed, so it
+    /// needs no position.
     fn output_max(&self, request: &Request) -> Result<u32, Rejected> {
         let got = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let room = self.config.context.saturating_sub(u32::from(request.spec.max_tokens != Some(0)));
@@ -264,7 +270,8 @@ impl Scheduler {
         Some(self.release(seq))
     }
 
-    /// Where a sequence is among the running ones. They are few, and their order changes with what their keys were served.
+    /// Where a sequence is among the running ones. They are few, and their order changes with what their keys were
+    /// served.
     fn place_of(&self, rank: Rank) -> Option<usize> {
         self.running.iter().position(|seq| seq.rank == rank)
     }
@@ -278,7 +285,8 @@ impl Scheduler {
 
     /// Frees slot and pages of a sequence that does not run any more.
     ///
-    /// They may be claimed by the very next plan although steps in flight still name them, because the device runs plans in order:
+    /// They may be claimed by the very next plan although steps in flight still name them, because the device runs
+    /// plans in order:
     /// - a row in flight has read its pages and its slot before the next plan's copies and rows run;
     /// - a wasted row (launched before its sequence was known to have ended) writes its page, its state and the slot's last token
     ///   before the next owner writes, and the next owner reads nothing that it has not written: it starts at position 0, where the
@@ -286,8 +294,8 @@ impl Scheduler {
     /// - a page in which a launched row writes has one owner (a prompt's full pages are shared, the part-filled one is copied), so
     ///   a wasted row cannot reach another sequence's positions.
     ///
-    /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as the
-    /// prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
+    /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as
+    /// the prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
     fn release(&mut self, mut seq: Sequence) -> Sequence {
         for page in seq.pages.drain(..) {
             self.pages.release(page);

@@ -1,8 +1,8 @@
 //! Planning: one walk over the running sequences, in which waiting ones start where their place is.
 //!
-//! The order is that of what keys were served, and within a key that of rank. Decode rows have their share of the budget set aside
-//! before the walk, so the walk may follow that order alone. Pages are taken in the same order: who finds none preempts from the back,
-//! where nothing has been planned yet, and who is last itself waits a step.
+//! The order is that of what keys were served, and within a key that of rank. Decode rows have their share of the
+//! budget set aside before the walk, so the walk may follow that order alone. Pages are taken in the same order: who
+//! finds none preempts from the back, where nothing has been planned yet, and who is last itself waits a step.
 
 use super::cost::Pace;
 use super::draft::Draft;
@@ -17,8 +17,8 @@ use crate::step::{Form, Piece, PieceTokens, ScoreRows, StepPlan};
 type Place = (u64, KeyId, Rank);
 
 impl Scheduler {
-    /// The next step, which counts as launched with this. `None` if there is nothing to compute, or if as many steps are in flight
-    /// as may be. A function of the scheduler's state and of `now` alone.
+    /// The next step, which counts as launched with this. `None` if there is nothing to compute, or if as many steps
+    /// are in flight as may be. A function of the scheduler's state and of `now` alone.
     pub fn plan(&mut self, now: Micros) -> Option<StepPlan> {
         self.plan_within(now, &Pace::default())
     }
@@ -64,8 +64,8 @@ impl Scheduler {
         (self.accounts.turn(seq.key), seq.key, seq.rank)
     }
 
-    /// Starts the first in the queue if its place is at `at`, and if slots, pages and budget allow. It never preempts and nobody
-    /// overtakes it: with both, a request that needs much would wait for ever.
+    /// Starts the first in the queue if its place is at `at`, and if slots, pages and budget allow. It never preempts
+    /// and nobody overtakes it: with both, a request that needs much would wait for ever.
     fn start_before(&mut self, at: usize, draft: &mut Draft<'_>) {
         let Some(head) = self.queue.first(&self.accounts).filter(|_| draft.starts) else { return };
         if self.running.get(at).is_some_and(|seq| self.place(seq) < self.place(head)) {
@@ -94,8 +94,8 @@ impl Scheduler {
         head.pending == 0 && head.slots_wanted() <= self.slots.free() && first_unit <= draft.room(0) && self.pages_suffice(head)
     }
 
-    /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for each to grow?
-    /// Without that a start would soon be undone by a preemption.
+    /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for
+    /// each to grow? Without that a start would soon be undone by a preemption.
     pub(super) fn pages_suffice(&self, head: &Sequence) -> bool {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
@@ -225,7 +225,8 @@ impl Scheduler {
         }
     }
 
-    /// Orders running sequences by what their keys were served with this plan. Between two plans the order never changes.
+    /// Orders running sequences by what their keys were served with this plan. Between two plans the order never
+    /// changes.
     fn settle(&mut self, out: &SitsOut, now: Micros) {
         self.accounts.settle(&out.keys, out.turn != Turn::Prompts, now);
         if self.accounts.active_count() > 1 {
@@ -234,8 +235,8 @@ impl Scheduler {
         }
     }
 
-    /// Numbers the step. Copies of forks that were planned before it go first; without a piece they stay for the next step, because
-    /// nothing on the device changes until then.
+    /// Numbers the step. Copies of forks that were planned before it go first; without a piece they stay for the next
+    /// step, because nothing on the device changes until then.
     fn launch(&mut self, draft: Draft<'_>) -> Option<StepPlan> {
         if draft.pieces.is_empty() {
             return None;

@@ -1,12 +1,14 @@
-//! Memory for who goes first: slots and pages are taken from who comes last. What is preempted keeps its tokens and is computed again.
+//! Memory for who goes first: slots and pages are taken from who comes last. What is preempted keeps its tokens and is
+//! computed again.
 
 use super::Scheduler;
 use super::sequence::{Role, Sequence};
 use crate::ids::KeyId;
 
 impl Scheduler {
-    /// Frees slots for the first in the queue where its key has less than its share of them and others have more: the last of those
-    /// that have most to give is preempted. Only if with that it can start; within a key nobody is thrown out for a slot.
+    /// Frees slots for the first in the queue where its key has less than its share of them and others have more: the
+    /// last of those that have most to give is preempted. Only if with that it can start; within a key nobody is thrown
+    /// out for a slot.
     pub(super) fn make_way(&mut self) {
         let Some(head) = self.queue.first(&self.accounts).filter(|head| head.pending == 0) else { return };
         let (key, slots) = (head.key, head.slots_wanted());
@@ -27,8 +29,9 @@ impl Scheduler {
         }
     }
 
-    /// Frees pages until the sequence at `at` can have `positions` computed. False if it would have to give way itself: then it
-    /// keeps what it has and waits, until an older one ends or takes it away. The first of all never waits: alone it fits.
+    /// Frees pages until the sequence at `at` can have `positions` computed. False if it would have to give way itself:
+    /// then it keeps what it has and waits, until an older one ends or takes it away. The first of all never waits:
+    /// alone it fits.
     pub(super) fn make_room(&mut self, at: usize, positions: u32) -> bool {
         let needed = self.running[at].pages_lacking(positions);
         while self.pages.free() < needed {
@@ -47,8 +50,8 @@ impl Scheduler {
         }
     }
 
-    /// Preempts the last by rank: the youngest of the lowest priority. A prompt that is computed for several choices goes as one.
-    /// False if there is none behind `at`.
+    /// Preempts the last by rank: the youngest of the lowest priority. A prompt that is computed for several choices
+    /// goes as one. False if there is none behind `at`.
     pub(super) fn preempt_youngest(&mut self, at: usize) -> bool {
         let victim = self.running.iter().rposition(|seq| seq.role != Role::Follower).expect("followers have a leader");
         if victim <= at {
@@ -58,7 +61,8 @@ impl Scheduler {
         true
     }
 
-    /// Sends the sequences from `first` on back to the queue. Their tokens stay, also those in flight; the rest is recomputed.
+    /// Sends the sequences from `first` on back to the queue. Their tokens stay, also those in flight; the rest is
+    /// recomputed.
     pub(super) fn preempt_from(&mut self, first: usize) {
         while self.running.len() > first {
             let seq = self.running.pop().expect("more than `first` are left");

@@ -25,8 +25,9 @@ struct Counts {
 }
 
 impl Queue {
-    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever. Where the queue is
-    /// full of others' requests, a key that has less than its part of it may still come in, until the queue is full twice over.
+    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever.
+    /// Where the queue is full of others' requests, a key that has less than its part of it may still come in, until
+    /// the queue is full twice over.
     pub(crate) fn check(&self, request: &Request, key: KeyId, config: &SchedulerConfig) -> Result<(), Rejected> {
         let (waiting, max) = (self.new.requests, config.queue_requests_max);
         let own = self.new_by_key.get(&key).copied().unwrap_or(0);

@@ -25,8 +25,8 @@ impl Request {
     }
 }
 
-/// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
-/// [`Event::Failed`]; a cancelled request gets nothing more.
+/// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with
+/// one [`Event::Failed`]; a cancelled request gets nothing more.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Prompt scores, in order of position, in as many events as the prompt had pieces.
@@ -48,11 +48,11 @@ pub enum Event {
         /// As in [`crate::step::Sample`].
         yielded: Sources,
     },
-    /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes once, before the end
-    /// of a request that asked for it.
+    /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes
+    /// once, before the end of a request that asked for it.
     Pooled(Vec<f32>),
-    /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request that bounds its
-    /// thinking, and not if the choice ended while it thought or never did.
+    /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request
+    /// that bounds its thinking, and not if the choice ended while it thought or never did.
     Thought {
         /// Which choice.
         choice: u32,

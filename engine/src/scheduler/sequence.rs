@@ -1,5 +1,5 @@
-//! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a slot, and
-//! decides neither when it runs nor what it may hold.
+//! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a
+//! slot, and decides neither when it runs nor what it may hold.
 
 use super::{FinishReason, Request, Usage};
 use crate::cache::pages_for;
@@ -8,7 +8,8 @@ use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
 use crate::step::{Sample, SampleRow};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 
-/// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in that order.
+/// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in
+/// that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     /// The request's priority.
@@ -53,8 +54,8 @@ pub(crate) struct Sequence {
     pub(crate) output_max: u32,
     /// Generated and committed.
     pub(crate) output: Vec<TokenId>,
-    /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if the
-    /// sequence was preempted meanwhile.
+    /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if
+    /// the sequence was preempted meanwhile.
     pub(crate) pending: u32,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
@@ -212,8 +213,8 @@ impl Sequence {
     }
 }
 
-/// The end of the largest canonical prompt piece that starts at `start` and ends at or before `reach`; at least one unit, whatever
-/// `reach` says.
+/// The end of the largest canonical prompt piece that starts at `start` and ends at or before `reach`; at least one
+/// unit, whatever `reach` says.
 pub(crate) fn canonical_end(start: u32, reach: u32, prompt_len: u32) -> u32 {
     let unit_end = (start / CHUNK_TOKENS + 1) * CHUNK_TOKENS;
     if reach >= prompt_len { prompt_len } else { (reach / CHUNK_TOKENS * CHUNK_TOKENS).max(unit_end).min(prompt_len) }

@@ -7,8 +7,9 @@ use crate::sampling::SamplingParams;
 use crate::step::ExpertCut;
 use std::sync::Arc;
 
-/// Everything that a request asks for beside its prompt. Made once, where the request is checked: counts, ids and sampling parameters are all in
-/// range for the model. Nobody changes it afterwards, and everybody who needs a part of it shares it.
+/// Everything that a request asks for beside its prompt. Made once, where the request is checked: counts, ids and
+/// sampling parameters are all in range for the model. Nobody changes it afterwards, and everybody who needs a part of
+/// it shares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
     /// Choices to generate from the prompt, at least 1.
@@ -27,8 +28,8 @@ pub struct Spec {
     pub score_prompt: Option<u8>,
     /// Bounds of its thinking; `None` leaves it alone.
     pub thinking: Option<Arc<Thinking>>,
-    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with requests that ask
-    /// otherwise.
+    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
+    /// requests that ask otherwise.
     pub experts: Option<ExpertCut>,
     /// Late sources of rules about its tokens: every row waits for them.
     pub waits_for: Sources,

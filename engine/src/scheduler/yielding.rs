@@ -1,10 +1,10 @@
-//! Who yields: which rows sit out a step so that somebody else's prompt is computed sooner. A row that sits out is planned in a later step;
-//! nothing else about it changes.
+//! Who yields: which rows sit out a step so that somebody else's prompt is computed sooner. A row that sits out is
+//! planned in a later step; nothing else about it changes.
 //!
-//! Two rules. Rows of a key that holds more than its share of what runs sit out while a key that was served less, and holds no more than
-//! its share, has a prompt to compute: as far as it was served less, and no longer than [`SITS_OUT_US_MAX`] at a time. And while
-//! several keys come and go, decode rows and prompts go into steps of their own where that costs nothing: steps are half as long, and so is what
-//! a newcomer waits for.
+//! Two rules. Rows of a key that holds more than its share of what runs sit out while a key that was served less, and
+//! holds no more than its share, has a prompt to compute: as far as it was served less, and no longer than
+//! [`SITS_OUT_US_MAX`] at a time. And while several keys come and go, decode rows and prompts go into steps of their
+//! own where that costs nothing: steps are half as long, and so is what a newcomer waits for.
 
 use super::Scheduler;
 use super::cost::Pace;
@@ -13,8 +13,8 @@ use super::sequence::{Next, Sequence, canonical_end};
 use crate::ids::{KeyId, Micros};
 use std::collections::BTreeMap;
 
-/// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer than this and
-/// two steps, whatever the weights and however many keys come at once.
+/// How long rows sit out for others' prompts before they have a step again. So nobody's stream stands still for longer
+/// than this and two steps, whatever the weights and however many keys come at once.
 pub(super) const SITS_OUT_US_MAX: u64 = 250_000;
 
 /// Who sits out a step.
@@ -108,8 +108,8 @@ impl Scheduler {
 }
 
 impl Accounts {
-    /// Prompt positions that `key` may compute at the expense of `other`: by how many it was served less. None once `other` has sat out
-    /// for long.
+    /// Prompt positions that `key` may compute at the expense of `other`: by how many it was served less. None once
+    /// `other` has sat out for long.
     fn claim(&self, key: KeyId, other: KeyId, now: Micros) -> u32 {
         if self.sits_out_since(other).is_some_and(|since| now.since(since).0 >= SITS_OUT_US_MAX) {
             return 0;

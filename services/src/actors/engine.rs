@@ -1,7 +1,7 @@
 //! The engine actor: the backend, alone on its thread, and the thread that waits for what it launched.
 //!
-//! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a step
-//! that fails, a panic. There is no revival.
+//! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is
+//! refused, a step that fails, a panic. There is no revival.
 
 use super::engram::EngramLink;
 use super::messages::{Launch, RulesReady, StepDone, WaitFor};
@@ -28,8 +28,8 @@ pub struct EngineActor {
 }
 
 impl EngineActor {
-    /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start that can
-    /// fail). Outcomes go to the receiver that [`wait_for_steps`] drains.
+    /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start
+    /// that can fail). Outcomes go to the receiver that [`wait_for_steps`] drains.
     pub async fn start_on(
         arbiter: &ArbiterHandle,
         build: Build,
@@ -97,8 +97,8 @@ impl Handler<RulesReady> for EngineActor {
     }
 }
 
-/// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported as an error,
-/// because nobody stops that actor before the scheduler has stopped.
+/// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported
+/// as an error, because nobody stops that actor before the scheduler has stopped.
 pub fn wait_for_steps(
     launched: Receiver<WaitFor>,
     engram: EngramLink,

@@ -1,8 +1,9 @@
 //! The Engram actor: tells the engine what tables change in a step, while that step's forward runs.
 //!
-//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the rules go to the
-//! engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should this actor die, the alarm in it
-//! tells the scheduler actor, which ends the requests that use tables and starts another one.
+//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the
+//! rules go to the engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should
+//! this actor die, the alarm in it tells the scheduler actor, which ends the requests that use tables and starts
+//! another one.
 
 use super::engine::RulesLink;
 use super::messages::{Awaits, EngramLost, Follow, Forget, RulesSent, Sampled};

@@ -27,9 +27,9 @@ pub struct Submit {
 }
 
 impl Submit {
-    /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the end of its thinking
-    /// and its own, a score for each piece of the prompt (one may end at each multiple of 64 and at the prompt's end), a hidden state, and
-    /// one failure.
+    /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the
+    /// end of its thinking and its own, a score for each piece of the prompt (one may end at each multiple of 64 and at
+    /// the prompt's end), a hidden state, and one failure.
     pub fn events_max(request: &Request, context: u32) -> usize {
         let prompt = request.prompt.len();
         let spec = &request.spec;
@@ -123,8 +123,8 @@ pub struct EngramLost;
 #[rtype(result = "()")]
 pub struct Launch(pub StepPlan);
 
-/// A late source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there, if the backend has not found
-/// them itself. See [`super::engine::RulesLink`].
+/// A late source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there, if
+/// the backend has not found them itself. See [`super::engine::RulesLink`].
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct RulesReady(pub StepId);

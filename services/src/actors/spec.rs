@@ -5,7 +5,8 @@ use chimere_engine::constraint::thinking::Thinking;
 use chimere_engine::scheduler::Spec;
 use std::sync::Arc;
 
-/// The engine's part and the service's own. A field of a request stands in one of the two, and is read there by whoever needs it.
+/// The engine's part and the service's own. A field of a request stands in one of the two, and is read there by whoever
+/// needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestSpec {
     /// What the engine is asked for each prompt.
@@ -19,8 +20,8 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that come after such a prompt,
-    /// and the late sources that have something to say.
+    /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that
+    /// come after such a prompt, and the late sources that have something to say.
     pub fn complete(mut self, seed: u64, thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
         let engine = Arc::make_mut(&mut self.engine);
         let sampling = Arc::make_mut(&mut engine.sampling);

@@ -4,7 +4,7 @@ use super::answer::Chat;
 use super::app::App;
 use super::error::ApiError;
 use super::examples::with_examples;
-use super::generate::{Asked, generate};
+use super::generate::{EndpointJob, generate};
 use super::reply::RequestName;
 use super::request::ChatRequest;
 use super::terms::terms_of;
@@ -33,7 +33,7 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
         let parser = OutputParser::new(thinking, tools.clone(), call_id_prefix(&call_ids, choice));
         Box::new(Answer::new(parser)) as Box<dyn Reader>
     };
-    let asked = Asked {
+    let endpoint = EndpointJob {
         prompts: vec![prompt.ids.into()],
         prompt_field: "messages",
         thinking: rules,
@@ -44,7 +44,7 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
         id_prefix: "chatcmpl",
         generation,
     };
-    generate(&app, &request, asked).await
+    generate(&app, &request, endpoint).await
 }
 
 /// What the ids of one choice's calls have in common. The choice's number takes two digits always, so that call 11 of choice 1 and call

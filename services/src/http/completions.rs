@@ -3,7 +3,7 @@
 use super::answer::{Completion, Echo};
 use super::app::App;
 use super::error::ApiError;
-use super::generate::{Asked, generate};
+use super::generate::{EndpointJob, generate};
 use super::request::{CompletionRequest, Prompt};
 use super::text::{ids_of, too_long};
 use crate::actors::reader::{Plain, Reader};
@@ -37,7 +37,7 @@ pub(super) async fn completions(
     drop(body);
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
-    let asked = Asked {
+    let endpoint = EndpointJob {
         prompts: ids,
         prompt_field: "prompt",
         thinking: None,
@@ -48,7 +48,7 @@ pub(super) async fn completions(
         id_prefix: "cmpl",
         generation,
     };
-    generate(&app, &request, asked).await
+    generate(&app, &request, endpoint).await
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {

@@ -24,8 +24,8 @@ use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::Rejected;
 use std::sync::Arc;
 
-/// What an endpoint brings.
-pub(super) struct Asked<S> {
+/// What an endpoint makes of a body, for [`generate`] to run and answer.
+pub(super) struct EndpointJob<S> {
     /// How to generate.
     pub(super) generation: Generation,
     /// Token ids of each prompt.
@@ -50,11 +50,11 @@ pub(super) struct Asked<S> {
 pub(super) async fn generate<S: Shape + Unpin + 'static>(
     app: &App,
     request: &HttpRequest,
-    asked: Asked<S>,
+    endpoint: EndpointJob<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let terms = terms_of(request)?;
-    let Asked { generation, prompts, prompt_field, thinking, probe, examples, reader, shape, id_prefix } = asked;
+    let EndpointJob { generation, prompts, prompt_field, thinking, probe, examples, reader, shape, id_prefix } = endpoint;
     let Generation { spec, seed, engram } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);

@@ -1,4 +1,5 @@
-//! From the field `engram` to what tables do for a request: names become tables, documents become a table of the request's own.
+//! From the field `engram` to what tables do for a request: names become tables, documents become a table of the
+//! request's own.
 
 use super::app::App;
 use super::error::ApiError;
