@@ -25,7 +25,7 @@ pub(super) trait StepDevice: Sized {
     fn capacity(&self) -> &BackendInfo;
 
     /// Its unfinished steps.
-    fn steps(&mut self) -> &mut Steps<Self>;
+    fn steps(&mut self) -> &mut UnfinishedSteps<Self>;
 
     /// Copies and forward; the sampler too, where `rules` has every row's constraint by then.
     fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError>;
@@ -46,15 +46,15 @@ pub(super) enum Forward<D: StepDevice> {
 }
 
 /// The unfinished steps of a device.
-pub(super) struct Steps<D: StepDevice> {
+pub(super) struct UnfinishedSteps<D: StepDevice> {
     last: Option<StepId>,
     /// The first waits for rules, the others for the first.
-    waiting: VecDeque<Waiting<D>>,
+    waiting: VecDeque<WaitingStep<D>>,
     early: Option<Arc<EarlyRules>>,
 }
 
 /// A step whose outcome is not there yet.
-struct Waiting<D: StepDevice> {
+struct WaitingStep<D: StepDevice> {
     plan: StepPlan,
     rules: Gathering,
     /// `None` while nothing of it is computed.
@@ -62,13 +62,13 @@ struct Waiting<D: StepDevice> {
     outcome: Sender<Result<D::Finished, BackendError>>,
 }
 
-impl<D: StepDevice> Default for Steps<D> {
+impl<D: StepDevice> Default for UnfinishedSteps<D> {
     fn default() -> Self {
         Self { last: None, waiting: VecDeque::new(), early: None }
     }
 }
 
-impl<D: StepDevice> Steps<D> {
+impl<D: StepDevice> UnfinishedSteps<D> {
     /// From now on the device finds rules there while it computes: [`AwaitedRules::within`].
     pub(super) fn look_for_rules(&mut self, early: Arc<EarlyRules>) {
         early.look();
@@ -86,7 +86,7 @@ pub(super) fn launch<D: StepDevice>(device: &mut D, plan: StepPlan) -> Result<Pe
     let (outcome, receiver) = bounded(1);
     let steps = device.steps();
     steps.last = Some(id);
-    steps.waiting.push_back(Waiting { rules: Gathering::of(&plan), plan, forwarded: None, outcome });
+    steps.waiting.push_back(WaitingStep { rules: Gathering::of(&plan), plan, forwarded: None, outcome });
     if steps.waiting.len() == 1 {
         advance(device);
     }
@@ -119,8 +119,8 @@ fn advance<D: StepDevice>(device: &mut D) {
 }
 
 /// Computes of a step what can be computed; `None` if it waits then.
-fn proceed<D: StepDevice>(device: &mut D, step: &mut Waiting<D>) -> Option<Result<D::Finished, BackendError>> {
-    let Waiting { plan, rules, forwarded, .. } = step;
+fn proceed<D: StepDevice>(device: &mut D, step: &mut WaitingStep<D>) -> Option<Result<D::Finished, BackendError>> {
+    let WaitingStep { plan, rules, forwarded, .. } = step;
     let vocab = device.capacity().vocab;
     if forwarded.is_some() {
         let forwarded = forwarded.take_if(|_| rules.missing().is_empty())?;
@@ -211,7 +211,7 @@ pub(super) mod tests {
     /// rows.
     struct Notes {
         capacity: BackendInfo,
-        steps: Steps<Self>,
+        steps: UnfinishedSteps<Self>,
         noted: Vec<String>,
         /// How long its forward looks for rules.
         looks: Duration,
@@ -223,7 +223,7 @@ pub(super) mod tests {
     impl Notes {
         fn new() -> Self {
             let capacity = BackendInfo { device: "none", slots: 1, pages: 1, step_rows_max: 1, vocab: 100, context: 32 };
-            Self { capacity, steps: Steps::default(), noted: Vec::new(), looks: Duration::ZERO, fails_at: None }
+            Self { capacity, steps: UnfinishedSteps::default(), noted: Vec::new(), looks: Duration::ZERO, fails_at: None }
         }
 
         fn sampled(&mut self, mut outcome: StepOutcome, constraints: &[Constraint]) -> Computed {
@@ -244,7 +244,7 @@ pub(super) mod tests {
             &self.capacity
         }
 
-        fn steps(&mut self) -> &mut Steps<Self> {
+        fn steps(&mut self) -> &mut UnfinishedSteps<Self> {
             &mut self.steps
         }
 

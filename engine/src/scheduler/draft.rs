@@ -1,13 +1,12 @@
 //! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
 
 use super::cost::{Pace, StepShape};
-use super::forks::Fork;
-use super::sequence::Next;
+use super::sequence::{Next, Rank};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, Scheduler};
 use crate::CHUNK_TOKENS;
-use crate::ids::Micros;
-use crate::step::Piece;
+use crate::ids::{Micros, PageId, SlotId};
+use crate::step::{Piece, StateCopy};
 
 /// A plan in the making.
 pub(super) struct Draft<'a> {
@@ -71,6 +70,24 @@ impl Draft<'_> {
         self.rest = self.rest.saturating_sub(positions);
         self.rest_us = self.rest_us.map(|left| left - us.unwrap_or(left));
         self.granted = true;
+    }
+}
+
+/// A choice that takes over its leader's state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fork {
+    pub(super) rank: Rank,
+    pub(super) slots: (SlotId, SlotId),
+    /// The prompt's last page, if it is part-filled.
+    pub(super) pages: Option<(PageId, PageId)>,
+}
+
+impl Fork {
+    /// What the device copies before the rows of the step after the fork.
+    pub(super) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
+        let (from, to) = self.slots;
+        let page = self.pages.map(|(from, to)| StateCopy::Page { from, to });
+        std::iter::once(StateCopy::Slot { from, to }).chain(page)
     }
 }
 

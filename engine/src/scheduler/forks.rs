@@ -2,29 +2,9 @@
 //! its state.
 
 use super::Scheduler;
-use super::draft::Draft;
-use super::sequence::{Rank, Role};
+use super::draft::{Draft, Fork};
+use super::sequence::Role;
 use crate::PAGE_TOKENS;
-use crate::ids::{PageId, SlotId};
-use crate::step::StateCopy;
-
-/// A choice that takes over its leader's state.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fork {
-    pub(super) rank: Rank,
-    pub(super) slots: (SlotId, SlotId),
-    /// The prompt's last page, if it is part-filled.
-    pub(super) pages: Option<(PageId, PageId)>,
-}
-
-impl Fork {
-    /// What the device copies before the rows of the step after the fork.
-    pub(super) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
-        let (from, to) = self.slots;
-        let page = self.pages.map(|(from, to)| StateCopy::Page { from, to });
-        std::iter::once(StateCopy::Slot { from, to }).chain(page)
-    }
-}
 
 impl Scheduler {
     /// Makes the followers of the leader at `at` sequences of their own at the prompt's end: they share the prompt's

@@ -34,9 +34,9 @@ pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, Slots, pages_for};
 use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
+use draft::Fork;
 use fair::Accounts;
 use forecast::Lengths;
-use forks::Fork;
 use queue::Queue;
 use sequence::{Rank, Sequence};
 use stats::Totals;

@@ -5,8 +5,7 @@
 //! finds none preempts from the back, where nothing has been planned yet, and who is last itself waits a step.
 
 use super::cost::Pace;
-use super::draft::Draft;
-use super::forks::Fork;
+use super::draft::{Draft, Fork};
 use super::sequence::{Next, Rank, Role, Sequence, canonical_end};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, LaunchedStep, Scheduler, WaitReason};

@@ -8,10 +8,12 @@ mod chat;
 mod collections;
 mod completions;
 mod embeddings;
+mod encoding;
 mod engram;
 pub mod error;
 mod examples;
 mod generate;
+mod hints;
 pub mod reply;
 pub mod request;
 pub mod request_tables;
@@ -40,5 +42,5 @@ async fn parsed<T>(
     payload: web::Payload,
     parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    parse(&app.body(payload, announced(request)).await?)
+    parse(&app.body(payload, request).await?)
 }

@@ -3,7 +3,7 @@
 use super::{ServeError, files};
 use crate::actors::engine::Build;
 use crate::clock::Clock;
-use crate::config::{Config, origins};
+use crate::config::{Config, aliases, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
@@ -14,7 +14,7 @@ use crate::service::{Edge, Parts, Patience};
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
-use chimere_engine::model::{self, FfnConfig, Model, Summary};
+use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Write};
@@ -251,6 +251,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
     let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
     Ok(ModelLimits {
         name,
+        aliases: aliases(&config.model.aliases).map(str::to_owned).collect(),
         vocab,
         width: u32::try_from(model.config.hidden).unwrap_or(u32::MAX),
         choices_max: limits::CHOICES_MAX.min(setup.slots()),
@@ -264,10 +265,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
 
 /// Experts a token.
 fn experts(model: &Model) -> Option<u32> {
-    match model.config.ffn {
-        FfnConfig::Moe { used, .. } => u32::try_from(used).ok(),
-        FfnConfig::Dense { .. } => None,
-    }
+    model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
 }
 
 fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
@@ -352,7 +350,7 @@ impl Progress {
 fn about(model: &Model, summary: &Summary, path: &Path) -> String {
     let c = &model.config;
     format!(
-        "model {} ({:?}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
+        "model {} ({}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
         c.name,
         c.architecture,
         summary.parameters() as f64 / 1e6,
