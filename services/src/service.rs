@@ -12,10 +12,10 @@ use crate::actors::scheduler::SchedulerActor;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::threads;
 use crate::clock::{Clock, unix_seconds};
-use crate::engram::{Keeper, Store, Tables, Teacher};
+use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::auth::Keys;
-use crate::http::guide::EngramParts;
+use crate::http::edge::Edge;
 use crate::http::request::ModelLimits;
 use crate::http::server::server;
 use crate::metrics::gateway::Gateway;
@@ -37,45 +37,6 @@ use tokio::sync::{mpsc, watch};
 
 /// How long the last bytes of replies may take to reach their clients when the service ends.
 const FLUSH: Duration = Duration::from_secs(2);
-
-/// How long clients may take before they are given up.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For a request's head.
-    pub head: Duration,
-    /// For its body.
-    pub body: Duration,
-    /// Between two requests of a connection.
-    pub idle: Duration,
-    /// To read what was sent to them.
-    pub unread: Duration,
-    /// For their machine to say anything at all.
-    pub silence: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            head: seconds(limits::HEAD_SECONDS),
-            body: seconds(limits::BODY_SECONDS),
-            idle: seconds(limits::IDLE_SECONDS),
-            unread: seconds(limits::UNREAD_SECONDS),
-            silence: seconds(limits::PEER_SILENCE_SECONDS),
-        }
-    }
-}
-
-/// How clients are met.
-#[derive(Debug, Default)]
-pub struct Edge {
-    /// How long they may take.
-    pub patience: Patience,
-    /// Certificate and key; without, plain HTTP.
-    pub tls: Option<rustls::ServerConfig>,
-    /// Origins whose pages may call from a browser; `*` for all.
-    pub origins: Vec<String>,
-}
 
 /// What a service is made of.
 pub struct Parts {

@@ -26,6 +26,7 @@ pub mod reader;
 pub mod request;
 pub mod retry;
 pub mod scheduler;
+mod step_meter;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;

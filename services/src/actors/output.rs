@@ -1,5 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use crate::metrics::gateway::Completion;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -132,6 +133,15 @@ pub struct Account {
     pub engram: Option<EngramAccount>,
     /// Which examples were put before the question, if that was asked for.
     pub examples: Option<ExamplesAccount>,
+}
+
+impl Account {
+    /// What the series under other engines' names are told of it.
+    pub fn completion(&self) -> Completion {
+        let Timings { prefill, itl_mean, decode, total, .. } = self.timings;
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
+        Completion { total, prefill, decode, itl_mean, prompt_tokens, completion_tokens }
+    }
 }
 
 /// Which examples a conversation got.

@@ -323,7 +323,7 @@ impl RequestActor {
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
         };
-        self.around.gateway.completed(&account);
+        self.around.gateway.completed(&account.completion());
         account
     }
 

@@ -1,7 +1,7 @@
 //! `chimere info`: what a model file holds and what it will need.
 
-use super::CliError;
-use super::text::{bytes_text, count_text};
+use crate::tools::figures::{bytes_text, count_text};
+use crate::tools::{CliError, find_model};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::model::{self, FfnConfig, LayerKind, Model, ModelConfig, Summary};
@@ -18,17 +18,10 @@ pub struct InfoArgs {
 
 /// Prints what the model file says.
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
-    let path = find(args.model.as_deref())?;
+    let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     print!("{}", report(&path, &model));
     Ok(())
-}
-
-/// The model that `--model` or its absence means.
-pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, CliError> {
-    let env = std::env::var_os("CHIMERE_MODEL");
-    let exe = std::env::current_exe().ok();
-    crate::locate::model(asked, env.as_deref().map(Path::new), exe.as_deref()).map_err(CliError::Failed)
 }
 
 fn report(path: &Path, model: &Model) -> String {

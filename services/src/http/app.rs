@@ -2,11 +2,11 @@
 
 use super::auth::Keys;
 use super::error::ApiError;
-use super::guide::EngramParts;
 use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
+use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;

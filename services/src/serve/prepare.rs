@@ -10,7 +10,7 @@ use crate::http::auth::Keys;
 use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::semantic::{Collections, Settings};
-use crate::service::{Edge, Parts, Patience};
+use crate::service::Parts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};

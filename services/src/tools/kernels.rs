@@ -80,7 +80,7 @@ fn models(paths: &[PathBuf]) -> Result<Vec<Model>, CliError> {
     }
     let mut all = Mix::ALL.map(|(mix, _)| outline(mix)).into_iter().collect::<Result<Vec<_>, _>>()?;
     // The shipped model may not be beside a binary that was installed alone.
-    match super::info::find(None) {
+    match super::find_model(None) {
         Ok(path) => all.push(model::load(&path).map_err(|e| failed(&e))?),
         Err(why) => eprintln!("chimere: only the released shape is built for: {why}"),
     }

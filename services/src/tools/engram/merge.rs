@@ -1,7 +1,7 @@
 //! `chimere engram merge`: one table of several, as if it had been built from all their texts.
 
 use super::{failed, write};
-use crate::cli::CliError;
+use crate::tools::CliError;
 use chimere_engine::engram::{Table, merge};
 use std::path::PathBuf;
 

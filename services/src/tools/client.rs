@@ -17,7 +17,7 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running service.
-pub(super) struct Server {
+pub(crate) struct Server {
     base: String,
     bearer: Option<String>,
     client: awc::Client,
@@ -26,7 +26,7 @@ pub(super) struct Server {
 impl Server {
     /// A client for the service at `url`, such as `http://127.0.0.1:8080`; the key file's first line is sent as bearer token.
     /// Connects only when something is asked. Belongs to the runtime it is made on.
-    pub(super) fn new(url: &str, key_file: Option<&Path>) -> Result<Self, CliError> {
+    pub(crate) fn new(url: &str, key_file: Option<&Path>) -> Result<Self, CliError> {
         let base = base_url(url)?;
         let bearer = key_file.map(read_key).transpose()?;
         // A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
@@ -36,24 +36,24 @@ impl Server {
     }
 
     /// Where the service is.
-    pub(super) fn base(&self) -> &str {
+    pub(crate) fn base(&self) -> &str {
         &self.base
     }
 
     /// Asks for a JSON document.
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
         let mut reply = self.request(awc::http::Method::GET, path).send().await.map_err(unsent)?;
         read_json(&mut reply).await
     }
 
     /// Sends a JSON document and reads one.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
         let mut reply = self.send(path, body).await?;
         read_json(&mut reply).await
     }
 
     /// Sends a JSON document and reads a stream of them.
-    pub(super) async fn stream(&self, path: &str, body: &Value) -> Result<Events, Failure> {
+    pub(crate) async fn stream(&self, path: &str, body: &Value) -> Result<Events, Failure> {
         let mut reply = self.send(path, body).await?;
         if reply.status() != StatusCode::OK {
             return Err(read_json(&mut reply).await.err().unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
@@ -93,7 +93,7 @@ fn read_key(file: &Path) -> Result<String, CliError> {
 
 /// Why a request did not end well.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// No connection.
     #[error("cannot connect: {0}")]
     Connect(String),
@@ -120,7 +120,7 @@ impl Failure {
     }
 
     /// A short name to count by.
-    pub(super) fn kind(&self) -> String {
+    pub(crate) fn kind(&self) -> String {
         match self {
             Failure::Connect(_) => "connect".into(),
             Failure::Status { code, .. } => format!("http_{code}"),
@@ -149,7 +149,7 @@ async fn read_json(reply: &mut ClientResponse) -> Result<Value, Failure> {
 }
 
 /// A running stream. Dropping it closes the connection, which cancels the request.
-pub(super) struct Events {
+pub(crate) struct Events {
     reply: ClientResponse,
     parser: SseParser,
     ready: VecDeque<String>,
@@ -157,7 +157,7 @@ pub(super) struct Events {
 
 impl Events {
     /// The next document; `None` after `[DONE]`. A stream that ends without it is broken.
-    pub(super) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
         loop {
             if let Some(data) = self.ready.pop_front() {
                 return document(&data);

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// Bytes with a binary unit, such as `21.8 MiB`.
-pub(super) fn bytes_text(bytes: u64) -> String {
+pub(crate) fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -19,7 +19,7 @@ pub(super) fn bytes_text(bytes: u64) -> String {
 }
 
 /// A count with a decimal unit, such as `35.1 B`.
-pub(super) fn count_text(count: u64) -> String {
+pub(crate) fn count_text(count: u64) -> String {
     match count {
         0..1_000 => count.to_string(),
         1_000..1_000_000 => format!("{:.1} k", count as f64 / 1e3),
@@ -29,7 +29,7 @@ pub(super) fn count_text(count: u64) -> String {
 }
 
 /// A line on standard error that says how far a long write or read is; nothing when that is no terminal.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     what: &'static str,
     shown: Option<Instant>,
 }
@@ -37,11 +37,11 @@ pub(super) struct Progress {
 impl Progress {
     const EVERY: Duration = Duration::from_millis(200);
 
-    pub(super) fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Self { what, shown: None }
     }
 
-    pub(super) fn show(&mut self, done: u64, all: u64) {
+    pub(crate) fn show(&mut self, done: u64, all: u64) {
         let due = self.shown.is_none_or(|at| at.elapsed() >= Self::EVERY);
         if due && std::io::stderr().is_terminal() {
             eprint!("\r{} {} of {}   ", self.what, bytes_text(done), bytes_text(all));
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if self.shown.take().is_some() {
             eprintln!();
         }

@@ -4,9 +4,9 @@ mod driver;
 mod report;
 mod traffic;
 
-use super::CliError;
-use super::info::find;
-use super::text::bytes_text;
+use crate::tools::CliError;
+use crate::tools::find_model;
+use crate::tools::figures::bytes_text;
 use crate::config::{Activations, Budget, Device, Embedding, KvType};
 use crate::device::{self, Built, DeviceError, Wanted};
 use chimere_engine::PAGE_TOKENS;
@@ -79,7 +79,7 @@ pub struct BenchStepArgs {
 
 /// Loads the model, measures, prints a table.
 pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
-    let path = find(args.model.as_deref())?;
+    let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let mut cases = Cases::of(args, model.config.context)?;
     let (mut setup, said) = device::choose(&cases.wanted(args), &model).map_err(|e| match e {

@@ -1,7 +1,7 @@
 //! Texts from files: what tables are made from, and what they are judged on.
 
-use crate::cli::CliError;
-use crate::cli::text::Progress;
+use crate::tools::CliError;
+use crate::tools::figures::Progress;
 use chimere_engine::ids::TokenId;
 use std::fs;
 use std::io::{BufRead, BufReader};

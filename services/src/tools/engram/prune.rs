@@ -1,7 +1,7 @@
 //! `chimere engram prune`: a table without what is old or rare.
 
 use super::{failed, now, write};
-use crate::cli::CliError;
+use crate::tools::CliError;
 use chimere_engine::engram::{PruneRules, Table, prune};
 use std::path::PathBuf;
 

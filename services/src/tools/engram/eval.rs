@@ -3,9 +3,9 @@
 use super::corpus::{self, TextOptions};
 use super::logits::LogitReader;
 use super::{Vocabulary, failed};
-use crate::cli::CliError;
-use crate::cli::info::find;
-use crate::cli::text::Progress;
+use crate::tools::CliError;
+use crate::tools::find_model;
+use crate::tools::figures::Progress;
 use chimere_engine::engram::{Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
@@ -57,7 +57,7 @@ pub struct EvalArgs {
 }
 
 pub(super) fn run(args: &EvalArgs) -> Result<(), CliError> {
-    let model = model::load(&find(args.model.as_deref())?).map_err(failed)?;
+    let model = model::load(&find_model(args.model.as_deref())?).map_err(failed)?;
     let report = measure(args, &model)?;
     print!("{report}");
     match &args.json {

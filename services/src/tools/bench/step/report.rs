@@ -2,9 +2,9 @@
 
 use super::BenchStepArgs;
 use super::driver::Run;
-use crate::cli::CliError;
-use crate::cli::stats::Stats;
-use crate::cli::text::bytes_text;
+use crate::tools::CliError;
+use crate::tools::stats::Stats;
+use crate::tools::figures::bytes_text;
 use crate::device::Setup;
 use chimere_engine::model::{Model, Summary};
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! `chimere synth`: a model file of a released shape with random weights, to measure speed and memory without a download.
 
 use super::CliError;
-use super::text::{Progress, bytes_text};
+use super::figures::{Progress, bytes_text};
 use chimere_engine::format::synth::{self, Mix, SynthError, SynthOptions};
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;

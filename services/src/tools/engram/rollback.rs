@@ -1,7 +1,7 @@
 //! `chimere engram rollback`: a table as it was before its last write.
 
 use super::{Vocabulary, failed, now};
-use crate::cli::CliError;
+use crate::tools::CliError;
 use crate::engram::{Store, TableName, publish_table};
 use std::path::PathBuf;
 

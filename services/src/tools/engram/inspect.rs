@@ -1,8 +1,8 @@
 //! `chimere engram inspect`: what a table holds.
 
 use super::{Vocabulary, failed, now};
-use crate::cli::CliError;
-use crate::cli::text::{bytes_text, count_text};
+use crate::tools::CliError;
+use crate::tools::figures::{bytes_text, count_text};
 use chimere_engine::engram::{Entry, Ngrams, Table};
 use chimere_engine::ids::TokenId;
 use std::fmt::Write;

@@ -10,8 +10,8 @@ mod prune;
 mod rollback;
 
 use super::CliError;
-use super::info::find;
-use super::text::{bytes_text, count_text};
+use super::find_model;
+use super::figures::{bytes_text, count_text};
 use crate::engram::unix_seconds as now;
 use crate::text::{Fingerprint, Tokenizer};
 use chimere_engine::engram::{Image, Ngrams, Table, TableError, publish};
@@ -57,7 +57,7 @@ struct Vocabulary {
 impl Vocabulary {
     /// Of the model that an option or its absence means; its weights are mapped and not read.
     fn find(asked: Option<&Path>) -> Result<Self, CliError> {
-        Self::of(&model::load(&find(asked)?).map_err(failed)?)
+        Self::of(&model::load(&find_model(asked)?).map_err(failed)?)
     }
 
     fn of(model: &Model) -> Result<Self, CliError> {

@@ -2,7 +2,7 @@
 
 use super::corpus::{self, TextOptions};
 use super::{Vocabulary, failed, now, write};
-use crate::cli::CliError;
+use crate::tools::CliError;
 use chimere_engine::engram::{BuildOptions, Orders, build};
 use std::path::PathBuf;
 

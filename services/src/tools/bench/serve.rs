@@ -1,9 +1,9 @@
 //! `chimere bench serve`: load over HTTP as users make it. Requests arrive when their time has come, whether or not earlier ones
 //! are done (an open loop), and all latencies count from that time, also where the client itself had to wait for a free place.
 
-use super::CliError;
-use super::client::{Failure, Server};
-use super::stats::Stats;
+use crate::tools::CliError;
+use crate::tools::client::{Failure, Server};
+use crate::tools::stats::Stats;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
