@@ -7,6 +7,7 @@ use crate::config::{Config, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
+use crate::http::edge::{Edge, Patience};
 use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::semantic::{Collections, Settings};
