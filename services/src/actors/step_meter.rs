@@ -17,7 +17,7 @@ pub(super) struct StepInFlight {
     pub(super) id: StepId,
     /// What it mostly is, for its time's label.
     kind: &'static str,
-    /// What it computes.
+    /// What it computes, as far as its time depends on it.
     pub(super) shape: StepShape,
     /// Microseconds that it should take; `None` while that is not known.
     pub(super) predicted: Option<f64>,

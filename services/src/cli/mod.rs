@@ -25,7 +25,7 @@ pub struct Cli {
     pub serve: ServeArgs,
 }
 
-/// Subcommands.
+/// What the program can be asked to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve a model over HTTP (the default).
@@ -45,7 +45,7 @@ pub enum Command {
     /// API keys: make one, or the line of the key file for one.
     #[command(subcommand)]
     Key(key::Key),
-    /// Measure.
+    /// Measure the engine, tables, or a running service.
     #[command(subcommand)]
     Bench(Bench),
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The part of the service that requests with tables need.
 pub struct EngramParts {
-    /// Tables by name.
+    /// The tables that requests can name.
     pub tables: Arc<Tables>,
     /// Where what they are taught goes first; `None` without a directory.
     pub teacher: Option<Arc<Teacher>>,

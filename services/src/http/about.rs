@@ -8,12 +8,12 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};
 
-/// `GET /v1/models`.
+/// `GET /v1/models`: the models that are served, which is one.
 pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
     HttpResponse::Ok().json(json!({"object": "list", "data": [model_object(&app)]}))
 }
 
-/// `GET /v1/models/{id}`.
+/// `GET /v1/models/{id}`: that model, or 404 under another name.
 pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     if *id != app.limits.name {
         return Err(unknown_model(&id, &app.limits));

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Patience {
     /// For a request's head.
     pub head: Duration,
-    /// For its body.
+    /// For a request's body to arrive.
     pub body: Duration,
     /// Between two requests of a connection.
     pub idle: Duration,

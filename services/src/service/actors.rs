@@ -38,11 +38,11 @@ pub(super) struct Crew {
 
 /// The running actors. Their threads end with [`Actors::stop`].
 pub(super) struct Actors {
-    /// Who runs requests.
+    /// The actor that runs requests.
     pub(super) scheduler: Addr<SchedulerActor>,
     /// Where the service stands.
     pub(super) phase: watch::Receiver<Phase>,
-    /// What computes.
+    /// What computes, and what it can hold.
     pub(super) info: BackendInfo,
     arbiters: [Arbiter; 3],
 }
@@ -70,7 +70,7 @@ impl Actors {
         Ok(Self { scheduler, phase, info, arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter] })
     }
 
-    /// Ends their threads.
+    /// Ends the threads of the actors.
     pub(super) fn stop(&self) {
         for arbiter in &self.arbiters {
             arbiter.stop();

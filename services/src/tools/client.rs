@@ -16,7 +16,7 @@ const REPLY_BYTES_MAX: usize = 64 << 20;
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A running service.
+/// A service that runs somewhere, and how to reach it.
 pub(crate) struct Server {
     base: String,
     bearer: Option<String>,
@@ -94,13 +94,13 @@ fn read_key(file: &Path) -> Result<String, CliError> {
 /// Why a request did not end well.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum Failure {
-    /// No connection.
+    /// No connection could be made.
     #[error("cannot connect: {0}")]
     Connect(String),
     /// The service answered with an error.
     #[error("the server answered {code}: {message}")]
     Status {
-        /// HTTP status.
+        /// Status of the HTTP reply.
         code: u16,
         /// The error's own message.
         message: String,

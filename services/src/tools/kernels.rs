@@ -33,7 +33,7 @@ pub struct BuildArgs {
     pub dir: Option<PathBuf>,
 }
 
-/// Does it.
+/// Does what the subcommand says.
 pub fn run(args: &Kernels) -> Result<(), CliError> {
     let Kernels::Build(args) = args;
     let archs = archs(&args.arch)?;

@@ -10,7 +10,7 @@ use std::time::Instant;
 /// Writes a GGUF file with random weights. It can be served; what it says means nothing.
 #[derive(clap::Args, Debug, Clone)]
 pub struct SynthArgs {
-    /// File to write.
+    /// The file that is to be written.
     #[arg(value_name = "FILE", required_unless_present = "out", conflicts_with = "out")]
     pub file: Option<PathBuf>,
     /// File to write, as an option.
@@ -36,7 +36,7 @@ pub struct SynthArgs {
     pub seed: u64,
 }
 
-/// Writes the file.
+/// Writes the file, or lists the shapes that there are.
 pub fn run(args: &SynthArgs) -> Result<(), CliError> {
     let options = SynthOptions {
         shape: args.shape.clone(),

@@ -4,10 +4,10 @@ use super::{Shape, logprob, object};
 use crate::actors::output::{Delta, Finish, Piece, Scored, ToolCallDelta};
 use serde_json::{Value, json};
 
-/// Choices as messages.
+/// Replies whose choices are messages of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Chat {
-    /// Show log-probabilities.
+    /// The request asked for log-probabilities.
     pub logprobs: bool,
 }
 

@@ -67,7 +67,7 @@ pub fn parse_nothing(body: &[u8]) -> Result<(), ApiError> {
 /// What to look for in a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchRequest {
-    /// Never empty.
+    /// The text to compare with; it is never empty.
     pub query: String,
     /// The most items to find, at least 1.
     pub k: u32,

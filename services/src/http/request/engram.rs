@@ -44,7 +44,7 @@ impl EngramRequest {
 pub struct TeachRequest {
     /// At least one; none is empty.
     pub texts: Vec<String>,
-    /// Context lengths.
+    /// Context lengths of the table.
     pub orders: Orders,
 }
 

@@ -17,7 +17,7 @@ pub struct Thinking {
     pub high_tokens: u32,
     /// Tokens over which certainty is averaged.
     pub window_tokens: u32,
-    /// Words of doubt.
+    /// Words of doubt, which are held back while the model is certain.
     pub hold_words: Vec<String>,
     /// Most entropy at which these are held back.
     pub hold_entropy: f64,

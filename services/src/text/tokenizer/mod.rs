@@ -54,15 +54,15 @@ pub enum TokenizerError {
     Unsupported {
         /// Key or path in the file.
         what: String,
-        /// What it says.
+        /// What the file says.
         got: String,
     },
-    /// Contradicts itself.
+    /// The file contradicts itself.
     #[error("tokenizer: {what} has {got}")]
     Malformed {
         /// Key or path in the file.
         what: String,
-        /// What it says.
+        /// What the file says.
         got: String,
     },
     /// `tokenizer.json` cannot be read.

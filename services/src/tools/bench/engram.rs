@@ -37,13 +37,13 @@ pub struct BenchEngramArgs {
     /// Sequences that share a step.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sequences: u32,
-    /// Context lengths.
+    /// Context lengths of the tables.
     #[arg(long, value_name = "LOW-HIGH", default_value = "2-5")]
     pub orders: Orders,
     /// Steps to measure in a round, after a tenth as many to warm up.
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
-    /// Rounds of steps.
+    /// Rounds of steps to measure.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them to one.
@@ -61,7 +61,7 @@ pub struct BenchEngramArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What was measured.
+/// What was measured, as it is printed.
 #[derive(Serialize)]
 struct Report {
     tables: u32,
@@ -76,7 +76,7 @@ struct Report {
     /// Seconds to count, write, map and check the tables, and to make the filter.
     tables_s: f64,
     filter_s: f64,
-    /// By round.
+    /// Nanoseconds of a probe, round by round.
     probe_ns: Vec<Stats>,
     step_us: Vec<Steps>,
     own_table_ms: Vec<(usize, Stats)>,

@@ -27,7 +27,7 @@ pub struct BenchServeArgs {
     /// Most requests in flight; later ones wait here, and that time counts.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub concurrency: u32,
-    /// Requests to send.
+    /// How many requests to send.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub requests: u32,
     /// Tokens of each prompt: random words of the model's own vocabulary.

@@ -27,7 +27,7 @@ pub struct BenchStepArgs {
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
     #[arg(long, value_name = "FILE|DIR")]
     pub model: Option<PathBuf>,
-    /// Where to compute.
+    /// The device to compute on.
     #[arg(long, value_enum, default_value = "auto")]
     pub device: Device,
     /// Sequences that decode together, a list; 0 measures no decoding.
@@ -118,7 +118,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
 struct Cases {
     /// (sequences, position of the first decoded token)
     decode: Vec<(u32, u32)>,
-    /// (sequences, tokens)
+    /// Pairs of sequences and prompt tokens of each, to measure one by one.
     prefill: Vec<(u32, u32)>,
     /// Decoded positions of a sequence.
     steps: u32,

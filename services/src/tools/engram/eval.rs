@@ -266,7 +266,7 @@ pub(super) struct Figures {
     pub(super) modes: Vec<(String, Blocks)>,
 }
 
-/// All figures.
+/// All figures of an evaluation.
 pub(super) struct Report {
     windows: usize,
     pub(super) baseline: Blocks,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Adds the counts of tables of one tokenizer. What each of them was built without stays away.
 #[derive(clap::Args, Debug, Clone)]
 pub struct MergeArgs {
-    /// Tables to join.
+    /// The tables that are to be joined.
     #[arg(value_name = "TABLE", required = true)]
     pub tables: Vec<PathBuf>,
     /// Table to write; it may be one of those joined.

@@ -13,7 +13,7 @@ const DAYS_MAX: i64 = (u32::MAX / DAY_S) as i64;
 #[derive(clap::Args, Debug, Clone)]
 #[command(group = clap::ArgGroup::new("rules").required(true).multiple(true).args(["age_days_max", "min_count"]))]
 pub struct PruneArgs {
-    /// Table to prune.
+    /// The table that is to be pruned.
     #[arg(value_name = "TABLE")]
     pub table: PathBuf,
     /// Table to write; it may be the same.

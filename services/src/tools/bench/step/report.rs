@@ -19,7 +19,7 @@ pub(super) struct Report {
     device: &'static str,
     /// The processor's or the GPU's own name, where the system tells it.
     processor: String,
-    /// Of the CPU.
+    /// Threads that computed, on a CPU.
     threads: Option<usize>,
     kv_type: &'static str,
     exact: bool,
@@ -50,7 +50,7 @@ pub(super) struct Decode {
     /// Milliseconds a step, over the repetitions.
     step_ms: Stats,
     steps_per_s: Stats,
-    /// Over all sequences.
+    /// Tokens a second, over all sequences.
     tokens_per_s: Stats,
     /// Of a step, the sampler's mean part.
     sample_ms: f64,
@@ -71,7 +71,7 @@ pub(super) struct Moved {
     pub(super) bytes: f64,
     /// Distinct routed experts a layer.
     pub(super) distinct_experts: Option<f64>,
-    /// Bytes a second.
+    /// Bytes a second that a copy in memory reaches.
     pub(super) copy_bandwidth: Option<f64>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Prefill {
     tokens: u32,
     /// Milliseconds for all prompts, over the repetitions.
     ms: Stats,
-    /// Over all sequences.
+    /// Tokens a second, over all sequences.
     tokens_per_s: Stats,
 }
 

@@ -25,7 +25,7 @@ impl Kv {
 pub(super) struct Traffic {
     /// Read whole by every step.
     every_step: f64,
-    /// All routed experts.
+    /// Bytes of all routed experts.
     experts: f64,
     /// Share of the experts that one token uses.
     used_share: f64,
@@ -38,7 +38,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// Of this model.
+    /// What steps of this model read and write.
     pub(super) fn of(config: &ModelConfig, summary: &Summary, tied: bool, kv: Kv) -> Self {
         let role = |role: Role| summary.roles.get(&role).map_or(0, |r| r.bytes) as f64;
         // The embedding is a look-up of some rows, the draft head does not run; a tied embedding is read as the head.
