@@ -262,12 +262,7 @@ fn text_threads() -> Result<Lanes, String> {
 }
 
 /// Tables, what they are taught through, and the thread that looks after both.
-fn engram_parts(
-    tables: Arc<Tables>,
-    tokenizer: &Tokenizer,
-    quality_min: f64,
-    period: Duration,
-) -> Result<EngramParts, String> {
+fn engram_parts(tables: Arc<Tables>, tokenizer: &Tokenizer, quality_min: f64, period: Duration) -> Result<EngramParts, String> {
     let ids = Fingerprint::of(tokenizer);
     let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
     let teacher = store.map(|store| Arc::new(Teacher::new(store, tables.clone())));

@@ -15,7 +15,9 @@ impl TableName {
             return Ok(Self(name.to_owned()));
         }
         let shown: String = name.chars().take(TABLE_NAME_BYTES_MAX).collect();
-        Err(format!("wanted 1 to {TABLE_NAME_BYTES_MAX} letters, digits, '-', '_' and '.', not beginning with a dot, got {shown:?}"))
+        Err(format!(
+            "wanted 1 to {TABLE_NAME_BYTES_MAX} letters, digits, '-', '_' and '.', not beginning with a dot, got {shown:?}"
+        ))
     }
 
     /// The name as it is written.

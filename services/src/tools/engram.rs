@@ -10,8 +10,8 @@ mod prune;
 mod rollback;
 
 use super::CliError;
-use super::find_model;
 use super::figures::{bytes_text, count_text};
+use super::find_model;
 use crate::engram::unix_seconds as now;
 use crate::text::{Fingerprint, Tokenizer};
 use chimere_engine::engram::{Image, Ngrams, Table, TableError, publish};

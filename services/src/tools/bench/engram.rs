@@ -1,8 +1,8 @@
 //! `chimere bench engram`: what tables cost beside a step, with texts made up for it. No model and no service is needed.
 
 use crate::tools::CliError;
-use crate::tools::stats::Stats;
 use crate::tools::figures::{bytes_text, count_text};
+use crate::tools::stats::Stats;
 use chimere_engine::engram::{
     Awaiting, BuildOptions, Context, Filter, Guidance, JointPrior, Member, Mode, Orders, PredictionRules, Query, Table, Tally,
     TokenizerHash, Tracker, build, lookup,

@@ -4,11 +4,11 @@ mod driver;
 mod report;
 mod traffic;
 
-use crate::tools::CliError;
-use crate::tools::find_model;
-use crate::tools::figures::bytes_text;
 use crate::config::{Activations, Budget, Device, Embedding, KvType};
 use crate::device::{self, Built, DeviceError, Wanted};
+use crate::tools::CliError;
+use crate::tools::figures::bytes_text;
+use crate::tools::find_model;
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
 use chimere_engine::model::{self, Summary};

@@ -1,8 +1,8 @@
 //! `chimere engram rollback`: a table as it was before its last write.
 
 use super::{Vocabulary, failed, now};
-use crate::tools::CliError;
 use crate::engram::{Store, TableName, publish_table};
+use crate::tools::CliError;
 use std::path::PathBuf;
 
 /// Undoes the last text that a table was taught, that was put in it, or its removal. The service may run: it sees the change when it

@@ -2,10 +2,10 @@
 
 use super::BenchStepArgs;
 use super::driver::Run;
-use crate::tools::CliError;
-use crate::tools::stats::Stats;
-use crate::tools::figures::bytes_text;
 use crate::device::Setup;
+use crate::tools::CliError;
+use crate::tools::figures::bytes_text;
+use crate::tools::stats::Stats;
 use chimere_engine::model::{Model, Summary};
 use serde::Serialize;
 use std::fmt::Write;

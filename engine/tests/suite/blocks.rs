@@ -1,7 +1,5 @@
 //! Every encoding against bytes and values made by another implementation.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::BlockType;
 use chimere_engine::format::blocks::{decode_row, encode_row};
 use safetensors::SafeTensors;

@@ -1,7 +1,5 @@
 //! Broken model files: an error that names what is wrong, never a panic, never an allocation by a number that a file merely claims.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::gguf::{GgufHeader, MetaValue};
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::model::{load, load_gguf};

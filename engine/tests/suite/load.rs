@@ -1,7 +1,5 @@
 //! The reference models load, from either format, into the same canonical weights.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::gguf::{GgufHeader, MetaValue};
 use chimere_engine::format::{Gguf, Tensor, TextAssets, TokenizerSource};
 use chimere_engine::model::*;

@@ -1,13 +1,10 @@
 //! The shipped model against the reference implementation on 200 prompts (made by `models/nano/check_reference.py`).
-#![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
-mod support;
-
+use crate::support::{Driver, Golden, max_abs, relative_rms};
 use chimere_engine::backend::cpu::{CpuConfig, KvType};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::path::PathBuf;
-use support::{Driver, Golden, max_abs, relative_rms};
 
 /// Of each row the golden file holds every fourth logit, from the row's number on.
 const COLUMN_STEP: usize = 4;

@@ -1,10 +1,7 @@
 //! A sequence gives the same bytes alone and among others: the real scheduler drives the real backend, requests join and leave at
 //! random, budgets and thread counts vary, pages run out.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
-
-mod support;
-
+use crate::support;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Perturbation, Probe};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};

@@ -1,7 +1,5 @@
 //! Synthetic models are whole files that load like any other.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
 use chimere_engine::format::{BlockType, TokenizerSource};
 use chimere_engine::model::{FfnConfig, FfnWeights, LayerKind, MixerWeights, Role, Summary, load};

@@ -1,7 +1,5 @@
 //! Hugging Face directories in the variations that exports come in, and broken ones.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::{BlockType, GenerationDefaults, TextAssets};
 use chimere_engine::model::*;
 use safetensors::tensor::{Dtype, TensorView};

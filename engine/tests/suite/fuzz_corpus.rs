@@ -1,7 +1,5 @@
 //! The corpus of the fuzz targets, replayed, and random damage to it: what the fuzzer checks at length, briefly and everywhere.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
-
 use chimere_engine::format::{Gguf, TextAssets};
 use chimere_engine::model::load_gguf;
 use proptest::prelude::*;

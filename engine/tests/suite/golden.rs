@@ -1,12 +1,10 @@
 //! The CPU backend against the reference's outputs on the tiny models of each architecture.
 
-mod support;
-
+use crate::support::{self, Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms};
 use chimere_engine::ids::{PageId, SlotId};
 use chimere_engine::model::{HeadOrder, LayerKind, Model};
 use chimere_engine::step::{Form, Piece};
 use chimere_kernels::reference::rmsnorm;
-use support::{Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms};
 
 const LOGITS: f32 = 2e-4;
 const HIDDEN: f32 = 1e-4;
