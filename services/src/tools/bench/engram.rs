@@ -209,7 +209,7 @@ fn steps(
 ) -> Result<(Vec<Stats>, f64), Box<dyn Error>> {
     let guidance = Arc::new(Guidance {
         filter,
-        prior: Some(Arc::new(JointPrior::of(&tables))),
+        prior: Some(Arc::new(JointPrior::of(tables.iter().map(Member::table)))),
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,
