@@ -216,6 +216,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
     let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
+        aliases: vec!["gpt-tiny".into()],
         vocab: text.tokenizer().len(),
         width: WIDTH,
         choices_max: chimere::limits::CHOICES_MAX.min(options.slots),
