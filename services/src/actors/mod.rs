@@ -27,6 +27,7 @@ pub mod request;
 pub mod retry;
 pub mod scheduler;
 pub mod spec;
+mod step_meter;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;

@@ -7,6 +7,7 @@ pub mod auth;
 mod chat;
 mod collections;
 mod completions;
+pub mod edge;
 mod embeddings;
 mod encoding;
 mod engram;

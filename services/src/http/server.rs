@@ -2,10 +2,10 @@
 
 use super::app::App;
 use super::auth::Caller;
+use super::edge::{Edge, Patience};
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
 use super::{about, chat, collections, completions, embeddings, engram, hints, socket, text};
-use crate::service::{Edge, Patience};
 use actix_cors::Cors;
 use actix_http::{HttpServiceBuilder, Request};
 use actix_server::{GracefulShutdownSignal, Server};
