@@ -7,6 +7,7 @@ pub mod auth;
 mod chat;
 mod collections;
 mod completions;
+mod console;
 mod embeddings;
 mod engram;
 pub mod error;
