@@ -6,6 +6,7 @@
 pub mod backend;
 mod cache;
 pub mod engram;
+pub mod files;
 pub mod format;
 pub mod ids;
 pub mod model;

@@ -312,11 +312,14 @@ impl Setup {
 
     /// Loads the weights and takes all memory. `progress` hears the share done.
     pub fn build(self, model: &Model, progress: &mut dyn FnMut(f32)) -> Result<Built, String> {
-        match self {
+        let built = match self {
             Setup::Cpu(c) => CpuBackend::new(model, &c, progress).map(Built::Cpu).map_err(|e| e.to_string()),
             // The device that was probed stays open until the backend has opened it too.
             Setup::Cuda(c, gpu) => CudaBackend::new(model, &c, progress).map(Built::Cuda).map_err(|e| start_error(&e, &gpu)),
-        }
+        }?;
+        // Only now has all of it been read.
+        model.files.check().map_err(|e| e.to_string())?;
+        Ok(built)
     }
 }
 

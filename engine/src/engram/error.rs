@@ -20,6 +20,9 @@ pub enum TableProblem {
     /// The system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The file was written to while it was read.
+    #[error("the file was changed while it was read; put a new one in its place by renaming it")]
+    Changed,
     /// Something other than a table.
     #[error("not an engram table: wanted the magic 0x454e4752 in the first 4 bytes, got {0:#010x}")]
     Magic(u32),

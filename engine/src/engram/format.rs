@@ -136,14 +136,7 @@ pub(super) struct Header {
 
 /// Reads the header and checks every byte of the file against its checksums.
 pub(super) fn read(file: &[u8]) -> Result<Header, TableProblem> {
-    let magic = u32_at(file, 0).ok_or_else(|| short(file))?;
-    if magic != MAGIC {
-        return Err(TableProblem::Magic(magic));
-    }
-    let version = u32_at(file, 4).ok_or_else(|| short(file))?;
-    if version != VERSION {
-        return Err(TableProblem::Version { want: VERSION, got: version });
-    }
+    check_start(file)?;
     let length = u64_at(file, 8).ok_or_else(|| short(file))?;
     if length != file.len() as u64 {
         return Err(TableProblem::damaged("length", format!("{length} bytes"), format!("{} bytes", file.len())));
@@ -152,6 +145,16 @@ pub(super) fn read(file: &[u8]) -> Result<Header, TableProblem> {
     check("header", u64_at(file, 16).ok_or_else(|| short(file))?, &file[CHECKED_FROM..first])?;
     let sections = sections(file, count, first)?;
     arrange(file, &sections)
+}
+
+/// Whether the first 8 bytes are those of a table of this version.
+pub(super) fn check_start(file: &[u8]) -> Result<(), TableProblem> {
+    let magic = u32_at(file, 0).ok_or_else(|| short(file))?;
+    if magic != MAGIC {
+        return Err(TableProblem::Magic(magic));
+    }
+    let version = u32_at(file, 4).ok_or_else(|| short(file))?;
+    if version == VERSION { Ok(()) } else { Err(TableProblem::Version { want: VERSION, got: version }) }
 }
 
 /// Number of sections, and where the first one starts.

@@ -2,6 +2,7 @@
 //! a few megabytes of small pages at a time, and finding one that it does not keep takes longer than reading the memory itself.
 
 use memmap2::MmapMut;
+use std::io;
 
 /// What the system gives at once, if it does, where that is a whole number of it from a multiple of it on.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -17,15 +18,20 @@ pub(super) struct Pages {
 impl Pages {
     /// So many zeroed bytes.
     pub(super) fn zeroed(bytes: usize) -> Self {
+        Self::try_zeroed(bytes).expect("there is memory for what is allocated, as everywhere else")
+    }
+
+    /// The same where somebody else said how many.
+    pub(super) fn try_zeroed(bytes: usize) -> io::Result<Self> {
         let small = bytes < HUGE_PAGE_BYTES / 2;
         // What is never touched costs addresses, not memory.
         let room = if small { bytes } else { bytes.next_multiple_of(HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES };
-        let map = MmapMut::map_anon(room).expect("there is memory for what is allocated, as everywhere else");
+        let map = MmapMut::map_anon(room)?;
         let start = if small { 0 } else { map.as_ptr().align_offset(HUGE_PAGE_BYTES) };
         // Where it has none, or keeps them to itself, the memory is there all the same.
         #[cfg(target_os = "linux")]
         let _ = small || map.advise(memmap2::Advice::HugePage).is_ok();
-        Self { map, start, bytes }
+        Ok(Self { map, start, bytes })
     }
 }
 

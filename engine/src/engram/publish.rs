@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a file beside `path`, brings it to the disk, and renames it. A reader that has the old one mapped keeps it; a crash leaves
+/// Writes a file beside `path`, brings it to the disk, and renames it. A reader that has read the old one keeps it; a crash leaves
 /// the old one, and perhaps a file whose name starts with a dot and ends with `.part`.
 pub fn publish(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), TableError> {
     let part = part_path(path);
@@ -20,7 +20,12 @@ pub fn publish(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Resu
 }
 
 fn write_synced(part: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 20, OpenOptions::new().write(true).create_new(true).open(part)?);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    // What a table was made from can be read out of it.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut out = BufWriter::with_capacity(1 << 20, options.open(part)?);
     write(&mut out)?;
     out.flush()?;
     out.get_ref().sync_all()

@@ -1,5 +1,5 @@
-//! A table that can be asked: memory-mapped, or in memory for one request. Checked in full when it is opened, so that looking up
-//! needs no trust; read by any number of threads.
+//! A table that can be asked, read from a file or made for one request. It is in memory and checked in full when it is opened, so that
+//! looking up needs no trust, whatever becomes of the file; read by any number of threads.
 //!
 //! An order's records are sorted by (hash, key); its index is an open-addressed table of the records in that order. Both follow
 //! from the contents alone, so equal contents make equal bytes, merging is one pass, and checking an index is one pass too.
@@ -8,9 +8,10 @@ use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
+use super::pages::Pages;
+use crate::files::{Stamp, open_regular};
 use crate::ids::TokenId;
-use memmap2::Mmap;
-use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
@@ -116,7 +117,7 @@ pub struct OrderStats {
 
 #[derive(Debug)]
 enum Bytes {
-    Mapped(Mmap),
+    Read(Pages),
     Owned(Vec<u8>),
 }
 
@@ -126,7 +127,7 @@ impl std::ops::Deref for Bytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::Mapped(map) => map,
+            Bytes::Read(pages) => pages,
             Bytes::Owned(bytes) => bytes,
         }
     }
@@ -141,20 +142,9 @@ struct Place {
 }
 
 impl Table {
-    /// Maps a file and checks all of it. `path` is replaced by renaming only (see
-    /// [`super::publish()`]), never written in place.
+    /// Reads a file and checks all of it. Nothing of the file is used after that.
     pub fn open(path: &Path) -> Result<Self, TableError> {
-        let map = || {
-            let file = File::open(path)?;
-            if file.metadata()?.len() == 0 {
-                return Ok(Bytes::Owned(Vec::new()));
-            }
-            // SAFETY: the map is read-only and private to this process. We replace files by renaming and never cut one; whoever
-            // cuts a served file from outside makes the process end with SIGBUS, as for mapped weights.
-            unsafe { Mmap::map(&file) }.map(Bytes::Mapped)
-        };
-        let bytes = map().map_err(|e| TableProblem::from(e).in_file(path))?;
-        Self::checked(bytes).map_err(|e| e.in_file(path))
+        read_file(path).and_then(Self::checked).map_err(|e| e.in_file(path))
     }
 
     /// As [`Table::open`], and refuses a table that was made for another tokenizer.
@@ -242,6 +232,25 @@ impl Table {
     pub(super) fn prior_counts(&self) -> Vec<u64> {
         self.prior_section().as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect()
     }
+}
+
+/// All bytes of a regular file that stays as it is meanwhile.
+fn read_file(path: &Path) -> Result<Bytes, TableProblem> {
+    let mut file = open_regular(path)?;
+    let stamp = Stamp::of(&file)?;
+    let mut head = Vec::new();
+    // Before there is memory for the rest: a file of another kind may be of any size.
+    io::Read::by_ref(&mut file).take(8).read_to_end(&mut head)?;
+    format::check_start(&head)?;
+    let size = usize::try_from(stamp.bytes()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let mut bytes = Pages::try_zeroed(size)?;
+    let rest = bytes.get_mut(head.len()..).ok_or(TableProblem::Changed)?;
+    file.read_exact(rest).map_err(|e| if e.kind() == io::ErrorKind::UnexpectedEof { TableProblem::Changed } else { e.into() })?;
+    bytes[..head.len()].copy_from_slice(&head);
+    if Stamp::of(&file)? != stamp {
+        return Err(TableProblem::Changed);
+    }
+    Ok(Bytes::Read(bytes))
 }
 
 impl Ngrams for Table {

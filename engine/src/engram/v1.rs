@@ -9,14 +9,16 @@ use super::context::Context;
 use super::error::{TableError, TableProblem};
 use super::format::{MAGIC, u32_at, u64_at};
 use super::table::{Continuations, Ngrams, Table};
+use crate::files::read_regular;
 use crate::ids::TokenId;
 use std::collections::HashMap;
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 const HEADER_BYTES: usize = 20;
 const SLOT_BYTES: usize = 16;
+/// Slots are numbered with 32 bits and lists begin within 4 GiB.
+const BYTES_MAX: u64 = 128 << 30;
 
 /// A table in format v1, read into memory.
 #[derive(Debug)]
@@ -50,7 +52,7 @@ pub enum V1Error {
 impl V1Table {
     /// Reads and checks a file for a model with `vocab` tokens. The format does not say whose ids it holds: the caller must know.
     pub fn open(path: &Path, vocab: u32) -> Result<Self, TableError> {
-        let bytes = fs::read(path).map_err(|e| TableProblem::from(e).in_file(path))?;
+        let bytes = read_regular(path, BYTES_MAX).map_err(|e| TableProblem::from(e).in_file(path))?;
         Self::from_bytes(bytes, vocab).map_err(|e| e.in_file(path))
     }
 

@@ -20,6 +20,9 @@ pub enum Problem {
     /// The system refused.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The file was cut or written to after it was opened.
+    #[error("the file was changed while it was read; put a new one in its place by renaming it")]
+    Changed,
     /// Something other than a GGUF file.
     #[error("not a GGUF file: wanted the magic `GGUF`, got `{}`", .0.escape_ascii())]
     Magic(Vec<u8>),

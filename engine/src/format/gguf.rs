@@ -10,10 +10,9 @@ pub use meta::Metadata;
 pub(crate) use split::set_name;
 pub use write::{GgufHeader, MetaValue};
 
-use super::{LoadError, Problem, Tensor};
-use memmap2::{Mmap, MmapMut};
+use super::mapped::MappedFile;
+use super::{Files, LoadError, Problem, Tensor};
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ pub struct Gguf {
     path: PathBuf,
     meta: Metadata,
     tensors: HashMap<String, Tensor>,
+    files: Files,
 }
 
 impl Gguf {
@@ -40,13 +40,8 @@ impl Gguf {
 
     /// A file that is already in memory, for tests and fuzzing. `path` is only for messages.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, LoadError> {
-        let copy = || {
-            let mut map = MmapMut::map_anon(bytes.len().max(1))?;
-            map[..bytes.len()].copy_from_slice(bytes);
-            map.make_read_only()
-        };
-        let map = copy().map_err(|e| Problem::from(e).in_file(path))?;
-        Self::from_map(Arc::new(map), bytes.len(), path)
+        let map = MappedFile::of_bytes(bytes).map_err(|e| Problem::from(e).in_file(path))?;
+        Self::from_map(map, path)
     }
 
     /// The file that was opened (the first part of a split set).
@@ -69,14 +64,17 @@ impl Gguf {
         self.tensors.values()
     }
 
-    fn open_one(path: &Path) -> Result<Self, LoadError> {
-        let map = map_file(path)?;
-        let len = map.len();
-        Self::from_map(map, len, path)
+    /// What it is read from, all parts.
+    pub fn files(&self) -> &Files {
+        &self.files
     }
 
-    fn from_map(map: Arc<Mmap>, len: usize, path: &Path) -> Result<Self, LoadError> {
-        let header = parse::header(&map[..len]).map_err(|e| e.in_file(path))?;
+    fn open_one(path: &Path) -> Result<Self, LoadError> {
+        Self::from_map(MappedFile::open(path)?, path)
+    }
+
+    fn from_map(map: Arc<MappedFile>, path: &Path) -> Result<Self, LoadError> {
+        let header = parse::header(&map).map_err(|e| e.in_file(path))?;
         let tensors = header
             .tensors
             .into_iter()
@@ -85,17 +83,8 @@ impl Gguf {
                 (t.name, tensor.expect("the parser checked shape and range against the file"))
             })
             .collect();
-        Ok(Self { path: path.to_owned(), meta: Metadata::new(header.entries, map, path.to_owned()), tensors })
+        let mut files = Files::default();
+        files.push(map.clone());
+        Ok(Self { path: path.to_owned(), meta: Metadata::new(header.entries, map, path.to_owned()), tensors, files })
     }
-}
-
-/// Maps a whole file for reading, of whatever format.
-pub(super) fn map_file(path: &Path) -> Result<Arc<Mmap>, LoadError> {
-    let map = || {
-        let file = File::open(path)?;
-        // SAFETY: the map is read-only and private to this process. A model file must not be cut while it is served (the process
-        // would get SIGBUS), as for every program that maps its weights; it is not written to by us.
-        unsafe { Mmap::map(&file) }
-    };
-    map().map(Arc::new).map_err(|e| Problem::from(e).in_file(path))
 }

@@ -7,7 +7,7 @@ mod text;
 
 pub use config::{Attends, HfConfig, HfExperts};
 
-use super::{LoadError, Tensor};
+use super::{Files, LoadError, Tensor};
 use std::path::{Path, PathBuf};
 use tensors::Tensors;
 
@@ -39,6 +39,11 @@ impl HfDir {
     /// The text part of config.json.
     pub fn config(&self) -> &HfConfig {
         &self.config
+    }
+
+    /// What the weights are read from.
+    pub fn files(&self) -> &Files {
+        self.tensors.files()
     }
 
     /// How many tensors there are.

@@ -5,8 +5,10 @@
 
 pub mod blocks;
 mod error;
+mod fault;
 pub mod gguf;
 pub mod hf;
+mod mapped;
 pub mod synth;
 mod tensor;
 mod text;
@@ -15,9 +17,13 @@ pub use blocks::BlockType;
 pub use error::{LoadError, Problem};
 pub use gguf::Gguf;
 pub use hf::HfDir;
+pub use mapped::Files;
 pub use tensor::Tensor;
 
 use crate::ids::TokenId;
+
+/// Bytes of a file that says something in text, such as tokenizer.json: many times the largest vocabulary.
+const TEXT_FILE_BYTES_MAX: u64 = 1 << 30;
 
 /// What a model file says about text, as it says it.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! A named array as the file stores it: blocks stay encoded, and bytes of a mapped file are not copied.
 
+use super::mapped::MappedFile;
 use super::{BlockType, blocks::decode_row};
-use memmap2::Mmap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,13 +22,19 @@ pub struct Tensor {
 
 #[derive(Clone)]
 enum Data {
-    Mapped(Arc<Mmap>, Range<usize>),
+    Mapped(Arc<MappedFile>, Range<usize>),
     Owned(Arc<Vec<u8>>, Range<usize>),
 }
 
 impl Tensor {
     /// A tensor over a range of a mapped file. `None` if the shape is no whole number of blocks or its size is not the range's.
-    pub fn mapped(name: String, ty: BlockType, shape: Vec<usize>, file: Arc<Mmap>, range: Range<usize>) -> Option<Self> {
+    pub(super) fn mapped(
+        name: String,
+        ty: BlockType,
+        shape: Vec<usize>,
+        file: Arc<MappedFile>,
+        range: Range<usize>,
+    ) -> Option<Self> {
         file.get(range.clone())?;
         (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data: Data::Mapped(file, range) })
     }
@@ -38,6 +44,17 @@ impl Tensor {
         let range = 0..bytes.len();
         let data = Data::Owned(Arc::new(bytes), range.clone());
         (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data })
+    }
+
+    /// The same without the file: a copy of what was mapped, for whoever keeps it when the model is loaded.
+    pub fn in_memory(&self) -> Self {
+        match &self.data {
+            Data::Owned(..) => self.clone(),
+            Data::Mapped(file, range) => {
+                let data = Data::Owned(Arc::new(file[range.clone()].to_vec()), 0..range.len());
+                Self { data, ..self.clone() }
+            }
+        }
     }
 
     /// All encoded bytes.

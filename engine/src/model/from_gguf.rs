@@ -27,7 +27,9 @@ pub(super) fn read(file: &Gguf, spec: &Spec) -> Result<Model, LoadError> {
         layers: layers.collect::<Result<_, _>>()?,
         mtp: mtp(file, reader, &config, spec),
     };
-    Ok(Model { config, weights, text })
+    let files = file.files().clone();
+    files.check()?;
+    Ok(Model { config, weights, text, files })
 }
 
 impl Source for Gguf {

@@ -32,7 +32,9 @@ pub(super) fn read(dir: &HfDir, spec: &Spec) -> Result<Model, LoadError> {
         layers: layers.collect::<Result<_, _>>()?,
         mtp: mtp(dir, reader, &config, spec),
     };
-    Ok(Model { config, weights, text })
+    let files = dir.files().clone();
+    files.check()?;
+    Ok(Model { config, weights, text, files })
 }
 
 impl Source for HfDir {

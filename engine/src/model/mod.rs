@@ -16,7 +16,7 @@ mod summary;
 pub use load::{load, load_gguf, load_hugging_face};
 pub use summary::{Role, RoleSummary, Summary};
 
-use crate::format::{Tensor, TextAssets};
+use crate::format::{Files, Tensor, TextAssets};
 
 /// Everything read from a model file or directory.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub struct Model {
     pub weights: Weights,
     /// Tokenizer, template, end ids, sampling defaults.
     pub text: TextAssets,
+    /// What all of it was read from. Whoever has taken the weights up asks whether they were the same all the time.
+    pub files: Files,
 }
 
 /// The architectures that are read, by what their forward pass and packing need.

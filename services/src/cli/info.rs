@@ -3,12 +3,13 @@
 use super::CliError;
 use super::text::{bytes_text, count_text};
 use chimere_engine::PAGE_TOKENS;
+use chimere_engine::backend::cpu::matmul::Isa;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::model::{self, FfnConfig, LayerKind, Model, ModelConfig, Summary};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Shows a model's architecture, sizes, encodings by role, and memory needs.
+/// Shows a model's architecture, sizes, encodings by role, memory needs, and the CPU's instruction sets.
 #[derive(clap::Args, Debug, Clone)]
 pub struct InfoArgs {
     /// Model: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
@@ -20,7 +21,8 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
     let path = find(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
-    print!("{}", report(&path, &model));
+    let isa = Isa::chosen().map_err(|e| CliError::Failed(e.to_string()))?;
+    print!("{}\n{}", report(&path, &model), isa_text(isa));
     Ok(())
 }
 
@@ -29,6 +31,12 @@ pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, CliError> {
     let env = std::env::var_os("CHIMERE_MODEL");
     let exe = std::env::current_exe().ok();
     crate::locate::model(asked, env.as_deref().map(Path::new), exe.as_deref()).map_err(CliError::Failed)
+}
+
+/// The instruction set in use and those that there are.
+fn isa_text(used: Isa) -> String {
+    let has = Isa::available().iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ");
+    format!("CPU computes with {}; this machine has {has}, and CHIMERE_ISA picks one\n", used.name())
 }
 
 fn report(path: &Path, model: &Model) -> String {
@@ -157,6 +165,13 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn every_instruction_set_of_this_machine_is_named_and_the_one_in_use_first() {
+        let text = isa_text(Isa::Scalar);
+        assert!(text.starts_with("CPU computes with scalar; "), "{text}");
+        assert!(Isa::available().iter().all(|isa| text.contains(isa.name())), "{text}");
     }
 
     #[test]

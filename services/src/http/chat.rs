@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// Answers a conversation.
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
+    let body = app.body(payload, &request).await?;
     let ChatRequest { mut generation, mut conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
     let examples = match generation.engram.semantic.take() {
         Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, body.len()).await?),

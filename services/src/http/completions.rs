@@ -18,7 +18,7 @@ pub(super) async fn completions(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
+    let body = app.body(payload, &request).await?;
     let CompletionRequest { generation, prompts, echo } = CompletionRequest::parse(&body, &app.limits)?;
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());

@@ -9,11 +9,13 @@ mod collections;
 mod completions;
 mod console;
 mod embeddings;
+mod encoding;
 mod engram;
 pub mod error;
 mod examples;
 mod generate;
 pub mod guide;
+mod hints;
 pub mod reply;
 pub mod request;
 pub mod server;
@@ -41,5 +43,5 @@ async fn parsed<T>(
     payload: web::Payload,
     parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
 ) -> Result<T, ApiError> {
-    parse(&app.body(payload, announced(request)).await?)
+    parse(&app.body(payload, request).await?)
 }

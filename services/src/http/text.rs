@@ -16,7 +16,7 @@ pub(super) const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.
 pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, super::announced(&request)).await?;
+    let body = app.body(payload, &request).await?;
     let TokenizeRequest { input, token_strings } = TokenizeRequest::parse(&body, &app.limits)?;
     let tokens = match input {
         TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,

@@ -3,7 +3,7 @@
 use super::{ServeError, files};
 use crate::actors::engine::Build;
 use crate::clock::Clock;
-use crate::config::{Config, origins};
+use crate::config::{Config, aliases, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
@@ -251,6 +251,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
     let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
     Ok(ModelLimits {
         name,
+        aliases: aliases(&config.model.aliases).map(str::to_owned).collect(),
         vocab,
         width: u32::try_from(model.config.hidden).unwrap_or(u32::MAX),
         choices_max: limits::CHOICES_MAX.min(setup.slots()),

@@ -93,6 +93,11 @@ impl Tools {
         Self(tools)
     }
 
+    /// Whether there is a tool of this name.
+    pub(super) fn has(&self, tool: &str) -> bool {
+        self.0.iter().any(|t| t.name == tool)
+    }
+
     /// Whether a tool's schema names this argument.
     pub(super) fn declares(&self, tool: &str, argument: &str) -> bool {
         self.schema(tool).is_some_and(|(_, properties)| properties.contains_key(argument))

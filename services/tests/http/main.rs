@@ -17,4 +17,5 @@ mod process;
 mod refusals;
 mod support;
 mod thinking;
+mod tolerance;
 mod traces;

@@ -110,6 +110,9 @@ pub enum CpuError {
     /// A count was zero.
     #[error("{0} is 0, at least 1 is needed")]
     Zero(&'static str),
+    /// The instruction set that was asked for is not there.
+    #[error(transparent)]
+    Isa(#[from] matmul::IsaError),
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
@@ -154,6 +157,7 @@ enum Ran {
 impl CpuBackend {
     /// Packs a model's weights and takes all memory the backend will use. `progress` hears the share done, 0 to 1.
     pub fn new(model: &Model, config: &CpuConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CpuError> {
+        matmul::Isa::chosen()?;
         check_widths(&model.config)?;
         for (name, value) in [("slots", config.slots), ("pages", config.pages), ("step rows", config.step_rows_max)] {
             if value == 0 {

@@ -10,7 +10,7 @@ use crate::model::{
 /// Everything the forward pass reads.
 pub(super) struct CpuModel {
     pub(super) config: ModelConfig,
-    /// Stays in its file: a step reads a row a token.
+    /// Encoded as the file has it: a step reads a row a token.
     pub(super) embed: Tensor,
     pub(super) norm: Vec<f32>,
     pub(super) head: PackedMatrix,
@@ -77,7 +77,7 @@ impl CpuModel {
         }
         let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact);
         progress(1.0);
-        Self { config: c.clone(), embed: w.embed.clone(), norm: w.norm.clone(), head, layers }
+        Self { config: c.clone(), embed: w.embed.in_memory(), norm: w.norm.clone(), head, layers }
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
@@ -96,10 +96,10 @@ impl CpuModel {
                 }
         };
         let w = &model.weights;
-        w.layers.iter().map(layer).sum::<u64>() + bytes(w.head.as_ref().unwrap_or(&w.embed))
+        w.layers.iter().map(layer).sum::<u64>() + bytes(w.head.as_ref().unwrap_or(&w.embed)) + w.embed.bytes().len() as u64
     }
 
-    /// Bytes of packed matrices.
+    /// Bytes of the embedding and of packed matrices.
     pub(super) fn bytes(&self) -> u64 {
         let layers = self.layers.iter().flat_map(|l| {
             let (inputs, out) = match &l.mixer {
@@ -112,7 +112,7 @@ impl CpuModel {
             };
             inputs.iter().chain([out]).chain(router).chain(experts.iter().flat_map(|s| [&s.gate, &s.up, &s.down]))
         });
-        layers.chain([&self.head]).map(|m| m.bytes() as u64).sum()
+        layers.chain([&self.head]).map(|m| m.bytes() as u64).sum::<u64>() + self.embed.bytes().len() as u64
     }
 }
 

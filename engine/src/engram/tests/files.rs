@@ -59,15 +59,45 @@ fn readers_see_one_whole_table_or_the_other_while_they_are_replaced() {
 }
 
 #[test]
-fn a_mapped_file_and_the_same_bytes_in_memory_answer_alike() {
+fn a_file_and_the_same_bytes_in_memory_answer_alike() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.engr");
     let text: Vec<TokenId> = (0..2_000u32).map(|i| (i * 7919 + i * i) % 61).collect();
     let image = build(&[&text], &options(1, 8, 100)).unwrap();
     publish(&path, |out| image.write(out)).unwrap();
-    let (mapped, owned) = (Arc::new(Table::open(&path).unwrap()), Arc::new(Table::in_memory(&image)));
-    assert_eq!(mapped.stats(), owned.stats());
+    let (read, owned) = (Arc::new(Table::open(&path).unwrap()), Arc::new(Table::in_memory(&image)));
+    assert_eq!(read.stats(), owned.stats());
     for end in 8..text.len() {
-        assert_eq!(predict(&[&mapped], &text[..end], 1), predict(&[&owned], &text[..end], 1));
+        assert_eq!(predict(&[&read], &text[..end], 1), predict(&[&owned], &text[..end], 1));
     }
+}
+
+#[test]
+fn a_table_goes_on_answering_when_its_file_is_overwritten_or_cut_to_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.engr");
+    let text: Vec<TokenId> = (0..20_000u32).map(|i| (i * 7919 + i * i) % 61).collect();
+    publish(&path, |out| build(&[&text], &options(1, 8, 100)).unwrap().write(out)).unwrap();
+    let table = Arc::new(Table::open(&path).unwrap());
+    let answers = || (8..text.len()).step_by(97).map(|end| predict(&[&table], &text[..end], 1)).collect::<Vec<_>>();
+    let before = answers();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    (&file).write_all(&[0xff; 4096]).unwrap();
+    assert!(answers() == before);
+    file.set_len(0).unwrap();
+    assert!(answers() == before);
+    assert!(Table::open(&path).unwrap_err().to_string().contains("a file of 0 bytes"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_table_s_file_is_its_owner_s_alone_and_another_kind_of_file_is_no_table() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.engr");
+    publish(&path, |out| image(10).write(out)).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let fifo = dir.path().join("fifo.engr");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    assert!(Table::open(&fifo).unwrap_err().to_string().ends_with("fifo.engr: wanted a regular file, got a FIFO"));
 }

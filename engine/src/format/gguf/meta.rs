@@ -1,8 +1,8 @@
 //! Typed access to the metadata. A missing key is `None`; a value of another type or range is an error that names the key.
 
 use super::parse::{Value, ValueType, scalar, scalar_bytes};
+use crate::format::mapped::MappedFile;
 use crate::format::{LoadError, Problem};
-use memmap2::Mmap;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -12,12 +12,12 @@ use std::sync::Arc;
 /// The key-value pairs of a file.
 pub struct Metadata {
     entries: HashMap<String, Value>,
-    file: Arc<Mmap>,
+    file: Arc<MappedFile>,
     path: PathBuf,
 }
 
 impl Metadata {
-    pub(super) fn new(entries: HashMap<String, Value>, file: Arc<Mmap>, path: PathBuf) -> Self {
+    pub(super) fn new(entries: HashMap<String, Value>, file: Arc<MappedFile>, path: PathBuf) -> Self {
         Self { entries, file, path }
     }
 
@@ -74,10 +74,12 @@ impl Metadata {
         let mut at = data.start;
         let mut out = Vec::with_capacity(len);
         for _ in 0..len {
-            // The parser walked these lengths: they stay within `data`.
-            let n = u64::from_le_bytes(self.file[at..at + 8].try_into().expect("8 bytes")) as usize;
-            out.push(self.utf8(key, at + 8..at + 8 + n)?.to_owned());
-            at += 8 + n;
+            // The parser walked these lengths and they stayed within `data`; by now the file may be another.
+            let n = self.file.get(at..).and_then(<[u8]>::first_chunk).map(|n| u64::from_le_bytes(*n));
+            let end = n.and_then(|n| usize::try_from(n).ok()).and_then(|n| (at + 8).checked_add(n)).filter(|end| *end <= data.end);
+            let end = end.ok_or_else(|| self.error(Problem::Changed))?;
+            out.push(self.utf8(key, at + 8..end)?.to_owned());
+            at = end;
         }
         Ok(Some(out))
     }

@@ -47,6 +47,7 @@ pub(super) fn join(parts: Vec<Gguf>) -> Result<Gguf, LoadError> {
     let mut whole = parts.next().expect("a set has at least one part");
     for part in parts {
         let path = part.path;
+        whole.files.extend(part.files);
         for (name, tensor) in part.tensors {
             if whole.tensors.insert(name.clone(), tensor).is_some() {
                 return Err(Problem::tensor(name, "one tensor of this name in all parts", "two").in_file(&path));

@@ -1,6 +1,7 @@
 //! Keys of a JSON file, with errors that name them. `null` means absent.
 
-use crate::format::{LoadError, Problem};
+use crate::files::read_regular;
+use crate::format::{LoadError, Problem, TEXT_FILE_BYTES_MAX};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ pub(super) struct Json {
 impl Json {
     /// The file; `None` if there is none.
     pub(super) fn read_if_there(file: &Path) -> Result<Option<Self>, LoadError> {
-        match std::fs::read(file) {
+        match read_regular(file, TEXT_FILE_BYTES_MAX) {
             Ok(bytes) => Self::parse(file, &bytes).map(Some),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Problem::from(e).in_file(file)),
@@ -21,7 +22,7 @@ impl Json {
     }
 
     pub(super) fn read(file: &Path) -> Result<Self, LoadError> {
-        Self::parse(file, &std::fs::read(file).map_err(|e| Problem::from(e).in_file(file))?)
+        Self::parse(file, &read_regular(file, TEXT_FILE_BYTES_MAX).map_err(|e| Problem::from(e).in_file(file))?)
     }
 
     pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {

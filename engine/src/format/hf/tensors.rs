@@ -1,10 +1,9 @@
 //! Tensors of one safetensors file or of all shards that model.safetensors.index.json names.
 
 use super::json::Json;
-use crate::format::gguf::map_file;
-use crate::format::{BlockType, LoadError, Problem, Tensor};
+use crate::format::mapped::MappedFile;
+use crate::format::{BlockType, Files, LoadError, Problem, Tensor};
 use half::bf16;
-use memmap2::Mmap;
 use rayon::prelude::*;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::{BTreeSet, HashMap};
@@ -21,19 +20,20 @@ const FP8_SQUARE: usize = 128;
 pub(super) struct Tensors {
     dir: PathBuf,
     by_name: HashMap<String, Entry>,
+    files: Files,
 }
 
 /// Where a tensor lies.
 struct Entry {
     dtype: Dtype,
     shape: Vec<usize>,
-    file: Arc<Mmap>,
+    file: Arc<MappedFile>,
     range: Range<usize>,
 }
 
 impl Tensors {
     pub(super) fn open(dir: &Path) -> Result<Self, LoadError> {
-        let mut all = Self { dir: dir.to_owned(), by_name: HashMap::new() };
+        let mut all = Self { dir: dir.to_owned(), by_name: HashMap::new(), files: Files::default() };
         match Json::read_if_there(&dir.join(INDEX))? {
             None => all.add_file(&dir.join(SINGLE))?,
             Some(index) => all.add_indexed(&index)?,
@@ -43,6 +43,10 @@ impl Tensors {
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+
+    pub(super) fn files(&self) -> &Files {
+        &self.files
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
@@ -80,7 +84,8 @@ impl Tensors {
     }
 
     fn add_file(&mut self, path: &Path) -> Result<(), LoadError> {
-        let file = map_file(path)?;
+        let file = MappedFile::open(path)?;
+        self.files.push(file.clone());
         let (head, meta) = SafeTensors::read_metadata(&file)
             .map_err(|e| Problem::container("safetensors header", "one that describes this file", e).in_file(path))?;
         // The data section starts behind the header's length field and the header.

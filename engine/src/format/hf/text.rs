@@ -1,8 +1,9 @@
 //! What a Hugging Face directory says about text.
 
 use super::json::Json;
+use crate::files::{read_regular, read_regular_text};
 use crate::format::text::{END_TOKENS, push_new};
-use crate::format::{GenerationDefaults, LoadError, Problem, TextAssets, TokenizerSource};
+use crate::format::{GenerationDefaults, LoadError, Problem, TEXT_FILE_BYTES_MAX, TextAssets, TokenizerSource};
 use crate::ids::TokenId;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ impl TextAssets {
     /// The same for a model whose embedding has `vocab` rows: a tokenizer with ids beyond it is an error.
     pub(crate) fn from_hugging_face_for(dir: &Path, vocab: usize) -> Result<Self, LoadError> {
         let path = dir.join("tokenizer.json");
-        let bytes = std::fs::read(&path).map_err(|e| Problem::from(e).in_file(&path))?;
+        let bytes = read_regular(&path, TEXT_FILE_BYTES_MAX).map_err(|e| Problem::from(e).in_file(&path))?;
         let names = Names::parse(&bytes).map_err(|e| Problem::container("content", "a tokenizer", e).in_file(&path))?;
         if let Some(id) = names.largest().filter(|id| *id as usize >= vocab) {
             let want = format!("ids below {vocab}, the rows of the embedding");
@@ -72,7 +73,7 @@ impl Names {
 /// The file beside the weights first: it is what newer exports write, and the others may be stale copies.
 fn chat_template(dir: &Path, about: Option<&Json>) -> Result<Option<String>, LoadError> {
     let path = dir.join("chat_template.jinja");
-    match std::fs::read_to_string(&path) {
+    match read_regular_text(&path, TEXT_FILE_BYTES_MAX) {
         Ok(text) => return Ok(Some(text)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(Problem::from(e).in_file(&path)),

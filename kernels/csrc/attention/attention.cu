@@ -23,7 +23,8 @@
 // -D: D, GQ (query heads of a key-value head), HKV, ROTARY, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
 // ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
 // DECODE_BYTES (their shared memory), PLANES (of the outputs).
-#include "common.cuh"
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
 
 #define PAGE 32
 #define HEADS (GQ * HKV)
@@ -53,28 +54,6 @@
 #define V_LIFT 256.0f
 #define V_LIFT_F16X2 0x5c005c00u
 #define V_SCALE_MAX 240.0f
-
-struct Call {
-    const float *x;
-    const float *q_norm;      // [D]
-    const float *k_norm;      // [D]
-    const double *turns;      // [ROTARY / 2]: turns of a circle a position
-    const int *slots;         // [rows]
-    const int *positions;     // [rows]
-    const int *page_table;    // [slots, pages_max]
-    u8 *k_cache;
-    u8 *v_cache;
-    i8 *codes;                // [rows, OUT_STRIDE]
-    float2 *meta;             // [rows, OUT_STRIDE / 32]
-    u16 *partials;            // decode: [rows, HKV, splits_max, GQ, D] f16
-    float2 *stats;            // decode: [rows, HKV, splits_max, GQ] {maximum, sum}
-    int *counters;            // decode: [rows, HKV, 2] splits that are done, blocks that know that all are; 0 between launches
-    const int2 *tiles;        // prefill: {first row, rows}
-    float eps;
-    int rows;
-    int pages_max;
-    int splits_max;
-};
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x % WARP; }
 
@@ -416,25 +395,25 @@ __device__ __forceinline__ void load_gates(float (&gates)[GATES], const float *x
 }
 
 // o * sigmoid(gate) as int8. `o` is [GQ][D] in shared memory.
-__device__ __forceinline__ void store_out(const Call &call, const float *o, const float (&gates)[GATES], int row, int head) {
+__device__ __forceinline__ void store_out(const Arguments &args, const float *o, const float (&gates)[GATES], int row, int head) {
     u64 at = (u64)row * OUT_STRIDE + head * GQ * D;
 #pragma unroll
     for (int i = 0; i < GATES; i++) {
         int b = i * WARPS + threadIdx.x / WARP;
         if (b >= GQ * D / 32) continue;
-        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES);
+        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES);
     }
 }
 
 // What the splits of a query head count, by one warp. `base`: the row's first split; `weights`: [SPLITS_MAX] in shared memory, 0 past the last.
-__device__ __forceinline__ void weigh(const Call &call, float *weights, u64 base, int n, int h) {
+__device__ __forceinline__ void weigh(const Arguments &args, float *weights, u64 base, int n, int h) {
     int lane = lane_id();
     float2 of[SPLITS_MAX / WARP];
     float top = __int_as_float(0xff800000), sum = 0;
 #pragma unroll
     for (int i = 0; i < SPLITS_MAX / WARP; i++) {
         int k = i * WARP + lane;
-        of[i] = k < n ? fresh8(call.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
+        of[i] = k < n ? fresh8(args.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
         top = fmaxf(top, of[i].x);
     }
     top = warp_max(top);
@@ -446,14 +425,14 @@ __device__ __forceinline__ void weigh(const Call &call, float *weights, u64 base
 }
 
 // One query head of a row from its splits to int8. The sums are those of `combine`.
-__device__ __forceinline__ void add_head(const Call &call, float *o, const float *x, int row, int head, int n, int h) {
+__device__ __forceinline__ void add_head(const Arguments &args, float *o, const float *x, int row, int head, int n, int h) {
     int warp = threadIdx.x / WARP, d = threadIdx.x;
-    u64 base = ((u64)row * HKV + head) * call.splits_max;
+    u64 base = ((u64)row * HKV + head) * args.splits_max;
     float gate = d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
-    if (warp == 0) weigh(call, o, base, n, h);
+    if (warp == 0) weigh(args, o, base, n, h);
     __syncthreads();
     if (d >= D) return;
-    const u16 *from = call.partials + (base * GQ + h) * D + d;
+    const u16 *from = args.partials + (base * GQ + h) * D + d;
     constexpr int BATCH = 32;
     float sum = 0;
 #pragma unroll 1
@@ -465,13 +444,13 @@ __device__ __forceinline__ void add_head(const Call &call, float *o, const float
         for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
     }
     u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
-    quantize_block(sum * sigmoid(gate), call.codes + at * PLANES, call.meta + at / 32 * PLANES);
+    quantize_block(sum * sigmoid(gate), args.codes + at * PLANES, args.meta + at / 32 * PLANES);
 }
 
 // The last block of a row's splits adds them.
-__device__ __forceinline__ void combine(const Call &call, float *o, int row, int head, int n) {
-    u64 base = ((u64)row * HKV + head) * call.splits_max;
-    for (int h = threadIdx.x / WARP; h < GQ; h += WARPS) weigh(call, o + h * SPLITS_MAX, base, n, h);
+__device__ __forceinline__ void combine(const Arguments &args, float *o, int row, int head, int n) {
+    u64 base = ((u64)row * HKV + head) * args.splits_max;
+    for (int h = threadIdx.x / WARP; h < GQ; h += WARPS) weigh(args, o + h * SPLITS_MAX, base, n, h);
     __syncthreads();
     const int vectors = (GQ * D / 8 + THREADS - 1) / THREADS;
     float sum[vectors][8] = {};
@@ -480,7 +459,7 @@ __device__ __forceinline__ void combine(const Call &call, float *o, int row, int
         int v = j * THREADS + threadIdx.x;
         if (v >= GQ * D / 8) break;
         const float *weights = o + v / (D / 8) * SPLITS_MAX;
-        const u16 *from = call.partials + base * GQ * D + v * 8;
+        const u16 *from = args.partials + base * GQ * D + v * 8;
         // All of a batch are under way together; those past the last split have a weight of 0.
         constexpr int BATCH = 16;
 #pragma unroll 1
@@ -508,18 +487,18 @@ __device__ __forceinline__ void combine(const Call &call, float *o, int row, int
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     Decode &s = *(Decode *)shared;
     let_next_start();
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, g = lane / 4, t = lane % 4;
 
     // Rows, positions and pages are written before the step begins, weights long ago.
-    int slot = tid < call.rows ? call.slots[tid] : -1, position = tid < call.rows ? max(call.positions[tid], 0) : 0;
+    int slot = tid < args.rows ? args.slots[tid] : -1, position = tid < args.rows ? max(args.positions[tid], 0) : 0;
     if (tid < D / 2) {
-        ((float2 *)s.norms[0])[tid] = ((const float2 *)call.q_norm)[tid], ((float2 *)s.norms[1])[tid] = ((const float2 *)call.k_norm)[tid];
+        ((float2 *)s.norms[0])[tid] = ((const float2 *)args.q_norm)[tid], ((float2 *)s.norms[1])[tid] = ((const float2 *)args.k_norm)[tid];
     }
-    if (tid < ROTARY / 2) s.turns[tid] = call.turns[tid];
+    if (tid < ROTARY / 2) s.turns[tid] = args.turns[tid];
     if (GQ < Q_ROWS)
         for (int i = tid; i < D / 32 * Q_ROWS * 16; i += THREADS)
             if (i / 16 % Q_ROWS >= GQ) ((u32 *)s.q)[i] = 0;
@@ -553,12 +532,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
         const int split = index - (row ? s.ends[row - 1] : 0);
         const int first_page = split * per, page_end = min(first_page + per, pages);
         const bool owns = split == splits - 1;
-        const int *table = call.page_table + (u64)slot * call.pages_max;
+        const int *table = args.page_table + (u64)slot * args.pages_max;
 
         // Pages from `base` on to shared memory, `which` 0 the keys, 1 the values. Each has a warp that sees to it.
         auto read = [&](int which, int base) {
             const int left = min(page_end - base, ROUND), bytes = which ? V_BYTES : K_BYTES;
-            const u8 *from = (which ? call.v_cache : call.k_cache) + (u64)head * bytes;
+            const u8 *from = (which ? args.v_cache : args.k_cache) + (u64)head * bytes;
             u8 *to = which ? s.values : s.keys;
 #if BULK
             if (warp == WARPS - 2 + which && left > 0) {
@@ -586,7 +565,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
 
         // Queries; and the new key and value.
         if (waiting) wait_for_inputs(), waiting = false;
-        const float *x = call.x + (u64)row * X_STRIDE;
+        const float *x = args.x + (u64)row * X_STRIDE;
         Head heads[TASKS];
         float gates[GATES];
 #pragma unroll
@@ -602,7 +581,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
             int task = i * WARPS + warp;
             if (task >= (owns ? GQ + 2 : GQ)) continue;
             if (task <= GQ) {
-                norm_head(heads[i], s.norms[task == GQ], call.eps);
+                norm_head(heads[i], s.norms[task == GQ], args.eps);
                 rotate_head(heads[i], turn);
             }
             if (task < GQ) {
@@ -612,8 +591,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
 #pragma unroll
                 for (int j = 0; j < PAIRS; j++) *(float2 *)&s.fresh[task - GQ][64 * j + 2 * lane] = heads[i].v[j];
                 u64 page = (u64)table[pages - 1] * HKV + head;
-                if (task == GQ) store_key(heads[i], call.k_cache + page * K_BYTES, position % PAGE);
-                else store_value(heads[i], call.v_cache + page * V_BYTES, position % PAGE);
+                if (task == GQ) store_key(heads[i], args.k_cache + page * K_BYTES, position % PAGE);
+                else store_value(heads[i], args.v_cache + page * V_BYTES, position % PAGE);
             }
         }
         __syncthreads();
@@ -774,7 +753,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
         }
 
         // Sums to shared memory, or to where the block that is last finds them.
-        const u64 part = (((u64)row * HKV + head) * call.splits_max + split) * GQ;
+        const u64 part = (((u64)row * HKV + head) * args.splits_max + split) * GQ;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int h = g + 8 * r;
@@ -788,10 +767,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
                         int d = (first_unit + u) * 16 + half * 8 + 2 * t;
                         float a = o[u][half][2 * r] * inverse, b = o[u][half][2 * r + 1] * inverse;
                         if (splits == 1) *(float2 *)(s.o + h * D + d) = make_float2(a, b);
-                        else *(u32 *)(call.partials + (part + h) * D + d) = pack_f16(a, b);
+                        else *(u32 *)(args.partials + (part + h) * D + d) = pack_f16(a, b);
                     }
             }
-            if (splits > 1 && warp == 0 && t == 0) call.stats[part + h] = make_float2(top[r], sum[r]);
+            if (splits > 1 && warp == 0 && t == 0) args.stats[part + h] = make_float2(top[r], sum[r]);
         }
         if (splits > 1) {
             const bool shared_out = splits >= GQ && items <= gridDim.x;
@@ -799,7 +778,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
             __threadfence();
             __syncthreads();
             if (tid == 0) {
-                int *counter = call.counters + (row * HKV + head) * 2;
+                int *counter = args.counters + (row * HKV + head) * 2;
                 int before = atomicAdd(counter, 1);
                 s.last = shared_out ? split < GQ : before == splits - 1;
                 if (shared_out && s.last) {
@@ -814,13 +793,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
             __syncthreads();
             if (!s.last) continue;
             if (shared_out) {
-                add_head(call, s.o, x, row, head, splits, split);
+                add_head(args, s.o, x, row, head, splits, split);
                 continue;
             }
-            combine(call, s.o, row, head, splits);
+            combine(args, s.o, row, head, splits);
         }
         __syncthreads();
-        store_out(call, s.o, gates, row, head);
+        store_out(args, s.o, gates, row, head);
     }
     // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
     if (waiting) wait_for_inputs();
@@ -829,23 +808,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode
 // ---- Prefill ----
 
 // Keys and values of a step's rows: block (row, key-value head), one warp each.
-extern "C" __global__ void __launch_bounds__(2 * WARP) attention_write(const Call call) {
+extern "C" __global__ void __launch_bounds__(2 * WARP) attention_write(const Arguments args) {
     let_next_start();
     wait_for_inputs();
-    int row = blockIdx.x, head = blockIdx.y, slot = call.slots[row];
+    int row = blockIdx.x, head = blockIdx.y, slot = args.slots[row];
     if (slot < 0) return;
-    int position = call.positions[row];
-    u64 page = (u64)call.page_table[(u64)slot * call.pages_max + position / PAGE] * HKV + head;
-    const float *x = call.x + (u64)row * X_STRIDE;
+    int position = args.positions[row];
+    u64 page = (u64)args.page_table[(u64)slot * args.pages_max + position / PAGE] * HKV + head;
+    const float *x = args.x + (u64)row * X_STRIDE;
     Head h;
     if (threadIdx.x < WARP) {
         load_head(h, key_of(x, head));
-        norm_head(h, call.k_norm, call.eps);
-        rotate_head(h, turn_of(call.turns, position));
-        store_key(h, call.k_cache + page * K_BYTES, position % PAGE);
+        norm_head(h, args.k_norm, args.eps);
+        rotate_head(h, turn_of(args.turns, position));
+        store_key(h, args.k_cache + page * K_BYTES, position % PAGE);
     } else {
         load_head(h, value_of(x, head));
-        store_value(h, call.v_cache + page * V_BYTES, position % PAGE);
+        store_value(h, args.v_cache + page * V_BYTES, position % PAGE);
     }
 }
 
@@ -933,28 +912,28 @@ __device__ __forceinline__ void quantize_quarter(const float (&v)[8], i8 *codes,
     if (store && t == 0) put_meta(meta, top, finite, sum);
 }
 
-extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(const Call call) {
+extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     u8 *q = shared, *staged = shared + Q_TILE;
     const int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, g = lane / 4, t = lane % 4, head = blockIdx.y;
     let_next_start();
     wait_for_inputs();
     // The last tiles have the most to do.
-    const int2 tile = call.tiles[gridDim.x - 1 - blockIdx.x];
+    const int2 tile = args.tiles[gridDim.x - 1 - blockIdx.x];
     const int first = tile.x, tokens = tile.y;
-    if (tokens <= 0 || call.slots[first] < 0) return;
-    const int start = call.positions[first], last = start + tokens - 1, pages = last / PAGE + 1;
-    const int *table = call.page_table + (u64)call.slots[first] * call.pages_max;
+    if (tokens <= 0 || args.slots[first] < 0) return;
+    const int start = args.positions[first], last = start + tokens - 1, pages = last / PAGE + 1;
+    const int *table = args.page_table + (u64)args.slots[first] * args.pages_max;
 
     auto read_page = [&](int p) {
         u64 page = (u64)table[p] * HKV + head;
 #if BOTH_F16
         u8 *to = staged + p % 2 * 2 * F16_PAGE;
-        copy_ahead(to, call.k_cache + page * K_BYTES, K_BYTES, tid, P_THREADS);
-        copy_ahead(to + F16_PAGE, call.v_cache + page * V_BYTES, V_BYTES, tid, P_THREADS);
+        copy_ahead(to, args.k_cache + page * K_BYTES, K_BYTES, tid, P_THREADS);
+        copy_ahead(to + F16_PAGE, args.v_cache + page * V_BYTES, V_BYTES, tid, P_THREADS);
 #else
-        copy_ahead(staged + 2 * F16_PAGE, call.k_cache + page * K_BYTES, K_BYTES, tid, P_THREADS);
-        copy_ahead(staged + 2 * F16_PAGE + K_BYTES, call.v_cache + page * V_BYTES, V_BYTES, tid, P_THREADS);
+        copy_ahead(staged + 2 * F16_PAGE, args.k_cache + page * K_BYTES, K_BYTES, tid, P_THREADS);
+        copy_ahead(staged + 2 * F16_PAGE + K_BYTES, args.v_cache + page * V_BYTES, V_BYTES, tid, P_THREADS);
 #endif
         copies_end();
     };
@@ -965,12 +944,12 @@ extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(con
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int token = (at + i) / GQ;
-            if (token < tokens && token < TOKENS) load_head(h[i], query_of(call.x + (u64)(first + token) * X_STRIDE, head * GQ + (at + i) % GQ));
+            if (token < tokens && token < TOKENS) load_head(h[i], query_of(args.x + (u64)(first + token) * X_STRIDE, head * GQ + (at + i) % GQ));
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            norm_head(h[i], call.q_norm, call.eps);
-            rotate_head(h[i], turn_of(call.turns, start + (at + i) / GQ));
+            norm_head(h[i], args.q_norm, args.eps);
+            rotate_head(h[i], turn_of(args.turns, start + (at + i) / GQ));
             finish_query(h[i]);
             store_query<P_ROWS>(h[i], q, at + i);
         }
@@ -1077,7 +1056,7 @@ extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(con
         const int h = (warp * 16 + g + 8 * r) % GQ, token = token_of[r];
         const bool store = token < tokens && token < TOKENS;
         const u64 row = first + (store ? token : 0);
-        const float *gate = query_of(call.x + row * X_STRIDE, head * GQ + h) + D;
+        const float *gate = query_of(args.x + row * X_STRIDE, head * GQ + h) + D;
         const u64 at = row * OUT_STRIDE + (head * GQ + h) * D;
 #pragma unroll
         for (int b = 0; b < D / 32; b++) {
@@ -1088,7 +1067,7 @@ extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(con
                 v[2 * i] = o[b * 4 + i][2 * r] * inverse * sigmoid(of.x);
                 v[2 * i + 1] = o[b * 4 + i][2 * r + 1] * inverse * sigmoid(of.y);
             }
-            quantize_quarter(v, call.codes + (at + b * 32) * PLANES, call.meta + (at / 32 + b) * PLANES, store);
+            quantize_quarter(v, args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES, store);
         }
     }
 }

@@ -1,6 +1,6 @@
 // Clusters: blocks that run side by side and write into each other's shared memory (sm_90 on; elsewhere a cluster is one block).
 #pragma once
-#include "common.cuh"
+#include "common/base.cuh"
 
 // -D: CLUSTER, blocks of a cluster where there are clusters.
 #if __CUDA_ARCH__ >= 900

@@ -24,11 +24,12 @@
 // -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
-#include "choose.cuh"
-#include "cluster.cuh"
-#include "columns.cuh"
-#include "score.cuh"
-#include "staged.cuh"
+#include "router/choose.cuh"
+#include "common/cluster.cuh"
+#include "product/columns.cuh"
+#include "router/score.cuh"
+#include "experts/staged.cuh"
+#include "arguments.cuh"
 
 #define PADDED ((WIDTH + 127) / 128 * 128)
 #define SHARED_PADDED ((SHARED_WIDTH + 127) / 128 * 128)
@@ -45,35 +46,6 @@ using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS
 #define SHARED_GROUPS (SHARED_WIDTH / 32)
 #define ALL (USED + 1)
 #define SCORES ((COUNT + 1 + 7) / 8 * 8)
-
-struct Call {
-    const u8 *gate_up, *shared_gate_up, *down, *shared_down;
-    const i8 *codes;      // [rows, COLS]
-    const float2 *meta;   // [rows, COLS / 32]
-    const float *squares; // [rows, NORM_BLOCKS]
-    const float *router, *shared_gate; // [COUNT, HIDDEN], [HIDDEN]
-    const float *router_norm;          // [HIDDEN]
-    u64 *tagged;      // [ROWS_MOST, SCORES]: count of launches and score, the shared gate's behind the experts'
-    u32 *launches;    // their count
-    const int *slots; // [rows], below 0: no row
-    const int2 *cuts; // [rows], or null
-    u32 *tally;       // as in router.cu
-    int *experts;         // [rows, USED], gets what was chosen
-    i8 *hidden;           // [rows, USED, PADDED]
-    float2 *hidden_meta;
-    i8 *shared_hidden; // [rows, SHARED_PADDED]
-    float2 *shared_meta;
-    float *x;          // [rows, HIDDEN]
-    const float *next; // [HIDDEN]
-    i8 *next_codes;    // [rows, NEXT_COLS]
-    float2 *next_meta;
-    float *next_squares; // [rows, NORM_BLOCKS]
-    u32 *barrier;        // one word, which only its highest bit leaves changed
-    const u8 *soon;      // what the next launch reads
-    u32 soon_bytes;      // of it to be brought to the L2 cache, a multiple of 16
-    int rows;
-    float eps;
-};
 
 // Every block says that it has come, and waits for all. The highest bit flips when the last one comes, and nothing else is left over.
 __device__ __forceinline__ u32 come(u32 *barrier) {
@@ -308,33 +280,33 @@ template <int ROWS> struct Scores {
 
     static __device__ __forceinline__ int item(int i) { return i * WARPS + threadIdx.x / WARP; }
     // Weights of the columns from `first` on, as many as there are.
-    __device__ __forceinline__ void read_weights(const Call &call, int first) {
+    __device__ __forceinline__ void read_weights(const Arguments &args, int first) {
 #pragma unroll
         for (int i = 0; i < ITEMS; i++) {
             int column = first + item(i) / SCORE_PARTS;
-            const float *from = column < COUNT ? call.router + (u64)column * HIDDEN : call.shared_gate;
+            const float *from = column < COUNT ? args.router + (u64)column * HIDDEN : args.shared_gate;
             weights[i].read(from, item(i) % SCORE_PARTS, column <= COUNT);
         }
     }
-    __device__ __forceinline__ void read_rows(const Call &call, int i, int first) {
+    __device__ __forceinline__ void read_rows(const Arguments &args, int i, int first) {
 #pragma unroll
-        for (int r = 0; r < TURN; r++) x[r].read(call.x + (first + r) * HIDDEN, item(i) % SCORE_PARTS, first + r < call.rows);
+        for (int r = 0; r < TURN; r++) x[r].read(args.x + (first + r) * HIDDEN, item(i) % SCORE_PARTS, first + r < args.rows);
     }
     // `parts`: [COLUMNS * SCORE_PARTS][ROWS]. Weights of the first columns and the first rows of item 0 have been asked for.
-    __device__ __forceinline__ void put(const Call &call, float *parts, u32 tag) {
+    __device__ __forceinline__ void put(const Arguments &args, float *parts, u32 tag) {
         int lane = threadIdx.x % WARP;
 #pragma unroll 1
         for (int column = blockIdx.x * COLUMNS; column <= COUNT; column += gridDim.x * COLUMNS) {
             bool again = column >= gridDim.x * COLUMNS;
-            if (again) read_weights(call, column);
+            if (again) read_weights(args, column);
 #pragma unroll
             for (int i = 0; i < ITEMS; i++) {
                 Part norm;
-                norm.read(call.router_norm, item(i) % SCORE_PARTS, true);
+                norm.read(args.router_norm, item(i) % SCORE_PARTS, true);
 #pragma unroll
                 for (int first = 0; first < ROWS; first += TURN) {
-                    if (first >= call.rows) break;
-                    if (again || i > 0 || first > 0) read_rows(call, i, first);
+                    if (first >= args.rows) break;
+                    if (again || i > 0 || first > 0) read_rows(args, i, first);
 #pragma unroll
                     for (int r = 0; r < TURN; r++) {
                         x[r].multiply(norm);
@@ -346,11 +318,11 @@ template <int ROWS> struct Scores {
             __syncthreads();
             // The last warp: the first ones choose.
             int c = lane / ROWS, row = lane % ROWS;
-            if (threadIdx.x >= THREADS - WARP && c < COLUMNS && row < call.rows && column + c <= COUNT) {
+            if (threadIdx.x >= THREADS - WARP && c < COLUMNS && row < args.rows && column + c <= COUNT) {
                 float all = 0;
 #pragma unroll
                 for (int i = 0; i < SCORE_PARTS; i++) all += parts[(c * SCORE_PARTS + i) * ROWS + row];
-                put_score(call.tagged + row * SCORES + column + c, tag, all);
+                put_score(args.tagged + row * SCORES + column + c, tag, all);
             }
             if (column + gridDim.x * COLUMNS <= COUNT) __syncthreads();
         }
@@ -360,7 +332,7 @@ template <int ROWS> struct Scores {
 template <int ROWS> struct Experts {
     using M = Memory<ROWS>;
     static constexpr int UNITS = COLS / 128, TILES = M::TILES, DOWN_WARPS = M::DOWN_WARPS;
-    const Call &call;
+    const Arguments &args;
     u8 *memory;
     Chosen<ROWS> &chosen;
     const u32 *grid;
@@ -369,8 +341,8 @@ template <int ROWS> struct Experts {
     int warp, rank;
     int begin, end; // units of gate and up
 
-    __device__ __forceinline__ Experts(const Call &call, u8 *memory)
-        : call(call), memory(memory), chosen(*(Chosen<ROWS> *)(memory + M::CHOSEN_AT)), grid((const u32 *)(memory + M::GRID_AT)),
+    __device__ __forceinline__ Experts(const Arguments &args, u8 *memory)
+        : args(args), memory(memory), chosen(*(Chosen<ROWS> *)(memory + M::CHOSEN_AT)), grid((const u32 *)(memory + M::GRID_AT)),
           norms((float *)(memory + M::NORMS_AT)), sums((float *)(memory + M::BEGIN)), ring(memory + threadIdx.x / WARP * M::RING),
           warp(threadIdx.x / WARP), rank(M::CLUSTER_OF > 1 ? cluster_rank() : 0), begin(warp % WK * UNITS / WK), end((warp % WK + 1) * UNITS / WK) {}
 
@@ -379,25 +351,25 @@ template <int ROWS> struct Experts {
         using C = Choice<COUNT, USED>;
         int lane = threadIdx.x % WARP;
 #pragma unroll 1
-        for (int row = warp; row < call.rows; row += WARPS) {
-            Asked row_asked = asked(call.slots, call.cuts, row);
-            if (row >= WARPS) norm.first.read(call.squares + (u64)row * NORM_BLOCKS);
-            row_asked.factor = norm.first.factor(call.eps);
+        for (int row = warp; row < args.rows; row += WARPS) {
+            Asked row_asked = asked(args.slots, args.cuts, row);
+            if (row >= WARPS) norm.first.read(args.squares + (u64)row * NORM_BLOCKS);
+            row_asked.factor = norm.first.factor(args.eps);
             if (lane == 0) norms[row] = row_asked.factor;
             float value[C::EACH_LANE], gate;
-            await_scores<COUNT>(call.tagged + row * SCORES, tag, value, gate);
+            await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
             C choice(row_asked, value, gate);
             chosen.put(choice, row);
             if (blockIdx.x > 0) continue;
-            if (lane < USED) call.experts[row * USED + lane] = choice.expert;
-            if (lane == 0 && row_asked.limits > 0) atomicAdd(call.tally, choice.left);
+            if (lane < USED) args.experts[row * USED + lane] = choice.expert;
+            if (lane == 0 && row_asked.limits > 0) atomicAdd(args.tally, choice.left);
         }
     }
 
     // ---- gate and up ----
 
     __device__ __forceinline__ Stream<SharedGateUp, M::RING, GroupTiles> shared_gate_up_stream() const {
-        GroupTiles tiles = {call.shared_gate_up + (u64)(warp / WK) * SharedGateUp::TILE_BYTES, nullptr, SharedGateUp::TILE_BYTES};
+        GroupTiles tiles = {args.shared_gate_up + (u64)(warp / WK) * SharedGateUp::TILE_BYTES, nullptr, SharedGateUp::TILE_BYTES};
         return {ring, shared_groups(), begin, end, tiles};
     }
     __device__ __forceinline__ Items shared_groups() const { return {(int)blockIdx.x, (int)gridDim.x, (int)gridDim.x, SHARED_GROUPS}; }
@@ -408,7 +380,7 @@ template <int ROWS> struct Experts {
         return {block - busy, grid - busy, grid, past};
     }
     __device__ __forceinline__ Stream<GateUp, M::RING, GroupTiles> gate_up_stream() const {
-        GroupTiles tiles = {call.gate_up + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
+        GroupTiles tiles = {args.gate_up + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
         return {ring, groups(), begin, end, tiles};
     }
 
@@ -423,15 +395,15 @@ template <int ROWS> struct Experts {
         columns.each([&](int c, int r, float v) { mine[c * 16 + r] = v; });
         // Sums of the turn before last are read before that turn's warps come here, so nothing is written over too early.
         __syncthreads();
-        put_hidden<NC>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, pairs ? call.hidden : call.shared_hidden,
-                       pairs ? call.hidden_meta : call.shared_meta);
+        put_hidden<NC>(of_turn, norms, count, group, (warp + turn) % WARPS, pairs, pairs ? args.hidden : args.shared_hidden,
+                       pairs ? args.hidden_meta : args.shared_meta);
     }
 
     // All groups of this block: of the shared expert, then of the chosen ones.
     template <class S> __device__ __forceinline__ void gate_up(S &of_shared) {
         int turn = 0;
 #pragma unroll 1
-        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC>(of_shared, call.rows, g.at, turn, nullptr);
+        for (Items g = shared_groups(); g.any(); g.advance(), turn++) group<M::NC>(of_shared, args.rows, g.at, turn, nullptr);
         copies_wait<0>();
         auto stream = gate_up_stream();
 #pragma unroll 1
@@ -457,11 +429,11 @@ template <int ROWS> struct Experts {
     __device__ __forceinline__ int slot_of(int item) const { return TILES > 1 ? item % chosen.slots : item; }
 
     __device__ __forceinline__ Stream<SharedDown, M::RING, DownTiles<TILES>> shared_down_stream(int group) const {
-        DownTiles<TILES> tiles = {call.shared_down + (u64)(group * 2 + rank) * SharedDown::TILE_BYTES, nullptr, 1, SharedDown::TILE_BYTES};
+        DownTiles<TILES> tiles = {args.shared_down + (u64)(group * 2 + rank) * SharedDown::TILE_BYTES, nullptr, 1, SharedDown::TILE_BYTES};
         return {ring, {warp, WARPS, WARPS, TILES}, 0, SharedDown::UNITS, tiles};
     }
     __device__ __forceinline__ Stream<Down, M::RING, DownTiles<TILES>> down_stream(int group) const {
-        DownTiles<TILES> tiles = {call.down + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
+        DownTiles<TILES> tiles = {args.down + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
         return {ring, items(), 0, Down::UNITS, tiles};
     }
     __device__ __forceinline__ float *parts_of(int tile) const { return sums + tile * M::PARTS * 16; }
@@ -481,8 +453,8 @@ template <int ROWS> struct Experts {
     }
     template <class S> __device__ __forceinline__ void shared_down(S &stream) {
         if (warp >= TILES) return;
-        auto row_of = [&](int c) { return c < call.rows ? c : 0; };
-        auto part_of = [&](int c) { return c < call.rows ? M::PAIRS + c : -1; };
+        auto row_of = [&](int c) { return c < args.rows ? c : 0; };
+        auto part_of = [&](int c) { return c < args.rows ? M::PAIRS + c : -1; };
         tile<SHARED_PADDED, M::NC>(stream, memory + M::SHARED_H_AT, TILES > 1 ? warp : rank, row_of, part_of);
     }
     template <class S> __device__ __forceinline__ void down(S &stream) {
@@ -498,7 +470,7 @@ template <int ROWS> struct Experts {
         }
         copies_wait<0>();
         // Nothing else is on its way from here until the next launch has begun.
-        if (threadIdx.x % WARP == 0) bring(call.soon, call.soon_bytes, blockIdx.x * WARPS + warp, gridDim.x * WARPS);
+        if (threadIdx.x % WARP == 0) bring(args.soon, args.soon_bytes, blockIdx.x * WARPS + warp, gridDim.x * WARPS);
     }
 
     // What `add_up` reads that has been there since before the launch: of one row.
@@ -508,9 +480,9 @@ template <int ROWS> struct Experts {
     };
     __device__ __forceinline__ Old old_of(int row, int group) const {
         int lane = threadIdx.x % WARP;
-        if (rank != 0 || row >= call.rows) return {-1, 0, 0, 0};
+        if (rank != 0 || row >= args.rows) return {-1, 0, 0, 0};
         float gate = lane < ALL ? chosen.gates[row * ALL + lane] : 0.0f;
-        return {chosen.picked[row * USED], __ldcg(call.x + row * HIDDEN + group * 32 + lane), gate, __ldg(call.next + group * 32 + lane)};
+        return {chosen.picked[row * USED], __ldcg(args.x + row * HIDDEN + group * 32 + lane), gate, __ldg(args.next + group * 32 + lane)};
     }
     // The experts added up in order, the residual stream, and what its next reader wants, by the first block of a cluster. `old`: of the
     // warp's first row.
@@ -518,7 +490,7 @@ template <int ROWS> struct Experts {
         int lane = threadIdx.x % WARP;
         const float *parts = parts_of(lane / 16) + lane % 16;
 #pragma unroll 1
-        for (int row = warp; row < call.rows; row += WARPS) {
+        for (int row = warp; row < args.rows; row += WARPS) {
             if (row != warp) old = old_of(row, group);
             if (old.expert < 0) continue;
             float total = 0;
@@ -531,60 +503,60 @@ template <int ROWS> struct Experts {
             }
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
             float value = old.x + total;
-            call.x[row * HIDDEN + group * 32 + lane] = value;
+            args.x[row * HIDDEN + group * 32 + lane] = value;
             float squares = warp_sum(value * value);
-            if (lane == 0) call.next_squares[row * NORM_BLOCKS + group] = squares;
+            if (lane == 0) args.next_squares[row * NORM_BLOCKS + group] = squares;
             int at = row * (NEXT_COLS / 32) + group;
-            quantize_block(value * old.next, call.next_codes + at * (32 * PLANES), call.next_meta + at * PLANES);
+            quantize_block(value * old.next, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);
         }
     }
 };
 
-template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
+template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     extern __shared__ __align__(16) u8 memory[];
     using M = Memory<ROWS>;
-    Experts<ROWS> experts(call, memory);
+    Experts<ROWS> experts(args, memory);
     cluster_start();
     auto of_shared = experts.shared_gate_up_stream();
     Scores<ROWS> scores;
-    scores.read_weights(call, blockIdx.x * scores.COLUMNS);
+    scores.read_weights(args, blockIdx.x * scores.COLUMNS);
     fetch_grid((u32 *)experts.grid);
     experts.chosen.clear();
     wait_for_inputs();
 
     // All that is read here is under way at the same time.
-    scores.read_rows(call, 0, 0);
-    u32 tag = __ldcg(call.launches) + 1;
+    scores.read_rows(args, 0, 0);
+    u32 tag = __ldcg(args.launches) + 1;
     Norms<NORM_BLOCKS, WARPS> norm;
-    norm.read(call.squares, call.rows);
-    Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, call.codes, call.meta, call.rows);
+    norm.read(args.squares, args.rows);
+    Staged<COLS>::template fetch<THREADS>(memory + M::ROWS_AT, args.codes, args.meta, args.rows);
     copies_end();
-    scores.put(call, experts.sums, tag);
+    scores.put(args, experts.sums, tag);
     experts.choose(norm, tag);
     copies_wait<0>();
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
-    pairs.read(experts.chosen.picked, call.rows * USED);
+    pairs.read(experts.chosen.picked, args.rows * USED);
     experts.chosen.make(pairs);
     experts.gate_up(of_shared);
 
     __syncthreads();
     cluster_started();
     u32 ticket = 0;
-    if (threadIdx.x == 0) ticket = come(call.barrier);
+    if (threadIdx.x == 0) ticket = come(args.barrier);
     int clusters = gridDim.x / M::CLUSTER_OF, group = blockIdx.x / M::CLUSTER_OF;
     if (group >= HIDDEN / 32) return;
     // Down's weights do not depend on h: they come while the others are waited for.
     auto of_shared_down = experts.shared_down_stream(group);
     auto of_down = experts.down_stream(group);
     auto old = experts.old_of(experts.warp, group);
-    if (threadIdx.x == 0) wait_for_all(call.barrier, ticket);
+    if (threadIdx.x == 0) wait_for_all(args.barrier, ticket);
     // All have read the count by now.
-    if (blockIdx.x == 0 && threadIdx.x == 0) *call.launches = tag;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *args.launches = tag;
     __syncthreads();
     let_next_start();
-    if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, call.hidden, call.hidden_meta, call.rows * USED);
-    Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, call.shared_hidden, call.shared_meta, call.rows);
+    if (experts.chosen.slots > 0) Staged<PADDED>::template fetch<THREADS>(memory + M::H_AT, args.hidden, args.hidden_meta, args.rows * USED);
+    Staged<SHARED_PADDED>::template fetch<THREADS>(memory + M::SHARED_H_AT, args.shared_hidden, args.shared_meta, args.rows);
     copies_end();
     copies_wait<0>();
     __syncthreads();
@@ -606,6 +578,6 @@ template <int ROWS> __device__ __forceinline__ void run(const Call &call) {
 
 // Registers: as many as leave room for a block of the kernel before and of the next one; with more rows all, since spills cost more than
 // that room brings.
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Call call) { run<1>(call); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Call call) { run<ROWS_FEW>(call); }
-extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Call call) { run<ROWS_MOST>(call); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(88) experts_1(const Arguments args) { run<1>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_few(const Arguments args) { run<ROWS_FEW>(args); }
+extern "C" __global__ void IN_CLUSTERS __maxnreg__(128) experts_most(const Arguments args) { run<ROWS_MOST>(args); }

@@ -1,6 +1,6 @@
 // x[row] = table[token], the int8 form of x * w, and the token's place in the history of its sequence     x: [rows, COLS] f32
 //
-// One block a row, a thread holds eight values (common.cuh, quantize_quads). The table keeps its file's encoding, and is in device
+// One block a row, a thread holds eight values (common/int8_rows.cuh, quantize_quads). The table keeps its file's encoding, and is in device
 // memory or in host memory that the device reads; so a row comes in whole words, once, into shared memory, and is decoded there.
 // Bound: the encoded row in; 4 * COLS of x, 1.25 * COLS of int8 form and COLS / 8 of squares out.
 //
@@ -10,7 +10,8 @@
 // First of a step: it waits before it reads anything but weights, as all do.
 //
 // -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), VOCAB, ENCODING, PLANES.
-#include "common.cuh"
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
 
 #define F32 0
 #define F16 1
@@ -119,9 +120,7 @@ __device__ __forceinline__ void remember(u32 *history, u64 entry, bool prompt) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    embed(const u8 *table, const int *tokens, const int *sampled, const int *slots, const int *positions, const int *prompt_lens,
-          const float *w, u32 *history, float *x, i8 *codes, float2 *meta, float *squares) {
+extern "C" __global__ void __launch_bounds__(THREADS) embed(const Arguments args) {
     __shared__ __align__(16) u8 encoded[ROW_BYTES];
     let_next_start();
     u64 row = blockIdx.x;
@@ -129,17 +128,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     bool live = tid < COLS / 8;
     float4 w0, w1;
     w0 = w1 = make_float4(0, 0, 0, 0);
-    if (live) w0 = __ldg((const float4 *)(w + first)), w1 = __ldg((const float4 *)(w + first + 16));
+    if (live) w0 = __ldg((const float4 *)(args.weight + first)), w1 = __ldg((const float4 *)(args.weight + first + 16));
     wait_for_inputs();
 
-    int slot = slots[row], token = tokens[row];
-    if (slot >= 0 && token == -1) token = sampled[slot];
+    int slot = args.slots[row], token = args.tokens[row];
+    if (slot >= 0 && token == -1) token = args.sampled[slot];
     bool known = slot >= 0 && (u32)token < VOCAB;
     if (known) {
-        const Word *from = (const Word *)(table + (u64)token * ROW_BYTES);
+        const Word *from = (const Word *)(args.table + (u64)token * ROW_BYTES);
         for (int i = tid; i < WORDS; i += THREADS) ((Word *)encoded)[i] = from[i];
-        if (tid == THREADS - 1 && history)
-            remember(history, (u64)slot * VOCAB + token, positions[row] < prompt_lens[row]);
+        if (tid == THREADS - 1 && args.history)
+            remember(args.history, (u64)slot * VOCAB + token, args.positions[row] < args.prompt_lens[row]);
     }
     __syncthreads();
     float none = slot < 0 ? 0.0f : __int_as_float(0x7fc00000);
@@ -147,12 +146,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     a = b = make_float4(none, none, none, none);
     if (live && known) a = decode(encoded, first), b = decode(encoded, first + 16);
     if (live) {
-        *(float4 *)(x + row * COLS + first) = a;
-        *(float4 *)(x + row * COLS + first + 16) = b;
+        *(float4 *)(args.x + row * COLS + first) = a;
+        *(float4 *)(args.x + row * COLS + first + 16) = b;
     }
     float sum = quads_squares(a, b);
-    if (live && tid % 4 == 0) squares[row * (COLS / 32) + block] = sum;
+    if (live && tid % 4 == 0) args.squares[row * (COLS / 32) + block] = sum;
     a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
     b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
-    quantize_quads(a, b, codes + (row * PADDED + block * 32) * PLANES, meta + (row * (PADDED / 32) + block) * PLANES, live);
+    quantize_quads(a, b, args.codes + (row * PADDED + block * 32) * PLANES, args.meta + (row * (PADDED / 32) + block) * PLANES, live);
 }

@@ -1,4 +1,4 @@
-// y[c][r] = sum_k w[r][k] x[c][k] for many columns c     w: [ROWS, COLS] as in weights.cuh, x: int8 rows (common.cuh)
+// y[c][r] = sum_k w[r][k] x[c][k] for many columns c     w: [ROWS, COLS] as in weights.cuh, x: int8 rows (common/int8_rows.cuh)
 //
 // A block owns R = 16 TW WR rows by C = 8 NW WN columns. Weights and activations of SU = KG KU units of 128 inputs are one stage, copied
 // to shared memory STAGES - 1 ahead. Group j of the block's KG groups of warps takes the units [j, j + 1) * KU of each stage; within a
@@ -18,10 +18,11 @@
 //
 // EPILOGUE: 0 plain: out[row][r] = sum * factor; 1 residual: x[row][r] += sum, its int8 form times `weight` and its sums of squares;
 // 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values.
-// `factor` is call.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
+// `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
 // -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES.
-#include "weights.cuh"
+#include "weights/layout.cuh"
+#include "arguments.cuh"
 
 using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define TILES ((ROWS + 15) / 16)
@@ -84,30 +85,6 @@ __device__ __forceinline__ u32 read4(u32 at) {
     return v;
 }
 
-struct Call {
-    const u8 *weights;
-    const i8 *codes;      // [.., COLS]
-    const float2 *meta;   // [.., COLS / 32]
-    const float *squares; // by row of codes, [.., NORM_BLOCKS]
-    float *out;           // plain, residual: [.., out_stride]
-    const float *weight;  // residual: [ROWS], of the norm that follows
-    i8 *out_codes;        // residual: [.., code_stride] of ROWS values, gated: of ROWS / 2
-    float2 *out_meta;     // [.., code_stride / 32]
-    float *out_squares;   // residual: [.., ROWS / 32]
-    const int4 *slots;    // {matrix, first, count, -}, or null: columns 0..count of matrix 0
-    const int *in_rows;   // with slots, by column: row of codes
-    const int *out_rows;  // with slots, by column: row of out
-    u64 matrix_bytes;
-    int slot_count;
-    int spread; // whether a block takes one tile of columns of its slot, or all of them in turn
-    int count;
-    int out_stride;
-    int aligned; // whether every row of out is a multiple of 16 bytes
-    int code_stride;
-    float eps;
-    float factor;
-};
-
 // What this block multiplies: columns `first + base`, up to `end`, of a matrix.
 struct Work {
     int matrix, first, base, end;
@@ -115,19 +92,19 @@ struct Work {
 
 // With `spread`, slot s owns the blocks from floor(first / C) + s on: at least as many as it has tiles of columns, because slots come
 // in ascending order of `first`. Blocks beyond its columns have nothing to do.
-__device__ __forceinline__ Work find_work(const Call &call, int *found) {
+__device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     int y = blockIdx.y;
-    if (!call.slots) return {0, 0, y * C, min(call.count, y * C + C)};
+    if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C)};
     wait_for_inputs();
-    if (!call.spread) {
-        int4 slot = __ldcg(call.slots + y);
+    if (!args.spread) {
+        int4 slot = __ldcg(args.slots + y);
         return {slot.x, slot.y, 0, slot.z};
     }
     if (threadIdx.x == 0) *found = -1;
     __syncthreads();
     int last = -1;
-    for (int s = threadIdx.x; s < call.slot_count; s += THREADS) {
-        int4 slot = __ldcg(call.slots + s);
+    for (int s = threadIdx.x; s < args.slot_count; s += THREADS) {
+        int4 slot = __ldcg(args.slots + s);
         if (slot.z > 0 && slot.y / C + s <= y) last = s;
     }
     if (last >= 0) atomicMax(found, last);
@@ -135,7 +112,7 @@ __device__ __forceinline__ Work find_work(const Call &call, int *found) {
     int s = *found;
     __syncthreads();
     if (s < 0) return {0, 0, 0, 0};
-    int4 slot = __ldcg(call.slots + s);
+    int4 slot = __ldcg(args.slots + s);
     int base = (y - slot.y / C - s) * C;
     return {slot.x, slot.y, base, min(slot.z, base + C)};
 }
@@ -213,7 +190,7 @@ struct ActivationCopies {
             meta[k] = i < C * BLOCKS ? (u32)in_row[i / BLOCKS] * (COLS / 32 * PLANES) + i % BLOCKS : 0;
         }
     }
-    __device__ __forceinline__ void copy(u32 stage, const Call &call, int unit) const {
+    __device__ __forceinline__ void copy(u32 stage, const Arguments &args, int unit) const {
         u32 to = stage + CODES_IN + threadIdx.x / PIECES * COLUMN_BYTES + threadIdx.x % PIECES * 16;
         u32 meta_to = stage + META_IN + (threadIdx.x % BLOCKS * C + threadIdx.x / BLOCKS) * 4;
 #pragma unroll
@@ -222,12 +199,12 @@ struct ActivationCopies {
 #pragma unroll
             for (int k = 0; k < TIMES; k++) {
                 if ((k + 1) * THREADS > C * PIECES && k * THREADS + threadIdx.x >= C * PIECES) break;
-                copy16_of_line(to + (j * C + k * (THREADS / PIECES)) * COLUMN_BYTES, call.codes + (codes[k] + u * UNIT_CODES));
+                copy16_of_line(to + (j * C + k * (THREADS / PIECES)) * COLUMN_BYTES, args.codes + (codes[k] + u * UNIT_CODES));
             }
 #pragma unroll
             for (int k = 0; k < META_TIMES; k++) {
                 if ((k + 1) * THREADS > C * BLOCKS && k * THREADS + threadIdx.x >= C * BLOCKS) break;
-                const float2 *from = call.meta + (meta[k] + u * BLOCKS);
+                const float2 *from = args.meta + (meta[k] + u * BLOCKS);
                 u32 to = meta_to + (j * BLOCKS * C + k * (THREADS / BLOCKS)) * 4;
                 copy4(to, &from->x);
                 if constexpr (SCALES == S_MIN) copy4(to + SU * C * BLOCKS * 4, &from->y);
@@ -387,7 +364,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #if SPLIT > 1
     __cluster_dims__(SPLIT, 1, 1)
 #endif
-        wide(const Call call) {
+        wide(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     float *sums = (float *)shared;
     int *in_row = (int *)(shared + LISTS_AT), *out_row = in_row + C;
@@ -398,8 +375,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, g = lane / 4, t = lane % 4;
     int group = warp / (WR * WN), wr = warp % (WR * WN) / WN, wn = warp % WN;
     const int rank = blockIdx.x % SPLIT, row_block = blockIdx.x / SPLIT, begin = rank * W::UNITS / SPLIT, end = (rank + 1) * W::UNITS / SPLIT;
-    Work work = find_work(call, in_row);
-    const u8 *matrix = call.weights + work.matrix * call.matrix_bytes;
+    Work work = find_work(args, in_row);
+    const u8 *matrix = args.weights + work.matrix * args.matrix_bytes;
     u32 stages = shared_address(shared);
     // The last rows' block goes back to have whole tiles, and leaves alone what the one before it does.
     int tile0 = TILES >= BT ? min(row_block * BT, TILES - BT) : 0, skip = (row_block * BT - tile0) * 16;
@@ -411,13 +388,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++)
             if (begin + s * SU < end) weights.copy(stages + s * STAGE_BYTES, begin + s * SU);
-        if (!call.slots) wait_for_inputs();
+        if (!args.slots) wait_for_inputs();
         // Columns past the last one repeat it; their outputs are not stored.
         int left = min(work.end - base, C);
         if (threadIdx.x < C) {
             int column = work.first + base + min((int)threadIdx.x, left - 1);
-            in_row[threadIdx.x] = call.slots ? __ldcg(call.in_rows + column) : column;
-            out_row[threadIdx.x] = call.slots ? __ldcg(call.out_rows + column) : column;
+            in_row[threadIdx.x] = args.slots ? __ldcg(args.in_rows + column) : column;
+            out_row[threadIdx.x] = args.slots ? __ldcg(args.out_rows + column) : column;
         }
         static_assert(C <= THREADS, "a column's row is read by its own thread");
         __syncthreads();
@@ -425,12 +402,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         activations.set(in_row);
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++) {
-            if (begin + s * SU < end) activations.copy(stages + s * STAGE_BYTES, call, begin + s * SU);
+            if (begin + s * SU < end) activations.copy(stages + s * STAGE_BYTES, args, begin + s * SU);
             copies_end();
         }
         for (int c = warp; c < C; c += WARPS) {
-            float f = call.factor;
-            if constexpr (NORM_BLOCKS > 0) f *= row_factor<NORM_BLOCKS>(call.squares + (u64)(u32)in_row[c] * NORM_BLOCKS, call.eps);
+            float f = args.factor;
+            if constexpr (NORM_BLOCKS > 0) f *= row_factor<NORM_BLOCKS>(args.squares + (u64)(u32)in_row[c] * NORM_BLOCKS, args.eps);
             if (lane == 0) factor[c] = f;
         }
 
@@ -442,7 +419,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             int next = unit + (STAGES - 1) * SU, to = stage == 0 ? STAGES - 1 : stage - 1;
             if (next < end) {
                 weights.copy(stages + to * STAGE_BYTES, next);
-                activations.copy(stages + to * STAGE_BYTES, call, next);
+                activations.copy(stages + to * STAGE_BYTES, args, next);
             }
             copies_end();
             u32 at = stages + stage * STAGE_BYTES, column = wn * NW * 8;
@@ -495,9 +472,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 int in_block = piece * 32 + half * 16 + 4 * t, r = tile0 * 16 + in_block;
                 if (in_block >= R || in_block < skip) continue;
                 float4 v = sum_at(in_block);
-                float *out = call.out + row * call.out_stride + r;
+                float *out = args.out + row * args.out_stride + r;
                 if (!store) continue;
-                if (ROWS % 4 == 0 && call.aligned) {
+                if (ROWS % 4 == 0 && args.aligned) {
                     if (r < ROWS) *(float4 *)out = v;
                 } else {
                     if (r < ROWS) out[0] = v.x;
@@ -513,16 +490,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 int at = half * 16 + 4 * t;
-                float4 sum = sum_at(piece * 32 + at), *x = (float4 *)(call.out + row * call.out_stride + r + at);
-                float4 old = store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(call.weight + r + at));
+                float4 sum = sum_at(piece * 32 + at), *x = (float4 *)(args.out + row * args.out_stride + r + at);
+                float4 old = store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(args.weight + r + at));
                 v[half] = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
                 w[half] = make_float4(v[half].x * norm.x, v[half].y * norm.y, v[half].z * norm.z, v[half].w * norm.w);
                 if (store) *x = v[half];
             }
-            u64 block = (row * call.code_stride + r) / 32;
-            quantize_quads(w[0], w[1], call.out_codes + block * (32 * PLANES), call.out_meta + block * PLANES, store);
+            u64 block = (row * args.code_stride + r) / 32;
+            quantize_quads(w[0], w[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, store);
             float squares = quads_squares(v[0], v[1]);
-            if (store && t == 0) call.out_squares[row * (ROWS / 32) + r / 32] = squares;
+            if (store && t == 0) args.out_squares[row * (ROWS / 32) + r / 32] = squares;
 #else
             int r = tile0 * 8 + piece * 32;
             if (piece * 64 < skip || r >= ROWS / 2) continue;
@@ -534,8 +511,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
                 float4 gate = sum_at(at), up = sum_at(at + 8);
                 v[half] = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
             }
-            u64 block = (row * call.code_stride + r) / 32;
-            quantize_quads(v[0], v[1], call.out_codes + block * (32 * PLANES), call.out_meta + block * PLANES, store);
+            u64 block = (row * args.code_stride + r) / 32;
+            quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, store);
 #endif
         }
         // The next columns overwrite what was just read, here or from another block.

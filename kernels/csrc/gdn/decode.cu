@@ -15,7 +15,8 @@
 // step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row.
 //
 // -D: K, V, HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
-#include "common.cuh"
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
 
 #define COLS_A_WARP 16
 #define WARPS (V / COLS_A_WARP)
@@ -42,41 +43,39 @@ __device__ __forceinline__ int channel(int j, int kh, int h) {
     return j < K ? kh * K + j : j < 2 * K ? HK * K + kh * K + j - K : 2 * HK * K + h * V + j - 2 * K;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gdn_decode(const float *x, float *state, float *tail, const int *slots, const int *positions, const float *taps,
-               const float *a_log_neg, const float *dt_bias, const float *norm, float eps, i8 *codes, float2 *meta) {
+extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
     __shared__ Head head;
     let_next_start();
     int h = blockIdx.x, tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
     int r = lane / 4, c = lane % 4;
     u64 row = blockIdx.y;
-    int kh = GROUPED ? h / (HV / HK) : h % HK, slot = slots[row], position = positions[row];
+    int kh = GROUPED ? h / (HV / HK) : h % HK, slot = args.slots[row], position = args.positions[row];
     if (slot < 0) {
         // Whoever comes after us takes our end for the end of what came before us.
         wait_for_inputs();
         return;
     }
     // All but x was last written a whole step ago, which the wait of this step's first kernel has seen the end of.
-    float *s = state + ((u64)slot * HV + h) * K * V + 4 * r * V + warp * COLS_A_WARP + 4 * c;
+    float *s = args.state + ((u64)slot * HV + h) * K * V + 4 * r * V + warp * COLS_A_WARP + 4 * c;
     float4 rows[GROUPS][4];
 #pragma unroll
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(s + (32 * i + j) * V);
-    tail += (u64)slot * 4 * CHANNELS;
+    float *tail = args.tail + (u64)slot * 4 * CHANNELS;
     float4 weights[CHANNELS_A_THREAD];
     float before[CHANNELS_A_THREAD][3];
 #pragma unroll
     for (int n = 0; n < CHANNELS_A_THREAD; n++) {
         int j = min(tid + n * THREADS, MIXED - 1), ch = channel(j, kh, h);
-        weights[n] = __ldg((const float4 *)(taps + ch * 4));
+        weights[n] = __ldg((const float4 *)(args.taps + ch * 4));
 #pragma unroll
         for (int p = 0; p < 3; p++) before[n][p] = tail[(position + 1 + p) % 4 * CHANNELS + ch];
     }
-    float log_decay = __ldg(a_log_neg + h), bias = __ldg(dt_bias + h), w = tid < V ? __ldg(norm + tid) : 0;
+    float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = tid < V ? __ldg(args.norm + tid) : 0;
     wait_for_inputs();
 
-    x += row * X_STRIDE;
+    const float *x = args.x + row * X_STRIDE;
     float now[CHANNELS_A_THREAD];
 #pragma unroll
     for (int n = 0; n < CHANNELS_A_THREAD; n++) now[n] = x[channel(min(tid + n * THREADS, MIXED - 1), kh, h)];
@@ -154,10 +153,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         float sum = 0;
 #pragma unroll
         for (int i = 0; i < WARPS; i++) sum = __fadd_rn(sum, head.squares[i]);
-        float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, eps)));
+        float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, args.eps)));
         float y = head.out[tid] * scale * w * silu(z);
         u64 at = (row * HV + h) * V + tid / 32 * 32;
-        quantize_block(y, codes + at * PLANES, meta + at / 32 * PLANES);
+        quantize_block(y, args.codes + at * PLANES, args.meta + at / 32 * PLANES);
     }
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {

@@ -1,7 +1,7 @@
 // A router's scores, without the row's factor: sum over k of (x * norm)[k] * weights[k], in one order wherever they are taken: SCORE_PARTS
 // parts a row, a warp each; a lane adds its k of a part in order, then come the lanes, then the parts.
 #pragma once
-#include "common.cuh"
+#include "common/base.cuh"
 
 #define SCORE_PARTS 8
 

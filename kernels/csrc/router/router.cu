@@ -19,8 +19,10 @@
 // count, place: grouping of more pairs than one block should take. A chunk of pairs a block; the last block of count adds up.
 //
 // -D: COLS (a multiple of 32), E (at most 512), USED.
-#include "choose.cuh"
-#include "score.cuh"
+#include "common/int8_rows.cuh"
+#include "router/choose.cuh"
+#include "router/score.cuh"
+#include "arguments.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -29,25 +31,6 @@
 #define BLOCKS (COLS / 32)
 #define EACH_LANE ((E + WARP - 1) / WARP)
 #define CHUNK 2048
-
-// What a launch is given; the same for all kernels here, so that there is one list to keep.
-struct Call {
-    const float *x, *squares, *w, *weights, *shared_gate;
-    const int *slots;
-    float *scores;  // [segments][rows][STRIDE]
-    u64 *tagged;    // [rows][STRIDE], of few rows: count of launches and score
-    int *counters;  // {blocks that have finished, zero between launches; launches for few rows}
-    int *experts;   // [rows][USED]
-    float *gates;   // [rows][USED + 1]
-    int4 *groups;   // [E], or null
-    int *in_rows;   // [rows * USED]
-    int *out_rows;  // [rows * USED]
-    int *offsets;   // [chunks][E]
-    const int2 *cuts; // [rows] {at least | at most << 16, mass}, zeros: all experts; or null
-    u32 *tally;       // gets the number of experts that rows with a cut keep
-    int rows, segments;
-    float eps;
-};
 
 // Whether this block is the last of `blocks` to come here. What the others wrote before is then visible to all its threads, past
 // L1. One thread fences for its block: the barrier before it orders the others' writes ahead.
@@ -65,19 +48,19 @@ __device__ __forceinline__ bool last_to_finish(int *counter, int blocks) {
 }
 
 // Read ahead of the scores where there is time to hide it.
-__device__ __forceinline__ Asked read_ahead(const Call &call, int row) {
-    Asked row_asked = asked(call.slots, call.cuts, row);
-    row_asked.factor = row_factor<BLOCKS>(call.squares + (u64)row * BLOCKS, call.eps);
+__device__ __forceinline__ Asked read_ahead(const Arguments &args, int row) {
+    Asked row_asked = asked(args.slots, args.cuts, row);
+    row_asked.factor = row_factor<BLOCKS>(args.squares + (u64)row * BLOCKS, args.eps);
     return row_asked;
 }
 
 // Sums of the segments begin .. begin + N, added in order; their loads are under way together.
-template <int N> __device__ __forceinline__ void add_segments(const Call &call, int row, int begin, float (&value)[EACH_LANE]) {
+template <int N> __device__ __forceinline__ void add_segments(const Arguments &args, int row, int begin, float (&value)[EACH_LANE]) {
     int lane = threadIdx.x % WARP;
     float part[N][EACH_LANE];
 #pragma unroll
     for (int s = 0; s < N; s++) {
-        const float *scores = call.scores + ((u64)(begin + s) * call.rows + row) * STRIDE;
+        const float *scores = args.scores + ((u64)(begin + s) * args.rows + row) * STRIDE;
 #pragma unroll
         for (int i = 0; i < EACH_LANE; i++) part[s][i] = i * WARP + lane < E ? __ldcg(scores + i * WARP + lane) : 0.0f;
     }
@@ -88,16 +71,16 @@ template <int N> __device__ __forceinline__ void add_segments(const Call &call, 
 }
 
 // By one warp.
-__device__ __forceinline__ void select_row(const Call &call, int row, Asked asked, const float (&value)[EACH_LANE], float gate) {
+__device__ __forceinline__ void select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate) {
     int lane = threadIdx.x % WARP;
     Choice<E, USED> choice(asked, value, gate);
     if (lane < USED) {
-        call.experts[(u64)row * USED + lane] = choice.expert;
-        call.gates[(u64)row * (USED + 1) + lane] = choice.weight;
+        args.experts[(u64)row * USED + lane] = choice.expert;
+        args.gates[(u64)row * (USED + 1) + lane] = choice.weight;
     }
     if (lane != 0) return;
-    call.gates[(u64)row * (USED + 1) + USED] = choice.shared;
-    if (asked.limits > 0) atomicAdd(call.tally, choice.left);
+    args.gates[(u64)row * (USED + 1) + USED] = choice.shared;
+    if (asked.limits > 0) atomicAdd(args.tally, choice.left);
 }
 
 // ---- by expert ----
@@ -146,7 +129,7 @@ __device__ __forceinline__ void count_pairs(Ranks &ranks, const Pairs &pairs) {
 }
 
 // With `ranks.next` the places of each warp's next pairs.
-__device__ __forceinline__ void place_pairs(Ranks &ranks, const Call &call, const Pairs &pairs) {
+__device__ __forceinline__ void place_pairs(Ranks &ranks, const Arguments &args, const Pairs &pairs) {
     int *mine = ranks.next[threadIdx.x / WARP], lane = threadIdx.x % WARP;
 #pragma unroll
     for (int i = 0; i < ROUNDS; i++) {
@@ -156,8 +139,8 @@ __device__ __forceinline__ void place_pairs(Ranks &ranks, const Call &call, cons
         __syncwarp();
         if (e >= 0) {
             if (before == 0) mine[e] += __popc(pairs.same[i]);
-            call.in_rows[at] = p / USED;
-            call.out_rows[at] = p;
+            args.in_rows[at] = p / USED;
+            args.out_rows[at] = p;
         }
         __syncwarp();
     }
@@ -190,10 +173,10 @@ __device__ __forceinline__ void begins(Ranks &ranks, const int (&count)[EXPERTS_
 }
 
 // All pairs, CHUNK_MAX at most, by one block.
-__device__ __forceinline__ void group_all(Ranks &ranks, const Call &call) {
+__device__ __forceinline__ void group_all(Ranks &ranks, const Arguments &args) {
     int count[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD];
     Pairs pairs;
-    load_pairs(pairs, call.experts, 0, call.rows * USED);
+    load_pairs(pairs, args.experts, 0, args.rows * USED);
     count_pairs(ranks, pairs);
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
@@ -211,34 +194,34 @@ __device__ __forceinline__ void group_all(Ranks &ranks, const Call &call) {
         int e = i * THREADS + threadIdx.x;
         if (e >= E) continue;
         for (int w = 0; w < WARPS; w++) ranks.next[w][e] += first[i];
-        call.groups[e] = make_int4(e, first[i], count[i], 0);
+        args.groups[e] = make_int4(e, first[i], count[i], 0);
     }
     __syncthreads();
-    place_pairs(ranks, call, pairs);
+    place_pairs(ranks, args, pairs);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) group(Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS) group(const Arguments args) {
     __shared__ Ranks ranks;
     let_next_start();
     wait_for_inputs();
-    group_all(ranks, call);
+    group_all(ranks, args);
 }
 
 // Chunk blockIdx.x: its counts to offsets; then, by the last block, offsets become places and groups are written.
-extern "C" __global__ void __launch_bounds__(THREADS) count(Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS) count(const Arguments args) {
     __shared__ Ranks ranks;
     let_next_start();
     wait_for_inputs();
-    int pairs = call.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
+    int pairs = args.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
     Pairs mine;
-    load_pairs(mine, call.experts, begin, end);
+    load_pairs(mine, args.experts, begin, end);
     count_pairs(ranks, mine);
     for (int e = threadIdx.x; e < E; e += THREADS) {
         int n = 0;
         for (int w = 0; w < WARPS; w++) n += ranks.next[w][e];
-        call.offsets[(u64)blockIdx.x * E + e] = n;
+        args.offsets[(u64)blockIdx.x * E + e] = n;
     }
-    if (!last_to_finish(call.counters, gridDim.x)) return;
+    if (!last_to_finish(args.counters, gridDim.x)) return;
     int total[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD], chunks = gridDim.x;
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
@@ -246,37 +229,37 @@ extern "C" __global__ void __launch_bounds__(THREADS) count(Call call) {
         total[i] = 0;
         if (e >= E) continue;
 #pragma unroll 16
-        for (int c = 0; c < chunks; c++) total[i] += __ldcg(call.offsets + (u64)c * E + e);
+        for (int c = 0; c < chunks; c++) total[i] += __ldcg(args.offsets + (u64)c * E + e);
     }
     begins(ranks, total, first);
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
         int e = i * THREADS + threadIdx.x, at = first[i];
         if (e >= E) continue;
-        call.groups[e] = make_int4(e, first[i], total[i], 0);
+        args.groups[e] = make_int4(e, first[i], total[i], 0);
         for (int c = 0; c < chunks; c += 16) {
             int n[16];
 #pragma unroll
-            for (int j = 0; j < 16; j++) n[j] = c + j < chunks ? __ldcg(call.offsets + (u64)(c + j) * E + e) : 0;
+            for (int j = 0; j < 16; j++) n[j] = c + j < chunks ? __ldcg(args.offsets + (u64)(c + j) * E + e) : 0;
 #pragma unroll
             for (int j = 0; j < 16; j++) {
-                if (c + j < chunks) call.offsets[(u64)(c + j) * E + e] = at;
+                if (c + j < chunks) args.offsets[(u64)(c + j) * E + e] = at;
                 at += n[j];
             }
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) place(Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS) place(const Arguments args) {
     __shared__ Ranks ranks;
     let_next_start();
     wait_for_inputs();
-    int pairs = call.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
+    int pairs = args.rows * USED, begin = blockIdx.x * CHUNK, end = begin + CHUNK < pairs ? begin + CHUNK : pairs;
     Pairs mine;
-    load_pairs(mine, call.experts, begin, end);
+    load_pairs(mine, args.experts, begin, end);
     count_pairs(ranks, mine);
     for (int e = threadIdx.x; e < E; e += THREADS) {
-        int at = call.offsets[(u64)blockIdx.x * E + e];
+        int at = args.offsets[(u64)blockIdx.x * E + e];
         for (int w = 0; w < WARPS; w++) {
             int n = ranks.next[w][e];
             ranks.next[w][e] = at;
@@ -284,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) place(Call call) {
         }
     }
     __syncthreads();
-    place_pairs(ranks, call, mine);
+    place_pairs(ranks, args, mine);
 }
 
 // ---- few rows ----
@@ -295,41 +278,41 @@ extern "C" __global__ void __launch_bounds__(THREADS) place(Call call) {
 #define CHOOSERS 16
 
 // By the last blocks: waits for the scores of some rows each, and chooses.
-__device__ __forceinline__ void choose_few(const Call &call, u32 tag) {
+__device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
     __shared__ Ranks ranks;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
-    if (chooser >= choosers || chooser >= call.rows) return;
+    if (chooser >= choosers || chooser >= args.rows) return;
     // Not warp 0 first: it is the one that still stores scores.
-    for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < call.rows; row += choosers * WARPS) {
-        Asked ahead = read_ahead(call, row);
+    for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < args.rows; row += choosers * WARPS) {
+        Asked ahead = read_ahead(args, row);
         float value[EACH_LANE], gate;
-        await_scores<E>(call.tagged + (u64)row * STRIDE, tag, value, gate);
+        await_scores<E>(args.tagged + (u64)row * STRIDE, tag, value, gate);
         // Every block has read the count by now, or its scores were not here.
-        if (row == 0 && lane == 0) call.counters[1] = (int)tag;
-        select_row(call, row, ahead, value, gate);
+        if (row == 0 && lane == 0) args.counters[1] = (int)tag;
+        select_row(args, row, ahead, value, gate);
     }
-    if (!call.groups || !last_to_finish(call.counters, choosers < call.rows ? choosers : call.rows)) return;
-    group_all(ranks, call);
+    if (!args.groups || !last_to_finish(args.counters, choosers < args.rows ? choosers : args.rows)) return;
+    group_all(ranks, args);
 }
 
 // ROWS rows at a time.
-template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
+template <int ROWS> __device__ __forceinline__ void few(const Arguments &args) {
     static_assert(WARPS == SCORE_PARTS, "a warp a part");
     __shared__ float parts[WARPS][ROWS * COLUMNS];
     let_next_start();
     int tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, column = blockIdx.x * COLUMNS;
     PartOfRow<COLS> weights[COLUMNS], norm;
-    norm.read(call.w, warp, true);
+    norm.read(args.norm, warp, true);
 #pragma unroll
     for (int c = 0; c < COLUMNS; c++)
-        weights[c].read(column + c < E ? call.weights + (u64)(column + c) * COLS : call.shared_gate, warp, column + c <= E);
+        weights[c].read(column + c < E ? args.weights + (u64)(column + c) * COLS : args.shared_gate, warp, column + c <= E);
     wait_for_inputs();
-    u32 tag = __ldcg((const u32 *)call.counters + 1) + 1;
-    for (int row = 0; row < call.rows; row += ROWS) {
+    u32 tag = __ldcg((const u32 *)args.counters + 1) + 1;
+    for (int row = 0; row < args.rows; row += ROWS) {
         PartOfRow<COLS> x[ROWS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) x[r].read(call.x + (u64)(row + r) * COLS, warp, row + r < call.rows);
+        for (int r = 0; r < ROWS; r++) x[r].read(args.x + (u64)(row + r) * COLS, warp, row + r < args.rows);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             x[r].multiply(norm);
@@ -341,20 +324,20 @@ template <int ROWS> __device__ __forceinline__ void few(const Call &call) {
         }
         __syncthreads();
         int r = tid / COLUMNS, c = column + tid % COLUMNS;
-        if (tid < ROWS * COLUMNS && row + r < call.rows && c <= E) {
+        if (tid < ROWS * COLUMNS && row + r < args.rows && c <= E) {
             float all = 0;
 #pragma unroll
             for (int i = 0; i < WARPS; i++) all += parts[i][tid];
-            put_score(call.tagged + (u64)(row + r) * STRIDE + c, tag, all);
+            put_score(args.tagged + (u64)(row + r) * STRIDE + c, tag, all);
         }
-        if (row + ROWS < call.rows) __syncthreads();
+        if (row + ROWS < args.rows) __syncthreads();
     }
-    choose_few(call, tag);
+    choose_few(args, tag);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) few1(Call call) { few<1>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS) few1(const Arguments args) { few<1>(args); }
 // As many registers as leave room beside the next kernel, which waits on the same multiprocessor.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(Call call) { few<4>(call); }
+extern "C" __global__ void __launch_bounds__(THREADS, 4) few4(const Arguments args) { few<4>(args); }
 
 // ---- many rows ----
 
@@ -390,7 +373,7 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const u32 (&a)[4], const
 __device__ __forceinline__ float component(float4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 // Block (tile of experts; tile of rows and segment). ONE: all segments.
-template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
+template <bool ONE> __device__ __forceinline__ void tiled(const Arguments &args) {
     __shared__ __align__(16) float tiles[STAGES][2][TILE * STEP]; // x and weights of a step
     let_next_start();
     int segment = ONE ? 0 : blockIdx.y % SEGMENTS, first_row = (ONE ? blockIdx.y : blockIdx.y / SEGMENTS) * TILE;
@@ -406,10 +389,10 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
 #pragma unroll
             for (int i = 0; i < TILE * STEP / 4 / TILED_THREADS; i++) {
                 int v = i * TILED_THREADS + tid, r = v / (STEP / 4), c = v % (STEP / 4);
-                bool row = first_row + r < call.rows, expert = column + r < E;
-                const float *from = call.x + (u64)(row ? first_row + r : 0) * COLS + s * STEP + c * 4;
+                bool row = first_row + r < args.rows, expert = column + r < E;
+                const float *from = args.x + (u64)(row ? first_row + r : 0) * COLS + s * STEP + c * 4;
                 fetch16(&tiles[s % STAGES][0][place_of(r, c)], from, row);
-                from = call.weights + (u64)(expert ? column + r : 0) * COLS + s * STEP + c * 4;
+                from = args.weights + (u64)(expert ? column + r : 0) * COLS + s * STEP + c * 4;
                 fetch16(&tiles[s % STAGES][1][place_of(r, c)], from, expert);
             }
         }
@@ -443,7 +426,7 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
         for (int half = 0; half < 2; half++) {
             // The order of k within a step is free: lane t takes 4t .. 4t + 3 of sixteen, two for each of two instructions.
             int v = half * 4 + t;
-            float4 norm = __ldg((const float4 *)(call.w + step * STEP + v * 4));
+            float4 norm = __ldg((const float4 *)(args.norm + step * STEP + v * 4));
             float4 b[4];
 #pragma unroll
             for (int n = 0; n < 4; n++) b[n] = *(const float4 *)(ws + place_of(n0 + n * 8 + g, v));
@@ -483,7 +466,7 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
                     if (ends) total[m][n][i] += sum[m][n][i], sum[m][n][i] = 0;
                 }
     }
-    float *scores = call.scores + (u64)segment * call.rows * STRIDE;
+    float *scores = args.scores + (u64)segment * args.rows * STRIDE;
 #pragma unroll
     for (int m = 0; m < 2; m++)
 #pragma unroll
@@ -493,43 +476,43 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Call &call) {
                 int row = first_row + m0 + m * 16 + i / 2 * 8 + g, c = column + n0 + n * 8 + 2 * t + i % 2;
                 // A last segment that is not whole is still in `sum`; adding its zero after a whole one changes nothing.
                 float out = total[m][n][i] + sum[m][n][i];
-                if (row < call.rows && c < E) scores[(u64)row * STRIDE + c] = out;
+                if (row < args.rows && c < E) scores[(u64)row * STRIDE + c] = out;
             }
 }
 
-extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(Call call) { tiled<false>(call); }
-extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(Call call) { tiled<true>(call); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(const Arguments args) { tiled<false>(args); }
+extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(const Arguments args) { tiled<true>(args); }
 
 // The shared gate's score of a row, by one warp: lane l takes vectors l, l + 32, ...
-__device__ __forceinline__ float gate_score(const Call &call, int row) {
-    const float *x = call.x + (u64)row * COLS;
+__device__ __forceinline__ float gate_score(const Arguments &args, int row) {
+    const float *x = args.x + (u64)row * COLS;
     float sum = 0;
 #pragma unroll 8
     for (int at = threadIdx.x % WARP * 4; at < COLS; at += WARP * 4) {
-        float4 xw = times(*(const float4 *)(x + at), __ldg((const float4 *)(call.w + at)));
-        sum = dot(xw, __ldg((const float4 *)(call.shared_gate + at)), sum);
+        float4 xw = times(*(const float4 *)(x + at), __ldg((const float4 *)(args.norm + at)));
+        sum = dot(xw, __ldg((const float4 *)(args.shared_gate + at)), sum);
     }
     return warp_sum(sum);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) choose(Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS) choose(const Arguments args) {
     __shared__ Ranks ranks;
     let_next_start();
     wait_for_inputs();
     int row = blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (row < call.rows) {
-        Asked ahead = read_ahead(call, row);
+    if (row < args.rows) {
+        Asked ahead = read_ahead(args, row);
         float value[EACH_LANE] = {};
-        if (call.segments == 1) {
-            add_segments<1>(call, row, 0, value);
+        if (args.segments == 1) {
+            add_segments<1>(args, row, 0, value);
         } else {
 #define AT_ONCE (EACH_LANE <= 8 ? 8 : 4)
 #pragma unroll 1
-            for (int s = 0; s + AT_ONCE <= SEGMENTS; s += AT_ONCE) add_segments<AT_ONCE>(call, row, s, value);
-            if (SEGMENTS % AT_ONCE) add_segments<(SEGMENTS % AT_ONCE ? SEGMENTS % AT_ONCE : 1)>(call, row, SEGMENTS / AT_ONCE * AT_ONCE, value);
+            for (int s = 0; s + AT_ONCE <= SEGMENTS; s += AT_ONCE) add_segments<AT_ONCE>(args, row, s, value);
+            if (SEGMENTS % AT_ONCE) add_segments<(SEGMENTS % AT_ONCE ? SEGMENTS % AT_ONCE : 1)>(args, row, SEGMENTS / AT_ONCE * AT_ONCE, value);
         }
-        select_row(call, row, ahead, value, gate_score(call, row));
+        select_row(args, row, ahead, value, gate_score(args, row));
     }
-    if (!call.groups || !last_to_finish(call.counters, gridDim.x)) return;
-    group_all(ranks, call);
+    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
+    group_all(ranks, args);
 }

@@ -1,6 +1,6 @@
 // A row's experts by their scores: the best of N, ties to the lower id, and their weights. By one warp.
 #pragma once
-#include "common.cuh"
+#include "common/base.cuh"
 
 // Larger floats have larger keys; the order is total.
 __device__ __forceinline__ u32 key_of(float v) {

@@ -21,7 +21,8 @@
 // at their number xor i % 8, so that ldmatrix meets no bank twice. Of T and P, 16 x 16 blocks above the diagonal are not written nor read.
 //
 // -D: K, V (64 or 128), HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), SCAN_WARPS, PLANES.
-#include "common.cuh"
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
 
 #define C 64
 #define CHANNELS (2 * HK * K + HV * V)
@@ -207,22 +208,21 @@ __device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float
 }
 
 // Block (chunk, head): heads are the HK of q, the HK of k, the HV of v.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gdn_conv(const int4 *pieces, int count, const float *x, const float *tail, const float *taps, u16 *keys, float *values) {
+extern "C" __global__ void __launch_bounds__(THREADS) gdn_conv(const Arguments args) {
     let_next_start();
     wait_for_inputs();
-    Chunk chunk = find_chunk(pieces, count, blockIdx.x);
+    Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x);
     if (chunk.filled == 0) return;
-    tail += (u64)chunk.slot * 4 * CHANNELS;
+    const float *tail = args.tail + (u64)chunk.slot * 4 * CHANNELS;
     int head = blockIdx.y;
     if (head >= 2 * HK) {
         int h = head - 2 * HK;
-        convolve<V, 2>(chunk, 2 * HK * K + h * V, x, tail, taps, nullptr, nullptr, values + h * V);
+        convolve<V, 2>(chunk, 2 * HK * K + h * V, args.x, tail, args.taps, nullptr, nullptr, args.values + h * V);
         return;
     }
-    u16 *to = keys + ((u64)blockIdx.x * HK + head % HK) * KEYS_ELEMENTS + (head < HK ? 0 : 2 * C * K);
-    if (head < HK) convolve<K, 0>(chunk, head * K, x, tail, taps, to, to + C * K, nullptr);
-    else convolve<K, 1>(chunk, head * K, x, tail, taps, to, to + C * K, nullptr);
+    u16 *to = args.keys + ((u64)blockIdx.x * HK + head % HK) * KEYS_ELEMENTS + (head < HK ? 0 : 2 * C * K);
+    if (head < HK) convolve<K, 0>(chunk, head * K, args.x, tail, args.taps, to, to + C * K, nullptr);
+    else convolve<K, 1>(chunk, head * K, args.x, tail, args.taps, to, to + C * K, nullptr);
 }
 
 // --------------------------------------------------------------------------------------------------------------- gdn_chunk
@@ -269,9 +269,7 @@ __device__ __forceinline__ void invert_column(float *tri, int j) {
 }
 
 // Block (chunk, key head): the value heads of a key head two at a time. Warp w has tokens 16w.. as rows of both products.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gdn_chunk(const int4 *pieces, int count, const float *x, float *tail, const float *a_log_neg, const float *dt_bias, const u16 *keys,
-              u16 *mats, float *sums) {
+extern "C" __global__ void __launch_bounds__(THREADS) gdn_chunk(const Arguments args) {
     __shared__ union {
         __align__(16) u16 k[2][C * K];
         __align__(16) float tri[2][C * PITCH];
@@ -279,25 +277,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __shared__ float sum[2][C], beta[2][C], half[2];
     let_next_start();
     wait_for_inputs();
-    Chunk chunk = find_chunk(pieces, count, blockIdx.x);
+    Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x);
     if (chunk.filled == 0) return;
     int kh = blockIdx.y, tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, g = lane / 4, t = lane % 4;
     int token = tid % C, which = tid / C;
-    const u16 *q_from = keys + ((u64)blockIdx.x * HK + kh) * KEYS_ELEMENTS, *k_from = q_from + 2 * C * K;
+    const u16 *q_from = args.keys + ((u64)blockIdx.x * HK + kh) * KEYS_ELEMENTS, *k_from = q_from + 2 * C * K;
     u32 k_at = shared_address(both.k);
 #pragma unroll
     for (int i = 0; i < 2 * C * K / 8 / THREADS; i++) copy16(k_at + (tid + i * THREADS) * 16, k_from + (tid + i * THREADS) * 8);
     copies_end();
     auto head = [&](int n) { return GROUPED ? kh * SHARING + n : kh + n * HK; };
     Gates mine = {0, 0};
-    if (which < SHARING) mine = gates(chunk, token, head(which), x, a_log_neg, dt_bias);
+    if (which < SHARING) mine = gates(chunk, token, head(which), args.x, args.a_log_neg, args.dt_bias);
 
     // What the convolution of the tokens to come wants of this piece; the one of this piece has read what was there.
     if (chunk.index * C + C >= chunk.rows) {
-        float *ring = tail + (u64)chunk.slot * 4 * CHANNELS;
+        float *ring = args.tail + (u64)chunk.slot * 4 * CHANNELS;
         for (int n = max(0, chunk.rows - 4); n < chunk.rows; n++)
             for (int ch = kh * THREADS + tid; ch < CHANNELS; ch += HK * THREADS)
-                ring[((chunk.start + n) & 3) * CHANNELS + ch] = x[((u64)chunk.first_row + n) * X_STRIDE + ch];
+                ring[((chunk.start + n) & 3) * CHANNELS + ch] = args.x[((u64)chunk.first_row + n) * X_STRIDE + ch];
     }
     copies_wait<0>();
     __syncthreads();
@@ -333,17 +331,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             if (lane >= step) running += before;
         }
         if (tid % C == WARP - 1) half[which] = running;
-        __syncthreads(); // also: the keys, or the triangles of the heads before, have been read
+        __syncthreads(); // also: the args.keys, or the triangles of the heads before, have been read
         if (token >= WARP) running += half[which];
         sum[which][token] = running, beta[which][token] = mine.beta;
-        if (there) sums[((u64)blockIdx.x * HV + head(base + which)) * C + token] = running;
+        if (there) args.sums[((u64)blockIdx.x * HV + head(base + which)) * C + token] = running;
         __syncthreads();
-        if (base + 2 + which < SHARING) mine = gates(chunk, token, head(base + 2 + which), x, a_log_neg, dt_bias);
+        if (base + 2 + which < SHARING) mine = gates(chunk, token, head(base + 2 + which), args.x, args.a_log_neg, args.dt_bias);
 
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (base + e >= SHARING) break;
-            u16 *p = mats + ((u64)blockIdx.x * HV + head(base + e)) * MATS_ELEMENTS + 2 * C * C;
+            u16 *p = args.mats + ((u64)blockIdx.x * HV + head(base + e)) * MATS_ELEMENTS + 2 * C * C;
 #pragma unroll
             for (int n = 0; n < 8; n++) {
                 if (n / 2 > warp) break;
@@ -368,7 +366,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             if (base + e >= SHARING) break;
-            u16 *inverse = mats + ((u64)blockIdx.x * HV + head(base + e)) * MATS_ELEMENTS;
+            u16 *inverse = args.mats + ((u64)blockIdx.x * HV + head(base + e)) * MATS_ELEMENTS;
 #pragma unroll
             for (int item = tid; item < C * C / 8; item += THREADS) {
                 int i = item / 8, j = item % 8 * 8;
@@ -412,20 +410,19 @@ __device__ __forceinline__ void await(u32 barrier, u32 parity) {
 #define STAGE_BYTES (KEYS_BYTES + MATS_BYTES + C * 4)
 
 // Block (h * TILES + tile, piece): SCAN_COLS columns of value head h. `stages`: chunks that shared memory holds, 1 or 2.
-extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
-    gdn_scan(const int4 *pieces, const u16 *keys, const u16 *mats, const float *sums, float *values, float *state, int stages) {
+extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     let_next_start();
     wait_for_inputs();
-    int4 piece = pieces[blockIdx.y];
+    int4 piece = args.pieces[blockIdx.y];
     int rows = piece.w;
     if (piece.x < 0 || rows <= 0) return;
     int h = blockIdx.x / TILES, kh = GROUPED ? h / SHARING : h % HK, chunks = (rows + C - 1) / C;
     int tid = threadIdx.x, lane = tid % WARP, g = lane / 4, t = lane % 4;
     int v0 = blockIdx.x % TILES * SCAN_COLS + tid / WARP * 16;
     u64 number = piece.z / C + blockIdx.y;
-    const u8 *keys_from = (const u8 *)keys + (number * HK + kh) * KEYS_BYTES, *mats_from = (const u8 *)mats + (number * HV + h) * MATS_BYTES;
-    const float *sums_from = sums + (number * HV + h) * C;
+    const u8 *keys_from = (const u8 *)args.keys + (number * HK + kh) * KEYS_BYTES, *mats_from = (const u8 *)args.mats + (number * HV + h) * MATS_BYTES;
+    const float *sums_from = args.sums + (number * HV + h) * C;
     u32 shared_at = shared_address(shared);
 #if __CUDA_ARCH__ >= 900
     // One thread asks for a chunk in three copies, and everyone waits at the barrier of its place.
@@ -438,16 +435,16 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     __syncthreads();
     auto fetch = [&](int chunk) {
         if (tid != 0) return;
-        u32 to = shared_at + chunk % stages * STAGE_BYTES, done = arrived_at + chunk % stages * 8;
+        u32 to = shared_at + chunk % args.stages * STAGE_BYTES, done = arrived_at + chunk % args.stages * 8;
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(done), "r"(STAGE_BYTES) : "memory");
         bulk_copy(to, keys_from + (u64)chunk * HK * KEYS_BYTES, KEYS_BYTES, done);
         bulk_copy(to + KEYS_BYTES, mats_from + (u64)chunk * HV * MATS_BYTES, MATS_BYTES, done);
         bulk_copy(to + KEYS_BYTES + MATS_BYTES, sums_from + (u64)chunk * HV * C, C * 4, done);
     };
-    auto wait_for = [&](int chunk, bool) { await(arrived_at + chunk % stages * 8, chunk / stages & 1); };
+    auto wait_for = [&](int chunk, bool) { await(arrived_at + chunk % args.stages * 8, chunk / args.stages & 1); };
 #else
     auto fetch = [&](int chunk) {
-        u32 to = shared_at + chunk % stages * STAGE_BYTES;
+        u32 to = shared_at + chunk % args.stages * STAGE_BYTES;
         const u8 *k = keys_from + (u64)chunk * HK * KEYS_BYTES, *m = mats_from + (u64)chunk * HV * MATS_BYTES;
 #pragma unroll 8
         for (int i = tid * 16; i < KEYS_BYTES; i += SCAN_THREADS * 16) copy16(to + i, k + i);
@@ -465,7 +462,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
     fetch(0);
 
     // S^T: tile n has columns 8n.. of K; element 0, 1: row v0 + g, columns 2t, 2t + 1; 2, 3: row v0 + g + 8.
-    float *at_state = state + ((u64)piece.x * HV + h) * K * V + v0 + g;
+    float *at_state = args.state + ((u64)piece.x * HV + h) * K * V + v0 + g;
     float s[K / 8][4];
 #pragma unroll
     for (int n = 0; n < K / 8; n++)
@@ -477,7 +474,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; chunk++) {
         int filled = min(C, rows - chunk * C);
-        float *at_values = values + ((u64)piece.z + chunk * C) * (HV * V) + h * V + v0 + g;
+        float *at_values = args.values + ((u64)piece.z + chunk * C) * (HV * V) + h * V + v0 + g;
         float r[8][4] = {}, o[8][4] = {}, v[8][4];
 #pragma unroll
         for (int n = 0; n < 8; n++)
@@ -486,11 +483,11 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
                 int token = 8 * n + 2 * t + i % 2;
                 v[n][i] = token < filled ? at_values[(u64)token * (HV * V) + i / 2 * 8] : 0.0f;
             }
-        bool ahead = stages == 2 && chunk + 1 < chunks;
+        bool ahead = args.stages == 2 && chunk + 1 < chunks;
         if (ahead) fetch(chunk + 1);
         wait_for(chunk, ahead);
-        u32 q_at = shared_at + chunk % stages * STAGE_BYTES, k_at = q_at + KEYS_BYTES / 2, t_at = q_at + KEYS_BYTES, p_at = t_at + MATS_BYTES / 2;
-        const float *sum = (const float *)(shared + chunk % stages * STAGE_BYTES + KEYS_BYTES + MATS_BYTES);
+        u32 q_at = shared_at + chunk % args.stages * STAGE_BYTES, k_at = q_at + KEYS_BYTES / 2, t_at = q_at + KEYS_BYTES, p_at = t_at + MATS_BYTES / 2;
+        const float *sum = (const float *)(shared + chunk % args.stages * STAGE_BYTES + KEYS_BYTES + MATS_BYTES);
 
         // (K S)^T and (Q S)^T, columns are tokens.
 #pragma unroll
@@ -575,7 +572,7 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
                 for (int i = 0; i < 4; i++) s[2 * np + n][i] = __fmaf_rn(decay, s[2 * np + n][i], added[n][i]);
         }
         __syncthreads();
-        if (stages == 1 && chunk + 1 < chunks) fetch(chunk + 1);
+        if (args.stages == 1 && chunk + 1 < chunks) fetch(chunk + 1);
     }
 #pragma unroll
     for (int n = 0; n < K / 8; n++)
@@ -589,27 +586,26 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS)
 #define FINISH_ROWS (C / FINISH_PARTS / (THREADS / WARP))
 
 // Block (FINISH_PARTS * chunk + part, value head): a warp takes FINISH_ROWS tokens.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    gdn_finish(const int4 *pieces, int count, const float *x, const float *values, const float *norm, float eps, i8 *codes, float2 *meta) {
+extern "C" __global__ void __launch_bounds__(THREADS) gdn_finish(const Arguments args) {
     let_next_start();
     int lane = threadIdx.x % WARP, h = blockIdx.y, first = (blockIdx.x % FINISH_PARTS * (THREADS / WARP) + threadIdx.x / WARP) * FINISH_ROWS;
     float w[V / 32];
 #pragma unroll
-    for (int b = 0; b < V / 32; b++) w[b] = __ldg(norm + 32 * b + lane);
+    for (int b = 0; b < V / 32; b++) w[b] = __ldg(args.norm + 32 * b + lane);
     wait_for_inputs();
-    Chunk chunk = find_chunk(pieces, count, blockIdx.x / FINISH_PARTS);
+    Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x / FINISH_PARTS);
     int end = min(first + FINISH_ROWS, chunk.filled);
 #pragma unroll 4
     for (int t = first; t < end; t++) {
         u64 row = chunk.row(t), at = row * (HV * V) + h * V;
         float o[V / 32], z[V / 32], sum = 0;
 #pragma unroll
-        for (int b = 0; b < V / 32; b++) o[b] = values[at + 32 * b + lane], z[b] = x[row * X_STRIDE + Z_AT + h * V + 32 * b + lane];
+        for (int b = 0; b < V / 32; b++) o[b] = args.values[at + 32 * b + lane], z[b] = args.x[row * X_STRIDE + Z_AT + h * V + 32 * b + lane];
 #pragma unroll
         for (int b = 0; b < V / 32; b++) sum = __fmaf_rn(o[b], o[b], sum);
-        float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / V, eps)));
+        float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / V, args.eps)));
 #pragma unroll
         for (int b = 0; b < V / 32; b++)
-            quantize_block(o[b] * scale * w[b] * silu(z[b]), codes + (at + 32 * b) * PLANES, meta + (at / 32 + b) * PLANES);
+            quantize_block(o[b] * scale * w[b] * silu(z[b]), args.codes + (at + 32 * b) * PLANES, args.meta + (at / 32 + b) * PLANES);
     }
 }

@@ -10,7 +10,7 @@
 // so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
 // which follows it with the same weights.
 #pragma once
-#include "common.cuh"
+#include "common/int8_rows.cuh"
 
 enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID };
 enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
@@ -18,7 +18,7 @@ enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
 // Words of shared memory that hold the grid, where a layout has one.
 #define GRID_WORDS 512
 #if WITH_GRID
-#include "grid.cuh"
+#include "weights/iq3_s_grid.cuh"
 // Called by all threads of a block; a barrier must follow before it is read. Reads nothing that another kernel writes.
 __device__ __forceinline__ void fetch_grid(u32 *grid) {
     for (int i = threadIdx.x; i < GRID_WORDS; i += blockDim.x) grid[i] = __ldg(IQ3_S_GRID + i);

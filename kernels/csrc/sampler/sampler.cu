@@ -17,7 +17,8 @@
 // lists: words of bias and mixture (id, f32 bits), end ids, mask bits. Scratch: zeros at first, and left so that any later launch may follow.
 //
 // -D: VOCAB (a multiple of 4).
-#include "common.cuh"
+#include "common/base.cuh"
+#include "arguments.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
@@ -37,40 +38,6 @@
 #define ALL (~0ull)
 #define TEMPERATURE_MIN 1e-5f
 #define WEIGHT_ONE (1u << 30)
-
-// As `SampleParams`.
-struct Params {
-    int row, slot, history, forced;
-    float temperature, top_p;
-    u32 top_k;
-    float min_p;
-    u64 seed;
-    float repetition, presence, frequency;
-    u32 output_index, choice, hold_ends;
-    u32 bias_at, biases, ends_at, ends, edits_at, edits;
-    int mask_at, logprobs;
-    u32 certainty, mixes;
-};
-
-// As `SampleResult`.
-struct Result {
-    int token, plain;
-    float logprob, entropy, top_prob;
-    int top_ids[TOP_MAX];
-    float top_logprobs[TOP_MAX];
-};
-
-struct Call {
-    const float *logits;
-    const Params *params;
-    const u32 *lists;
-    const u16 *history;
-    Result *results;
-    int *sampled;
-    u64 *scratch;
-    u32 *tally; // what the router counted, or null: behind the rows' results it goes, and begins anew
-    int rows, slice;
-};
 
 // What the unedited logits say, at temperature 1.
 struct Raw {
@@ -99,7 +66,7 @@ struct __align__(16) Shared {
     u64 top;
     Draw which;
     u32 at;
-    Params row;
+    SampleParams row;
 };
 
 // ---- exchanges ----
@@ -314,9 +281,9 @@ __device__ __forceinline__ u64 top_p_target(float top_p, u64 total) {
     return max(__double2ull_ru(__dmul_rn((double)top_p, (double)total)), 1ull);
 }
 
-__device__ __forceinline__ float penalised(float l, const Params &p, bool in_prompt, u32 count) {
-    if (in_prompt || count > 0) l = l > 0.0f ? __fdiv_rn(l, p.repetition) : __fmul_rn(l, p.repetition);
-    if (count > 0) l = __fsub_rn(l, __fadd_rn(__fmul_rn((float)count, p.frequency), p.presence));
+__device__ __forceinline__ float penalised(float l, const SampleParams &p, bool in_prompt, u32 count) {
+    if (in_prompt || count > 0) l = l > 0.0f ? __fdiv_rn(l, p.repetition_penalty) : __fmul_rn(l, p.repetition_penalty);
+    if (count > 0) l = __fsub_rn(l, __fadd_rn(__fmul_rn((float)count, p.frequency_penalty), p.presence_penalty));
     return l;
 }
 
@@ -344,7 +311,7 @@ struct Best {
 };
 
 // The row's best element; `s.bits` become those of its draw.
-__device__ u64 best_of_row(Group &g, Best best, const Params &p) {
+__device__ u64 best_of_row(Group &g, Best best, const SampleParams &p) {
     u64 v[1] = {block_all<MIN>(best.id == 0xffffffffu ? ALL : element(best.l, best.id), g.s.part[0])};
     g.exchange<1>(v, [&] { g.s.bits = draw(p.seed, p.output_index, p.choice); });
     return got_all<MIN>(g.s.got[0], g.blocks);
@@ -379,19 +346,19 @@ __device__ Best best_of_slice(const Slice &slice) {
 }
 
 // Up to the penalties, in the definition's order. A NaN may become minus infinity at once, for nothing later makes that a number again.
-__device__ Best edit(const Call &call, const Params &p, const Slice &slice, bool penalties) {
+__device__ Best edit(const Arguments &args, const SampleParams &p, const Slice &slice, bool penalties) {
     __syncthreads();
-    add_biases(call.lists + p.bias_at, p.biases, slice);
+    add_biases(args.lists + p.bias_at, p.biases, slice);
     if (p.hold_ends) {
         for (u32 i = threadIdx.x; i < p.ends; i += THREADS) {
-            u32 at = __ldcg(call.lists + p.ends_at + i) - slice.first;
+            u32 at = __ldcg(args.lists + p.ends_at + i) - slice.first;
             if (at < slice.count) slice.values[at] = LOWEST;
         }
         __syncthreads();
     }
     if (p.mask_at >= 0 || penalties) {
-        const u16 *row = call.history + (u64)max(p.history, 0) * VOCAB + slice.first;
-        const u32 *mask = call.lists + max(p.mask_at, 0);
+        const u16 *row = args.history + (u64)max(p.history, 0) * VOCAB + slice.first;
+        const u32 *mask = args.lists + max(p.mask_at, 0);
 #pragma unroll 4
         for (u32 i = threadIdx.x; i < slice.count / 4; i += THREADS) {
             u32 id = slice.first + 4 * i;
@@ -413,9 +380,9 @@ __device__ Best edit(const Call &call, const Params &p, const Slice &slice, bool
 }
 
 // The sparse edits: biases, then mixtures by what all of the row weighs then, at temperature 1. Returns the best element.
-__device__ u64 edit_sparsely(const Call &call, const Params &p, Group &g, const Slice &slice) {
+__device__ u64 edit_sparsely(const Arguments &args, const SampleParams &p, Group &g, const Slice &slice) {
     Shared &s = g.s;
-    const u32 *list = call.lists + p.edits_at;
+    const u32 *list = args.lists + p.edits_at;
     // Threads may still look for the other token in what is changed here.
     __syncthreads();
     u64 top = s.top;
@@ -619,9 +586,9 @@ __device__ __forceinline__ float logprob(const Raw &raw, float l) {
     return (float)((double)l - (double)raw.best - log((double)raw.total * (1.0 / WEIGHT_ONE)));
 }
 
-__device__ void report(Group &g, const Slice &slice, float best, const Params &p, Result *results) {
+__device__ void report(Group &g, const Slice &slice, float best, const SampleParams &p, SampleResult *results) {
     Shared &s = g.s;
-    Result *out = results + s.at;
+    SampleResult *out = results + s.at;
     // Entropy from sums in units of 2^-40: integers too, so that it does not depend on how a row is shared.
     u64 sums[3] = {0, 0, 0};
     for (u32 i = threadIdx.x; i < slice.count; i += THREADS) {
@@ -663,18 +630,18 @@ __device__ void report(Group &g, const Slice &slice, float best, const Params &p
 }
 
 // One thread of the group calls this.
-__device__ __noinline__ void emit(const Call &call, const Params &p, const Shared &s, u32 token) {
-    Result *out = call.results + s.at;
+__device__ __noinline__ void emit(const Arguments &args, const SampleParams &p, const Shared &s, u32 token) {
+    SampleResult *out = args.results + s.at;
     Draw which = s.which;
     if (which != EDITED) out->plain = (int)token;
     if (which == PLAIN) return;
     out->token = (int)token;
-    if (p.slot >= 0) call.sampled[p.slot] = (int)token;
-    if (p.logprobs >= 0) out->logprob = token < VOCAB ? logprob(s.raw, numbers(__ldcg(call.logits + (u64)p.row * VOCAB + token))) : LOWEST;
+    if (p.slot >= 0) args.sampled[p.slot] = (int)token;
+    if (p.logprobs >= 0) out->logprob = token < VOCAB ? logprob(s.raw, numbers(__ldcg(args.logits + (u64)p.row * VOCAB + token))) : LOWEST;
 }
 
 // A draw from the first `k` of the listed elements. Block 0 alone; the list stays as it is.
-__device__ void draw_from_list(const Call &call, const Params &p, Group &g, u32 n, u32 wmin) {
+__device__ void draw_from_list(const Arguments &args, const SampleParams &p, Group &g, u32 n, u32 wmin) {
     Shared &s = g.s;
     u32 tid = threadIdx.x, rank = 0, w = 0;
     u64 own = ALL, ahead = 0;
@@ -694,15 +661,15 @@ __device__ void draw_from_list(const Call &call, const Params &p, Group &g, u32 
     u64 target = __umul64hi(s.bits, total), sum = 0;
     for (u32 j = 0; j < n; j++)
         if ((u32)s.list.item[j] <= (u32)own) sum += s.list.weight[j];
-    if (tid < n && sum > target && sum - w <= target) emit(call, p, s, (u32)own);
+    if (tid < n && sum > target && sum - w <= target) emit(args, p, s, (u32)own);
 }
 
 // Temperature, filters and the draw itself. `top`: the row's best element.
-__device__ void choose(const Call &call, const Params &p, Group &g, const Slice &slice, u64 top) {
+__device__ void choose(const Arguments &args, const SampleParams &p, Group &g, const Slice &slice, u64 top) {
     Shared &s = g.s;
     float best = of_rank((u32)(top >> 32));
     if (p.temperature < TEMPERATURE_MIN || !(fabsf(best) <= FINITE) || p.top_k == 1) {
-        if (g.block == 0 && threadIdx.x == 0) emit(call, p, s, (u32)top);
+        if (g.block == 0 && threadIdx.x == 0) emit(args, p, s, (u32)top);
         return;
     }
     float inverse = __fdiv_rn(1.0f, p.temperature);
@@ -711,7 +678,7 @@ __device__ void choose(const Call &call, const Params &p, Group &g, const Slice 
     if (p.top_k > 0 && p.top_k < VOCAB) {
         Cut cut = select<false>(g, slice, best, inverse, ALL, p.top_k, 1.0f);
         if (cut.listed > 0) {
-            if (g.block == 0) draw_from_list(call, p, g, cut.listed, wmin);
+            if (g.block == 0) draw_from_list(args, p, g, cut.listed, wmin);
             return;
         }
         kept = cut.last;
@@ -749,67 +716,67 @@ __device__ void choose(const Call &call, const Params &p, Group &g, const Slice 
         }
         u32 past = __ballot_sync(~0u, before + upto > target);
         if (past) {
-            if (lane == __ffs(past) - 1) emit(call, p, s, slice.first + at + lane);
+            if (lane == __ffs(past) - 1) emit(args, p, s, slice.first + at + lane);
             return;
         }
         before += __shfl_sync(~0u, upto, WARP - 1);
     }
 }
 
-__device__ void sample_row(const Call &call, const Params &p, Group &g, const Slice &slice) {
+__device__ void sample_row(const Arguments &args, const SampleParams &p, Group &g, const Slice &slice) {
     Shared &s = g.s;
     bool leads = g.block == 0 && threadIdx.x == 0, reports = p.logprobs >= 0 || p.certainty;
     if (threadIdx.x == 0) s.which = p.forced < 0 && (p.edits > 0 || p.mixes > 0) ? PLAIN : ONLY;
     if (p.forced >= 0 && !reports) {
-        if (leads) emit(call, p, s, (u32)p.forced);
+        if (leads) emit(args, p, s, (u32)p.forced);
         return;
     }
-    bool penalties = p.history >= 0 && (p.repetition != 1.0f || p.presence != 0.0f || p.frequency != 0.0f);
+    bool penalties = p.history >= 0 && (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f);
     bool edits = p.biases > 0 || (p.hold_ends && p.ends > 0) || p.mask_at >= 0 || penalties;
-    Best own = load(call.logits + (u64)p.row * VOCAB, slice);
+    Best own = load(args.logits + (u64)p.row * VOCAB, slice);
     u64 top = 0;
     if (reports || !edits) top = best_of_row(g, own, p);
-    if (reports) report(g, slice, of_rank((u32)(top >> 32)), p, call.results);
+    if (reports) report(g, slice, of_rank((u32)(top >> 32)), p, args.results);
     if (p.forced >= 0) {
-        if (leads) emit(call, p, s, (u32)p.forced);
+        if (leads) emit(args, p, s, (u32)p.forced);
         return;
     }
-    if (edits) top = best_of_row(g, edit(call, p, slice, penalties), p);
+    if (edits) top = best_of_row(g, edit(args, p, slice, penalties), p);
     if (threadIdx.x == 0) s.top = top;
     // One place for both draws: the code is long, and most of it runs once a row.
 #pragma unroll 1
     for (;;) {
-        choose(call, p, g, slice, top);
+        choose(args, p, g, slice, top);
         if (s.which != PLAIN) return;
-        top = edit_sparsely(call, p, g, slice);
+        top = edit_sparsely(args, p, g, slice);
     }
 }
 
 // Grid: (blocks of a group, groups), all resident at once.
-extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_constant__ Call call) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) sampler(const __grid_constant__ Arguments args) {
     __shared__ Shared s;
     // All of us are running when the next kernel starts early, so it cannot take a place that one of us waits for.
     let_next_start();
     wait_for_inputs();
-    u64 *scratch = call.scratch + (u64)blockIdx.y * GROUP_WORDS;
+    u64 *scratch = args.scratch + (u64)blockIdx.y * GROUP_WORDS;
     u64 state = __ldcg(scratch);
     Group g = {scratch, s, gridDim.x, blockIdx.x, (u32)state, (u32)(state >> 32)};
-    u32 first = min(g.block * (u32)call.slice, (u32)VOCAB);
-    Slice slice = {s.values, first, min((u32)call.slice, (u32)VOCAB - first)};
-    for (u32 r = blockIdx.y; r < (u32)call.rows; r += gridDim.y) {
+    u32 first = min(g.block * (u32)args.slice, (u32)VOCAB);
+    Slice slice = {s.values, first, min((u32)args.slice, (u32)VOCAB - first)};
+    for (u32 r = blockIdx.y; r < (u32)args.rows; r += gridDim.y) {
         __syncthreads();
         if (threadIdx.x == THREADS - 1) s.at = r;
-        if (threadIdx.x < sizeof(Params) / 4) ((u32 *)&s.row)[threadIdx.x] = __ldcg((const u32 *)(call.params + r) + threadIdx.x);
+        if (threadIdx.x < sizeof(SampleParams) / 4) ((u32 *)&s.row)[threadIdx.x] = __ldcg((const u32 *)(args.params + r) + threadIdx.x);
         __syncthreads();
         // The group's next row comes into the cache meanwhile.
         u32 line = threadIdx.x * 32;
-        if (r + gridDim.y < (u32)call.rows && line < slice.count) {
-            int next = __ldcg(&call.params[r + gridDim.y].row);
-            if (next >= 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(call.logits + (u64)next * VOCAB + slice.first + line));
+        if (r + gridDim.y < (u32)args.rows && line < slice.count) {
+            int next = __ldcg(&args.params[r + gridDim.y].row);
+            if (next >= 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(args.logits + (u64)next * VOCAB + slice.first + line));
         }
-        if (s.row.row >= 0) sample_row(call, s.row, g, slice);
+        if (s.row.row >= 0) sample_row(args, s.row, g, slice);
     }
     // The others read it before the first exchange, and without one it is the same.
     if (g.block == 0 && threadIdx.x == 0) *scratch = (u64)g.turn << 32 | g.epoch;
-    if (call.tally && blockIdx.x + blockIdx.y == 0 && threadIdx.x == 0) call.results[call.rows].token = (int)atomicExch(call.tally, 0);
+    if (args.tally && blockIdx.x + blockIdx.y == 0 && threadIdx.x == 0) args.results[args.rows].token = (int)atomicExch(args.tally, 0);
 }

@@ -1,7 +1,7 @@
 // Int8 activation rows in shared memory, of which a warp takes any up to 8 at a time as the columns of a product. Codes and {d, sum} lie
 // as in the rows, rows a few banks off each other.
 #pragma once
-#include "weights.cuh"
+#include "weights/layout.cuh"
 
 // Rows of so many inputs.
 template <int INPUTS> struct Staged {

@@ -5,8 +5,8 @@
 // bytes that lie together, {pair of blocks}[t]{quads t and t + 4 of the first, of the second}, and {d, sum} of its two columns in 16 bytes.
 // Columns are 64 bytes off a multiple of 128, so that a warp's reads meet no bank twice.
 #pragma once
-#include "cluster.cuh"
-#include "weights.cuh"
+#include "common/cluster.cuh"
+#include "weights/layout.cuh"
 
 // Codes of a slot.
 #define SLOT_CODES (128 * PLANES)

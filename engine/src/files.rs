@@ -1,0 +1,120 @@
+//! Files that the owner of a machine names, opened with suspicion: only regular ones, never waiting for anybody, never more than was said.
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// Opens a regular file to read it. Anything else is an error that says what it is: opening a FIFO would wait for its writer, and a
+/// device has no end.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Looked at before it is opened, since to open a device may already do something, and once more behind the name.
+    check_kind(&std::fs::metadata(path)?)?;
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    check_kind(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// All bytes of a regular file that has at most so many.
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut file = open_regular(path)?;
+    let announced = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    if announced <= bytes_max {
+        // One more than it has: a file that grows meanwhile is not believed either.
+        io::Read::by_ref(&mut file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+    }
+    let got = announced.max(bytes.len() as u64);
+    if got > bytes_max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("wanted at most {bytes_max} bytes, got {got}")));
+    }
+    Ok(bytes)
+}
+
+/// The text of a regular file that has at most so many bytes.
+pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read_regular(path, bytes_max)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
+}
+
+fn check_kind(meta: &Metadata) -> io::Result<()> {
+    let kind = meta.file_type();
+    if kind.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("wanted a regular file, got {}", name_of(kind))))
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        for (is, name) in [
+            (kind.is_fifo(), "a FIFO"),
+            (kind.is_socket(), "a socket"),
+            (kind.is_char_device(), "a character device"),
+            (kind.is_block_device(), "a block device"),
+        ] {
+            if is {
+                return name;
+            }
+        }
+    }
+    if kind.is_dir() { "a directory" } else { "something else" }
+}
+
+/// What tells a file's contents from those that it had before: how many bytes, and when they were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    bytes: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Stamp {
+    /// Of an open file, so that it stays that of this file whatever takes its name.
+    pub fn of(file: &File) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self { bytes: meta.len(), modified: meta.modified().ok() })
+    }
+
+    /// How many bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "12345").unwrap();
+        assert_eq!(read_regular_text(&path, 5).unwrap(), "12345");
+        let error = read_regular(&path, 4).unwrap_err().to_string();
+        assert_eq!(error, "wanted at most 4 bytes, got 5");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_regular_file_is_refused_by_kind_and_nobody_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        for (path, kind) in [
+            (fifo.as_path(), "a FIFO"),
+            (&dir.path().join("socket"), "a socket"),
+            (dir.path(), "a directory"),
+            (Path::new("/dev/zero"), "a character device"),
+        ] {
+            let error = read_regular(path, 1 << 20).unwrap_err().to_string();
+            assert_eq!(error, format!("wanted a regular file, got {kind}"));
+        }
+    }
+}
