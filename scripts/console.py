@@ -99,7 +99,7 @@ class Scripted:
                 pass
 
             def do_GET(self):
-                reply = service.ask("GET", self.path)
+                reply = service.ask("GET", self.path, {"accept": self.headers.get("accept", "")})
                 self.pass_on(reply.status, reply.getheaders(), reply.body)
 
             def pass_on(self, status, headers, body):
@@ -318,7 +318,7 @@ class Tests:
         (folder / "keys.txt").write_text(line + "\n")
         (folder / "keys.txt").chmod(0o600)
         with Service(self.args.chimere, "--api-key-file", folder / "keys.txt") as service:
-            assert service.ask("GET", "/").status == 200 and service.ask("GET", "/v1/models").status == 401
+            assert service.ask("GET", "/", {"accept": "text/html"}).body.startswith(b"<!doctype html>") and service.ask("GET", "/v1/models").status == 401
             page = self.page(service.url)
             page.fill("input[type=password]", "sk-wrong-key-of-nobody-at-all-0000")
             page.click("text=Use it")
@@ -373,7 +373,8 @@ class Tests:
 
     def without_a_console_there_is_none(self):
         with Service(self.args.chimere, "--no-console") as service:
-            assert service.ask("GET", "/").status == 404 and service.ask("GET", "/console/app.js").status == 404
+            assert b"<html" not in service.ask("GET", "/", {"accept": "text/html"}).body
+            assert service.ask("GET", "/console/app.js").status == 404
             assert service.ask("HEAD", "/").status == 200
 
     def files_are_sent_once(self):

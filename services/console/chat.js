@@ -27,7 +27,8 @@ function take(turn, chunk) {
     made.name += part.function?.name || "";
     made.arguments += part.function?.arguments || "";
   }
-  for (const list of [choice.reasoning_logprobs?.content, choice.logprobs?.content]) for (const t of list || []) turn.tokens.push(compact(t));
+  const scores = choice.logprobs || {};
+  for (const list of [scores.reasoning_logprobs, scores.content, scores.tool_calls_logprobs]) for (const t of list || []) turn.tokens.push(compact(t));
   if (choice.finish_reason) turn.finish = choice.finish_reason;
 }
 

@@ -9,6 +9,7 @@ use crate::actors::messages::{Drain, Open, Submit, Told};
 use crate::actors::phase::Phase;
 use crate::actors::request::Around;
 use crate::actors::scheduler::SchedulerActor;
+use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::threads;
 use crate::clock::{Clock, unix_seconds};
@@ -75,6 +76,8 @@ pub struct Edge {
     pub tls: Option<rustls::ServerConfig>,
     /// Origins whose pages may call from a browser; `*` for all.
     pub origins: Vec<String>,
+    /// Serve the web console.
+    pub console: bool,
 }
 
 /// What a service is made of.
@@ -164,9 +167,11 @@ impl Service {
         let guided = Guided::new(starter, link.clone());
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let step_log = Arc::new(StepLog::default());
         let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
+        let log = step_log.clone();
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, guided, phase_tx, table, time, series)
+            SchedulerActor::new(config, pace, engine, guided, phase_tx, table, time, series, log)
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
@@ -206,6 +211,8 @@ impl Service {
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
             traces: parts.traces,
+            console: parts.edge.console,
+            step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,
             bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),

@@ -26,6 +26,7 @@ pub mod reader;
 pub mod request;
 pub mod retry;
 pub mod scheduler;
+pub mod step_log;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;

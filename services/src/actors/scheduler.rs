@@ -10,6 +10,7 @@ use super::live::Live;
 use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, PlanDue, Refusal, StepDone, Submit, Told};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
+use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::Waiting;
@@ -52,6 +53,7 @@ pub struct SchedulerActor {
     committed: Micros,
     told: Stats,
     gateway: Arc<Gateway>,
+    log: Arc<StepLog>,
     /// Prompt tokens of the warm-up, which nobody asked for.
     uncounted: u64,
 }
@@ -93,6 +95,8 @@ struct Launched {
     awaits: bool,
     /// When they were ready.
     edits_at: Option<Micros>,
+    /// Who has rows in it, if anybody looks.
+    seen: Option<Vec<RowSeen>>,
 }
 
 impl Launched {
@@ -118,6 +122,7 @@ impl SchedulerActor {
         live: Live,
         clock: Clock,
         gateway: Arc<Gateway>,
+        log: Arc<StepLog>,
     ) -> Self {
         Self {
             step_tokens: config.step_tokens,
@@ -136,6 +141,7 @@ impl SchedulerActor {
             committed: Micros(0),
             told: Stats::default(),
             gateway,
+            log,
             uncounted: 0,
         }
     }
@@ -154,6 +160,7 @@ impl SchedulerActor {
                 rows_out,
                 awaits: awaiting.is_some(),
                 edits_at: None,
+                seen: self.log.is_watched().then(|| rows_of(&plan)),
             });
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
@@ -207,11 +214,25 @@ impl SchedulerActor {
             ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
             ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
             step.count_late(self.committed, outcome.timing.forward_us);
+            self.show(&step, now.since(self.committed.max(step.at)));
             self.learn(&step, now.since(self.committed.max(step.at)));
             self.committed = now;
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);
+    }
+
+    /// Tells who looks what a step was.
+    fn show(&self, step: &Launched, took: Micros) {
+        let Some(rows) = step.seen.clone() else { return };
+        self.log.push(StepSeen {
+            id: step.id.0,
+            ms: took.0 as f64 / 1e3,
+            predicted_ms: step.predicted.unwrap_or(0.0) / 1e3,
+            decode_rows: step.shape.rows,
+            prompt_rows: step.shape.prompt_rows,
+            rows,
+        });
     }
 
     fn count_budget(&self, step: &Launched) {
@@ -372,6 +393,9 @@ impl SchedulerActor {
         ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
         self.waiting.tell(&now, self.scheduler.waiting_by_key());
         self.gateway.stands(&now, preemptions, prompt_tokens);
+        if self.log.is_watched() {
+            self.log.stands(&now);
+        }
         self.told = now;
     }
 }

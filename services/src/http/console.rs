@@ -1,6 +1,7 @@
 //! The web console: static files that are part of the program, under a policy that lets nothing run but them. They hold no
 //! secret, so they need no key; everything that they show comes over the API with the key that a person types.
 
+use super::app::App;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use flate2::{Compression, write::GzEncoder};
@@ -92,19 +93,25 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     .into()
 });
 
-/// Whether this path is the console's, and so open to everybody.
+/// Whether this path is a file of the console, and so open to everybody.
 pub(super) fn owns(path: &str) -> bool {
-    path == "/" || path.starts_with("/console/")
+    path.starts_with("/console/")
 }
 
-/// The page itself.
-pub(super) async fn page(request: HttpRequest) -> HttpResponse {
-    serve(&request, "index.html").unwrap_or_else(|| HttpResponse::NotFound().finish())
+/// The page itself, for a browser; a program that asks whether somebody is there gets a word.
+pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
+    let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
+    let browser = accepts.is_some_and(|accepts| accepts.contains("text/html"));
+    let page = (app.console && browser).then(|| serve(&request, "index.html")).flatten();
+    match page {
+        Some(page) => page,
+        None => super::about::here().await,
+    }
 }
 
 /// A file of the page; one that is not there is no path of the service.
-pub(super) async fn file(request: HttpRequest, name: web::Path<String>) -> HttpResponse {
-    match serve(&request, &name) {
+pub(super) async fn file(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
+    match serve(&request, &name).filter(|_| app.console) {
         Some(reply) => reply,
         None => super::server::no_such_path(request).await,
     }

@@ -21,6 +21,7 @@ pub mod request;
 pub mod server;
 mod socket;
 pub mod sse;
+mod steps;
 mod terms;
 mod text;
 mod thinking;

@@ -5,7 +5,6 @@ use super::auth::require_admin;
 use super::error::ApiError;
 use crate::actors::phase::Phase;
 use crate::actors::step_log::{Standing, StepSeen, Watcher};
-use actix_rt::time::{Instant, Interval, MissedTickBehavior, interval};
 use actix_web::http::header;
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 /// Time between two events: four a second is what an eye follows.
 const PERIOD: Duration = Duration::from_millis(250);
