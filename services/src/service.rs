@@ -8,6 +8,7 @@ use crate::actors::live::Live;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
 use crate::actors::phase::Phase;
 use crate::actors::request::Around;
+use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
@@ -107,6 +108,7 @@ impl Service {
         parts.collections.export();
         let (clock, live) = (parts.clock, Live::default());
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
+        let step_log = Arc::new(StepLog::default());
         let crew = Crew {
             build: parts.build,
             core: parts.core,
@@ -116,6 +118,7 @@ impl Service {
             clock: clock.clone(),
             live: live.clone(),
             gateway: gateway.clone(),
+            step_log: step_log.clone(),
         };
         let actors = Actors::start(crew).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
@@ -146,6 +149,8 @@ impl Service {
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
             traces: parts.traces,
+            console: parts.edge.console,
+            step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,
             bodies: Arc::new(Semaphore::new(bodies_bytes_max)),

@@ -10,6 +10,7 @@ use super::live::Live;
 use super::messages::{Cancel, Drain, EngramLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
+use super::step_log::StepLog;
 use super::step_meter::{StepInFlight, StepMeter};
 use crate::clock::Clock;
 use crate::limits;
@@ -90,9 +91,10 @@ impl SchedulerActor {
         live: Live,
         clock: Clock,
         gateway: Arc<Gateway>,
+        log: Arc<StepLog>,
     ) -> Self {
         Self {
-            meter: StepMeter::new(config.step_tokens, gateway),
+            meter: StepMeter::new(config.step_tokens, gateway, log),
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
@@ -112,7 +114,7 @@ impl SchedulerActor {
     fn pump(&mut self) {
         while let Some((plan, rows_out)) = self.plan() {
             let awaiting = Awaiting::of(&plan);
-            self.steps.push_back(StepInFlight::of(&plan, &self.pace, self.clock.now(), rows_out, awaiting.is_some()));
+            self.steps.push_back(self.meter.launched(&plan, &self.pace, self.clock.now(), rows_out, awaiting.is_some()));
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;

@@ -1,6 +1,7 @@
 //! What the metrics hear of steps and of how the scheduler stands. It sees everything that the scheduler actor does and decides
 //! nothing.
 
+use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::Waiting;
@@ -29,16 +30,11 @@ pub(super) struct StepInFlight {
     pub(super) awaits: bool,
     /// When they were ready.
     pub(super) rules_at: Option<Micros>,
+    /// Who has rows in it, if anybody looks.
+    seen: Option<Vec<RowSeen>>,
 }
 
 impl StepInFlight {
-    /// Of a plan that is about to be launched, beside which so many decode rows sit out.
-    pub(super) fn of(plan: &StepPlan, pace: &Pace, at: Micros, rows_out: u64, awaits: bool) -> Self {
-        let shape = pace.shape(plan);
-        let predicted = pace.cost.predict(&shape);
-        Self { id: plan.id, kind: kind(plan), shape, predicted, at, rows_out, awaits, rules_at: None }
-    }
-
     /// When the engine began with it: when the step before was done, or at its own launch.
     pub(super) fn began(&self, committed: Micros) -> Micros {
         committed.max(self.at)
@@ -64,12 +60,14 @@ pub(super) struct StepMeter {
     gateway: Arc<Gateway>,
     /// Prompt tokens of the warm-up, which nobody asked for.
     uncounted: u64,
+    /// For those who look at single steps.
+    log: Arc<StepLog>,
 }
 
 impl StepMeter {
     /// For a scheduler whose steps compute at most so many positions.
-    pub(super) fn new(step_tokens: u32, gateway: Arc<Gateway>) -> Self {
-        Self { step_tokens, waiting: Waiting::default(), told: Stats::default(), gateway, uncounted: 0 }
+    pub(super) fn new(step_tokens: u32, gateway: Arc<Gateway>, log: Arc<StepLog>) -> Self {
+        Self { step_tokens, waiting: Waiting::default(), told: Stats::default(), gateway, uncounted: 0, log }
     }
 
     /// Prompt tokens that are not to be counted among those that were asked for.
@@ -80,6 +78,27 @@ impl StepMeter {
     /// Beside the plan that was made, so many decode rows sit out.
     pub(super) fn planned(&self, rows_out: u64) {
         ::metrics::counter!(metrics::ROWS_SAT_OUT).increment(rows_out);
+    }
+
+    /// A plan is about to be launched, beside which so many decode rows sit out.
+    pub(super) fn launched(&self, plan: &StepPlan, pace: &Pace, at: Micros, rows_out: u64, awaits: bool) -> StepInFlight {
+        let shape = pace.shape(plan);
+        let predicted = pace.cost.predict(&shape);
+        let seen = self.log.is_watched().then(|| rows_of(plan));
+        StepInFlight { id: plan.id, kind: kind(plan), shape, predicted, at, rows_out, awaits, rules_at: None, seen }
+    }
+
+    /// Shows a step that took so long to those who look.
+    fn show(&self, step: &StepInFlight, took: Micros) {
+        let Some(rows) = step.seen.clone() else { return };
+        self.log.push(StepSeen {
+            id: step.id.0,
+            ms: took.0 as f64 / 1e3,
+            predicted_ms: step.predicted.unwrap_or(0.0) / 1e3,
+            decode_rows: step.shape.rows,
+            prompt_rows: step.shape.prompt_rows,
+            rows,
+        });
     }
 
     /// A step came back. `committed` is when the one before did, and `pace` what was known when it was planned.
@@ -110,6 +129,7 @@ impl StepMeter {
     /// Compares what a step took with what was predicted, and tells what decode rows waited for others' prompts. Its time is that
     /// between commits, because that is what a stream sees.
     pub(super) fn compare(&self, step: &StepInFlight, took: Micros, pace: &Pace) {
+        self.show(step, took);
         let took_us = took.0 as f64;
         if let Some(predicted) = step.predicted {
             ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
@@ -167,6 +187,9 @@ impl StepMeter {
         ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
         self.waiting.tell(&now, waiting_by_key);
         self.gateway.stands(&now, preemptions, prompt_tokens);
+        if self.log.is_watched() {
+            self.log.stands(&now);
+        }
         self.told = now;
     }
 }

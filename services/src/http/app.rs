@@ -7,6 +7,7 @@ use super::request::{Generation, ModelLimits};
 use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
+use crate::actors::step_log::StepLog;
 use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
@@ -68,6 +69,10 @@ pub struct App {
     pub traces: Traces,
     /// How long a body may take to arrive.
     pub body_time: Duration,
+    /// The web console is served.
+    pub console: bool,
+    /// What the scheduler does, for who looks.
+    pub step_log: Arc<StepLog>,
     /// Renders the metrics, if they are kept.
     pub recorder: Option<PrometheusHandle>,
     /// Bytes of a request body.

@@ -40,4 +40,6 @@ pub struct Edge {
     pub tls: Option<rustls::ServerConfig>,
     /// Origins whose pages may call from a browser; `*` for all.
     pub origins: Vec<String>,
+    /// Serve the web console.
+    pub console: bool,
 }

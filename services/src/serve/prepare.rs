@@ -78,6 +78,7 @@ impl Prepared {
                 patience: patience(config),
                 tls,
                 origins: origins(&config.server.cors_origins).map(str::to_owned).collect(),
+                console: config.server.console,
             },
             log_prompts: config.log.prompts,
             clock: Clock::start(),

@@ -6,6 +6,7 @@ use crate::actors::engram_users::EngramUsers;
 use crate::actors::live::Live;
 use crate::actors::phase::Phase;
 use crate::actors::scheduler::SchedulerActor;
+use crate::actors::step_log::StepLog;
 use crate::actors::threads;
 use crate::clock::Clock;
 use crate::metrics::gateway::Gateway;
@@ -34,6 +35,8 @@ pub(super) struct Crew {
     pub(super) live: Live,
     /// Series under other engines' names.
     pub(super) gateway: Arc<Gateway>,
+    /// What single steps are shown by.
+    pub(super) step_log: Arc<StepLog>,
 }
 
 /// The running actors. Their threads end with [`Actors::stop`].
@@ -50,7 +53,7 @@ pub(super) struct Actors {
 impl Actors {
     /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is no backend.
     pub(super) async fn start(crew: Crew) -> Result<Self, String> {
-        let Crew { build, core, scheduler: config, pace, lookup_threads, clock, live, gateway } = crew;
+        let Crew { build, core, scheduler: config, pace, lookup_threads, clock, live, gateway, step_log } = crew;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
 
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
@@ -64,7 +67,7 @@ impl Actors {
 
         let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, engram_users, phase_tx, live, clock, gateway)
+            SchedulerActor::new(config, pace, engine, engram_users, phase_tx, live, clock, gateway, step_log)
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
         Ok(Self { scheduler, phase, info, arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter] })

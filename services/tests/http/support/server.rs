@@ -248,6 +248,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
             patience: Patience { unread: options.unread, silence: options.silence, body: options.body_time, ..Patience::default() },
             tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
+            console: true,
         },
         log_prompts: false,
         clock: options.clock,
