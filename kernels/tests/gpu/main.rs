@@ -35,7 +35,8 @@ const TESTS: [&[Test]; 9] = [
 ];
 
 fn programs() -> Result<Vec<Program>, CudaError> {
-    let of: [fn() -> Result<Vec<Program>, CudaError>; 9] = [
+    type Programs = fn() -> Result<Vec<Program>, CudaError>;
+    let of: [Programs; 9] = [
         attention::programs,
         embed::programs,
         gdn::programs,
