@@ -23,10 +23,7 @@ const FOREIGN_BUILD: &[&str] =
 /// are parted by blanks stand on one floor and may name each other.
 const ROOMS: &[(&str, &[&str])] = &[
     ("kernels", &["reference", "cuda"]),
-    (
-        "engine",
-        &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"],
-    ),
+    ("engine", &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"]),
     (
         "services",
         &[

@@ -56,14 +56,15 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     for shape in c.shapes() {
         all.extend(Ask(shape).programs(&setting)?);
     }
-    let (kinds, few) = products(&plan, c.hidden)?;
+    let wanted = products(&plan, c.hidden)?;
+    let kinds: HashSet<Kind> = wanted.kinds.into_iter().collect();
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, chip, config.deterministic)?);
     }
     if !config.deterministic {
         let mut seen = HashSet::new();
-        for few in few {
+        for few in wanted.experts {
             let few = few?.with_planes(planes);
             if seen.insert(few) {
                 all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
@@ -73,17 +74,14 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
     Ok(all)
 }
 
-/// The kinds of all products, each once, and the experts of all blocks that choose some.
-fn products(
-    plan: &WeightsPlan<'_>,
-    hidden: usize,
-) -> Result<(HashSet<Kind>, Vec<Result<experts::Experts, chimere_kernels::cuda::CudaError>>), CudaBackendError> {
+/// The products of the head and of all blocks.
+fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<Wanted, CudaBackendError> {
     let mut wanted = Wanted::default();
     wanted.kinds.push(Kind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
     for block in &plan.blocks {
         block.op.products(hidden, &mut wanted)?;
     }
-    Ok((wanted.kinds.into_iter().collect(), wanted.experts))
+    Ok(wanted)
 }
 
 /// Bytes of device memory that the blocks' kernels keep for themselves.

@@ -27,8 +27,8 @@ impl Fields {
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
         // Some programs begin every text with a byte order mark.
         let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-        let value: Json = read(body)
-            .map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
+        let value: Json =
+            read(body).map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
         match value {
             Json::Object(map) => Ok(Self::new(String::new(), map)),
             other => Err(ApiError::invalid_body(format!("the body must be a JSON object, got {}", describe(&other)))),

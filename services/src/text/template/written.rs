@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn numbers_that_a_value_holds_are_left_alone() {
-        for text in ["0", "-7", "9223372036854775807", "18446744073709551615", "-9223372036854775808", "0.5", "-12.25", "1.0", "[1, 2.5]"] {
+        for text in
+            ["0", "-7", "9223372036854775807", "18446744073709551615", "-9223372036854775808", "0.5", "-12.25", "1.0", "[1, 2.5]"]
+        {
             assert!(matches!(kept(text, None), Cow::Borrowed(_)), "{text}");
         }
         assert_eq!(kept(r#"{"a": "1e5 \" -0", "b": "c\\"}"#, None), r#"{"a": "1e5 \" -0", "b": "c\\"}"#, "strings are no numbers");
@@ -144,7 +146,16 @@ mod tests {
 
     #[test]
     fn numbers_that_a_value_would_change_are_kept() {
-        for text in ["-0", "0.37331193139504204", "123456789012345678901234567890", "1e5", "1E400", "-0.0e-7", "1.50", "-9223372036854775809"] {
+        for text in [
+            "-0",
+            "0.37331193139504204",
+            "123456789012345678901234567890",
+            "1e5",
+            "1E400",
+            "-0.0e-7",
+            "1.50",
+            "-9223372036854775809",
+        ] {
             let Json::Object(map) = parse(text).unwrap() else { panic!("{text}") };
             assert_eq!(number(&map), Some(text));
         }

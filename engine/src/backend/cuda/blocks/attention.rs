@@ -89,8 +89,9 @@ impl Operator for AttentionConfig {
         Some(shape(self, eps))
     }
 
-    fn plan(w: &AttentionWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
-        let norm = |norm| VectorPlan::Values(Option::<&Vec<f32>>::map_or(norm, &[], Vec::as_slice));
+    fn plan<'a>(w: &'a AttentionWeights) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
+        // Without norms there is no kernel: `check` refuses it, and this plan is never carried out.
+        let norm = |norm: Option<&'a Vec<f32>>| VectorPlan::Values(norm.map_or(&[], Vec::as_slice));
         Weights {
             projections: Projections::plan([&w.q, &w.k, &w.v].map(Run::whole).to_vec(), &w.out, w.q.cols()),
             q_norm: norm(w.q_norm.as_ref()),
