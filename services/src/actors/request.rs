@@ -311,7 +311,7 @@ impl RequestActor {
     fn room(&self) -> Option<u32> {
         let longest = self.job.prompts.iter().map(|p| p.len() as u32).max()?;
         let room = self.around.context.saturating_sub(longest);
-        self.job.max_tokens.filter(|&asked| asked > room).map(|_| room)
+        self.job.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
     fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {
