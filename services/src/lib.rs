@@ -17,4 +17,5 @@ pub mod semantic;
 pub mod serve;
 pub mod service;
 pub mod text;
+pub mod tools;
 pub mod traces;

@@ -27,6 +27,8 @@ pub mod request;
 pub mod retry;
 pub mod scheduler;
 pub mod spec;
+pub mod step_log;
+mod step_meter;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;

@@ -303,7 +303,7 @@ impl RequestActor {
             examples: self.job.examples.clone(),
             yielded: self.yielded,
         };
-        self.around.gateway.completed(&account);
+        self.around.gateway.completed(&account.completion());
         account
     }
 

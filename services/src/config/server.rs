@@ -29,6 +29,8 @@ pub struct Server {
     pub drain_seconds: u64,
     /// Seconds of silence before a stream gets a comment.
     pub keep_alive_seconds: u64,
+    /// Serve the web console at `/`.
+    pub console: bool,
     /// Keep metrics and show them under `/metrics`.
     pub metrics: bool,
 }
@@ -47,6 +49,7 @@ impl Default for Server {
             trust_gateway: false,
             drain_seconds: limits::DRAIN_SECONDS,
             keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
+            console: true,
             metrics: true,
         }
     }

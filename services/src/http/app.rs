@@ -4,10 +4,11 @@ use super::auth::Keys;
 use super::encoding::Coding;
 use super::error::ApiError;
 use super::request::{Generation, ModelLimits};
-use super::request_tables::EngramParts;
 use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
+use crate::actors::step_log::StepLog;
+use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
@@ -68,6 +69,10 @@ pub struct App {
     pub traces: Traces,
     /// How long a body may take to arrive.
     pub body_time: Duration,
+    /// The web console is served.
+    pub console: bool,
+    /// What the scheduler does, for who looks.
+    pub step_log: Arc<StepLog>,
     /// Renders the metrics, if they are kept.
     pub recorder: Option<PrometheusHandle>,
     /// Bytes of a request body.

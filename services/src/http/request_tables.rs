@@ -5,7 +5,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::request::EngramRequest;
 use super::text::busy;
-use crate::engram::{Defaults, Keeper, KeyHash, ModeName, PhaseName, TableSet, Tables, Teacher};
+use crate::engram::{Defaults, KeyHash, ModeName, PhaseName, TableSet};
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
@@ -17,20 +17,6 @@ use std::sync::Arc;
 
 /// Context lengths of a request's own table.
 const ORDERS: (usize, usize) = (2, 5);
-
-/// The part of the service that requests with tables need.
-pub struct EngramParts {
-    /// Tables by name.
-    pub tables: Arc<Tables>,
-    /// Where what they are taught goes first; `None` without a directory.
-    pub teacher: Option<Arc<Teacher>>,
-    /// Passes on what was written there.
-    pub keeper: Keeper,
-    /// What is learned is at least this good, 0 to 1.
-    pub quality_min: f64,
-    /// What the tokenizer's ids mean.
-    pub ids: Fingerprint,
-}
 
 /// What tables do for each prompt of a request: as many as there are prompts, or none where nothing is asked for.
 pub(super) async fn tables_of(

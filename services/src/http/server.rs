@@ -2,10 +2,10 @@
 
 use super::app::App;
 use super::auth::Caller;
+use super::edge::{Edge, Patience};
 use super::error::ApiError;
 use super::reply::{RequestName, name_requests};
-use super::{about, chat, collections, completions, embeddings, engram, hints, socket, text};
-use crate::service::{Edge, Patience};
+use super::{about, chat, collections, completions, console, embeddings, engram, hints, socket, steps, text};
 use actix_cors::Cors;
 use actix_http::{HttpServiceBuilder, Request};
 use actix_server::{GracefulShutdownSignal, Server};
@@ -35,7 +35,7 @@ pub fn server(
     connections: usize,
     edge: Edge,
 ) -> std::io::Result<Server> {
-    let Edge { patience, tls, origins } = edge;
+    let Edge { patience, tls, origins, console: _ } = edge;
     socket::prepare(&listener, patience.silence);
     let factory = move || {
         let factory = actix_web::App::new()
@@ -126,7 +126,9 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
         .service(only("/version", "GET", read().to(about::version)))
-        .service(only("/", "GET", read().to(about::here)))
+        .service(only("/", "GET", read().to(console::page)))
+        .service(only("/console/{file:.+}", "GET", read().to(console::file)))
+        .service(only("/v1/console/steps", "GET", web::get().to(steps::steps)))
         .service(only("/health", "GET", read().to(about::health)))
         .service(only("/ready", "GET", read().to(about::ready)))
         .service(only("/metrics", "GET", read().to(about::metrics)));
@@ -154,7 +156,7 @@ fn several(path: &str, method: &'static str) -> Resource {
     }))
 }
 
-async fn no_such_path(request: HttpRequest) -> HttpResponse {
+pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
     let message = format!("there is nothing at {}{}", request.path(), hints::instead_of(request.path()));
     ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         .with_code("unknown_path")
@@ -167,7 +169,7 @@ async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'sta
     if hints::is_preflight(request.request()) {
         return Ok(request.into_response(hints::no_origins().error_response()));
     }
-    if !OPEN_PATHS.contains(&request.path()) {
+    if !OPEN_PATHS.contains(&request.path()) && !console::owns(request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
         match app.keys.check(request.request()) {
             Ok(caller) => {

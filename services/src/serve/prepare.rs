@@ -7,10 +7,11 @@ use crate::config::{Config, aliases, origins};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
+use crate::http::edge::{Edge, Patience};
 use crate::http::request::ModelLimits;
 use crate::http::tls;
 use crate::semantic::{Collections, Settings};
-use crate::service::{Edge, Parts, Patience};
+use crate::service::Parts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
@@ -77,6 +78,7 @@ impl Prepared {
                 patience: patience(config),
                 tls,
                 origins: origins(&config.server.cors_origins).map(str::to_owned).collect(),
+                console: config.server.console,
             },
             log_prompts: config.log.prompts,
             clock: Clock::start(),

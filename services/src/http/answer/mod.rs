@@ -19,9 +19,9 @@ use std::time::Duration;
 /// What all chunks of a reply have in common.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// `chatcmpl-...` or `cmpl-...`.
+    /// Id of the reply, `chatcmpl-...` or `cmpl-...`.
     pub id: String,
-    /// Seconds since 1970.
+    /// When the request came, in seconds since 1970.
     pub created: u64,
     /// As the client asked for it.
     pub model: String,

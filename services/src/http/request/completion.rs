@@ -2,8 +2,8 @@
 
 use super::chat::response_format;
 use super::collection::refuse_semantic;
-use super::fields::{Fields, missing, wrong_type};
-use super::generation::{Generation, at_most, output_limit, token_ids};
+use super::fields::{Fields, at_most, missing, wrong_type};
+use super::generation::{Generation, output_limit, token_ids};
 use super::{ModelLimits, check_model};
 use crate::http::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};

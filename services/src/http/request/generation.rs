@@ -2,7 +2,7 @@
 
 use super::ModelLimits;
 use super::engram::EngramRequest;
-use super::fields::{Fields, integer, number, wrong_type};
+use super::fields::{Fields, at_most, integer, number, wrong_type};
 use crate::actors::spec::RequestSpec;
 use crate::http::error::ApiError;
 use crate::limits;
@@ -268,12 +268,4 @@ fn only_as_it_is(fields: &mut Fields) -> Result<(), ApiError> {
         None | Some("medium") => Ok(()),
         Some(other) => Err(ApiError::unsupported("verbosity", format!("`verbosity` must be \"medium\", got {other:?}"))),
     }
-}
-
-/// Bounds the length of a list or map.
-pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError> {
-    if got <= max {
-        return Ok(());
-    }
-    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
 }

@@ -7,9 +7,10 @@ use chimere::actors::phase::Phase;
 use chimere::clock::Clock;
 use chimere::engram::Tables;
 use chimere::http::auth::Keys;
+use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
-use chimere::service::{Edge, Parts, Patience, Service};
+use chimere::service::{Parts, Service};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
@@ -247,6 +248,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
             patience: Patience { unread: options.unread, silence: options.silence, body: options.body_time, ..Patience::default() },
             tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
+            console: true,
         },
         log_prompts: false,
         clock: options.clock,
