@@ -105,7 +105,6 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::super::context::Context;
-    use super::pages::prefetch;
     use super::*;
     use crate::ids::TokenId;
     use proptest::prelude::*;
