@@ -1,5 +1,5 @@
-//! The CUDA backend against the CPU backend and the reference, on a real device; without one each test says so and passes, unless
-//! `CHIMERE_REQUIRE` names `gpu`.
+//! The CUDA backend against the CPU backend and the reference, on a real device. Without one tests report that they were ignored, and why;
+//! `CHIMERE_REQUIRE` with `gpu` turns that into a failure.
 //!
 //! Data is read from the repository, or from where `CHIMERE_TEST_DATA` says it was copied to. `CHIMERE_SOAK_SECONDS` lengthens the
 //! last test.
@@ -8,7 +8,7 @@
 mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KernelCache, KvStorage, probe, programs};
+use chimere_engine::backend::cuda::{Activations, Compiler, CudaBackend, CudaConfig, KernelCache, KvStorage, probe, programs};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::constraint::{Constraint, Effect, RowRule, Rule, Source, Sources, StepRules};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
@@ -17,17 +17,90 @@ use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::{ExpertCut, ExpertUse, Form, Piece, PieceTokens, PooledUnit, SampleRow, StepOutcome, StepPlan};
 use chimere_kernels::reference::sampler as definition;
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Driver, Golden, argmax_agreement, relative_rms};
 
-fn has_gpu() -> bool {
-    let Err(error) = probe(0) else { return true };
-    let required = std::env::var("CHIMERE_REQUIRE").unwrap_or_default().split(',').any(|r| r == "gpu");
-    assert!(!required, "{error}");
-    eprintln!("skipped: {error}");
-    false
+/// Tests that want a device.
+const ON_A_GPU: &[(&str, fn())] = &[
+    ("the_golden_presets_follow_the_exact_path", the_golden_presets_follow_the_exact_path),
+    ("the_shipped_model_follows_the_exact_path", the_shipped_model_follows_the_exact_path),
+    ("greedy_tokens_part_only_where_the_best_two_are_close", greedy_tokens_part_only_where_the_best_two_are_close),
+    ("every_row_of_a_batch_follows_the_cpu", every_row_of_a_batch_follows_the_cpu),
+    (
+        "rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed",
+        rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed,
+    ),
+    (
+        "rows_do_with_fewer_experts_and_those_beside_them_do_not_notice",
+        rows_do_with_fewer_experts_and_those_beside_them_do_not_notice,
+    ),
+    ("rows_with_fewer_experts_follow_the_cpu_s", rows_with_fewer_experts_follow_the_cpu_s),
+    ("positions_that_are_computed_again_do_with_fewer_experts_too", positions_that_are_computed_again_do_with_fewer_experts_too),
+    (
+        "rows_sample_the_tokens_that_the_definition_gives_for_their_logits",
+        rows_sample_the_tokens_that_the_definition_gives_for_their_logits,
+    ),
+    (
+        "a_request_gives_the_same_bytes_alone_and_among_fifteen_others",
+        a_request_gives_the_same_bytes_alone_and_among_fifteen_others,
+    ),
+    (
+        "hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them",
+        hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them,
+    ),
+    ("requests_come_and_go_for_a_long_time", requests_come_and_go_for_a_long_time),
+    ("a_cpu_and_a_gpu_backend_are_told_apart", a_cpu_and_a_gpu_backend_are_told_apart),
+];
+
+fn main() -> ExitCode {
+    // One at a time: some measure the memory of the one device.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let mut trials: Vec<Trial> = ON_A_GPU.iter().map(|(name, test)| on_a_gpu(name, *test)).collect();
+    trials.push(Trial::ignorable_test("a_given_model_follows_the_cpu", || {
+        let Some(path) = std::env::var_os("CHIMERE_TEST_MODEL") else {
+            return Ok(Completion::ignored_with("CHIMERE_TEST_MODEL names no file"));
+        };
+        completed_or(no_gpu(), || a_given_model_follows_the_cpu(path.as_ref()))
+    }));
+    trials.push(Trial::ignorable_test("hidden_states_count_once_where_few_pages_have_a_prompt_computed_twice", || {
+        let on_cpu = pooled_on_the_cpu();
+        completed_or(no_gpu(), || hidden_states_count_once_on_a_gpu(&on_cpu))
+    }));
+    trials.push(Trial::ignorable_test("every_kernel_of_the_shipped_model_compiles", || {
+        completed_or(missing("nvrtc", Compiler::load().err()), every_kernel_of_the_shipped_model_compiles)
+    }));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn on_a_gpu(name: &str, test: fn()) -> Trial {
+    Trial::ignorable_test(name, move || completed_or(no_gpu(), test))
+}
+
+/// Runs `test`, or says why it cannot; a failure if what is missing is required.
+fn completed_or(missing: Result<Option<String>, Failed>, test: impl FnOnce()) -> Result<Completion, Failed> {
+    if let Some(reason) = missing? {
+        return Ok(Completion::ignored_with(reason));
+    }
+    test();
+    Ok(Completion::Completed)
+}
+
+fn no_gpu() -> Result<Option<String>, Failed> {
+    missing("gpu", probe(0).err())
+}
+
+/// Why something cannot be tested, or a failure where `CHIMERE_REQUIRE` has its name.
+fn missing(what: &str, error: Option<impl std::fmt::Display>) -> Result<Option<String>, Failed> {
+    let Some(error) = error else { return Ok(None) };
+    if std::env::var("CHIMERE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == what)) {
+        return Err(error.to_string().into());
+    }
+    Ok(Some(error.to_string()))
 }
 
 fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig {
@@ -154,11 +227,7 @@ fn follow(name: &str, model: &Model, activations: Activations, ids: &[TokenId], 
     wrong
 }
 
-#[test]
 fn the_golden_presets_follow_the_exact_path() {
-    if !has_gpu() {
-        return;
-    }
     // The specification allows 3e-2 for dense models and 6e-2 for mixtures; 16 bits keep 3e-4, and would show if a kernel lost a plane.
     let bounds = [
         ("dense", Activations::Int16, 5e-3, 0.99),
@@ -175,16 +244,8 @@ fn the_golden_presets_follow_the_exact_path() {
 }
 
 /// A file of any size, where `CHIMERE_TEST_MODEL` names one: a synthetic one of the released shape has its widths and encodings.
-#[test]
-fn a_given_model_follows_the_cpu() {
-    let Some(path) = std::env::var_os("CHIMERE_TEST_MODEL") else {
-        eprintln!("skipped: CHIMERE_TEST_MODEL names no file");
-        return;
-    };
-    if !has_gpu() {
-        return;
-    }
-    let model = chimere_engine::model::load(path.as_ref()).unwrap();
+fn a_given_model_follows_the_cpu(path: &Path) {
+    let model = chimere_engine::model::load(path).unwrap();
     let ids: Vec<TokenId> = (0..70).map(|i| (i * 337 + 11) % model.config.vocab as TokenId).collect();
     assert_eq!(follow("given", &model, Activations::Auto, &ids, 6e-2, 0.9), [""; 0]);
 }
@@ -195,11 +256,7 @@ fn nano_prompts() -> Vec<Vec<TokenId>> {
     golden.ids("lengths").iter().map(|n| (at += *n as usize, ids[at - *n as usize..at].to_vec()).1).collect()
 }
 
-#[test]
 fn the_shipped_model_follows_the_exact_path() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::nano();
     let prompts = nano_prompts();
     let ids = |n| prompts.iter().flatten().copied().take(n).collect::<Vec<TokenId>>();
@@ -207,11 +264,7 @@ fn the_shipped_model_follows_the_exact_path() {
     assert_eq!(follow("nano", &model, Activations::Int8, &ids(400), 3e-2, 0.95), [""; 0]);
 }
 
-#[test]
 fn greedy_tokens_part_only_where_the_best_two_are_close() {
-    if !has_gpu() {
-        return;
-    }
     let (model, vocab) = (support::nano(), 8192);
     let mut gpu = Gpu::new(&model, &config(2, 128, false));
     let (mut cpu, mut default) = (Driver::recording(&model, &cpu_config(true)), Driver::recording(&model, &cpu_config(false)));
@@ -318,11 +371,7 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
     wrong
 }
 
-#[test]
 fn every_row_of_a_batch_follows_the_cpu() {
-    if !has_gpu() {
-        return;
-    }
     assert_eq!(batches_follow("nano", &support::nano(), Activations::Int8, 24, 4e-2), [""; 0]);
     assert_eq!(batches_follow("nano", &support::nano(), Activations::Int16, 24, 5e-3), [""; 0]);
     if let Some(path) = std::env::var_os("CHIMERE_TEST_MODEL") {
@@ -360,11 +409,7 @@ fn defined(logits: &[f32], row: usize, step: u32, constraint: &Constraint) -> To
     definition::sample(logits, &sampling, &context)
 }
 
-#[test]
 fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::nano();
     let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
     let mut changed = 0;
@@ -449,11 +494,7 @@ fn decode_cut_on_cpu(model: &Model, steps: u32, cut: Option<ExpertCut>) -> (Vec<
     (cpu.backend.recording().logits.clone(), took)
 }
 
-#[test]
 fn rows_do_with_fewer_experts_and_those_beside_them_do_not_notice() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::nano();
     let used = model.config.each::<MoeConfig>().next().expect("the shipped model has experts").used;
     let (vocab, layers, steps) = (model.config.vocab, model.config.layers.len() as u64, 12);
@@ -481,11 +522,7 @@ fn rows_do_with_fewer_experts_and_those_beside_them_do_not_notice() {
     }
 }
 
-#[test]
 fn rows_with_fewer_experts_follow_the_cpu_s() {
-    if !has_gpu() {
-        return;
-    }
     let (model, steps) = (support::nano(), 40);
     let mut gpu = Gpu::new(&model, &config(4, 64, false));
     let whole = decode_cut_on_cpu(&model, steps, None).0;
@@ -501,11 +538,7 @@ fn rows_with_fewer_experts_follow_the_cpu_s() {
     }
 }
 
-#[test]
 fn positions_that_are_computed_again_do_with_fewer_experts_too() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::nano();
     let layers = model.config.layers.len() as u64;
     let mut gpu = Gpu::new(&model, &config(2, 64, false));
@@ -524,11 +557,7 @@ fn positions_that_are_computed_again_do_with_fewer_experts_too() {
     assert_eq!(took, ExpertUse { rows: 70 * layers, experts: 70 * layers });
 }
 
-#[test]
 fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
-    if !has_gpu() {
-        return;
-    }
     let model = std::env::var_os("CHIMERE_TEST_MODEL")
         .map_or_else(support::nano, |path| chimere_engine::model::load(path.as_ref()).unwrap());
     let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(64, 256, false)));
@@ -633,11 +662,7 @@ fn scheduler_config(info: &chimere_engine::backend::BackendInfo) -> SchedulerCon
     }
 }
 
-#[test]
 fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
-    if !has_gpu() {
-        return;
-    }
     for model in [support::nano(), support::gguf("moe"), support::gguf("dense")] {
         let requests = || (0..24).map(|id| request(id, model.config.vocab as u64, 700)).collect::<Vec<_>>();
         let run = |slots, together| {
@@ -679,11 +704,7 @@ fn pooled_units(steps: Vec<Vec<Piece>>, mut run: impl FnMut(Vec<Piece>) -> StepO
     units
 }
 
-#[test]
 fn hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::nano();
     let mut cpu = Driver::recording(&model, &CpuConfig { slots: 4, ..cpu_config(true) });
     let want = pooled_units(pooled_steps(true), |pieces| cpu.step(pieces));
@@ -735,24 +756,28 @@ fn pooled(backend: &mut dyn Backend) -> (BTreeMap<u64, Vec<f32>>, usize) {
     (states, begins - pooled_requests().iter().filter(|r| r.spec.pool.is_some()).count())
 }
 
-#[test]
-fn hidden_states_count_once_where_few_pages_have_a_prompt_computed_twice() {
-    let (model, few) = (support::nano(), 92);
+/// So few that a prompt gives its pages away and begins again.
+const FEW_PAGES: u32 = 92;
+
+/// What [`pooled_requests`] get on the CPU, and how many prompts few pages have begin again there.
+fn pooled_on_the_cpu() -> (BTreeMap<u64, Vec<f32>>, usize) {
+    let model = support::nano();
     let on_cpu = |pages| {
         let config = CpuConfig { slots: 8, pages, ..cpu_config(false) };
         pooled(&mut CpuBackend::new(&model, &config, &mut |_| {}).unwrap())
     };
     let (want, once) = on_cpu(512);
-    let (again, twice) = on_cpu(few);
+    let (again, twice) = on_cpu(FEW_PAGES);
     assert!(once == 0 && twice > 0 && want.len() == 4, "{once} and {twice} prompts begun again, {} states", want.len());
     assert!(again == want, "the CPU gives other bytes");
-    if !has_gpu() {
-        return;
-    }
-    let mut gpu = Gpu::new(&model, &config(8, few, false));
+    (want, twice)
+}
+
+fn hidden_states_count_once_on_a_gpu((want, twice): &(BTreeMap<u64, Vec<f32>>, usize)) {
+    let mut gpu = Gpu::new(&support::nano(), &config(8, FEW_PAGES, false));
     let (got, restarts) = pooled(&mut gpu.backend);
-    assert_eq!((restarts, got.len()), (twice, want.len()));
-    for (id, want) in &want {
+    assert_eq!((restarts, got.len()), (*twice, want.len()));
+    for (id, want) in want {
         let error = relative_rms(&got[id], want);
         println!("request {id}: hidden state RMS {error:.2e}");
         // One row alone has no others that its error could vanish among.
@@ -760,11 +785,7 @@ fn hidden_states_count_once_where_few_pages_have_a_prompt_computed_twice() {
     }
 }
 
-#[test]
 fn requests_come_and_go_for_a_long_time() {
-    if !has_gpu() {
-        return;
-    }
     let seconds = std::env::var("CHIMERE_SOAK_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(10);
     let model = support::nano();
     let mut gpu = Gpu::new(&model, &config(32, 600, false));
@@ -799,11 +820,7 @@ fn requests_come_and_go_for_a_long_time() {
     assert_eq!(free(), before, "memory leaks");
 }
 
-#[test]
 fn a_cpu_and_a_gpu_backend_are_told_apart() {
-    if !has_gpu() {
-        return;
-    }
     let model = support::gguf("moe");
     let cpu = CpuBackend::new(&model, &cpu_config(false), &mut |_| {}).unwrap();
     let gpu = Gpu::new(&model, &config(2, 16, false));
@@ -811,14 +828,7 @@ fn a_cpu_and_a_gpu_backend_are_told_apart() {
 }
 
 /// Needs the run-time compiler and no device.
-#[test]
 fn every_kernel_of_the_shipped_model_compiles() {
-    if let Err(error) = chimere_engine::backend::cuda::Compiler::load() {
-        let required = std::env::var("CHIMERE_REQUIRE").unwrap_or_default().split(',').any(|r| r == "nvrtc");
-        assert!(!required, "{error}");
-        eprintln!("skipped: {error}");
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
     let (cache, arch) = (KernelCache::new(dir.path()), "sm_90a".parse().unwrap());
     let programs = programs(&support::nano(), &config(2, 16, true), arch, None).unwrap();

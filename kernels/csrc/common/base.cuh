@@ -12,6 +12,16 @@ typedef unsigned long long u64;
 // Where a field lies in its struct. NVRTC has no `offsetof`; this is what its front end makes one of.
 #define OFFSET_OF(TYPE, FIELD) __INTADDR__(&((TYPE *)0)->FIELD)
 
+// A thread's place in its block, its warp, and the fragments of matrix instructions: rows g and g + 8, columns or inner indices by t. Kernels
+// ask once and hand it on: asked for again in every part, it costs instructions and registers.
+struct Thread {
+    int id, warp, lane, g, t;
+};
+__device__ __forceinline__ Thread this_thread() {
+    int id = threadIdx.x, lane = id % WARP;
+    return {id, id / WARP, lane, lane / 4, lane % 4};
+}
+
 // Dependent launch (sm_90 on): a kernel may start while the one before it drains. Everything before `wait_for_inputs` must read
 // weights only; `let_next_start` promises nothing about our own writes, the next kernel's wait is what makes them visible.
 __device__ __forceinline__ void wait_for_inputs() {

@@ -40,10 +40,10 @@ extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) 
             ya[k] = *(const float4 *)(pair + k * COLS), yb[k] = *(const float4 *)(pair + k * COLS + 16);
             gate[k] = args.gates[(u64)row * GATES + k];
         }
-#if SHARED
-        ya[USED] = *(const float4 *)(args.shared + at), yb[USED] = *(const float4 *)(args.shared + at + 16);
-        gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
-#endif
+        if constexpr (SHARED) {
+            ya[USED] = *(const float4 *)(args.shared + at), yb[USED] = *(const float4 *)(args.shared + at + 16);
+            gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
+        }
 #pragma unroll
         for (int k = 0; k < USED + SHARED; k++)
             if (gate[k] != 0.0f) add(a, gate[k], ya[k]), add(b, gate[k], yb[k]);

@@ -35,16 +35,43 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 9] = files![
+const FILES: [(&str, &str); 36] = files![
+    "attention/copies.cuh",
+    "attention/decode.cuh",
+    "attention/formats.cuh",
+    "attention/head.cuh",
+    "attention/numbers.cuh",
+    "attention/prefill.cuh",
     "common/base.cuh",
     "common/cluster.cuh",
     "common/int8_rows.cuh",
     "experts/staged.cuh",
+    "gdn/chunk.cuh",
+    "gdn/conv.cuh",
+    "gdn/finish.cuh",
+    "gdn/gates.cuh",
+    "gdn/pieces.cuh",
+    "gdn/products.cuh",
+    "gdn/scan.cuh",
     "product/columns.cuh",
     "router/choose.cuh",
+    "router/few.cuh",
+    "router/group.cuh",
+    "router/rows.cuh",
     "router/score.cuh",
+    "router/tiled.cuh",
+    "rows/tables.cuh",
+    "sampler/arithmetic.cuh",
+    "sampler/exchange.cuh",
+    "sampler/report.cuh",
+    "sampler/row.cuh",
+    "sampler/select.cuh",
+    "sampler/shared.cuh",
     "weights/iq3_s_grid.cuh",
     "weights/layout.cuh",
+    "wide/epilogue.cuh",
+    "wide/multiply.cuh",
+    "wide/stages.cuh",
 ];
 
 /// Names of the files that a text includes.

@@ -22,7 +22,8 @@ use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
 use chimere_engine::engram::{RequestTables, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
-use chimere_engine::scheduler::{Event, Rejected, Request, Terms, Usage};
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms, Usage};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -150,6 +151,14 @@ impl ThinkingJob {
     }
 }
 
+/// The seed of one of several prompts: SplitMix64 of the request's, which keeps different seeds different.
+fn seed_of(seed: u64, prompt: u64) -> u64 {
+    let mut z = seed.wrapping_add(prompt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// There is no scheduler any more, as at the very end of the service.
 fn unheard() -> Refusal {
     Refusal { reason: Rejected::Draining, retry_after: None }
@@ -198,7 +207,19 @@ impl RequestActor {
     }
 
     fn request(&self, prompt: usize) -> Request {
-        Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.job.spec.engine.clone())
+        Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.spec(prompt))
+    }
+
+    /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the first one draws as it
+    /// would alone.
+    fn spec(&self, prompt: usize) -> Arc<Spec> {
+        let spec = &self.job.spec.engine;
+        if prompt == 0 {
+            return spec.clone();
+        }
+        let seed = seed_of(spec.sampling.seed, prompt as u64);
+        let sampling = Arc::new(SamplingParams { seed, ..(*spec.sampling).clone() });
+        Arc::new(Spec { sampling, ..(**spec).clone() })
     }
 
     /// Puts an event into words.

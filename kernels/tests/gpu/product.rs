@@ -1,7 +1,6 @@
 //! Products with few rows against their definition: plain, into the residual stream, and of experts.
 
-use crate::check::{pairs, worst_ratio};
-use crate::{Gpu, H200, MULTIPROCESSORS, Outcome};
+use crate::support::{Gpu, H200, Outcome, Test, pairs, worst_ratio};
 use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
@@ -60,39 +59,39 @@ fn experts_cases() -> Vec<Experts> {
     Planes::ALL.into_iter().flat_map(|planes| all.iter().map(move |e| e.with_planes(planes))).collect()
 }
 
-/// What [`all`] loads.
-pub(crate) fn programs() -> Vec<Program> {
+/// What the tests load.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let plain = LAYOUTS.into_iter().flat_map(shapes);
-    let mut programs: Vec<Program> = plain.flat_map(|(s, norm)| product::programs(s, norm, MULTIPROCESSORS)).collect();
+    let mut programs: Vec<Program> = plain.flat_map(|(s, norm)| product::programs(s, norm, H200.multiprocessors)).collect();
     let residual = RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes);
-    programs.extend(residual.flat_map(|s| Residual::programs(s, MULTIPROCESSORS)));
-    programs
+    programs.extend(residual.flat_map(|s| Residual::programs(s, H200.multiprocessors)));
+    programs.extend(experts_cases().into_iter().filter_map(|e| Some(experts::program(e, experts::tiling(e, H200)?))));
+    Ok(programs)
 }
 
-/// What [`experts`] loads.
-pub(crate) fn experts_programs() -> Vec<Program> {
-    experts_cases().into_iter().filter_map(|e| Some(experts::program(e, experts::tiling(e, H200)?))).collect()
-}
+/// Names and tests.
+pub(crate) const TESTS: &[Test] = &[
+    ("product::products_are_the_definition_s_and_the_same_alone_and_in_a_batch", every_layout),
+    ("product::out_projections_leave_the_stream_and_what_is_read_of_it_next", every_residual),
+    ("experts::experts_of_each_row_are_summed_in_order", every_expert),
+];
 
-/// Checks them all.
-pub(crate) fn all(gpu: &Gpu) -> Outcome {
+fn every_layout(gpu: &Gpu) -> Outcome {
     for layout in LAYOUTS {
         for (shape, norm) in shapes(layout) {
             products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu, shape, norm)?;
         }
     }
-    for shape in RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes) {
-        out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu, shape)?;
-    }
     Ok(())
 }
 
-/// Compares the experts' kernels.
-pub(crate) fn experts(gpu: &Gpu) -> Outcome {
-    for experts in experts_cases() {
-        experts_of_each_row_are_summed_in_order(gpu, experts)?;
-    }
-    Ok(())
+fn every_residual(gpu: &Gpu) -> Outcome {
+    let shapes = RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes);
+    shapes.into_iter().try_for_each(|shape| out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu, shape))
+}
+
+fn every_expert(gpu: &Gpu) -> Outcome {
+    experts_cases().into_iter().try_for_each(|experts| experts_of_each_row_are_summed_in_order(gpu, experts))
 }
 
 /// Activation rows with very different magnitudes, `cols` of them true and the rest of `padded` zero.

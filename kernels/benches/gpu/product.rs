@@ -2,7 +2,6 @@
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, H200, Outcome};
-use chimere_kernels::cuda::Program;
 use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
@@ -10,6 +9,7 @@ use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, 
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
 use chimere_kernels::cuda::wide::Chip;
+use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::collections::HashSet;
 use std::error::Error;
@@ -114,23 +114,23 @@ fn mixes() -> [(&'static str, Experts); 2] {
     [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
 }
 
-/// What [`all`] loads.
-pub(crate) fn programs() -> Vec<Program> {
+/// What [`time`] loads.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut programs = Vec::new();
     for case in &CASES {
         programs.extend(case.one.iter().map(|t| case.program(1, tiling(*t))));
         programs.extend(case.more.iter().map(|t| case.program(product::ROWS_MAX, tiling(*t))));
     }
-    programs
+    Ok(programs)
 }
 
 /// What [`experts`] loads.
-pub(crate) fn experts_programs() -> Vec<Program> {
-    mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect()
+pub(crate) fn experts_programs() -> Result<Vec<Program>, CudaError> {
+    Ok(mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect())
 }
 
 /// Measures them all.
-pub(crate) fn all(gpu: &Gpu) -> Outcome {
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s, read and written\n", ceiling / 1e9);
     for case in &CASES {
@@ -138,12 +138,12 @@ pub(crate) fn all(gpu: &Gpu) -> Outcome {
         let weights = weights(gpu, case.shape(), ROTATED_BYTES.div_ceil(case.shape().bytes()))?;
         println!("{} {} x {}: floor {:.2} us", case.name, case.rows, case.cols, floor * 1e6);
         for t in case.one {
-            println!("  {t:?}: {:.2}", 1e6 * time(gpu, case, tiling(*t), &weights, 1)?);
+            println!("  {t:?}: {:.2}", 1e6 * time_of(gpu, case, tiling(*t), &weights, 1)?);
         }
         for t in case.more {
             let more: Vec<String> = [2, 4, 8]
                 .into_iter()
-                .map(|n| Ok(format!("{n}: {:.2}", 1e6 * time(gpu, case, tiling(*t), &weights, n)?)))
+                .map(|n| Ok(format!("{n}: {:.2}", 1e6 * time_of(gpu, case, tiling(*t), &weights, n)?)))
                 .collect::<Result<_, Box<dyn Error>>>()?;
             println!("  {t:?} by rows  {}", more.join("  "));
         }
@@ -201,7 +201,7 @@ impl Rows {
     }
 }
 
-fn time(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
+fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, bytes) = (gpu.device.stream(), case.shape().bytes());
     let y = Rows::new(gpu, n, case.cols)?;
     let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");

@@ -1,7 +1,6 @@
 //! Rows of the residual stream in their folded form: poisoned before, checked after. With the two kernels that only move rows.
 
-use crate::time::{graph_time, table_head, table_row};
-use crate::{Gpu, Outcome};
+use crate::support::{Gpu, Outcome, Test};
 use chimere_kernels::cuda::combine::{self, Combine, Shape, Terms};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
@@ -11,9 +10,6 @@ use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
 use cudarc::driver::CudaSlice;
 use std::error::Error;
-
-/// Rows of the steps that are timed.
-pub(crate) const TIMED: [usize; 6] = [1, 4, 16, 64, 256, 2048];
 
 const CODE_POISON: i8 = 99;
 
@@ -85,22 +81,30 @@ const SHAPES: [Shape; 7] = [
     Shape { cols: 96, used: 0, shared: true, planes: Planes::Two },
 ];
 
+/// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let combined = SHAPES.into_iter().map(combine::program);
     combined.chain(SHAPES.iter().map(|s| gather::program(s.cols, s.planes))).collect()
 }
 
-pub(crate) fn check(gpu: &Gpu) -> Outcome {
+/// Names and tests.
+pub(crate) const TESTS: &[Test] =
+    &[("combine::terms_are_added_and_padding_rows_stay", every_shape), ("gather::rows_are_gathered", every_width)];
+
+fn every_shape(gpu: &Gpu) -> Outcome {
     for shape in SHAPES {
         for n in [1, 5, 70, 600] {
-            terms_are_added_and_rows_that_are_none_stay(gpu, shape, n)?;
+            terms_are_added_and_padding_rows_stay(gpu, shape, n)?;
         }
-        rows_are_gathered(gpu, shape.cols, shape.planes)?;
     }
     Ok(())
 }
 
-fn terms_are_added_and_rows_that_are_none_stay(gpu: &Gpu, shape: Shape, n: usize) -> Outcome {
+fn every_width(gpu: &Gpu) -> Outcome {
+    SHAPES.into_iter().try_for_each(|shape| rows_are_gathered(gpu, shape.cols, shape.planes))
+}
+
+fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: Shape, n: usize) -> Outcome {
     let (stream, Shape { cols, used, shared, planes }) = (gpu.device.stream(), shape);
     let mut random = Random(n as u64);
     let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
@@ -178,45 +182,5 @@ fn rows_are_gathered(gpu: &Gpu, cols: usize, planes: Planes) -> Outcome {
     assert!(stream.clone_dtoh(&out.meta)? == chosen(&meta, rows, &list), "gathered meta of {cols}");
     assert!(stream.clone_dtoh(&out.squares)? == chosen(&squares, rows, &list), "gathered squares of {cols}");
     println!("gather {cols} {planes:?}: equal");
-    Ok(())
-}
-
-pub(crate) fn time(gpu: &Gpu) -> Outcome {
-    table_head("combine and gather, 2048 wide");
-    let (stream, shape) = (gpu.device.stream(), SHAPES[0]);
-    let Shape { cols, used, .. } = shape;
-    let (kernel, gather) =
-        (Combine::load(&gpu.device, &gpu.cache, shape)?, Gather::load(&gpu.device, &gpu.cache, cols, shape.planes)?);
-    for n in TIMED.into_iter().chain([16384]) {
-        let mut random = Random(n as u64);
-        let sample = random.vector(1 << 20);
-        let long = |len: usize| -> Vec<f32> { sample.iter().copied().cycle().take(len).collect() };
-        let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
-        let gates = stream.clone_htod(&vec![0.01f32; n * (used + 1)])?;
-        let (experts, own) = (stream.clone_htod(&long(n * used * cols))?, stream.clone_htod(&long(n * cols))?);
-        let (mut x, w) = (stream.clone_htod(&long(n * cols))?, stream.clone_htod(&random.vector(cols))?);
-        let mut out = Poisoned::new(gpu, n, cols, shape.planes)?;
-        let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
-            let terms = Terms {
-                slots: &slots.as_view(),
-                gates: Some(&gates.as_view()),
-                experts: Some(&experts.as_view()),
-                shared: Some(&own.as_view()),
-            };
-            let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
-            let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
-            kernel.launch(&gpu.device, n, terms, &w.as_view(), &mut x.as_view_mut(), folded)
-        })?;
-        table_row("combine", n, seconds, (n * cols) as f64 * (4.0 * (used + 3) as f64 + 1.375));
-        let mut to = Poisoned::new(gpu, n, cols, shape.planes)?;
-        let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
-            let from = Folded { codes: &out.codes.as_view(), meta: &out.meta.as_view(), squares: &out.squares.as_view() };
-            let (mut codes, mut meta, mut squares) = (to.codes.as_view_mut(), to.meta.as_view_mut(), to.squares.as_view_mut());
-            let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
-            // SAFETY: slots are 0..n.
-            unsafe { gather.launch(&gpu.device, n, &slots.as_view(), from, folded) }
-        })?;
-        table_row("gather", n, seconds, (n * cols) as f64 * 2.75);
-    }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The token table: its decoding, the rows that come of it, and the history of tokens.
 
-use crate::time::{graph_time, table_head, table_row};
-use crate::{Gpu, Outcome, rows};
+use crate::rows;
+use crate::support::{Gpu, Outcome, Test};
+use crate::tables::random_table;
 use chimere_kernels::cuda::embed::{self, Embed, Shape, Table, TableEncoding, TokenRows};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -9,8 +10,6 @@ use chimere_kernels::cuda::rows::FoldedOut;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference;
 use cudarc::driver::{DevicePtr, sys};
-
-const RELEASED: usize = 248_320;
 
 /// Odd vocabularies too: then the histories of two sequences share a word.
 const SHAPES: [(usize, usize); 4] = [(32, 511), (96, 64), (256, 515), (2048, 40)];
@@ -23,33 +22,22 @@ fn shapes() -> impl Iterator<Item = Shape> {
     two.into_iter().chain(all).filter(|s| s.bytes().is_ok())
 }
 
+/// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    let released = [TableEncoding::Q8_0, TableEncoding::Q6K, TableEncoding::Bf16];
-    let released = released.map(|encoding| Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One });
-    shapes().chain(released).map(embed::program).collect()
+    shapes().map(embed::program).collect()
 }
 
-/// Blocks whose 16-bit factors are finite: their bits are random but for the exponent's highest.
-fn random_table(shape: Shape, rows: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random(seed);
-    let (elements, size) = shape.encoding.block();
-    let factors: &[usize] = match shape.encoding {
-        TableEncoding::F32 => &[2],
-        TableEncoding::Q4K | TableEncoding::Q5K => &[0, 2],
-        TableEncoding::Q6K => &[208],
-        _ => &[0],
-    };
-    let mut bytes: Vec<u8> = (0..rows * shape.cols / elements * size).map(|_| random.bits() as u8).collect();
-    for block in bytes.chunks_exact_mut(size) {
-        factors.iter().for_each(|f| block[f + 1] &= 0xbf);
-    }
-    bytes
+/// Names and tests.
+pub(crate) const TESTS: &[Test] = &[
+    ("embed::rows_are_the_table_s_and_tokens_are_remembered", every_encoding),
+    ("embed::a_table_in_host_memory_gives_the_same_rows", in_host_memory),
+];
+
+fn every_encoding(gpu: &Gpu) -> Outcome {
+    shapes().try_for_each(|shape| rows_are_the_table_s_and_tokens_are_remembered(gpu, shape, false))
 }
 
-pub(crate) fn check(gpu: &Gpu) -> Outcome {
-    for shape in shapes() {
-        rows_are_the_table_s_and_tokens_are_remembered(gpu, shape, false)?;
-    }
+fn in_host_memory(gpu: &Gpu) -> Outcome {
     rows_are_the_table_s_and_tokens_are_remembered(gpu, shapes().last().expect("some"), true)
 }
 
@@ -121,75 +109,5 @@ fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: Shape, in_ho
     assert!(words == got_history, "{shape:?}: history");
     out.check(gpu, &got, &w, cols, |_| true, &format!("{shape:?}"))?;
     println!("embed {shape:?}{}: equal", if in_host_memory { " in host memory" } else { "" });
-    Ok(())
-}
-
-pub(crate) fn time(gpu: &Gpu) -> Outcome {
-    table_head("embed, 2048 wide");
-    for (encoding, host) in [
-        (TableEncoding::Q8_0, false),
-        (TableEncoding::Q6K, false),
-        (TableEncoding::Bf16, false),
-        (TableEncoding::Q8_0, true),
-        (TableEncoding::Q6K, true),
-    ] {
-        let shape = Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One };
-        let (row_bytes, rows_held) = (shape.bytes()? / RELEASED, if host { 20_000 } else { RELEASED });
-        let sample = random_table(shape, 500, 3);
-        let stream = gpu.device.stream();
-        let mut on_device = stream.alloc_zeros::<u8>(if host { 16 } else { shape.bytes()? })?;
-        // SAFETY: written below.
-        let mut pinned = unsafe {
-            stream
-                .context()
-                .alloc_pinned_with_flags::<u8>(if host { rows_held * row_bytes } else { 16 }, sys::CU_MEMHOSTALLOC_DEVICEMAP)?
-        };
-        let address = if host {
-            pinned.as_mut_slice()?.chunks_mut(sample.len()).for_each(|c| c.copy_from_slice(&sample[..c.len()]));
-            pinned.as_ptr()? as u64
-        } else {
-            let d_sample = stream.clone_htod(&sample)?;
-            for at in (0..on_device.len()).step_by(sample.len()) {
-                let n = sample.len().min(on_device.len() - at);
-                stream.memcpy_dtod(&d_sample.slice(..n), &mut on_device.slice_mut(at..at + n))?;
-            }
-            on_device.device_ptr(stream).0
-        };
-        let kernel = Embed::load(&gpu.device, &gpu.cache, shape)?;
-        for n in rows::TIMED {
-            let mut random = Random(n as u64);
-            let turns = if n > 256 { 4 } else { 32 };
-            let tokens: Vec<i32> = (0..n * turns).map(|_| (random.bits() % rows_held as u64) as i32).collect();
-            let tokens = stream.clone_htod(&tokens)?;
-            let slots = stream.clone_htod(&(0..n as i32).map(|r| r % 256).collect::<Vec<_>>())?;
-            let (zeros, sampled) = (stream.alloc_zeros::<i32>(n)?, stream.alloc_zeros::<i32>(256)?);
-            let w = stream.clone_htod(&Random(2).vector(2048))?;
-            let mut x = stream.alloc_zeros::<f32>(n * 2048)?;
-            let mut history = stream.alloc_zeros::<u32>(shape.history(256))?;
-            let mut out = rows::Poisoned::new(gpu, n, 2048, shape.planes)?;
-            let seconds = graph_time(gpu, turns, |i| {
-                let step = TokenRows {
-                    count: n,
-                    tokens: &tokens.slice(i * n..),
-                    sampled: &sampled.as_view(),
-                    slots: &slots.as_view(),
-                    positions: &zeros.as_view(),
-                    prompt_lens: &zeros.as_view(),
-                };
-                let (mut codes, mut meta, mut squares) =
-                    (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
-                let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
-                // The launcher wants the whole table; the rows that are named lie within what is there.
-                let table = Table { address, bytes: RELEASED * row_bytes };
-                // SAFETY: tokens name rows that are held, slots are below 256.
-                unsafe {
-                    let history = Some(&mut history.as_view_mut());
-                    kernel.launch(&gpu.device, table, step, &w.as_view(), history, &mut x.as_view_mut(), folded)
-                }
-            })?;
-            let bytes = n * (row_bytes + 2048 * 21 / 4 + 2048 / 8);
-            table_row(&format!("embed {encoding:?}{}", if host { ", host memory" } else { "" }), n, seconds, bytes as f64);
-        }
-    }
     Ok(())
 }

@@ -14,13 +14,13 @@ const HEADS: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32,
 /// Sequences and rows of each.
 const PROMPTS: [(usize, usize); 5] = [(1, 64), (1, 512), (1, 2048), (8, 256), (32, 64)];
 
-/// What [`all`] loads.
+/// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![gdn_decode::program(HEADS, HEADS.inputs(), Planes::One)?, gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?])
 }
 
 /// Measures both kernels.
-pub(crate) fn all(gpu: &Gpu) -> Outcome {
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
     let ceiling = copy_bandwidth(gpu)?;
     println!("copy: {:.0} GB/s\n\n| sequences | us | GB/s | % of copy |\n| --- | --- | --- | --- |", ceiling / 1e9);
     for n in [1, 2, 4, 8, 16, 64, 256] {

@@ -1,7 +1,6 @@
 //! GDN layers: single tokens and pieces of prompts against the recurrence in f64, token by token.
 
-use crate::check::pairs;
-use crate::{Gpu, Outcome};
+use crate::support::{Gpu, Outcome, Test, pairs};
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
@@ -31,22 +30,34 @@ fn cases() -> impl Iterator<Item = (Heads, Planes)> {
     HEADS.into_iter().map(|heads| (heads, Planes::One)).chain([(HEADS[1], Planes::Two)])
 }
 
-/// What [`all`] loads.
+/// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let of =
         |(heads, planes)| [gdn_decode::program(heads, stride(heads), planes), gdn_prefill::program(heads, stride(heads), planes)];
     cases().flat_map(of).collect()
 }
 
-/// Checks both kernels.
-pub(crate) fn all(gpu: &Gpu) -> Outcome {
+/// Names and tests.
+pub(crate) const TESTS: &[Test] = &[
+    ("gdn::steps_follow_the_recurrence", every_step),
+    ("gdn::pieces_follow_the_recurrence", every_piece),
+    ("gdn::a_prompt_gives_the_same_bytes_however_it_is_cut", every_cut),
+];
+
+fn every_step(gpu: &Gpu) -> Outcome {
+    cases().try_for_each(|(heads, planes)| steps_follow_the_recurrence(gpu, heads, planes))
+}
+
+fn every_piece(gpu: &Gpu) -> Outcome {
     for (heads, planes) in cases() {
-        steps_follow_the_recurrence(gpu, heads, planes)?;
         pieces_follow_the_recurrence(gpu, heads, planes, false)?;
         pieces_follow_the_recurrence(gpu, heads, planes, true)?;
-        a_prompt_gives_the_same_bytes_however_it_is_cut(gpu, heads, planes)?;
     }
     Ok(())
+}
+
+fn every_cut(gpu: &Gpu) -> Outcome {
+    cases().try_for_each(|(heads, planes)| a_prompt_gives_the_same_bytes_however_it_is_cut(gpu, heads, planes))
 }
 
 /// A layer's weights, on both sides.
