@@ -173,6 +173,7 @@ pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
 pub const REASONS: &[&str] = &[
     "queue_full",
     "queue_tokens_full",
+    "prompt_empty",
     "prompt_too_long",
     "too_many_choices",
     "too_many_pages",

@@ -11,6 +11,7 @@ mod embeddings;
 mod ending;
 mod engram;
 mod faults;
+mod hostile;
 mod leaving;
 mod metrics;
 mod process;

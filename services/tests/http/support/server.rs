@@ -43,6 +43,8 @@ pub struct Options {
     pub tls: bool,
     pub origins: &'static [&'static str],
     pub keys: Keys,
+    /// A chat template in the place of the golden model's.
+    pub template: Option<&'static str>,
     pub thinking: chimere::config::Thinking,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
@@ -70,6 +72,7 @@ impl Default for Options {
             tls: false,
             origins: &[],
             keys: Keys::Open,
+            template: None,
             thinking: Default::default(),
             tables: None,
             real: false,
@@ -109,7 +112,8 @@ impl Server {
         let thread = std::thread::spawn(move || {
             actix_rt::System::new().block_on(async move {
                 let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
-                assets.chat_template = Some(std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap());
+                let own = || std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap();
+                assets.chat_template = Some(options.template.map_or_else(own, str::to_owned));
                 let text = TextModel::new(&assets).unwrap();
                 let end_id = text.tokenizer().id("<|im_end|>").unwrap();
                 let fake = Fake::new(text.tokenizer().clone(), end_id);
