@@ -11,13 +11,16 @@ use crate::actors::request::Around;
 use crate::actors::scheduler::SchedulerActor;
 use crate::actors::telemetry::TelemetryActor;
 use crate::actors::threads;
+use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
-use crate::http::auth::Keys;
 use crate::http::guide::EngramParts;
+use crate::http::origin::Origins;
 use crate::http::request::ModelLimits;
-use crate::http::server::server;
+use crate::http::ring::Ring;
+use crate::http::server::{probes, server};
+use crate::http::shares::Room;
 use crate::metrics::gateway::Gateway;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel};
@@ -30,7 +33,7 @@ use actix_web::web;
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Terms};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -75,6 +78,12 @@ pub struct Edge {
     pub tls: Option<rustls::ServerConfig>,
     /// Origins whose pages may call from a browser; `*` for all.
     pub origins: Vec<String>,
+    /// Names, beside the address, under which the service is reached where no key is asked for.
+    pub hosts: Vec<String>,
+    /// Addresses that many come from, which no share by address bounds.
+    pub proxies: Vec<IpAddr>,
+    /// A socket for probes and scrapers alone.
+    pub probes: Option<TcpListener>,
 }
 
 /// What a service is made of.
@@ -100,7 +109,9 @@ pub struct Parts {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// Who may come in.
-    pub keys: Keys,
+    pub keys: Arc<Ring>,
+    /// Who changed what.
+    pub audit: Audit,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
@@ -141,6 +152,7 @@ pub struct Service {
     phase: watch::Receiver<Phase>,
     live: Live,
     server: ServerHandle,
+    probes: Option<ServerHandle>,
     arbiters: [Arbiter; 3],
 }
 
@@ -191,7 +203,7 @@ impl Service {
         ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
         ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
         // One body must fit, whatever the configuration says of its size.
-        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
+        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max);
         let app = App {
             limits: parts.limits,
             engram: EngramParts { ids, tables: parts.tables, teacher, keeper, quality_min: parts.learn_quality_min },
@@ -201,26 +213,34 @@ impl Service {
             around,
             phase: phase.clone(),
             live: live.clone(),
+            origins: Origins::of(&parts.edge, &parts.keys.keys(), parts.listener.local_addr().ok().map(|a| a.ip())),
             keys: parts.keys,
+            wrong_keys: Default::default(),
+            proxies: parts.edge.proxies.clone(),
+            audit: parts.audit,
             trust_gateway: parts.trust_gateway,
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
             traces: parts.traces,
             recorder,
             body_bytes_max: parts.body_bytes_max,
-            bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),
-            bodies_bytes_max,
+            bodies: Room::new(bodies_bytes_max, parts.body_bytes_max),
+            parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections, parts.edge);
+        let (app, mut edge) = (web::Data::new(app), parts.edge);
+        let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
+        let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
+        let server = server(app, parts.listener, parts.workers, parts.connections, edge);
         let server = server.map_err(|e| format!("HTTP server: {e}"))?;
-        let handle = server.handle();
+        let (handle, probe_handle) = (server.handle(), probes.as_ref().map(|server| server.handle()));
         actix_rt::spawn(server);
+        probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
         let arbiters = [engine_arbiter, scheduler_arbiter, engram_arbiter];
-        Ok(Self { address, info, scheduler, phase, live, server: handle, arbiters })
+        Ok(Self { address, info, scheduler, phase, live, server: handle, probes: probe_handle, arbiters })
     }
 
     /// Where it listens.
@@ -304,6 +324,9 @@ impl Service {
     /// Closes the socket, lets connections send what they have, and ends the actors.
     pub async fn stop(self) {
         self.server.stop(true).await;
+        if let Some(probes) = &self.probes {
+            probes.stop(true).await;
+        }
         for arbiter in &self.arbiters {
             arbiter.stop();
         }

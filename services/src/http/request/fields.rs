@@ -1,9 +1,17 @@
 //! Takes a JSON object apart field by field, so that every error names the field, what was wanted and what came.
 
 use crate::http::error::ApiError;
+use crate::http::json::{self, JsonError};
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+
+fn code_of(error: &JsonError) -> &'static str {
+    match error {
+        JsonError::Invalid(_) => "invalid_json",
+        JsonError::TooLarge { .. } => "json_too_large",
+    }
+}
 
 /// An object whose fields are taken one by one; [`Fields::finish`] refuses what nobody took. Null is absent everywhere.
 pub(super) struct Fields {
@@ -17,8 +25,7 @@ pub(super) struct Fields {
 impl Fields {
     /// The body of a request.
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
-        let value: Json = serde_json::from_slice(body)
-            .map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
+        let value = json::parse(body).map_err(|e| ApiError::invalid_body(e.to_string()).with_code(code_of(&e)))?;
         match value {
             Json::Object(map) => Ok(Self::new(String::new(), map)),
             other => Err(ApiError::invalid_body(format!("the body must be a JSON object, got {}", describe(&other)))),
