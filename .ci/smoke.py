@@ -221,6 +221,23 @@ def a_tool_call_streams_as_deltas(server):
     assert (name, json.loads(arguments)) == ("get_weather", {"city": "Paris"}), (name, arguments)
 
 
+def a_second_turn_brings_back_what_libraries_add_to_the_first(server):
+    """As LiteLLM and the agents' libraries send it: a strict tool, two system messages, fields of other services, 32,000 tokens."""
+    tool = {"type": "function", "function": WEATHER["function"] | {"strict": True}}
+    settings = dict(tools=[tool], max_tokens=32_000, extra_body={"reasoning_effort": "none"})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be kind."},
+                {"role": "user", "content": [{"type": "text", "text": "What is the weather in Paris?", "cache_control": {"type": "ephemeral"}}]}]
+    first = server.chat("", messages=messages, **settings)
+    assert first.choices[0].finish_reason == "tool_calls" and first.model_extra["timings"]["max_tokens"] < 4096, first
+    reply = first.choices[0].message.model_dump() | {"provider_specific_fields": {"refusal": None}, "thinking_blocks": []}
+    call = reply["tool_calls"][0]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("get_weather", {"city": "Paris"}), call
+    messages += [reply, {"role": "tool", "tool_call_id": call["id"], "name": "get_weather", "content": '{"city": "Paris", "temperature_c": 21}'}]
+    second = server.chat("", messages=messages, model=server.model.upper(), **settings).choices[0]
+    assert second.finish_reason == "stop" and second.message.content, second
+    assert 'chimere_ignored_fields_total{field="messages.provider_specific_fields"} 1' in server.http.get("/metrics").text
+
+
 def completions_take_text_and_ids_and_echo(server):
     text = server.client.completions.create(model=server.model, prompt="The quick", max_tokens=4, temperature=0, echo=True)
     assert text.choices[0].text.startswith("The quick"), text
@@ -373,7 +390,7 @@ WITH_SERVER = [
     a_chat_is_answered, a_stream_brings_the_same_text_and_its_usage, log_probabilities_come_with_their_alternatives,
     a_stop_string_ends_the_text_and_is_not_in_it, max_tokens_ends_with_length, a_seed_gives_the_same_text_again,
     a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
-    a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, completions_take_text_and_ids_and_echo,
+    a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, a_second_turn_brings_back_what_libraries_add_to_the_first, completions_take_text_and_ids_and_echo,
     tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, texts_become_vectors, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
     metrics_have_their_names, held_out_sums_are_right,
     sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server

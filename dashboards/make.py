@@ -72,6 +72,8 @@ SERVICE = ("service", "Chimère: service", "One row a stage: admit, queue, plan,
               rate("chimere_requests_started_total", legend="taken"), rate("chimere_requests_total", "outcome")),
         REFUSED,
         TOKENS,
+        panel("Fields without effect", "What clients send inside messages, tools and stream options that changes nothing, a second, by name.", "ops",
+              rate("chimere_ignored_fields_total", "field")),
     ]),
     ("Queue", [
         REQUESTS,

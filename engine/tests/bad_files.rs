@@ -395,7 +395,7 @@ fn fused_attention_projections_are_split() {
     let separate = Tiny::new();
     let mut fused = separate.without("blk.1.attn_q.weight").without("blk.1.attn_k.weight").without("blk.1.attn_v.weight");
     fused.add("blk.1.attn_qkv.weight", &[96, 32]);
-    let chimere_engine::model::MixerWeights::Attention(a) = &fused.loads().weights.layers[1].mixer else { panic!("attention") };
+    let chimere_engine::model::Op::Attention(a) = &fused.loads().weights.layers[1][0].op else { panic!("attention") };
     assert_eq!((a.q.rows(), a.k.rows(), a.v.rows()), (64, 16, 16));
 }
 
@@ -403,7 +403,7 @@ fn fused_attention_projections_are_split() {
 fn a_companion_scale_comes_with_its_matrix() {
     let mut tiny = Tiny::new();
     tiny.add("blk.0.ffn_up.scale", &[1]);
-    let chimere_engine::model::FfnWeights::Dense(ffn) = &tiny.loads().weights.layers[0].ffn else { panic!("dense") };
+    let chimere_engine::model::Op::Mlp(ffn) = &tiny.loads().weights.layers[0][1].op else { panic!("dense") };
     assert_eq!((ffn.up.scale.as_deref(), ffn.down.scale.as_deref()), (Some([0.0].as_slice()), None));
     assert_eq!(
         refusal(&tiny.reshaped("blk.0.ffn_up.scale", &[2]).bytes()),

@@ -3,7 +3,7 @@
 mod support;
 
 use chimere_engine::ids::{PageId, SlotId};
-use chimere_engine::model::{HeadOrder, LayerKind, Model};
+use chimere_engine::model::{AttentionConfig, GdnConfig, HeadOrder, Model, OperatorConfig};
 use chimere_engine::step::{Form, Piece};
 use chimere_kernels::reference::rmsnorm;
 use support::{Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms};
@@ -38,7 +38,7 @@ fn check_exact(preset: &str, model: &Model) {
 
 /// Keys and values after the prompt.
 fn check_cache(preset: &str, model: &Model, golden: &Golden, driver: &mut Driver, tokens: usize) {
-    for (n, i) in layers(model, LayerKind::Attention).enumerate() {
+    for (n, i) in layers::<AttentionConfig>(model).enumerate() {
         for (name, which) in [("k_cache", 0), ("v_cache", 1)] {
             let want = golden.array(&format!("layer.{i}.{name}")).1;
             let error = relative(&cached(model, driver, n, which, tokens), &want);
@@ -49,7 +49,7 @@ fn check_cache(preset: &str, model: &Model, golden: &Golden, driver: &mut Driver
 
 /// Recurrent states and convolution inputs after the last decoded token: the reference updates them in place.
 fn check_states(preset: &str, model: &Model, golden: &Golden, driver: &mut Driver) {
-    for (n, i) in layers(model, LayerKind::Gdn).enumerate() {
+    for (n, i) in layers::<GdnConfig>(model).enumerate() {
         let (state, tail) = driver.backend.state(SlotId(0), n);
         if let Some((_, want)) = golden.find(&format!("layer.{i}.recurrent_state")) {
             let error = relative(&release_order(model, state), &want);
@@ -60,15 +60,20 @@ fn check_states(preset: &str, model: &Model, golden: &Golden, driver: &mut Drive
     }
 }
 
-/// Indices of the layers of a kind.
-fn layers(model: &Model, kind: LayerKind) -> impl Iterator<Item = usize> {
-    let kinds = model.config.layers.clone();
-    (0..kinds.len()).filter(move |i| kinds[*i] == kind)
+/// Indices of the layers whose mixer is of a kind.
+fn layers<C: OperatorConfig>(model: &Model) -> impl Iterator<Item = usize> {
+    let layers = model.config.layers.iter().enumerate();
+    layers.filter(|(_, layer)| C::of(&layer[0].op).is_some()).map(|(i, _)| i)
+}
+
+/// The shape of its gated-delta blocks.
+fn gdn(model: &Model) -> &GdnConfig {
+    model.config.each().next().unwrap()
 }
 
 /// The release's place of value head `h`.
 fn release_head(model: &Model, h: usize) -> usize {
-    let g = &model.config.gdn;
+    let g = gdn(model);
     match g.head_order {
         HeadOrder::Grouped => h,
         HeadOrder::Tiled => h % g.key_heads * (g.value_heads / g.key_heads) + h / g.key_heads,
@@ -76,7 +81,7 @@ fn release_head(model: &Model, h: usize) -> usize {
 }
 
 fn release_order(model: &Model, state: &[f32]) -> Vec<f32> {
-    let len = state.len() / model.config.gdn.value_heads;
+    let len = state.len() / gdn(model).value_heads;
     let mut out = vec![0.0; state.len()];
     for (h, part) in state.chunks(len).enumerate() {
         out[release_head(model, h) * len..][..len].copy_from_slice(part);
@@ -86,7 +91,7 @@ fn release_order(model: &Model, state: &[f32]) -> Vec<f32> {
 
 /// `[taps - 1, channels]` as `[channels, taps - 1]` in the release's order.
 fn release_tail(model: &Model, tail: &[f32]) -> Vec<f32> {
-    let (g, taps) = (&model.config.gdn, model.config.gdn.conv_taps - 1);
+    let (g, taps) = (gdn(model), gdn(model).conv_taps - 1);
     let keys = 2 * g.key_heads * g.key_dim;
     let place = |ch: usize| match ch.checked_sub(keys) {
         None => ch,
@@ -101,7 +106,7 @@ fn release_tail(model: &Model, tail: &[f32]) -> Vec<f32> {
 
 /// Keys or values of the last 16 positions as `[heads, 16, D]`.
 fn cached(model: &Model, driver: &mut Driver, layer: usize, which: usize, tokens: usize) -> Vec<f32> {
-    let (a, mut out) = (&model.config.attention, Vec::new());
+    let (a, mut out): (&AttentionConfig, _) = (model.config.each().next().unwrap(), Vec::new());
     for head in 0..a.kv_heads {
         for t in tokens - 16..tokens {
             let (keys, values) = driver.backend.page(PageId(t as u32 / 32), layer, head);

@@ -11,7 +11,7 @@ use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KernelCache, KvStorage, probe, programs};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
-use chimere_engine::model::{FfnConfig, Model};
+use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig};
 use chimere_engine::step::{
@@ -457,7 +457,7 @@ fn rows_do_with_fewer_experts_and_those_beside_them_do_not_notice() {
         return;
     }
     let model = support::nano();
-    let FfnConfig::Moe { used, .. } = model.config.ffn else { panic!("the shipped model has experts") };
+    let used = model.config.each::<MoeConfig>().next().expect("the shipped model has experts").used;
     let (vocab, layers, steps) = (model.config.vocab, model.config.layers.len() as u64, 12);
     let cut = |min, max, mass| ExpertCut { min, max, mass };
     for deterministic in [false, true] {

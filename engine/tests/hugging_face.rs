@@ -82,13 +82,14 @@ fn all_bytes(m: &Model) -> Vec<Vec<u8>> {
     let mut out = vec![m.weights.embed.bytes().to_vec()];
     let layers = m.weights.layers.iter().chain(m.weights.mtp.as_ref().map(|mtp| &mtp.layer));
     for layer in layers {
-        match &layer.mixer {
-            MixerWeights::Gdn(g) => out.extend([&g.qkv, &g.z, &g.b, &g.a, &g.out].map(|t| t.bytes().to_vec())),
-            MixerWeights::Attention(a) => out.extend([&a.q, &a.k, &a.v, &a.out].map(|t| t.bytes().to_vec())),
+        match &layer[0].op {
+            Op::Gdn(g) => out.extend([&g.qkv, &g.z, &g.b, &g.a, &g.out].map(|t| t.bytes().to_vec())),
+            Op::Attention(a) => out.extend([&a.q, &a.k, &a.v, &a.out].map(|t| t.bytes().to_vec())),
+            other => panic!("no mixer: {other:?}"),
         }
-        let FfnWeights::Moe(f) = &layer.ffn else { panic!("a mixture of experts") };
-        for s in [&f.experts, &f.shared] {
-            out.extend([&s.gate, &s.up, &s.down].map(|t| t.bytes().to_vec()));
+        let Op::Moe(f) = &layer[1].op else { panic!("a mixture of experts") };
+        for s in [&f.experts, &f.shared.as_ref().unwrap().expert] {
+            out.extend(s.matrices().map(|t| t.bytes().to_vec()));
         }
         out.push(f.router.bytes().to_vec());
     }
@@ -187,7 +188,7 @@ fn eight_bit_floats_become_bf16_with_the_scale_of_their_square() {
     export.tensors.insert(format!("{name}_scale_inv"), scale(&[16, 1]));
     export.config["quantization_config"] = json!({ "quant_method": "fp8", "weight_block_size": [128, 128] });
     let model = export.load();
-    let MixerWeights::Attention(a) = &model.weights.layers[3].mixer else { panic!("attention") };
+    let Op::Attention(a) = &model.weights.layers[3][0].op else { panic!("attention") };
     let q = a.q.decode();
     assert_eq!(a.q.ty, BlockType::Bf16);
     for (row, want) in [(0, 1.0), (1, -0.5), (128, 2.0), (2047, -8.0)] {

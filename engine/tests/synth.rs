@@ -4,7 +4,7 @@
 
 use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
 use chimere_engine::format::{BlockType, TokenizerSource};
-use chimere_engine::model::{FfnConfig, FfnWeights, LayerKind, MixerWeights, Role, Summary, load};
+use chimere_engine::model::{MlpConfig, MoeConfig, Op, Role, Router, SharedConfig, Summary, load};
 
 fn small(mix: Mix) -> SynthOptions {
     SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix, layers: Some(4), experts: Some(8), vocab: Some(512), seed: 7 }
@@ -28,15 +28,20 @@ fn a_synthetic_model_loads_with_the_shape_and_mix_that_were_asked_for() {
         assert_eq!((std::fs::metadata(&path).unwrap().len(), last), (size, (size, size)));
         assert!(calls > 10, "{calls}");
         let m = load(&path).unwrap();
-        assert_eq!(m.config.layers, [LayerKind::Gdn, LayerKind::Gdn, LayerKind::Gdn, LayerKind::Attention]);
-        assert_eq!(m.config.ffn, FfnConfig::Moe { experts: 8, used: 8, width: 512, shared_width: 512 });
-        let FfnWeights::Moe(moe) = &m.weights.layers[0].ffn else { panic!("a mixture of experts") };
-        assert_eq!((moe.experts.gate.ty, moe.shared.gate.ty), (experts, shared));
+        let mixers: Vec<&str> = m.config.layers.iter().map(|layer| layer[0].op.name()).collect();
+        assert_eq!(mixers, ["gated delta", "gated delta", "gated delta", "attention"]);
+        let expert = MlpConfig::swiglu(512);
+        let both = SharedConfig { expert, gated: true };
+        let want = MoeConfig { experts: 8, used: 8, router: Router::Softmax, expert, shared: Some(both) };
+        assert_eq!(m.config.each::<MoeConfig>().copied().collect::<Vec<_>>(), [want; 4]);
+        let Op::Moe(moe) = &m.weights.layers[0][1].op else { panic!("a mixture of experts") };
+        let gate = moe.experts.gate.as_ref().unwrap();
+        assert_eq!((gate.ty, moe.shared.as_ref().unwrap().expert.up.ty), (experts, shared));
         assert_eq!(Summary::of(&m).roles[&Role::Experts].parameters, 4 * 8 * 3 * 512 * 2048);
         let spread = |x: &[f32]| (x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32).sqrt();
-        let expert = spread(&moe.experts.gate.decode()) * 2048f32.sqrt();
+        let expert = spread(&gate.decode()) * 2048f32.sqrt();
         assert!((0.7..1.4).contains(&expert), "{mix:?}: {expert}");
-        let MixerWeights::Gdn(gdn) = &m.weights.layers[1].mixer else { panic!("a GDN layer") };
+        let Op::Gdn(gdn) = &m.weights.layers[1][0].op else { panic!("a GDN layer") };
         assert!(gdn.a_neg.iter().all(|a| (-6.0..=-0.02).contains(a)));
         let TokenizerSource::Gguf { tokens, .. } = m.text.tokenizer else { panic!("from a GGUF file") };
         assert_eq!((tokens.len(), m.text.end_ids.len()), (512, 2));
@@ -68,7 +73,7 @@ fn an_outline_loads_like_the_model_and_takes_no_room() {
     assert!(size > 14 << 30 && file.blocks() * 512 < 64 << 20, "{size} bytes, {} blocks", file.blocks());
     let m = load(&path).unwrap();
     assert_eq!((m.config.layers.len(), m.config.vocab), (40, 248_320));
-    let MixerWeights::Gdn(gdn) = &m.weights.layers[0].mixer else { panic!("a GDN layer") };
+    let Op::Gdn(gdn) = &m.weights.layers[0][0].op else { panic!("a GDN layer") };
     assert!(gdn.a_neg.iter().all(|a| (-6.0..=-0.02).contains(a)));
 }
 

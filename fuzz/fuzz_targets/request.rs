@@ -27,6 +27,7 @@ fn check(generation: &Generation, limits: &ModelLimits) {
 fuzz_target!(|bytes: &[u8]| {
     let limits = ModelLimits {
         name: "nano".into(),
+        aliases: vec!["gpt-4o-mini".into()],
         vocab: 500,
         width: 64,
         choices_max: 16,

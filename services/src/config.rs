@@ -28,7 +28,7 @@ pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
-pub use model::ModelChoice;
+pub use model::{ModelChoice, aliases};
 pub use server::{Server, items};
 pub use thinking::Thinking;
 pub use trace::Trace;

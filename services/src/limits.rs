@@ -117,10 +117,6 @@ pub const COLLECTIONS_MIB_MAX: u64 = 1 << 20;
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
-/// Bytes of all texts that a template makes for one conversation, those that it throws away too.
-pub const TEMPLATE_BYTES_MAX: usize = 512 << 20;
-/// Bytes of one of them: several times the largest body.
-pub const TEMPLATE_TEXT_BYTES_MAX: usize = 64 << 20;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;
 /// Seconds that running streams may take to finish after a signal.

@@ -79,6 +79,7 @@ metrics! {
     ROWS_SAT_OUT       Counter   "chimere_rows_sat_out_total" [] "positions"         "Decode rows that sat out a step, so that prompts of another key, or of a step of their own, came sooner.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
     REJECTED           Counter   "chimere_rejected_total" ["reason"] "requests"      "Requests refused, by reason.";
+    IGNORED_FIELDS     Counter   "chimere_ignored_fields_total" ["field"] "fields"   "Fields of requests that were taken without effect, by place and name; other for names that nobody here knows.";
     MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, kv, host (pinned for a GPU), process.";
     GPU_MEMORY_BYTES   Gauge     "chimere_gpu_memory_bytes" ["of"] "bytes"           "Bytes of the GPU's memory: total, used (by everybody), process (by this one, where NVML tells).";
     GPU_UTILIZATION    Gauge     "chimere_gpu_utilization_ratio" [] "0 to 1"         "Share of the last moments in which a kernel ran on the GPU, 0 to 1.";
@@ -188,15 +189,39 @@ pub const REASONS: &[&str] = &[
     "key",
     "admin",
     "host",
-    "origin",
     "invalid",
     "unsupported",
     "model_not_found",
     "unknown_path",
     "method_not_allowed",
+    "origin",
     "body_too_large",
     "bodies_full",
     "body_too_slow",
+    "body_encoding",
+];
+
+/// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options` that changes nothing
+/// here. Names that are not listed share one series, or any client could make any number of them.
+pub const IGNORED: &[&str] = &[
+    "messages.annotations",
+    "messages.cache_control",
+    "messages.id",
+    "messages.provider_specific_fields",
+    "messages.reasoning_details",
+    "messages.thinking_blocks",
+    "messages.content.annotations",
+    "messages.content.cache_control",
+    "messages.content.id",
+    "messages.tool_calls.extra_content",
+    "messages.tool_calls.provider_specific_fields",
+    "messages.tool_calls.function.description",
+    "stream_options.continuous_usage_stats",
+    "tools.cache_control",
+    "tools.strict",
+    "tools.function.cache_control",
+    "tools.function.strict",
+    "other",
 ];
 
 /// Installs the recorder of this process, once, and describes every metric to it; later calls give the same handle.
@@ -209,6 +234,13 @@ pub fn install() -> PrometheusHandle {
 pub fn count_rejected(reason: &'static str) {
     debug_assert!(REASONS.contains(&reason), "{reason} is not among the reasons");
     ::metrics::counter!(REJECTED, "reason" => reason).increment(1);
+}
+
+/// Counts a field that was taken without effect, under one of [`IGNORED`]. `place` is where it stands, without numbers of entries:
+/// `messages.content`.
+pub fn count_ignored(place: &str, name: &str) {
+    let known = IGNORED.iter().find(|field| field.strip_prefix(place).and_then(|rest| rest.strip_prefix('.')) == Some(name));
+    ::metrics::counter!(IGNORED_FIELDS, "field" => known.copied().unwrap_or("other")).increment(1);
 }
 
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
@@ -237,6 +269,9 @@ fn start_series() {
     }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);
+    }
+    for field in IGNORED {
+        ::metrics::counter!(IGNORED_FIELDS, "field" => *field).absolute(0);
     }
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);

@@ -213,7 +213,12 @@ impl Service {
             around,
             phase: phase.clone(),
             live: live.clone(),
-            origins: Origins::of(&parts.edge, &parts.keys.keys(), parts.listener.local_addr().ok().map(|a| a.ip())),
+            origins: Origins::of(
+                &parts.edge.origins,
+                &parts.edge.hosts,
+                &parts.keys.keys(),
+                parts.listener.local_addr().ok().map(|a| a.ip()),
+            ),
             keys: parts.keys,
             wrong_keys: Default::default(),
             proxies: parts.edge.proxies.clone(),

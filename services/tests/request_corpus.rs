@@ -34,6 +34,7 @@ static THOUGHTS: LazyLock<Thoughts> = LazyLock::new(|| {
 fn taken(body: &[u8]) -> [bool; 7] {
     let limits = ModelLimits {
         name: "nano".into(),
+        aliases: vec!["gpt-4o-mini".into()],
         vocab: 500,
         width: 64,
         choices_max: 16,

@@ -2,6 +2,7 @@
 
 use super::output::{Delta, Finish, Piece, Scored};
 use super::reader::Reader;
+use crate::text::parser::{Part, Span};
 use crate::text::{Detokenizer, StopScanner, Tokenizer};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::FinishReason;
@@ -22,6 +23,8 @@ pub struct Choice {
     passed: usize,
     /// Tokens whose text is still held back, with the place where it begins.
     scored: VecDeque<(usize, Scored)>,
+    /// What the text from the first of them on stands for, as far as that is decided.
+    spans: VecDeque<Span>,
     /// Tokens that the client was told of, the end id included.
     pub tokens: u32,
     /// Of these, inside reasoning.
@@ -43,6 +46,7 @@ impl Choice {
             seen: 0,
             passed: 0,
             scored: VecDeque::new(),
+            spans: VecDeque::new(),
             tokens: 0,
             reasoning_tokens: 0,
             thought: None,
@@ -70,8 +74,11 @@ impl Choice {
         if !self.take(&text, delta) {
             let held = self.stops.finish();
             self.pass(&held, delta);
+            self.reader.finish(delta);
+            self.release(delta);
+            // These stand for no text.
             delta.tokens.extend(self.scored.drain(..).map(|(_, s)| s));
-            self.end(delta);
+            self.ended = true;
         }
         match reason {
             FinishReason::Length => Finish::Length,
@@ -100,13 +107,26 @@ impl Choice {
         }
         self.passed += text.len();
         self.reader.push(text, delta);
-        while self.scored.front().is_some_and(|(start, _)| *start < self.passed) {
-            delta.tokens.extend(self.scored.pop_front().map(|(_, s)| s));
+        self.release(delta);
+    }
+
+    /// Passes on the tokens of which it is known what their text is part of: where a token's first byte belongs, there it does.
+    fn release(&mut self, delta: &mut Delta) {
+        match self.reader.spans() {
+            Some(spans) => self.spans.extend(spans),
+            None => self.spans.push_back(Span { end: self.passed, part: Part::Content }),
+        }
+        while let Some(span) = self.spans.front().copied() {
+            while let Some((_, scored)) = self.scored.pop_front_if(|(start, _)| *start < span.end) {
+                delta.tokens.push(Scored { part: span.part, ..scored });
+            }
+            self.spans.pop_front();
         }
     }
 
     fn end(&mut self, delta: &mut Delta) {
         self.reader.finish(delta);
+        self.release(delta);
         self.scored.clear();
         self.ended = true;
     }
@@ -116,5 +136,6 @@ impl Choice {
 pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -> Scored {
     let piece =
         |id: TokenId, logprob: f32| Piece { text: tokenizer.text(id).into_owned(), bytes: tokenizer.bytes(id).to_vec(), logprob };
-    Scored { token: piece(token, logprobs.logprob), top: logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect() }
+    let top = logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect();
+    Scored { token: piece(token, logprobs.logprob), top, part: Part::Content }
 }

@@ -1,5 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use crate::text::parser::Part;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -78,6 +79,8 @@ pub struct Scored {
     pub token: Piece,
     /// The most probable, best first.
     pub top: Vec<Piece>,
+    /// What its text belongs to.
+    pub part: Part,
 }
 
 /// A token as people see it.
@@ -126,6 +129,8 @@ pub struct Account {
     pub reasoning_tokens: u32,
     /// Where the time went.
     pub timings: Timings,
+    /// The most tokens that a choice could have, where more were asked for than the context has room for.
+    pub room: Option<u32>,
     /// How thinking went, if the request said anything about it.
     pub thinking: Option<ThinkingAccount>,
     /// What tables did, for a request that uses some.

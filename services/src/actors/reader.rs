@@ -2,7 +2,7 @@
 
 use super::output::{Delta, ToolCallDelta};
 use crate::text::OutputParser;
-use crate::text::parser::Delta as Parsed;
+use crate::text::parser::{Delta as Parsed, Span};
 
 /// Sorts the text of one choice into the parts of a [`Delta`].
 pub trait Reader {
@@ -11,6 +11,11 @@ pub trait Reader {
 
     /// No more text comes: gives what was held back.
     fn finish(&mut self, delta: &mut Delta);
+
+    /// What the text that was decided since the last time stands for; `None` where all of it is the answer.
+    fn spans(&mut self) -> Option<Vec<Span>> {
+        None
+    }
 
     /// The text so far ends inside reasoning.
     fn is_reasoning(&self) -> bool;
@@ -59,6 +64,10 @@ impl Reader for Answer {
 
     fn finish(&mut self, delta: &mut Delta) {
         sort(self.parser.finish(), delta);
+    }
+
+    fn spans(&mut self) -> Option<Vec<Span>> {
+        Some(self.parser.spans())
     }
 
     fn is_reasoning(&self) -> bool {

@@ -319,12 +319,20 @@ impl RequestActor {
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
             timings: self.watch.end(self.around.clock.now()),
+            room: self.room(),
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
         };
         self.around.gateway.completed(&account);
         account
+    }
+
+    /// How many tokens the longest prompt leaves, where that is less than what was asked for.
+    fn room(&self) -> Option<u32> {
+        let longest = self.job.prompts.iter().map(|p| p.len() as u32).max()?;
+        let room = self.around.context.saturating_sub(longest);
+        self.job.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
     fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {

@@ -9,4 +9,11 @@ pub struct ModelChoice {
     pub path: String,
     /// Name in the API; empty takes the model's own.
     pub name: String,
+    /// Other names that it answers to, with commas between them.
+    pub aliases: String,
+}
+
+/// The names of a list.
+pub fn aliases(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }

@@ -78,8 +78,6 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("milliseconds that the answer to a wrong key waits, at most", limits::WRONG_KEY_DELAY_MS_MAX.to_string()),
         ("seconds after which an address is as good as new", limits::WRONG_KEY_REST_SECONDS.to_string()),
         ("connections to the listener of probes", limits::PROBE_CONNECTIONS.to_string()),
-        ("bytes of all texts that a template makes for one conversation", limits::TEMPLATE_BYTES_MAX.to_string()),
-        ("bytes of one text that a template makes", limits::TEMPLATE_TEXT_BYTES_MAX.to_string()),
         ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
         ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
         ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),

@@ -10,25 +10,34 @@ use serde_json::{Value, json};
 
 /// `GET /v1/models`.
 pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
-    HttpResponse::Ok().json(json!({"object": "list", "data": [model_object(&app)]}))
+    let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
+    HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
 /// `GET /v1/models/{id}`.
 pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    if *id != app.limits.name {
-        return Err(unknown_model(&id, &app.limits));
-    }
-    Ok(HttpResponse::Ok().json(model_object(&app)))
+    let name = app.limits.names().find(|name| name.eq_ignore_ascii_case(&id)).ok_or_else(|| unknown_model(&id, &app.limits))?;
+    Ok(HttpResponse::Ok().json(model_object(&app, name)))
 }
 
-fn model_object(app: &App) -> Value {
+fn model_object(app: &App, name: &str) -> Value {
     json!({
-        "id": app.limits.name,
+        "id": name,
         "object": "model",
         "created": app.created,
         "owned_by": "chimere",
         "max_model_len": app.around.context,
     })
+}
+
+/// `GET /` and `HEAD /`, by which programs ask whether somebody is there.
+pub(super) async fn here() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"status": "ok", "service": "chimere", "api": "/v1"}))
+}
+
+/// `GET /version`.
+pub(super) async fn version() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
 /// `GET /health`: 200 until the engine dies.

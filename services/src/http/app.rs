@@ -1,5 +1,6 @@
 //! What every handler reaches: one value, shared by all HTTP threads.
 
+use super::encoding::Coding;
 use super::error::ApiError;
 use super::guide::EngramParts;
 use super::origin::Origins;
@@ -15,6 +16,7 @@ use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
 use actix_rt::time::timeout;
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Payload};
 use futures_util::StreamExt;
@@ -111,8 +113,9 @@ impl App {
         self.around.context.saturating_sub(output) as usize
     }
 
-    /// The whole body, if it keeps to the limits in bytes and in time.
-    pub async fn body(&self, payload: Payload, announced: Option<usize>, holder: Holder) -> Result<Body, ApiError> {
+    /// The whole body, decoded, if it keeps to the limits in bytes and in time.
+    pub async fn body(&self, payload: Payload, request: &HttpRequest, holder: Holder) -> Result<Body, ApiError> {
+        let coding = Coding::of(request)?;
         let seconds = self.body_time.as_secs_f32();
         let late = |_| {
             let message = format!("the body took more than {seconds} s to arrive");
@@ -120,41 +123,55 @@ impl App {
                 .with_code("body_too_slow")
                 .rejected_as("body_too_slow")
         };
-        timeout(self.body_time, self.whole_body(payload, announced, holder)).await.map_err(late)?
+        let body = self.whole_body(payload, super::intake::announced(request), holder);
+        let body = timeout(self.body_time, body).await.map_err(late)??;
+        if coding == Coding::Identity { Ok(body) } else { self.decoded(body, coding, holder) }
+    }
+
+    /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is refused as soon as
+    /// it has, and never takes more memory than any other.
+    fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
+        let (max, mut plain, mut share) = (self.body_bytes_max, bytes::BytesMut::new(), None);
+        coding.decode(&body, |piece| {
+            if plain.len() + piece.len() > max {
+                return Err(too_large("decodes to more than", max));
+            }
+            self.grow(&mut share, holder, piece.len())?;
+            plain.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(Body { bytes: plain.freeze(), _share: share })
     }
 
     async fn whole_body(&self, mut payload: Payload, announced: Option<usize>, holder: Holder) -> Result<Body, ApiError> {
         let max = self.body_bytes_max;
-        let too_large = || {
-            let message = format!("the body is larger than {max} bytes, the most that is taken");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
-                .with_code("body_too_large")
-                .rejected_as("body_too_large")
-        };
         if announced.is_some_and(|n| n > max) {
-            return Err(too_large());
+            return Err(too_large("is larger than", max));
         }
         let mut body = bytes::BytesMut::new();
         let mut share: Option<Share> = None;
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|e| ApiError::invalid_body(format!("the body broke off: {e}")))?;
             if body.len() + chunk.len() > max {
-                return Err(too_large());
+                return Err(too_large("is larger than", max));
             }
             // Taken as bytes arrive: what a head announces takes nothing, or a few heads could keep everybody out.
-            let taken = match &mut share {
-                Some(share) => share.grow(chunk.len()),
-                None => {
-                    share = self.bodies.take(holder, chunk.len());
-                    share.is_some()
-                }
-            };
-            if !taken {
-                return Err(self.no_room());
-            }
+            self.grow(&mut share, holder, chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         Ok(Body { bytes: body.freeze(), _share: share })
+    }
+
+    /// Room for this many bytes more among those of all bodies in flight.
+    fn grow(&self, share: &mut Option<Share>, holder: Holder, bytes: usize) -> Result<(), ApiError> {
+        let taken = match share {
+            Some(share) => share.grow(bytes),
+            None => {
+                *share = self.bodies.take(holder, bytes);
+                share.is_some()
+            }
+        };
+        if taken { Ok(()) } else { Err(self.no_room()) }
     }
 
     /// Says what there is for all, and nothing of who has it.
@@ -164,6 +181,13 @@ impl App {
         let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(BODIES_FULL);
         error.with_retry_after(BODIES_RETRY).rejected_as(BODIES_FULL)
     }
+}
+
+fn too_large(how: &str, max: usize) -> ApiError {
+    let message = format!("the body {how} {max} bytes, the most that is taken");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+        .with_code("body_too_large")
+        .rejected_as("body_too_large")
 }
 
 /// 503 with a reason.

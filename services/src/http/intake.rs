@@ -32,7 +32,7 @@ pub(super) async fn take<T: Send + 'static>(
     parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Taken<T>, ApiError> {
     let holder = Holder::of(request, &app.proxies);
-    let body = app.body(payload, announced(request), holder).await?;
+    let body = app.body(payload, request, holder).await?;
     let bytes = body.len();
     if bytes <= INLINE_BYTES {
         return Ok(Taken { asked: parse(&body, app)?, bytes, room: None });
@@ -71,6 +71,6 @@ fn room(app: &App, body: &Body, holder: Holder) -> Result<Option<Share>, ApiErro
 }
 
 /// The length of the body as its head says.
-fn announced(request: &HttpRequest) -> Option<usize> {
+pub(super) fn announced(request: &HttpRequest) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -5,8 +5,8 @@
 use super::app::App;
 use super::auth::Keys;
 use super::error::ApiError;
+use super::hints;
 use super::server::OPEN_PATHS;
-use crate::service::Edge;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
@@ -38,9 +38,9 @@ pub struct Hosts {
 
 impl Origins {
     /// As the service was told, listening on this address.
-    pub fn of(edge: &Edge, keys: &Keys, address: Option<IpAddr>) -> Self {
-        let hosts = keys.is_empty().then(|| Hosts { names: edge.hosts.clone(), address });
-        Self { allowed: edge.origins.clone(), hosts }
+    pub fn of(allowed: &[String], names: &[String], keys: &Keys, address: Option<IpAddr>) -> Self {
+        let hosts = keys.is_empty().then(|| Hosts { names: names.to_vec(), address });
+        Self { allowed: allowed.to_vec(), hosts }
     }
 
     /// An error if the request came from where nobody was asked.
@@ -133,10 +133,10 @@ pub(super) async fn check(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
     let checked = app.origins.check(request.method(), request.headers());
-    // Probes and scrapers name whatever they were given, and what they read is no secret.
+    // Probes and scrapers name whatever they were given, and what they read is no secret. A browser's question is answered further in.
     let open = OPEN_PATHS.contains(&request.path());
     let mut reply = match checked {
-        Err(error) if !open => request.into_response(error.error_response()),
+        Err(error) if !open && !hints::is_preflight(request.request()) => request.into_response(error.error_response()),
         _ => next.call(request).await?.map_into_boxed_body(),
     };
     reply.headers_mut().append(header::VARY, HeaderValue::from_static("origin"));

@@ -3,10 +3,10 @@
 use super::app::BODIES_FULL;
 use super::error::ApiError;
 use crate::metrics::count_rejected;
-use actix_web::body::MessageBody;
+use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, StatusCode, Version};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use std::sync::Arc;
@@ -53,7 +53,8 @@ impl RequestName {
     }
 }
 
-/// Names each request and puts the name into its reply, whatever that is.
+/// Names each request and puts the name into its reply, whatever that is. A stream to a client of HTTP/1.0, which knows no chunks, ends
+/// with the connection.
 pub async fn name_requests(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
@@ -62,7 +63,13 @@ pub async fn name_requests(
     let name: Arc<str> = given.map_or_else(draw, str::to_owned).into();
     let value = HeaderValue::from_str(&name).expect("an acceptable name is plain ASCII");
     request.extensions_mut().insert(RequestName(name));
+    let knows_chunks = request.version() >= Version::HTTP_11;
     let mut reply = next.call(request).await?;
+    if !knows_chunks && reply.response().body().size() == BodySize::Stream {
+        let head = reply.response_mut().head_mut();
+        head.no_chunking(true);
+        head.set_connection_type(ConnectionType::Close);
+    }
     reply.headers_mut().insert(REQUEST_ID, value);
     Ok(reply)
 }

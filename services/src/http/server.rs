@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::paced::paced;
 use super::reply::{RequestName, name_requests};
 use super::wrong_keys;
-use super::{about, chat, collections, completions, embeddings, engram, origin, socket, text};
+use super::{about, chat, collections, completions, embeddings, engram, hints, origin, socket, text};
 use crate::limits::PROBE_CONNECTIONS;
 use crate::service::{Edge, Patience};
 use actix_cors::Cors;
@@ -26,7 +26,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 /// Paths that need no key: probes and scrapers have none.
-pub(super) const OPEN_PATHS: [&str; 3] = ["/health", "/ready", "/metrics"];
+pub(super) const OPEN_PATHS: [&str; 4] = ["/", "/health", "/ready", "/metrics"];
 /// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
 const STOP_SECONDS: u64 = 2;
 /// How long the last bytes of a connection may take when the server closes it.
@@ -157,10 +157,12 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(collections::search)))
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
+        .service(only("/version", "GET", read().to(about::version)))
+        .service(only("/", "GET", read().to(about::here)))
         .configure(open_routes);
 }
 
-/// Those of [`OPEN_PATHS`].
+/// Those of [`OPEN_PATHS`] that are for programs.
 fn open_routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/health", "GET", read().to(about::health)))
@@ -191,7 +193,7 @@ fn several(path: &str, method: &'static str) -> Resource {
 }
 
 async fn no_such_path(request: HttpRequest) -> HttpResponse {
-    let message = format!("there is nothing at {}", request.path());
+    let message = format!("there is nothing at {}{}", request.path(), hints::instead_of(request.path()));
     ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         .with_code("unknown_path")
         .rejected_as("unknown_path")
@@ -200,6 +202,9 @@ async fn no_such_path(request: HttpRequest) -> HttpResponse {
 
 /// Closed unless a path is known to be open, so that a new route cannot be forgotten.
 async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
+    if hints::is_preflight(request.request()) {
+        return Ok(request.into_response(hints::no_origins().error_response()));
+    }
     if !OPEN_PATHS.contains(&request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
         match app.keys.keys().check(request.request()) {

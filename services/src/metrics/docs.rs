@@ -1,7 +1,7 @@
 //! `docs/metrics.md`, made from the definitions.
 
 use super::panels::{metric, named, panels};
-use super::{ALL, BUDGETS, Kind, Metric, OUTCOMES, REASONS, ROW_FORMS, STEP_KINDS, THINKING_ENDS};
+use super::{ALL, BUDGETS, IGNORED, Kind, Metric, OUTCOMES, REASONS, ROW_FORMS, STEP_KINDS, THINKING_ENDS};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -47,6 +47,7 @@ pub fn document(dashboards: &[(&str, Value)]) -> Result<String, String> {
         ("chimere_step_budget_ratio", "of", BUDGETS),
         ("chimere_step_rows_total", "form", ROW_FORMS),
         ("chimere_rejected_total", "reason", REASONS),
+        ("chimere_ignored_fields_total", "field", IGNORED),
     ] {
         line(&mut page, format_args!("- `{metric}` `{label}`: {}", values.join(", ")));
     }

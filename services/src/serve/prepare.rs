@@ -5,7 +5,7 @@ use super::reload::Renewals;
 use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
 use crate::clock::Clock;
-use crate::config::{Config, items};
+use crate::config::{Config, aliases, items};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
@@ -17,7 +17,7 @@ use crate::service::{Edge, Parts, Patience};
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
-use chimere_engine::model::{self, FfnConfig, Model, Summary};
+use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::IsTerminal;
@@ -280,6 +280,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
     let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
     Ok(ModelLimits {
         name,
+        aliases: aliases(&config.model.aliases).map(str::to_owned).collect(),
         vocab,
         width: u32::try_from(model.config.hidden).unwrap_or(u32::MAX),
         choices_max: limits::CHOICES_MAX.min(setup.slots()),
@@ -293,10 +294,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
 
 /// Experts a token.
 fn experts(model: &Model) -> Option<u32> {
-    match model.config.ffn {
-        FfnConfig::Moe { used, .. } => u32::try_from(used).ok(),
-        FfnConfig::Dense { .. } => None,
-    }
+    model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
 }
 
 fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
@@ -381,7 +379,7 @@ impl Progress {
 fn about(model: &Model, summary: &Summary, path: &Path) -> String {
     let c = &model.config;
     format!(
-        "model {} ({:?}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
+        "model {} ({}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
         c.name,
         c.architecture,
         summary.parameters() as f64 / 1e6,

@@ -19,6 +19,26 @@ const PARAMETER_END: &str = "</parameter>";
 /// Longer names of functions and parameters are taken for text.
 const NAME_BYTES_MAX: usize = 256;
 
+/// What a piece of the text stands for. The markup between the parts belongs to the one that it opens or closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The thought.
+    Reasoning,
+    /// The answer.
+    Content,
+    /// Calls of tools.
+    Calls,
+}
+
+/// What the text up to a place stands for, from where the one before ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes of the text up to its end.
+    pub end: usize,
+    /// What it stands for.
+    pub part: Part,
+}
+
 /// A piece of a choice's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
@@ -32,7 +52,7 @@ pub enum Delta {
         index: u32,
         /// Unique in the service.
         id: String,
-        /// The function, whether declared or not.
+        /// The function, a declared one.
         name: String,
     },
     /// More of a call's arguments. All pieces of a call together are one JSON object.
@@ -58,6 +78,9 @@ pub struct OutputParser {
     calls: u32,
     call: Call,
     out: Vec<Delta>,
+    /// Bytes of text that were decided.
+    decided: usize,
+    spans: Vec<Span>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,21 +136,32 @@ impl OutputParser {
             value: String::new(),
             begun: false,
         };
-        Self { state, buf: String::new(), last: false, tools, id_prefix: call_id_prefix, calls: 0, call, out: Vec::new() }
+        Self {
+            state,
+            buf: String::new(),
+            last: false,
+            tools,
+            id_prefix: call_id_prefix,
+            calls: 0,
+            call,
+            out: Vec::new(),
+            decided: 0,
+            spans: Vec::new(),
+        }
     }
 
     /// Takes the next piece of text.
     pub fn push(&mut self, piece: &str) -> Vec<Delta> {
         debug_assert!(!self.last, "no text comes after the end");
         self.buf.push_str(piece);
-        while self.step() {}
+        while self.step_in_part() {}
         std::mem::take(&mut self.out)
     }
 
     /// The text has ended: what was held back is decided, and an open call is closed.
     pub fn finish(&mut self) -> Vec<Delta> {
         self.last = true;
-        while self.step() {}
+        while self.step_in_part() {}
         debug_assert!(self.buf.is_empty(), "{:?} left {:?}", self.state, self.buf);
         std::mem::take(&mut self.out)
     }
@@ -140,6 +174,28 @@ impl OutputParser {
     /// Calls begun so far.
     pub fn calls(&self) -> u32 {
         self.calls
+    }
+
+    /// What the text that was decided since the last time stands for.
+    pub fn spans(&mut self) -> Vec<Span> {
+        std::mem::take(&mut self.spans)
+    }
+
+    /// A step, with a note of what the text stood for that it took from the buffer and passed on to nobody.
+    fn step_in_part(&mut self) -> bool {
+        let (before, end, calls) = (self.state, self.decided + self.buf.len(), self.calls);
+        let goes_on = self.step();
+        let thought = matches!(before, State::Start { .. } | State::ReasoningStart | State::Reasoning | State::AfterReasoning);
+        self.decide(end - self.buf.len(), if thought && self.calls == calls { Part::Reasoning } else { Part::Calls });
+        goes_on
+    }
+
+    /// The text up to `end` stands for this.
+    fn decide(&mut self, end: usize, part: Part) {
+        if end > self.decided {
+            self.decided = end;
+            self.spans.push(Span { end, part });
+        }
     }
 
     /// Decides something about the buffer's start. False when more text is needed, or none is left.
@@ -185,15 +241,15 @@ impl OutputParser {
         let markers: &[&str] = if self.tools.is_some() { &[THINK_END, CALL] } else { &[THINK_END] };
         match find(&self.buf, 0, markers) {
             Found::At(at, THINK_END) => {
-                self.emit(Delta::Reasoning, without_newline(&self.buf[..at]).len());
+                self.emit(Part::Reasoning, without_newline(&self.buf[..at]).len());
                 self.skip_to(THINK_END);
                 self.state = State::AfterReasoning;
                 true
             }
-            Found::At(at, _) => self.call_in(Delta::Reasoning, at, without_newline(&self.buf[..at]).len()),
+            Found::At(at, _) => self.call_in(Part::Reasoning, at, without_newline(&self.buf[..at]).len()),
             Found::Open(at) => {
                 let end = if self.last { self.buf.len() } else { without_newline(&self.buf[..at]).len() };
-                self.emit(Delta::Reasoning, end);
+                self.emit(Part::Reasoning, end);
                 false
             }
         }
@@ -202,48 +258,58 @@ impl OutputParser {
     fn content(&mut self) -> bool {
         let markers: &[&str] = if self.tools.is_some() { &[CALL] } else { &[] };
         match find(&self.buf, 0, markers) {
-            Found::At(at, _) => self.call_in(Delta::Content, at, self.buf[..at].trim_end().len()),
+            Found::At(at, _) => self.call_in(Part::Content, at, self.buf[..at].trim_end().len()),
             Found::Open(at) => {
                 // Blanks before a call are no answer, so they wait for what comes.
                 let end = if self.last || self.tools.is_none() { self.buf.len() } else { self.buf[..at].trim_end().len() };
-                self.emit(Delta::Content, end);
+                self.emit(Part::Content, end);
                 false
             }
         }
     }
 
     /// `<tool_call>` stands at `at`, and text that certainly is text ends at `text`. If no function follows, all of it is text.
-    fn call_in(&mut self, kind: fn(String) -> Delta, at: usize, text: usize) -> bool {
+    fn call_in(&mut self, part: Part, at: usize, text: usize) -> bool {
         let rest = self.buf[at + CALL.len()..].trim_start();
         let begin = self.buf.len() - rest.len();
         match tag(rest, FUNCTION) {
+            // A name that nobody declared is no call that anybody could answer, so all of it is what the model wrote.
+            Tag::Whole(name, _) if !self.declares(name) => {
+                self.emit(part, at + CALL.len());
+                true
+            }
             Tag::Whole(name, len) => {
                 let name = name.to_owned();
-                self.emit(kind, text);
+                self.emit(part, text);
                 self.buf.drain(..begin + len - text);
                 self.begin_call(name);
                 true
             }
             _ if rest.starts_with(CALL_END) => {
-                self.buf.drain(at..begin + CALL_END.len());
+                self.emit(part, at);
+                self.buf.drain(..begin + CALL_END.len() - at);
                 true
             }
-            Tag::Part => self.wait_after(kind, text),
-            Tag::No if CALL_END.starts_with(rest) => self.wait_after(kind, text),
+            Tag::Part => self.wait_after(part, text),
+            Tag::No if CALL_END.starts_with(rest) => self.wait_after(part, text),
             Tag::No => {
-                self.emit(kind, at + CALL.len());
+                self.emit(part, at + CALL.len());
                 true
             }
         }
     }
 
     /// Passes on what is certain and keeps the rest, which at the end is half a call and dropped.
-    fn wait_after(&mut self, kind: fn(String) -> Delta, text: usize) -> bool {
-        self.emit(kind, text);
+    fn wait_after(&mut self, part: Part, text: usize) -> bool {
+        self.emit(part, text);
         if self.last {
             self.buf.clear();
         }
         false
+    }
+
+    fn declares(&self, name: &str) -> bool {
+        self.tools.as_ref().is_some_and(|tools| tools.has(name))
     }
 
     fn begin_call(&mut self, name: String) {
@@ -263,10 +329,12 @@ impl OutputParser {
             self.buf.drain(..len);
             self.begin_value(key);
         } else if let Tag::Whole(name, len) = tag(buf, FUNCTION) {
-            let name = name.to_owned();
-            self.buf.drain(..len);
+            let (name, declared) = (name.to_owned(), self.declares(name));
             self.end_call(State::AfterCall);
-            self.begin_call(name);
+            if declared {
+                self.buf.drain(..len);
+                self.begin_call(name);
+            }
         } else if buf.starts_with(FUNCTION_END) {
             self.skip_to(FUNCTION_END);
             self.end_call(State::AfterFunction);
@@ -427,7 +495,9 @@ impl OutputParser {
 
     fn after_function(&mut self) -> bool {
         self.skip_blanks();
-        if let Tag::Whole(name, len) = tag(&self.buf, FUNCTION) {
+        if let Tag::Whole(name, len) = tag(&self.buf, FUNCTION)
+            && self.declares(name)
+        {
             let name = name.to_owned();
             self.buf.drain(..len);
             self.begin_call(name);
@@ -468,11 +538,12 @@ impl OutputParser {
         self.buf.drain(..end);
     }
 
-    /// Passes the buffer's first bytes on.
-    fn emit(&mut self, kind: fn(String) -> Delta, len: usize) {
+    /// Passes the buffer's first bytes on, as a thought or as the answer.
+    fn emit(&mut self, part: Part, len: usize) {
         if len > 0 {
             let text = self.buf.drain(..len).collect();
-            self.out.push(kind(text));
+            self.decide(self.decided + len, part);
+            self.out.push(if part == Part::Reasoning { Delta::Reasoning(text) } else { Delta::Content(text) });
         }
     }
 

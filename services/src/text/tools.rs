@@ -97,6 +97,11 @@ impl Tools {
         Self(tools.into_iter().map(|tool| (tool.name, arguments(&tool.parameters))).collect())
     }
 
+    /// Whether there is a tool of this name.
+    pub(super) fn has(&self, tool: &str) -> bool {
+        self.0.contains_key(tool)
+    }
+
     /// Whether a tool's schema names this argument.
     pub(super) fn declares(&self, tool: &str, argument: &str) -> bool {
         self.0.get(tool).is_some_and(|arguments| arguments.contains_key(argument))

@@ -298,6 +298,7 @@ fn texts_and_conversations_are_tokenized_and_back() {
 fn thirty_two_streams_at_once_get_each_its_own_words() {
     let server = server();
     let addr = server.addr;
+    server.fake.allow(0);
     let clients: Vec<_> = (0..32)
         .map(|i| {
             std::thread::spawn(move || {
@@ -307,6 +308,8 @@ fn thirty_two_streams_at_once_get_each_its_own_words() {
             })
         })
         .collect();
+    server.wait_for_live(32);
+    server.fake.allow_all();
     clients.into_iter().for_each(|c| c.join().unwrap());
     let widest = server.fake.plans().iter().map(|p| p.pieces.len()).max().unwrap();
     assert!(widest > 4, "the streams were computed together, {widest} at most");

@@ -12,7 +12,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
@@ -308,7 +307,6 @@ fn burst(addr: SocketAddr, count: usize) -> (usize, usize, usize) {
             left += 1;
             continue; // closed unread
         }
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let reply = client::read_reply(socket);
         match reply.status {
             200 => answered += 1,

@@ -17,13 +17,15 @@ fn send(server: &Server, body: &serde_json::Value) -> std::net::TcpStream {
     socket
 }
 
-/// Lets the engine go on and checks that it has nothing more to do.
+/// Lets the engine go on from its standstill and checks that it does nothing more for those who are gone: all that it launches is for
+/// who comes next, whose sequence is the youngest.
 fn nothing_more_is_planned(server: &Server) {
     let launched = server.fake.launched();
     server.fake.allow_all();
-    std::thread::sleep(Duration::from_millis(100));
-    assert_eq!(server.fake.launched(), launched, "a step was planned for a client that is gone");
     assert_eq!(post(server.addr, CHAT, &ask("SAY[next]")).content(), "next");
+    let later: Vec<_> = server.fake.plans().into_iter().skip(launched).flat_map(|p| p.pieces).map(|p| p.seq).collect();
+    let next = later.iter().max().unwrap();
+    assert!(later.iter().all(|seq| seq == next), "a step was planned for a client that is gone: {later:?}");
 }
 
 #[test]
@@ -33,6 +35,7 @@ fn a_stream_whose_client_leaves_is_cancelled_before_the_next_step() {
     let mut stream = Stream::open(server.addr, CHAT, &with(ask("LOOP[words ]"), json!({"stream": true})));
     stream.chunk();
     stream.chunk();
+    server.wait_for_standstill();
     drop(stream);
     server.wait_for_live(0);
     nothing_more_is_planned(&server);
@@ -43,8 +46,7 @@ fn a_client_that_waits_for_a_whole_answer_and_leaves_is_cancelled_before_the_nex
     let server = Server::start(Options::default());
     server.fake.allow(5);
     let socket = send(&server, &ask("LOOP[words ]"));
-    server.wait_for_live(1);
-    eventually("it is running", || server.fake.launched() > 4);
+    server.wait_for_standstill();
     drop(socket);
     server.wait_for_live(0);
     nothing_more_is_planned(&server);
@@ -55,7 +57,7 @@ fn a_client_that_leaves_the_queue_never_runs() {
     let server = Server::start(Options { slots: 1, ..Options::default() });
     server.fake.allow(5);
     let first = send(&server, &ask("LOOP[words ]"));
-    eventually("the first is running", || server.fake.launched() > 4);
+    server.wait_for_standstill();
     let streaming = send(&server, &with(ask("LOOP[more ]"), json!({"stream": true})));
     let whole = send(&server, &ask("LOOP[yet more ]"));
     server.wait_for_live(3);
@@ -74,7 +76,7 @@ fn a_client_that_closes_only_its_sending_side_has_left_too() {
     let server = Server::start(Options::default());
     server.fake.allow(5);
     let socket = send(&server, &ask("LOOP[words ]"));
-    server.wait_for_live(1);
+    server.wait_for_standstill();
     socket.shutdown(Shutdown::Write).unwrap();
     server.wait_for_live(0);
     nothing_more_is_planned(&server);
@@ -133,8 +135,9 @@ fn a_connection_serves_several_requests_one_after_the_other() {
 fn never_read(server: &Server) -> String {
     // More than the socket's buffers take, so that the stream comes to a halt.
     let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
+    let before = server.fake.launched();
     let mut socket = send(server, &with(ask("LOOP[abc def ghi ]"), long));
-    server.wait_for_live(1);
+    eventually("it was taken", || server.fake.launched() > before);
     server.wait_for_live(0);
     // It may be read, or the connection is reset.
     let mut rest = Vec::new();
@@ -183,7 +186,7 @@ fn a_machine_that_vanishes_without_a_word_is_noticed_streamed_or_not_and_idle_to
     let server = Server::start(Options { silence: Duration::from_secs(1), slots: 1, ..Options::default() });
     server.fake.allow(5);
     let stream = send(&server, &with(ask("LOOP[words ]"), json!({"stream": true})));
-    eventually("the first is running", || server.fake.launched() > 4);
+    server.wait_for_standstill();
     let whole = send(&server, &ask("LOOP[more ]"));
     server.wait_for_live(2);
     let idle = connect(server.addr);

@@ -18,4 +18,5 @@ mod process;
 mod refusals;
 mod support;
 mod thinking;
+mod tolerance;
 mod traces;

@@ -4,7 +4,6 @@ use crate::support::program::command;
 use crate::support::*;
 use serde_json::json;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 #[test]
 fn it_tells_its_memory_plan_and_address_answers_and_ends_with_0_on_a_signal() {
@@ -34,17 +33,16 @@ fn it_tells_its_memory_plan_and_address_answers_and_ends_with_0_on_a_signal() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let program = Program::start(&["--drain-seconds", "60"]);
+    let program = Program::start(&["--drain-seconds", "3600"]);
     let body = json!({"prompt": "Once", "max_tokens": 100_000, "temperature": 0, "ignore_eos": true, "stream": true});
     let mut stream = Stream::open(program.addr, "/v1/completions", &body);
     stream.chunk();
-    let begun = Instant::now();
     program.signal("INT");
     eventually("it drains", || get(program.addr, "/ready").status == 503);
     program.signal("INT");
     let (code, said) = program.end();
+    // One that drains to its end ends with another code.
     assert_eq!(code, Some(130), "{said}");
-    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
@@ -60,12 +58,12 @@ fn a_log_that_nobody_reads_holds_nobody_up_not_even_the_end() {
     };
     // Too long to be computed, and logged all the same.
     let long = json!({"prompt": vec![100; 9_000], "max_tokens": 1});
-    let begun = Instant::now();
-    while lost() == 0 {
+    let fits = |_| {
         let reply = post(program.addr, "/v1/completions", &long);
         assert_eq!(reply.json()["error"]["code"], "context_length_exceeded", "{}", reply.text());
-        assert!(begun.elapsed() < Duration::from_secs(60), "a pipe and the service's own bytes are full by then");
-    }
+        lost() == 0
+    };
+    assert!(!(0..1_000).all(fits), "a pipe and the service's own bytes are full by then");
     let body = json!({"prompt": "Once", "max_tokens": 8, "ignore_eos": true});
     let reply = post(program.addr, "/v1/completions", &body);
     assert_eq!(reply.json()["usage"]["completion_tokens"], 8, "{}", reply.text());

@@ -25,7 +25,7 @@ fn a_full_queue_is_429_with_the_time_to_come_back_streamed_or_not() {
     let server = Server::start(Options { slots: 1, queue_requests: 1, ..Options::default() });
     server.fake.allow(5);
     let _running = Stream::open(server.addr, CHAT, &with(ask("LOOP[a ]"), json!({"stream": true})));
-    eventually("it runs", || server.fake.launched() > 4);
+    server.wait_for_standstill();
     let _waiting = Stream::open(server.addr, CHAT, &with(ask("LOOP[a ]"), json!({"stream": true})));
     for stream in [false, true] {
         let reply = post(server.addr, CHAT, &with(ask("LOOP[a ]"), json!({"stream": stream})));

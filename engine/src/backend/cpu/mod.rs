@@ -4,15 +4,13 @@
 //! step; a row's bytes depend on its sequence's tokens and the form of each position alone, never on the rows beside it or the
 //! number of threads. What the operations are stands in `chimere_kernels::reference`; products are in [`matmul`].
 
-mod attention;
 mod batch;
+mod blocks;
 mod forward;
-mod gdn;
 mod gemm;
 mod history;
 pub mod matmul;
 mod memory;
-mod moe;
 mod norm;
 mod output;
 mod patch;
@@ -32,12 +30,12 @@ pub use probe::{Perturbation, Probe, Recording};
 use crate::backend::check::check;
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyEdits, Pending};
 use crate::ids::{PageId, SlotId, StepId};
-use crate::model::{FfnConfig, Model, ModelConfig};
+use crate::model::Model;
 use crate::step::{LogitEdits, PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
-use batch::{Batch, heads_by_key};
+use batch::Batch;
+use blocks::ExpertCount;
 use crossbeam::channel::{Sender, bounded};
 use forward::{Pass, ThreadScratch};
-use moe::ExpertCount;
 use output::{Outputs, Results, Sampling};
 use pool::Pool;
 use probe::Recorder;
@@ -47,7 +45,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use store::{Kv, Store, StoreShape};
 use weights::CpuModel;
-use workspace::{FfnShape, Workspace};
+use workspace::Workspace;
 
 /// Rows whose logits are held at once, when that is more than there are slots: prompt scores go in blocks of it.
 const LOGIT_ROWS: usize = 32;
@@ -107,9 +105,22 @@ pub enum CpuError {
         /// Its value.
         got: usize,
     },
+    /// The model has what this backend does not compute.
+    #[error("{what} is {got}, this backend computes {need}")]
+    Unsupported {
+        /// What it is about.
+        what: &'static str,
+        /// What the model has.
+        got: String,
+        /// What is computed.
+        need: &'static str,
+    },
     /// A count was zero.
     #[error("{0} is 0, at least 1 is needed")]
     Zero(&'static str),
+    /// The instruction set that was asked for is not there.
+    #[error(transparent)]
+    Isa(#[from] matmul::IsaError),
     /// The operating system gave no threads.
     #[error("threads could not be started: {0}")]
     Threads(#[from] rayon::ThreadPoolBuildError),
@@ -123,7 +134,6 @@ pub struct CpuBackend {
     workspace: Workspace,
     pool: Pool,
     scratch: Vec<Mutex<ThreadScratch>>,
-    heads: Vec<usize>,
     last: Option<StepId>,
     /// Steps that wait: the first for its edits, the others for the first.
     waiting: VecDeque<Waiting>,
@@ -154,7 +164,8 @@ enum Ran {
 impl CpuBackend {
     /// Packs a model's weights and takes all memory the backend will use. `progress` hears the share done, 0 to 1.
     pub fn new(model: &Model, config: &CpuConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CpuError> {
-        check_widths(&model.config)?;
+        matmul::Isa::chosen()?;
+        blocks::check(&model.config)?;
         for (name, value) in [("slots", config.slots), ("pages", config.pages), ("step rows", config.step_rows_max)] {
             if value == 0 {
                 return Err(CpuError::Zero(name));
@@ -173,9 +184,8 @@ impl CpuBackend {
                 context: config.context,
             },
             store: Store::new(shape, config.slots as usize, config.pages as usize, config.kv_type()),
-            workspace: Workspace::new(&packed.config, config.step_rows_max as usize, config.logit_rows()),
-            scratch: (0..pool.threads()).map(|_| Mutex::new(ThreadScratch::new(&packed))).collect(),
-            heads: heads_by_key(&packed.config.gdn),
+            workspace: Workspace::new(&packed.config, config.step_rows_max as usize, config.logit_rows(), pool.threads()),
+            scratch: (0..pool.threads()).map(|_| Mutex::default()).collect(),
             pool,
             model: packed,
             last: None,
@@ -201,17 +211,17 @@ impl CpuBackend {
         &self.recording
     }
 
-    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `layer`th GDN layer.
-    pub fn state(&mut self, slot: SlotId, layer: usize) -> (&[f32], &[f32]) {
-        let (s, slot) = (&self.store, slot.0 as usize);
+    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has such.
+    pub fn state(&mut self, slot: SlotId, nth: usize) -> (&[f32], &[f32]) {
+        let (s, slot, block) = (&self.store, slot.0 as usize, self.store.shape.recurrent_block(nth));
         // SAFETY: no step runs while `self` is borrowed mutably.
-        unsafe { (s.states.get(s.shape.state_at(slot, layer)), s.tails.get(s.shape.tail_at(slot, layer))) }
+        unsafe { (s.states.get(s.shape.state_at(slot, block)), s.tails.get(s.shape.tail_at(slot, block))) }
     }
 
-    /// Keys `[D, 32]` and values `[32, D]` of a page in the `layer`th attention layer, as f32.
-    pub fn page(&mut self, page: PageId, layer: usize, kv_head: usize) -> (Vec<f32>, Vec<f32>) {
-        let (s, page) = (&self.store, page.0 as usize);
-        let ranges = (s.shape.keys_at(page, layer, kv_head), s.shape.values_at(page, layer, kv_head));
+    /// Keys `[D, 32]` and values `[32, D]` of a page in the `nth` block that has such, as f32.
+    pub fn page(&mut self, page: PageId, nth: usize, kv_head: usize) -> (Vec<f32>, Vec<f32>) {
+        let (s, page, block) = (&self.store, page.0 as usize, self.store.shape.cached_block(nth));
+        let ranges = (s.shape.keys_at(page, block, kv_head), s.shape.values_at(page, block, kv_head));
         let widen = |bits: &[u16]| bits.iter().map(|b| half::f16::from_bits(*b).to_f32()).collect();
         // SAFETY: no step runs while `self` is borrowed mutably.
         unsafe {
@@ -236,21 +246,21 @@ impl CpuBackend {
     fn run(&mut self, plan: StepPlan) -> Result<Ran, BackendError> {
         let begin = Instant::now();
         self.prepare(&plan);
-        let batch = Batch::new(&plan, &self.store, &self.model.config, self.pool.threads())?;
+        let batch = Batch::new(&plan, &self.store)?;
         self.note_history(&plan, &batch);
         let outputs = Outputs::of(&plan);
         let (results, recorder, forward_us) = (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
         let waits = outputs.await_edits();
         let vocab = self.model.config.vocab;
-        let ws = self.workspace.views(batch.rows());
+        let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
         let experts = ExpertCount::default();
-        let (model, store, heads) = (&self.model, &self.store, &self.heads);
-        let pass = Pass { model, batch: &batch, store, ws, heads, recorder: &recorder, experts: &experts };
+        let (model, store) = (&self.model, &self.store);
+        let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
         let (early, edits) = (self.early.as_deref().filter(|_| waits), OnceLock::new());
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
-            pass.layers(team, scratch);
+            pass.layers(team);
             pass.outputs(team, scratch, &outputs, &results);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -382,24 +392,5 @@ impl Backend for CpuBackend {
                 Err(BackendError::Plan { step, why: "no such step awaits edits".into() })
             }
         }
-    }
-}
-
-fn check_widths(c: &ModelConfig) -> Result<(), CpuError> {
-    let ffn = FfnShape::of(&c.ffn);
-    let widths = [
-        ("hidden width", c.hidden),
-        ("key width of a GDN head", c.gdn.key_dim),
-        ("value width of a GDN head", c.gdn.value_dim),
-        ("width of an attention head", c.attention.head_dim),
-        ("width of an expert", ffn.width),
-        (
-            if matches!(c.ffn, FfnConfig::Dense { .. }) { "feed-forward width" } else { "width of the shared expert" },
-            ffn.shared_width,
-        ),
-    ];
-    match widths.into_iter().find(|(_, w)| !w.is_multiple_of(WIDTH)) {
-        Some((what, got)) => Err(CpuError::Width { what, got }),
-        None => Ok(()),
     }
 }

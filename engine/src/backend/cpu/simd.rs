@@ -1,10 +1,11 @@
 //! Sixteen lanes of `f32`, the same results on every instruction set.
 //!
-//! A kernel is a function generic over [`Lanes`] and runs through [`run`], which picks the widest set that the machine has. Lanes
+//! A kernel is a function generic over [`Lanes`] and runs through [`run`], which picks the widest set that may be used. Lanes
 //! never mix but in [`Lanes::sum`], whose order is fixed, and products are fused everywhere, so the bytes do not depend on the
 //! choice. Integer dot products are not here but in `matmul`.
 
 use chimere_kernels::reference::exp::{LN2_HI, LN2_LO, POLY};
+use std::sync::OnceLock;
 
 /// Lanes of one vector.
 pub(super) const LANES: usize = 16;
@@ -125,22 +126,57 @@ pub(super) trait Kernel {
     unsafe fn call<L: Lanes>(self) -> Self::Output;
 }
 
-/// Runs a kernel on the widest instruction set of this machine.
+/// Runs a kernel on the widest vectors that may be used.
 #[inline]
 pub(super) fn run<K: Kernel>(kernel: K) -> K::Output {
+    match Width::used() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `Width::used` found the features.
+        Width::Wide => unsafe { x86::wide(kernel) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Width::Narrow => unsafe { x86::narrow(kernel) },
+        // SAFETY: plain arrays run everywhere.
+        Width::Plain => unsafe { kernel.call::<Plain>() },
+    }
+}
+
+/// Which implementation of [`Lanes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Width {
+    Plain,
     #[cfg(target_arch = "x86_64")]
-    {
-        if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512dq") {
-            // SAFETY: the features were just found.
-            return unsafe { x86::wide(kernel) };
-        }
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") && std::is_x86_feature_detected!("f16c") {
-            // SAFETY: the features were just found.
-            return unsafe { x86::narrow(kernel) };
+    Narrow,
+    #[cfg(target_arch = "x86_64")]
+    Wide,
+}
+
+impl Width {
+    /// The widest of this machine, or that of the instruction set that was asked for. Found once.
+    #[inline]
+    fn used() -> Self {
+        static USED: OnceLock<Width> = OnceLock::new();
+        *USED.get_or_init(Self::find)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn find() -> Self {
+        use super::matmul::Isa;
+        match Isa::host() {
+            Isa::Avx512 | Isa::Amx => Self::Wide,
+            // These vectors need no byte products, so that more machines have them than the products' widest set.
+            Isa::Avx2 if !Isa::Avx2.is_asked() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") => {
+                Self::Wide
+            }
+            Isa::Avx2 => Self::Narrow,
+            _ => Self::Plain,
         }
     }
-    // SAFETY: plain arrays run everywhere.
-    unsafe { kernel.call::<Plain>() }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn find() -> Self {
+        Self::Plain
+    }
 }
 
 /// Plain arrays, for machines without wide vectors and for tests; compilers turn it into what the target has.
@@ -500,6 +536,11 @@ mod tests {
             // SAFETY: plain arrays run everywhere.
             let want = unsafe { All(&x).call::<Plain>() };
             assert_eq!(run(All(&x)), want);
+            #[cfg(target_arch = "x86_64")]
+            if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512dq") {
+                // SAFETY: just checked; every machine with both has the others.
+                assert_eq!(unsafe { x86::wide(All(&x)) }, want);
+            }
             #[cfg(target_arch = "x86_64")]
             if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
                 // SAFETY: just checked; every machine with both has f16c.

@@ -1,13 +1,15 @@
 //! The CUDA backend: quantised weights on one GPU, decode steps as captured graphs, sampling on the device.
 //!
-//! A step is enqueued and left alone: copies and clears, the prompt pieces, the decode graph of its bucket, the head, the sampler,
-//! and the copy of the results to pinned memory. The host reads them when the stream has passed the step's last mark, on the thread
-//! that waits for it. Sampled tokens stay on the device for the step after.
+//! A step is enqueued and left alone: copies and clears, the prompt pieces, the decode graph of its bucket, the head,
+//! the sampler, and the copy of the results to pinned memory. The host reads them when the stream has passed the step's
+//! last mark, on the thread that waits for it. Sampled tokens stay on the device for the step after.
 //!
-//! What runs where: [`rows`] lays a plan out, `network` knows the layers, `sampling` the sampler's parameters and results, [`store`]
-//! what sequences leave behind. Kernels are those of `chimere_kernels::cuda`.
+//! What runs where: [`rows`] lays a plan out, `network` runs it through the layers, of which each operator knows its
+//! own part (`blocks`), `sampling` the sampler's parameters and results, [`store`] what sequences leave behind. Kernels
+//! are those of `chimere_kernels::cuda`.
 
 mod activations;
+mod blocks;
 mod config;
 mod error;
 mod gpu;
@@ -19,6 +21,7 @@ mod pinned;
 mod plan;
 mod pooling;
 mod programs;
+mod residual;
 mod rows;
 mod sampling;
 mod shape;
@@ -51,7 +54,6 @@ use error::During;
 use graphs::Graphs;
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
-use programs::attention_shape;
 use rows::{Row, StepRows};
 use sampling::{InFlight, Sampling, Wanted};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
@@ -82,7 +84,8 @@ pub struct CudaBackend {
     pieces: CudaSlice<i32>,
     /// `[tiles][2]` of the prompts' attention.
     tiles: CudaSlice<i32>,
-    attention: chimere_kernels::cuda::attention::Shape,
+    /// By what the rows of prompts are put into tiles, if a layer attends.
+    tiled: Option<chimere_kernels::cuda::attention::Shape>,
     /// Rows whose logits are wanted.
     wanted: CudaSlice<i32>,
     sampling: Sampling,
@@ -120,8 +123,8 @@ struct Forwarded {
 }
 
 impl CudaBackend {
-    /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use. `progress` hears
-    /// the share done, 0 to 1.
+    /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use.
+    /// `progress` hears the share done, 0 to 1.
     ///
     /// # Errors
     /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no kernel takes.
@@ -133,6 +136,8 @@ impl CudaBackend {
         let device = Arc::new(Device::open(config.ordinal)?);
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &model.config;
+        blocks::check(c, config.kv.into())?;
+        let tiled = blocks::tiled(c);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
         let weights = DeviceWeights::load(&device, model, config.host_embedding, progress)?;
@@ -159,8 +164,8 @@ impl CudaBackend {
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,
-            tiles: words(2 * (counts.prefill.div_ceil(tile_tokens(attention_shape(c))) + counts.slots))?,
-            attention: attention_shape(c),
+            tiles: words(2 * tiled.map_or(0, |shape| counts.prefill.div_ceil(tile_tokens(shape)) + counts.slots))?,
+            tiled,
             wanted: words(counts.logits)?,
             sampling,
             pooling,
@@ -199,7 +204,8 @@ impl CudaBackend {
         self.network.decode_head(&self.device, rows, &mut self.work)
     }
 
-    /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream order.
+    /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
+    /// order.
     fn forward(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
         let staging = match self.ring.take() {
             Some(staging) => staging,
@@ -229,7 +235,7 @@ impl CudaBackend {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
         let waits = rows.await_edits();
-        wanted.expert_rows = (rows.cut_rows * self.network.routed_layers()) as u64;
+        wanted.expert_rows = (rows.cut_rows * self.network.routed_blocks()) as u64;
         wanted.place(rows, &prompts, decoded);
         staging.forward.record(&stream).during("marking a step")?;
         Ok(Forwarded { id: plan.id, staging, wanted, waits })
@@ -263,7 +269,7 @@ impl CudaBackend {
         let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
         stage(&self.device, staging, &mut self.pieces, 0, &pieces)?;
         let lengths: Vec<usize> = rows.pieces.iter().map(|p| p.rows as usize).collect();
-        let tiles = tiles(self.attention, &lengths);
+        let tiles = self.tiled.map_or_else(Vec::new, |shape| tiles(shape, &lengths));
         stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
         let prompts_of = Prompts {
             pieces: &self.pieces.as_view(),
@@ -330,7 +336,8 @@ impl CudaBackend {
         }
     }
 
-    /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled prompts.
+    /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
+    /// prompts.
     ///
     /// # Errors
     /// If the device failed.
@@ -339,8 +346,8 @@ impl CudaBackend {
         self.device.stream().clone_dtoh(&self.work.logits.slice(0..n)).during("reading logits")
     }
 
-    /// Distinct routed experts that the rows of the last finished forward picked, one entry a layer; empty for a dense model or if
-    /// the device failed.
+    /// Distinct routed experts that the rows of the last finished forward picked, one entry a block that chooses; empty
+    /// for a dense model or if the device failed.
     pub fn expert_counts(&mut self) -> Vec<u32> {
         let used = self.network.used();
         let pairs = self.last_rows * used;
@@ -352,15 +359,15 @@ impl CudaBackend {
         all.chunks_exact(self.counts.rows() * used).map(distinct).collect()
     }
 
-    /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not compute a
-    /// context.
+    /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not
+    /// compute a context.
     pub fn fill_context(&mut self, slot: SlotId, pages: &[PageId]) {
         // A benchmark of a device that fails here fails at its first step too, with a better message.
         let _ = self.store.fill(&self.device, slot.0 as usize, pages);
     }
 
-    /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if memory does not
-    /// suffice for two buffers of a gibibyte.
+    /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if
+    /// memory does not suffice for two buffers of a gibibyte.
     pub fn copy_bandwidth(&mut self) -> Option<f64> {
         const BYTES: usize = 1 << 30;
         const COPIES: usize = 8;

@@ -2,7 +2,7 @@
 //! read once a step.
 
 use crate::config::KvType;
-use chimere_engine::model::{FfnConfig, LayerKind, ModelConfig, Role, Summary};
+use chimere_engine::model::{ModelConfig, MoeConfig, Role, Summary};
 
 /// Bytes of one value of the keys and of one of the values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,21 +43,15 @@ impl Traffic {
         let role = |role: Role| summary.roles.get(&role).map_or(0, |r| r.bytes) as f64;
         // The embedding is a look-up of some rows, the draft head does not run; a tied embedding is read as the head.
         let skipped = role(Role::Draft) + role(Role::Experts) + if tied { 0.0 } else { role(Role::Embedding) };
-        let (used, experts_count) = match config.ffn {
-            FfnConfig::Moe { experts, used, .. } => (used as f64, experts as f64),
-            FfnConfig::Dense { .. } => (0.0, 1.0),
-        };
-        let layers = |kind| config.layers.iter().filter(|k| **k == kind).count() as f64;
-        let state = config.gdn.state_len() + config.gdn.channels() * (config.gdn.conv_taps - 1);
+        let moe = config.each::<MoeConfig>().next();
+        let (used, experts_count) = moe.map_or((0.0, 1.0), |moe| (moe.used as f64, moe.experts as f64));
         Self {
             every_step: summary.bytes() as f64 - skipped,
             experts: role(Role::Experts),
             used_share: used / experts_count,
             experts_count,
-            state: layers(LayerKind::Gdn) * 4.0 * state as f64,
-            kv_position: layers(LayerKind::Attention)
-                * (kv.0 + kv.1)
-                * (config.attention.kv_heads * config.attention.head_dim) as f64,
+            state: 4.0 * config.recurrent_floats() as f64,
+            kv_position: (kv.0 + kv.1) * config.kv_values() as f64,
         }
     }
 

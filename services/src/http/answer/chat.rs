@@ -2,6 +2,7 @@
 
 use super::{Shape, logprob, object};
 use crate::actors::output::{Delta, Finish, Piece, Scored, ToolCallDelta};
+use crate::text::parser::Part;
 use serde_json::{Value, json};
 
 /// Choices as messages.
@@ -48,14 +49,14 @@ impl Shape for Chat {
             ("reasoning_content", (!all.reasoning.is_empty()).then(|| json!(all.reasoning))),
             ("tool_calls", (!calls.is_empty()).then(|| json!(calls))),
         ]);
-        let logprobs = if self.logprobs { content_of(&all.tokens) } else { Value::Null };
+        let logprobs = if self.logprobs { logprobs_of(&all.tokens) } else { Value::Null };
         json!({"index": choice, "message": message, "logprobs": logprobs, "finish_reason": reason.name()})
     }
 }
 
 impl Chat {
     fn logprobs_of(&self, tokens: &[Scored]) -> Value {
-        if self.logprobs && !tokens.is_empty() { content_of(tokens) } else { Value::Null }
+        if self.logprobs && !tokens.is_empty() { logprobs_of(tokens) } else { Value::Null }
     }
 }
 
@@ -78,16 +79,23 @@ fn whole_call(call: &ToolCallDelta) -> Value {
     json!({"id": id, "type": "function", "function": {"name": name, "arguments": call.arguments}})
 }
 
-fn content_of(tokens: &[Scored]) -> Value {
-    let tokens: Vec<Value> = tokens
-        .iter()
-        .map(|t| {
-            let mut entry = piece(&t.token);
-            entry["top_logprobs"] = t.top.iter().map(piece).collect();
-            entry
-        })
-        .collect();
-    json!({"content": tokens, "refusal": null})
+/// The tokens of the answer under OpenAI's name, so that they are what `content` is made of. Those of the thought and of calls have names
+/// of their own, if there are any.
+fn logprobs_of(tokens: &[Scored]) -> Value {
+    let of = |part: Part| tokens.iter().filter(|t| t.part == part).map(token).collect::<Vec<_>>();
+    let (reasoning, calls) = (of(Part::Reasoning), of(Part::Calls));
+    object([
+        ("content", Some(json!(of(Part::Content)))),
+        ("refusal", Some(Value::Null)),
+        ("reasoning_logprobs", (!reasoning.is_empty()).then(|| json!(reasoning))),
+        ("tool_calls_logprobs", (!calls.is_empty()).then(|| json!(calls))),
+    ])
+}
+
+fn token(scored: &Scored) -> Value {
+    let mut entry = piece(&scored.token);
+    entry["top_logprobs"] = scored.top.iter().map(piece).collect();
+    entry
 }
 
 fn piece(piece: &Piece) -> Value {

@@ -182,6 +182,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
     reply["timings"] = timings(&account.timings);
+    if let Some(room) = account.room {
+        reply["timings"]["max_tokens"] = json!(room);
+    }
     if let Some(thinking) = &account.thinking {
         reply["timings"]["thinking"] = thinking_json(thinking);
     }
@@ -237,10 +240,12 @@ fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
 pub(super) mod tests {
     use super::*;
     use crate::actors::output::{Piece, ToolCallDelta};
+    use crate::text::parser::Part;
 
     pub(super) fn scored(text: &str, logprob: f32) -> Scored {
         let piece = |text: &str, logprob| Piece { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
-        Scored { token: piece(text, logprob), top: vec![piece(text, logprob), piece("zz", logprob - 1.0)] }
+        let top = vec![piece(text, logprob), piece("zz", logprob - 1.0)];
+        Scored { token: piece(text, logprob), top, part: Part::Content }
     }
 
     fn chunks<S: Shape>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
@@ -303,8 +308,9 @@ pub(super) mod tests {
             start: start.then(|| ("call_1".to_owned(), "add".to_owned())),
             arguments: arguments.into(),
         };
+        let thought = Scored { part: Part::Reasoning, ..scored("hm", -0.5) };
         let deltas = [
-            Delta { reasoning: "hm".into(), tokens: vec![scored("hm", -0.5)], ..Delta::default() },
+            Delta { reasoning: "hm".into(), tokens: vec![thought], ..Delta::default() },
             Delta { tool_calls: vec![call(true, "")], ..Delta::default() },
             Delta { tool_calls: vec![call(false, "{\"a\":")], ..Delta::default() },
             Delta { tool_calls: vec![call(false, "1}")], ..Delta::default() },
@@ -320,8 +326,9 @@ pub(super) mod tests {
             concat!(
                 r#"[{"index":0,"message":{"role":"assistant","content":null,"refusal":null,"reasoning_content":"hm","tool_calls":"#,
                 r#"[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":1}"}}]},"logprobs":{"content":"#,
+                r#"[],"refusal":null,"reasoning_logprobs":"#,
                 r#"[{"token":"hm","logprob":-0.5,"bytes":[104,109],"top_logprobs":[{"token":"hm","logprob":-0.5,"bytes":[104,109]},"#,
-                r#"{"token":"zz","logprob":-1.5,"bytes":[122,122]}]}],"refusal":null},"finish_reason":"tool_calls"}]"#
+                r#"{"token":"zz","logprob":-1.5,"bytes":[122,122]}]}]},"finish_reason":"tool_calls"}]"#
             )
         );
         assert_eq!(reply["usage"]["total_tokens"], 7);

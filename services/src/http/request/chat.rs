@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`.
 
 use super::fields::{Fields, missing};
-use super::generation::{Generation, token_limit};
+use super::generation::{Generation, output_limit};
 use super::{ModelLimits, check_model, messages, reasoning, tools};
 use crate::http::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
@@ -45,7 +45,7 @@ impl ChatRequest {
 
 /// The new name and the old one mean the same.
 fn max_tokens(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
-    let (old, new) = (token_limit(fields, "max_tokens", 1)?, token_limit(fields, "max_completion_tokens", 1)?);
+    let (old, new) = (output_limit(fields, "max_tokens", 1)?, output_limit(fields, "max_completion_tokens", 1)?);
     match (old, new) {
         (Some(old), Some(new)) if old != new => Err(ApiError::invalid(
             "max_tokens",

@@ -3,7 +3,7 @@
 use super::chat::response_format;
 use super::collection::refuse_semantic;
 use super::fields::{Fields, missing, wrong_type};
-use super::generation::{Generation, at_most, token_ids, token_limit};
+use super::generation::{Generation, at_most, output_limit, token_ids};
 use super::{ModelLimits, check_model};
 use crate::http::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
@@ -39,7 +39,7 @@ impl CompletionRequest {
         let prompt = fields.any("prompt").ok_or_else(|| missing("prompt", wanted))?;
         let prompts = prompts("prompt", prompt, limits.vocab, PROMPTS_MAX, wanted)?;
         let echo = fields.bool("echo")?.unwrap_or(false);
-        let max_tokens = token_limit(&mut fields, "max_tokens", 0)?;
+        let max_tokens = output_limit(&mut fields, "max_tokens", 0)?;
         let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
         let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
         refuse_semantic(generation.engram.semantic.as_ref())?;

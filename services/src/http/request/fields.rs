@@ -2,9 +2,13 @@
 
 use crate::http::error::ApiError;
 use crate::http::json::{self, JsonError};
+use crate::metrics;
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 fn code_of(error: &JsonError) -> &'static str {
     match error {
@@ -13,7 +17,8 @@ fn code_of(error: &JsonError) -> &'static str {
     }
 }
 
-/// An object whose fields are taken one by one; [`Fields::finish`] refuses what nobody took. Null is absent everywhere.
+/// An object whose fields are taken one by one. What nobody took is refused by [`Fields::finish`], or counted and let go by
+/// [`Fields::ignore_rest`]. Null is absent everywhere.
 pub(super) struct Fields {
     /// Path of the object, empty for the body.
     path: String,
@@ -25,6 +30,8 @@ pub(super) struct Fields {
 impl Fields {
     /// The body of a request.
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
+        // Some programs begin every text with a byte order mark.
+        let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
         let value = json::parse(body).map_err(|e| ApiError::invalid_body(e.to_string()).with_code(code_of(&e)))?;
         match value {
             Json::Object(map) => Ok(Self::new(String::new(), map)),
@@ -59,6 +66,11 @@ impl Fields {
     /// Whether a field is there. Does not take it.
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
+    }
+
+    /// Whether a field is this number. Does not take it.
+    pub(super) fn is(&self, name: &str, number: i64) -> bool {
+        self.map.get(name).and_then(Json::as_i64) == Some(number)
     }
 
     pub(super) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
@@ -124,6 +136,25 @@ impl Fields {
         }
     }
 
+    /// A switch whose one value is what happens in any case; the other one is refused for this reason.
+    pub(super) fn fixed(&mut self, name: &'static str, value: bool, why: &str) -> Result<(), ApiError> {
+        let path = self.path(name);
+        match self.bool(name)? {
+            Some(got) if got != value => Err(ApiError::unsupported(&path, format!("`{path}` must be {value}: {why}"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is left has no effect. Clients put fields of other services into the parts of a request that they keep and send again, so
+    /// refusing them would end conversations; they are counted by name instead.
+    pub(super) fn ignore_rest(self) {
+        if self.map.is_empty() {
+            return;
+        }
+        let place = without_numbers(&self.path);
+        self.map.keys().for_each(|name| metrics::count_ignored(&place, name));
+    }
+
     /// Nothing may be left.
     pub(super) fn finish(self) -> Result<(), ApiError> {
         let Some(name) = self.map.keys().next() else { return Ok(()) };
@@ -143,6 +174,14 @@ impl Fields {
         let path = self.path(name);
         self.any(name).map(|value| read(value).map_err(|other| wrong_type(&path, wanted, &other))).transpose()
     }
+}
+
+/// A path without the numbers of entries: `messages.content` for `messages[2].content[0]`.
+fn without_numbers(path: &str) -> String {
+    path.split('[')
+        .enumerate()
+        .map(|(i, part)| if i == 0 { part } else { part.split_once(']').map_or("", |(_, rest)| rest) })
+        .collect()
 }
 
 /// A whole number within bounds.

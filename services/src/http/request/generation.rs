@@ -39,30 +39,22 @@ pub struct Generation {
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
-const UNSUPPORTED: [(&str, &str); 23] = [
+const UNSUPPORTED: [(&str, &str); 15] = [
     ("audio", "is not supported: this model reads and writes text"),
-    ("modalities", "is not supported: this model reads and writes text"),
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
     ("reasoning_effort", "is for chat: a raw prompt says itself whether to think"),
     ("enable_thinking", "belongs into `chat_template_kwargs`"),
     ("reasoning", "is for chat: a raw prompt says itself whether to think"),
     ("thinking", "is for chat: a raw prompt says itself whether to think"),
-    ("verbosity", "is not supported"),
-    ("prediction", "is not supported"),
     ("web_search_options", "is not supported"),
-    ("prompt_cache_retention", "is not supported"),
     ("chat_template", "is not supported: the template is the model's"),
-    ("add_generation_prompt", "is not supported: the prompt always ends with the assistant's turn"),
-    ("continue_final_message", "is not supported"),
     ("guided_json", "is not supported"),
     ("guided_regex", "is not supported"),
     ("guided_choice", "is not supported"),
     ("guided_grammar", "is not supported"),
     ("structured_outputs", "is not supported"),
     ("prompt_logprobs", "is not supported; completions have `echo` with `logprobs`"),
-    ("use_beam_search", "is not supported"),
-    ("best_of", "is not supported unless it equals `n`"),
 ];
 
 impl Generation {
@@ -89,6 +81,7 @@ impl Generation {
         let experts = experts(fields, limits)?;
         let engram = EngramRequest::take(fields)?;
         without_effect(fields)?;
+        only_as_it_is(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
@@ -108,7 +101,16 @@ impl Generation {
     }
 }
 
-/// A limit on output tokens.
+/// A limit on the tokens of an answer; -1 sets none, as some clients write it.
+pub(super) fn output_limit(fields: &mut Fields, name: &'static str, min: i64) -> Result<Option<u32>, ApiError> {
+    if fields.is(name, -1) {
+        fields.any(name);
+        return Ok(None);
+    }
+    token_limit(fields, name, min)
+}
+
+/// A number of tokens.
 pub(super) fn token_limit(fields: &mut Fields, name: &'static str, min: i64) -> Result<Option<u32>, ApiError> {
     Ok(fields.integer(name, min..=i64::from(u32::MAX))?.map(|n| n as u32))
 }
@@ -127,7 +129,7 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
         let path = options.path("include_obfuscation");
         return Err(ApiError::unsupported(&path, format!("`{path}` is not supported")));
     }
-    options.finish()?;
+    options.ignore_rest();
     if !stream {
         return Err(ApiError::invalid(&path, format!("`{path}` is only allowed with `stream: true`")));
     }
@@ -244,12 +246,13 @@ fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
         Some(other) => return Err(wrong_type("stop", "a string or an array of strings", &other)),
     };
     at_most("stop", list.len(), limits::STOP_STRINGS_MAX)?;
-    list.into_iter().enumerate().map(|(i, item)| stop_string(&format!("stop[{i}]"), item)).collect()
+    let strings = list.into_iter().enumerate().map(|(i, item)| stop_string(&format!("stop[{i}]"), item));
+    // An empty one is how forms say that there is none.
+    strings.filter(|string| string.as_ref().map_or(true, |s| !s.is_empty())).collect()
 }
 
 fn stop_string(path: &str, item: Json) -> Result<String, ApiError> {
     match item {
-        Json::String(s) if s.is_empty() => Err(ApiError::invalid(path, format!("`{path}` must not be empty"))),
         Json::String(s) if s.len() > limits::STOP_STRING_BYTES_MAX => {
             let (got, max) = (s.len(), limits::STOP_STRING_BYTES_MAX);
             Err(ApiError::invalid(path, format!("`{path}` has {got} bytes, at most {max} are taken")))
@@ -264,13 +267,35 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     fields.string("user")?;
     fields.string("safety_identifier")?;
     fields.string("prompt_cache_key")?;
+    fields.string("prompt_cache_retention")?;
+    fields.bool("cache_prompt")?;
+    fields.bool("spaces_between_special_tokens")?;
+    // What the answer may be like, to compute it sooner: it would be the same without.
+    fields.object("prediction")?;
     fields.object("metadata")?;
     if fields.bool("store")? == Some(true) {
         return Err(ApiError::unsupported("store", "`store` must be false: nothing is kept here"));
     }
     match fields.string("service_tier")?.as_deref() {
-        None | Some("auto") => Ok(()),
+        None | Some("auto" | "default") => Ok(()),
         Some(other) => Err(ApiError::unsupported("service_tier", format!("`service_tier` must be \"auto\", got {other:?}"))),
+    }
+}
+
+/// Fields that may say what happens in any case, and nothing else.
+fn only_as_it_is(fields: &mut Fields) -> Result<(), ApiError> {
+    fields.fixed("skip_special_tokens", true, "control tokens are never shown")?;
+    fields.fixed("include_reasoning", true, "reasoning is part of the reply")?;
+    fields.fixed("add_generation_prompt", true, "the prompt always ends with the assistant's turn")?;
+    fields.fixed("continue_final_message", false, "the prompt always ends with the assistant's turn")?;
+    fields.fixed("use_beam_search", false, "tokens are drawn one by one")?;
+    let modalities = fields.list("modalities")?.unwrap_or_default();
+    if modalities.iter().any(|kind| kind != "text") {
+        return Err(ApiError::unsupported("modalities", "`modalities` must be [\"text\"]: this model reads and writes text"));
+    }
+    match fields.string("verbosity")?.as_deref() {
+        None | Some("medium") => Ok(()),
+        Some(other) => Err(ApiError::unsupported("verbosity", format!("`verbosity` must be \"medium\", got {other:?}"))),
     }
 }
 

@@ -4,19 +4,44 @@ use super::fields::{Fields, missing, wrong_type};
 use crate::http::error::ApiError;
 use serde_json::{Map, Value as Json, json};
 
-/// Checks every message and the order of tool results.
+/// Between the texts of system messages that are made one.
+const BETWEEN_SYSTEM_MESSAGES: &str = "\n\n";
+
+/// Checks every message and the order of tool results. System messages at the beginning become one, which is what templates take.
 pub(super) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
     }
     let mut calls = OpenCalls::default();
     let one = |(i, value)| {
-        let mut fields = Fields::nested(format!("messages[{i}]"), value)?;
+        let mut fields = Fields::nested(format!("messages[{i}]"), with_content(value))?;
         let message = message(&mut fields, &mut calls)?;
-        fields.finish()?;
-        Ok(Json::Object(message))
+        fields.ignore_rest();
+        Ok(message)
     };
-    list.into_iter().enumerate().map(one).collect()
+    let messages: Result<Vec<_>, _> = list.into_iter().enumerate().map(one).collect();
+    Ok(merged(messages?).into_iter().map(Json::Object).collect())
+}
+
+/// A message that says that it has no content, as distinct from one that says nothing about it, has an empty one.
+fn with_content(mut message: Json) -> Json {
+    if let Some(content @ Json::Null) = message.get_mut("content") {
+        *content = Json::String(String::new());
+    }
+    message
+}
+
+/// With one system message in the place of those that the conversation begins with.
+fn merged(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
+    let leading = messages.iter().take_while(|message| message["role"] == "system").count();
+    if leading < 2 {
+        return messages;
+    }
+    let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message["content"].as_str()).collect();
+    let text = texts.join(BETWEEN_SYSTEM_MESSAGES);
+    messages.drain(1..leading);
+    messages[0].insert("content".into(), text.into());
+    messages
 }
 
 /// Ids of the calls that a `tool` message at this place may answer; `None` where it may not stand.
@@ -53,18 +78,20 @@ fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Jso
 fn assistant(fields: &mut Fields, out: &mut Map<String, Json>) -> Result<Option<Vec<Option<String>>>, ApiError> {
     let path = fields.path("content");
     let content = content(fields)?;
+    // Other services have a field of its own for an answer that is a refusal.
+    let content = match (content, fields.string("refusal")?) {
+        (None, refusal) => refusal,
+        (Some(text), Some(refusal)) if text.is_empty() => Some(refusal),
+        (content, _) => content,
+    };
     // Servers spell it in two ways; replies are sent back as they came.
     let (reasoning, other) = (fields.string("reasoning_content")?, fields.string("reasoning")?);
     let reasoning = reasoning.or(other);
     let calls_path = fields.path("tool_calls");
     let calls = fields.list("tool_calls")?.filter(|calls| !calls.is_empty());
-    for name in ["refusal", "audio", "function_call"] {
-        fields.refuse(name, "is not supported")?;
-    }
-    if fields.list("annotations")?.is_some_and(|list| !list.is_empty()) {
-        let path = fields.path("annotations");
-        return Err(ApiError::unsupported(&path, format!("`{path}` is not supported")));
-    }
+    // These were the message, or a part of it: without them the model would read another conversation.
+    fields.refuse("audio", "is not supported: this model reads text")?;
+    fields.refuse("function_call", "is not supported; use `tool_calls`")?;
     if content.is_none() && reasoning.is_none() && calls.is_none() {
         return Err(missing(&path, "a string or an array of parts, unless there are `tool_calls`"));
     }
@@ -94,11 +121,11 @@ fn tool_call(path: String, value: Json) -> Result<(Option<String>, Json), ApiErr
     }
     let path = fields.path("function");
     let mut function = fields.fields("function")?.ok_or_else(|| missing(&path, "an object"))?;
-    fields.finish()?;
+    fields.ignore_rest();
     let path = function.path("name");
     let name = function.string("name")?.ok_or_else(|| missing(&path, "a string"))?;
     let arguments = arguments(&mut function)?;
-    function.finish()?;
+    function.ignore_rest();
     let mut call = json!({"type": "function", "function": {"name": name, "arguments": arguments}});
     if let Some(id) = &id {
         call["id"] = id.as_str().into();
@@ -169,6 +196,6 @@ fn part(path: String, value: Json) -> Result<String, ApiError> {
     }
     let text_path = fields.path("text");
     let text = fields.string("text")?.ok_or_else(|| missing(&text_path, "a string"))?;
-    fields.finish()?;
+    fields.ignore_rest();
     Ok(text)
 }

@@ -33,6 +33,8 @@ use fields::Fields;
 pub struct ModelLimits {
     /// The name under which the model is served.
     pub name: String,
+    /// Other names that it answers to.
+    pub aliases: Vec<String>,
     /// Rows of the model's vocabulary.
     pub vocab: u32,
     /// Numbers of a hidden state.
@@ -51,17 +53,30 @@ pub struct ModelLimits {
     pub thinking: Option<Thoughts>,
 }
 
-/// The model's name, if the request gives one, must be ours.
+impl ModelLimits {
+    /// All names that the model answers to, its own first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+
+    /// Whether a name means this model. People and programs write names in capitals as they like.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.names().any(|own| own.eq_ignore_ascii_case(name))
+    }
+}
+
+/// The model's name, if the request gives one, must be ours. An empty one says nothing.
 fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {
     match fields.string("model")? {
-        Some(name) if name != limits.name => Err(unknown_model(&name, limits)),
+        Some(name) if !name.is_empty() && !limits.answers_to(&name) => Err(unknown_model(&name, limits)),
         _ => Ok(()),
     }
 }
 
 /// A model that is not served here.
 pub fn unknown_model(name: &str, limits: &ModelLimits) -> ApiError {
-    let message = format!("the model `{name}` does not exist here; this server has `{}`", limits.name);
+    let ours: Vec<String> = limits.names().map(|name| format!("`{name}`")).collect();
+    let message = format!("the model `{name}` does not exist here; this server has {}", ours.join(", "));
     let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
         .with_code("model_not_found")
         .rejected_as("model_not_found");

@@ -8,7 +8,7 @@ use crate::http::error::ApiError;
 use crate::text::thinking::{Effort, Mode, Reasoning, Thoughts};
 use serde_json::{Map, Value as Json};
 
-const EFFORTS: &str = "\"none\", \"minimal\", \"low\", \"medium\", \"high\" or \"auto\"";
+const EFFORTS: &str = "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"auto\"";
 /// What the template is told.
 const SWITCH: &str = "enable_thinking";
 
@@ -55,6 +55,9 @@ pub(super) fn take(
     }
     let Some(path) = heard.path() else { return Ok(None) };
     let Some(thoughts) = &limits.thinking else {
+        if heard.asks_for_none() {
+            return Ok(None);
+        }
         return Err(ApiError::unsupported(&path, format!("`{path}` is not supported: {} does not think", limits.name)));
     };
     let meant = heard.meant(thoughts)?;
@@ -68,7 +71,8 @@ fn effort(path: &str, word: &str) -> Result<Will, ApiError> {
         "minimal" => Will::Some(Effort::Minimal),
         "low" => Will::Some(Effort::Low),
         "medium" => Will::Some(Effort::Medium),
-        "high" => Will::Some(Effort::High),
+        // Some models have a step above high; here high has no bound of its own unless the configuration sets one.
+        "high" | "xhigh" | "max" => Will::Some(Effort::High),
         "auto" => Will::Auto,
         other => return Err(ApiError::invalid(path, format!("`{path}` must be {EFFORTS}, got {other:?}"))),
     })
@@ -143,6 +147,11 @@ impl Heard {
                 Ok(())
             }
         }
+    }
+
+    /// Not to think, which a model that cannot does anyway.
+    fn asks_for_none(&self) -> bool {
+        self.will.as_ref().is_some_and(|will| will.value == Will::None) && self.tokens.is_none()
     }
 
     /// A field to name in errors, if any came.

@@ -12,6 +12,7 @@ use serde_json::{Value as Json, json};
 fn limits() -> ModelLimits {
     ModelLimits {
         name: "nano".into(),
+        aliases: vec!["gpt-4o-mini".into()],
         vocab: 500,
         width: 64,
         choices_max: 16,
@@ -191,8 +192,102 @@ fn what_is_not_supported_yet_is_named() {
     refused(completion(json!({"prompt": "a", "reasoning_effort": "low"})), "reasoning_effort", "is for chat");
     refused(chat(json!({"enable_thinking": false})), "enable_thinking", "belongs into `chat_template_kwargs`");
     refused(chat(json!({"functions": []})), "functions", "`tools`");
-    refused(chat(json!({"modalities": ["text"]})), "modalities", "not supported");
+    refused(chat(json!({"modalities": ["text", "audio"]})), "modalities", "must be [\"text\"]");
     refused(completion(json!({"prompt": "a", "suffix": "b"})), "suffix", "not supported");
+}
+
+#[test]
+fn values_that_ask_for_what_happens_anyway_are_taken() {
+    let least = chat(json!({})).unwrap();
+    for fields in [
+        json!({"modalities": ["text"]}),
+        json!({"max_tokens": -1, "max_completion_tokens": -1}),
+        json!({"stop": ""}),
+        json!({"stop": [""]}),
+        json!({"skip_special_tokens": true, "spaces_between_special_tokens": true, "include_reasoning": true}),
+        json!({"cache_prompt": true, "add_generation_prompt": true, "continue_final_message": false}),
+        json!({"verbosity": "medium", "service_tier": "default", "prompt_cache_retention": "24h", "use_beam_search": false}),
+        json!({"prediction": {"type": "content", "content": "as it was"}}),
+        json!({"model": "", "stream_options": null}),
+    ] {
+        let request = chat(fields.clone()).unwrap_or_else(|e| panic!("{fields}: {e}"));
+        assert_eq!((request.generation, request.reasoning), (least.generation.clone(), None), "{fields}");
+    }
+    assert_eq!(chat(json!({"stop": ["", "a"]})).unwrap().generation.stop, ["a"]);
+    assert_eq!(completion(json!({"prompt": "a", "max_tokens": -1})).unwrap().generation.max_tokens, None);
+}
+
+#[test]
+fn values_that_ask_for_something_else_are_not() {
+    refused(chat(json!({"skip_special_tokens": false})), "skip_special_tokens", "must be true: control tokens are never shown");
+    refused(chat(json!({"include_reasoning": false})), "include_reasoning", "part of the reply");
+    refused(chat(json!({"add_generation_prompt": false})), "add_generation_prompt", "the assistant's turn");
+    refused(chat(json!({"continue_final_message": true})), "continue_final_message", "must be false");
+    refused(chat(json!({"use_beam_search": true})), "use_beam_search", "must be false");
+    refused(chat(json!({"verbosity": "low"})), "verbosity", "got \"low\"");
+    refused(chat(json!({"prediction": "text"})), "prediction", "must be an object");
+}
+
+#[test]
+fn fields_of_other_services_inside_messages_parts_tools_and_stream_options_change_nothing() {
+    let foreign = json!({
+        "stream": true,
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+        "tools": [{"type": "function", "strict": true, "cache_control": {"type": "ephemeral"}, "function": {
+            "name": "f", "strict": true, "parameters": {"type": "object", "properties": {}}, "returns": {},
+        }}],
+        "messages": [
+            {"role": "system", "content": [{"type": "text", "text": "s", "cache_control": {"type": "ephemeral"}}], "id": "m0"},
+            {"role": "user", "content": "q", "provider_specific_fields": {"a": [1]}, "weight": 1},
+            {"role": "assistant", "content": null, "annotations": [{}], "thinking_blocks": [], "tool_calls": [{
+                "id": "c", "type": "function", "provider_specific_fields": {}, "function": {"name": "f", "arguments": "{}", "parsed_arguments": {}},
+            }]},
+            {"role": "tool", "tool_call_id": "c", "content": null, "is_error": false},
+        ],
+    });
+    let plain = json!({
+        "stream": true,
+        "stream_options": {"include_usage": true},
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": ""},
+        ],
+    });
+    let (foreign, plain) = (chat(foreign).unwrap(), chat(plain).unwrap());
+    assert_eq!((foreign.conversation.messages, foreign.generation), (plain.conversation.messages, plain.generation));
+    assert!(foreign.tools.is_some());
+}
+
+#[test]
+fn a_model_answers_to_its_names_in_capitals_or_not() {
+    for name in ["nano", "Nano", "NANO", "gpt-4o-mini", "GPT-4o-mini"] {
+        assert!(chat(json!({"model": name})).is_ok(), "{name}");
+    }
+    assert!(chat(json!({"model": "gpt-4o"})).unwrap_err().message.contains("this server has `nano`, `gpt-4o-mini`"));
+}
+
+#[test]
+fn a_byte_order_mark_before_a_body_is_no_part_of_it() {
+    let body = [b"\xef\xbb\xbf".as_slice(), &chat_body(json!({}))].concat();
+    assert!(ChatRequest::parse(&body, &limits()).is_ok());
+    assert!(ChatRequest::parse(&body[1..], &limits()).is_err());
+}
+
+#[test]
+fn system_messages_at_the_beginning_are_one() {
+    let said = |role: &str, text: &str| json!({"role": role, "content": text});
+    let list = json!([said("system", "a"), said("developer", "b"), said("system", "c"), said("user", "q"), said("system", "d")]);
+    assert_eq!(messages(list).unwrap(), [said("system", "a\n\nb\n\nc"), said("user", "q"), said("system", "d")]);
+}
+
+#[test]
+fn what_an_assistant_refused_to_say_is_what_it_said() {
+    let list = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "refusal": "no"}]);
+    assert_eq!(messages(list).unwrap()[1], json!({"role": "assistant", "content": "no"}));
+    let list = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": "yes", "refusal": "no"}]);
+    assert_eq!(messages(list).unwrap()[1], json!({"role": "assistant", "content": "yes"}));
 }
 
 #[test]
@@ -201,17 +296,7 @@ fn unknown_fields_are_named_with_the_nearest_known_one() {
     assert_eq!(error.message, "unknown field `temprature`; did you mean `temperature`?");
     assert_eq!(error.code, Some("unknown_parameter"));
     refused(chat(json!({"zzz": 1})), "zzz", "unknown field `zzz`");
-    refused(
-        chat(json!({"stream": true, "stream_options": {"include_usages": true}})),
-        "stream_options.include_usages",
-        "`stream_options.include_usage`?",
-    );
-    refused(chat(json!({"messages": [{"role": "user", "content": "a", "contents": "b"}]})), "messages[0].contents", "unknown");
-    refused(
-        chat(json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "lang": 1}]}]})),
-        "messages[0].content[0].lang",
-        "unknown",
-    );
+    refused(chat(json!({"response_format": {"type": "text", "schema": {}}})), "response_format.schema", "unknown");
     refused(chat(json!({"echo": true})), "echo", "unknown");
     refused(completion(json!({"prompt": "a", "messages": []})), "messages", "unknown");
 }
@@ -252,7 +337,7 @@ fn values_out_of_range_name_the_bounds() {
         ("n", json!(0)),
         ("n", json!(17)),
         ("max_tokens", json!(0)),
-        ("max_completion_tokens", json!(-1)),
+        ("max_completion_tokens", json!(-2)),
         ("max_tokens", json!(4_294_967_296i64)),
         ("min_tokens", json!(-1)),
         ("seed", json!(u64::MAX)),
@@ -278,7 +363,6 @@ fn fields_that_contradict_each_other_are_refused() {
 #[test]
 fn lists_are_bounded_and_their_entries_checked() {
     refused(chat(json!({"stop": vec!["a"; 17]})), "stop", "17 entries, at most 16");
-    refused(chat(json!({"stop": ""})), "stop[0]", "must not be empty");
     refused(chat(json!({"stop": "a".repeat(1025)})), "stop[0]", "1025 bytes, at most 1024");
     refused(chat(json!({"stop_token_ids": vec![1; 65]})), "stop_token_ids", "65 entries");
     refused(chat(json!({"logit_bias": {"500": 1}})), "logit_bias.500", "a token id below 500");
@@ -423,8 +507,7 @@ fn a_tool_at_fault_is_named_by_its_place() {
     refused(tools(json!({"name": "a b"})), "tools[0].function.name", "1 to 64 letters");
     refused(tools(json!({"name": "a>"})), "tools[0].function.name", "got \"a>\"");
     refused(tools(json!({"name": "a", "parameters": 5})), "tools[0].function.parameters", "a JSON schema");
-    refused(tools(json!({"name": "a", "strict": true})), "tools[0].function.strict", "not supported yet");
-    refused(tools(json!({"name": "a", "returns": {}})), "tools[0].function.returns", "unknown");
+    refused(tools(json!({"name": "a", "strict": "yes"})), "tools[0].function.strict", "must be a boolean");
     let twice = json!({"type": "function", "function": {"name": "a"}});
     refused(chat(json!({"tools": [twice, twice]})), "tools[1].function.name", "an earlier tool");
     refused(chat(json!({"tools": vec![twice; 129]})), "tools", "129 entries");
@@ -504,6 +587,7 @@ fn thinking_is_asked_for_in_the_words_of_several_clients() {
         (json!({"reasoning": {"effort": "low"}}), with(Mode::On, Some(1024), false)),
         (json!({"reasoning_effort": "medium", "reasoning": {"effort": "medium"}}), with(Mode::On, Some(4096), false)),
         (json!({"reasoning_effort": "high"}), with(Mode::On, None, false)),
+        (json!({"reasoning_effort": "xhigh"}), with(Mode::On, None, false)),
         (json!({"reasoning_effort": "auto"}), with(Mode::Auto, None, true)),
         (json!({"reasoning": {"effort": "auto", "max_tokens": 9, "adaptive": false}}), with(Mode::Auto, Some(9), false)),
         (json!({"reasoning": {"effort": "low", "max_tokens": 2000}}), with(Mode::On, Some(2000), false)),
@@ -550,6 +634,7 @@ fn what_is_said_about_thinking_must_agree_and_be_in_range() {
     refused(chat(kwargs), "reasoning_effort", "chat_template_kwargs.enable_thinking");
     let silent = ModelLimits { thinking: None, ..limits() };
     refused(ChatRequest::parse(&chat_body(json!({"reasoning_effort": "low"})), &silent), "reasoning_effort", "nano does not think");
+    assert!(ChatRequest::parse(&chat_body(json!({"reasoning_effort": "none"})), &silent).is_ok(), "which it does anyway");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::at_most;
 use crate::http::error::ApiError;
-use crate::limits;
 use crate::text::tools::{Tool, Tools};
+use crate::{limits, metrics};
 use serde_json::Value as Json;
 
 /// Tools that the model may call.
@@ -42,7 +42,7 @@ fn tool(path: String, value: Json) -> Result<Tool, ApiError> {
     }
     let path = fields.path("function");
     let mut function = fields.fields("function")?.ok_or_else(|| missing(&path, "an object"))?;
-    fields.finish()?;
+    fields.ignore_rest();
     let name = name(&mut function)?;
     function.string("description")?;
     let path = function.path("parameters");
@@ -50,11 +50,12 @@ fn tool(path: String, value: Json) -> Result<Tool, ApiError> {
     if !parameters.is_object() {
         return Err(wrong_type(&path, "a JSON schema, which is an object", &parameters));
     }
+    // The schema is shown to the model and read by the parser of its calls, but nothing forces the model to keep to it yet. Programs
+    // ask for that by default and check the arguments themselves, so a refusal would take their tools away.
     if function.bool("strict")? == Some(true) {
-        let path = function.path("strict");
-        return Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")));
+        metrics::count_ignored("tools.function", "strict");
     }
-    function.finish()?;
+    function.ignore_rest();
     Ok(Tool { name, parameters })
 }
 

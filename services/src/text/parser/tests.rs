@@ -7,7 +7,8 @@ fn tools() -> Arc<Tools> {
     let parameters = json!({"type": "object", "properties": {
         "city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}, "code": {"type": "string"},
     }});
-    Arc::new(Tools::new(vec![Tool { name: "weather".into(), parameters }]))
+    let plain = ["other", "a", "b"].map(|name| Tool { name: name.into(), parameters: json!({}) });
+    Arc::new(Tools::new([Tool { name: "weather".into(), parameters }].into_iter().chain(plain).collect()))
 }
 
 /// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order.
@@ -174,6 +175,57 @@ fn missing_closing_tags_are_implied() {
     );
     check("<tool_call><function=a></function><function=b></function></tool_call>", "T0(a {}) T1(b {})");
     check("<tool_call><function=a><function=b></function></tool_call></tool_call>\nok", "T0(a {}) T1(b {}) C(ok)");
+}
+
+#[test]
+fn a_call_of_a_tool_that_nobody_declared_is_text() {
+    let call = "<tool_call>\n<function=rm>\n<parameter=path>\n/\n</parameter>\n</function>\n</tool_call>";
+    check(&format!("so\n{call}\nthere"), &format!("C(so\n{call}\nthere)"));
+    check_thinking(&format!("so\n{call}</think>no"), &format!("R(so\n{call}) C(no)"));
+    check(
+        "<tool_call><function=a></function></tool_call>\n<tool_call><function=rm></function></tool_call><tool_call><function=b></function></tool_call>",
+        "T0(a {}) C(<tool_call><function=rm></function></tool_call>) T1(b {})",
+    );
+    check(
+        "<tool_call><function=a></function><function=rm></function></tool_call>",
+        "T0(a {}) C(<function=rm></function></tool_call>)",
+    );
+    check("<tool_call><function=a><function=rm></function></tool_call>", "T0(a {}) C(<function=rm></function></tool_call>)");
+}
+
+/// The parts of a text as they are decided, `R`, `C` and `T`, each with what stands for it.
+fn parts(thinking: Thinking, text: &str) -> String {
+    let mut parser = OutputParser::new(thinking, Some(tools()), "x".into());
+    parser.push(text);
+    parser.finish();
+    let mut at = 0;
+    let spans = parser.spans();
+    assert_eq!(spans.last().map_or(0, |s| s.end), text.len(), "every byte stands for something");
+    let mut all: Vec<(char, String)> = Vec::new();
+    for span in spans {
+        let kind = match span.part {
+            Part::Reasoning => 'R',
+            Part::Content => 'C',
+            Part::Calls => 'T',
+        };
+        match all.last_mut() {
+            Some((last, whole)) if *last == kind => whole.push_str(&text[at..span.end]),
+            _ => all.push((kind, text[at..span.end].to_owned())),
+        }
+        at = span.end;
+    }
+    all.into_iter().map(|(kind, text)| format!("{kind}({text})")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_byte_of_the_text_belongs_to_a_part() {
+    assert_eq!(parts(Thinking::Open, "why\n</think>\n\nbecause"), "R(why\n</think>\n\n) C(because)");
+    let call = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
+    assert_eq!(parts(Thinking::Closed, &format!("so\n{call}\nthere")), format!("C(so) T(\n{call}\n) C(there)"));
+    assert_eq!(parts(Thinking::Open, &format!("hm\n{call}")), format!("R(hm) T(\n{call})"));
+    assert_eq!(parts(Thinking::Closed, "a <tool_call></tool_call> b"), "C(a ) T(<tool_call></tool_call>) C( b)");
+    assert_eq!(parts(Thinking::Closed, "a\n<tool_call>\n<func"), "C(a) T(\n<tool_call>\n<func)");
+    assert_eq!(parts(Thinking::Closed, "<tool_call><function=rm>"), "C(<tool_call><function=rm>)");
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! A client that writes and reads bytes, so that tests see exactly what is on the wire.
 
+use super::PATIENCE;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
-
-/// Nothing in these tests takes longer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A reply, read to its end.
 #[derive(Debug)]

@@ -31,10 +31,18 @@ struct Shared {
     end_id: TokenId,
     step_us: AtomicU64,
     trouble: Mutex<Option<Trouble>>,
-    /// Steps that may still finish; `None` for any number.
-    allowed: Mutex<Option<u64>>,
+    gate: Mutex<Gate>,
     changed: Condvar,
     plans: Mutex<Vec<StepPlan>>,
+}
+
+/// What steps pass to finish.
+#[derive(Default)]
+struct Gate {
+    /// Steps that may still pass; `None` for any number.
+    allowed: Option<u64>,
+    /// Steps that have passed.
+    passed: usize,
 }
 
 impl Fake {
@@ -44,7 +52,7 @@ impl Fake {
             end_id,
             step_us: AtomicU64::new(0),
             trouble: Mutex::default(),
-            allowed: Mutex::default(),
+            gate: Mutex::default(),
             changed: Condvar::new(),
             plans: Mutex::default(),
         }))
@@ -62,14 +70,20 @@ impl Fake {
 
     /// From now on only `steps` more finish, until more are allowed.
     pub fn allow(&self, steps: u64) {
-        *self.0.allowed.lock().unwrap() = Some(steps);
+        self.0.gate.lock().unwrap().allowed = Some(steps);
         self.0.changed.notify_all();
     }
 
     /// All steps finish again.
     pub fn allow_all(&self) {
-        *self.0.allowed.lock().unwrap() = None;
+        self.0.gate.lock().unwrap().allowed = None;
         self.0.changed.notify_all();
+    }
+
+    /// This many steps were launched and none of them may finish.
+    pub fn hangs(&self, steps: u32) -> bool {
+        let gate = self.0.gate.lock().unwrap();
+        gate.allowed == Some(0) && self.launched() == gate.passed + steps as usize
     }
 
     /// Everything that was launched so far.
@@ -120,12 +134,10 @@ impl Backend for FakeBackend {
 impl Shared {
     fn finish(&self, step: StepId, trouble: Option<Trouble>, outcome: StepOutcome) -> Result<StepOutcome, BackendError> {
         std::thread::sleep(Duration::from_micros(self.step_us.load(Ordering::SeqCst)));
-        let mut allowed = self.allowed.lock().unwrap();
-        while *allowed == Some(0) {
-            allowed = self.changed.wait(allowed).unwrap();
-        }
-        *allowed = allowed.map(|n| n - 1);
-        drop(allowed);
+        let mut gate = self.changed.wait_while(self.gate.lock().unwrap(), |gate| gate.allowed == Some(0)).unwrap();
+        gate.allowed = gate.allowed.map(|n| n - 1);
+        gate.passed += 1;
+        drop(gate);
         match trouble {
             Some(Trouble::StepFails) => Err(BackendError::Device { step, why: "step failed on purpose".into() }),
             Some(Trouble::StepPanics) => panic!("step panics on purpose"),

@@ -14,10 +14,13 @@ pub use server::{Options, Server};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Waits for something that another thread brings about.
+/// How long a test waits for what must come. Only a test that fails ever waits that long, so it is no bound on how fast a machine is.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits for something that another thread brings about and that stays so.
 #[track_caller]
 pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "never came: {what}");
         std::thread::sleep(Duration::from_millis(2));

@@ -1,7 +1,6 @@
 //! A whole service in this process, on a free port, with a fake backend.
 
-use super::Fake;
-use super::eventually;
+use super::{Fake, PATIENCE, eventually};
 use chimere::actors::engine::Build;
 use chimere::actors::live::Live;
 use chimere::actors::phase::Phase;
@@ -132,7 +131,7 @@ impl Server {
                 service.stop().await;
             });
         });
-        let (addr, fake, drains, phase, live) = started.recv_timeout(Duration::from_secs(20)).expect("the service starts");
+        let (addr, fake, drains, phase, live) = started.recv_timeout(PATIENCE).expect("the service starts");
         Self { addr, fake, drains: Some(drains), phase, live, thread: Some(thread) }
     }
 
@@ -143,7 +142,14 @@ impl Server {
         over
     }
 
-    /// Waits until this many requests are live.
+    /// Waits until no step moves any more: as many have finished as may, and as many as may be in flight hang. What is launched after
+    /// that is launched because a step was let go.
+    #[track_caller]
+    pub fn wait_for_standstill(&self) {
+        eventually("the engine stands still", || self.fake.hangs(chimere::limits::STEPS_IN_FLIGHT_MAX));
+    }
+
+    /// Waits until this many requests are live. Ask for a number that stays: one that only passes by may never be seen.
     #[track_caller]
     pub fn wait_for_live(&self, want: usize) {
         eventually(&format!("{want} live requests"), || self.live.len() == want);
@@ -217,6 +223,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
     let collections = Collections::open(options.tables.as_deref(), settings).unwrap();
     let limits = ModelLimits {
         name: "tiny".into(),
+        aliases: vec!["gpt-tiny".into()],
         vocab: text.tokenizer().len(),
         width: WIDTH,
         choices_max: chimere::limits::CHOICES_MAX.min(options.slots),

@@ -198,17 +198,14 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
     // Not zeroed: that would cost as much as two blocks, and nothing is read that was not stored.
     let mut sums = [const { MaybeUninit::<[Sums; 2]>::uninit() }; AHEAD + 1];
     let mut acc = [_mm512_setzero_ps(); R];
-    let start = |b: usize, sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1]| {
+    for b in 0..blocks.min(AHEAD) {
         // SAFETY: within the rows and the panel.
-        unsafe {
-            let x = group.first.add(b * size_of::<QBlock>());
-            block_sums::<HALVES>(x, group.stride, codes.add(b * 512), sums[b % (AHEAD + 1)].as_mut_ptr().cast());
-        }
-    };
-    (0..blocks.min(AHEAD)).for_each(|b| start(b, &mut sums));
+        unsafe { start::<HALVES>(group, codes, b, &mut sums) };
+    }
     for b in 0..blocks {
         if b + AHEAD < blocks {
-            start(b + AHEAD, &mut sums);
+            // SAFETY: as above.
+            unsafe { start::<HALVES>(group, codes, b + AHEAD, &mut sums) };
         }
         // SAFETY: within rows, panel and sums.
         unsafe {
@@ -218,14 +215,12 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
             let stored: *const Sums = sums[b % (AHEAD + 1)].as_ptr().cast();
             for (r, acc) in acc.iter_mut().enumerate() {
                 let x = &*group.first.add(r * group.stride + b * size_of::<QBlock>()).cast::<QBlock>();
-                let sum =
-                    |half: usize| _mm512_cvtepi32_ps(_mm512_load_si512(stored.add(half).cast::<i32>().add(r * TILE_ROWS).cast()));
                 let term = if MIN {
-                    _mm512_fmsub_ps(sum(0), scale, _mm512_mul_ps(second, _mm512_set1_ps(x.sum)))
+                    _mm512_fmsub_ps(row_sum(stored, r), scale, _mm512_mul_ps(second, _mm512_set1_ps(x.sum)))
                 } else if HALVES {
-                    _mm512_fmadd_ps(sum(1), second, _mm512_mul_ps(sum(0), scale))
+                    _mm512_fmadd_ps(row_sum(stored.add(1), r), second, _mm512_mul_ps(row_sum(stored, r), scale))
                 } else {
-                    _mm512_mul_ps(sum(0), scale)
+                    _mm512_mul_ps(row_sum(stored, r), scale)
                 };
                 *acc = _mm512_fmadd_ps(term, _mm512_set1_ps(x.d), *acc);
             }
@@ -235,6 +230,23 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
         // SAFETY: the caller's.
         unsafe { store(job, pair.1, tile, acc) };
     }
+}
+
+/// Sets the tile unit to the sums of block `b`.
+#[inline(always)]
+unsafe fn start<const HALVES: bool>(group: &Group, codes: *const u8, b: usize, sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1]) {
+    // SAFETY: the caller's: within the rows and the panel.
+    unsafe {
+        let x = group.first.add(b * size_of::<QBlock>());
+        block_sums::<HALVES>(x, group.stride, codes.add(b * 512), sums[b % (AHEAD + 1)].as_mut_ptr().cast());
+    }
+}
+
+/// The sums of row `r` as floats.
+#[inline(always)]
+unsafe fn row_sum(sums: *const Sums, r: usize) -> __m512 {
+    // SAFETY: the caller's: 16 rows of 16 sums.
+    unsafe { _mm512_cvtepi32_ps(_mm512_load_si512(sums.cast::<i32>().add(r * TILE_ROWS).cast())) }
 }
 
 /// Integer sums of one block, or of its two halves.

@@ -47,7 +47,7 @@ pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) 
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn block(job: &Job<'_>, layout: Layout, tile: &[u8], b: usize, pairs: &[(u32, u32)], acc: &mut [Lanes; ROWS]) {
     let (bytes, signed) = (layout.codes.block_bytes(), !layout.scales.has_min());
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
@@ -76,24 +76,29 @@ unsafe fn block(job: &Job<'_>, layout: Layout, tile: &[u8], b: usize, pairs: &[(
 }
 
 /// Integer sums by rows 0..8 and 8..16, each of both halves of the block.
-#[target_feature(enable = "avx2,fma,f16c")]
-fn dot<const SIGNED: bool>(codes: &BlockCodes, x: &QBlock) -> [[__m256i; 2]; 2] {
-    let mut sums = [[_mm256_setzero_si256(); 2]; 2];
-    let ones = _mm256_set1_epi16(1);
-    for (quad, x) in x.q.as_chunks::<4>().0.iter().enumerate() {
-        let x = _mm256_set1_epi32(i32::from_le_bytes(x.map(|q| q as u8)));
-        for (rows, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: 16 vectors of 32 bytes.
-            let w = unsafe { _mm256_load_si256(codes.0.as_ptr().add(64 * quad + 32 * rows).cast()) };
-            let pairs =
-                if SIGNED { _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) } else { _mm256_maddubs_epi16(w, x) };
-            sums[quad / 4] = _mm256_add_epi32(sums[quad / 4], _mm256_madd_epi16(pairs, ones));
+#[inline(always)]
+unsafe fn dot<const SIGNED: bool>(codes: &BlockCodes, x: &QBlock) -> [[__m256i; 2]; 2] {
+    // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
+    unsafe {
+        let mut sums = [[_mm256_setzero_si256(); 2]; 2];
+        let ones = _mm256_set1_epi16(1);
+        for quad in 0..8 {
+            let x = _mm256_set1_epi32(x.q.as_ptr().cast::<i32>().add(quad).read());
+            for rows in 0..2 {
+                let w = _mm256_load_si256(codes.0.as_ptr().add(64 * quad + 32 * rows).cast());
+                let pairs = if SIGNED {
+                    _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                } else {
+                    _mm256_maddubs_epi16(w, x)
+                };
+                sums[rows][quad / 4] = _mm256_add_epi32(sums[rows][quad / 4], _mm256_madd_epi16(pairs, ones));
+            }
         }
+        sums
     }
-    sums
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn read_codes(codes: Codes, bytes: &[u8], signed: bool) -> BlockCodes {
     let mut out = BlockCodes([0; 512]);
     let Codes::Table(levels) = codes else {
@@ -118,24 +123,23 @@ unsafe fn read_codes(codes: Codes, bytes: &[u8], signed: bool) -> BlockCodes {
     out
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
     let (per, bytes) = scales.group();
     let (group, j) = (plane[b / per * bytes..][..bytes].as_ptr(), b % per);
-    let none = [_mm256_setzero_ps(); 2];
-    let one = |scale| BlockScales { scale, second: none, min: none };
     // SAFETY: arrays of the group, as the layout has them.
     unsafe {
+        let none = [_mm256_setzero_ps(); 2];
         match scales {
-            Scales::F16 => one(f16(group)),
-            Scales::Bf16 => one(bf16(group)),
+            Scales::F16 => BlockScales { scale: f16(group), second: none, min: none },
+            Scales::Bf16 => BlockScales { scale: bf16(group), second: none, min: none },
             Scales::HalvesF16 => BlockScales { scale: f16(group), second: f16(group.add(32)), min: none },
             Scales::MinF16 => BlockScales { scale: f16(group), second: none, min: f16(group.add(32)) },
             Scales::MinByte => {
                 let at = group.add(64 + 32 * j);
                 BlockScales { scale: times(f16(group), at), second: none, min: times(f16(group.add(32)), at.add(16)) }
             }
-            Scales::Byte => one(times(f16(group), group.add(32 + 16 * j))),
+            Scales::Byte => BlockScales { scale: times(f16(group), group.add(32 + 16 * j)), second: none, min: none },
             Scales::HalvesByte => {
                 let (d, at) = (f16(group), group.add(32 + 32 * j));
                 BlockScales { scale: times(d, at), second: times(d, at.add(16)), min: none }
@@ -145,25 +149,36 @@ unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
 }
 
 /// 16 f16.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn f16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
-    [0, 16].map(|o| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(at.add(o).cast())) })
+    unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(at.cast())), _mm256_cvtph_ps(_mm_loadu_si128(at.add(16).cast()))] }
 }
 
 /// 16 bf16.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn bf16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
-    [0, 16]
-        .map(|o| unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.add(o).cast())))) })
+    unsafe { [eight_bf16(at), eight_bf16(at.add(16))] }
+}
+
+#[inline(always)]
+unsafe fn eight_bf16(at: *const u8) -> __m256 {
+    // SAFETY: the caller's.
+    unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(at.cast())))) }
 }
 
 /// `d` times 16 signed bytes.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn times(d: Lanes, at: *const u8) -> Lanes {
     // SAFETY: the caller's.
-    [0, 1].map(|h| unsafe { _mm256_mul_ps(d[h], _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.add(8 * h).cast())))) })
+    unsafe { [_mm256_mul_ps(d[0], eight_bytes(at)), _mm256_mul_ps(d[1], eight_bytes(at.add(8)))] }
+}
+
+#[inline(always)]
+unsafe fn eight_bytes(at: *const u8) -> __m256 {
+    // SAFETY: the caller's.
+    unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()))) }
 }
 
 /// Float tiles times rows.
@@ -188,17 +203,17 @@ pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>)
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
-    let mut sums = [[_mm256_setzero_ps(); 2]; 4];
-    for k in (0..job.w.cols).step_by(4) {
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let index = (k + i) * TILE_ROWS;
-            // SAFETY: tiles and rows are padded to a multiple of four inputs.
-            unsafe {
+    // SAFETY: tiles and rows are padded to a multiple of four inputs.
+    unsafe {
+        let mut sums = [[_mm256_setzero_ps(); 2]; 4];
+        for k in (0..job.w.cols).step_by(4) {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let index = (k + i) * TILE_ROWS;
                 let w = match FORM {
-                    0 => [0, 8].map(|o| _mm256_loadu_ps(at.cast::<f32>().add(index + o))),
+                    0 => [_mm256_loadu_ps(at.cast::<f32>().add(index)), _mm256_loadu_ps(at.cast::<f32>().add(index + 8))],
                     1 => f16(at.add(2 * index)),
                     _ => bf16(at.add(2 * index)),
                 };
@@ -206,13 +221,16 @@ unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) 
                 *sums = [_mm256_fmadd_ps(w[0], x, sums[0]), _mm256_fmadd_ps(w[1], x, sums[1])];
             }
         }
+        let [a, b, c, d] = sums;
+        [
+            _mm256_add_ps(_mm256_add_ps(a[0], b[0]), _mm256_add_ps(c[0], d[0])),
+            _mm256_add_ps(_mm256_add_ps(a[1], b[1]), _mm256_add_ps(c[1], d[1])),
+        ]
     }
-    let [a, b, c, d] = sums;
-    [0, 1].map(|h| _mm256_add_ps(_mm256_add_ps(a[h], b[h]), _mm256_add_ps(c[h], d[h])))
 }
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
-#[target_feature(enable = "avx2,fma,f16c")]
+#[inline(always)]
 unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: Lanes) {
     let mut values = [0.0f32; TILE_ROWS];
     for (h, acc) in acc.into_iter().enumerate() {

@@ -9,7 +9,7 @@ use super::lines::Lines;
 use super::rows::QBlock;
 use super::{FloatForm, Job, TILE_ROWS};
 use std::arch::x86_64::*;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ops::Range;
 
 /// Rows beyond which a panel pays: unpacking then costs less than doing it again for every few rows.
@@ -91,12 +91,18 @@ impl<const ADD: i8> CodeReader for Fives<ADD> {
         unsafe {
             let (low, high) = Nibbles.pair(at, v);
             let plane = load(at.add(256));
-            let with = |codes, j: usize| {
-                let set = _mm512_test_epi8_mask(plane, _mm512_set1_epi8((1u8 << j) as i8));
-                _mm512_add_epi8(codes, _mm512_mask_blend_epi8(set, _mm512_set1_epi8(ADD), _mm512_set1_epi8(ADD.wrapping_add(16))))
-            };
-            (with(low, v), with(high, v + 4))
+            (fifth_bit::<ADD>(low, plane, v), fifth_bit::<ADD>(high, plane, v + 4))
         }
+    }
+}
+
+/// Adds `ADD`, and 16 where bit `j` of the plane is set.
+#[inline(always)]
+unsafe fn fifth_bit<const ADD: i8>(codes: __m512i, plane: __m512i, j: usize) -> __m512i {
+    // SAFETY: registers only.
+    unsafe {
+        let set = _mm512_test_epi8_mask(plane, _mm512_set1_epi8((1u8 << j) as i8));
+        _mm512_add_epi8(codes, _mm512_mask_blend_epi8(set, _mm512_set1_epi8(ADD), _mm512_set1_epi8(ADD.wrapping_add(16))))
     }
 }
 
@@ -113,13 +119,18 @@ impl CodeReader for Sixes {
             let (low, high) = Nibbles.pair(at, v);
             // Rotates the two bits to their place above the nibble; what comes from other bytes is masked off.
             let turn = _mm512_set1_epi32(((2 * v + 28) % 32) as i32);
-            let with = |codes, plane: usize| {
-                let bits = _mm512_rorv_epi32(load(at.add(256 + 64 * plane)), turn);
-                let bits = _mm512_and_si512(bits, _mm512_set1_epi8(0x30));
-                _mm512_add_epi8(_mm512_or_si512(codes, bits), _mm512_set1_epi8(SIX_ADD as i8))
-            };
-            (with(low, 0), with(high, 1))
+            (two_bits(low, load(at.add(256)), turn), two_bits(high, load(at.add(256 + 64)), turn))
         }
+    }
+}
+
+/// Adds the two bits that `turn` brings above the nibbles.
+#[inline(always)]
+unsafe fn two_bits(codes: __m512i, plane: __m512i, turn: __m512i) -> __m512i {
+    // SAFETY: registers only.
+    unsafe {
+        let bits = _mm512_and_si512(_mm512_rorv_epi32(plane, turn), _mm512_set1_epi8(0x30));
+        _mm512_add_epi8(_mm512_or_si512(codes, bits), _mm512_set1_epi8(SIX_ADD as i8))
     }
 }
 
@@ -145,64 +156,46 @@ trait ScaleReader {
     unsafe fn block(shared: (__m512, __m512), at: *const u8, j: usize) -> BlockScales;
 }
 
+/// A reader of one way to store scales: `group` and `block` are pasted into its methods, for a closure would be compiled without
+/// the instruction set of the kernel that calls it.
 macro_rules! scales {
-    ($name:ident, $of:expr, $group:expr, $block:expr) => {
+    ($name:ident, group($of:ident) = $group:expr, block($shared:ident, $at:ident, $j:ident) = $block:expr) => {
         struct $name;
 
         impl ScaleReader for $name {
-            const HALVES: bool = $of.halves();
-            const MIN: bool = $of.has_min();
-            const GROUP: (usize, usize) = $of.group();
+            const HALVES: bool = Scales::$name.halves();
+            const MIN: bool = Scales::$name.has_min();
+            const GROUP: (usize, usize) = Scales::$name.group();
 
             #[inline(always)]
-            unsafe fn group(at: *const u8) -> (__m512, __m512) {
+            unsafe fn group($of: *const u8) -> (__m512, __m512) {
                 // SAFETY: the group's bytes are readable.
-                unsafe { $group(at) }
+                unsafe { $group }
             }
 
             #[inline(always)]
-            unsafe fn block(shared: (__m512, __m512), at: *const u8, j: usize) -> BlockScales {
+            unsafe fn block($shared: (__m512, __m512), $at: *const u8, $j: usize) -> BlockScales {
                 // SAFETY: as above, for blocks of the group.
-                unsafe { $block(shared, at, j) }
+                unsafe { $block }
             }
         }
     };
 }
 
-scales!(F16, Scales::F16, |_| none(), |_, at, _| one(halves(at)));
-scales!(Bf16, Scales::Bf16, |_| none(), |_, at, _| one(bf16(at)));
-scales!(HalvesF16, Scales::HalvesF16, |_| none(), |_, at: *const u8, _| BlockScales {
-    scale: halves(at),
-    second: halves(at.add(32)),
-    min: _mm512_setzero_ps()
-});
-scales!(MinF16, Scales::MinF16, |_| none(), |_, at: *const u8, _| BlockScales {
-    scale: halves(at),
-    second: _mm512_setzero_ps(),
-    min: halves(at.add(32))
-});
+scales!(F16, group(_at) = none(), block(_shared, at, _j) = one(halves(at)));
+scales!(Bf16, group(_at) = none(), block(_shared, at, _j) = one(bf16(at)));
+scales!(HalvesF16, group(_at) = none(), block(_shared, at, _j) = with_second(halves(at), halves(at.add(32))));
+scales!(MinF16, group(_at) = none(), block(_shared, at, _j) = with_min(halves(at), halves(at.add(32))));
 scales!(
     MinByte,
-    Scales::MinByte,
-    |at: *const u8| (halves(at), halves(at.add(32))),
-    |(d, dmin): (__m512, __m512), at: *const u8, j: usize| BlockScales {
-        scale: _mm512_mul_ps(d, bytes(at.add(64 + 32 * j))),
-        second: _mm512_setzero_ps(),
-        min: _mm512_mul_ps(dmin, bytes(at.add(64 + 32 * j + 16))),
-    }
+    group(at) = (halves(at), halves(at.add(32))),
+    block(shared, at, j) = with_min(times(shared.0, at.add(64 + 32 * j)), times(shared.1, at.add(64 + 32 * j + 16)))
 );
-scales!(Byte, Scales::Byte, |at| (halves(at), _mm512_setzero_ps()), |(d, _): (__m512, __m512), at: *const u8, j: usize| one(
-    _mm512_mul_ps(d, bytes(at.add(32 + 16 * j)))
-));
+scales!(Byte, group(at) = (halves(at), _mm512_setzero_ps()), block(shared, at, j) = one(times(shared.0, at.add(32 + 16 * j))));
 scales!(
     HalvesByte,
-    Scales::HalvesByte,
-    |at| (halves(at), _mm512_setzero_ps()),
-    |(d, _): (__m512, __m512), at: *const u8, j: usize| BlockScales {
-        scale: _mm512_mul_ps(d, bytes(at.add(32 + 32 * j))),
-        second: _mm512_mul_ps(d, bytes(at.add(32 + 32 * j + 16))),
-        min: _mm512_setzero_ps(),
-    }
+    group(at) = (halves(at), _mm512_setzero_ps()),
+    block(shared, at, j) = with_second(times(shared.0, at.add(32 + 32 * j)), times(shared.0, at.add(32 + 32 * j + 16)))
 );
 
 /// The scales of a panel: f32 vectors, the scale, then that of the second half or the minimum.
@@ -253,6 +246,18 @@ unsafe fn one(scale: __m512) -> BlockScales {
     unsafe { BlockScales { scale, second: scale, min: _mm512_setzero_ps() } }
 }
 
+#[inline(always)]
+unsafe fn with_second(scale: __m512, second: __m512) -> BlockScales {
+    // SAFETY: touches no memory.
+    unsafe { BlockScales { scale, second, min: _mm512_setzero_ps() } }
+}
+
+#[inline(always)]
+unsafe fn with_min(scale: __m512, min: __m512) -> BlockScales {
+    // SAFETY: touches no memory.
+    unsafe { BlockScales { scale, second: _mm512_setzero_ps(), min } }
+}
+
 /// 16 f16.
 #[inline(always)]
 unsafe fn halves(at: *const u8) -> __m512 {
@@ -267,11 +272,11 @@ unsafe fn bf16(at: *const u8) -> __m512 {
     unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast())))) }
 }
 
-/// 16 signed bytes.
+/// `d` times 16 signed bytes.
 #[inline(always)]
-unsafe fn bytes(at: *const u8) -> __m512 {
+unsafe fn times(d: __m512, at: *const u8) -> __m512 {
     // SAFETY: the caller's.
-    unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) }
+    unsafe { _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())))) }
 }
 
 /// Asks for the codes that follow those of the block at `at` some way behind.
@@ -294,89 +299,110 @@ struct Tiles<const T: usize> {
 }
 
 /// `T` tiles times `R` rows.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[inline(always)]
 unsafe fn kernel<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     reader: C,
-    w: Tiles<T>,
-    x: [*const QBlock; R],
+    w: &Tiles<T>,
+    x: &[*const QBlock; R],
 ) -> [[__m512; R]; T] {
-    let mut acc = [[_mm512_setzero_ps(); R]; T];
-    let (per, group_bytes) = S::GROUP;
-    let mut b = 0;
-    while b < w.blocks {
-        // SAFETY: block and group indices stay below the counts that the planes were made for.
-        let at = w.scales.map(|s| unsafe { s.add(b / per * group_bytes) });
-        // SAFETY: as above.
-        let shared = at.map(|at| unsafe { S::group(at) });
-        for j in 0..per {
-            if w.cold {
-                w.codes.iter().for_each(|c| prefetch::<C>(c.wrapping_add(b * C::BYTES)));
+    // SAFETY: block and group indices stay below the counts that the planes were made for; rows have as many blocks.
+    unsafe {
+        let mut acc = [[_mm512_setzero_ps(); R]; T];
+        let (per, group_bytes) = S::GROUP;
+        let mut b = 0;
+        while b < w.blocks {
+            let mut scales = w.scales;
+            let mut shared = [none(); T];
+            for t in 0..T {
+                scales[t] = scales[t].add(b / per * group_bytes);
+                shared[t] = S::group(scales[t]);
             }
-            // SAFETY: the caller's: rows have as many blocks as the tiles.
-            unsafe {
-                block::<C, S, R, T>(reader, w.codes.map(|c| c.add(b * C::BYTES)), at, shared, j, x.map(|x| x.add(b)), &mut acc)
-            };
-            b += 1;
+            for j in 0..per {
+                let sums = block_sums::<C, S, R, T>(reader, w, x, b);
+                for t in 0..T {
+                    let scales = S::block(shared[t], scales[t], j);
+                    for r in 0..R {
+                        acc[t][r] = add_block::<S>(acc[t][r], sums[t][r], &scales, &*x[r].add(b));
+                    }
+                }
+                b += 1;
+            }
         }
+        acc
     }
-    acc
 }
 
-/// One block of [`kernel`].
+/// Integer sums of block `b` by tile and row: of the whole block in the first place, or of its two halves.
 #[inline(always)]
-unsafe fn block<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
+unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     reader: C,
-    codes: [*const u8; T],
-    scales: [*const u8; T],
-    shared: [(__m512, __m512); T],
-    j: usize,
-    x: [*const QBlock; R],
-    acc: &mut [[__m512; R]; T],
-) {
+    w: &Tiles<T>,
+    x: &[*const QBlock; R],
+    b: usize,
+) -> [[[__m512i; 2]; R]; T] {
     // SAFETY: the caller's, for every pointer.
     unsafe {
-        let x: [&QBlock; R] = x.map(|x| &*x);
-        let start = x.map(|x| match (S::MIN, S::HALVES) {
-            (true, _) => [_mm512_setzero_si512(); 2],
-            (_, true) => x.offset_half.map(|o| _mm512_set1_epi32(o)),
-            _ => [_mm512_set1_epi32(x.offset), _mm512_setzero_si512()],
-        });
-        let mut sums = [start; T];
+        let mut sums = [[[_mm512_setzero_si512(); 2]; R]; T];
         let other = usize::from(S::HALVES);
+        for t in 0..T {
+            if w.cold {
+                prefetch::<C>(w.codes[t].wrapping_add(b * C::BYTES));
+            }
+            for r in 0..R {
+                sums[t][r] = start::<S>(&*x[r].add(b));
+            }
+        }
         for v in 0..4 {
             for t in 0..T {
-                let (low, high) = reader.pair(codes[t], v);
+                let (low, high) = reader.pair(w.codes[t].add(b * C::BYTES), v);
                 for r in 0..R {
-                    let quad = |q: usize| _mm512_set1_epi32(x[r].q.as_ptr().add(4 * q).cast::<i32>().read_unaligned());
-                    sums[t][r][0] = _mm512_dpbusd_epi32(sums[t][r][0], low, quad(v));
-                    sums[t][r][other] = _mm512_dpbusd_epi32(sums[t][r][other], high, quad(v + 4));
+                    let q = (&raw const (*x[r].add(b)).q).cast::<i32>();
+                    sums[t][r][0] = _mm512_dpbusd_epi32(sums[t][r][0], low, _mm512_set1_epi32(q.add(v).read()));
+                    sums[t][r][other] = _mm512_dpbusd_epi32(sums[t][r][other], high, _mm512_set1_epi32(q.add(v + 4).read()));
                 }
             }
         }
-        for t in 0..T {
-            let w = S::block(shared[t], scales[t], j);
-            for r in 0..R {
-                let sum = _mm512_cvtepi32_ps(sums[t][r][0]);
-                let term = if S::MIN {
-                    _mm512_fmsub_ps(sum, w.scale, _mm512_mul_ps(w.min, _mm512_set1_ps(x[r].sum)))
-                } else if S::HALVES {
-                    _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[t][r][1]), w.second, _mm512_mul_ps(sum, w.scale))
-                } else {
-                    _mm512_mul_ps(sum, w.scale)
-                };
-                acc[t][r] = _mm512_fmadd_ps(term, _mm512_set1_ps(x[r].d), acc[t][r]);
-            }
+        sums
+    }
+}
+
+/// What integer sums start with: signed codes are stored plus 128, which is taken back here.
+#[inline(always)]
+unsafe fn start<S: ScaleReader>(x: &QBlock) -> [__m512i; 2] {
+    // SAFETY: registers only.
+    unsafe {
+        match (S::MIN, S::HALVES) {
+            (true, _) => [_mm512_setzero_si512(); 2],
+            (_, true) => [_mm512_set1_epi32(x.offset_half[0]), _mm512_set1_epi32(x.offset_half[1])],
+            _ => [_mm512_set1_epi32(x.offset), _mm512_setzero_si512()],
         }
+    }
+}
+
+/// Adds a block's term to the output, in the one order that `scalar.rs` defines.
+#[inline(always)]
+unsafe fn add_block<S: ScaleReader>(acc: __m512, sums: [__m512i; 2], w: &BlockScales, x: &QBlock) -> __m512 {
+    // SAFETY: registers only.
+    unsafe {
+        let sum = _mm512_cvtepi32_ps(sums[0]);
+        let term = if S::MIN {
+            _mm512_fmsub_ps(sum, w.scale, _mm512_mul_ps(w.min, _mm512_set1_ps(x.sum)))
+        } else if S::HALVES {
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[1]), w.second, _mm512_mul_ps(sum, w.scale))
+        } else {
+            _mm512_mul_ps(sum, w.scale)
+        };
+        _mm512_fmadd_ps(term, _mm512_set1_ps(x.d), acc)
     }
 }
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
 #[inline(always)]
 pub(super) unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: __m512) {
-    let mut values = [0.0; TILE_ROWS];
-    // SAFETY: 16 floats.
-    unsafe { _mm512_storeu_ps(values.as_mut_ptr(), _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale))) };
-    job.out.store(row, tile, job.lanes(tile), &values);
+    let lanes = job.lanes(tile);
+    let exist = u16::MAX >> (TILE_ROWS - lanes);
+    // SAFETY: as in `OutView::store`: the lanes that exist are in bounds, and nobody else touches them.
+    unsafe { _mm512_mask_storeu_ps(job.out.tile(row, tile, lanes), exist, _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale))) };
 }
 
 /// Quantised tiles times rows.
@@ -431,13 +457,13 @@ unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(job: &Job<'_>, layout: Layo
         unsafe {
             match job.pairs.len() {
                 0 => {}
-                1 => run::<C, S, 1, 1>(job, job.pairs, tile, reader, w),
-                2 => run::<C, S, 2, 1>(job, job.pairs, tile, reader, w),
+                1 => run::<C, S, 1, 1>(job, job.pairs, tile, reader, &w),
+                2 => run::<C, S, 2, 1>(job, job.pairs, tile, reader, &w),
                 3 => {
-                    run::<C, S, 2, 1>(job, &job.pairs[..2], tile, reader, w);
-                    run::<C, S, 1, 1>(job, &job.pairs[2..], tile, reader, w);
+                    run::<C, S, 2, 1>(job, &job.pairs[..2], tile, reader, &w);
+                    run::<C, S, 1, 1>(job, &job.pairs[2..], tile, reader, &w);
                 }
-                _ => run::<C, S, 4, 1>(job, job.pairs, tile, reader, w),
+                _ => run::<C, S, 4, 1>(job, job.pairs, tile, reader, &w),
             }
         }
     }
@@ -450,14 +476,18 @@ unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     pairs: &[(u32, u32)],
     tile: usize,
     reader: C,
-    w: Tiles<T>,
+    w: &Tiles<T>,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's; the inputs exist.
     unsafe {
-        let acc = kernel::<C, S, R, T>(reader, w, std::array::from_fn(|r| job.x.blocks(pairs[r].0 as usize)));
-        for (t, acc) in acc.into_iter().enumerate() {
-            for (acc, pair) in acc.into_iter().zip(pairs) {
-                store(job, pair.1, (tile + t).min(job.last), acc);
+        let mut x = [std::ptr::null(); R];
+        for r in 0..R {
+            x[r] = job.x.blocks(pairs[r].0 as usize);
+        }
+        let acc = kernel::<C, S, R, T>(reader, w, &x);
+        for t in 0..T {
+            for r in 0..R {
+                store(job, pairs[r].1, (tile + t).min(job.last), acc[t][r]);
             }
         }
     }
@@ -465,7 +495,7 @@ unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
 
 thread_local! {
     /// Two unpacked tiles. It grows to the widest matrix that the thread meets.
-    static PANEL: RefCell<Lines> = RefCell::default();
+    static PANEL: Cell<Lines> = Cell::default();
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -474,32 +504,29 @@ unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
     let direct = layout.codes == Codes::Byte;
     let codes_bytes = if direct { 0 } else { blocks * Bytes::BYTES };
     let scale_bytes = blocks * panel_scale_bytes(layout.scales.halves() || layout.scales.has_min());
-    PANEL.with_borrow_mut(|panel| {
-        panel.grow(PANEL_TILES * (codes_bytes + scale_bytes));
-        let start = panel.as_mut_ptr();
-        for tile in tiles.clone().step_by(PANEL_TILES) {
-            let w = Tiles::<PANEL_TILES> {
-                codes: std::array::from_fn(|t| {
-                    let source = job.w.tile((tile + t).min(tiles.end - 1)).as_ptr();
-                    if direct { source } else { start.wrapping_add(t * codes_bytes) }
-                }),
-                scales: std::array::from_fn(|t| start.wrapping_add(PANEL_TILES * codes_bytes + t * scale_bytes).cast_const()),
-                blocks,
-                cold: false,
-            };
+    // Taken, not borrowed in a closure: that would be a function without the instruction set of this one.
+    let mut panel = PANEL.take();
+    panel.grow(PANEL_TILES * (codes_bytes + scale_bytes));
+    let start = panel.as_mut_ptr();
+    for tile in tiles.clone().step_by(PANEL_TILES) {
+        let mut w = Tiles::<PANEL_TILES> { codes: [start; PANEL_TILES], scales: [start; PANEL_TILES], blocks, cold: false };
+        for t in 0..PANEL_TILES {
+            let source = job.w.tile((tile + t).min(tiles.end - 1));
+            let codes = start.wrapping_add(t * codes_bytes);
+            let scales = start.wrapping_add(PANEL_TILES * codes_bytes + t * scale_bytes);
             // SAFETY: the panel has room for both tiles; the rest is the caller's.
             unsafe {
-                for t in 0..PANEL_TILES {
-                    let tile = job.w.tile((tile + t).min(tiles.end - 1));
-                    if !direct {
-                        unpack_tile_codes(layout, blocks, tile, w.codes[t].cast_mut(), 0);
-                    }
-                    unpack_tile_scales(layout, blocks, tile, w.scales[t].cast_mut());
+                if !direct {
+                    unpack_tile_codes(layout, blocks, source, codes, 0);
                 }
-                panel_rows(job, layout, tile, w);
+                unpack_tile_scales(layout, blocks, source, scales);
             }
+            (w.codes[t], w.scales[t]) = (if direct { source.as_ptr() } else { codes }, scales);
         }
-    });
+        // SAFETY: as above.
+        unsafe { panel_rows(job, layout, tile, w) };
+    }
+    PANEL.set(panel);
 }
 
 /// All rows times one panel.
@@ -516,9 +543,9 @@ unsafe fn panel_rows(job: &Job<'_>, layout: Layout, tile: usize, mut w: Tiles<PA
         // SAFETY: the caller's.
         unsafe {
             match (layout.scales.halves(), layout.scales.has_min()) {
-                (false, false) => panel_group::<false, false>(job, pairs, tile, w),
-                (true, _) => panel_group::<true, false>(job, pairs, tile, w),
-                (_, true) => panel_group::<false, true>(job, pairs, tile, w),
+                (false, false) => panel_group::<false, false>(job, pairs, tile, &w),
+                (true, _) => panel_group::<true, false>(job, pairs, tile, &w),
+                (_, true) => panel_group::<false, true>(job, pairs, tile, &w),
             }
         }
     }
@@ -529,7 +556,7 @@ unsafe fn panel_group<const HALVES: bool, const MIN: bool>(
     job: &Job<'_>,
     pairs: &[(u32, u32)],
     tile: usize,
-    w: Tiles<PANEL_TILES>,
+    w: &Tiles<PANEL_TILES>,
 ) {
     // SAFETY: the caller's.
     unsafe {
@@ -647,7 +674,10 @@ unsafe fn float_rows<const FORM: u8>(job: &Job<'_>, pairs: &[(u32, u32)], tile: 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &Job<'_>, pairs: &[(u32, u32)], tile: usize) {
     let at = job.w.tile(tile).as_ptr();
-    let x: [*const f32; R] = std::array::from_fn(|r| job.x.values(pairs[r].0 as usize));
+    let mut x = [std::ptr::null::<f32>(); R];
+    for r in 0..R {
+        x[r] = job.x.values(pairs[r].0 as usize);
+    }
     let mut sums = [[_mm512_setzero_ps(); R]; 4];
     for k in (0..job.w.cols).step_by(4) {
         for (i, sums) in sums.iter_mut().enumerate() {

@@ -1,8 +1,11 @@
-//! Which instructions the products use.
+//! Which instructions the CPU backend uses.
 
 use std::sync::OnceLock;
 
-/// Instruction sets with products of their own. All give the same bytes.
+/// The variable that picks a weaker set than the best of this machine.
+const VARIABLE: &str = "CHIMERE_ISA";
+
+/// Instruction sets with kernels of their own, weaker ones first. All give the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Isa {
     /// Portable code, the definition of every result.
@@ -19,38 +22,132 @@ pub enum Isa {
     NeonDot,
 }
 
+/// `CHIMERE_ISA` names no instruction set of this machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{VARIABLE} is {got:?}, this machine has {}", names(.has))]
+pub struct IsaError {
+    /// What it names.
+    pub got: String,
+    /// What there is.
+    pub has: &'static [Isa],
+}
+
 impl Isa {
-    /// The best that this host has; found once.
-    pub fn host() -> Self {
-        static HOST: OnceLock<Isa> = OnceLock::new();
-        *HOST.get_or_init(|| *Self::available().last().expect("scalar code runs everywhere"))
+    /// The set in use: the one that `CHIMERE_ISA` names, else the best of this machine. Read once.
+    ///
+    /// # Errors
+    /// If `CHIMERE_ISA` names none of [`Isa::available`].
+    pub fn chosen() -> Result<Self, IsaError> {
+        static CHOSEN: OnceLock<Result<Isa, IsaError>> = OnceLock::new();
+        CHOSEN.get_or_init(|| asked().unwrap_or_else(|| Ok(strongest(Self::available())))).clone()
     }
 
-    /// All that this host has, weakest first.
-    pub fn available() -> Vec<Self> {
-        let mut all = vec![Isa::Scalar];
-        #[cfg(target_arch = "x86_64")]
-        {
-            macro_rules! has {
-                ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
-            }
-            if has!("avx2" "fma" "f16c") {
-                all.push(Isa::Avx2);
-            }
-            if all.len() == 2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
-                all.push(Isa::Avx512);
-                if super::amx::available() {
-                    all.push(Isa::Amx);
-                }
+    /// [`Isa::chosen`] where it is known to exist: a backend is made only with a set that does.
+    ///
+    /// # Panics
+    /// If [`Isa::chosen`] is an error.
+    #[inline]
+    pub fn host() -> Self {
+        static HOST: OnceLock<Isa> = OnceLock::new();
+        *HOST.get_or_init(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
+    }
+
+    /// All that this machine has, weakest first.
+    pub fn available() -> &'static [Self] {
+        static AVAILABLE: OnceLock<Vec<Isa>> = OnceLock::new();
+        AVAILABLE.get_or_init(detect)
+    }
+
+    /// The name that `CHIMERE_ISA` knows it by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
+            Isa::Neon => "neon",
+            Isa::NeonDot => "neondot",
+        }
+    }
+
+    /// Whether `CHIMERE_ISA` holds the backend to `self`, also where it could use more.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::backend::cpu) fn is_asked(self) -> bool {
+        asked() == Some(Ok(self))
+    }
+}
+
+/// The set that `CHIMERE_ISA` names; `None` if it is not set or empty.
+fn asked() -> Option<Result<Isa, IsaError>> {
+    let name = std::env::var_os(VARIABLE)?;
+    let name = name.to_string_lossy();
+    (!name.is_empty()).then(|| named(&name, Isa::available()))
+}
+
+fn named(name: &str, has: &'static [Isa]) -> Result<Isa, IsaError> {
+    has.iter().copied().find(|isa| isa.name() == name).ok_or_else(|| IsaError { got: name.to_owned(), has })
+}
+
+fn strongest(has: &[Isa]) -> Isa {
+    *has.last().expect("scalar code runs everywhere")
+}
+
+/// Names in a list for people.
+fn names(sets: &[Isa]) -> String {
+    sets.iter().map(|isa| isa.name()).collect::<Vec<_>>().join(", ")
+}
+
+fn detect() -> Vec<Isa> {
+    let mut all = vec![Isa::Scalar];
+    #[cfg(target_arch = "x86_64")]
+    {
+        macro_rules! has {
+            ($($feature:tt)*) => { $(is_x86_feature_detected!($feature))&&* };
+        }
+        if has!("avx2" "fma" "f16c") {
+            all.push(Isa::Avx2);
+        }
+        if all.len() == 2 && has!("avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512vnni") {
+            all.push(Isa::Avx512);
+            if super::amx::available() {
+                all.push(Isa::Amx);
             }
         }
-        #[cfg(target_arch = "aarch64")]
-        {
-            all.push(Isa::Neon);
-            if std::arch::is_aarch64_feature_detected!("dotprod") {
-                all.push(Isa::NeonDot);
-            }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        all.push(Isa::Neon);
+        if std::arch::is_aarch64_feature_detected!("dotprod") {
+            all.push(Isa::NeonDot);
         }
-        all
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_set_of_this_machine_is_known_by_its_name() {
+        for isa in Isa::available() {
+            assert_eq!(named(isa.name(), Isa::available()), Ok(*isa));
+        }
+    }
+
+    #[test]
+    fn a_name_that_this_machine_lacks_is_refused_with_those_that_it_has() {
+        const HAS: &[Isa] = &[Isa::Scalar, Isa::Avx2, Isa::Avx512];
+        for name in ["amx", "AVX2", "sse", "neon"] {
+            let text = named(name, HAS).expect_err("not there").to_string();
+            assert_eq!(text, format!("CHIMERE_ISA is \"{name}\", this machine has scalar, avx2, avx512"));
+        }
+    }
+
+    #[test]
+    fn the_strongest_set_is_taken_unless_one_is_asked_for() {
+        assert_eq!(strongest(&[Isa::Scalar, Isa::Neon, Isa::NeonDot]), Isa::NeonDot);
+        let asked = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty());
+        assert_eq!(Isa::host().name(), asked.as_deref().unwrap_or(strongest(Isa::available()).name()));
     }
 }

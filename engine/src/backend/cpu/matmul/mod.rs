@@ -26,7 +26,7 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
-pub use isa::Isa;
+pub use isa::{Isa, IsaError};
 pub use rows::{Rows, RowsView};
 
 use crate::format::blocks::{decode_row, encode_row};
@@ -266,12 +266,25 @@ impl<'a> OutView<'a> {
     }
 
     /// Writes the first `lanes` values at tile `tile` of row `row`.
+    #[inline(always)]
     fn store(&self, row: u32, tile: usize, lanes: usize, values: &[f32; TILE_ROWS]) {
-        debug_assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
+        let at = self.tile(row, tile, lanes);
         // SAFETY: in bounds because `matmul` checked rows and columns on entry; nobody else touches them by the promise of `new`.
         unsafe {
-            std::ptr::copy_nonoverlapping(values.as_ptr(), self.start.add(row as usize * self.stride + tile * TILE_ROWS), lanes)
+            // A copy of a known length is a few moves, any other a call.
+            if lanes == TILE_ROWS {
+                at.cast::<[f32; TILE_ROWS]>().write_unaligned(*values);
+            } else {
+                std::ptr::copy_nonoverlapping(values.as_ptr(), at, lanes);
+            }
         }
+    }
+
+    /// Where the `lanes` outputs of tile `tile` of row `row` go.
+    #[inline(always)]
+    fn tile(&self, row: u32, tile: usize, lanes: usize) -> *mut f32 {
+        debug_assert!((row as usize) < self.rows && tile * TILE_ROWS + lanes <= self.cols && lanes <= TILE_ROWS);
+        self.start.wrapping_add(row as usize * self.stride + tile * TILE_ROWS)
     }
 }
 
@@ -290,7 +303,7 @@ pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Ra
 /// # Panics
 /// Also if this host does not have them.
 pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
-    assert!(isa <= Isa::host(), "{isa:?} on a host that has only {:?}", Isa::host());
+    assert!(Isa::available().contains(&isa), "{isa:?} on a host that has only {:?}", Isa::available());
     assert_eq!(x.cols(), w.cols, "activations and weights differ in inputs");
     assert!(tiles.end <= w.tiles(), "tile {} of {}", tiles.end, w.tiles());
     assert!(w.rows <= out.cols, "{} outputs into rows of {}", w.rows, out.cols);

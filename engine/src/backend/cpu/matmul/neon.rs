@@ -90,7 +90,7 @@ unsafe fn blocks_with<D: Dot>(job: &Job<'_>, layout: Layout, tiles: Range<usize>
     }
 }
 
-#[target_feature(enable = "neon")]
+#[inline(always)]
 unsafe fn block<D: Dot>(job: &Job<'_>, layout: Layout, tile: &[u8], b: usize, pairs: &[(u32, u32)], acc: &mut [Lanes; ROWS]) {
     let bytes = layout.codes.block_bytes();
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
@@ -138,7 +138,7 @@ unsafe fn block_sums<D: Dot>(codes: &BlockCodes, x: &QBlock) -> [[int32x4_t; 2];
     }
 }
 
-#[target_feature(enable = "neon")]
+#[inline(always)]
 unsafe fn read_codes(codes: Codes, bytes: &[u8], signed: bool) -> BlockCodes {
     let mut out = BlockCodes([0; 512]);
     let Codes::Table(levels) = codes else {
@@ -161,24 +161,23 @@ unsafe fn read_codes(codes: Codes, bytes: &[u8], signed: bool) -> BlockCodes {
     out
 }
 
-#[target_feature(enable = "neon")]
+#[inline(always)]
 unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
     let (per, bytes) = scales.group();
     let (group, j) = (plane[b / per * bytes..][..bytes].as_ptr(), b % per);
-    let none = [vdupq_n_f32(0.0); 4];
-    let one = |scale| BlockScales { scale, second: none, min: none };
     // SAFETY: arrays of the group, as the layout has them.
     unsafe {
+        let none = [vdupq_n_f32(0.0); 4];
         match scales {
-            Scales::F16 => one(f16(group)),
-            Scales::Bf16 => one(bf16(group)),
+            Scales::F16 => BlockScales { scale: f16(group), second: none, min: none },
+            Scales::Bf16 => BlockScales { scale: bf16(group), second: none, min: none },
             Scales::HalvesF16 => BlockScales { scale: f16(group), second: f16(group.add(32)), min: none },
             Scales::MinF16 => BlockScales { scale: f16(group), second: none, min: f16(group.add(32)) },
             Scales::MinByte => {
                 let at = group.add(64 + 32 * j);
                 BlockScales { scale: times(f16(group), at), second: none, min: times(f16(group.add(32)), at.add(16)) }
             }
-            Scales::Byte => one(times(f16(group), group.add(32 + 16 * j))),
+            Scales::Byte => BlockScales { scale: times(f16(group), group.add(32 + 16 * j)), second: none, min: none },
             Scales::HalvesByte => {
                 let (d, at) = (f16(group), group.add(32 + 32 * j));
                 BlockScales { scale: times(d, at), second: times(d, at.add(16)), min: none }
@@ -190,22 +189,32 @@ unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
 /// 16 f16.
 #[inline(always)]
 unsafe fn f16(at: *const u8) -> Lanes {
-    [0, 1, 2, 3].map(|v| {
-        let wide: float32x4_t;
-        // SAFETY: the caller's; else registers only.
-        unsafe {
-            let half = vld1_u16(at.cast::<u16>().add(4 * v));
-            asm!("fcvtl {0:v}.4s, {1:v}.4h", lateout(vreg) wide, in(vreg) half, options(pure, nomem, nostack));
-        }
-        wide
-    })
+    // SAFETY: the caller's.
+    unsafe { [four_f16(at), four_f16(at.add(8)), four_f16(at.add(16)), four_f16(at.add(24))] }
+}
+
+#[inline(always)]
+unsafe fn four_f16(at: *const u8) -> float32x4_t {
+    let wide: float32x4_t;
+    // SAFETY: the caller's; else registers only.
+    unsafe {
+        let half = vld1_u16(at.cast());
+        asm!("fcvtl {0:v}.4s, {1:v}.4h", lateout(vreg) wide, in(vreg) half, options(pure, nomem, nostack));
+    }
+    wide
 }
 
 /// 16 bf16.
 #[inline(always)]
 unsafe fn bf16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
-    [0, 1, 2, 3].map(|v| unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(at.cast::<u16>().add(4 * v)))) })
+    unsafe { [four_bf16(at), four_bf16(at.add(8)), four_bf16(at.add(16)), four_bf16(at.add(24))] }
+}
+
+#[inline(always)]
+unsafe fn four_bf16(at: *const u8) -> float32x4_t {
+    // SAFETY: the caller's.
+    unsafe { vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(at.cast()))) }
 }
 
 /// `d` times 16 signed bytes.
@@ -216,7 +225,11 @@ unsafe fn times(d: Lanes, at: *const u8) -> Lanes {
         let bytes = vld1q_s8(at.cast());
         let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
         let wide = [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)];
-        std::array::from_fn(|v| vmulq_f32(d[v], vcvtq_f32_s32(wide[v])))
+        let mut out = d;
+        for v in 0..4 {
+            out[v] = vmulq_f32(d[v], vcvtq_f32_s32(wide[v]));
+        }
+        out
     }
 }
 
@@ -242,31 +255,44 @@ pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>)
     }
 }
 
-#[target_feature(enable = "neon")]
+#[inline(always)]
 unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
-    let mut sums = [[vdupq_n_f32(0.0); 4]; 4];
-    for k in (0..job.w.cols).step_by(4) {
-        for (i, sums) in sums.iter_mut().enumerate() {
-            let index = (k + i) * TILE_ROWS;
-            // SAFETY: tiles and rows are padded to a multiple of four inputs.
-            unsafe {
+    // SAFETY: tiles and rows are padded to a multiple of four inputs.
+    unsafe {
+        let mut sums = [[vdupq_n_f32(0.0); 4]; 4];
+        for k in (0..job.w.cols).step_by(4) {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let index = (k + i) * TILE_ROWS;
                 let w = match FORM {
-                    0 => [0, 4, 8, 12].map(|o| vld1q_f32(at.cast::<f32>().add(index + o))),
+                    0 => f32(at.add(4 * index)),
                     1 => f16(at.add(2 * index)),
                     _ => bf16(at.add(2 * index)),
                 };
                 let x = vdupq_n_f32(*x.add(k + i));
-                *sums = std::array::from_fn(|v| vfmaq_f32(sums[v], w[v], x));
+                for v in 0..4 {
+                    sums[v] = vfmaq_f32(sums[v], w[v], x);
+                }
             }
         }
+        let [mut out, b, c, d] = sums;
+        for v in 0..4 {
+            out[v] = vaddq_f32(vaddq_f32(out[v], b[v]), vaddq_f32(c[v], d[v]));
+        }
+        out
     }
-    let [a, b, c, d] = sums;
-    std::array::from_fn(|v| vaddq_f32(vaddq_f32(a[v], b[v]), vaddq_f32(c[v], d[v])))
+}
+
+/// 16 f32.
+#[inline(always)]
+unsafe fn f32(at: *const u8) -> Lanes {
+    let at = at.cast::<f32>();
+    // SAFETY: the caller's.
+    unsafe { [vld1q_f32(at), vld1q_f32(at.add(4)), vld1q_f32(at.add(8)), vld1q_f32(at.add(12))] }
 }
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
-#[target_feature(enable = "neon")]
+#[inline(always)]
 unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: Lanes) {
     let mut values = [0.0f32; TILE_ROWS];
     for (v, acc) in acc.into_iter().enumerate() {

@@ -163,8 +163,7 @@ fn products_have_the_same_bytes_on_every_instruction_set_for_any_batch() {
                 matmul_on(Isa::Scalar, &w, x.view(), &[*pair], 0..w.tiles(), OutView::of(&mut want, rows));
             }
             assert!(want.iter().all(|v| v.is_finite()), "{} exact {exact}", ty.name());
-            for (isa, count) in Isa::available().into_iter().flat_map(|isa| [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, n].map(|c| (isa, c)))
-            {
+            for (isa, count) in Isa::available().iter().flat_map(|isa| [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, n].map(|c| (*isa, c))) {
                 let mut got = vec![f32::NAN; n * rows];
                 for pairs in all.chunks(count) {
                     let cut = w.tiles().div_ceil(2);
@@ -186,7 +185,7 @@ fn activations_quantise_to_the_same_bytes_on_every_instruction_set() {
     let zero = QBlock::of(&[0.0; 32]);
     let mut want = vec![zero; 128];
     rows::quantize_row(Isa::Scalar, &values, &mut want);
-    for isa in Isa::available() {
+    for isa in Isa::available().iter().copied() {
         let mut got = vec![zero; 128];
         rows::quantize_row(isa, &values, &mut got);
         assert_eq!(got, want, "{isa:?}");
@@ -228,7 +227,7 @@ fn a_range_of_tiles_writes_nothing_beyond_itself() {
         (0..rows).for_each(|i| x.row_mut(i).iter_mut().for_each(|v| *v = random.unit()));
         x.quantize(0..rows);
         let pairs: Vec<_> = (0..rows as u32).map(|i| (i, i)).collect();
-        for isa in Isa::available() {
+        for isa in Isa::available().iter().copied() {
             for (first, end) in [(0, 3), (1, 2), (3, 8), (2, 9)] {
                 let mut out = vec![f32::MAX; rows * 160];
                 matmul_on(isa, &w, x.view(), &pairs, first..end, OutView::of(&mut out, 160));

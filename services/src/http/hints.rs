@@ -1,0 +1,86 @@
+//! What to try instead, for those who knock at the wrong door.
+
+use super::error::ApiError;
+use actix_web::HttpRequest;
+use actix_web::http::{Method, StatusCode, header};
+
+/// Paths without a name in them.
+const PATHS: [&str; 12] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/models",
+    "/v1/engram/tables",
+    "/v1/engram/collections",
+    "/tokenize",
+    "/detokenize",
+    "/version",
+    "/health",
+    "/ready",
+    "/metrics",
+];
+/// Endpoints of other services, and what here comes nearest.
+const ELSEWHERE: [(&str, &str); 5] = [
+    ("/v1/responses", "conversations are answered at /v1/chat/completions"),
+    ("/v1/messages", "conversations are answered at /v1/chat/completions"),
+    ("/api/chat", "conversations are answered at /v1/chat/completions"),
+    ("/api/generate", "texts are continued at /v1/completions"),
+    ("/api/tags", "the model is listed at /v1/models"),
+];
+/// How much a path must be like one of ours to be taken for it.
+const LIKE: f64 = 0.9;
+
+/// For the message about a path that leads nowhere: the end of the sentence, or nothing.
+pub(super) fn instead_of(path: &str) -> String {
+    let bare = path.trim_end_matches('/').to_ascii_lowercase();
+    // Programs put the version before a path that has it, or leave it out.
+    let once = bare.replacen("/v1/v1/", "/v1/", 1);
+    if let Some(known) = known(&once).or_else(|| known(&format!("/v1{once}"))) {
+        return format!("; did you mean {known}?");
+    }
+    if let Some((_, why)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == once) {
+        return format!("; {why}");
+    }
+    let likeness = |known: &&&str| (strsim::jaro_winkler(known, &once) * 1e3) as u32;
+    let nearest = PATHS.iter().max_by_key(likeness).filter(|known| strsim::jaro_winkler(known, &once) > LIKE);
+    nearest.map_or_else(String::new, |known| format!("; did you mean {known}?"))
+}
+
+fn known(path: &str) -> Option<&'static str> {
+    PATHS.into_iter().find(|known| *known == path)
+}
+
+/// Whether a browser asks if a page of another origin may call. Such a question carries no key. It comes this far only where no origin may.
+pub(super) fn is_preflight(request: &HttpRequest) -> bool {
+    request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// No page may call, which its developer reads in the browser's tools.
+pub(super) fn no_origins() -> ApiError {
+    let message =
+        "pages of other origins may not call this server; `server.cors_origins` in its configuration names those that may";
+    ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", message).with_code("origin_not_allowed").rejected_as("origin")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_leads_nowhere_is_answered_with_the_one_that_was_meant() {
+        for (path, hint) in [
+            ("/v1/chat/completions/", "; did you mean /v1/chat/completions?"),
+            ("/chat/completions", "; did you mean /v1/chat/completions?"),
+            ("/models", "; did you mean /v1/models?"),
+            ("/v1/v1/models/", "; did you mean /v1/models?"),
+            ("/V1/Models", "; did you mean /v1/models?"),
+            ("/v1/chat/completion", "; did you mean /v1/chat/completions?"),
+            ("/version/", "; did you mean /version?"),
+            ("/v1/responses", "; conversations are answered at /v1/chat/completions"),
+            ("/favicon.ico", ""),
+            ("/v1/audio/speech", ""),
+        ] {
+            assert_eq!(instead_of(path), hint, "{path}");
+        }
+    }
+}
