@@ -10,13 +10,12 @@ mod support;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KernelCache, KvStorage, probe, programs};
 use chimere_engine::backend::{Backend, Pending};
+use chimere_engine::constraint::{Constraint, Effect, RowRule, Rule, Source, Sources, StepRules};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig};
-use chimere_engine::step::{
-    ExpertCut, ExpertUse, Form, LogitEdits, Piece, PieceTokens, PooledUnit, RowEdits, SampleRow, StepOutcome, StepPlan,
-};
+use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig, Spec};
+use chimere_engine::step::{ExpertCut, ExpertUse, Form, Piece, PieceTokens, PooledUnit, SampleRow, StepOutcome, StepPlan};
 use chimere_kernels::reference::sampler as definition;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -62,7 +61,7 @@ impl Gpu {
         Self { backend, next: 0, vocab: model.config.vocab }
     }
 
-    /// Launches a step; whoever waits for it may have to send its edits first.
+    /// Launches a step; whoever waits for it may have to send its late rules first.
     fn launch(&mut self, pieces: Vec<Piece>) -> (StepId, Pending) {
         let id = StepId(self.next);
         self.next += 1;
@@ -76,15 +75,7 @@ impl Gpu {
 
     /// Logits after the last of these positions, and what was sampled greedily.
     fn run(&mut self, form: Form, start: usize, tokens: PieceTokens, prompt_len: usize) -> (Vec<f32>, TokenId) {
-        let row = SampleRow {
-            seq: SeqId(1),
-            slot: SlotId(0),
-            params: Arc::new(SamplingParams::greedy()),
-            output_index: 0,
-            choice: 0,
-            forced: None,
-            awaits_edits: false,
-        };
+        let row = SampleRow::new(SeqId(1), SlotId(0), Arc::new(SamplingParams::greedy()));
         let mut piece = support::piece(form, start, &[0]);
         piece.tokens = tokens;
         let end = start as u32 + piece.len();
@@ -266,15 +257,8 @@ fn greedy_tokens_part_only_where_the_best_two_are_close() {
 fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &SamplingParams) -> Vec<Piece> {
     const PAGES_EACH: u32 = 4;
     let piece = |i: u32| {
-        let row = SampleRow {
-            seq: SeqId(u64::from(i)),
-            slot: SlotId(i),
-            params: Arc::new(SamplingParams { seed: 1000 + u64::from(i), ..params.clone() }),
-            output_index: position,
-            choice: 0,
-            forced: None,
-            awaits_edits: false,
-        };
+        let params = Arc::new(SamplingParams { seed: 1000 + u64::from(i), ..params.clone() });
+        let row = SampleRow { output_index: position, ..SampleRow::new(SeqId(u64::from(i)), SlotId(i), params) };
         let tokens = tokens.map_or(PieceTokens::Sampled, |t| PieceTokens::Known(vec![t[i as usize]]));
         let pages = (0..=position / chimere_engine::PAGE_TOKENS).map(|p| PageId(PAGES_EACH * i + p)).collect();
         let (seq, slot, samples) = (row.seq, row.slot, vec![row]);
@@ -348,7 +332,7 @@ fn every_row_of_a_batch_follows_the_cpu() {
 }
 
 /// The definition's token for a row of [`decode_rows`] with neutral parameters.
-fn defined(logits: &[f32], row: usize, step: u32, edits: Option<&RowEdits>) -> TokenId {
+fn defined(logits: &[f32], row: usize, step: u32, constraint: &Constraint) -> TokenId {
     let sampling = definition::Sampling {
         temperature: 1.0,
         top_p: 1.0,
@@ -359,16 +343,17 @@ fn defined(logits: &[f32], row: usize, step: u32, edits: Option<&RowEdits>) -> T
         presence_penalty: 0.0,
         frequency_penalty: 0.0,
         logit_bias: &[],
-        min_tokens: 0,
-        end_ids: &[],
+        // What is forbidden is there what may not come before so many tokens.
+        min_tokens: step + 1,
+        end_ids: &constraint.forbidden,
     };
     let (prompt, counts) = (vec![false; logits.len()], vec![0; logits.len()]);
     let context = definition::Context {
         in_prompt: &prompt,
         output_counts: &counts,
-        edits: edits.map_or(&[], |e| &e.bias),
-        mix: edits.map_or(&[], |e| &e.mix),
-        mask: edits.and_then(|e| e.mask.as_deref()),
+        edits: &constraint.bias,
+        mix: &constraint.mix,
+        mask: constraint.mask.as_deref(),
         output_index: step,
         choice: 0,
     };
@@ -376,7 +361,7 @@ fn defined(logits: &[f32], row: usize, step: u32, edits: Option<&RowEdits>) -> T
 }
 
 #[test]
-fn rows_with_sparse_edits_sample_the_definition_s_tokens_and_say_which_they_changed() {
+fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed() {
     if !has_gpu() {
         return;
     }
@@ -393,26 +378,39 @@ fn rows_with_sparse_edits_sample_the_definition_s_tokens_and_say_which_they_chan
                 ids.into_iter().collect()
             };
             let mask: Arc<[u32]> = (0..vocab.div_ceil(32) as u32).map(|w| w.wrapping_mul(2_654_435_761) | 1).collect();
-            // Rows with biases, mixtures, both, a mask alone, and rows that wait for nothing.
-            let edits: Vec<RowEdits> = (0..rows)
-                .filter(|i| i % 5 != 4)
-                .map(|i| RowEdits {
-                    seq: SeqId(i as u64),
-                    bias: if i % 5 == 0 || i % 5 == 2 { ids(20) } else { Vec::new() },
-                    mix: if i % 5 < 2 { ids(64) } else { Vec::new() },
-                    mask: (i % 5 == 1 || i % 5 == 3).then(|| mask.clone()),
-                })
-                .collect();
+            // Rows with biases, mixtures, both, a mask alone, and rows that wait for nothing but may not say their first token.
+            let mut rules: Vec<Vec<Rule>> = Vec::new();
+            for i in 0..rows {
+                let tables = |effect| Rule { source: Source::Tables, effect };
+                let bias = (i % 5 == 0 || i % 5 == 2).then(|| tables(Effect::Bias(ids(20))));
+                let mix = (i % 5 < 2).then(|| tables(Effect::Mix(ids(64))));
+                let allow = || Rule { source: Source::Grammar, effect: Effect::Allow(mask.clone()) };
+                let forbid = || Rule { source: Source::MinTokens, effect: Effect::Forbid([first[i], first[0]].into()) };
+                let others = [(i % 5 == 1 || i % 5 == 3).then(allow), (i % 5 == 4).then(forbid)];
+                rules.push([bias, mix].into_iter().chain(others).flatten().collect());
+            }
             let mut pieces = decode_rows(step, (step == 0).then_some(&first[..]), rows as u32, &SamplingParams::default());
-            pieces.iter_mut().enumerate().for_each(|(i, p)| p.samples[0].awaits_edits = i % 5 != 4);
+            for (piece, rules) in pieces.iter_mut().zip(&rules) {
+                let row = &mut piece.samples[0];
+                row.rules = rules.iter().filter(|rule| !rule.source.is_late()).cloned().collect();
+                row.waits_for = rules.iter().map(|rule| rule.source).filter(|source| source.is_late()).collect();
+            }
+            let waits_for = pieces.iter().fold(Sources::NONE, |all, piece| all.with(piece.samples[0].waits_for));
             let (id, pending) = gpu.launch(pieces);
-            gpu.backend.sample(id, LogitEdits { rows: edits.clone() }).unwrap();
+            for source in waits_for.iter() {
+                let of_row = |(i, rules): (usize, &Vec<Rule>)| {
+                    let said = rules.iter().filter(|rule| rule.source == source);
+                    said.map(|rule| RowRule { seq: SeqId(i as u64), output: step, effect: rule.effect.clone() }).collect::<Vec<_>>()
+                };
+                let said = rules.iter().enumerate().flat_map(of_row).collect();
+                gpu.backend.constrain(StepRules { step: id, source, rows: said }).unwrap();
+            }
             let samples = pending.wait().unwrap().samples;
             let logits = gpu.backend.logits(rows).unwrap();
             for (i, (sample, row)) in samples.iter().zip(logits.chunks(vocab)).enumerate() {
-                let edits = edits.iter().find(|e| e.seq == SeqId(i as u64));
-                let plain = edits.map(|e| RowEdits { bias: Vec::new(), mix: Vec::new(), ..e.clone() });
-                let (token, plain) = (defined(row, i, step, edits), defined(row, i, step, plain.as_ref()));
+                let all = Constraint::of(rules[i].clone(), vocab as u32);
+                let plain = Constraint { bias: Vec::new(), mix: Vec::new(), ..all.clone() };
+                let (token, plain) = (defined(row, i, step, &all), defined(row, i, step, &plain));
                 assert_eq!((sample.token, sample.changed), (token, Some(token != plain)), "row {i} of {rows}, step {step}");
                 changed += usize::from(token != plain);
             }
@@ -543,7 +541,7 @@ fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
             // The definition takes what is no number for minus infinity, so it would not tell dead rows.
             assert!(logits.iter().all(|l| l.is_finite()), "{rows} rows, step {step}");
             for (i, (token, row)) in got.iter().zip(logits.chunks(vocab)).enumerate() {
-                assert_eq!(*token, defined(row, i, step, None), "row {i} of {rows}, step {step}");
+                assert_eq!(*token, defined(row, i, step, &Constraint::default()), "row {i} of {rows}, step {step}");
             }
             // Random weights give nearly uniform distributions, a trained model's may be sharp.
             if rows >= 16 && std::env::var_os("CHIMERE_TEST_MODEL").is_some() {
@@ -579,20 +577,14 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
             ..SamplingParams::default()
         },
     };
-    Request {
-        id: RequestId(id),
-        prompt: (0..1 + random.below(longest)).map(|_| random.below(vocab) as TokenId).collect(),
+    let prompt: Vec<_> = (0..1 + random.below(longest)).map(|_| random.below(vocab) as TokenId).collect();
+    let spec = Spec {
         choices: if id % 7 == 3 { 2 } else { 1 },
         max_tokens: Some(1 + random.below(90) as u32),
         sampling: Arc::new(sampling),
-        end_ids: Vec::new(),
-        priority: 0,
-        score_prompt: None,
-        thinking: None,
-        experts: None,
-        awaits_edits: false,
-        pool: None,
-    }
+        ..Spec::default()
+    };
+    Request::new(RequestId(id), prompt, spec)
 }
 
 /// Runs requests through the real scheduler, at most `together` at a time.
@@ -608,7 +600,7 @@ fn serve(model: &Model, backend: &mut dyn Backend, requests: Vec<Request>, toget
         while running < together
             && let Some(request) = waiting.pop_front()
         {
-            running += request.choices as usize;
+            running += request.spec.choices as usize;
             scheduler.admit(request, now).unwrap();
         }
         while let Some(plan) = scheduler.plan(now) {
@@ -713,15 +705,14 @@ fn hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_the
 
 /// Five requests that write, and four that want hidden states, the first of which is long.
 fn pooled_requests() -> Vec<Request> {
-    let base = |id: u64, tokens: u64| {
+    let base = |id: u64, tokens: u64, spec: Spec| {
         let mut random = Random(id + 40);
-        let prompt = (0..tokens).map(|_| random.below(8192) as TokenId).collect();
-        Request { prompt, choices: 1, max_tokens: Some(120), sampling: Arc::new(SamplingParams::greedy()), ..request(id, 8192, 1) }
+        Request::new(RequestId(id), (0..tokens).map(|_| random.below(8192) as TokenId).collect::<Vec<_>>(), spec)
     };
-    let pooled = |id, tokens, pool| Request { max_tokens: Some(0), pool: Some(pool), ..base(id, tokens) };
+    let pooled = |id, tokens, pool| base(id, tokens, Spec { pool: Some(pool), ..Spec::greedy(0) });
     let long = pooled(5, 2560, Pooling::Mean);
     let short = [pooled(6, 40, Pooling::Mean), pooled(7, 130, Pooling::Last), pooled(8, 64, Pooling::Mean)];
-    (0..5).map(|id| base(id, 27)).chain([long]).chain(short).collect()
+    (0..5).map(|id| base(id, 27, Spec::greedy(120))).chain([long]).chain(short).collect()
 }
 
 /// What [`pooled_requests`] get, and how often one of their prompts had to begin again.
@@ -741,7 +732,7 @@ fn pooled(backend: &mut dyn Backend) -> (BTreeMap<u64, Vec<f32>>, usize) {
             }
         }
     }
-    (states, begins - pooled_requests().iter().filter(|r| r.pool.is_some()).count())
+    (states, begins - pooled_requests().iter().filter(|r| r.spec.pool.is_some()).count())
 }
 
 #[test]

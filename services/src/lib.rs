@@ -18,4 +18,5 @@ pub mod semantic;
 pub mod serve;
 pub mod service;
 pub mod text;
+pub mod tools;
 pub mod traces;

@@ -1,5 +1,8 @@
-//! Every bound of the service has its name, unit and default here, and nowhere else. `config/chimere.toml` shows the ones that an
-//! operator can change.
+//! What the service takes and holds at most: every bound that a client or an operator can run into, with its unit and, where the
+//! configuration can change it, its default. `config/chimere.toml` shows those.
+//!
+//! Elsewhere stand bounds that belong to one mechanism and that nobody runs into from outside: sizes of a buffer or of a cache beside
+//! the code that fills it, what a file may be in the engine's formats, defaults that are no bounds beside their keys in `config/`.
 
 /// Requests that may wait for a slot.
 pub const QUEUE_REQUESTS_MAX: u32 = 256;
@@ -47,6 +50,8 @@ pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
 pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
 pub const BODY_SECONDS: u64 = 60;
+/// Bytes of the name that a client may give its request (`x-request-id`); a request with a longer one gets a name of ours.
+pub const REQUEST_NAME_BYTES_MAX: usize = 128;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Connections open at once to the listener of probes.
@@ -79,6 +84,8 @@ pub const PROBE_TOKENS_MAX: u32 = 256;
 pub const HOLD_WORDS_MAX: usize = 64;
 /// Bytes of a tool's name.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a table's name.
+pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Tables that one request may name.
 pub const ENGRAM_TABLES_MAX: usize = 16;
 /// Documents that one request may bring.

@@ -1,11 +1,12 @@
 //! The Engram actor: tells the engine what tables change in a step, while that step's forward runs.
 //!
-//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the edits go to the
-//! engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should this actor die, the alarm in it
-//! tells the scheduler actor, which ends the requests that use tables and starts another one.
+//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the
+//! rules go to the engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should
+//! this actor die, the alarm in it tells the scheduler actor, which ends the requests that use tables and starts
+//! another one.
 
-use super::engine::EditsLink;
-use super::messages::{Awaits, EditsSent, EngramLost, Follow, Forget, Sampled};
+use super::engine::RulesLink;
+use super::messages::{Awaits, EngramLost, Follow, Forget, RulesSent, Sampled};
 use super::scheduler::SchedulerActor;
 use crate::clock::Clock;
 use crate::{limits, metrics};
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Owns the tracker.
 pub struct EngramActor {
     tracker: Tracker,
-    edits: EditsLink,
+    rules: RulesLink,
     alarm: Alarm,
     clock: Clock,
 }
@@ -33,8 +34,8 @@ pub struct Starter {
     pub arbiter: ArbiterHandle,
     /// Threads that share large batches of lookups.
     pub threads: usize,
-    /// Who gets the edits.
-    pub edits: EditsLink,
+    /// Who gets the rules.
+    pub rules: RulesLink,
     /// What time it is.
     pub clock: Clock,
 }
@@ -42,14 +43,14 @@ pub struct Starter {
 impl Starter {
     /// Starts an actor that reports to `scheduler`.
     pub fn start(&self, scheduler: Addr<SchedulerActor>) -> Addr<EngramActor> {
-        let Starter { threads, edits, clock, .. } = self.clone();
+        let Starter { threads, rules, clock, .. } = self.clone();
         EngramActor::start_in_arbiter(&self.arbiter, move |_| {
             // Without threads of its own the actor's one does it all, only slower for large batches.
             let tracker = Tracker::new(threads).unwrap_or_else(|error| {
                 tracing::warn!(%error, "no threads for lookups");
                 Tracker::default()
             });
-            EngramActor { tracker, edits, alarm: Alarm { scheduler }, clock }
+            EngramActor { tracker, rules, alarm: Alarm { scheduler }, clock }
         })
     }
 }
@@ -114,8 +115,8 @@ impl EngramActor {
             ::metrics::counter!(metrics::ENGRAM_LOOKUPS).increment(answered.lookups);
             ::metrics::counter!(metrics::ENGRAM_HITS).increment(answered.hits);
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
-            self.alarm.scheduler.do_send(EditsSent { step: answered.step, at: now });
-            self.edits.send(answered.step, answered.edits);
+            self.alarm.scheduler.do_send(RulesSent { step: answered.rules.step, at: now });
+            self.rules.send(answered.rules);
         }
     }
 }
@@ -133,7 +134,7 @@ impl Handler<Follow> for EngramActor {
 
     fn handle(&mut self, msg: Follow, _: &mut Context<Self>) {
         for choice in 0..u64::from(msg.choices) {
-            self.tracker.follow(SeqId(msg.first.0 + choice), &msg.prompt, msg.guidance.clone());
+            self.tracker.follow(SeqId(msg.first.0 + choice), &msg.prompt, msg.tables.clone());
         }
     }
 }

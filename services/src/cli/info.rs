@@ -1,7 +1,7 @@
 //! `chimere info`: what a model file holds and what it will need.
 
-use super::CliError;
-use super::text::{bytes_text, count_text};
+use crate::tools::figures::{bytes_text, count_text};
+use crate::tools::{CliError, find_model};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::matmul::Isa;
 use chimere_engine::format::TokenizerSource;
@@ -19,18 +19,11 @@ pub struct InfoArgs {
 
 /// Prints what the model file says.
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
-    let path = find(args.model.as_deref())?;
+    let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let isa = Isa::chosen().map_err(|e| CliError::Failed(e.to_string()))?;
     print!("{}\n{}", report(&path, &model), isa_text(isa));
     Ok(())
-}
-
-/// The model that `--model` or its absence means.
-pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, CliError> {
-    let env = std::env::var_os("CHIMERE_MODEL");
-    let exe = std::env::current_exe().ok();
-    crate::locate::model(asked, env.as_deref().map(Path::new), exe.as_deref()).map_err(CliError::Failed)
 }
 
 /// The instruction set in use and those that there are.

@@ -322,7 +322,7 @@ impl TableSet {
         if known.is_some() || tables.is_empty() || priors.len() == limits::ENGRAM_PRIORS {
             return known;
         }
-        let prior = Arc::new(JointPrior::of(tables));
+        let prior = Arc::new(JointPrior::of(tables.iter().map(Member::table)));
         priors.push((places, prior.clone()));
         Some(prior)
     }

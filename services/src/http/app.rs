@@ -2,7 +2,6 @@
 
 use super::encoding::Coding;
 use super::error::ApiError;
-use super::guide::EngramParts;
 use super::origin::Origins;
 use super::request::{Generation, ModelLimits};
 use super::ring::Ring;
@@ -12,6 +11,7 @@ use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
 use crate::audit::Audit;
+use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
@@ -109,7 +109,7 @@ impl App {
 
     /// The most tokens of a prompt that leave room for the output that is asked for.
     pub fn room(&self, generation: &Generation) -> usize {
-        let output = u32::from(generation.max_tokens != Some(0));
+        let output = u32::from(generation.spec.engine.max_tokens != Some(0));
         self.around.context.saturating_sub(output) as usize
     }
 

@@ -3,7 +3,7 @@
 use super::answer::{Completion, Echo};
 use super::app::App;
 use super::error::ApiError;
-use super::generate::{Plan, generate};
+use super::generate::{EndpointJob, generate};
 use super::intake::{Taken, take};
 use super::request::{CompletionRequest, Prompt};
 use super::text::{ids_of, too_long};
@@ -36,20 +36,20 @@ pub(super) async fn completions(
     }
     // Only now: what waits for a text thread is as large as its body was when it was taken apart.
     drop(room);
-    let logprobs = generation.sampling.logprobs;
-    let plan = Plan {
+    let asked = &generation.spec.engine;
+    let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
+    let endpoint = EndpointJob {
         prompts: ids,
         prompt_field: "prompt",
-        score_prompt: logprobs.filter(|_| echo),
         thinking: None,
         probe: None,
         examples: None,
         reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
-        shape: Completion::new(logprobs.is_some(), echoes, generation.choices),
+        shape,
         id_prefix: "cmpl",
         generation,
     };
-    generate(&app, &request, plan).await
+    generate(&app, &request, endpoint).await
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {

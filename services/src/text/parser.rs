@@ -42,7 +42,7 @@ pub struct Span {
 /// A piece of a choice's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// More reasoning.
+    /// More of what the model thinks.
     Reasoning(String),
     /// More of the answer.
     Content(String),
@@ -59,7 +59,7 @@ pub enum Delta {
     Arguments {
         /// Number of the call.
         index: u32,
-        /// JSON text.
+        /// The next piece of the arguments' JSON.
         json: String,
     },
 }
@@ -584,7 +584,7 @@ fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> Found<'a> {
 enum Tag<'a> {
     /// Its name and its length with the brackets.
     Whole(&'a str, usize),
-    /// May become one.
+    /// The text may still become a tag.
     Part,
     No,
 }

@@ -174,11 +174,7 @@ fn bytes_that_are_no_http_do_no_harm() {
 
 #[test]
 fn with_keys_everything_but_probes_needs_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("keys");
-    std::fs::write(&file, "# for the test\nsk-test-1\n").unwrap();
-    let keys = chimere::http::auth::Keys::read(&file).unwrap();
-    let server = Server::start(Options { keys, ..Options::default() });
+    let server = Server::start(Options { keys: keys("# for the test\nsk-test-1\n"), ..Options::default() });
     for path in ["/v1/models", "/nowhere"] {
         let reply = get(server.addr, path);
         check(&reply, 401, Value::Null, &["API key"]);

@@ -41,14 +41,14 @@ pub use error::CudaBackendError;
 pub use gpu::{GpuInfo, probe};
 pub use programs::programs;
 
-use crate::backend::check::check;
+use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::Model;
-use crate::step::{LogitEdits, RowEdits, StateCopy, StepPlan};
+use crate::step::{StateCopy, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
-use crossbeam::channel::{Sender, bounded};
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
 use graphs::Graphs;
@@ -58,7 +58,7 @@ use rows::{Row, StepRows};
 use sampling::{InFlight, Sampling, Wanted};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
 use staging::{Ring, Staging};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Store, StoreShape, send};
 use weights::DeviceWeights;
@@ -96,30 +96,14 @@ pub struct CudaBackend {
     device: Arc<Device>,
     /// Rows of the last forward.
     last_rows: usize,
-    last: Option<StepId>,
-    /// Steps that wait: the first for its edits, the others for the first.
-    waiting: VecDeque<Waiting>,
-}
-
-/// A step whose outcome is not there yet.
-struct Waiting {
-    state: WaitingState,
-    outcome: Sender<Result<InFlight, BackendError>>,
-}
-
-enum WaitingState {
-    /// The forward is enqueued, its sampler waits for edits.
-    Edits(Box<Forwarded>),
-    /// Nothing is done: its tokens depend on a step that waits.
-    Planned(StepPlan),
+    steps: UnfinishedSteps<Self>,
 }
 
 /// A step whose logits are on their way.
-struct Forwarded {
+pub(in crate::backend) struct Forwarded {
     id: StepId,
     staging: Arc<Staging>,
     wanted: Wanted,
-    waits: bool,
 }
 
 impl CudaBackend {
@@ -174,8 +158,7 @@ impl CudaBackend {
             ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1, sums)?,
             device,
             last_rows: 0,
-            last: None,
-            waiting: VecDeque::new(),
+            steps: UnfinishedSteps::default(),
         };
         backend.capture()?;
         Ok(backend)
@@ -206,7 +189,7 @@ impl CudaBackend {
 
     /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
     /// order.
-    fn forward(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
+    fn enqueue(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
         let staging = match self.ring.take() {
             Some(staging) => staging,
             None => {
@@ -234,11 +217,10 @@ impl CudaBackend {
         if !prompts.is_empty() {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
-        let waits = rows.await_edits();
         wanted.expert_rows = (rows.cut_rows * self.network.routed_blocks()) as u64;
         wanted.place(rows, &prompts, decoded);
         staging.forward.record(&stream).during("marking a step")?;
-        Ok(Forwarded { id: plan.id, staging, wanted, waits })
+        Ok(Forwarded { id: plan.id, staging, wanted })
     }
 
     fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> Result<(), CudaBackendError> {
@@ -312,28 +294,11 @@ impl CudaBackend {
     }
 
     /// The sampler, and the way back of its results.
-    fn finish(&mut self, step: Forwarded, edits: &[RowEdits]) -> Result<InFlight, CudaBackendError> {
-        let Forwarded { id, staging, mut wanted, .. } = step;
-        self.sampling.sample(&self.device, &self.work, &mut self.store, edits, &staging, &mut wanted)?;
+    fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
+        let Forwarded { id, staging, mut wanted } = step;
+        self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         Ok(InFlight::new(id, staging, wanted))
-    }
-
-    /// Runs the planned steps at the head of the queue, up to one that awaits edits.
-    fn run_planned(&mut self) {
-        while matches!(self.waiting.front(), Some(Waiting { state: WaitingState::Planned(_), .. })) {
-            let Some(Waiting { state: WaitingState::Planned(plan), outcome }) = self.waiting.pop_front() else { return };
-            let id = plan.id;
-            // A receiver that went away wants no outcome.
-            match self.forward(&plan).map(|f| (f.waits, f)) {
-                Ok((true, forwarded)) => {
-                    let state = WaitingState::Edits(Box::new(forwarded));
-                    return self.waiting.push_front(Waiting { state, outcome });
-                }
-                Ok((false, forwarded)) => drop(outcome.send(self.finish(forwarded, &[]).map_err(|e| lost(id, &e)))),
-                Err(error) => drop(outcome.send(Err(lost(id, &error)))),
-            }
-        }
     }
 
     /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
@@ -384,47 +349,47 @@ impl CudaBackend {
     }
 }
 
+impl StepDevice for CudaBackend {
+    type Forwarded = Forwarded;
+    type Finished = InFlight;
+
+    fn capacity(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    fn steps(&mut self) -> &mut UnfinishedSteps<Self> {
+        &mut self.steps
+    }
+
+    fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
+        let forwarded = self.enqueue(plan).map_err(|e| lost(plan.id, &e))?;
+        Ok(match rules.now() {
+            Some(constraints) => Forward::Finished(self.finish(forwarded, &constraints)?),
+            None => Forward::Waits(forwarded),
+        })
+    }
+
+    fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<InFlight, BackendError> {
+        let step = forwarded.id;
+        self.sample(forwarded, constraints).map_err(|e| lost(step, &e))
+    }
+
+    fn outcome(finished: InFlight) -> Result<StepOutcome, BackendError> {
+        finished.wait()
+    }
+}
+
 impl Backend for CudaBackend {
     fn info(&self) -> &BackendInfo {
         &self.info
     }
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
-        let id = plan.id;
-        if let Some(last) = self.last.filter(|last| *last >= id) {
-            return Err(BackendError::Plan { step: id, why: format!("launched after step {last}") });
-        }
-        check(&plan, &self.info)?;
-        self.last = Some(id);
-        let state = if self.waiting.is_empty() {
-            let forwarded = self.forward(&plan).map_err(|e| lost(id, &e))?;
-            if !forwarded.waits {
-                let in_flight = self.finish(forwarded, &[]).map_err(|e| lost(id, &e))?;
-                return Ok(Pending::new(id, move || in_flight.wait()));
-            }
-            WaitingState::Edits(Box::new(forwarded))
-        } else {
-            WaitingState::Planned(plan)
-        };
-        let (outcome, receiver) = bounded(1);
-        self.waiting.push_back(Waiting { state, outcome });
-        Ok(Pending::new(id, move || receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?.wait()))
+        steps::launch(self, plan)
     }
 
-    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError> {
-        match self.waiting.pop_front() {
-            Some(Waiting { state: WaitingState::Edits(forwarded), outcome }) if forwarded.id == step => {
-                let finished = self.finish(*forwarded, &edits.rows).map_err(|e| lost(step, &e));
-                // A receiver that went away wants no outcome.
-                drop(outcome.send(finished));
-                self.run_planned();
-                Ok(())
-            }
-            other => {
-                other.into_iter().for_each(|w| self.waiting.push_front(w));
-                Err(BackendError::Plan { step, why: "no such step awaits edits".into() })
-            }
-        }
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+        steps::constrain(self, rules)
     }
 }
 

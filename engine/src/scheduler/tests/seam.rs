@@ -2,11 +2,11 @@
 //! stands where its data could reach it.
 
 use super::device::{FakeDevice, VOCAB};
+use crate::constraint::thinking::{Adaptive, Level, Thinking};
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Terms};
+use crate::scheduler::{Event, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
 use crate::step::ExpertCut;
-use crate::thinking::{Adaptive, Level, Thinking};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,23 +41,23 @@ fn request() -> impl Strategy<Value = Request> {
     let how = (prop_oneof![-2..3i32, Just(i32::MIN), Just(i32::MAX)], prop::option::of(thinking()), 0..3u8, count(0..9));
     (what, how, any::<u64>()).prop_map(|((prompt, choices, max_tokens, ends, score), (priority, thinking, pool, least), seed)| {
         let pool = [None, Some(Pooling::Mean), Some(Pooling::Last)][usize::from(pool)].filter(|_| choices == 1);
-        let end_ids = if ends { vec![3, 4, 3] } else { Vec::new() };
-        let sampling = SamplingParams { seed, min_tokens: least, end_ids: end_ids.clone(), ..SamplingParams::default() };
-        Request {
-            id: RequestId(0),
-            prompt: (0..prompt).map(|i| i as u32 * 7 % VOCAB).collect(),
+        let sampling = SamplingParams { seed, certainty: true, ..SamplingParams::default() };
+        let spec = Spec {
             choices,
             // Who asks for a hidden state asks for no token; the HTTP part makes no other.
             max_tokens: if pool.is_some() { Some(0) } else { max_tokens },
-            sampling: Arc::new(SamplingParams { certainty: true, ..sampling }),
-            end_ids,
+            min_tokens: least,
+            end_ids: if ends { [3, 4, 3].into() } else { Arc::default() },
+            sampling: Arc::new(sampling),
             priority,
             score_prompt: score,
             thinking: thinking.map(Arc::new),
             experts: Some(ExpertCut { min: 1, max: 2, mass: 0.5 }),
-            awaits_edits: false,
             pool,
-        }
+            ..Spec::default()
+        };
+        let prompt: Vec<_> = (0..prompt).map(|i| i as u32 * 7 % VOCAB).collect();
+        Request::new(RequestId(0), prompt, spec)
     })
 }
 
@@ -112,7 +112,7 @@ proptest! {
         let (mut ends, mut last) = (BTreeMap::new(), 0);
         for (i, (mut request, terms, now)) in requests.into_iter().enumerate() {
             request.id = RequestId(i as u64);
-            let (id, choices, empty) = (request.id, request.choices, request.prompt.is_empty());
+            let (id, choices, empty) = (request.id, request.spec.choices, request.prompt.is_empty());
             let pace = Pace { wait_us_max, ..Pace::default() };
             match scheduler.admit_under(request, &terms, Micros(now), &pace) {
                 Ok(()) => {

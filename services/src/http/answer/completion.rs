@@ -4,7 +4,7 @@ use super::{Shape, logprob};
 use crate::actors::output::{Delta, Finish, Scored};
 use serde_json::{Map, Value, json};
 
-/// Choices as text.
+/// Replies whose choices are plain texts.
 #[derive(Debug)]
 pub struct Completion {
     logprobs: bool,
@@ -18,7 +18,7 @@ pub struct Completion {
 /// A prompt that comes back before its completions.
 #[derive(Clone, Debug)]
 pub struct Echo {
-    /// The whole prompt.
+    /// The text of the whole prompt.
     pub text: String,
     /// The text of its first token, which has no log-probability.
     pub first: String,

@@ -228,3 +228,11 @@ fn describe(value: &Json) -> String {
         Json::Object(_) => "an object".into(),
     }
 }
+
+/// Bounds the length of a list or map.
+pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError> {
+    if got <= max {
+        return Ok(());
+    }
+    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
+}

@@ -4,7 +4,7 @@ use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
 
-/// `str(value)`.
+/// What Python's `str(value)` gives.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(s) => s.to_owned(),
@@ -13,7 +13,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// `repr(value)`.
+/// What Python's `repr(value)` gives.
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
