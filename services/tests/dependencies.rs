@@ -23,15 +23,12 @@ const FOREIGN_BUILD: &[&str] =
 /// are parted by blanks stand on one floor and may name each other.
 const ROOMS: &[(&str, &[&str])] = &[
     ("kernels", &["reference", "cuda"]),
-    (
-        "engine",
-        &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"],
-    ),
+    ("engine", &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"]),
     (
         "services",
         &[
-            "limits", "clock", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu", "memory",
-            "device", "actors", "http", "service", "serve", "tools", "cli",
+            "limits", "clock", "audit", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu",
+            "memory", "device", "actors", "http", "service", "serve", "tools", "cli",
         ],
     ),
 ];

@@ -249,7 +249,8 @@ impl SchedulerActor {
             Rejected::KeyRate { wait_us, .. } => Some(wait_us),
             Rejected::WaitTooLong { wait_us, max_us } => Some(wait_us.saturating_sub(max_us)),
             Rejected::DeadlineUnreachable { needs_us, left_us } => Some(needs_us.saturating_sub(left_us)),
-            Rejected::PromptTooLong { .. }
+            Rejected::EmptyPrompt
+            | Rejected::PromptTooLong { .. }
             | Rejected::TooManyChoices { .. }
             | Rejected::TooManyPages { .. }
             | Rejected::Draining => {

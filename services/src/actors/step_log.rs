@@ -143,7 +143,11 @@ impl Drop for Watcher {
 
 /// The sequences of a plan, each with what it has in it.
 pub fn rows_of(plan: &StepPlan) -> Vec<RowSeen> {
-    let row = |piece: &chimere_engine::step::Piece| RowSeen { seq: piece.seq.0, prompt: piece.form == Form::Chunked, tokens: piece.len() };
+    let row = |piece: &chimere_engine::step::Piece| RowSeen {
+        seq: piece.seq.0,
+        prompt: piece.form == Form::Chunked,
+        tokens: piece.len(),
+    };
     plan.pieces.iter().take(ROWS_MAX).map(row).collect()
 }
 
@@ -182,7 +186,10 @@ mod tests {
         (1..=2 * STEPS_MAX as u64).for_each(|id| log.push(step(id)));
         assert_eq!(log.kept.lock().steps.len(), STEPS_MAX);
         let (steps, _) = watcher.look(3);
-        assert_eq!(steps.iter().map(|s| s.id).collect::<Vec<_>>(), (2 * STEPS_MAX as u64 - 2..=2 * STEPS_MAX as u64).collect::<Vec<_>>());
+        assert_eq!(
+            steps.iter().map(|s| s.id).collect::<Vec<_>>(),
+            (2 * STEPS_MAX as u64 - 2..=2 * STEPS_MAX as u64).collect::<Vec<_>>()
+        );
         assert!(watcher.look(3).0.is_empty(), "what was passed over does not come later");
     }
 }

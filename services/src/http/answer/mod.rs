@@ -419,7 +419,10 @@ pub(super) mod tests {
         assert_eq!(chunk["delta"]["tool_calls"][0], json!({"index": 0, "function": {"arguments": ""}, "status": "incomplete"}));
         all.call(cut);
         let whole = Chat { logprobs: false }.whole(0, all, Finish::Length);
-        assert_eq!((&whole["message"]["tool_calls"][0]["status"], &whole["finish_reason"]), (&json!("incomplete"), &json!("length")));
+        assert_eq!(
+            (&whole["message"]["tool_calls"][0]["status"], &whole["finish_reason"]),
+            (&json!("incomplete"), &json!("length"))
+        );
     }
 
     #[test]

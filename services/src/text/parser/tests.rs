@@ -289,7 +289,10 @@ fn line_breaks_may_be_those_of_other_systems() {
         "<tool_call><function=weather><parameter=city>\r\r\n\r\r\n</parameter></function></tool_call>",
         r#"T0(weather {"city": "\r\r\n\r"})"#,
     );
-    check("<tool_call><function=weather><parameter=city>\na\r</parameter></function></tool_call>", r#"T0(weather {"city": "a\r"})"#);
+    check(
+        "<tool_call><function=weather><parameter=city>\na\r</parameter></function></tool_call>",
+        r#"T0(weather {"city": "a\r"})"#,
+    );
 }
 
 #[test]
