@@ -421,7 +421,7 @@ mod tests {
 
     fn check_gdn(plan: &Planned<'_, GdnConfig>, w: &GdnWeights) {
         let heads = w.b.rows();
-        let rest = check_segments(&plan.inputs, &[&w.qkv, &w.z]);
+        let rest = check_segments(&plan.projections.inputs, &[&w.qkv, &w.z]);
         assert_eq!(rest.len(), 4 * heads);
         for (i, want) in
             [&w.b, &w.a].into_iter().flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>()).enumerate()
@@ -430,7 +430,7 @@ mod tests {
             // Q8_0 of what Q8_0 left.
             check_row(Layout::W16, &got, &want, &format!("b and a, row {i}"));
         }
-        check_whole(&plan.out, &w.out);
+        check_whole(&plan.projections.out, &w.out);
     }
 
     #[test]
@@ -475,7 +475,7 @@ mod tests {
                 out: tame(B::Q8_0, 3),
             };
             let plan = GdnConfig::plan(&w);
-            assert_eq!(plan.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
+            assert_eq!(plan.projections.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
             check_gdn(&plan, &w);
         }
     }
@@ -489,8 +489,8 @@ mod tests {
         match (plan, w) {
             (Op::Gdn(_, plan), model::Op::Gdn(w)) => check_gdn(plan, w),
             (Op::Attention(_, plan), model::Op::Attention(w)) => {
-                assert!(check_segments(&plan.inputs, &[&w.q, &w.k, &w.v]).is_empty());
-                check_whole(&plan.out, &w.out);
+                assert!(check_segments(&plan.projections.inputs, &[&w.q, &w.k, &w.v]).is_empty());
+                check_whole(&plan.projections.out, &w.out);
             }
             (Op::Moe(_, plan), model::Op::Moe(w)) => {
                 check_swiglu(&plan.experts, &w.experts);

@@ -156,7 +156,8 @@ impl Operator for Moe {
 
     fn buffers(config: &MoeConfig, room: &mut Room) -> Buffers {
         let (used, hidden) = (config.used, room.hidden());
-        let shared = config.shared.expect("`check` refused mixtures without a shared expert");
+        // `check` refuses mixtures without a shared expert; their memory may be asked for before that.
+        let shared_width = config.shared.map_or(0, |shared| shared.expert.width);
         Buffers {
             used,
             plain: Plain {
@@ -167,7 +168,7 @@ impl Operator for Moe {
                 made: room.floats(used * hidden),
             },
             routed: mlp::Buffers::new(room, used, config.expert.width),
-            shared: mlp::Buffers::new(room, 1, shared.expert.width),
+            shared: mlp::Buffers::new(room, 1, shared_width),
             scratch: room.per_thread(MoeScratch::default),
         }
     }

@@ -49,8 +49,9 @@ impl Operator for Scale {
 
     fn run(&self, _: &Step<'_>, At { pass, team, norm, .. }: At<'_>) {
         let hidden = self.0.len();
+        // Ends with a barrier, as every operator has one before it changes the stream.
+        pass.norm(team, norm, false);
         for row in team.share(pass.batch.rows()) {
-            pass.norm_row(row, norm, false);
             // SAFETY: the row is this thread's in both buffers.
             let (x, normed) = unsafe { (pass.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden), pass.ws.normed.row(row)) };
             x.iter_mut().zip(normed).zip(&self.0).for_each(|((x, y), factor)| *x += y * factor);

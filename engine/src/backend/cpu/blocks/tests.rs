@@ -124,6 +124,8 @@ fn what_is_not_computed_is_refused_by_name() {
         let mut config = golden(preset);
         assert!(check(&config).is_ok());
         config.layers.iter_mut().flatten().for_each(|block| change(&mut block.op));
+        // What it would take is asked for before it is refused.
+        assert!(MemoryUse::of(&config, &self::config(1)).workspace_bytes > 0);
         check(&config).unwrap_err().to_string()
     };
     let attention = |op: &mut OpConfig| {

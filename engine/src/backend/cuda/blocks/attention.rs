@@ -1,40 +1,36 @@
 //! An attention block: one product of three projections, attention over the paged cache, the out-projection into the
 //! residual stream.
 
+use super::projections::{BoundProjections, Projections};
 use super::{At, Memory, Operator, Setting, Wanted, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Kind, Product, Stacked};
-use crate::backend::cuda::plan::{MatrixPlan, Part, Run, VectorPlan, segments};
+use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
-use crate::backend::cuda::weights::{Matrix, Packed, Segments};
+use crate::backend::cuda::weights::{Matrix, Packed};
 use crate::backend::cuda::workspace::Workspace;
-use crate::model::{AttentionConfig, AttentionWeights};
+use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use chimere_kernels::cuda::attention::{self, Attention, KvType, Shape};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::Epilogue;
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
 /// Its weights.
 pub(in crate::backend::cuda) struct Weights<M, V> {
-    /// Rows q (per head D of query, then D of gate) | k | v.
-    pub(in crate::backend::cuda) inputs: Segments<M>,
+    /// Inputs q (per head D of query, then D of gate) | k | v.
+    pub(in crate::backend::cuda) projections: Projections<M>,
     /// `[D]`.
     q_norm: V,
     /// `[D]`.
     k_norm: V,
-    /// `[hidden, heads * D]`.
-    pub(in crate::backend::cuda) out: M,
 }
 
 /// Its weights on the device, with their products.
 pub(in crate::backend::cuda) struct Bound {
-    inputs: Stacked,
+    projections: BoundProjections,
     q_norm: CudaSlice<f32>,
     k_norm: CudaSlice<f32>,
-    out: Matrix,
-    out_product: Product,
 }
 
 /// Kernels of all such blocks, and their scratch.
@@ -45,7 +41,8 @@ pub(in crate::backend::cuda) struct Kernels {
 
 /// Heads as the kernels name them, with outputs of one plane.
 fn shape(a: &AttentionConfig, eps: f32) -> Shape {
-    let rope = a.rope.expect("`check` refused attention without positions");
+    // `check` refuses attention without positions; its memory may be asked for before that.
+    let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
     Shape {
         dim: a.head_dim,
         heads: a.heads,
@@ -84,34 +81,30 @@ impl Operator for AttentionConfig {
 
     fn memory(&self, kv: KvType) -> Memory {
         // Of a shape, only heads and their size count here.
-        let (key_page, value_page) = self.rope.map_or((0, 0), |_| shape(self, 0.0).page_bytes(kv));
+        let (key_page, value_page) = shape(self, 0.0).page_bytes(kv);
         Memory { key_page, value_page, ..Memory::default() }
     }
 
     fn tiled(&self, eps: f32) -> Option<Shape> {
-        self.rope.map(|_| shape(self, eps))
+        Some(shape(self, eps))
     }
 
     fn plan(w: &AttentionWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
         let norm = |norm| VectorPlan::Values(Option::<&Vec<f32>>::map_or(norm, &[], Vec::as_slice));
         Weights {
-            inputs: segments(w.q.cols(), [&w.q, &w.k, &w.v].map(Run::whole).to_vec()),
+            projections: Projections::plan([&w.q, &w.k, &w.v].map(Run::whole).to_vec(), &w.out, w.q.cols()),
             q_norm: norm(w.q_norm.as_ref()),
             k_norm: norm(w.k_norm.as_ref()),
-            out: MatrixPlan::whole(Part::Mixers, &w.out),
         }
     }
 
     fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
-        Weights { inputs: w.inputs.map(matrix), q_norm: vector(w.q_norm), k_norm: vector(w.k_norm), out: matrix(w.out) }
+        let projections = w.projections.map(matrix);
+        Weights { projections, q_norm: vector(w.q_norm), k_norm: vector(w.k_norm) }
     }
 
     fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
-        for segment in &w.inputs.parts {
-            wanted.kinds.push(Kind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
-        }
-        wanted.kinds.push(Kind::dense(&w.out, Epilogue::Residual, None)?);
-        Ok(())
+        w.projections.products(hidden, wanted)
     }
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
@@ -135,17 +128,12 @@ impl Operator for AttentionConfig {
         products: &mut Products<'_>,
         hidden: usize,
     ) -> Result<Bound, CudaBackendError> {
-        Ok(Bound {
-            inputs: Stacked::new(products, w.inputs, hidden)?,
-            q_norm: w.q_norm,
-            k_norm: w.k_norm,
-            out_product: products.of(Kind::dense(&w.out, Epilogue::Residual, None)?)?,
-            out: w.out,
-        })
+        let projections = BoundProjections::new(products, w.projections, hidden)?;
+        Ok(Bound { projections, q_norm: w.q_norm, k_norm: w.k_norm })
     }
 
     fn first(bound: &Bound) -> &Matrix {
-        bound.inputs.first()
+        bound.projections.first()
     }
 
     fn launch(
@@ -155,10 +143,9 @@ impl Operator for AttentionConfig {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let rows = at.pass.rows;
-        bound.inputs.launch(at.device, rows, work.stream.rows.read(at.eps).inputs(), &mut work.inputs.as_view_mut())?;
+        bound.projections.read(at, work)?;
         attend(bound, kernels, at, store, work)?;
-        work.stream.add_product(at.device, rows, (&bound.out_product, &bound.out), &work.mixed, at.next)
+        bound.projections.write(at, work)
     }
 }
 

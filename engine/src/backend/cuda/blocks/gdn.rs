@@ -1,28 +1,28 @@
 //! A gated-delta block: one product of four projections, the rule over its rows, the out-projection into the residual
 //! stream.
 
+use super::projections::{BoundProjections, Projections};
 use super::{At, Memory, Operator, Setting, Wanted, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Kind, Product, Stacked};
+use crate::backend::cuda::matrices::Kernels as Products;
 use crate::backend::cuda::pack::Home;
-use crate::backend::cuda::plan::{MatrixPlan, Part, Run, VectorPlan, segments};
+use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
 use crate::backend::cuda::shape::{Counts, Widths};
 use crate::backend::cuda::store::Store;
-use crate::backend::cuda::weights::{Matrix, Packed, Segments};
+use crate::backend::cuda::weights::{Matrix, Packed};
 use crate::backend::cuda::workspace::Workspace;
 use crate::format::BlockType;
 use crate::model::{GdnConfig, GdnWeights, HeadOrder};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
-use chimere_kernels::cuda::wide::Epilogue;
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
 /// Its weights.
 pub(in crate::backend::cuda) struct Weights<M, V> {
-    /// Rows qkv | z | b | a | b2 | a2, where b2 and a2 are what rounding left of b and a.
-    pub(in crate::backend::cuda) inputs: Segments<M>,
+    /// Inputs qkv | z | b | a | b2 | a2, where b2 and a2 are what rounding left of b and a.
+    pub(in crate::backend::cuda) projections: Projections<M>,
     /// `[channels, taps]`, the last tap is the current token's.
     conv: V,
     /// `-exp(A_log)`, `[Hv]`.
@@ -31,19 +31,15 @@ pub(in crate::backend::cuda) struct Weights<M, V> {
     dt_bias: V,
     /// Gated norm, `[V]`.
     norm: V,
-    /// `[hidden, Hv * V]`.
-    pub(in crate::backend::cuda) out: M,
 }
 
 /// Its weights on the device, with their products.
 pub(in crate::backend::cuda) struct Bound {
-    inputs: Stacked,
+    projections: BoundProjections,
     conv: CudaSlice<f32>,
     a_neg: CudaSlice<f32>,
     dt_bias: CudaSlice<f32>,
     norm: CudaSlice<f32>,
-    out: Matrix,
-    out_product: Product,
 }
 
 /// Kernels of all such blocks.
@@ -92,33 +88,28 @@ impl Operator for GdnConfig {
         let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
         let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
         let ([b, b2], [a, a2]) = (Run::with_rest(&w.b, home), Run::with_rest(&w.a, home));
+        let inputs = vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2];
         Weights {
-            inputs: segments(w.qkv.cols(), vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2]),
+            projections: Projections::plan(inputs, &w.out, w.qkv.cols()),
             conv: VectorPlan::Values(&w.conv),
             a_neg: VectorPlan::Values(&w.a_neg),
             dt_bias: VectorPlan::Values(&w.dt_bias),
             norm: VectorPlan::Values(&w.norm),
-            out: MatrixPlan::whole(Part::Mixers, &w.out),
         }
     }
 
     fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
         Weights {
-            inputs: w.inputs.map(matrix),
+            projections: w.projections.map(matrix),
             conv: vector(w.conv),
             a_neg: vector(w.a_neg),
             dt_bias: vector(w.dt_bias),
             norm: vector(w.norm),
-            out: matrix(w.out),
         }
     }
 
     fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
-        for segment in &w.inputs.parts {
-            wanted.kinds.push(Kind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
-        }
-        wanted.kinds.push(Kind::dense(&w.out, Epilogue::Residual, None)?);
-        Ok(())
+        w.projections.products(hidden, wanted)
     }
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
@@ -139,18 +130,16 @@ impl Operator for GdnConfig {
         hidden: usize,
     ) -> Result<Bound, CudaBackendError> {
         Ok(Bound {
-            inputs: Stacked::new(products, w.inputs, hidden)?,
+            projections: BoundProjections::new(products, w.projections, hidden)?,
             conv: w.conv,
             a_neg: w.a_neg,
             dt_bias: w.dt_bias,
             norm: w.norm,
-            out_product: products.of(Kind::dense(&w.out, Epilogue::Residual, None)?)?,
-            out: w.out,
         })
     }
 
     fn first(bound: &Bound) -> &Matrix {
-        bound.inputs.first()
+        bound.projections.first()
     }
 
     fn launch(
@@ -160,10 +149,9 @@ impl Operator for GdnConfig {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        let rows = at.pass.rows;
-        bound.inputs.launch(at.device, rows, work.stream.rows.read(at.eps).inputs(), &mut work.inputs.as_view_mut())?;
+        bound.projections.read(at, work)?;
         mix(bound, kernels, at, store, work)?;
-        work.stream.add_product(at.device, rows, (&bound.out_product, &bound.out), &work.mixed, at.next)
+        bound.projections.write(at, work)
     }
 }
 

@@ -9,6 +9,7 @@ mod attention;
 mod gdn;
 mod mlp;
 mod moe;
+mod projections;
 
 #[cfg(test)]
 pub(super) use mlp::Swiglu;
