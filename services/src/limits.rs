@@ -97,6 +97,9 @@ pub const COLLECTIONS_MIB_MAX: u64 = 1 << 20;
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
+/// Numbers in the tools and earlier calls of one request, and in the arguments of one call, whose digits are kept where a double would lose
+/// some; those that come after so many are read as doubles.
+pub const NUMBERS_KEPT_MAX: usize = 16_384;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;
 /// Seconds that running streams may take to finish after a signal.

@@ -123,8 +123,12 @@ fn a_text_ten_times_as_long_takes_about_ten_times_as_long_to_encode() {
     };
     let best = |text: &str| (0..5).map(|_| time(text)).fold(f64::INFINITY, f64::min);
     // Unusual texts may take longer, but in proportion to their length: what is quadratic takes a hundred times as long.
-    let cases =
-        [("prose", text), ("one word", "x".repeat(100_000)), ("blanks", " ".repeat(99_999) + "x"), ("marks", "e\u{301}".repeat(33_333))];
+    let cases = [
+        ("prose", text),
+        ("one word", "x".repeat(100_000)),
+        ("blanks", " ".repeat(99_999) + "x"),
+        ("marks", "e\u{301}".repeat(33_333)),
+    ];
     for (name, long) in cases {
         let short: String = long.chars().skip(long.chars().count() * 9 / 10).collect();
         let (short, long) = (best(&short), best(&long));

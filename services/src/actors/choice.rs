@@ -3,6 +3,7 @@
 use super::output::{Delta, Finish, Piece, Scored};
 use super::reader::Reader;
 use crate::text::parser::{Part, Span};
+use crate::text::tokenizer::Kind;
 use crate::text::{Detokenizer, StopScanner, Tokenizer};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::FinishReason;
@@ -63,7 +64,8 @@ impl Choice {
         if is_end {
             return false;
         }
-        self.scored.extend(logprobs.map(|l| (self.seen, scored(&self.tokenizer, token, l))));
+        let shown = self.tokenizer.kind(token) != Kind::Special;
+        self.scored.extend(logprobs.map(|l| (self.seen, Scored { shown, ..scored(&self.tokenizer, token, l) })));
         let text = self.detokenizer.push(token);
         self.take(&text, delta)
     }
@@ -74,7 +76,7 @@ impl Choice {
         if !self.take(&text, delta) {
             let held = self.stops.finish();
             self.pass(&held, delta);
-            self.reader.finish(delta);
+            self.reader.finish(reason == FinishReason::Length, delta);
             self.release(delta);
             // These stand for no text.
             delta.tokens.extend(self.scored.drain(..).map(|(_, s)| s));
@@ -125,7 +127,7 @@ impl Choice {
     }
 
     fn end(&mut self, delta: &mut Delta) {
-        self.reader.finish(delta);
+        self.reader.finish(false, delta);
         self.release(delta);
         self.scored.clear();
         self.ended = true;
@@ -137,5 +139,5 @@ pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -
     let piece =
         |id: TokenId, logprob: f32| Piece { text: tokenizer.text(id).into_owned(), bytes: tokenizer.bytes(id).to_vec(), logprob };
     let top = logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect();
-    Scored { token: piece(token, logprobs.logprob), top, part: Part::Content }
+    Scored { token: piece(token, logprobs.logprob), top, part: Part::Content, shown: true }
 }

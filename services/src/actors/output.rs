@@ -55,7 +55,10 @@ impl Delta {
     /// Begins a tool call, or goes on with the one of the same number.
     pub fn call(&mut self, more: ToolCallDelta) {
         match self.tool_calls.iter_mut().find(|call| call.index == more.index) {
-            Some(begun) => begun.arguments.push_str(&more.arguments),
+            Some(begun) => {
+                begun.arguments.push_str(&more.arguments);
+                begun.incomplete |= more.incomplete;
+            }
             None => self.tool_calls.push(more),
         }
     }
@@ -70,6 +73,15 @@ pub struct ToolCallDelta {
     pub start: Option<(String, String)>,
     /// More of the arguments' JSON.
     pub arguments: String,
+    /// The output was cut off inside of it.
+    pub incomplete: bool,
+}
+
+impl ToolCallDelta {
+    /// More of the arguments of a call that has begun.
+    pub fn more(index: u32, arguments: String) -> Self {
+        Self { index, start: None, arguments, incomplete: false }
+    }
 }
 
 /// A token with its log-probability and the most probable ones in its place.
@@ -81,6 +93,8 @@ pub struct Scored {
     pub top: Vec<Piece>,
     /// What its text belongs to.
     pub part: Part,
+    /// Its text is shown; that of control tokens is not.
+    pub shown: bool,
 }
 
 /// A token as people see it.

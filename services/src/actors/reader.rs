@@ -9,8 +9,8 @@ pub trait Reader {
     /// Takes more text, already free of stop strings.
     fn push(&mut self, text: &str, delta: &mut Delta);
 
-    /// No more text comes: gives what was held back.
-    fn finish(&mut self, delta: &mut Delta);
+    /// No more text comes, because it was `cut` off or because it was at its end: gives what was held back.
+    fn finish(&mut self, cut: bool, delta: &mut Delta);
 
     /// What the text that was decided since the last time stands for; `None` where all of it is the answer.
     fn spans(&mut self) -> Option<Vec<Span>> {
@@ -33,7 +33,7 @@ impl Reader for Plain {
         delta.content.push_str(text);
     }
 
-    fn finish(&mut self, _: &mut Delta) {}
+    fn finish(&mut self, _: bool, _: &mut Delta) {}
 
     fn is_reasoning(&self) -> bool {
         false
@@ -62,8 +62,8 @@ impl Reader for Answer {
         sort(self.parser.push(text), delta);
     }
 
-    fn finish(&mut self, delta: &mut Delta) {
-        sort(self.parser.finish(), delta);
+    fn finish(&mut self, cut: bool, delta: &mut Delta) {
+        sort(self.parser.finish(cut), delta);
     }
 
     fn spans(&mut self) -> Option<Vec<Span>> {
@@ -85,9 +85,12 @@ fn sort(parsed: Vec<Parsed>, delta: &mut Delta) {
             Parsed::Reasoning(text) => delta.reasoning.push_str(&text),
             Parsed::Content(text) => delta.content.push_str(&text),
             Parsed::ToolCall { index, id, name } => {
-                delta.call(ToolCallDelta { index, start: Some((id, name)), arguments: String::new() });
+                delta.call(ToolCallDelta { start: Some((id, name)), ..ToolCallDelta::more(index, String::new()) });
             }
-            Parsed::Arguments { index, json } => delta.call(ToolCallDelta { index, start: None, arguments: json }),
+            Parsed::Arguments { index, json } => delta.call(ToolCallDelta::more(index, json)),
+            Parsed::Incomplete { index } => {
+                delta.call(ToolCallDelta { incomplete: true, ..ToolCallDelta::more(index, String::new()) });
+            }
         }
     }
 }

@@ -161,6 +161,14 @@ impl ThinkingJob {
     }
 }
 
+/// The seed of one of several prompts: SplitMix64 of the request's, which keeps different seeds different.
+fn seed_of(seed: u64, prompt: u64) -> u64 {
+    let mut z = seed.wrapping_add(prompt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// There is no scheduler any more, as at the very end of the service.
 fn unheard() -> Refusal {
     Refusal { reason: Rejected::Draining, retry_after: None }
@@ -213,7 +221,7 @@ impl RequestActor {
             prompt: self.job.prompts[prompt].clone(),
             choices: self.job.choices,
             max_tokens: self.job.max_tokens,
-            sampling: self.job.sampling.clone(),
+            sampling: self.sampling(prompt),
             end_ids: self.job.end_ids.clone(),
             priority: self.job.priority,
             score_prompt: self.job.score_prompt,
@@ -222,6 +230,16 @@ impl RequestActor {
             awaits_edits: !self.job.guidance.is_empty(),
             pool: None,
         }
+    }
+
+    /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the first one draws as it
+    /// would alone.
+    fn sampling(&self, prompt: usize) -> Arc<SamplingParams> {
+        let sampling = &self.job.sampling;
+        if prompt == 0 {
+            return sampling.clone();
+        }
+        Arc::new(SamplingParams { seed: seed_of(sampling.seed, prompt as u64), ..(**sampling).clone() })
     }
 
     /// Puts an event into words.

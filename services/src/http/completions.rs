@@ -52,6 +52,6 @@ pub(super) async fn completions(
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {
-    let first = tokens.first().map_or_else(String::new, |&id| tokenizer.text(id).into_owned());
+    let first = tokens.first().map_or_else(Vec::new, |&id| tokenizer.bytes(id).to_vec());
     Echo { text: text.unwrap_or_else(|| tokenizer.decode(tokens, true)), first }
 }

@@ -24,7 +24,7 @@ impl Detokenizer {
             return String::new();
         }
         self.held.extend_from_slice(self.tokenizer.bytes(token));
-        let open = open_at(&self.held);
+        let open = whole(&self.held);
         let text = String::from_utf8_lossy(&self.held[..open]).into_owned();
         self.held.drain(..open);
         text
@@ -39,7 +39,7 @@ impl Detokenizer {
 }
 
 /// Where an incomplete but so far valid character begins at the end of `bytes`; their length if there is none.
-fn open_at(bytes: &[u8]) -> usize {
+pub fn whole(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
         match std::str::from_utf8(&bytes[at..]) {

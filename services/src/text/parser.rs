@@ -4,8 +4,11 @@
 //! The family's calls are `<tool_call>`, `<function=NAME>`, any number of `<parameter=KEY>` VALUE `</parameter>`, `</function>`,
 //! `</tool_call>`; VALUE is raw text between one newline on each side. Closing tags may be missing.
 
+mod scan;
+
 use super::prompt::Thinking;
 use super::tools::{Reading, Tools};
+use scan::{Found, Tag, before_newline, find, newline, tag, without_newline};
 use std::sync::Arc;
 
 pub(super) const THINK: &str = "<think>";
@@ -16,8 +19,6 @@ const FUNCTION: &str = "<function=";
 const FUNCTION_END: &str = "</function>";
 const PARAMETER: &str = "<parameter=";
 const PARAMETER_END: &str = "</parameter>";
-/// Longer names of functions and parameters are taken for text.
-const NAME_BYTES_MAX: usize = 256;
 
 /// What a piece of the text stands for. The markup between the parts belongs to the one that it opens or closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,17 @@ pub enum Delta {
         /// The function, a declared one.
         name: String,
     },
-    /// More of a call's arguments. All pieces of a call together are one JSON object.
+    /// More of a call's arguments. All pieces of a call together are one JSON object, unless it is said to be incomplete.
     Arguments {
         /// Number of the call.
         index: u32,
         /// JSON text.
         json: String,
+    },
+    /// The output was cut off inside of a call. Its arguments stay as far as they came, so that nobody takes them for whole.
+    Incomplete {
+        /// Number of the call.
+        index: u32,
     },
 }
 
@@ -72,6 +78,12 @@ pub struct OutputParser {
     buf: String,
     /// No more text comes: what is undecided is decided now.
     last: bool,
+    /// It was the limit of tokens that ended the text.
+    cut: bool,
+    /// Something other than blanks came since the last call, or since the part began.
+    said: bool,
+    /// The call stands inside a thought, which goes on after it.
+    within_thought: bool,
     /// Declared tools; without any, calls are text.
     tools: Option<Arc<Tools>>,
     id_prefix: String,
@@ -140,6 +152,9 @@ impl OutputParser {
             state,
             buf: String::new(),
             last: false,
+            cut: false,
+            said: false,
+            within_thought: false,
             tools,
             id_prefix: call_id_prefix,
             calls: 0,
@@ -158,9 +173,11 @@ impl OutputParser {
         std::mem::take(&mut self.out)
     }
 
-    /// The text has ended: what was held back is decided, and an open call is closed.
-    pub fn finish(&mut self) -> Vec<Delta> {
+    /// The text has ended: what was held back is decided, and an open call is closed, unless the text was `cut` off: then the call is
+    /// incomplete.
+    pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
         self.last = true;
+        self.cut = cut;
         while self.step_in_part() {}
         debug_assert!(self.buf.is_empty(), "{:?} left {:?}", self.state, self.buf);
         std::mem::take(&mut self.out)
@@ -202,9 +219,9 @@ impl OutputParser {
     fn step(&mut self) -> bool {
         match self.state {
             State::Start { open } => self.start(open),
-            State::ReasoningStart => self.after_newlines(1, State::Reasoning),
+            State::ReasoningStart => self.reasoning_start(),
             State::Reasoning => self.reasoning(),
-            State::AfterReasoning => self.after_newlines(usize::MAX, State::Content),
+            State::AfterReasoning => self.after_reasoning(),
             State::Content => self.content(),
             State::Function => self.function(),
             State::Value => self.value(),
@@ -226,29 +243,51 @@ impl OutputParser {
         true
     }
 
-    fn after_newlines(&mut self, max: usize, next: State) -> bool {
-        let newlines = self.buf.bytes().take(max).take_while(|b| matches!(b, b'\n' | b'\r')).count();
-        self.buf.drain(..newlines);
-        // One newline more may only come when none has come yet.
-        if self.buf.is_empty() && (newlines == 0 || max > 1) && !self.last {
+    /// One line break may stand between the tag and the thought.
+    fn reasoning_start(&mut self) -> bool {
+        let len = newline(&self.buf);
+        if len.is_none() && !self.last {
             return false;
         }
-        self.state = next;
+        self.buf.drain(..len.unwrap_or(0));
+        self.state = State::Reasoning;
         true
+    }
+
+    /// Any number of line breaks may stand between the thought's end and the answer.
+    fn after_reasoning(&mut self) -> bool {
+        let newlines = self.buf.bytes().take_while(|b| matches!(b, b'\n' | b'\r')).count();
+        self.buf.drain(..newlines);
+        if self.buf.is_empty() && !self.last {
+            return false;
+        }
+        self.state = State::Content;
+        true
+    }
+
+    /// Nothing but blanks came up to here since the last call, or since the part began.
+    fn is_blank(&self, at: usize) -> bool {
+        !self.said && self.buf[..at].trim_start().is_empty()
     }
 
     fn reasoning(&mut self) -> bool {
         let markers: &[&str] = if self.tools.is_some() { &[THINK_END, CALL] } else { &[THINK_END] };
         match find(&self.buf, 0, markers) {
             Found::At(at, THINK_END) => {
-                self.emit(Part::Reasoning, without_newline(&self.buf[..at]).len());
+                let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
+                self.emit(Part::Reasoning, end);
                 self.skip_to(THINK_END);
+                (self.said, self.within_thought) = (false, false);
                 self.state = State::AfterReasoning;
                 true
             }
-            Found::At(at, _) => self.call_in(Part::Reasoning, at, without_newline(&self.buf[..at]).len()),
+            Found::At(at, _) => {
+                let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
+                self.call_in(Part::Reasoning, at, end)
+            }
+            Found::Open(at) if self.calls > 0 && self.is_blank(at) => self.hold_blanks(),
             Found::Open(at) => {
-                let end = if self.last { self.buf.len() } else { without_newline(&self.buf[..at]).len() };
+                let end = if self.last { self.buf.len() } else { before_newline(&self.buf[..at]).len() };
                 self.emit(Part::Reasoning, end);
                 false
             }
@@ -258,14 +297,25 @@ impl OutputParser {
     fn content(&mut self) -> bool {
         let markers: &[&str] = if self.tools.is_some() { &[CALL] } else { &[] };
         match find(&self.buf, 0, markers) {
-            Found::At(at, _) => self.call_in(Part::Content, at, self.buf[..at].trim_end().len()),
+            // Blanks alone are no answer; those at the end of one belong to it.
+            Found::At(at, _) => self.call_in(Part::Content, at, if self.is_blank(at) { 0 } else { at }),
+            Found::Open(at) if self.tools.is_some() && self.is_blank(at) && (self.calls > 0 || !self.last) => self.hold_blanks(),
             Found::Open(at) => {
-                // Blanks before a call are no answer, so they wait for what comes.
-                let end = if self.last || self.tools.is_none() { self.buf.len() } else { self.buf[..at].trim_end().len() };
-                self.emit(Part::Content, end);
+                self.emit(Part::Content, if self.last { self.buf.len() } else { at });
                 false
             }
         }
+    }
+
+    /// Blanks after a call belong to what comes after them, if anything does.
+    fn hold_blanks(&mut self) -> bool {
+        if self.last && self.buf.trim_start().is_empty() {
+            self.buf.clear();
+        } else if self.last {
+            // The start of a marker that never came.
+            self.emit(if self.within_thought { Part::Reasoning } else { Part::Content }, self.buf.len());
+        }
+        false
     }
 
     /// `<tool_call>` stands at `at`, and text that certainly is text ends at `text`. If no function follows, all of it is text.
@@ -282,12 +332,14 @@ impl OutputParser {
                 let name = name.to_owned();
                 self.emit(part, text);
                 self.buf.drain(..begin + len - text);
+                self.within_thought = part == Part::Reasoning;
                 self.begin_call(name);
                 true
             }
             _ if rest.starts_with(CALL_END) => {
-                self.emit(part, at);
-                self.buf.drain(..begin + CALL_END.len() - at);
+                let text = if text == 0 { 0 } else { at };
+                self.emit(part, text);
+                self.buf.drain(..begin + CALL_END.len() - text);
                 true
             }
             Tag::Part => self.wait_after(part, text),
@@ -315,6 +367,7 @@ impl OutputParser {
     fn begin_call(&mut self, name: String) {
         let index = self.calls;
         self.calls += 1;
+        self.said = false;
         self.call.name.clone_from(&name);
         self.call.keys.clear();
         self.out.push(Delta::ToolCall { index, id: format!("call_{}{index}", self.id_prefix), name });
@@ -349,7 +402,7 @@ impl OutputParser {
         {
             if self.last {
                 self.buf.clear();
-                self.end_call(State::AfterCall);
+                if self.cut { self.cut_off() } else { self.end_call(State::AfterCall) }
             }
             return false;
         } else {
@@ -378,11 +431,13 @@ impl OutputParser {
     }
 
     fn value(&mut self) -> bool {
-        if self.call.fresh && (!self.buf.is_empty() || self.last) {
-            self.call.fresh = false;
-            if self.buf.starts_with('\n') {
-                self.buf.drain(..1);
+        if self.call.fresh {
+            let len = newline(&self.buf);
+            if len.is_none() && !self.last {
+                return false;
             }
+            self.call.fresh = false;
+            self.buf.drain(..len.unwrap_or(0));
         }
         let mut from = 0;
         loop {
@@ -398,7 +453,7 @@ impl OutputParser {
                     }
                     Some(false) => from = at + marker.len(),
                     None => {
-                        self.take_value(without_newline(&self.buf[..at]).len());
+                        self.take_value(before_newline(&self.buf[..at]).len());
                         return false;
                     }
                 },
@@ -439,7 +494,7 @@ impl OutputParser {
     /// No marker ends the value yet; one may begin at `open`.
     fn value_goes_on(&mut self, open: usize) -> bool {
         if !self.last {
-            self.take_value(without_newline(&self.buf[..open]).len());
+            self.take_value(before_newline(&self.buf[..open]).len());
             return false;
         }
         // A tag that was cut off on a line of its own is no part of the value either.
@@ -447,8 +502,25 @@ impl OutputParser {
         let end = if half_tag { open } else { self.buf.len() };
         self.take_value(without_newline(&self.buf[..end]).len());
         self.buf.clear();
-        self.end_value();
-        true
+        if !self.cut {
+            self.end_value();
+            return true;
+        }
+        let shown = self.call.reading == Reading::Verbatim && self.call.begun && !self.call.repeated;
+        if !shown {
+            self.call.keys.pop();
+        }
+        self.cut_off();
+        false
+    }
+
+    /// The text ended inside of the call.
+    fn cut_off(&mut self) {
+        if self.call.keys.is_empty() {
+            self.arguments("{".to_owned());
+        }
+        self.out.push(Delta::Incomplete { index: self.calls - 1 });
+        self.state = State::AfterCall;
     }
 
     /// Takes the buffer's first bytes into the value.
@@ -494,16 +566,16 @@ impl OutputParser {
     }
 
     fn after_function(&mut self) -> bool {
-        self.skip_blanks();
-        if let Tag::Whole(name, len) = tag(&self.buf, FUNCTION)
+        let rest = self.buf.trim_start();
+        if let Tag::Whole(name, len) = tag(rest, FUNCTION)
             && self.declares(name)
         {
-            let name = name.to_owned();
-            self.buf.drain(..len);
+            let (name, end) = (name.to_owned(), self.buf.len() - rest.len() + len);
+            self.buf.drain(..end);
             self.begin_call(name);
             return true;
         }
-        if !self.last && matches!(tag(&self.buf, FUNCTION), Tag::Part) {
+        if !self.last && matches!(tag(rest, FUNCTION), Tag::Part) {
             return false;
         }
         self.state = State::AfterCall;
@@ -511,19 +583,19 @@ impl OutputParser {
     }
 
     fn after_call(&mut self) -> bool {
-        self.skip_blanks();
         let closing = [CALL_END, FUNCTION_END];
-        if let Some(marker) = closing.iter().find(|m| self.buf.starts_with(**m)) {
-            self.buf.drain(..marker.len());
+        let rest = self.buf.trim_start();
+        if let Some(marker) = closing.iter().find(|m| rest.starts_with(**m)) {
+            self.skip_to(marker);
             return true;
         }
-        if closing.iter().any(|m| m.starts_with(&self.buf)) {
+        if closing.iter().any(|m| m.starts_with(rest)) {
             if self.last {
                 self.buf.clear();
             }
             return false;
         }
-        self.state = State::Content;
+        self.state = if self.within_thought { State::Reasoning } else { State::Content };
         true
     }
 
@@ -541,7 +613,8 @@ impl OutputParser {
     /// Passes the buffer's first bytes on, as a thought or as the answer.
     fn emit(&mut self, part: Part, len: usize) {
         if len > 0 {
-            let text = self.buf.drain(..len).collect();
+            let text: String = self.buf.drain(..len).collect();
+            self.said |= !text.trim_start().is_empty();
             self.decide(self.decided + len, part);
             self.out.push(if part == Part::Reasoning { Delta::Reasoning(text) } else { Delta::Content(text) });
         }
@@ -553,53 +626,6 @@ impl OutputParser {
             Some(Delta::Arguments { json: before, .. }) => before.push_str(&json),
             _ => self.out.push(Delta::Arguments { index, json }),
         }
-    }
-}
-
-/// A text without the one newline at its end.
-fn without_newline(text: &str) -> &str {
-    text.strip_suffix('\n').unwrap_or(text)
-}
-
-enum Found<'a> {
-    /// The first marker, and where it stands.
-    At(usize, &'a str),
-    /// None, but one may begin here; the text's end if none may.
-    Open(usize),
-}
-
-/// Looks for the first of some markers, none of which begins with another.
-fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> Found<'a> {
-    let at = markers.iter().filter_map(|m| text[from..].find(m).map(|at| (from + at, *m))).min();
-    if let Some((at, marker)) = at {
-        return Found::At(at, marker);
-    }
-    let longest = markers.iter().map(|m| m.len()).max().unwrap_or(0);
-    let bytes = text.as_bytes();
-    let mut starts = (from.max(text.len().saturating_sub(longest))..text.len()).filter(|&at| bytes[at] == b'<');
-    let open = starts.find(|&at| markers.iter().any(|m| m.starts_with(&text[at..])));
-    Found::Open(open.unwrap_or(text.len()))
-}
-
-enum Tag<'a> {
-    /// Its name and its length with the brackets.
-    Whole(&'a str, usize),
-    /// May become one.
-    Part,
-    No,
-}
-
-/// Reads `<function=NAME>` or `<parameter=KEY>` at the start of a text.
-fn tag<'a>(text: &'a str, open: &str) -> Tag<'a> {
-    let Some(rest) = text.strip_prefix(open) else {
-        return if open.starts_with(text) { Tag::Part } else { Tag::No };
-    };
-    match rest.find(['>', '<', '\n']) {
-        Some(end) if rest[end..].starts_with('>') && (1..=NAME_BYTES_MAX).contains(&end) => {
-            Tag::Whole(rest[..end].trim(), open.len() + end + 1)
-        }
-        None if rest.len() <= NAME_BYTES_MAX => Tag::Part,
-        _ => Tag::No,
     }
 }
 

@@ -1,12 +1,14 @@
 //! The model's chat template, run as Hugging Face's tools run it: same whitespace rules, same JSON, same spelling of values.
 
 mod python;
+pub mod written;
 
 use super::guard::Guard;
 use crate::limits;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use written::Written;
 
 /// Name of the only template in its environment.
 const NAME: &str = "chat_template";
@@ -58,9 +60,11 @@ impl ChatTemplate {
         let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(explain)?);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python::method);
         environment.set_formatter(|out, _, value| Ok(out.write_str(&python::text(value))?));
         environment.add_filter("tojson", python::tojson);
+        environment.add_filter("trim", python::trim);
+        environment.add_test("number", python::is_number);
         environment.add_filter("string", |value: &Value| python::text(value));
         environment.add_function("raise_exception", |message: String| Err::<Value, _>(objection(message)));
         environment.set_fuel(Some(limits::TEMPLATE_STEPS_MAX));
@@ -97,6 +101,7 @@ impl ChatTemplate {
             },
             Json::String(s) => Value::from(self.guard.guarded(s)),
             Json::Array(items) => Value::from(items.iter().map(|v| self.value(v)).collect::<Vec<_>>()),
+            Json::Object(map) if let Some(number) = written::number(map) => Written::value(number),
             Json::Object(map) => Value::from_pairs(map.iter().map(|(k, v)| (self.guard.guarded(k).into_owned(), self.value(v)))),
         }
     }

@@ -1,5 +1,6 @@
 //! The tools that a request declares, as far as they decide how the text of an argument becomes a JSON value.
 
+use super::template::written;
 use serde_json::Value as Json;
 
 /// Levels of references and alternatives that are followed in a schema.
@@ -67,7 +68,11 @@ impl Types {
             Json::Number(_) => Self::INTEGER,
             Json::String(_) => Self::STRING,
             Json::Array(_) => Self::ARRAY,
-            Json::Object(_) => Self::OBJECT,
+            Json::Object(map) => match written::number(map) {
+                Some(number) if number.contains(['.', 'e', 'E']) => Self::NUMBER,
+                Some(_) => Self::INTEGER,
+                None => Self::OBJECT,
+            },
         }
     }
 
@@ -224,6 +229,14 @@ mod tests {
         let tools = Tools::new(vec![]);
         assert_eq!(tools.reading("f", "x").read("5"), "\"5\"");
         assert!(!tools.declares("f", "x"));
+    }
+
+    #[test]
+    fn a_value_of_an_enumeration_is_a_number_however_it_was_written() {
+        let parameters = written::parse(r#"{"properties": {"x": {"enum": [1e2, 2e2]}, "y": {"enum": [-0]}}}"#).unwrap();
+        let tools = Tools::new(vec![Tool { name: "f".into(), parameters }]);
+        assert_eq!(tools.reading("f", "x").read("1e2"), "1e2");
+        assert_eq!(tools.reading("f", "y").read("-0"), "-0");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod edge;
 mod embeddings;
 mod ending;
 mod engram;
+mod exact;
 mod faults;
 mod leaving;
 mod metrics;

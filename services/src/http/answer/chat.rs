@@ -71,12 +71,18 @@ fn call_delta(call: &ToolCallDelta) -> Value {
         ("id", call.start.as_ref().map(|(id, _)| json!(id))),
         ("type", call.start.as_ref().map(|_| json!("function"))),
         ("function", Some(function)),
+        ("status", call.incomplete.then(|| json!("incomplete"))),
     ])
 }
 
 fn whole_call(call: &ToolCallDelta) -> Value {
     let (id, name) = call.start.as_ref().expect("a call begins with its name");
-    json!({"id": id, "type": "function", "function": {"name": name, "arguments": call.arguments}})
+    object([
+        ("id", Some(json!(id))),
+        ("type", Some(json!("function"))),
+        ("function", Some(json!({"name": name, "arguments": call.arguments}))),
+        ("status", call.incomplete.then(|| json!("incomplete"))),
+    ])
 }
 
 /// The tokens of the answer under OpenAI's name, so that they are what `content` is made of. Those of the thought and of calls have names

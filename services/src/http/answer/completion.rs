@@ -1,7 +1,8 @@
 //! Choices of `/v1/completions`.
 
 use super::{Shape, logprob};
-use crate::actors::output::{Delta, Finish, Scored};
+use crate::actors::output::{Delta, Finish, Piece, Scored};
+use crate::text::detokenizer::whole;
 use serde_json::{Map, Value, json};
 
 /// Choices as text.
@@ -11,8 +12,27 @@ pub struct Completion {
     /// One entry a prompt.
     prompts: Vec<Prompt>,
     choices_per_prompt: u32,
-    /// Characters that a choice has so far.
-    offsets: Vec<usize>,
+    /// How far each choice's text has come.
+    places: Vec<Place>,
+}
+
+/// How far a text has come.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    /// Characters that are whole.
+    characters: usize,
+    /// Bytes of one that is not.
+    held: Vec<u8>,
+}
+
+impl Place {
+    /// Goes on by some bytes of the text. What is no text counts as it is shown, by replacement characters.
+    fn advance(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        let end = whole(&self.held);
+        self.characters += String::from_utf8_lossy(&self.held[..end]).chars().count();
+        self.held.drain(..end);
+    }
 }
 
 /// A prompt that comes back before its completions.
@@ -20,8 +40,8 @@ pub struct Completion {
 pub struct Echo {
     /// The whole prompt.
     pub text: String,
-    /// The text of its first token, which has no log-probability.
-    pub first: String,
+    /// The bytes of its first token, which has no log-probability.
+    pub first: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -33,9 +53,9 @@ struct Prompt {
 impl Completion {
     /// For some prompts, each with or without an echo, with this many choices each.
     pub fn new(logprobs: bool, echoes: Vec<Option<Echo>>, choices_per_prompt: u32) -> Self {
-        let offsets = vec![0; echoes.len() * choices_per_prompt as usize];
+        let places = vec![Place::default(); echoes.len() * choices_per_prompt as usize];
         let prompts = echoes.into_iter().map(|echo| Prompt { echo, scored: Vec::new() }).collect();
-        Self { logprobs, prompts, choices_per_prompt, offsets }
+        Self { logprobs, prompts, choices_per_prompt, places }
     }
 
     /// The echoed prompt with its scores, if it is wanted.
@@ -43,18 +63,18 @@ impl Completion {
         let prompt = &self.prompts[(choice / self.choices_per_prompt) as usize];
         let echo = prompt.echo.clone()?;
         let mut logprobs = Logprobs::default();
-        let offset = &mut self.offsets[choice as usize];
+        let place = &mut self.places[choice as usize];
         if self.logprobs {
-            logprobs.unscored(&echo.first, offset);
-            prompt.scored.iter().for_each(|t| logprobs.push(t, offset));
+            logprobs.unscored(&echo.first, place);
+            prompt.scored.iter().for_each(|t| logprobs.push(t, place));
         }
-        *offset = echo.text.chars().count();
+        *place = Place { characters: echo.text.chars().count(), held: Vec::new() };
         Some((echo.text, logprobs))
     }
 
     fn logprobs_of(&mut self, choice: u32, tokens: &[Scored]) -> Logprobs {
         let mut logprobs = Logprobs::default();
-        tokens.iter().for_each(|t| logprobs.push(t, &mut self.offsets[choice as usize]));
+        tokens.iter().for_each(|t| logprobs.push(t, &mut self.places[choice as usize]));
         logprobs
     }
 
@@ -106,24 +126,30 @@ struct Logprobs {
 }
 
 impl Logprobs {
-    /// Adds a token at `offset`, in characters, and moves that on. The token itself is among the top ones even where it is not one of the
-    /// most probable, as clients of this endpoint expect.
-    fn push(&mut self, scored: &Scored, offset: &mut usize) {
-        let mut top = scored.top.iter().map(|p| (p.text.clone(), logprob(p.logprob))).collect::<Map<_, _>>();
-        top.entry(scored.token.text.clone()).or_insert_with(|| logprob(scored.token.logprob));
-        self.row(&scored.token.text, logprob(scored.token.logprob), Value::Object(top), offset);
+    /// Adds a token where the text has come to. The token itself is among the top ones even where it is not one of the most probable, as
+    /// clients of this endpoint expect.
+    fn push(&mut self, scored: &Scored, place: &mut Place) {
+        let mut top = Map::new();
+        for piece in scored.top.iter().chain([&scored.token]) {
+            top.entry(name(&piece.bytes)).or_insert_with(|| logprob(piece.logprob));
+        }
+        let Piece { bytes, logprob: own, .. } = &scored.token;
+        self.row(bytes, logprob(*own), Value::Object(top), place);
+        if scored.shown {
+            place.advance(bytes);
+        }
     }
 
-    fn unscored(&mut self, text: &str, offset: &mut usize) {
-        self.row(text, Value::Null, Value::Null, offset);
+    fn unscored(&mut self, bytes: &[u8], place: &mut Place) {
+        self.row(bytes, Value::Null, Value::Null, place);
+        place.advance(bytes);
     }
 
-    fn row(&mut self, text: &str, logprob: Value, top: Value, offset: &mut usize) {
-        self.tokens.push(json!(text));
+    fn row(&mut self, bytes: &[u8], logprob: Value, top: Value, place: &Place) {
+        self.tokens.push(json!(name(bytes)));
         self.logprobs.push(logprob);
         self.top.push(top);
-        self.offsets.push(json!(*offset));
-        *offset += text.chars().count();
+        self.offsets.push(json!(place.characters));
     }
 
     fn extend(&mut self, more: Logprobs) {
@@ -140,5 +166,14 @@ impl Logprobs {
             "top_logprobs": self.top,
             "text_offset": self.offsets,
         })
+    }
+}
+
+/// A token by its text. One that is a part of a character has none of its own, and many such look alike, so it is written byte by byte, as
+/// OpenAI does: `bytes:\xe6\x97`.
+fn name(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().fold("bytes:".to_owned(), |name, byte| name + &format!("\\x{byte:02x}")),
     }
 }

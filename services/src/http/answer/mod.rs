@@ -245,7 +245,7 @@ pub(super) mod tests {
     pub(super) fn scored(text: &str, logprob: f32) -> Scored {
         let piece = |text: &str, logprob| Piece { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
         let top = vec![piece(text, logprob), piece("zz", logprob - 1.0)];
-        Scored { token: piece(text, logprob), top, part: Part::Content }
+        Scored { token: piece(text, logprob), top, part: Part::Content, shown: true }
     }
 
     fn chunks<S: Shape>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
@@ -307,6 +307,7 @@ pub(super) mod tests {
             index: 0,
             start: start.then(|| ("call_1".to_owned(), "add".to_owned())),
             arguments: arguments.into(),
+            incomplete: false,
         };
         let thought = Scored { part: Part::Reasoning, ..scored("hm", -0.5) };
         let deltas = [
@@ -338,7 +339,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_echoed_completion_has_the_prompt_first_with_its_scores_and_offsets() {
-        let echo = Echo { text: "ab".into(), first: "a".into() };
+        let echo = Echo { text: "ab".into(), first: b"a".to_vec() };
         let shape = Completion::new(true, vec![Some(echo)], 1);
         let outputs = vec![
             Output::Scored { prompt: 0, tokens: vec![scored("b", -1.0)] },
@@ -371,6 +372,39 @@ pub(super) mod tests {
         let top = chunk["logprobs"]["top_logprobs"][0].as_object().unwrap();
         assert_eq!(top.keys().collect::<Vec<_>>(), ["a", "zz", "b"]);
         assert_eq!(top["b"], -5.0);
+    }
+
+    #[test]
+    fn parts_of_a_character_are_told_apart_by_their_bytes_and_stand_where_it_does() {
+        let part = |bytes: &[u8], logprob| Piece { text: "\u{fffd}".into(), bytes: bytes.to_vec(), logprob };
+        let token = |bytes: &[u8]| Scored {
+            token: part(bytes, -1.0),
+            top: vec![part(b"\xe6", -0.5), part(b"\xe7", -0.7), part(bytes, -1.0)],
+            ..scored("", 0.0)
+        };
+        let end = Scored { shown: false, ..scored("<|end|>", -1.0) };
+        let tokens = vec![scored("a", -1.0), token(b"\xe6\x97"), token(b"\xa5"), end, scored("b", -1.0)];
+        let delta = Delta { content: "a\u{65e5}b".into(), tokens, ..Delta::default() };
+        let logprobs = Completion::new(true, vec![None], 1).delta(0, delta)["logprobs"].clone();
+        assert_eq!(logprobs["tokens"], json!(["a", "bytes:\\xe6\\x97", "bytes:\\xa5", "<|end|>", "b"]));
+        assert_eq!(logprobs["text_offset"], json!([0, 1, 1, 2, 2]));
+        assert_eq!(logprobs["top_logprobs"][2], json!({"bytes:\\xe6": -0.5, "bytes:\\xe7": -0.7f32, "bytes:\\xa5": -1.0}));
+    }
+
+    #[test]
+    fn a_call_that_was_cut_off_says_so_whole_and_streamed() {
+        let begun = ToolCallDelta { start: Some(("call_1".into(), "add".into())), ..ToolCallDelta::more(0, "{\"a".into()) };
+        let cut = ToolCallDelta { incomplete: true, ..ToolCallDelta::more(0, String::new()) };
+        let mut all = Delta::default();
+        all.call(begun);
+        let chunk = Chat { logprobs: false }.delta(0, Delta { tool_calls: vec![cut.clone()], ..Delta::default() });
+        assert_eq!(chunk["delta"]["tool_calls"][0], json!({"index": 0, "function": {"arguments": ""}, "status": "incomplete"}));
+        all.call(cut);
+        let whole = Chat { logprobs: false }.whole(0, all, Finish::Length);
+        assert_eq!(
+            (&whole["message"]["tool_calls"][0]["status"], &whole["finish_reason"]),
+            (&json!("incomplete"), &json!("length"))
+        );
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use crate::http::error::ApiError;
 use crate::metrics;
+use crate::text::template::written;
 use serde_json::{Map, Value as Json};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+/// What every body with tools or with calls of them contains; no other has numbers that a template shows.
+const MAY_HAVE_NUMBERS: &str = "\"tool";
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -24,8 +27,8 @@ impl Fields {
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
         // Some programs begin every text with a byte order mark.
         let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-        let value: Json = serde_json::from_slice(body)
-            .map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
+        let value: Json =
+            read(body).map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
         match value {
             Json::Object(map) => Ok(Self::new(String::new(), map)),
             other => Err(ApiError::invalid_body(format!("the body must be a JSON object, got {}", describe(&other)))),
@@ -166,6 +169,14 @@ impl Fields {
     ) -> Result<Option<T>, ApiError> {
         let path = self.path(name);
         self.any(name).map(|value| read(value).map_err(|other| wrong_type(&path, wanted, &other))).transpose()
+    }
+}
+
+/// A body's JSON, with all digits of the numbers that templates show.
+fn read(body: &[u8]) -> Result<Json, serde_json::Error> {
+    match std::str::from_utf8(body) {
+        Ok(text) if text.contains(MAY_HAVE_NUMBERS) => written::parse_within(text, &["messages", "tools"]),
+        _ => serde_json::from_slice(body),
     }
 }
 

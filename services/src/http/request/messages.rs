@@ -2,6 +2,7 @@
 
 use super::fields::{Fields, missing, wrong_type};
 use crate::http::error::ApiError;
+use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};
 
 /// Between the texts of system messages that are made one.
@@ -138,7 +139,7 @@ fn arguments(function: &mut Fields) -> Result<Json, ApiError> {
     let value = match function.any("arguments") {
         None => json!({}),
         Some(Json::String(text)) if text.trim().is_empty() => json!({}),
-        Some(Json::String(text)) => serde_json::from_str(&text)
+        Some(Json::String(text)) => written::parse(&text)
             .map_err(|e| ApiError::invalid(&path, format!("`{path}` must be a JSON object in a string: {e}")))?,
         Some(other) => other,
     };

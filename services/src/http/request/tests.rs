@@ -459,6 +459,27 @@ fn messages_become_what_templates_read() {
 }
 
 #[test]
+fn numbers_of_tools_and_of_earlier_calls_keep_all_their_digits() {
+    use crate::text::template::written;
+    let numbers = r#"{"a":0.37331193139504204,"b":123456789012345678901234567890,"c":-0}"#;
+    let quoted = Json::from(numbers).to_string();
+    let call = |arguments: &str| {
+        format!(r#"{{"role":"assistant","content":"","tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}"#)
+    };
+    let tool = format!(r#"{{"type":"function","function":{{"name":"f","parameters":{numbers}}}}}"#);
+    let body =
+        format!(r#"{{"temperature":0.37331193139504204,"messages":[{},{}],"tools":[{tool}]}}"#, call(&quoted), call(numbers));
+    let request = ChatRequest::parse(body.as_bytes(), &limits()).unwrap();
+    let kept = written::parse(numbers).unwrap();
+    assert_eq!(written::number(kept["c"].as_object().unwrap()), Some("-0"));
+    for message in &request.conversation.messages {
+        assert_eq!(message["tool_calls"][0]["function"]["arguments"], kept);
+    }
+    assert_eq!(request.conversation.tools[0]["function"]["parameters"], kept);
+    assert_eq!(request.generation.sampling.temperature, 0.37331193139504204_f64 as f32);
+}
+
+#[test]
 fn a_message_at_fault_is_named_by_its_place() {
     let user = json!({"role": "user", "content": "q"});
     refused(messages(json!([])), "messages", "must not be empty");

@@ -11,11 +11,11 @@ fn tools() -> Arc<Tools> {
     Arc::new(Tools::new([Tool { name: "weather".into(), parameters }].into_iter().chain(plain).collect()))
 }
 
-/// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order.
-fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str]) -> String {
+/// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order; ` ...` stands after what is incomplete.
+fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str], cut: bool) -> String {
     let mut parser = OutputParser::new(thinking, tools, "x".into());
     let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
-    deltas.extend(parser.finish());
+    deltas.extend(parser.finish(cut));
     let mut out: Vec<(String, String)> = Vec::new();
     for delta in deltas {
         let (kind, text) = match delta {
@@ -27,6 +27,7 @@ fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str]) -> Str
                 continue;
             }
             Delta::Arguments { index, json } => (format!("T{index}"), json),
+            Delta::Incomplete { index } => (format!("T{index}"), " ...".to_owned()),
         };
         assert!(!text.is_empty(), "an empty delta says nothing");
         match out.last_mut() {
@@ -37,7 +38,8 @@ fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str]) -> Str
     for (kind, text) in &out {
         if kind.starts_with('T') {
             let arguments = text.split_once(' ').unwrap().1;
-            assert!(serde_json::from_str::<serde_json::Value>(arguments).unwrap().is_object(), "{arguments}");
+            let value = serde_json::from_str::<serde_json::Value>(arguments);
+            assert!(text.ends_with(" ...") && value.is_err() || value.unwrap().is_object(), "{arguments}");
         }
     }
     out.into_iter().map(|(kind, text)| format!("{kind}({text})")).collect::<Vec<_>>().join(" ")
@@ -46,7 +48,18 @@ fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str]) -> Str
 /// The same for the whole text, for each character by itself, and for every cut into two and three.
 #[track_caller]
 fn check_with(thinking: Thinking, tools: Option<Arc<Tools>>, text: &str, expected: &str) {
-    let parse = |pieces: &[&str]| parsed(thinking, tools.clone(), pieces);
+    check_ended(thinking, tools, text, false, expected);
+}
+
+/// The same for a text that was cut off.
+#[track_caller]
+fn check_cut(text: &str, expected: &str) {
+    check_ended(Thinking::Closed, Some(tools()), text, true, expected);
+}
+
+#[track_caller]
+fn check_ended(thinking: Thinking, tools: Option<Arc<Tools>>, text: &str, cut: bool, expected: &str) {
+    let parse = |pieces: &[&str]| parsed(thinking, tools.clone(), pieces, cut);
     assert_eq!(parse(&[text]), expected);
     let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     let characters: Vec<&str> = cuts.windows(2).map(|w| &text[w[0]..w[1]]).collect();
@@ -113,7 +126,7 @@ fn a_call_becomes_a_name_and_typed_arguments() {
 fn an_answer_may_come_before_and_after_calls() {
     check(
         "Let me see.\n\n<tool_call>\n<function=weather>\n</function>\n</tool_call>\n<tool_call>\n<function=other>\n</function>\n</tool_call>\nDone.",
-        "C(Let me see.) T0(weather {}) T1(other {}) C(Done.)",
+        "C(Let me see.\n\n) T0(weather {}) T1(other {}) C(\nDone.)",
     );
     check("<tool_call>\n<function=weather>\n</function>\n</tool_call>\n\n", "T0(weather {})");
 }
@@ -142,7 +155,12 @@ fn tags_of_others_inside_of_a_value_are_text() {
 }
 
 #[test]
-fn a_call_inside_of_reasoning_ends_it() {
+fn a_call_inside_of_reasoning_is_a_call_and_the_thought_goes_on_after_it() {
+    let call = "<tool_call>\n<function=a>\n</function>\n</tool_call>";
+    check_thinking(&format!("hm\n{call}\nso\n</think>\n\nyes"), "R(hm) T0(a {}) R(\nso) C(yes)");
+    check_thinking(&format!("hm\n{call}\n</think>\n\nyes"), "R(hm) T0(a {}) C(yes)");
+    check_thinking(&format!("hm\n{call}\n{call}\n"), "R(hm) T0(a {}) T1(a {})");
+    check_thinking(&format!("hm</think>{call}\nyes</think>"), "R(hm) T0(a {}) C(\nyes</think>)");
     check_thinking("I need data\n<tool_call>\n<function=weather>\n</function>\n</tool_call>", "R(I need data) T0(weather {})");
     check_thinking("I could use <tool_call> here</think>no", "R(I could use <tool_call> here) C(no)");
 }
@@ -174,7 +192,7 @@ fn missing_closing_tags_are_implied() {
         r#"T0(weather {"days": 1}) T1(weather {})"#,
     );
     check("<tool_call><function=a></function><function=b></function></tool_call>", "T0(a {}) T1(b {})");
-    check("<tool_call><function=a><function=b></function></tool_call></tool_call>\nok", "T0(a {}) T1(b {}) C(ok)");
+    check("<tool_call><function=a><function=b></function></tool_call></tool_call>\nok", "T0(a {}) T1(b {}) C(\nok)");
 }
 
 #[test]
@@ -184,7 +202,7 @@ fn a_call_of_a_tool_that_nobody_declared_is_text() {
     check_thinking(&format!("so\n{call}</think>no"), &format!("R(so\n{call}) C(no)"));
     check(
         "<tool_call><function=a></function></tool_call>\n<tool_call><function=rm></function></tool_call><tool_call><function=b></function></tool_call>",
-        "T0(a {}) C(<tool_call><function=rm></function></tool_call>) T1(b {})",
+        "T0(a {}) C(\n<tool_call><function=rm></function></tool_call>) T1(b {})",
     );
     check(
         "<tool_call><function=a></function><function=rm></function></tool_call>",
@@ -197,7 +215,7 @@ fn a_call_of_a_tool_that_nobody_declared_is_text() {
 fn parts(thinking: Thinking, text: &str) -> String {
     let mut parser = OutputParser::new(thinking, Some(tools()), "x".into());
     parser.push(text);
-    parser.finish();
+    parser.finish(false);
     let mut at = 0;
     let spans = parser.spans();
     assert_eq!(spans.last().map_or(0, |s| s.end), text.len(), "every byte stands for something");
@@ -221,19 +239,60 @@ fn parts(thinking: Thinking, text: &str) -> String {
 fn every_byte_of_the_text_belongs_to_a_part() {
     assert_eq!(parts(Thinking::Open, "why\n</think>\n\nbecause"), "R(why\n</think>\n\n) C(because)");
     let call = "<tool_call>\n<function=weather>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
-    assert_eq!(parts(Thinking::Closed, &format!("so\n{call}\nthere")), format!("C(so) T(\n{call}\n) C(there)"));
+    assert_eq!(parts(Thinking::Closed, &format!("so\n{call}\nthere")), format!("C(so\n) T({call}) C(\nthere)"));
     assert_eq!(parts(Thinking::Open, &format!("hm\n{call}")), format!("R(hm) T(\n{call})"));
     assert_eq!(parts(Thinking::Closed, "a <tool_call></tool_call> b"), "C(a ) T(<tool_call></tool_call>) C( b)");
-    assert_eq!(parts(Thinking::Closed, "a\n<tool_call>\n<func"), "C(a) T(\n<tool_call>\n<func)");
+    assert_eq!(parts(Thinking::Closed, "a\n<tool_call>\n<func"), "C(a\n) T(<tool_call>\n<func)");
     assert_eq!(parts(Thinking::Closed, "<tool_call><function=rm>"), "C(<tool_call><function=rm>)");
 }
 
 #[test]
 fn half_a_call_is_dropped_and_never_shown() {
-    check("yes\n<tool_call>", "C(yes)");
-    check("yes\n<tool_call>\n<function=wea", "C(yes)");
+    check("yes\n<tool_call>", "C(yes\n)");
+    check("yes\n<tool_call>\n<function=wea", "C(yes\n)");
     check("yes\n<tool_call>\n</tool_call>\nno", "C(yes\n\nno)");
     check_thinking("hm\n<tool_call>\n<func", "R(hm)");
+}
+
+#[test]
+fn blanks_belong_to_the_text_that_they_stand_beside() {
+    let call = "<tool_call>\n<function=a>\n</function>\n</tool_call>";
+    check(&format!("so  {call}  then"), "C(so  ) T0(a {}) C(  then)");
+    check(&format!("\n {call}\n\n{call} \n"), "T0(a {}) T1(a {})");
+    check(&format!("so\n\n{call}\n"), "C(so\n\n) T0(a {})");
+    check(&format!("{call} <tool_cal"), "T0(a {}) C( <tool_cal)");
+    check(" \n", "C( \n)");
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_incomplete_and_its_arguments_are_no_json() {
+    let open = "<tool_call>\n<function=weather>\n";
+    check_cut(&format!("{open}<parameter=city>\nPar"), r#"T0(weather {"city": "Par ...)"#);
+    check_cut(&format!("{open}<parameter=days>\n3"), "T0(weather { ...)");
+    check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n<parameter=days>\n3"), r#"T0(weather {"city": "P" ...)"#);
+    check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n"), r#"T0(weather {"city": "P" ...)"#);
+    check_cut(&format!("{open}<parameter=city>"), "T0(weather { ...)");
+    check_cut(open, "T0(weather { ...)");
+    check_cut(&format!("{open}</function>\n"), "T0(weather {})");
+    check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n</function>\n</tool_c"), r#"T0(weather {"city": "P"})"#);
+    check_cut("so\n", "C(so\n)");
+}
+
+#[test]
+fn line_breaks_may_be_those_of_other_systems() {
+    check_thinking("\r\nwhy\r\nnot\r\n</think>\r\n\r\nyes", "R(why\r\nnot) C(yes)");
+    check(
+        "<tool_call>\r\n<function=weather>\r\n<parameter=city>\r\nPa\r\nris\r\n</parameter>\r\n<parameter=days>\r\n3\r\n</parameter>\r\n</function>\r\n</tool_call>",
+        r#"T0(weather {"city": "Pa\r\nris", "days": 3})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=city>\r\r\n\r\r\n</parameter></function></tool_call>",
+        r#"T0(weather {"city": "\r\r\n\r"})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=city>\na\r</parameter></function></tool_call>",
+        r#"T0(weather {"city": "a\r"})"#,
+    );
 }
 
 #[test]
@@ -277,7 +336,7 @@ fn string_arguments_are_streamed_as_they_come() {
     assert_eq!(parser.push("is\n"), [Delta::Arguments { index: 0, json: "is".into() }]);
     assert_eq!(parser.push("</parameter>"), [Delta::Arguments { index: 0, json: "\"".into() }]);
     assert_eq!(parser.push("\n</function>"), [Delta::Arguments { index: 0, json: "}".into() }]);
-    assert_eq!((parser.calls(), parser.push("\n</tool_call>"), parser.finish()), (1, vec![], vec![]));
+    assert_eq!((parser.calls(), parser.push("\n</tool_call>"), parser.finish(false)), (1, vec![], vec![]));
 }
 
 #[test]
@@ -295,12 +354,13 @@ proptest! {
     fn any_text_parses_the_same_however_it_is_cut(
         pieces in prop::collection::vec(prop_oneof![
             Just("<tool_call>"), Just("</tool_call>"), Just("<function=weather>"), Just("</function>"), Just("<parameter=city>"),
-            Just("<parameter=days>"), Just("<parameter=other>"), Just("</parameter>"), Just("<think>"), Just("</think>"), Just("\n"),
+            Just("<parameter=days>"), Just("<parameter=other>"), Just("</parameter>"), Just("<think>"), Just("</think>"), Just("\n"), Just("\r"), Just("\r\n"), Just("<function=rm>"),
             Just(" "), Just("a"), Just("7"), Just("é"), Just("<"), Just("</"), Just("<parameter="), Just("<func"),
         ], 0..25),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         thinking in prop_oneof![Just(Thinking::Open), Just(Thinking::Closed), Just(Thinking::Free)],
         with_tools: bool,
+        was_cut: bool,
     ) {
         let text = pieces.concat();
         let boundaries: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
@@ -308,6 +368,6 @@ proptest! {
         cuts.sort();
         let cut: Vec<&str> = cuts.windows(2).map(|w| &text[w[0]..w[1]]).collect();
         let tools = with_tools.then(tools);
-        prop_assert_eq!(parsed(thinking, tools.clone(), &cut), parsed(thinking, tools, &[&text]));
+        prop_assert_eq!(parsed(thinking, tools.clone(), &cut, was_cut), parsed(thinking, tools, &[&text], was_cut));
     }
 }

@@ -1,7 +1,9 @@
 //! Values written as Python writes them, because templates were made and models trained with Python's.
 
+use super::written::Written;
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat;
 use std::fmt::Write;
 
 /// `str(value)`.
@@ -102,6 +104,7 @@ fn write_json(value: &Value, indent: Option<usize>, depth: usize, out: &mut Stri
                 write_json(&value.get_item(&key)?, indent, depth + 1, out)
             })?;
         }
+        ValueKind::Plain if let Some(number) = Written::of(value) => write!(out, "{number}")?,
         other => return Err(Error::new(ErrorKind::InvalidOperation, format!("{other} is not JSON serializable"))),
     }
     Ok(())
@@ -145,6 +148,35 @@ fn write_string(s: &str, out: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether Python takes a character for a blank: those of Unicode and four separators of ASCII.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
+}
+
+/// The `trim` filter: `str(value).strip(chars)`.
+pub(super) fn trim(value: &Value, chars: Option<String>) -> String {
+    let text = text(value);
+    match chars {
+        Some(chars) => text.trim_matches(|c| chars.contains(c)).to_owned(),
+        None => text.trim_matches(is_blank).to_owned(),
+    }
+}
+
+/// Methods that Python's values have. Those that strip blanks strip what Python takes for one.
+pub(super) fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    match (value.as_str(), name, args) {
+        (Some(text), "strip", []) => Ok(text.trim_matches(is_blank).into()),
+        (Some(text), "lstrip", []) => Ok(text.trim_start_matches(is_blank).into()),
+        (Some(text), "rstrip", []) => Ok(text.trim_end_matches(is_blank).into()),
+        _ => pycompat::unknown_method_callback(state, value, name, args),
+    }
+}
+
+/// The test `number`, which holds for truth values too.
+pub(super) fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || Written::of(value).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,6 +197,13 @@ mod tests {
         for (x, spelled) in cases {
             assert_eq!(float(x), spelled);
         }
+    }
+
+    #[test]
+    fn blanks_are_those_of_python() {
+        assert_eq!(trim(&Value::from("\u{1c}\u{1d} a\u{85}b \u{1e}\u{1f}\u{a0}\n"), None), "a\u{85}b");
+        assert_eq!(trim(&Value::from("\u{200b}a\u{feff}"), None), "\u{200b}a\u{feff}", "these are none");
+        assert_eq!(trim(&Value::from("12a21"), Some("12".into())), "a");
     }
 
     #[test]

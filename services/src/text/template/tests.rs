@@ -13,6 +13,21 @@ fn rendered(source: &str, options: Json) -> Result<String, TemplateError> {
     compiled(source)?.render(&Conversation { messages, options, ..Default::default() })
 }
 
+#[test]
+fn numbers_are_shown_as_they_were_written() {
+    let text = r#"{"a": 0.37331193139504204, "b": 123456789012345678901234567890, "c": -0, "d": 1.50, "e": [1e5, 7, 0.5]}"#;
+    let source = "{% for k, v in messages[0].x | items %}{{ k }}={{ v | string if v is not sequence else v | tojson }} {{ v is number }};{% endfor %}{{ messages[0].x | tojson }} {{ tools[0] }}";
+    let x = written::parse(text).unwrap();
+    let conversation =
+        Conversation { messages: vec![json!({"x": x})], tools: vec![written::parse("[-0, 2]").unwrap()], ..Default::default() };
+    assert_eq!(
+        compiled(source).unwrap().render(&conversation).unwrap(),
+        format!(
+            "a=0.37331193139504204 True;b=123456789012345678901234567890 True;c=-0 True;d=1.50 True;e=[1e5, 7, 0.5] False;{text} [-0, 2]"
+        )
+    );
+}
+
 fn list(value: &Json) -> Vec<Json> {
     value.as_array().cloned().unwrap_or_default()
 }

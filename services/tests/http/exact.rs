@@ -1,0 +1,82 @@
+//! What must come out to the letter: samples of equal prompts, offsets, calls that were cut off, numbers.
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+
+fn texts(reply: &Reply) -> Vec<String> {
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()["choices"].as_array().unwrap().iter().map(|c| c["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn equal_prompts_of_a_request_draw_each_for_itself_and_the_first_as_it_would_alone() {
+    let server = Server::start(Options { real: true, ..Options::default() });
+    let body = |prompt: Value| json!({"prompt": prompt, "max_tokens": 12, "temperature": 1, "seed": 5, "ignore_eos": true});
+    let alone = texts(&post(server.addr, COMPLETIONS, &body(json!("once upon"))));
+    let eight = texts(&post(server.addr, COMPLETIONS, &body(json!(vec!["once upon"; 8]))));
+    assert_eq!(eight[0], alone[0], "a given seed gives the bytes that it always gave");
+    let different: std::collections::HashSet<&String> = eight.iter().collect();
+    assert_eq!(different.len(), 8, "{eight:?}");
+    assert_eq!(texts(&post(server.addr, COMPLETIONS, &body(json!(vec!["once upon"; 8])))), eight, "and gives them again");
+}
+
+#[test]
+fn offsets_of_tokens_lead_to_the_characters_that_they_are_parts_of() {
+    let server = Server::start(Options::default());
+    let text = "na\u{ef}ve \u{1f999} \u{65e5}\u{672c}";
+    let body = json!({"prompt": format!("SAY[{text}]"), "max_tokens": 60, "logprobs": 3, "echo": true});
+    let choice = post(server.addr, COMPLETIONS, &body).json()["choices"][0].clone();
+    let shown: Vec<char> = choice["text"].as_str().unwrap().chars().collect();
+    let offsets: Vec<usize> =
+        choice["logprobs"]["text_offset"].as_array().unwrap().iter().map(|o| o.as_u64().unwrap() as usize).collect();
+    assert!(offsets.is_sorted() && *offsets.last().unwrap() < shown.len(), "{offsets:?}");
+    let tokens = choice["logprobs"]["tokens"].as_array().unwrap();
+    assert!(tokens.iter().any(|t| t.as_str().unwrap().starts_with("bytes:")), "{tokens:?}");
+    for (token, at) in tokens.iter().zip(offsets).filter(|(t, _)| !t.as_str().unwrap().starts_with("bytes:")) {
+        let token: Vec<char> = token.as_str().unwrap().chars().collect();
+        assert_eq!(shown[at..at + token.len()], token);
+    }
+    for top in choice["logprobs"]["top_logprobs"].as_array().unwrap().iter().skip(1) {
+        assert!(top.as_object().unwrap().len() >= 3, "no token is lost: {top}");
+    }
+}
+
+#[test]
+fn a_call_that_max_tokens_cut_off_is_said_to_be_incomplete() {
+    let server = Server::start(Options::default());
+    let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let tools = json!([{"type": "function", "function": {"name": "write", "parameters": parameters}}]);
+    let call = "<tool_call>\n<function=write>\n<parameter=text>\nsome words that go on for a while\n</parameter>\n</function>\n</tool_call>";
+    let whole = with(ask(&format!("SAY[{call}]")), json!({"tools": tools}));
+    let reply = post(server.addr, CHAT, &whole).json();
+    let tokens = reply["usage"]["completion_tokens"].as_u64().unwrap();
+    assert_eq!(reply["choices"][0]["message"]["tool_calls"][0].get("status"), None);
+    let cut = with(whole, json!({"max_tokens": tokens * 2 / 3}));
+    let choice = post(server.addr, CHAT, &cut).json()["choices"][0].clone();
+    let made = &choice["message"]["tool_calls"][0];
+    assert_eq!((&made["status"], &choice["finish_reason"]), (&json!("incomplete"), &json!("length")), "{choice}");
+    let arguments = made["function"]["arguments"].as_str().unwrap();
+    assert!(arguments.starts_with("{\"text\": \"some") && serde_json::from_str::<Value>(arguments).is_err(), "{arguments}");
+    let chunks = Stream::open(server.addr, CHAT, &with(cut, json!({"stream": true}))).chunks();
+    let told = chunks.iter().any(|c| c["choices"][0]["delta"]["tool_calls"][0]["status"] == "incomplete");
+    assert!(told, "a stream says it too");
+}
+
+#[test]
+fn a_conversation_s_numbers_are_rendered_as_they_were_written() {
+    let server = Server::start(Options::default());
+    let numbers = r#"{"a": {"x": 0.37331193139504204}, "b": 123456789012345678901234567890, "c": -0}"#;
+    let body = format!(
+        r#"{{"messages": [{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": null, "tool_calls": [{{"id": "c", "type": "function",
+        "function": {{"name": "f", "arguments": {}}}}}]}}, {{"role": "tool", "tool_call_id": "c", "content": "r"}}]}}"#,
+        Value::from(numbers)
+    );
+    let ids = request(server.addr, "POST", "/tokenize", &[], body.as_bytes()).json()["tokens"].clone();
+    let prompt = post(server.addr, "/detokenize", &json!({"tokens": ids})).json()["prompt"].as_str().unwrap().to_owned();
+    for shown in ["{\"x\": 0.37331193139504204}", "\n123456789012345678901234567890\n", "\n-0\n"] {
+        assert!(prompt.contains(shown), "{prompt}");
+    }
+}
