@@ -1,9 +1,7 @@
 //! The scheduler actor's side of Engram: which requests use tables, and what the Engram actor is told of them.
 
-use super::engram::{EngramLink, Starter};
+use super::engram::{EngramLink, Reports, Starter};
 use super::messages::{Awaits, Follow, Forget};
-use super::scheduler::SchedulerActor;
-use actix::Addr;
 use chimere_engine::constraint::{Source, StepRules};
 use chimere_engine::engram::{Awaiting, RequestTables};
 use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
@@ -30,7 +28,7 @@ impl EngramUsers {
     }
 
     /// Starts an actor, in the place of one that died or as the first.
-    pub fn start(&self, scheduler: Addr<SchedulerActor>) {
+    pub fn start(&self, scheduler: Reports) {
         self.link.set(self.starter.start(scheduler));
     }
 
@@ -80,6 +78,7 @@ mod tests {
     use crate::actors::live::Live;
     use crate::actors::messages::{Open, RequestEvent, Submit};
     use crate::actors::phase::Phase;
+    use crate::actors::scheduler::SchedulerActor;
     use crate::actors::threads;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;

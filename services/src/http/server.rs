@@ -49,7 +49,7 @@ pub fn server(
         let factory = actix_web::App::new()
             .app_data(app.clone())
             .configure(routes)
-            .default_service(web::to(no_such_path))
+            .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(require_key))
             .wrap(from_fn(origin::check))
             .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
@@ -192,14 +192,6 @@ fn several(path: &str, method: &'static str) -> Resource {
         reply.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(method));
         reply
     }))
-}
-
-pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
-    let message = format!("there is nothing at {}{}", request.path(), hints::instead_of(request.path()));
-    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
-        .with_code("unknown_path")
-        .rejected_as("unknown_path")
-        .error_response()
 }
 
 /// Closed unless a path is known to be open, so that a new route cannot be forgotten.
