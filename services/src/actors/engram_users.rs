@@ -165,7 +165,17 @@ mod tests {
         let gateway = Arc::new(Gateway::new("tables that break", &config));
         let (phase, _) = watch::channel(Phase::Starting);
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            SchedulerActor::new(config, Pace::default(), engine, engram_users, phase, Live::default(), clock, gateway)
+            SchedulerActor::new(
+                config,
+                Pace::default(),
+                engine,
+                engram_users,
+                phase,
+                Live::default(),
+                clock,
+                gateway,
+                Arc::default(),
+            )
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();

@@ -22,8 +22,9 @@ fn time() -> impl Strategy<Value = u64> {
 
 fn thinking() -> impl Strategy<Value = Thinking> {
     let level = || (-1.0..9.0f32, -1.0..2.0f32).prop_map(|(entropy_max, top_prob_min)| Level { entropy_max, top_prob_min });
-    let adaptive = (1..5u32, level(), prop::option::of(level()), count(0..6))
-        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: vec![9, 9, 41], stop, stop_tokens_min });
+    let adaptive = (1..5u32, level(), prop::option::of(level()), count(0..6)).prop_map(|(window, hold, stop, stop_tokens_min)| {
+        Adaptive { window, hold, held: [9, 9, 41].into(), stop, stop_tokens_min }
+    });
     (prop::option::of(0..VOCAB), prop::option::of(count(0..20)), prop::option::of(adaptive), 1..4u32).prop_map(
         |(opens, tokens_max, adaptive, closing)| Thinking {
             opens,
