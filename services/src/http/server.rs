@@ -21,7 +21,7 @@ use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Condition, Next, from_fn};
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
+use actix_web::{Error, HttpMessage, HttpRequest, Resource, ResponseError, Route, guard, web};
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ pub fn probes(app: web::Data<App>, listener: TcpListener, patience: Patience) ->
         let factory = actix_web::App::new()
             .app_data(app.clone())
             .configure(open_routes)
-            .default_service(web::to(no_such_path))
+            .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(name_requests));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
     };
