@@ -29,7 +29,7 @@ pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
-pub use server::{Server, origins};
+pub use server::{Server, items};
 pub use trace::Trace;
 
 /// How a model thinks.

@@ -10,18 +10,21 @@ use crate::actors::phase::Phase;
 use crate::actors::request::Around;
 use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
+use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
-use crate::http::auth::Keys;
 use crate::http::edge::Edge;
+use crate::http::origin::Origins;
 use crate::http::request::ModelLimits;
-use crate::http::server::server;
-use crate::metrics;
+use crate::http::ring::Ring;
+use crate::http::server::{probes, server};
+use crate::http::shares::Room;
 use crate::metrics::gateway::Gateway;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
+use crate::{limits, metrics};
 use actix::Actor;
 use actix_web::dev::ServerHandle;
 use actix_web::web;
@@ -31,7 +34,7 @@ use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Ter
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 /// How long the last bytes of replies may take to reach their clients when the service ends.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -59,7 +62,9 @@ pub struct Parts {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// Who may come in.
-    pub keys: Keys,
+    pub keys: Arc<Ring>,
+    /// Who changed what.
+    pub audit: Audit,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
@@ -98,6 +103,7 @@ pub struct Service {
     actors: Actors,
     live: Live,
     server: ServerHandle,
+    probes: Option<ServerHandle>,
 }
 
 impl Service {
@@ -134,7 +140,7 @@ impl Service {
             gateway,
         };
         // One body must fit, whatever the configuration says of its size.
-        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(Semaphore::MAX_PERMITS);
+        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max);
         let app = App {
             limits: parts.limits,
             engram: engram_parts(parts.tables, text.tokenizer(), parts.learn_quality_min, parts.tables_period)?,
@@ -144,7 +150,16 @@ impl Service {
             around,
             phase: actors.phase.clone(),
             live: live.clone(),
+            origins: Origins::of(
+                &parts.edge.origins,
+                &parts.edge.hosts,
+                &parts.keys.keys(),
+                parts.listener.local_addr().ok().map(|a| a.ip()),
+            ),
             keys: parts.keys,
+            wrong_keys: Default::default(),
+            proxies: parts.edge.proxies.clone(),
+            audit: parts.audit,
             trust_gateway: parts.trust_gateway,
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
@@ -153,18 +168,22 @@ impl Service {
             step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,
-            bodies: Arc::new(Semaphore::new(bodies_bytes_max)),
-            bodies_bytes_max,
+            bodies: Room::new(bodies_bytes_max, parts.body_bytes_max),
+            parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections, parts.edge);
+        let (app, mut edge) = (web::Data::new(app), parts.edge);
+        let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
+        let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
+        let server = server(app, parts.listener, parts.workers, parts.connections, edge);
         let server = server.map_err(|e| format!("HTTP server: {e}"))?;
-        let handle = server.handle();
+        let (handle, probe_handle) = (server.handle(), probes.as_ref().map(|server| server.handle()));
         actix_rt::spawn(server);
-        Ok(Self { address, actors, live, server: handle })
+        probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
+        Ok(Self { address, actors, live, server: handle, probes: probe_handle })
     }
 
     /// Where it listens.
@@ -235,6 +254,9 @@ impl Service {
     /// Closes the socket, lets connections send what they have, and ends the actors.
     pub async fn stop(self) {
         self.server.stop(true).await;
+        if let Some(probes) = &self.probes {
+            probes.stop(true).await;
+        }
         self.actors.stop();
     }
 }

@@ -27,8 +27,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "services",
         &[
-            "limits", "clock", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu", "memory",
-            "device", "actors", "http", "service", "serve", "tools", "cli",
+            "limits", "clock", "audit", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu",
+            "memory", "device", "actors", "http", "service", "serve", "tools", "cli",
         ],
     ),
 ];
@@ -238,7 +238,13 @@ fn the_first_steps_of_paths_are_found_also_in_lists() {
 
 /// Lines without their comments; tests at the end of a file may name what they like.
 fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().take_while(|l| !l.starts_with("#[cfg(test)]")).map(|l| l.split("//").next().unwrap_or(""))
+    let lines: Vec<&str> = text.lines().collect();
+    let is_tests = |i: &usize| {
+        lines[*i].starts_with("#[cfg(test)]")
+            && lines[*i + 1..].iter().find(|l| !l.starts_with('#')).is_some_and(|l| l.ends_with('{'))
+    };
+    let end = (0..lines.len()).find(is_tests).unwrap_or(lines.len());
+    lines.into_iter().take(end).map(|l| l.split("//").next().unwrap_or(""))
 }
 
 fn rust_files(place: &Path) -> Vec<PathBuf> {

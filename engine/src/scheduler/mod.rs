@@ -153,12 +153,15 @@ impl Scheduler {
     /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or
     /// where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
-        assert!(!request.prompt.is_empty() && request.spec.choices > 0, "request {} has no prompt or no choice", request.id);
+        assert!(request.spec.choices > 0, "request {} has no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
         let reads_only = request.spec.max_tokens == Some(0) && request.spec.choices == 1;
         assert!(request.spec.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
+        }
+        if request.prompt.is_empty() {
+            return Err(Rejected::EmptyPrompt);
         }
         let output_max = self.output_max(&request)?;
         self.accounts.check(terms, request.prompt.len() as u32, now)?;

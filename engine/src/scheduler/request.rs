@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Request {
     /// Unique among live requests.
     pub id: RequestId,
-    /// At least one token, all of the model's vocabulary.
+    /// All of the model's vocabulary. Without a token it is refused.
     pub prompt: Arc<[TokenId]>,
     /// What is asked for.
     pub spec: Arc<Spec>,
@@ -128,6 +128,9 @@ pub enum Rejected {
         /// The bound.
         max: u64,
     },
+    /// Can never run: there is nothing to read, as where a template leaves out all that was said.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
     /// Can never run: the prompt and one token do not fit the context.
     #[error("prompt has {got} tokens, the context has room for {max}")]
     PromptTooLong {

@@ -57,6 +57,8 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         if self.outcome != "rejected" {
+            // Together, so that they balance whatever ended it.
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
             ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
             self.gateway.ended(self.outcome);
         }

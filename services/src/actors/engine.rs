@@ -5,11 +5,11 @@
 
 use super::engram::EngramLink;
 use super::messages::{Launch, RulesReady, StepDone, WaitFor};
+use super::rules_link::RulesLink;
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
-use chimere_engine::constraint::StepRules;
 use chimere_engine::ids::StepId;
 use crossbeam::channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,29 +41,12 @@ impl EngineActor {
                 let (info, early) = (backend.info().clone(), Arc::<EarlyRules>::default());
                 backend.look_for_rules(early.clone());
                 let engine = EngineActor { backend, early: early.clone(), pending }.start();
-                (engine.clone(), RulesLink { engine, early }, info)
+                (engine.clone(), RulesLink::new(engine.recipient(), early), info)
             });
             tx.send(started).ok();
         });
         // The sender is dropped unsent only by a panic in `build`, whose message is on standard error by now.
         rx.await.unwrap_or_else(|_| Err("the backend panicked while it was built".into()))
-    }
-}
-
-/// Brings what late sources say to the engine, also while its thread computes. Clones share it.
-#[derive(Clone)]
-pub struct RulesLink {
-    engine: Addr<EngineActor>,
-    early: Arc<EarlyRules>,
-}
-
-impl RulesLink {
-    /// All that a source says of a launched step. The engine hears of it only where it does not look for itself.
-    pub fn send(&self, rules: StepRules) {
-        let step = rules.step;
-        if self.early.put(rules) {
-            self.engine.do_send(RulesReady(step));
-        }
     }
 }
 

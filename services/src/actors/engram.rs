@@ -5,9 +5,8 @@
 //! this actor die, the alarm in it tells the scheduler actor, which ends the requests that use tables and starts
 //! another one.
 
-use super::engine::RulesLink;
 use super::messages::{Awaits, EngramLost, Follow, Forget, RulesSent, Sampled};
-use super::scheduler::SchedulerActor;
+use super::rules_link::RulesLink;
 use crate::clock::Clock;
 use crate::{limits, metrics};
 use actix::prelude::*;
@@ -41,8 +40,8 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Starts an actor that reports to `scheduler`.
-    pub fn start(&self, scheduler: Addr<SchedulerActor>) -> Addr<EngramActor> {
+    /// Starts an actor that reports to the scheduler actor.
+    pub fn start(&self, scheduler: Reports) -> Addr<EngramActor> {
         let Starter { threads, rules, clock, .. } = self.clone();
         EngramActor::start_in_arbiter(&self.arbiter, move |_| {
             // Without threads of its own the actor's one does it all, only slower for large batches.
@@ -55,14 +54,23 @@ impl Starter {
     }
 }
 
+/// What the scheduler actor wants to hear, in one mailbox: nothing else is known of it here.
+#[derive(Clone)]
+pub struct Reports {
+    /// The rules for a step are on their way to the engine.
+    pub sent: Recipient<RulesSent>,
+    /// The actor is gone.
+    pub lost: Recipient<EngramLost>,
+}
+
 /// Tells the scheduler actor when it is dropped, and with it the actor: that is all that a panic leaves.
 struct Alarm {
-    scheduler: Addr<SchedulerActor>,
+    scheduler: Reports,
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.scheduler.do_send(EngramLost);
+        self.scheduler.lost.do_send(EngramLost);
     }
 }
 
@@ -115,7 +123,7 @@ impl EngramActor {
             ::metrics::counter!(metrics::ENGRAM_LOOKUPS).increment(answered.lookups);
             ::metrics::counter!(metrics::ENGRAM_HITS).increment(answered.hits);
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
-            self.alarm.scheduler.do_send(RulesSent { step: answered.rules.step, at: now });
+            self.alarm.scheduler.sent.do_send(RulesSent { step: answered.rules.step, at: now });
             self.rules.send(answered.rules);
         }
     }

@@ -1,9 +1,7 @@
 //! The scheduler actor's side of Engram: which requests use tables, and what the Engram actor is told of them.
 
-use super::engram::{EngramLink, Starter};
+use super::engram::{EngramLink, Reports, Starter};
 use super::messages::{Awaits, Follow, Forget};
-use super::scheduler::SchedulerActor;
-use actix::Addr;
 use chimere_engine::constraint::{Source, StepRules};
 use chimere_engine::engram::{Awaiting, RequestTables};
 use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
@@ -30,7 +28,7 @@ impl EngramUsers {
     }
 
     /// Starts an actor, in the place of one that died or as the first.
-    pub fn start(&self, scheduler: Addr<SchedulerActor>) {
+    pub fn start(&self, scheduler: Reports) {
         self.link.set(self.starter.start(scheduler));
     }
 
@@ -80,6 +78,7 @@ mod tests {
     use crate::actors::live::Live;
     use crate::actors::messages::{Open, RequestEvent, Submit};
     use crate::actors::phase::Phase;
+    use crate::actors::scheduler::SchedulerActor;
     use crate::actors::threads;
     use crate::clock::Clock;
     use crate::metrics::gateway::Gateway;
@@ -166,7 +165,17 @@ mod tests {
         let gateway = Arc::new(Gateway::new("tables that break", &config));
         let (phase, _) = watch::channel(Phase::Starting);
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
-            SchedulerActor::new(config, Pace::default(), engine, engram_users, phase, Live::default(), clock, gateway)
+            SchedulerActor::new(
+                config,
+                Pace::default(),
+                engine,
+                engram_users,
+                phase,
+                Live::default(),
+                clock,
+                gateway,
+                Arc::default(),
+            )
         });
         wait_for_steps(launched, link, scheduler.clone().recipient()).unwrap();
         scheduler.send(Open).await.unwrap();

@@ -124,7 +124,7 @@ pub struct EngramLost;
 pub struct Launch(pub StepPlan);
 
 /// A late source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there, if
-/// the backend has not found them itself. See [`super::engine::RulesLink`].
+/// the backend has not found them itself. See [`super::rules_link::RulesLink`].
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct RulesReady(pub StepId);

@@ -25,6 +25,7 @@ pub mod probe;
 pub mod reader;
 pub mod request;
 pub mod retry;
+pub mod rules_link;
 pub mod scheduler;
 pub mod spec;
 pub mod step_log;

@@ -5,6 +5,7 @@
 
 use super::alarm::Alarm;
 use super::engine::EngineActor;
+use super::engram::Reports;
 use super::engram_users::EngramUsers;
 use super::live::Live;
 use super::messages::{Cancel, Drain, EngramLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit};
@@ -223,7 +224,7 @@ impl SchedulerActor {
         let failed = self.engram_users.take_all();
         tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
         self.meter.engram_restarted();
-        self.engram_users.start(own);
+        self.engram_users.start(reports(&own));
         for id in failed {
             self.scheduler.cancel(id);
             self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
@@ -249,7 +250,8 @@ impl SchedulerActor {
             Rejected::KeyRate { wait_us, .. } => Some(wait_us),
             Rejected::WaitTooLong { wait_us, max_us } => Some(wait_us.saturating_sub(max_us)),
             Rejected::DeadlineUnreachable { needs_us, left_us } => Some(needs_us.saturating_sub(left_us)),
-            Rejected::PromptTooLong { .. }
+            Rejected::EmptyPrompt
+            | Rejected::PromptTooLong { .. }
             | Rejected::TooManyChoices { .. }
             | Rejected::TooManyPages { .. }
             | Rejected::Draining => {
@@ -286,12 +288,17 @@ impl SchedulerActor {
     }
 }
 
+/// The way by which the Engram actor reports to this one.
+fn reports(own: &Addr<SchedulerActor>) -> Reports {
+    Reports { sent: own.clone().recipient(), lost: own.clone().recipient() }
+}
+
 impl Actor for SchedulerActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.engram_users.start(ctx.address());
+        self.engram_users.start(reports(&ctx.address()));
         self.alarm = match Alarm::start(ctx.address().recipient()) {
             Ok(alarm) => Some(alarm),
             Err(e) => {

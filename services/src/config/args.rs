@@ -58,6 +58,9 @@ pub struct ServeArgs {
     /// File of API keys, one a line, # starts a comment
     #[arg(long, value_name = "F")]
     pub api_key_file: Option<PathBuf>,
+    /// Port of a listener of its own for /health, /ready and /metrics, on the same address [default: none]
+    #[arg(long, value_name = "P")]
+    pub admin_port: Option<u16>,
     /// Listen beyond loopback without API keys
     #[arg(long)]
     pub allow_open: bool,
@@ -88,6 +91,7 @@ impl ServeArgs {
         put("server", "host", self.host.clone().map(Value::String));
         put("server", "port", self.port.map(|n| Value::Integer(n.into())));
         put("server", "api_key_file", self.api_key_file.as_deref().map(text));
+        put("server", "admin_port", self.admin_port.map(|n| Value::Integer(n.into())));
         put("server", "allow_open", self.allow_open.then_some(Value::Boolean(true)));
         put("server", "console", self.no_console.then_some(Value::Boolean(false)));
         put("server", "drain_seconds", self.drain_seconds.map(integer));

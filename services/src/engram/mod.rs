@@ -2,6 +2,7 @@
 //! is and says is the engine's.
 
 mod access;
+mod calendar;
 mod defaults;
 mod keeper;
 mod name;

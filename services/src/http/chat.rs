@@ -5,6 +5,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::examples::with_examples;
 use super::generate::{EndpointJob, generate};
+use super::intake::{Taken, take};
 use super::reply::RequestName;
 use super::request::ChatRequest;
 use super::terms::terms_of;
@@ -16,17 +17,17 @@ use std::sync::Arc;
 
 /// Answers a conversation.
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, &request).await?;
-    let ChatRequest { mut generation, mut conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
+    let Taken { asked, bytes, room } = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
+    let ChatRequest { mut generation, mut conversation, tools, reasoning } = asked;
     let examples = match generation.engram.semantic.take() {
-        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, body.len()).await?),
+        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, bytes).await?),
         None => None,
     };
-    let question = Question { conversation, bytes: body.len(), reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
+    let question = Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
     let name = RequestName::of(&request);
     let PromptAndThinking { prompt, thinking: rules, probe } = prompt_and_thinking(&app, name, &generation, question).await?;
-    // Only now: what waits for a text thread or a trial is as large as its body, and bodies are bounded together.
-    drop(body);
+    // Only now: what waits for a text thread or a trial is as large as its body was when it was taken apart.
+    drop(room);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {

@@ -4,6 +4,7 @@ use super::answer::{Completion, Echo};
 use super::app::App;
 use super::error::ApiError;
 use super::generate::{EndpointJob, generate};
+use super::intake::{Taken, take};
 use super::request::{CompletionRequest, Prompt};
 use super::text::{ids_of, too_long};
 use crate::actors::reader::{Plain, Reader};
@@ -18,8 +19,8 @@ pub(super) async fn completions(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, &request).await?;
-    let CompletionRequest { generation, prompts, echo } = CompletionRequest::parse(&body, &app.limits)?;
+    let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
+    let Taken { asked: CompletionRequest { generation, prompts, echo }, room, .. } = take(&app, &request, payload, parse).await?;
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
@@ -33,8 +34,8 @@ pub(super) async fn completions(
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
-    // Only now: what waits for a text thread is as large as its body, and bodies are bounded together.
-    drop(body);
+    // Only now: what waits for a text thread is as large as its body was when it was taken apart.
+    drop(room);
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
     let endpoint = EndpointJob {

@@ -113,7 +113,7 @@ pub(super) async fn page(app: web::Data<App>, request: HttpRequest) -> HttpRespo
 pub(super) async fn file(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
     match serve(&request, &name).filter(|_| app.console) {
         Some(reply) => reply,
-        None => super::server::no_such_path(request).await,
+        None => super::hints::no_such_path(request).await,
     }
 }
 

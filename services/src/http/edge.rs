@@ -1,6 +1,7 @@
 //! How clients are met: how long they may take, whether their words are encrypted, whose pages may call.
 
 use crate::limits;
+use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
 /// How long clients may take before they are given up.
@@ -42,4 +43,10 @@ pub struct Edge {
     pub origins: Vec<String>,
     /// Serve the web console.
     pub console: bool,
+    /// Names, beside the address, under which the service is reached where no key is asked for.
+    pub hosts: Vec<String>,
+    /// Addresses that many come from, which no share by address bounds.
+    pub proxies: Vec<IpAddr>,
+    /// A socket for probes and scrapers alone.
+    pub probes: Option<TcpListener>,
 }

@@ -129,6 +129,7 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let reason = match refusal.reason {
         Rejected::QueueFull { .. } => "queue_full",
         Rejected::QueueTokensFull { .. } => "queue_tokens_full",
+        Rejected::EmptyPrompt => "prompt_empty",
         Rejected::PromptTooLong { .. } => "prompt_too_long",
         Rejected::TooManyChoices { .. } => "too_many_choices",
         Rejected::TooManyPages { .. } => "too_many_pages",
@@ -150,6 +151,7 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(code);
             refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
         }
+        Rejected::EmptyPrompt => ApiError::invalid(prompt_field, message).with_code("empty_prompt"),
         Rejected::PromptTooLong { .. } => ApiError::invalid(prompt_field, message).with_code("context_length_exceeded"),
         Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
         Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),

@@ -2,6 +2,7 @@
 
 mod device;
 mod property;
+mod seam;
 mod simulation;
 mod trace;
 

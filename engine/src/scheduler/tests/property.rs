@@ -361,7 +361,7 @@ impl Stream {
 }
 
 /// `CHIMERE_PROPTEST_CASES` runs more than the default.
-fn cases() -> ProptestConfig {
+pub(super) fn cases() -> ProptestConfig {
     let cases = std::env::var("CHIMERE_PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

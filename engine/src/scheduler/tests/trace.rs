@@ -355,6 +355,7 @@ fn reason(why: Rejected) -> &'static str {
         Rejected::WaitTooLong { .. } => "wait",
         Rejected::DeadlineUnreachable { .. } => "deadline",
         Rejected::Draining => "draining",
+        Rejected::EmptyPrompt => "empty",
     }
 }
 

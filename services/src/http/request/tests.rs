@@ -483,7 +483,7 @@ fn numbers_of_tools_and_of_earlier_calls_keep_all_their_digits() {
         assert_eq!(message["tool_calls"][0]["function"]["arguments"], kept);
     }
     assert_eq!(request.conversation.tools[0]["function"]["parameters"], kept);
-    assert_eq!(request.generation.sampling.temperature, 0.373_311_93);
+    assert_eq!(request.generation.spec.engine.sampling.temperature, 0.373_311_93);
 }
 
 #[test]

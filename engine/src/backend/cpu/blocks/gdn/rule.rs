@@ -218,6 +218,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 let (kr, qr) = (L::splat(*k.add(r)), L::splat(*q.add(r)));
                 for j in 0..N {
                     let at = s.add(r * vd + j * LANES);
+                    // States come from beyond the second-level cache; the next head's is on its way while this one is computed.
+                    L::prefetch(at.wrapping_add(kd * vd));
                     let new = kr.mul_add(delta[j], L::load(at).mul(decay));
                     new.store(at);
                     o[j] = qr.mul_add(new, o[j]);
@@ -377,21 +379,49 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
 unsafe fn convolve<L: Lanes>(p: &GdnParams, qkv: &[f32], tail: &[f32], row: usize, first: usize, out: &mut [f32]) {
     let (channels, taps) = (p.config.channels(), p.config.conv_taps);
     assert!(first + out.len() <= channels && out.len().is_multiple_of(LANES), "channels come in whole vectors");
-    for col in (0..out.len()).step_by(LANES) {
-        // SAFETY: the instruction set is the caller's promise; the slices taken below have LANES elements.
-        unsafe {
-            let mut acc = L::splat(0.0);
-            for j in 0..taps {
-                let source = match (row + j).checked_sub(taps - 1) {
-                    Some(r) => &qkv[r * channels + first + col..][..LANES],
-                    None => &tail[(row + j) * channels + first + col..][..LANES],
-                };
-                let w = &p.conv[j * channels + first + col..][..LANES];
-                acc = L::load(w.as_ptr()).mul_add(L::load(source.as_ptr()), acc);
+    assert!(p.conv.len() >= taps * channels && tail.len() >= (taps - 1) * channels, "a row of channels a tap");
+    assert!(qkv.len() >= (row + 1) * channels, "the rows up to this one");
+    let mut col = 0;
+    while col < out.len() {
+        // SAFETY: the instruction set is the caller's promise; rows and columns were just checked.
+        col += unsafe {
+            match (out.len() - col) / LANES {
+                4.. => convolve_columns::<L, 4>(p, qkv, tail, row, first + col, &mut out[col..]),
+                _ => convolve_columns::<L, 1>(p, qkv, tail, row, first + col, &mut out[col..]),
             }
-            acc.silu().store(out.as_mut_ptr().add(col));
+        };
+    }
+}
+
+/// [`convolve`] for `N` vectors of channels from `first`.
+#[inline(always)]
+unsafe fn convolve_columns<L: Lanes, const N: usize>(
+    p: &GdnParams,
+    qkv: &[f32],
+    tail: &[f32],
+    row: usize,
+    first: usize,
+    out: &mut [f32],
+) -> usize {
+    let (channels, taps) = (p.config.channels(), p.config.conv_taps);
+    // SAFETY: the caller's: N vectors of channels are in every row that is read, and in `out`.
+    unsafe {
+        let mut acc = [L::splat(0.0); N];
+        for j in 0..taps {
+            let source = match (row + j).checked_sub(taps - 1) {
+                Some(r) => qkv.as_ptr().add(r * channels + first),
+                None => tail.as_ptr().add((row + j) * channels + first),
+            };
+            let w = p.conv.as_ptr().add(j * channels + first);
+            for (v, acc) in acc.iter_mut().enumerate() {
+                *acc = L::load(w.add(v * LANES)).mul_add(L::load(source.add(v * LANES)), *acc);
+            }
+        }
+        for (v, acc) in acc.iter().enumerate() {
+            acc.silu().store(out.as_mut_ptr().add(v * LANES));
         }
     }
+    N * LANES
 }
 
 fn softplus(x: f32) -> f32 {
