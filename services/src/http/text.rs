@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use super::request::{ChatRequest, DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use crate::text::pool::PoolError;
 use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
 use actix_web::http::StatusCode;
@@ -38,6 +38,32 @@ pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payloa
     let parse = |body: &[u8]| DetokenizeRequest::parse(body, &app.limits);
     let DetokenizeRequest { tokens } = super::parsed(&app, &request, payload, parse).await?;
     Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&tokens, true)})))
+}
+
+/// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
+pub(super) async fn input_tokens(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let prompt = chat_prompt(&app, &request, payload).await?;
+    Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
+}
+
+/// A chat request's prompt as text, control tokens written out.
+pub(super) async fn apply_template(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let prompt = chat_prompt(&app, &request, payload).await?;
+    Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&prompt.ids, true)})))
+}
+
+async fn chat_prompt(app: &App, request: &HttpRequest, payload: web::Payload) -> Result<ChatPrompt, ApiError> {
+    let body = app.body(payload, request).await?;
+    let ChatRequest { conversation, .. } = ChatRequest::parse(&body, &app.limits)?;
+    prompt_of(app, conversation, body.len(), usize::MAX).await
 }
 
 /// Token ids of a text; `special` takes added tokens that are written out for what they are.
