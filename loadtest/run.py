@@ -57,6 +57,7 @@ def server(binary, scenario, model, folder, settings={}):
     command = [binary, "serve", "--port", str(port)] + (["--model", model] if model else [])
     if scenario == "fairness":
         keys = folder / "keys.txt"
+        keys.touch(0o600)
         keys.write_text("".join(f"{key}\n" for key in KEYS.values()))
         command += ["--api-key-file", keys]
     url = f"http://127.0.0.1:{port}"

@@ -77,9 +77,12 @@ def code_of(text):
     return TOKENS.sub(lambda m: SPACES.sub(" ", m.group()), text)
 
 
+TESTS = re.compile(r"^#\[cfg\((?:all\()?test\b[^\n]*\n(?:#\[[^\n]*\n)*(?:pub(?:\([^)]*\))? )?mod \w+ \{", re.M)
+
+
 def without_tests(code):
     """Code up to the tests at its end."""
-    found = re.search(r"^#\[cfg\((?:all\()?test\b", code, re.M)
+    found = TESTS.search(code)
     return code[: found.start()] if found else code
 
 
@@ -110,29 +113,42 @@ def closing(code, opening):
 
 # ---- what a layer is made of
 
-OPERATOR = re.compile(r"(?:gated)?delta\w*|gdn|attention|dense|swiglu|mlp|moe|mamba\w*", re.I)
+OPERATOR = re.compile(r"(?:Gated)?Delta\w*|Gdn|Attention|Dense|Swiglu|SwiGlu|Mlp|Moe|Mamba\w*")
 
 
 def kinds_of_a_layer(tree):
-    """Enum to its variants that are operators, of enums that have a delta rule beside attention or a dense part beside experts."""
+    """Enum to its variants that are operators, of enums that have a delta rule beside attention or a dense part beside experts.
+    Of an enum that a macro makes the variants are not known: there every operator counts."""
     found = collections.defaultdict(set)
     for code in tree.plain.values():
         for enum in re.finditer(r"\benum (\w+)[^{;]*\{", code):
             body = code[enum.end() : closing(code, enum.end() - 1)]
             variants = re.findall(r"(?:^|[,{}])\s*(?:#\[[^\]]*\]\s*)*([A-Z]\w*)", body)
             operators = {v for v in variants if OPERATOR.fullmatch(v)}
-            if len(operators) > 1:
+            if "$" in body:
+                found[enum.group(1)].add(OPERATOR.pattern)
+            elif len(operators) > 1:
                 found[enum.group(1)] |= operators
     return found
 
 
 def layer_kind_files(tree):
-    """Files, tests left out, that name an operator as the variant of an enum: each of them is opened for a new operator."""
+    """Files, tests left out, that name an operator as the variant of an enum, or that list operators for a macro to make such an
+    enum: each of them is opened for a new operator."""
     kinds = kinds_of_a_layer(tree)
     names = [rf"{enum}::(?:{'|'.join(sorted(operators))})" for enum, operators in sorted(kinds.items())]
     own = rf"Self::(?:{'|'.join(sorted(set().union(*kinds.values())))})"
     pattern = re.compile(rf"\b(?:{'|'.join([*names, own])})\b")
-    return [(n, ", ".join(sorted(set(pattern.findall(c))))) for n, c in tree.plain.items() if pattern.search(c)]
+    listed = re.compile(rf"^\s*({OPERATOR.pattern})\(", re.M)
+    found = []
+    for name, code in tree.plain.items():
+        hits = {hit.group() for hit in pattern.finditer(code) if re.search(r"::[A-Z]", hit.group())}
+        outside = re.sub(r"\benum \w+[^{;]*\{[^$]*?^\}", "", code, flags=re.M)
+        operators = {hit.group(1) for hit in listed.finditer(outside)}
+        hits |= operators if len(operators) > 1 else set()
+        if hits:
+            found.append((name, ", ".join(sorted(hits))))
+    return found
 
 
 def request_field_files(tree):

@@ -4,9 +4,9 @@
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
+use chimere_engine::constraint::Sources;
 use chimere_engine::ids::{Micros, RequestId};
-use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Request, Scheduler, SchedulerConfig};
+use chimere_engine::scheduler::{Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::{Sample, StepOutcome, StepPlan};
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -30,20 +30,8 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
     });
     let prompt: Arc<[u32]> = (0..prompt_tokens).collect();
     for id in 0..u64::from(SEQUENCES) {
-        let request = Request {
-            id: RequestId(id),
-            prompt: prompt.clone(),
-            choices: 1,
-            max_tokens: None,
-            sampling: Arc::new(SamplingParams::default()),
-            end_ids: vec![u32::MAX],
-            priority: 0,
-            score_prompt: None,
-            thinking: None,
-            experts: None,
-            awaits_edits: false,
-            pool: None,
-        };
+        let spec = Spec { end_ids: [u32::MAX].into(), ..Spec::default() };
+        let request = Request::new(RequestId(id), prompt.clone(), spec);
         scheduler.admit(request, Micros(0)).expect("the queue has room");
     }
     let plan = scheduler.plan(Micros(0)).expect("prompts wait");
@@ -53,7 +41,9 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
 
 fn outcome(plan: &StepPlan) -> StepOutcome {
     let rows = plan.pieces.iter().flat_map(|piece| &piece.samples);
-    let samples = rows.map(|row| Sample { seq: row.seq, token: 7, logprobs: None, certainty: None, changed: None }).collect();
+    let samples = rows
+        .map(|row| Sample { seq: row.seq, token: 7, logprobs: None, certainty: None, changed: None, yielded: Sources::NONE })
+        .collect();
     StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod backend;
 mod cache;
+pub mod constraint;
 pub mod engram;
 pub mod files;
 pub mod format;
@@ -12,9 +13,7 @@ pub mod ids;
 pub mod model;
 pub mod sampling;
 pub mod scheduler;
-mod sequence;
 pub mod step;
-pub mod thinking;
 
 /// Tokens in one page of the KV cache.
 pub const PAGE_TOKENS: u32 = 32;

@@ -1,5 +1,7 @@
-//! How one sequence's next token is chosen. The values were checked where the request came in; the order in which they apply
-//! is fixed: logit_bias, min_tokens, mask; penalties; sparse edits; temperature; top-k; top-p; min-p. Ties go to the lower id.
+//! How one sequence's next token is chosen. The values were checked where the request came in; the order in which they
+//! apply is fixed: logit_bias; what may not come; penalties; biases, then mixtures of tables; temperature; top-k;
+//! top-p; min-p. Ties go to the lower id. Which tokens may come and what is added for a row is a
+//! [`crate::constraint::Constraint`].
 
 use crate::ids::TokenId;
 
@@ -24,10 +26,6 @@ pub struct SamplingParams {
     pub frequency_penalty: f32,
     /// Added to the logits; ids are unique and inside the vocabulary.
     pub logit_bias: Vec<(TokenId, f32)>,
-    /// The `end_ids` cannot be sampled before this many tokens were generated.
-    pub min_tokens: u32,
-    /// Ids that end the sequence, masked until `min_tokens` is reached.
-    pub end_ids: Vec<TokenId>,
     /// Report the chosen token's log-probability and this many of the most probable ones, from the unedited logits at
     /// temperature 1.
     pub logprobs: Option<u8>,
@@ -47,8 +45,6 @@ impl Default for SamplingParams {
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
-            min_tokens: 0,
-            end_ids: Vec::new(),
             logprobs: None,
             certainty: false,
         }
@@ -60,4 +56,13 @@ impl SamplingParams {
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
+}
+
+/// How sure the model was of a token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certainty {
+    /// Entropy of the unedited distribution, in nats.
+    pub entropy: f32,
+    /// Probability of the most probable token.
+    pub top_prob: f32,
 }

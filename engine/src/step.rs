@@ -1,11 +1,13 @@
-//! One step of the engine as data: what the scheduler asks for ([`StepPlan`]), what may be added while the forward runs
-//! ([`LogitEdits`]), and what comes back ([`StepOutcome`]).
+//! One step of the engine as data: what the scheduler asks for ([`StepPlan`]) and what comes back ([`StepOutcome`]).
+//! What sources that rows wait for add while the forward runs is [`crate::constraint::StepRules`].
 //!
-//! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that is not
-//! known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
+//! A plan names slots and pages and never reads them. It may be made while the step before it still runs: a token that
+//! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
+use crate::constraint::{Rule, Sources};
 use crate::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+pub use crate::sampling::Certainty;
 use crate::sampling::SamplingParams;
 pub use chimere_kernels::reference::ExpertCut;
 use std::ops::Range;
@@ -20,6 +22,18 @@ pub struct StepPlan {
     pub copies: Vec<StateCopy>,
     /// At most one piece a sequence.
     pub pieces: Vec<Piece>,
+}
+
+impl StepPlan {
+    /// The rows that are sampled, in the order of their samples.
+    pub fn sample_rows(&self) -> impl Iterator<Item = &SampleRow> {
+        self.pieces.iter().flat_map(|piece| &piece.samples)
+    }
+
+    /// The late sources that its rows wait for.
+    pub fn waits_for(&self) -> Sources {
+        self.sample_rows().fold(Sources::NONE, |all, row| all.with(row.waits_for))
+    }
 }
 
 /// A copy inside the device's memory, done before the step's rows.
@@ -58,7 +72,8 @@ pub struct Piece {
     pub pages: Vec<PageId>,
     /// Length of the prompt: tokens from here on count as output for penalties.
     pub prompt_len: u32,
-    /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a decode row.
+    /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a
+    /// decode row.
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
@@ -70,8 +85,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Positions whose sums it reports, a unit of [`crate::CHUNK_TOKENS`] at most in each: they end at absolute multiples of that, so
-    /// that a prompt's units are the same however it is cut into pieces.
+    /// Positions whose sums it reports, a unit of [`crate::CHUNK_TOKENS`] at most in each: they end at absolute
+    /// multiples of that, so that a prompt's units are the same however it is cut into pieces.
     pub fn pooled_units(&self) -> impl Iterator<Item = Range<u32>> + use<> {
         let end = self.start + self.len();
         let mut at = self.pool_from.map_or(end, |from| from.max(self.start));
@@ -127,10 +142,17 @@ pub struct SampleRow {
     pub output_index: u32,
     /// Which choice of the request.
     pub choice: u32,
-    /// Take this token whatever the logits say; its log-probability is reported as for a sampled one.
-    pub forced: Option<TokenId>,
-    /// The sampler waits for [`LogitEdits`] that name this row.
-    pub awaits_edits: bool,
+    /// What was said about it when it was planned. A forced token's log-probability is reported as for a sampled one.
+    pub rules: Vec<Rule>,
+    /// Late sources whose [`crate::constraint::StepRules`] the sampler waits for.
+    pub waits_for: Sources,
+}
+
+impl SampleRow {
+    /// The first output of a request's first choice, about which nothing is said.
+    pub fn new(seq: SeqId, slot: SlotId, params: Arc<SamplingParams>) -> Self {
+        Self { seq, slot, params, output_index: 0, choice: 0, rules: Vec::new(), waits_for: Sources::NONE }
+    }
 }
 
 /// Which log-probabilities of known tokens a piece reports.
@@ -140,28 +162,6 @@ pub struct ScoreRows {
     pub top: u8,
     /// The token after the piece's last one, where it is known: row i is scored against token i+1.
     pub next: Option<TokenId>,
-}
-
-/// Changes to logits that come from outside, for the rows of one step that await them.
-#[derive(Clone, Debug, Default)]
-pub struct LogitEdits {
-    /// At most one entry a row that awaits edits; a row without one stays as it is.
-    pub rows: Vec<RowEdits>,
-}
-
-/// Changes to one row's logits.
-#[derive(Clone, Debug)]
-pub struct RowEdits {
-    /// The sequence sampled.
-    pub seq: SeqId,
-    /// Added after the penalties. No token stands twice in it, nor in `mix`.
-    pub bias: Vec<(TokenId, f32)>,
-    /// Mixed in after that, before the temperature: a listed token's logit l becomes ln(e^l + weight * e^LSE), LSE the log-sum-exp
-    /// of all edited logits. A token that the mask forbids stays forbidden. With lambda / (1 - lambda) * p as weights, tokens are drawn
-    /// from (1 - lambda) p_model + lambda p.
-    pub mix: Vec<(TokenId, f32)>,
-    /// Tokens that may be sampled; bit `id % 32` of word `id / 32`.
-    pub mask: Option<Arc<[u32]>>,
 }
 
 /// What a finished step brings back to the host.
@@ -214,8 +214,11 @@ pub struct Sample {
     pub logprobs: Option<TokenLogprobs>,
     /// If asked for.
     pub certainty: Option<Certainty>,
-    /// Whether biases or mixtures of [`LogitEdits`] made it another token than it would have been; `None` where the backend cannot tell.
+    /// Whether biases or mixtures of its constraint made it another token than it would have been; `None` where the
+    /// backend cannot tell.
     pub changed: Option<bool>,
+    /// Sources with a rule about it that was left out: [`crate::constraint::Constraint::yielded`].
+    pub yielded: Sources,
 }
 
 /// Log-probabilities from the unedited logits at temperature 1.
@@ -225,15 +228,6 @@ pub struct TokenLogprobs {
     pub logprob: f32,
     /// The most probable tokens, best first, ties by lower id.
     pub top: Vec<(TokenId, f32)>,
-}
-
-/// How sure the model was.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Certainty {
-    /// Entropy of the unedited distribution, in nats.
-    pub entropy: f32,
-    /// Probability of the most probable token.
-    pub top_prob: f32,
 }
 
 /// The log-probability of a prompt token.

@@ -1,4 +1,4 @@
-//! Steps beyond the plain run: edits that come late, forks, scores, plans that contradict the backend. The same on the CPU and, where
+//! Steps beyond the plain run: rules that come late, forks, scores, plans that contradict the backend. The same on the CPU and, where
 //! there is one, on a GPU.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
@@ -7,12 +7,11 @@ mod support;
 
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
 use chimere_engine::backend::cuda::{Activations, CudaBackend, CudaConfig, KvStorage, probe};
-use chimere_engine::backend::{Backend, BackendError, EarlyEdits};
+use chimere_engine::backend::{Backend, BackendError, EarlyRules};
+use chimere_engine::constraint::{Effect, RowRule, Rule, Source, Sources, StepRules};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{
-    ExpertCut, Form, LogitEdits, Piece, PieceTokens, RowEdits, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan,
-};
+use chimere_engine::step::{ExpertCut, Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan};
 use std::sync::Arc;
 
 const PROMPT: [TokenId; 5] = [7, 300, 41, 5, 99];
@@ -55,10 +54,10 @@ fn on_the_cpu() -> Box<dyn Backend> {
     Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
 }
 
-fn row(slot: u32, awaits_edits: bool) -> SampleRow {
+fn row(slot: u32, waits: bool) -> SampleRow {
     let params = Arc::new(SamplingParams { logprobs: Some(2), ..SamplingParams::greedy() });
-    let (seq, slot) = (SeqId(u64::from(slot)), SlotId(slot));
-    SampleRow { seq, slot, params, output_index: 0, choice: 0, forced: None, awaits_edits }
+    let waits_for = if waits { Sources::only(Source::Tables) } else { Sources::NONE };
+    SampleRow { waits_for, ..SampleRow::new(SeqId(u64::from(slot)), SlotId(slot), params) }
 }
 
 /// Sequence, slot and pages of the same number; four pages each.
@@ -79,8 +78,8 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
     }
 }
 
-fn prompt(slot: u32, awaits_edits: bool) -> Piece {
-    piece(slot, Form::Chunked, 0, PieceTokens::Known(PROMPT.to_vec()), vec![row(slot, awaits_edits)])
+fn prompt(slot: u32, waits: bool) -> Piece {
+    piece(slot, Form::Chunked, 0, PieceTokens::Known(PROMPT.to_vec()), vec![row(slot, waits)])
 }
 
 fn next(slot: u32, start: u32) -> Piece {
@@ -91,8 +90,10 @@ fn plan(id: u64, pieces: Vec<Piece>) -> StepPlan {
     StepPlan { id: StepId(id), copies: Vec::new(), pieces }
 }
 
-fn edits(slot: u32, bias: &[(TokenId, f32)]) -> LogitEdits {
-    LogitEdits { rows: vec![RowEdits { seq: SeqId(slot.into()), bias: bias.to_vec(), mix: Vec::new(), mask: None }] }
+/// What tables say of a step's row for this slot.
+fn rules(step: u64, slot: u32, bias: &[(TokenId, f32)]) -> StepRules {
+    let row = RowRule { seq: SeqId(slot.into()), output: 0, effect: Effect::Bias(bias.to_vec()) };
+    StepRules { step: StepId(step), source: Source::Tables, rows: vec![row] }
 }
 
 fn tokens(outcome: &StepOutcome) -> Vec<TokenId> {
@@ -107,14 +108,14 @@ fn plainly(b: &mut dyn Backend, slot: u32, first_id: u64) -> Vec<TokenId> {
 }
 
 #[test]
-fn a_step_waits_for_its_edits_and_the_steps_after_it_wait_too() {
+fn a_step_waits_for_its_rules_and_the_steps_after_it_wait_too() {
     for make in backends() {
         let want = plainly(&mut *make(), 0, 0);
         let mut b = make();
         let first = b.launch(plan(0, vec![prompt(0, true)])).unwrap();
         // Launched before its token is known.
         let second = b.launch(plan(1, vec![next(0, 5)])).unwrap();
-        b.sample(StepId(0), edits(0, &[])).unwrap();
+        b.constrain(rules(0, 0, &[])).unwrap();
         assert_eq!(tokens(&first.wait().unwrap()), want[..1]);
         assert_eq!(tokens(&second.wait().unwrap()), want[1..2]);
         let third = b.launch(plan(2, vec![next(0, 6)])).unwrap();
@@ -123,14 +124,14 @@ fn a_step_waits_for_its_edits_and_the_steps_after_it_wait_too() {
 }
 
 #[test]
-fn edits_change_the_token_and_what_follows_but_not_the_log_probabilities() {
+fn late_rules_change_the_token_and_what_follows_but_not_the_log_probabilities() {
     for make in backends() {
         let mut b = make();
         let plain = b.launch(plan(0, vec![prompt(0, false)])).unwrap().wait().unwrap();
         let other = (plain.samples[0].token + 1) % 512;
         let late = b.launch(plan(1, vec![prompt(1, true)])).unwrap();
         let after = b.launch(plan(2, vec![next(1, 5)])).unwrap();
-        b.sample(StepId(1), edits(1, &[(other, 100.0)])).unwrap();
+        b.constrain(rules(1, 1, &[(other, 100.0)])).unwrap();
         let edited = late.wait().unwrap();
         assert_eq!(tokens(&edited), [other]);
         assert_eq!(edited.samples[0].logprobs.as_ref().unwrap().top, plain.samples[0].logprobs.as_ref().unwrap().top);
@@ -143,39 +144,66 @@ fn edits_change_the_token_and_what_follows_but_not_the_log_probabilities() {
 }
 
 #[test]
-fn edits_that_are_there_before_the_forward_is_done_give_what_late_ones_give() {
+fn rules_that_are_there_before_the_forward_is_done_give_what_late_ones_give() {
     for make in backends() {
-        let (mut late, mut b, early) = (make(), make(), Arc::new(EarlyEdits::default()));
-        b.look_for_edits(early.clone());
-        let other = edits(0, &[(123, 100.0)]);
+        let (mut late, mut b, early) = (make(), make(), Arc::new(EarlyRules::default()));
+        b.look_for_rules(early.clone());
+        let other = rules(0, 0, &[(123, 100.0)]);
         let plans = || [plan(0, vec![prompt(0, true), prompt(1, false)]), plan(1, vec![next(0, 5), next(1, 5)])];
         let [first, second] = plans().map(|p| late.launch(p).unwrap());
-        late.sample(StepId(0), other.clone()).unwrap();
+        late.constrain(other.clone()).unwrap();
         let want = [first, second].map(|pending| tokens(&pending.wait().unwrap()));
         assert_eq!(want[0][0], 123);
-        early.put(StepId(0), other);
+        early.put(other);
         let [first, second] = plans().map(|p| b.launch(p).unwrap());
         // A backend that does not look there is told as ever.
-        early.take(StepId(0)).into_iter().for_each(|edits| b.sample(StepId(0), edits).unwrap());
+        early.take(StepId(0)).into_iter().for_each(|rules| b.constrain(rules).unwrap());
         assert_eq!([first, second].map(|pending| tokens(&pending.wait().unwrap())), want);
-        // Another step's edits are not this one's.
-        early.put(StepId(9), edits(0, &[(5, 100.0)]));
+        // Another step's rules are not this one's.
+        early.put(rules(9, 0, &[(5, 100.0)]));
         let third = b.launch(plan(2, vec![piece(0, Form::Recurrent, 6, PieceTokens::Sampled, vec![row(0, true)])])).unwrap();
-        b.sample(StepId(2), edits(0, &[(77, 100.0)])).unwrap();
+        b.constrain(rules(2, 0, &[(77, 100.0)])).unwrap();
         assert_eq!(tokens(&third.wait().unwrap()), [77]);
         assert!(early.take(StepId(9)).is_some());
     }
 }
 
 #[test]
-fn edits_for_a_step_that_awaits_none_are_refused_and_change_nothing() {
+fn rules_for_a_step_that_awaits_none_are_refused_and_change_nothing() {
     for make in backends() {
         let mut b = make();
         let waiting = b.launch(plan(0, vec![prompt(0, true)])).unwrap();
-        let error = b.sample(StepId(3), edits(0, &[])).unwrap_err();
+        let error = b.constrain(rules(3, 0, &[])).unwrap_err();
         assert!(matches!(error, BackendError::Plan { step: StepId(3), .. }), "{error}");
-        b.sample(StepId(0), edits(0, &[])).unwrap();
+        b.constrain(rules(0, 0, &[])).unwrap();
         assert_eq!(waiting.wait().unwrap().samples.len(), 1);
+    }
+}
+
+#[test]
+fn what_is_planned_and_what_comes_late_compose_and_a_rule_that_leaves_nothing_yields() {
+    for make in backends() {
+        let plain = plainly(&mut *make(), 0, 0)[0];
+        let forbid = |source, ids: Vec<TokenId>| Rule { source, effect: Effect::Forbid(ids.into()) };
+        let with = |rules: Vec<Rule>, bias: &[(TokenId, f32)]| {
+            let (mut b, mut piece) = (make(), prompt(0, true));
+            piece.samples[0].rules = rules;
+            let pending = b.launch(plan(0, vec![piece])).unwrap();
+            b.constrain(self::rules(0, 0, bias)).unwrap();
+            let sample = pending.wait().unwrap().samples.remove(0);
+            (sample.token, sample.yielded)
+        };
+        let (token, yielded) = with(vec![forbid(Source::MinTokens, vec![plain])], &[]);
+        assert!(token != plain && yielded.is_empty(), "{token}");
+        // What may not come stays so whatever is added to it.
+        assert_eq!(with(vec![forbid(Source::HeldWords, vec![plain])], &[(plain, 100.0)]), (token, yielded));
+        assert_eq!(with(vec![forbid(Source::HeldWords, vec![7])], &[(123, 100.0)]), (123, Sources::NONE));
+        let forced = Rule { source: Source::Forced, effect: Effect::Force(9) };
+        let held = forbid(Source::HeldWords, vec![8, 9]);
+        assert_eq!(with(vec![held, forced], &[(123, 100.0)]), (9, Sources::only(Source::HeldWords)));
+        let all_but = |id| (0..512).filter(|other| *other != id).collect::<Vec<_>>();
+        let (grammar, least) = (forbid(Source::Grammar, all_but(44)), forbid(Source::MinTokens, vec![44]));
+        assert_eq!(with(vec![least, grammar], &[(123, 100.0)]), (44, Sources::only(Source::MinTokens)));
     }
 }
 
@@ -235,6 +263,12 @@ fn plans_that_contradict_the_backend_are_refused_by_name_and_leave_it_usable() {
         assert!(wrong(&mut *b, 6, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![1; 65])).contains("65 rows, at most 64"));
         let copy = StateCopy::Page { from: PageId(0), to: PageId(40) };
         assert!(wrong(&mut *b, 7, &|p| p.copies.push(copy)).contains("beyond 3 slots or 12 pages"));
+        let early = |p: &mut StepPlan| p.pieces[0].samples[0].waits_for = Sources::only(Source::Forced);
+        assert!(wrong(&mut *b, 7, &early).contains("waits for forced, whose rules come with the plan"));
+        let forced = |p: &mut StepPlan| {
+            p.pieces[0].samples[0].rules = vec![Rule { source: Source::Forced, effect: Effect::Force(512) }];
+        };
+        assert!(wrong(&mut *b, 7, &forced).contains("forced token 512 of a vocabulary of 512"));
         let cut = ExpertCut { min: 0, max: 2, mass: 0.5 };
         assert!(wrong(&mut *b, 7, &|p| p.pieces[0].experts = Some(cut)).contains("experts cut to between 0 and 2"));
         let later = |p: &mut StepPlan| (p.pieces[0].pool_from, p.pieces[0].form) = (Some(0), Form::Recurrent);

@@ -1,6 +1,7 @@
 //! Every kernel compiles, for the oldest, the measured and the newest kind of chip. Needs the run-time compiler and no device.
 //!
-//! Without the compiler this prints why and passes, unless `CHIMERE_REQUIRE` names `nvrtc`.
+//! Without the compiler this prints why and passes, unless `CHIMERE_REQUIRE` names `nvrtc`. `CHIMERE_KEEP_KERNELS` names a directory where the
+//! machine code stays, for `scripts/compare_kernels.py`; `CHIMERE_KERNEL_ARCHS` the architectures, with commas between them.
 
 use chimere_kernels::cuda::attention::{self, KvType};
 use chimere_kernels::cuda::experts::{self, Experts, Kind};
@@ -11,6 +12,7 @@ use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
+use std::path::PathBuf;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
 /// What every chip can do: not all have clusters.
@@ -111,25 +113,30 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     if compiler().is_none() {
         return;
     }
-    let dir = std::env::temp_dir().join(format!("chimere-kernels-all-{}", std::process::id()));
-    let (cache, archs) = (KernelCache::new(&dir), ["sm_80", "sm_90a", "sm_120a"].map(|a| a.parse::<Arch>().unwrap()));
+    let kept = std::env::var_os("CHIMERE_KEEP_KERNELS").map(PathBuf::from);
+    let passing = std::env::temp_dir().join(format!("chimere-kernels-all-{}", std::process::id()));
+    let cache = KernelCache::new(kept.as_ref().unwrap_or(&passing));
+    let archs = std::env::var("CHIMERE_KERNEL_ARCHS").unwrap_or_else(|_| "sm_80,sm_90a,sm_120a".into());
+    let archs: Vec<Arch> = archs.split(',').map(|a| a.parse().unwrap()).collect();
     let programs = programs().unwrap();
     // On all cores; an error names the program, the architecture and the line.
     let built = cache.build(&programs, &archs).unwrap_or_else(|e| panic!("{e}"));
-    assert!(built > 0 && built <= archs.len() * programs.len());
+    assert!((built > 0 || kept.is_some()) && built <= archs.len() * programs.len());
     for program in &programs {
-        for arch in archs {
+        for arch in archs.iter().copied() {
             assert!(cache.get(program, arch).unwrap().starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
         }
     }
-    std::fs::remove_dir_all(dir).unwrap();
+    if kept.is_none() {
+        std::fs::remove_dir_all(passing).unwrap();
+    }
 }
 
 #[test]
 fn a_source_with_a_mistake_is_answered_with_its_line() {
     let Some(compiler) = compiler() else { return };
-    let program =
-        Program { name: "broken", source: "#include \"common.cuh\"\n__global__ void f() { return 1; }\n", defines: vec![("N", 3)] };
+    let source = "#include \"common/base.cuh\"\n__global__ void f() { return 1; }\n";
+    let program = Program { name: "broken", source, arguments: String::new(), defines: vec![("N", 3)] };
     let error = compiler.compile(&program, Arch::ALL[0]).unwrap_err();
     assert!(matches!(error, CudaError::Compile { .. }));
     let text = error.to_string();

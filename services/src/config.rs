@@ -29,9 +29,11 @@ pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
-pub use server::{Server, origins};
-pub use thinking::Thinking;
+pub use server::{Server, items};
 pub use trace::Trace;
+
+/// How a model thinks.
+pub use crate::text::thinking::Settings as Thinking;
 
 use serde::{Deserialize, Serialize};
 use toml::Value;
@@ -67,7 +69,7 @@ impl Config {
         for (section, checked) in [
             ("server", config.server.check()),
             ("engine", config.engine.check()),
-            ("thinking", config.thinking.check()),
+            ("thinking", thinking::check(&config.thinking)),
             ("limits", config.limits.check()),
             ("engram", config.engram.check()),
             ("trace", config.trace.check()),

@@ -34,17 +34,17 @@ pub enum DatabaseError {
     /// The database, its file or its contents.
     #[error("{file}: {why}", file = file.display())]
     Failed {
-        /// The file.
+        /// The database's file.
         file: PathBuf,
-        /// What was wrong.
+        /// What the system or the database said.
         why: String,
     },
     /// The disk is full, or the file as large as the process may make it.
     #[error("{file}: no room: {why}", file = file.display())]
     NoRoom {
-        /// The file.
+        /// The database's file.
         file: PathBuf,
-        /// The system's words.
+        /// What the system or the database said.
         why: String,
     },
 }

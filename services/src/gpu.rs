@@ -16,7 +16,7 @@ pub struct Gpu {
 /// What NVML told; `None` where this card or driver does not tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Bytes of memory.
+    /// Memory of the GPU, in bytes.
     pub total: Option<u64>,
     /// Of them taken, by all processes.
     pub used: Option<u64>,
@@ -24,9 +24,9 @@ pub struct Figures {
     pub process: Option<u64>,
     /// Share of the last moments in which a kernel ran, 0 to 1.
     pub utilization: Option<f64>,
-    /// Watts.
+    /// Power that it draws, in watts.
     pub power: Option<f64>,
-    /// Degrees Celsius.
+    /// Temperature, in degrees Celsius.
     pub temperature: Option<f64>,
 }
 

@@ -1,6 +1,7 @@
 //! The streaming inference service: HTTP, text, actors, metrics and the command line around `chimere-engine`.
 
 pub mod actors;
+pub mod audit;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -17,4 +18,5 @@ pub mod semantic;
 pub mod serve;
 pub mod service;
 pub mod text;
+pub mod tools;
 pub mod traces;

@@ -1,5 +1,8 @@
-//! Every bound of the service has its name, unit and default here, and nowhere else. `config/chimere.toml` shows the ones that an
-//! operator can change.
+//! What the service takes and holds at most: every bound that a client or an operator can run into, with its unit and, where the
+//! configuration can change it, its default. `config/chimere.toml` shows those.
+//!
+//! Elsewhere stand bounds that belong to one mechanism and that nobody runs into from outside: sizes of a buffer or of a cache beside
+//! the code that fills it, what a file may be in the engine's formats, defaults that are no bounds beside their keys in `config/`.
 
 /// Requests that may wait for a slot.
 pub const QUEUE_REQUESTS_MAX: u32 = 256;
@@ -27,10 +30,32 @@ pub const LONG_TEXT_JOBS_MAX: usize = 64;
 pub const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Bytes that one body may take when it is taken apart: as many ids as the largest prompts have, and a hundred times what a conversation needs.
+pub const PARSED_BYTES_MAX: usize = 64 << 20;
+/// Bytes that all bodies which were taken apart may take together, until they are prompts.
+pub const PARSED_TOTAL_BYTES_MAX: usize = 192 << 20;
+/// Bytes above which a whole reply is given out piece by piece, and let go if it is not read.
+pub const WHOLE_REPLY_BYTES: usize = 256 << 10;
+/// Characters of a key that the key file has in plain text.
+pub const KEY_CHARS_MIN: usize = 16;
+/// Bytes of the key file.
+pub const KEY_FILE_BYTES_MAX: u64 = 16 << 20;
+/// Seconds between two looks at the key file and at the certificate.
+pub const KEY_LOOK_SECONDS: u64 = 2;
+/// Addresses whose wrong keys are counted.
+pub const WRONG_KEY_ADDRESSES_MAX: usize = 4096;
+/// Milliseconds that the answer to a wrong key waits at most.
+pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
+/// Seconds without a wrong key after which an address is as good as new.
+pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
 pub const BODY_SECONDS: u64 = 60;
+/// Bytes of the name that a client may give its request (`x-request-id`); a request with a longer one gets a name of ours.
+pub const REQUEST_NAME_BYTES_MAX: usize = 128;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// Connections open at once to the listener of probes.
+pub const PROBE_CONNECTIONS: usize = 64;
 /// Connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
 pub const ACCEPTS_WAITING_MAX: i32 = 4096;
 /// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.
@@ -59,6 +84,8 @@ pub const PROBE_TOKENS_MAX: u32 = 256;
 pub const HOLD_WORDS_MAX: usize = 64;
 /// Bytes of a tool's name.
 pub const TOOL_NAME_BYTES_MAX: usize = 64;
+/// Bytes of a table's name.
+pub const TABLE_NAME_BYTES_MAX: usize = 64;
 /// Tables that one request may name.
 pub const ENGRAM_TABLES_MAX: usize = 16;
 /// Documents that one request may bring.
@@ -136,6 +163,7 @@ pub const LOG_BYTES_MAX: usize = 1 << 20;
 pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
+const _: () = assert!(PARSED_BYTES_MAX <= PARSED_TOTAL_BYTES_MAX, "one body must fit");
 const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
 const _: () = assert!(EMBEDDING_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");

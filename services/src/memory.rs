@@ -89,7 +89,7 @@ impl Needs {
 }
 
 impl Plan {
-    /// Splits `budget`.
+    /// Splits `budget` into its uses, or says what it does not hold.
     pub fn new(budget: u64, needs: Needs) -> Result<Self, TooSmall> {
         if needs.least() > budget {
             return Err(TooSmall { budget, needs });
@@ -114,7 +114,7 @@ impl Plan {
         all.into_iter().filter(|(name, bytes)| *name != "reserve" || *bytes > 0).collect()
     }
 
-    /// Exports the plan.
+    /// Sets the gauges that show the plan.
     pub fn export(&self) {
         let host = Some(("host", self.needs.host)).filter(|(_, bytes)| *bytes > 0);
         for (name, bytes) in self.uses().into_iter().chain(host) {

@@ -96,6 +96,7 @@ metrics! {
     ENGRAM_RESTARTS    Counter   "chimere_engram_restarts_total" [] "times"          "Times that the actor which looks tables up died and was started anew; the requests that used tables failed.";
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
+    CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections.";
     LOG_LOST           Counter   "chimere_log_lost_total" [] "lines"                 "Lines of the log that were not written: nobody reads it fast enough, or its disk is full.";
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
@@ -174,6 +175,7 @@ pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
 pub const REASONS: &[&str] = &[
     "queue_full",
     "queue_tokens_full",
+    "prompt_empty",
     "prompt_too_long",
     "too_many_choices",
     "too_many_pages",
@@ -186,6 +188,7 @@ pub const REASONS: &[&str] = &[
     "deadline_unreachable",
     "key",
     "admin",
+    "host",
     "invalid",
     "unsupported",
     "model_not_found",
@@ -245,6 +248,7 @@ fn start_series() {
     let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
     let others = [
         GRAPH_REPLAYS,
+        CONNECTIONS_REFUSED,
         LOG_LOST,
         TRACE_FAILURES,
         REQUESTS_STARTED,

@@ -1,35 +1,36 @@
 //! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes from and what
 //! a signal means is not here.
 
-use crate::actors::engine::{Build, EngineActor, wait_for_steps};
-use crate::actors::engram::{EngramLink, Starter};
-use crate::actors::guided::Guided;
+mod actors;
+
+use crate::actors::engine::Build;
 use crate::actors::live::Live;
-use crate::actors::messages::{Drain, Open, Submit, Told};
+use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
 use crate::actors::phase::Phase;
 use crate::actors::request::Around;
-use crate::actors::scheduler::SchedulerActor;
+use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
-use crate::actors::threads;
+use crate::audit::Audit;
 use crate::clock::{Clock, unix_seconds};
-use crate::engram::{Keeper, Store, Tables, Teacher};
+use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
-use crate::http::auth::Keys;
-use crate::http::guide::EngramParts;
+use crate::http::edge::Edge;
+use crate::http::origin::Origins;
 use crate::http::request::ModelLimits;
-use crate::http::server::server;
+use crate::http::ring::Ring;
+use crate::http::server::{probes, server};
+use crate::http::shares::Room;
 use crate::metrics::gateway::Gateway;
 use crate::semantic::Collections;
-use crate::text::{Fingerprint, Lanes, TextModel};
+use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
 use crate::{limits, metrics};
-use actix::prelude::*;
-use actix_rt::Arbiter;
+use actix::Actor;
 use actix_web::dev::ServerHandle;
 use actix_web::web;
+use actors::{Actors, Crew};
 use chimere_engine::backend::BackendInfo;
-use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Terms};
+use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Terms};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,45 +38,6 @@ use tokio::sync::{mpsc, watch};
 
 /// How long the last bytes of replies may take to reach their clients when the service ends.
 const FLUSH: Duration = Duration::from_secs(2);
-
-/// How long clients may take before they are given up.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For a request's head.
-    pub head: Duration,
-    /// For its body.
-    pub body: Duration,
-    /// Between two requests of a connection.
-    pub idle: Duration,
-    /// To read what was sent to them.
-    pub unread: Duration,
-    /// For their machine to say anything at all.
-    pub silence: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            head: seconds(limits::HEAD_SECONDS),
-            body: seconds(limits::BODY_SECONDS),
-            idle: seconds(limits::IDLE_SECONDS),
-            unread: seconds(limits::UNREAD_SECONDS),
-            silence: seconds(limits::PEER_SILENCE_SECONDS),
-        }
-    }
-}
-
-/// How clients are met.
-#[derive(Debug, Default)]
-pub struct Edge {
-    /// How long they may take.
-    pub patience: Patience,
-    /// Certificate and key; without, plain HTTP.
-    pub tls: Option<rustls::ServerConfig>,
-    /// Origins whose pages may call from a browser; `*` for all.
-    pub origins: Vec<String>,
-}
 
 /// What a service is made of.
 pub struct Parts {
@@ -100,7 +62,9 @@ pub struct Parts {
     /// What requests are checked against.
     pub limits: ModelLimits,
     /// Who may come in.
-    pub keys: Keys,
+    pub keys: Arc<Ring>,
+    /// Who changed what.
+    pub audit: Audit,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
@@ -136,12 +100,10 @@ pub struct Parts {
 /// A service that accepts connections.
 pub struct Service {
     address: SocketAddr,
-    info: BackendInfo,
-    scheduler: Addr<SchedulerActor>,
-    phase: watch::Receiver<Phase>,
+    actors: Actors,
     live: Live,
     server: ServerHandle,
-    arbiters: [Arbiter; 3],
+    probes: Option<ServerHandle>,
 }
 
 impl Service {
@@ -151,76 +113,77 @@ impl Service {
         parts.tables.export();
         parts.collections.export();
         let (clock, live) = (parts.clock, Live::default());
-        let (phase_tx, phase) = watch::channel(Phase::Starting);
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
-
-        let engine_arbiter = threads::arbiter("chimere-engine", parts.core).map_err(|e| format!("engine thread: {e}"))?;
-        let (pending, launched) = crossbeam::channel::unbounded();
-        let (engine, edits, info) = EngineActor::start_on(&engine_arbiter.handle(), parts.build, pending).await?;
-
-        let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
-        let link = EngramLink::default();
-        let starter = Starter { arbiter: engram_arbiter.handle(), threads: parts.lookup_threads, edits, clock: clock.clone() };
-        let guided = Guided::new(starter, link.clone());
-
-        let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
-        let (config, pace, table, series, time) = (parts.scheduler, parts.pace, live.clone(), gateway.clone(), clock.clone());
-        let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, guided, phase_tx, table, time, series)
-        });
-        wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
+        let step_log = Arc::new(StepLog::default());
+        let crew = Crew {
+            build: parts.build,
+            core: parts.core,
+            scheduler: parts.scheduler,
+            pace: parts.pace,
+            lookup_threads: parts.lookup_threads,
+            clock: clock.clone(),
+            live: live.clone(),
+            gateway: gateway.clone(),
+            step_log: step_log.clone(),
+        };
+        let actors = Actors::start(crew).await?;
         TelemetryActor::new(recorder.clone(), parts.gpu).start();
+        say_what_runs(&actors.info, &parts.limits.name);
 
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let lanes = Lanes::new((cores / 4).clamp(1, 4)).map_err(|e| format!("text threads: {e}"))?;
-        let text = Arc::new(parts.text);
+        let (lanes, text) = (text_threads()?, Arc::new(parts.text));
         let around = Around {
-            scheduler: scheduler.clone(),
-            context: config.context,
+            scheduler: actors.scheduler.clone(),
+            context: parts.scheduler.context,
             tokenizer: text.tokenizer().clone(),
             clock,
             unread: parts.edge.patience.unread,
             gateway,
         };
-        let ids = Fingerprint::of(text.tokenizer());
-        let store = parts.tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
-        let teacher = store.map(|store| Arc::new(Teacher::new(store, parts.tables.clone())));
-        let keeper = Keeper::start(parts.tables.clone(), teacher.clone(), parts.tables_period);
-        let keeper = keeper.map_err(|e| format!("thread of the tables: {e}"))?;
-        let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", &parts.limits.name)];
-        ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
-        ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
         // One body must fit, whatever the configuration says of its size.
-        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max).min(tokio::sync::Semaphore::MAX_PERMITS);
+        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max);
         let app = App {
             limits: parts.limits,
-            engram: EngramParts { ids, tables: parts.tables, teacher, keeper, quality_min: parts.learn_quality_min },
+            engram: engram_parts(parts.tables, text.tokenizer(), parts.learn_quality_min, parts.tables_period)?,
             collections: Arc::new(parts.collections),
             text,
             lanes,
             around,
-            phase: phase.clone(),
+            phase: actors.phase.clone(),
             live: live.clone(),
+            origins: Origins::of(
+                &parts.edge.origins,
+                &parts.edge.hosts,
+                &parts.keys.keys(),
+                parts.listener.local_addr().ok().map(|a| a.ip()),
+            ),
             keys: parts.keys,
+            wrong_keys: Default::default(),
+            proxies: parts.edge.proxies.clone(),
+            audit: parts.audit,
             trust_gateway: parts.trust_gateway,
             body_time: parts.edge.patience.body,
             log_prompts: parts.log_prompts,
             traces: parts.traces,
+            console: parts.edge.console,
+            step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,
-            bodies: Arc::new(tokio::sync::Semaphore::new(bodies_bytes_max)),
-            bodies_bytes_max,
+            bodies: Room::new(bodies_bytes_max, parts.body_bytes_max),
+            parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let server = server(web::Data::new(app), parts.listener, parts.workers, parts.connections, parts.edge);
+        let (app, mut edge) = (web::Data::new(app), parts.edge);
+        let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
+        let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
+        let server = server(app, parts.listener, parts.workers, parts.connections, edge);
         let server = server.map_err(|e| format!("HTTP server: {e}"))?;
-        let handle = server.handle();
+        let (handle, probe_handle) = (server.handle(), probes.as_ref().map(|server| server.handle()));
         actix_rt::spawn(server);
-        let arbiters = [engine_arbiter, scheduler_arbiter, engram_arbiter];
-        Ok(Self { address, info, scheduler, phase, live, server: handle, arbiters })
+        probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
+        Ok(Self { address, actors, live, server: handle, probes: probe_handle })
     }
 
     /// Where it listens.
@@ -230,7 +193,7 @@ impl Service {
 
     /// What computes.
     pub fn info(&self) -> &BackendInfo {
-        &self.info
+        &self.actors.info
     }
 
     /// Requests that are not answered yet.
@@ -240,45 +203,32 @@ impl Service {
 
     /// Where it stands, to look at and to wait for.
     pub fn phase(&self) -> watch::Receiver<Phase> {
-        self.phase.clone()
+        self.actors.phase.clone()
     }
 
     /// Runs one small request through the whole engine, then opens the doors.
     pub async fn warm_up(&self) -> Result<(), String> {
         let entry = self.live.enter("warm-up".into());
-        let request = Request {
-            id: entry.id,
-            prompt: Arc::new([0]),
-            choices: 1,
-            max_tokens: Some(2),
-            sampling: Arc::new(SamplingParams::greedy()),
-            end_ids: Vec::new(),
-            priority: 0,
-            score_prompt: None,
-            thinking: None,
-            experts: None,
-            awaits_edits: false,
-            pool: None,
-        };
-        let (events, mut told) = mpsc::channel(Submit::events_max(&request, self.info.context));
+        let request = Request::new(entry.id, [0], Spec::greedy(2));
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.actors.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };
-        let submitted = self.scheduler.send(Submit { request, terms, events, guidance: None, warm_up: true }).await;
+        let submitted = self.actors.scheduler.send(Submit { request, terms, events, tables: None, warm_up: true }).await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
-        while let Some(told) = told.recv().await {
-            if let Told::Event(Event::Failed(why)) = told {
-                return Err(match &*self.phase.borrow() {
+        while let Some(event) = heard.recv().await {
+            if let RequestEvent::Event(Event::Failed(why)) = event {
+                return Err(match &*self.actors.phase.borrow() {
                     Phase::Lost(reason) => format!("warm-up: {reason}"),
                     _ => format!("warm-up: {why}"),
                 });
             }
         }
-        self.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
+        self.actors.scheduler.send(Open).await.map_err(|e| format!("warm-up: {e}"))
     }
 
     /// Takes nothing new, and ends what still runs when the time is over. Returns when all replies are on their way.
     pub async fn drain(&self, within: Duration) {
-        self.scheduler.do_send(Drain { within });
-        let mut phase = self.phase.clone();
+        self.actors.scheduler.do_send(Drain { within });
+        let mut phase = self.actors.phase.clone();
         // An error means that the scheduler is gone, and then nothing runs any more.
         phase.wait_for(|p| matches!(p, Phase::Drained | Phase::Lost(_))).await.ok();
         self.flush().await;
@@ -294,7 +244,7 @@ impl Service {
 
     /// Why the engine was lost; never returns while it lives.
     pub async fn lost(&self) -> String {
-        let mut phase = self.phase.clone();
+        let mut phase = self.actors.phase.clone();
         match phase.wait_for(|p| matches!(p, Phase::Lost(_))).await.as_deref() {
             Ok(Phase::Lost(why)) => why.clone(),
             _ => "the scheduler is gone".into(),
@@ -304,8 +254,31 @@ impl Service {
     /// Closes the socket, lets connections send what they have, and ends the actors.
     pub async fn stop(self) {
         self.server.stop(true).await;
-        for arbiter in &self.arbiters {
-            arbiter.stop();
+        if let Some(probes) = &self.probes {
+            probes.stop(true).await;
         }
+        self.actors.stop();
     }
+}
+
+/// Gauges that never change while the service runs.
+fn say_what_runs(info: &BackendInfo, model: &str) {
+    let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", model)];
+    ::metrics::gauge!(metrics::START_TIME).set(unix_seconds() as f64);
+    ::metrics::gauge!(metrics::BUILD_INFO, &build.map(|(k, v)| (k, v.to_owned()))).set(1.0);
+}
+
+/// Threads for long prompts: a quarter of the cores.
+fn text_threads() -> Result<Lanes, String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Lanes::new((cores / 4).clamp(1, 4)).map_err(|e| format!("text threads: {e}"))
+}
+
+/// Tables, what they are taught through, and the thread that looks after both.
+fn engram_parts(tables: Arc<Tables>, tokenizer: &Tokenizer, quality_min: f64, period: Duration) -> Result<EngramParts, String> {
+    let ids = Fingerprint::of(tokenizer);
+    let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
+    let teacher = store.map(|store| Arc::new(Teacher::new(store, tables.clone())));
+    let keeper = Keeper::start(tables.clone(), teacher.clone(), period).map_err(|e| format!("thread of the tables: {e}"))?;
+    Ok(EngramParts { ids, tables, teacher, keeper, quality_min })
 }

@@ -19,14 +19,26 @@ const ASYNCHRONOUS: &[&str] = &["actix", "actix-rt", "actix-web", "actix-http", 
 const FOREIGN_BUILD: &[&str] =
     &["autotools", "bindgen", "cc", "cmake", "cxx-build", "nasm-rs", "pkg-config", "system-deps", "vcpkg"];
 
-/// (folder or file, what its code must not mention, why)
+/// The rooms of each crate from the ground up: the code of a room may name those before it and none after. Rooms in one string that
+/// are parted by blanks stand on one floor and may name each other.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("kernels", &["reference", "cuda"]),
+    ("engine", &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"]),
+    (
+        "services",
+        &[
+            "limits", "clock", "audit", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu",
+            "memory", "device", "actors", "http", "service", "serve", "tools", "cli",
+        ],
+    ),
+];
+
+/// (folder or file, what its code must not mention, why): what the order of rooms does not say.
 const MODULES: &[(&str, &[&str], &str)] = &[
-    ("engine/src/scheduler", &["backend::", "std::time", "Instant::now"], "the scheduler is data in, data out"),
-    ("engine/src/model", &["backend::", "scheduler::"], "a model does not know who runs it"),
-    ("engine/src/format", &["backend::", "scheduler::"], "a format does not know who runs it"),
+    ("engine/src/scheduler", &["std::time", "Instant::now"], "the scheduler is data in, data out"),
+    ("engine/src/constraint", &["step::"], "what may be said does not know who plans and computes it"),
     ("engine/src/backend", &["scheduler::"], "a backend runs plans and asks nobody for them"),
-    ("services/src/text", &["actix", "crate::http", "crate::actors"], "text knows neither HTTP nor actors"),
-    ("services/src/actors", &["crate::http"], "requests flow from HTTP to the actors"),
+    ("services/src/text", &["actix"], "text knows neither HTTP nor actors"),
 ];
 
 struct Graph {
@@ -155,9 +167,84 @@ fn modules_depend_in_one_direction() {
     }
 }
 
+#[test]
+fn rooms_name_only_those_below_them() {
+    for (krate, floors) in ROOMS {
+        let src = root().join(krate).join("src");
+        let floor = |room: &str| floors.iter().position(|floor| floor.split(' ').any(|name| name == room));
+        let library = std::fs::read_to_string(src.join("lib.rs")).unwrap();
+        let rooms: Vec<&str> = code(&library).filter_map(declared).collect();
+        assert!(!rooms.is_empty(), "the modules of {krate} are not read");
+        for room in &rooms {
+            let own = floor(room).unwrap_or_else(|| panic!("{krate}: {room} has no place in ROOMS"));
+            for (file, other) in named_in(&src, room).into_iter().filter(|(_, other)| rooms.contains(&other.as_str())) {
+                let below = floor(&other).is_some_and(|other| other <= own);
+                assert!(below, "{}: {room} stands below {other} and names it", file.display());
+            }
+        }
+    }
+}
+
+/// The module that a line declares.
+fn declared(line: &str) -> Option<&str> {
+    let line = line.trim().strip_suffix(';')?;
+    ["pub mod ", "mod ", "pub(crate) mod "].iter().find_map(|head| line.strip_prefix(head))
+}
+
+/// What the code of a room names of its crate: each file, and the first step of a path in it.
+fn named_in(src: &Path, room: &str) -> Vec<(PathBuf, String)> {
+    let folder = src.join(room);
+    let inside = if folder.is_dir() { rust_files(&folder) } else { Vec::new() };
+    let own = Some(folder.with_extension("rs")).filter(|file| file.exists());
+    let mut named = Vec::new();
+    for file in inside.into_iter().chain(own) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let code = code(&text).collect::<Vec<_>>().join("\n");
+        named.extend(first_steps(&code).into_iter().map(|step| (file.clone(), step)));
+    }
+    named
+}
+
+/// The first step of each path that begins with `crate::`, those of a list in braces one by one.
+fn first_steps(code: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut steps = Vec::new();
+    for path in code.split("crate::").skip(1) {
+        let Some(list) = path.strip_prefix('{') else {
+            steps.push(word(path));
+            continue;
+        };
+        let mut depth = 0;
+        let end = list.find(|c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            depth < 0
+        });
+        let mut depth = 0;
+        let parts = list[..end.unwrap_or(list.len())].split(|c| {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            c == ',' && depth == 0
+        });
+        steps.extend(parts.map(|part| word(part.trim())));
+    }
+    steps
+}
+
+#[test]
+fn the_first_steps_of_paths_are_found_also_in_lists() {
+    let code = "use crate::a::B;\nuse crate::{c, d::{E, F}, g::h};\nfn i() -> crate::j::K { crate::l() }";
+    assert_eq!(first_steps(code), ["a", "c", "d", "g", "j", "l"]);
+    assert_eq!(declared("pub mod actors;"), Some("actors"));
+}
+
 /// Lines without their comments; tests at the end of a file may name what they like.
 fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().take_while(|l| !l.starts_with("#[cfg(test)]")).map(|l| l.split("//").next().unwrap_or(""))
+    let lines: Vec<&str> = text.lines().collect();
+    let is_tests = |i: &usize| {
+        lines[*i].starts_with("#[cfg(test)]")
+            && lines[*i + 1..].iter().find(|l| !l.starts_with('#')).is_some_and(|l| l.ends_with('{'))
+    };
+    let end = (0..lines.len()).find(is_tests).unwrap_or(lines.len());
+    lines.into_iter().take(end).map(|l| l.split("//").next().unwrap_or(""))
 }
 
 fn rust_files(place: &Path) -> Vec<PathBuf> {

@@ -1,6 +1,7 @@
 //! Whether a plan fits a backend's capacity: the same answer from every backend.
 
 use super::{BackendError, BackendInfo};
+use crate::constraint::Effect;
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepPlan};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 
@@ -65,8 +66,12 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         if sample.slot.0 >= info.slots {
             return Err(format!("sample into slot {} of {}", sample.slot, info.slots));
         }
-        if let Some(id) = sample.forced.filter(|id| *id >= info.vocab) {
+        let forced = sample.rules.iter().find_map(|rule| if let Effect::Force(id) = rule.effect { Some(id) } else { None });
+        if let Some(id) = forced.filter(|id| *id >= info.vocab) {
             return Err(format!("forced token {id} of a vocabulary of {}", info.vocab));
+        }
+        if let Some(late) = sample.waits_for.iter().find(|source| !source.is_late()) {
+            return Err(format!("a sample waits for {}, whose rules come with the plan", late.name()));
         }
     }
     Ok(())

@@ -4,10 +4,13 @@ mod check;
 pub mod cpu;
 pub mod cuda;
 mod early;
+mod gathering;
+mod steps;
 
+use crate::constraint::StepRules;
 use crate::ids::StepId;
-use crate::step::{LogitEdits, StepOutcome, StepPlan};
-pub use early::EarlyEdits;
+use crate::step::{StepOutcome, StepPlan};
+pub use early::EarlyRules;
 use std::sync::Arc;
 
 /// Runs steps in the order of their ids, at most two unfinished at a time.
@@ -17,15 +20,17 @@ pub trait Backend {
     /// What it can hold; fixed after construction.
     fn info(&self) -> &BackendInfo;
 
-    /// Enqueues copies and forward, and the sampler too when no row awaits edits. May return before any of it ran.
+    /// Enqueues copies and forward, and the sampler too when no row waits for a late source. May return before any of
+    /// it ran.
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError>;
 
-    /// Where edits lie before [`Backend::sample`] hands them over. A backend whose launching thread computes takes them from there as soon as
-    /// its forward is done ([`EarlyEdits::look`]); what it has taken is not handed over.
-    fn look_for_edits(&mut self, _early: Arc<EarlyEdits>) {}
+    /// Hands over what a late source says about the rows of a launched step. Its sampler runs when every source that a
+    /// row waits for has been heard, in the order of the steps.
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError>;
 
-    /// Hands over the edits of a step that awaits them, which lets its sampler run.
-    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError>;
+    /// Where rules lie before [`Backend::constrain`] hands them over. A backend whose launching thread computes takes
+    /// them from there as soon as its forward is done ([`EarlyRules::look`]); what it has taken is not handed over.
+    fn look_for_rules(&mut self, _early: Arc<EarlyRules>) {}
 }
 
 /// Capacity and identity of a backend.

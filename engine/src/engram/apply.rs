@@ -56,7 +56,7 @@ fn strength(name: &'static str, max: f32, got: f32) -> Result<Strength, ModeErro
 pub enum Mixing {
     /// To be added to logits.
     Add(Vec<(TokenId, f32)>),
-    /// lambda / (1 - lambda) * p_table, for [`Mixing::mixed`] and for [`crate::step::RowEdits::mix`].
+    /// lambda / (1 - lambda) * p_table, for [`Mixing::mixed`] and for [`crate::constraint::Effect::Mix`].
     Mix(Vec<(TokenId, f32)>),
 }
 

@@ -8,8 +8,7 @@
 //! found by subtraction instead of xor, so that the number of lines need not be a power of two.
 
 use super::context::Context;
-use super::pages::Pages;
-use super::table::prefetch;
+use super::pages::{Pages, prefetch};
 
 /// Contexts of all orders of some tables.
 #[derive(Debug)]

@@ -51,6 +51,18 @@ impl std::ops::DerefMut for Pages {
     }
 }
 
+/// Asks memory for the cache line of an element; does nothing where there is none, or where the processor has no such request.
+#[inline]
+pub(super) fn prefetch<T>(data: &[T], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = data.get(index) {
+        // SAFETY: a prefetch reads nothing and faults on nothing; the address is inside the slice all the same.
+        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(element).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (data, index);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

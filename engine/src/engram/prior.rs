@@ -1,10 +1,10 @@
 //! The prior of several tables as one: their counts of each token added up, so that a prediction asks memory once for a token and not once
 //! a table.
 
-use super::lookup::Member;
-use super::pages::Pages;
-use super::table::prefetch;
+use super::pages::{Pages, prefetch};
+use super::table::Ngrams;
 use crate::ids::TokenId;
+use std::sync::Arc;
 
 /// Sums over some tables. Says what the tables say one by one, as long as the sums stay below 2^53.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub struct JointPrior {
 
 impl JointPrior {
     /// Of these tables. Reads all of their priors: some milliseconds for a few tables of a large vocabulary.
-    pub fn of(tables: &[Member]) -> Self {
-        let tables: Vec<_> = tables.iter().map(Member::table).collect();
+    pub fn of<'a>(tables: impl IntoIterator<Item = &'a Arc<dyn Ngrams>>) -> Self {
+        let tables: Vec<_> = tables.into_iter().collect();
         let vocab = tables.iter().map(|t| t.vocab()).max().unwrap_or(0);
         let mut counts = Pages::zeroed(8 * vocab as usize);
         for (token, place) in (0..vocab).zip(counts.as_chunks_mut::<8>().0) {

@@ -1,7 +1,7 @@
 //! Notices that an output says once more what it has said before, so that tables do not drive it round in circles.
 
 use super::ORDER_MAX;
-use super::table::prefetch;
+use super::pages::prefetch;
 
 /// Tokens in a row that count as said before when they come again: as far as any table looks back.
 pub const RUN_TOKENS: usize = ORDER_MAX;

@@ -1,22 +1,23 @@
 //! One step's questions, shared among the thread that asks and those that come to help.
 //!
-//! The asking thread begins at once and goes on until nothing is left: to wake another thread can take longer than to answer, so nobody waits
-//! for one that has not come yet.
+//! The asking thread begins at once and goes on until nothing is left: to wake another thread can take longer than to
+//! answer, so nobody waits for one that has not come yet.
 
-use super::guidance::Ask;
-use crate::step::RowEdits;
+use super::request_tables::Ask;
+use crate::constraint::RowRule;
 use rayon::ThreadPool;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Questions that are taken at a time: so many ask memory together, and whoever waits for the last ones waits no longer than for these.
+/// Questions that are taken at a time: so many ask memory together, and whoever waits for the last ones waits no longer
+/// than for these.
 const PART: usize = 8;
 /// Looks at what others still do before the asking thread offers its core to them.
 const LOOKS_MAX: u32 = 2_000;
 
-type Answers = Vec<(RowEdits, bool)>;
+type Answers = Vec<(RowRule, bool)>;
 
 /// Questions and the answers so far, both in parts.
 struct Job {

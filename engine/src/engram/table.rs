@@ -8,7 +8,7 @@ use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
 use super::filter::scale;
 use super::format::{self, Header, Image, TokenizerHash, u32_at, u64_at};
-use super::pages::Pages;
+use super::pages::{Pages, prefetch};
 use crate::files::{Stamp, open_regular};
 use crate::ids::TokenId;
 use std::io::{self, Read};
@@ -516,16 +516,4 @@ impl Check<'_> {
     fn damaged(&self, part: &str, want: impl std::fmt::Display, got: impl std::fmt::Display) -> TableProblem {
         TableProblem::damaged(format!("order {}: {part}", self.order), want, got)
     }
-}
-
-/// Asks memory for the cache line of an element; does nothing where there is none, or where the processor has no such request.
-#[inline]
-pub(super) fn prefetch<T>(data: &[T], index: usize) {
-    #[cfg(target_arch = "x86_64")]
-    if let Some(element) = data.get(index) {
-        // SAFETY: a prefetch reads nothing and faults on nothing; the address is inside the slice all the same.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(element).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (data, index);
 }

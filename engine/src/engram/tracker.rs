@@ -1,23 +1,26 @@
-//! Follows the sequences that use tables, and says what the tables change in each step. Data in, data out: no clock, no channel.
+//! Follows the sequences that use tables, and says what the tables change in each step. Data in, data out: no clock, no
+//! channel.
 //!
-//! The edits for an output follow from the ids before it alone: those of the prompt and of the outputs up to the one just before. A step
-//! waits until the outputs of all its rows have come that far, however far ahead of them it was launched; so neither the lag of a
-//! device nor the batch that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+//! The rules for an output follow from the ids before it alone: those of the prompt and of the outputs up to the one
+//! just before. A step waits until the outputs of all its rows have come that far, however far ahead of them it was
+//! launched; so neither the lag of a device nor the batch that a sequence shares can change a token. Steps are answered
+//! in the order in which they were launched.
 
 use super::context::Context;
-use super::guidance::{Ask, Guidance};
 use super::hasher::ByNumber;
 use super::repeats::{RUN_TOKENS, Repeats};
+use super::request_tables::{Ask, RequestTables};
 use super::share::answer_together;
+use crate::constraint::{RowRule, Source, StepRules};
 use crate::ids::{SeqId, StepId, TokenId};
-use crate::step::{LogitEdits, RowEdits, StepPlan};
+use crate::step::StepPlan;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Questions that one thread answers before another one could be there to help.
 const ALONE: usize = 16;
 
-/// All sequences that use tables, and the steps that wait for their edits.
+/// All sequences that use tables, and the steps that wait for what these say.
 #[derive(Default)]
 pub struct Tracker {
     sequences: ByNumber<SeqId, Followed>,
@@ -25,7 +28,7 @@ pub struct Tracker {
     helpers: Option<rayon::ThreadPool>,
 }
 
-/// A launched step with rows that await edits.
+/// A launched step with rows that wait for tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaiting {
     /// Which step.
@@ -35,10 +38,10 @@ pub struct Awaiting {
 }
 
 impl Awaiting {
-    /// Of a plan; `None` if no row awaits edits.
+    /// Of a plan; `None` if no row waits for tables.
     pub fn of(plan: &StepPlan) -> Option<Self> {
-        let awaited = plan.pieces.iter().flat_map(|piece| &piece.samples).filter(|row| row.awaits_edits);
-        let rows: Vec<_> = awaited.map(|row| (row.seq, row.output_index)).collect();
+        let awaiting = plan.sample_rows().filter(|row| row.waits_for.contains(Source::Tables));
+        let rows: Vec<_> = awaiting.map(|row| (row.seq, row.output_index)).collect();
         (!rows.is_empty()).then_some(Self { step: plan.id, rows })
     }
 }
@@ -46,10 +49,8 @@ impl Awaiting {
 /// What a step waited for.
 #[derive(Debug)]
 pub struct Answered {
-    /// Which step.
-    pub step: StepId,
-    /// One entry a row that tables were asked for; a row without one stays as it is.
-    pub edits: LogitEdits,
+    /// One rule a row that tables were asked for; the others stay as they are.
+    pub rules: StepRules,
     /// Rows that tables were asked for.
     pub lookups: u64,
     /// Of these, the ones where a table knew what might follow.
@@ -58,7 +59,7 @@ pub struct Answered {
 
 /// One sequence.
 struct Followed {
-    guidance: Arc<Guidance>,
+    request: Arc<RequestTables>,
     context: Context,
     outputs: u32,
     thinking: bool,
@@ -77,15 +78,16 @@ impl Tracker {
     }
 
     /// Follows the sequence `seq` from its prompt on.
-    pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], guidance: Arc<Guidance>) {
-        let thinking = guidance.silent_in.is_some_and(|t| t.opened);
+    pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], request: Arc<RequestTables>) {
+        let thinking = request.silent_in.is_some_and(|t| t.opened);
         let context = Context::new(prompt);
         let repeats = Repeats::default();
-        let before = self.sequences.insert(seq, Followed { guidance, context, outputs: 0, thinking, ended: false, repeats });
+        let before = self.sequences.insert(seq, Followed { request, context, outputs: 0, thinking, ended: false, repeats });
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
-    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no edits for that, and its token is dropped.
+    /// Nobody asks for `seq` any more. Steps in flight that still have a row of it get no rule for that, and its token
+    /// is dropped.
     pub fn forget(&mut self, seq: SeqId) {
         self.sequences.remove(&seq);
     }
@@ -111,7 +113,7 @@ impl Tracker {
         }
     }
 
-    /// The edits of the oldest step that waits, if all that they depend on is here.
+    /// What the tables say of the oldest step that waits, if all that they depend on is here.
     pub fn answer(&mut self) -> Option<Answered> {
         let first = self.waiting.front()?;
         let ready = |(seq, output): &(SeqId, u32)| self.sequences.get(seq).is_none_or(|f| f.outputs >= *output);
@@ -119,11 +121,11 @@ impl Tracker {
             return None;
         }
         let Awaiting { step, rows } = self.waiting.pop_front()?;
-        let asks: Vec<Ask> = rows.iter().filter_map(|(seq, _)| self.sequences.get(seq)?.ask(*seq)).collect();
+        let asks: Vec<Ask> = rows.iter().filter_map(|(seq, output)| self.sequences.get(seq)?.ask(*seq, *output)).collect();
         let lookups = asks.len() as u64;
-        let (edits, hits): (Vec<_>, Vec<_>) = self.answers(asks).into_iter().unzip();
+        let (rows, hits): (Vec<_>, Vec<_>) = self.answers(asks).into_iter().unzip();
         let hits = hits.into_iter().filter(|hit| *hit).count() as u64;
-        Some(Answered { step, edits: LogitEdits { rows: edits }, lookups, hits })
+        Some(Answered { rules: StepRules { step, source: Source::Tables, rows }, lookups, hits })
     }
 
     /// How many sequences are followed.
@@ -136,7 +138,7 @@ impl Tracker {
         self.sequences.is_empty()
     }
 
-    fn answers(&self, asks: Vec<Ask>) -> Vec<(RowEdits, bool)> {
+    fn answers(&self, asks: Vec<Ask>) -> Vec<(RowRule, bool)> {
         match &self.helpers {
             Some(helpers) if asks.len() > ALONE => answer_together(asks, helpers),
             _ => Ask::answer_all(&asks),
@@ -146,20 +148,20 @@ impl Tracker {
 
 impl Followed {
     fn push(&mut self, token: TokenId) {
-        if let Some(t) = self.guidance.silent_in {
+        if let Some(t) = self.request.silent_in {
             let opens = self.outputs == 0 && token == t.open;
             self.thinking = (self.thinking || opens) && token != t.close;
         }
         self.context.push(token);
         self.outputs += 1;
-        self.ended = self.guidance.end_ids.contains(&token);
+        self.ended = self.request.end_ids.contains(&token);
         // The prompt is no output: to say what it says is not to go round in circles.
         let run = self.context.hash(RUN_TOKENS).filter(|_| self.outputs as usize >= RUN_TOKENS);
         run.into_iter().for_each(|run| self.repeats.announce(run));
     }
 
-    fn ask(&self, seq: SeqId) -> Option<Ask> {
+    fn ask(&self, seq: SeqId, output: u32) -> Option<Ask> {
         let silent = self.thinking || self.ended || self.repeats.again();
-        (!silent).then(|| Ask { seq, context: self.context, guidance: self.guidance.clone() })
+        (!silent).then(|| Ask { seq, output, context: self.context, request: self.request.clone() })
     }
 }

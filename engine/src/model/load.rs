@@ -1,29 +1,10 @@
-//! Opens a model of any format and architecture. The table of architectures is here; what sets one apart is in its own file.
+//! Opens a model of any format and family.
 
-use super::reader::{Layer, Projections};
-use super::{Architecture, HeadOrder, Model, from_gguf, from_hf, qwen3next, qwen35, qwen35moe};
+use super::families::{FAMILIES, Family};
+use super::{Model, from_gguf, from_hf};
 use crate::format::gguf::set_name;
 use crate::format::{Gguf, HfDir, LoadError, Problem};
 use std::path::{Path, PathBuf};
-
-/// What sets one architecture apart when its files are read.
-pub(super) struct Spec {
-    pub(super) architecture: Architecture,
-    /// `general.architecture` of GGUF files.
-    pub(super) gguf: &'static str,
-    /// `model_type` in config.json, of the whole model and of its text part.
-    pub(super) hugging_face: &'static [&'static str],
-    /// Whether its feed-forward parts are mixtures of experts.
-    pub(super) moe: bool,
-    /// Order of value heads in GGUF files; it is always grouped on the Hugging Face side.
-    pub(super) gguf_head_order: HeadOrder,
-    /// Unpacks the input projections of a GDN layer of a GGUF file.
-    pub(super) gguf_projections: fn(&Layer<'_>) -> Result<Projections, LoadError>,
-    /// The same of a Hugging Face directory.
-    pub(super) hugging_face_projections: fn(&Layer<'_>) -> Result<Projections, LoadError>,
-}
-
-const ARCHITECTURES: &[&Spec] = &[&qwen35moe::SPEC, &qwen35::SPEC, &qwen3next::SPEC];
 
 /// Opens a GGUF file (or any part of a split one), a Hugging Face directory, or a directory with one GGUF model in it. Files are
 /// mapped: weights are read when they are used.
@@ -57,27 +38,27 @@ fn only_gguf(dir: &Path) -> Result<Option<PathBuf>, LoadError> {
 /// The model in an open GGUF file.
 pub fn load_gguf(file: &Gguf) -> Result<Model, LoadError> {
     let name = file.meta().need_str("general.architecture")?;
-    let spec = find(|s| s.gguf == name).ok_or_else(|| {
-        let known: Vec<_> = ARCHITECTURES.iter().map(|s| s.gguf).collect();
+    let family = find(|f| f.gguf == name).ok_or_else(|| {
+        let known: Vec<_> = FAMILIES.iter().map(|f| f.gguf).collect();
         file.meta().error(Problem::key(
             "general.architecture",
             format_args!("one of {}", known.join(", ")),
             format_args!("`{name}`"),
         ))
     })?;
-    from_gguf::read(file, spec)
+    from_gguf::read(file, family)
 }
 
 /// The model in an open Hugging Face directory.
 pub fn load_hugging_face(dir: &HfDir) -> Result<Model, LoadError> {
     let name = &dir.config().model_type;
-    let spec = find(|s| s.hugging_face.contains(&name.as_str())).ok_or_else(|| {
-        let known: Vec<_> = ARCHITECTURES.iter().flat_map(|s| s.hugging_face).copied().collect();
+    let family = find(|f| f.hugging_face.contains(&name.as_str())).ok_or_else(|| {
+        let known: Vec<_> = FAMILIES.iter().flat_map(|f| f.hugging_face).copied().collect();
         dir.config().error("model_type", format_args!("one of {}", known.join(", ")), format_args!("`{name}`"))
     })?;
-    from_hf::read(dir, spec)
+    from_hf::read(dir, family)
 }
 
-fn find(is: impl Fn(&Spec) -> bool) -> Option<&'static Spec> {
-    ARCHITECTURES.iter().copied().find(|s| is(s))
+fn find(is: impl Fn(&Family) -> bool) -> Option<&'static Family> {
+    FAMILIES.iter().copied().find(|f| is(f))
 }

@@ -1,22 +1,29 @@
-//! A model in memory: its shape ([`ModelConfig`]) and its weights, the same for every file format and architecture.
+//! A model in memory: its shape ([`ModelConfig`]) and its weights, the same for every file format and family.
 //!
-//! Loaders bring what they read into the conventions of this module: norm weights are the factors to multiply by (`1 + w` already
-//! folded in), `a` is `-exp(A_log)`, fused matrices are split, conv weights are `[channel, tap]`. What differs and stays is the
-//! order of value heads ([`HeadOrder`]).
+//! A layer is a list of residual [`Block`]s; what operators there are, `blocks` says, and which of them the layers of a
+//! family are made of, `families`. Loaders bring what they read into the conventions of this module: norm weights are
+//! the factors to multiply by (`1 + w` already folded in), `a` is `-exp(A_log)`, fused matrices are split, conv weights
+//! are `[channel, tap]`. What differs and stays is the order of value heads ([`HeadOrder`]).
 
+mod blocks;
+mod families;
 mod from_gguf;
 mod from_hf;
 mod load;
-mod qwen35;
-mod qwen35moe;
-mod qwen3next;
 mod reader;
 mod summary;
 
+pub use blocks::{
+    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, MlpConfig, MlpWeights,
+    MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, Rope, Router, SharedConfig, SharedWeights, StateShape,
+};
+#[cfg(test)]
+pub(crate) use blocks::{ScaleConfig, ScaleWeights};
 pub use load::{load, load_gguf, load_hugging_face};
 pub use summary::{Role, RoleSummary, Summary};
 
 use crate::format::{Files, Tensor, TextAssets};
+use families::LayerPlan;
 
 /// Everything read from a model file or directory.
 #[derive(Debug)]
@@ -31,22 +38,11 @@ pub struct Model {
     pub files: Files,
 }
 
-/// The architectures that are read, by what their forward pass and packing need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Architecture {
-    /// GGUF `qwen35moe`, Hugging Face `qwen3_5_moe`.
-    Qwen35Moe,
-    /// GGUF `qwen35`, Hugging Face `qwen3_5`.
-    Qwen35,
-    /// GGUF `qwen3next`, Hugging Face `qwen3_next`.
-    Qwen3Next,
-}
-
 /// The model's shape. Checked against the tensors when loaded, so a value cannot contradict a weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
-    /// Which architecture the file names.
-    pub architecture: Architecture,
+    /// The family by the name that GGUF files call it, such as `qwen35moe`.
+    pub architecture: &'static str,
     /// The file's own name for the model, or the file's stem.
     pub name: String,
     /// Width of the residual stream.
@@ -57,105 +53,50 @@ pub struct ModelConfig {
     pub context: u32,
     /// Epsilon of every RMS norm.
     pub rms_eps: f32,
-    /// One entry a main layer (the MTP layer is not among them).
-    pub layers: Vec<LayerKind>,
-    /// Shape of the gated-delta layers.
-    pub gdn: GdnConfig,
-    /// Shape of the attention layers.
-    pub attention: AttentionConfig,
-    /// Shape of the feed-forward part.
-    pub ffn: FfnConfig,
+    /// One entry a main layer (the draft head's is not among them).
+    pub layers: Vec<Vec<BlockConfig>>,
 }
 
-/// What mixes tokens in a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayerKind {
-    /// Gated delta rule.
-    Gdn,
-    /// Gated full attention.
-    Attention,
-}
+impl ModelConfig {
+    /// All blocks in the order in which a token goes through them.
+    pub fn blocks(&self) -> impl Iterator<Item = &BlockConfig> {
+        self.layers.iter().flatten()
+    }
 
-/// Shape of a gated-delta layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GdnConfig {
-    /// Hk.
-    pub key_heads: usize,
-    /// Hv, a multiple of Hk.
-    pub value_heads: usize,
-    /// K.
-    pub key_dim: usize,
-    /// V.
-    pub value_dim: usize,
-    /// Taps of the causal convolution.
-    pub conv_taps: usize,
-    /// Which key head a value head reads.
-    pub head_order: HeadOrder,
-}
+    /// The configurations of one operator, block by block.
+    pub fn each<'a, C: OperatorConfig + 'a>(&'a self) -> impl Iterator<Item = &'a C> {
+        self.blocks().filter_map(|block| C::of(&block.op))
+    }
 
-impl GdnConfig {
-    /// The key head of value head `h`.
-    pub fn key_head(&self, h: usize) -> usize {
-        match self.head_order {
-            HeadOrder::Grouped => h / (self.value_heads / self.key_heads),
-            HeadOrder::Tiled => h % self.key_heads,
+    /// Every operator's configuration once, however many blocks have it: first those in which a sequence leaves
+    /// something behind, each in the order of its first block. Of what a backend keeps for blocks of one shape
+    /// (kernels, buffers of a step) it needs one for each.
+    pub fn shapes(&self) -> Vec<&OpConfig> {
+        let mut shapes: Vec<&OpConfig> = Vec::new();
+        for block in self.blocks() {
+            if !shapes.contains(&&block.op) {
+                shapes.push(&block.op);
+            }
         }
+        shapes.sort_by_key(|op| op.state() == StateShape::default());
+        shapes
     }
 
-    /// Channels of the convolution: q, k and v.
-    pub fn channels(&self) -> usize {
-        2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+    /// Floats of recurrent state and convolution tails that a sequence has in all blocks together.
+    pub fn recurrent_floats(&self) -> usize {
+        self.blocks().map(|block| block.op.state()).map(|state| state.recurrent + state.tail).sum()
     }
 
-    /// Floats of one layer's recurrent state of one sequence, `[Hv, K, V]`.
-    pub fn state_len(&self) -> usize {
-        self.value_heads * self.key_dim * self.value_dim
+    /// Values of all keys, or of all values, that a sequence has for each position in all blocks together.
+    pub fn kv_values(&self) -> usize {
+        self.blocks().map(|block| block.op.state()).map(|state| state.kv_heads * state.kv_dim).sum()
     }
-}
 
-/// Order of the value heads in weights and state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadOrder {
-    /// Value heads of one key head are neighbours (Hugging Face files, GGUF `qwen3next`).
-    Grouped,
-    /// Value head `h` belongs to key head `h % Hk` (GGUF `qwen35`, `qwen35moe`).
-    Tiled,
-}
-
-/// Shape of an attention layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionConfig {
-    /// Query heads.
-    pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// D.
-    pub head_dim: usize,
-    /// The first dimensions of each head that are rotated, in halves.
-    pub rotary_dim: usize,
-    /// Base of the rotation.
-    pub rope_theta: f64,
-}
-
-/// Shape of the feed-forward part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FfnConfig {
-    /// SwiGLU.
-    Dense {
-        /// Intermediate width.
-        width: usize,
-    },
-    /// Routed experts and a shared one.
-    Moe {
-        /// E.
-        experts: usize,
-        /// Experts a token uses.
-        used: usize,
-        /// Intermediate width of an expert.
-        width: usize,
-        /// Intermediate width of the shared expert.
-        shared_width: usize,
-    },
+    /// The same with the layers of a plan.
+    fn with_layers(self, plans: &[LayerPlan]) -> Self {
+        let layer = |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
+        Self { layers: plans.iter().map(layer).collect(), ..self }
+    }
 }
 
 /// All weights. Matrices are `[out, in]`.
@@ -168,106 +109,9 @@ pub struct Weights {
     /// `[vocab, hidden]`; `None` if tied to the embedding.
     pub head: Option<Tensor>,
     /// As many as [`ModelConfig::layers`].
-    pub layers: Vec<LayerWeights>,
+    pub layers: Vec<Vec<Block>>,
     /// The draft head, where the file has one.
     pub mtp: Option<MtpWeights>,
-}
-
-/// One decoder layer.
-#[derive(Debug)]
-pub struct LayerWeights {
-    /// Before the mixer.
-    pub input_norm: Vec<f32>,
-    /// The mixer.
-    pub mixer: MixerWeights,
-    /// Before the feed-forward part.
-    pub post_norm: Vec<f32>,
-    /// The feed-forward part.
-    pub ffn: FfnWeights,
-}
-
-/// Weights of a layer's mixer.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a handful of these exist, all for the life of the process")]
-pub enum MixerWeights {
-    /// Gated delta rule.
-    Gdn(GdnWeights),
-    /// Gated attention.
-    Attention(AttentionWeights),
-}
-
-/// Weights of a gated-delta layer.
-#[derive(Debug)]
-pub struct GdnWeights {
-    /// `[channels, hidden]`, rows q | k | v.
-    pub qkv: Tensor,
-    /// `[Hv*V, hidden]`, the output gate.
-    pub z: Tensor,
-    /// `[Hv, hidden]`, gives beta.
-    pub b: Tensor,
-    /// `[Hv, hidden]`, gives the decay.
-    pub a: Tensor,
-    /// `[channels, taps]`, the last tap is the current token.
-    pub conv: Vec<f32>,
-    /// `-exp(A_log)`, `[Hv]`.
-    pub a_neg: Vec<f32>,
-    /// `[Hv]`.
-    pub dt_bias: Vec<f32>,
-    /// Gated norm, `[V]`, shared by the heads.
-    pub norm: Vec<f32>,
-    /// `[hidden, Hv*V]`.
-    pub out: Tensor,
-}
-
-/// Weights of an attention layer.
-#[derive(Debug)]
-pub struct AttentionWeights {
-    /// `[heads * 2 * D, hidden]`: per head D rows of query, then D rows of gate.
-    pub q: Tensor,
-    /// `[kv_heads * D, hidden]`.
-    pub k: Tensor,
-    /// `[kv_heads * D, hidden]`.
-    pub v: Tensor,
-    /// `[D]`.
-    pub q_norm: Vec<f32>,
-    /// `[D]`.
-    pub k_norm: Vec<f32>,
-    /// `[hidden, heads * D]`.
-    pub out: Tensor,
-}
-
-/// Weights of a feed-forward part.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "a handful of these exist, all for the life of the process")]
-pub enum FfnWeights {
-    /// SwiGLU.
-    Dense(SwigluWeights),
-    /// Routed experts and a shared one.
-    Moe(MoeWeights),
-}
-
-/// Three matrices of a SwiGLU, or three stacks of them.
-#[derive(Debug)]
-pub struct SwigluWeights {
-    /// `[width, hidden]`, or `[experts, width, hidden]`.
-    pub gate: Tensor,
-    /// As `gate`.
-    pub up: Tensor,
-    /// `[hidden, width]`, or `[experts, hidden, width]`.
-    pub down: Tensor,
-}
-
-/// Weights of a mixture of experts.
-#[derive(Debug)]
-pub struct MoeWeights {
-    /// `[experts, hidden]`.
-    pub router: Tensor,
-    /// Stacks of all routed experts.
-    pub experts: SwigluWeights,
-    /// The shared expert.
-    pub shared: SwigluWeights,
-    /// `[hidden]`; the sigmoid of its product scales the shared expert's output.
-    pub shared_gate: Vec<f32>,
 }
 
 /// The draft head: one attention layer of its own, the main model's embedding and head.
@@ -279,23 +123,8 @@ pub struct MtpWeights {
     pub hidden_norm: Vec<f32>,
     /// `[hidden, 2 * hidden]`, embedding half first.
     pub fc: Tensor,
-    /// Attention and feed-forward part.
-    pub layer: LayerWeights,
+    /// Its layer.
+    pub layer: Vec<Block>,
     /// Final norm of the draft, `[hidden]`.
     pub norm: Vec<f32>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn value_heads_find_their_key_head_in_both_orders() {
-        let mut gdn =
-            GdnConfig { key_heads: 2, value_heads: 6, key_dim: 4, value_dim: 4, conv_taps: 4, head_order: HeadOrder::Grouped };
-        assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1]);
-        gdn.head_order = HeadOrder::Tiled;
-        assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1]);
-        assert_eq!(gdn.channels(), 40);
-    }
 }

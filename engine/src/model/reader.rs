@@ -1,6 +1,7 @@
 //! Finds tensors by name and holds their shapes against the metadata. The same for every file format.
 
-use super::ModelConfig;
+use super::blocks::{Block, OpConfig};
+use super::families::{Family, LayerPlan};
 use crate::format::{BlockType, LoadError, Problem, Tensor};
 use std::path::Path;
 
@@ -13,14 +14,6 @@ pub(super) trait Source {
     fn path(&self) -> &Path;
     /// The tensor of this name.
     fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError>;
-}
-
-/// Input projections of a GDN layer, unpacked; see [`super::GdnWeights`] for the shapes.
-pub(super) struct Projections {
-    pub(super) qkv: Tensor,
-    pub(super) z: Tensor,
-    pub(super) b: Tensor,
-    pub(super) a: Tensor,
 }
 
 /// Checked access to a source.
@@ -79,16 +72,43 @@ fn squeezed(shape: &[usize]) -> impl Iterator<Item = &usize> {
     shape.iter().filter(|d| **d != 1)
 }
 
+/// Whose names a source's tensors have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Gguf,
+    HuggingFace,
+}
+
 /// One layer of a source: tensors named after a prefix.
 #[derive(Clone, Copy)]
 pub(super) struct Layer<'a> {
     pub(super) reader: Reader<'a>,
+    pub(super) format: Format,
+    pub(super) family: &'a Family,
     /// What stands before every name of this layer, such as `blk.3.`.
     pub(super) prefix: &'a str,
-    pub(super) config: &'a ModelConfig,
+    /// Width of the residual stream.
+    pub(super) hidden: usize,
 }
 
 impl Layer<'_> {
+    /// The blocks of a layer with their weights.
+    pub(super) fn read(&self, plan: &LayerPlan) -> Result<Vec<Block>, LoadError> {
+        let block = |b: &Block<OpConfig, &'static str>| {
+            Ok(Block { norm: self.norm(b.norm, &[self.hidden])?, op: b.op.read(self)?, scale: b.scale })
+        };
+        plan.iter().map(block).collect()
+    }
+
+    /// Weight of an RMS norm, as the factor to multiply by.
+    pub(super) fn norm(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let values = self.values(name, shape)?;
+        Ok(match self.format {
+            Format::Gguf => values,
+            Format::HuggingFace => plus_one(values),
+        })
+    }
+
     pub(super) fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
@@ -104,12 +124,12 @@ impl Layer<'_> {
     pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         self.reader.values(&self.name(name), shape)
     }
+}
 
-    /// Rows of the four input projections of a GDN layer: q, k and v together, z, b, a.
-    pub(super) fn gdn_rows(&self) -> (usize, usize, usize) {
-        let gdn = &self.config.gdn;
-        (gdn.channels(), gdn.value_heads * gdn.value_dim, gdn.value_heads)
-    }
+/// Hugging Face files have a norm's distance from 1.
+pub(super) fn plus_one(mut w: Vec<f32>) -> Vec<f32> {
+    w.iter_mut().for_each(|w| *w += 1.0);
+    w
 }
 
 /// One tensor from several of the same type and width, one below the other, as a stack of matrices.

@@ -107,40 +107,21 @@ impl Summary {
         *r.types.entry(ty.name()).or_default() += bytes as u64;
     }
 
-    fn tensor(&mut self, role: Role, t: &Tensor) {
+    /// Counts a tensor.
+    pub(super) fn tensor(&mut self, role: Role, t: &Tensor) {
         self.add(role, t.ty, t.shape.iter().product(), t.bytes().len());
     }
 
-    fn values(&mut self, role: Role, x: &[f32]) {
+    /// Counts values that were decoded.
+    pub(super) fn values(&mut self, role: Role, x: &[f32]) {
         self.add(role, BlockType::F32, x.len(), size_of_val(x));
     }
 
-    fn layer(&mut self, layer: &LayerWeights) {
-        self.values(Role::Other, &layer.input_norm);
-        self.values(Role::Other, &layer.post_norm);
-        match &layer.mixer {
-            MixerWeights::Gdn(g) => {
-                [&g.qkv, &g.z, &g.b, &g.a, &g.out].into_iter().for_each(|t| self.tensor(Role::Gdn, t));
-                [&g.conv, &g.a_neg, &g.dt_bias, &g.norm].into_iter().for_each(|x| self.values(Role::Gdn, x));
-            }
-            MixerWeights::Attention(a) => {
-                [&a.q, &a.k, &a.v, &a.out].into_iter().for_each(|t| self.tensor(Role::Attention, t));
-                [&a.q_norm, &a.k_norm].into_iter().for_each(|x| self.values(Role::Attention, x));
-            }
+    fn layer(&mut self, layer: &[Block]) {
+        for block in layer {
+            self.values(Role::Other, &block.norm);
+            block.op.count(self);
         }
-        match &layer.ffn {
-            FfnWeights::Dense(d) => self.swiglu(Role::FeedForward, d),
-            FfnWeights::Moe(m) => {
-                self.tensor(Role::Other, &m.router);
-                self.swiglu(Role::Experts, &m.experts);
-                self.swiglu(Role::SharedExperts, &m.shared);
-                self.values(Role::Other, &m.shared_gate);
-            }
-        }
-    }
-
-    fn swiglu(&mut self, role: Role, w: &SwigluWeights) {
-        [&w.gate, &w.up, &w.down].into_iter().for_each(|t| self.tensor(role, t));
     }
 
     fn draft(&mut self, mtp: &MtpWeights) {

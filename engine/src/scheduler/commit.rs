@@ -1,15 +1,14 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
+use super::sequence::{Rank, Sequence};
 use super::{Door, Event, FinishReason, LaunchedPiece, Pooled, Scheduler};
 use crate::ids::{Micros, RequestId};
-use crate::sequence::{Rank, Sequence};
 use crate::step::{PooledUnit, Sample, Score, StepOutcome};
-use crate::thinking::Watch;
 
 impl Scheduler {
-    /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished` follows its last
-    /// token. Samples and scores of sequences that have ended meanwhile are dropped; those of preempted ones count, because a
-    /// token sampled from valid rows stays valid when its memory is gone.
+    /// Takes the outcome of the oldest step in flight. Events are in the order of the plan; a choice's `Finished`
+    /// follows its last token. Samples and scores of sequences that have ended meanwhile are dropped; those of
+    /// preempted ones count, because a token sampled from valid rows stays valid when its memory is gone.
     pub fn commit(&mut self, outcome: StepOutcome, now: Micros) -> Vec<(RequestId, Event)> {
         if self.door == Door::Failed {
             return Vec::new();
@@ -63,10 +62,10 @@ impl Scheduler {
         assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
         let Some(seq) = self.find_mut(rank) else { return };
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
-        let Sample { token, logprobs, certainty, changed, .. } = sample;
-        let reason = seq.commit(token, certainty);
-        let thought = seq.watch.as_mut().and_then(Watch::report);
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed }));
+        let reason = seq.commit(&sample);
+        let thought = seq.rules.thought();
+        let Sample { token, logprobs, certainty, changed, yielded, .. } = sample;
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);
@@ -78,7 +77,7 @@ impl Scheduler {
     /// Ends a request that wanted no output once its prompt is computed.
     fn complete(&mut self, piece: &LaunchedPiece, events: &mut Vec<(RequestId, Event)>) {
         let Some(seq) = self.find_mut(piece.rank) else { return };
-        if let Some(pool) = seq.request.pool {
+        if let Some(pool) = seq.request.spec.pool {
             let rows = seq.prompt_len() - pool.from(seq.prompt_len());
             let live = self.live.get_mut(&piece.request).expect("its sequence lives");
             events.push((piece.request, Event::Pooled(std::mem::take(&mut live.pooled).mean(rows))));

@@ -3,9 +3,9 @@
 
 use super::cost::Pace;
 use super::fair::{Terms, charge_of};
+use super::sequence::{Next, Role, Sequence};
 use super::{Rejected, Request, Scheduler};
 use crate::ids::{KeyId, Micros};
-use crate::sequence::{Next, Role, Sequence};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -185,7 +185,7 @@ impl Scheduler {
         let own = Waiting {
             prompt: request.prompt.len() as u32,
             outputs: self.lengths.known(output_max).unwrap_or(1),
-            slots: request.choices,
+            slots: request.spec.choices,
             weight: terms.limits.weight,
         };
         let behind = line.ahead() > 0;
@@ -267,7 +267,7 @@ impl Line {
         let mut keys = BTreeMap::new();
         for (key, sequences) in scheduler.queue.by_key() {
             // A later request of the same key goes behind what is as urgent.
-            let before = |seq: &&Sequence| key != terms.key || seq.rank.priority <= request.priority;
+            let before = |seq: &&Sequence| key != terms.key || seq.rank.priority <= request.spec.priority;
             let waiting: VecDeque<_> =
                 sequences.filter(|seq| seq.role != Role::Follower).filter(before).map(|seq| scheduler.waiting(seq)).collect();
             keys.insert(key, (accounts.turn(key), waiting));
@@ -303,7 +303,7 @@ impl Line {
 
 impl Scheduler {
     fn waiting(&self, seq: &Sequence) -> Waiting {
-        let slots = if seq.role == Role::Leader { seq.request.choices } else { 1 };
+        let slots = seq.slots_wanted();
         Waiting {
             // What was preempted is computed again, outputs too.
             prompt: seq.len(),

@@ -1,42 +1,50 @@
 //! Decides what runs next. Data in, data out: no clock, no device, no channel.
 //!
-//! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode. [`Scheduler::plan`] hands
-//! out positions, [`Scheduler::commit`] takes sampled tokens back; up to `steps_in_flight_max` plans may lie between the two.
-//! The rules are in `docs/scheduler.md`; `plan.rs` has the planning, `commit.rs` what follows from an outcome.
+//! A sequence has known tokens and computed positions, and nothing else sets prefill apart from decode.
+//! [`Scheduler::plan`] hands out positions, [`Scheduler::commit`] takes sampled tokens back; up to
+//! `steps_in_flight_max` plans may lie between the two. The rules are in `docs/scheduler.md`; `plan.rs` has the
+//! planning, `commit.rs` what follows from an outcome. A request's choices are sequences (`sequence.rs`), which the
+//! scheduler alone owns.
 
 mod commit;
 mod config;
 mod cost;
+mod draft;
 mod fair;
 mod forecast;
+mod forks;
 mod plan;
+mod preemption;
 mod queue;
 mod request;
+mod sequence;
+mod spec;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod way;
+mod yielding;
 
 pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
-pub use request::{Event, FinishReason, Pooling, Rejected, Request, RequestTimes, Usage};
+pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
+pub use spec::{Pooling, Spec};
 pub use stats::{Stats, WaitReason};
 
 use crate::cache::{Pages, Slots, pages_for};
-use crate::ids::{KeyId, Micros, PageId, RequestId, SeqId, SlotId, StepId};
-use crate::sequence::{Rank, Role, Sequence};
-use crate::thinking::Watch;
+use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
+use draft::Fork;
 use fair::Accounts;
 use forecast::Lengths;
 use queue::Queue;
+use sequence::{Rank, Sequence};
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use way::Turn;
+use yielding::Turn;
 
-/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running sequence.
+/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running
+/// sequence.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -49,11 +57,11 @@ pub struct Scheduler {
     accounts: Accounts,
     lengths: Lengths,
     /// What the choices of a request share. Removed with the last choice.
-    live: BTreeMap<RequestId, Live>,
+    live: BTreeMap<RequestId, LiveRequest>,
     /// Choices that left their leader in the last launched step; their copies go with the next one.
     forks: Vec<Fork>,
     /// Launched and not committed, oldest first.
-    in_flight: VecDeque<Launched>,
+    in_flight: VecDeque<LaunchedStep>,
     next_seq: u64,
     next_step: u64,
     /// Which rows the last step took.
@@ -72,7 +80,7 @@ enum Door {
 
 /// A request from admission to the end of its last choice.
 #[derive(Debug)]
-struct Live {
+struct LiveRequest {
     /// Its first choice, which computes the prompt's scores.
     first: SeqId,
     key: KeyId,
@@ -83,7 +91,8 @@ struct Live {
     pooled: Pooled,
 }
 
-/// The sum of a prompt's hidden states so far. Units are added in the order of positions, so the steps that they came from do not show.
+/// The sum of a prompt's hidden states so far. Units are added in the order of positions, so the steps that they came
+/// from do not show.
 #[derive(Debug, Default)]
 struct Pooled {
     /// Positions up to here are in.
@@ -91,18 +100,9 @@ struct Pooled {
     sum: Vec<f32>,
 }
 
-/// A choice that takes over its leader's state.
-#[derive(Clone, Copy, Debug)]
-struct Fork {
-    rank: Rank,
-    slots: (SlotId, SlotId),
-    /// The prompt's last page, if it is part-filled.
-    pages: Option<(PageId, PageId)>,
-}
-
 /// What to expect back from a step.
 #[derive(Debug)]
-struct Launched {
+struct LaunchedStep {
     id: StepId,
     pieces: Vec<LaunchedPiece>,
 }
@@ -144,20 +144,24 @@ impl Scheduler {
         }
     }
 
-    /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to run.
+    /// Takes a request of nobody in particular into the queue, or says why not. Nothing that is accepted can fail to
+    /// run.
     pub fn admit(&mut self, request: Request, now: Micros) -> Result<(), Rejected> {
         self.admit_under(request, &Terms::default(), now, &Pace::default())
     }
 
-    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or where it would
-    /// wait longer than `pace` and `terms` allow.
+    /// The same for a request of a certain key, which is refused too where its key asks for more than it may have, or
+    /// where it would wait longer than `pace` and `terms` allow.
     pub fn admit_under(&mut self, request: Request, terms: &Terms, now: Micros, pace: &Pace) -> Result<(), Rejected> {
-        assert!(!request.prompt.is_empty() && request.choices > 0, "request {} has no prompt or no choice", request.id);
+        assert!(request.spec.choices > 0, "request {} has no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
-        let reads_only = request.max_tokens == Some(0) && request.choices == 1;
-        assert!(request.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
+        let reads_only = request.spec.max_tokens == Some(0) && request.spec.choices == 1;
+        assert!(request.spec.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
         if self.door != Door::Open {
             return Err(Rejected::Draining);
+        }
+        if request.prompt.is_empty() {
+            return Err(Rejected::EmptyPrompt);
         }
         let output_max = self.output_max(&request)?;
         self.accounts.check(terms, request.prompt.len() as u32, now)?;
@@ -166,19 +170,19 @@ impl Scheduler {
         self.accounts.enter(terms, request.prompt.len() as u32);
         self.accounts.visited(terms.key, now);
         let first = SeqId(self.next_seq);
-        self.next_seq += u64::from(request.choices);
+        self.next_seq += u64::from(request.spec.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        let live = Live { first, key: terms.key, unfinished: request.choices, times, scored: 0, pooled: Pooled::default() };
+        let live =
+            LiveRequest { first, key: terms.key, unfinished: request.spec.choices, times, scored: 0, pooled: Pooled::default() };
         self.live.insert(request.id, live);
-        let request = Arc::new(request);
-        for choice in 0..request.choices {
+        for choice in 0..request.spec.choices {
             self.queue.push(Sequence::new(request.clone(), terms.key, first, choice, output_max));
         }
         Ok(())
     }
 
-    /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they arrive.
-    /// False if it is not live.
+    /// Ends a request whatever it is doing, without further events. Rows of it that are in flight are ignored when they
+    /// arrive. False if it is not live.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let Some(live) = self.live.remove(&id) else { return false };
         self.accounts.leave(live.key);
@@ -186,8 +190,8 @@ impl Scheduler {
         true
     }
 
-    /// Ends one choice that has all it wants, as after a stop string, without further events for it; the request's other choices
-    /// go on. False if that choice is not live or nothing was generated for it.
+    /// Ends one choice that has all it wants, as after a stop string, without further events for it; the request's
+    /// other choices go on. False if that choice is not live or nothing was generated for it.
     pub fn cancel_choice(&mut self, id: RequestId, choice: u32) -> bool {
         let Some(live) = self.live.get(&id) else { return false };
         let seq = SeqId(live.first.0 + u64::from(choice));
@@ -218,7 +222,8 @@ impl Scheduler {
         }
     }
 
-    /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted any more.
+    /// The engine is lost, or the time to drain is over: every live request fails, and nothing is planned or admitted
+    /// any more.
     pub fn fail(&mut self, why: &str) -> Vec<(RequestId, Event)> {
         self.door = Door::Failed;
         self.in_flight.clear();
@@ -239,25 +244,26 @@ impl Scheduler {
 
     /// The most tokens each choice can generate, or why the request can never run.
     ///
-    /// What the caller asked for must fit even if nothing else runs. Who asks for "the rest" (`max_tokens` absent) gets what fits:
-    /// the rest of the context or of all pages, whichever ends first. The last token is never fed, so it needs no position.
+    /// What the caller asked for must fit even if nothing else runs. Who asks for "the rest" (`max_tokens` absent) gets
+    /// what fits: the rest of the context or of all pages, whichever ends first. The last token is never fed, so it
+    /// needs no position.
     fn output_max(&self, request: &Request) -> Result<u32, Rejected> {
         let got = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
-        let room = self.config.context.saturating_sub(u32::from(request.max_tokens != Some(0)));
+        let room = self.config.context.saturating_sub(u32::from(request.spec.max_tokens != Some(0)));
         if got > room {
             return Err(Rejected::PromptTooLong { got, max: room });
         }
-        if request.choices > self.slots.total() {
-            return Err(Rejected::TooManyChoices { got: request.choices, max: self.slots.total() });
+        if request.spec.choices > self.slots.total() {
+            return Err(Rejected::TooManyChoices { got: request.spec.choices, max: self.slots.total() });
         }
         let rest = self.config.context - got;
-        let asked = request.max_tokens.map_or(1, |tokens| tokens.min(rest));
+        let asked = request.spec.max_tokens.map_or(1, |tokens| tokens.min(rest));
         let worst = pages_for(got + asked.saturating_sub(1));
         if worst > self.pages.total() {
             return Err(Rejected::TooManyPages { got: worst, max: self.pages.total() });
         }
         let fits = self.pages.total().saturating_mul(crate::PAGE_TOKENS).saturating_add(1) - got;
-        Ok(request.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
+        Ok(request.spec.max_tokens.unwrap_or(u32::MAX).min(rest).min(fits))
     }
 
     /// Takes a sequence out of wherever it is and frees what it holds.
@@ -267,7 +273,8 @@ impl Scheduler {
         Some(self.release(seq))
     }
 
-    /// Where a sequence is among the running ones. They are few, and their order changes with what their keys were served.
+    /// Where a sequence is among the running ones. They are few, and their order changes with what their keys were
+    /// served.
     fn place_of(&self, rank: Rank) -> Option<usize> {
         self.running.iter().position(|seq| seq.rank == rank)
     }
@@ -281,7 +288,8 @@ impl Scheduler {
 
     /// Frees slot and pages of a sequence that does not run any more.
     ///
-    /// They may be claimed by the very next plan although steps in flight still name them, because the device runs plans in order:
+    /// They may be claimed by the very next plan although steps in flight still name them, because the device runs
+    /// plans in order:
     /// - a row in flight has read its pages and its slot before the next plan's copies and rows run;
     /// - a wasted row (launched before its sequence was known to have ended) writes its page, its state and the slot's last token
     ///   before the next owner writes, and the next owner reads nothing that it has not written: it starts at position 0, where the
@@ -289,8 +297,8 @@ impl Scheduler {
     /// - a page in which a launched row writes has one owner (a prompt's full pages are shared, the part-filled one is copied), so
     ///   a wasted row cannot reach another sequence's positions.
     ///
-    /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as the
-    /// prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
+    /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as
+    /// the prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
     fn release(&mut self, mut seq: Sequence) -> Sequence {
         for page in seq.pages.drain(..) {
             self.pages.release(page);
@@ -310,34 +318,6 @@ impl Scheduler {
             let key = live.key;
             self.live.remove(&id);
             self.accounts.leave(key);
-        }
-    }
-}
-
-impl Sequence {
-    /// A choice of a request whose sequences have ids from `first` on.
-    fn new(request: Arc<Request>, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
-        let role = match choice {
-            _ if request.choices == 1 => Role::Alone,
-            0 => Role::Leader,
-            _ => Role::Follower,
-        };
-        let watch = request.thinking.clone().map(|rules| Watch::new(rules, &request.sampling));
-        Self {
-            rank: Rank { priority: request.priority, seq: SeqId(first.0 + u64::from(choice)) },
-            key,
-            charged: 0,
-            request,
-            choice,
-            output_max,
-            output: Vec::new(),
-            pending: 0,
-            computed: 0,
-            slot: None,
-            pages: Vec::new(),
-            role,
-            preemptions: 0,
-            watch,
         }
     }
 }

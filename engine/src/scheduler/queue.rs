@@ -3,9 +3,9 @@
 //! Which one is next is decided here alone: the first by rank of the key that was served least.
 
 use super::fair::Accounts;
+use super::sequence::{Rank, Role, Sequence};
+use super::{Rejected, Request, SchedulerConfig};
 use crate::ids::{KeyId, RequestId, SeqId};
-use crate::scheduler::{Rejected, Request, SchedulerConfig};
-use crate::sequence::{Rank, Role, Sequence};
 use std::collections::BTreeMap;
 
 /// Owns what waits. Only requests that never ran count against the bounds: the others were accepted long ago.
@@ -25,8 +25,9 @@ struct Counts {
 }
 
 impl Queue {
-    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever. Where the queue is
-    /// full of others' requests, a key that has less than its part of it may still come in, until the queue is full twice over.
+    /// May this request wait too? An empty queue takes any prompt, so that no request is told to come back for ever.
+    /// Where the queue is full of others' requests, a key that has less than its part of it may still come in, until
+    /// the queue is full twice over.
     pub(crate) fn check(&self, request: &Request, key: KeyId, config: &SchedulerConfig) -> Result<(), Rejected> {
         let (waiting, max) = (self.new.requests, config.queue_requests_max);
         let own = self.new_by_key.get(&key).copied().unwrap_or(0);

@@ -1,62 +1,32 @@
 //! What goes into the scheduler and what comes out of it.
 
+use super::spec::Spec;
+use crate::constraint::Sources;
+use crate::constraint::thinking::Thought;
 use crate::ids::{Micros, RequestId, TokenId};
-use crate::sampling::SamplingParams;
-use crate::step::{Certainty, ExpertCut, Score, TokenLogprobs};
-use crate::thinking::{Thinking, Thought};
+use crate::step::{Certainty, Score, TokenLogprobs};
 use std::sync::Arc;
 
-/// A checked request: token ids, counts and sampling parameters are all in range for the model.
+/// A prompt, and what is asked for it. Clones share both.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Unique among live requests.
     pub id: RequestId,
-    /// At least one token.
+    /// All of the model's vocabulary. Without a token it is refused.
     pub prompt: Arc<[TokenId]>,
-    /// Choices to generate from this prompt, at least 1.
-    pub choices: u32,
-    /// Tokens to generate a choice; 0 computes and scores the prompt only. `None` takes the rest of the context.
-    pub max_tokens: Option<u32>,
-    /// How tokens are chosen.
-    pub sampling: Arc<SamplingParams>,
-    /// Ids that end a choice; the id itself is reported as the last token. Empty under `ignore_eos`.
-    pub end_ids: Vec<TokenId>,
-    /// Lower runs first and is preempted last.
-    pub priority: i32,
-    /// Report log-probabilities of the prompt with this many alternatives.
-    pub score_prompt: Option<u8>,
-    /// Bounds of its thinking; `None` leaves it alone.
-    pub thinking: Option<Arc<Thinking>>,
-    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with requests that ask
-    /// otherwise.
-    pub experts: Option<ExpertCut>,
-    /// Every token waits for edits from outside: [`crate::step::SampleRow::awaits_edits`].
-    pub awaits_edits: bool,
-    /// Report the prompt's hidden state. Such a request has one choice and wants no token.
-    pub pool: Option<Pooling>,
+    /// What is asked for.
+    pub spec: Arc<Spec>,
 }
 
-/// Which rows of a prompt make its hidden state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pooling {
-    /// The mean over all of them.
-    Mean,
-    /// The last one, which has read all others.
-    Last,
-}
-
-impl Pooling {
-    /// The first position that counts, of a prompt of this many tokens.
-    pub(crate) fn from(self, prompt_len: u32) -> u32 {
-        match self {
-            Pooling::Mean => 0,
-            Pooling::Last => prompt_len - 1,
-        }
+impl Request {
+    /// `spec` may be shared with other requests, as those of one call with several prompts.
+    pub fn new(id: RequestId, prompt: impl Into<Arc<[TokenId]>>, spec: impl Into<Arc<Spec>>) -> Self {
+        Self { id, prompt: prompt.into(), spec: spec.into() }
     }
 }
 
-/// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with one
-/// [`Event::Failed`]; a cancelled request gets nothing more.
+/// Something that happened to a request. Every choice ends with exactly one [`Event::Finished`], or the request with
+/// one [`Event::Failed`]; a cancelled request gets nothing more.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Prompt scores, in order of position, in as many events as the prompt had pieces.
@@ -75,12 +45,14 @@ pub enum Event {
         certainty: Option<Certainty>,
         /// As in [`crate::step::Sample`].
         changed: Option<bool>,
+        /// As in [`crate::step::Sample`].
+        yielded: Sources,
     },
-    /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes once, before the end
-    /// of a request that asked for it.
+    /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes
+    /// once, before the end of a request that asked for it.
     Pooled(Vec<f32>),
-    /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request that bounds its
-    /// thinking, and not if the choice ended while it thought or never did.
+    /// The end of a choice's thinking is known, at the latest before the choice is finished. Comes once, for a request
+    /// that bounds its thinking, and not if the choice ended while it thought or never did.
     Thought {
         /// Which choice.
         choice: u32,
@@ -156,6 +128,9 @@ pub enum Rejected {
         /// The bound.
         max: u64,
     },
+    /// Can never run: there is nothing to read, as where a template leaves out all that was said.
+    #[error("the prompt has no tokens")]
+    EmptyPrompt,
     /// Can never run: the prompt and one token do not fit the context.
     #[error("prompt has {got} tokens, the context has room for {max}")]
     PromptTooLong {

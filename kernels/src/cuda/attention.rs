@@ -4,10 +4,11 @@
 //! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of sequences. A row's
 //! bytes depend on its own sequence alone; the two ways differ in the last bits.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Positions of a page.
 pub const PAGE: usize = 32;
@@ -202,7 +203,12 @@ pub fn program(shape: Shape, kv: KvType, tiling: Tiling) -> Result<Program, Cuda
         ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
         shape.planes.define(),
     ];
-    Ok(Program { name: "attention", source: include_str!("../../csrc/attention.cu"), defines })
+    Ok(Program {
+        name: "attention",
+        source: source!("attention/attention.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernels for the attention layers of a model.
@@ -213,9 +219,9 @@ pub struct Attention {
     tiling: Tiling,
     /// Turns of a circle a position, for each pair.
     turns: CudaSlice<f64>,
-    decode: Kernel,
-    write: Kernel,
-    prefill: Kernel,
+    decode: Kernel<Arguments>,
+    write: Kernel<Arguments>,
+    prefill: Kernel<Arguments>,
 }
 
 /// What decode keeps between blocks of a launch; every layer may use the same.
@@ -294,28 +300,42 @@ pub struct Out<'a, 'b> {
     pub meta: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// The kernels' parameter, as in the source.
-#[repr(C)]
-struct Call {
-    x: u64,
-    q_norm: u64,
-    k_norm: u64,
-    turns: u64,
-    slots: u64,
-    positions: u64,
-    page_table: u64,
-    k_cache: u64,
-    v_cache: u64,
-    codes: u64,
-    meta: u64,
-    partials: u64,
-    stats: u64,
-    counters: u64,
-    tiles: u64,
-    eps: f32,
-    rows: i32,
-    pages_max: i32,
-    splits_max: i32,
+device_struct! {
+    /// What each of the three kernels is given.
+    struct Arguments {
+        /// `[rows, stride]`.
+        x: Ptr<f32>,
+        /// `[dim]`.
+        q_norm: Ptr<f32>,
+        /// `[dim]`.
+        k_norm: Ptr<f32>,
+        /// `[rotary / 2]`: turns of a circle a position.
+        turns: Ptr<f64>,
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows]`.
+        positions: Ptr<i32>,
+        /// `[slots, pages_max]`.
+        page_table: Ptr<i32>,
+        k_cache: PtrMut<u8>,
+        v_cache: PtrMut<u8>,
+        /// `[rows, out_stride * planes]`.
+        codes: PtrMut<i8>,
+        /// `[rows, out_stride / 32 * planes]`.
+        meta: PtrMut<[f32; 2]>,
+        /// Of decode: `[rows, kv_heads, splits_max, group, dim]` f16.
+        partials: PtrMut<u16>,
+        /// Of decode: `[rows, kv_heads, splits_max, group]` of largest score and sum.
+        stats: PtrMut<[f32; 2]>,
+        /// Of decode: `[rows, kv_heads, 2]`: splits that are done, blocks that know that all are; 0 between launches.
+        counters: PtrMut<i32>,
+        /// Of prefill: first row and rows.
+        tiles: Ptr<[i32; 2]>,
+        eps: f32,
+        rows: i32,
+        pages_max: i32,
+        splits_max: i32,
+    }
 }
 
 impl Attention {
@@ -375,7 +395,7 @@ impl Attention {
                 format!("{} rows at once: at most {DECODE_ROWS_MAX}, and {} of the scratch memory", rows.count, scratch.rows);
             return Err(CudaError::shape("attention", reason));
         }
-        let mut call = self.call(device, rows, x, norms, cache, out)?;
+        let mut arguments = self.arguments(device, rows, x, norms, cache, out)?;
         if rows.count == 0 {
             return Ok(());
         }
@@ -384,16 +404,16 @@ impl Attention {
         self.fits("the scratch memory", rows.count, scratch.stats.len(), scratch.rows * scratch.splits * self.shape.heads * 2)?;
         self.fits("the partial sums", rows.count, scratch.partials.len(), scratch.stats.len() / 2 * self.shape.dim)?;
         self.fits("the counters", rows.count, scratch.counters.len(), scratch.rows * kv_heads * 2)?;
-        call.splits_max = scratch.splits as i32;
-        call.partials = scratch.partials.device_ptr_mut(stream).0;
-        call.stats = scratch.stats.device_ptr_mut(stream).0;
-        call.counters = scratch.counters.device_ptr_mut(stream).0;
+        arguments.splits_max = scratch.splits as i32;
+        arguments.partials = PtrMut::of(&mut scratch.partials, stream);
+        arguments.stats = PtrMut::of(&mut scratch.stats, stream);
+        arguments.counters = PtrMut::of(&mut scratch.counters, stream);
         let items = rows.count * kv_heads * scratch.splits;
         let blocks = (self.tiling.resident * device.multiprocessors() as usize).min(items);
         let grid = Grid { blocks: (blocks as u32, 1), threads: DECODE_THREADS };
-        // SAFETY: `Call` is the kernel's parameter; buffers were found large enough for the rows, the caller vouches for slots,
-        // positions and pages, and for what is read before the wait.
-        unsafe { self.decode.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+        // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and for what is read
+        // before the wait.
+        unsafe { self.decode.launch(device, grid, &arguments) }
     }
 
     /// Enqueues neighbouring rows of sequences: writes all their keys and values, then attends. `tiles` holds `count` of what [`tiles`]
@@ -416,20 +436,19 @@ impl Attention {
         cache: Cache<'_, '_>,
         out: Out<'_, '_>,
     ) -> Result<(), CudaError> {
-        let mut call = self.call(device, rows, x, norms, cache, out)?;
+        let mut arguments = self.arguments(device, rows, x, norms, cache, out)?;
         self.fits("the list of tiles", rows.count, tiles.len(), 2 * count)?;
         if rows.count == 0 || count == 0 {
             return Ok(());
         }
-        call.tiles = tiles.device_ptr(device.stream()).0;
+        arguments.tiles = Ptr::of(tiles, device.stream());
         let kv_heads = self.shape.kv_heads as u32;
         let write = Grid { blocks: (rows.count as u32, kv_heads), threads: 64 };
         let attend = Grid { blocks: (count as u32, kv_heads), threads: PREFILL_THREADS };
-        let mut params = [(&raw mut call).cast::<c_void>()];
         // SAFETY: as in `decode`; both kernels wait before they read anything.
         unsafe {
-            self.write.launch(device, write, &mut params)?;
-            self.prefill.launch(device, attend, &mut params)
+            self.write.launch(device, write, &arguments)?;
+            self.prefill.launch(device, attend, &arguments)
         }
     }
 
@@ -439,7 +458,7 @@ impl Attention {
     }
 
     /// What both have in common, after its checks.
-    fn call(
+    fn arguments(
         &self,
         device: &Device,
         rows: Rows<'_>,
@@ -447,7 +466,7 @@ impl Attention {
         norms: Norms<'_>,
         cache: Cache<'_, '_>,
         out: Out<'_, '_>,
-    ) -> Result<Call, CudaError> {
+    ) -> Result<Arguments, CudaError> {
         let (shape, n) = (self.shape, rows.count);
         let (k_page, v_page) = shape.page_bytes(self.kv);
         self.fits("the list of slots", n, rows.slots.len(), n)?;
@@ -462,22 +481,22 @@ impl Attention {
         self.fits("codes", n, out.codes.len(), codes)?;
         self.fits("meta", n, out.meta.len(), codes / 16)?;
         let stream = device.stream();
-        Ok(Call {
-            x: x.device_ptr(stream).0,
-            q_norm: norms.query.device_ptr(stream).0,
-            k_norm: norms.key.device_ptr(stream).0,
-            turns: self.turns.device_ptr(stream).0,
-            slots: rows.slots.device_ptr(stream).0,
-            positions: rows.positions.device_ptr(stream).0,
-            page_table: rows.page_table.device_ptr(stream).0,
-            k_cache: cache.keys.device_ptr_mut(stream).0,
-            v_cache: cache.values.device_ptr_mut(stream).0,
-            codes: out.codes.device_ptr_mut(stream).0,
-            meta: out.meta.device_ptr_mut(stream).0,
-            partials: 0,
-            stats: 0,
-            counters: 0,
-            tiles: 0,
+        Ok(Arguments {
+            x: Ptr::of(x, stream),
+            q_norm: Ptr::of(norms.query, stream),
+            k_norm: Ptr::of(norms.key, stream),
+            turns: Ptr::of(&self.turns, stream),
+            slots: Ptr::of(rows.slots, stream),
+            positions: Ptr::of(rows.positions, stream),
+            page_table: Ptr::of(rows.page_table, stream),
+            k_cache: PtrMut::of(cache.keys, stream),
+            v_cache: PtrMut::of(cache.values, stream),
+            codes: PtrMut::of(out.codes, stream),
+            meta: PtrMut::of(out.meta, stream),
+            partials: PtrMut::default(),
+            stats: PtrMut::default(),
+            counters: PtrMut::default(),
+            tiles: Ptr::default(),
             eps: shape.eps,
             rows: n as i32,
             pages_max: rows.pages_max as i32,
@@ -550,10 +569,5 @@ mod tests {
         assert!(refused(Shape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
         assert!(refused(Shape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));
         assert!(refused(Shape { stride: 9000, ..RELEASED }).contains("9000 apart"));
-    }
-
-    #[test]
-    fn the_parameter_has_the_size_that_the_source_gives_it() {
-        assert_eq!(std::mem::size_of::<Call>(), 15 * 8 + 4 * 4);
     }
 }

@@ -144,7 +144,8 @@ mod tests {
     use super::*;
 
     fn program(value: i64) -> Program {
-        Program { name: "sample", source: "extern \"C\" __global__ void sample() {}", defines: vec![("VALUE", value)] }
+        let source = "extern \"C\" __global__ void sample() {}";
+        Program { name: "sample", source, arguments: String::new(), defines: vec![("VALUE", value)] }
     }
 
     fn scratch(name: &str) -> PathBuf {

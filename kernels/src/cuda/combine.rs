@@ -1,11 +1,12 @@
 //! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then the int8
 //! form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::quantized::Planes;
 use super::rows::{FoldedOut, check_cols, fits, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "combine";
 const COLS_MAX: usize = 1 << 16;
@@ -43,7 +44,7 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("SHARED", i64::from(shape.shared)),
         shape.planes.define(),
     ];
-    Ok(Program { name: NAME, source: include_str!("../../csrc/combine.cu"), defines })
+    Ok(Program { name: NAME, source: source!("rows/combine.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// Threads of a block: few while there are few rows, so that they spread. No result depends on it.
@@ -55,7 +56,29 @@ pub fn threads(rows: usize, cols: usize) -> usize {
 #[derive(Debug)]
 pub struct Combine {
     shape: Shape,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows, used + 1]`.
+        gates: Ptr<f32>,
+        /// `[rows * used, cols]`.
+        experts: Ptr<f32>,
+        /// `[rows, cols]`.
+        shared: Ptr<f32>,
+        /// `[cols]`.
+        weight: Ptr<f32>,
+        /// `[rows, cols]`.
+        x: PtrMut<f32>,
+        codes: PtrMut<i8>,
+        meta: PtrMut<[f32; 2]>,
+        squares: PtrMut<f32>,
+        rows: i32,
+    }
 }
 
 /// What is added to a row.
@@ -110,26 +133,22 @@ impl Combine {
             return Ok(());
         }
         let stream = device.stream();
-        let address = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.device_ptr(stream).0);
-        let mut count = rows as i32;
-        let mut pointers = [
-            terms.slots.device_ptr(stream).0,
-            address(terms.gates),
-            address(terms.experts),
-            address(terms.shared),
-            weight.device_ptr(stream).0,
-            x.device_ptr_mut(stream).0,
-            out.codes.device_ptr_mut(stream).0,
-            out.meta.device_ptr_mut(stream).0,
-            out.squares.device_ptr_mut(stream).0,
-        ];
-        let mut params = vec![(&raw mut count).cast()];
-        params.extend(pointers.iter_mut().map(|p| (p as *mut u64).cast::<c_void>()));
+        let arguments = Arguments {
+            slots: Ptr::of(terms.slots, stream),
+            gates: Ptr::of_some(terms.gates, stream),
+            experts: Ptr::of_some(terms.experts, stream),
+            shared: Ptr::of_some(terms.shared, stream),
+            weight: Ptr::of(weight, stream),
+            x: PtrMut::of(x, stream),
+            codes: PtrMut::of(out.codes, stream),
+            meta: PtrMut::of(out.meta, stream),
+            squares: PtrMut::of(out.squares, stream),
+            rows: rows as i32,
+        };
         let threads = threads(rows, cols);
         let grid = Grid { blocks: ((rows * cols / EACH).div_ceil(threads) as u32, 1), threads: threads as u32 };
-        // SAFETY: a count and nine pointers are the kernel's parameters; every buffer that the shape reads was found large enough;
-        // before its wait the kernel reads the weight only.
-        unsafe { self.kernel.launch(device, grid, &mut params) }
+        // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight only.
+        unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Compiles a program's source for one architecture with NVRTC. Needs its library, but neither a device nor a driver.
 
-use super::CudaError;
+use super::{CudaError, arguments};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -11,23 +11,73 @@ use std::str::FromStr;
 pub struct Program {
     /// For messages and file names.
     pub name: &'static str,
-    /// CUDA C++; may include the headers of `csrc`.
+    /// CUDA C++; may include the files of `csrc`, and `arguments.cuh`.
     pub source: &'static str,
+    /// What it finds in `arguments.cuh`: declarations of the structs that it shares with the host.
+    pub arguments: String,
     /// Passed as `-DNAME=VALUE`, in order.
     pub defines: Vec<(&'static str, i64)>,
 }
 
-/// Every header that a source may include.
-const HEADERS: [(&CStr, &str); 8] = [
-    (c"choose.cuh", include_str!("../../csrc/choose.cuh")),
-    (c"cluster.cuh", include_str!("../../csrc/cluster.cuh")),
-    (c"columns.cuh", include_str!("../../csrc/columns.cuh")),
-    (c"common.cuh", include_str!("../../csrc/common.cuh")),
-    (c"grid.cuh", include_str!("../../csrc/grid.cuh")),
-    (c"score.cuh", include_str!("../../csrc/score.cuh")),
-    (c"staged.cuh", include_str!("../../csrc/staged.cuh")),
-    (c"weights.cuh", include_str!("../../csrc/weights.cuh")),
+/// Text of a program's file in `csrc`.
+macro_rules! source {
+    ($path:literal) => {
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/csrc/", $path))
+    };
+}
+pub(super) use source;
+
+/// Files that a source may include, each by its path in `csrc`.
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        [$(($path, source!($path))),*]
+    };
+}
+
+/// Every file that a source may include.
+const FILES: [(&str, &str); 36] = files![
+    "attention/copies.cuh",
+    "attention/decode.cuh",
+    "attention/formats.cuh",
+    "attention/head.cuh",
+    "attention/numbers.cuh",
+    "attention/prefill.cuh",
+    "common/base.cuh",
+    "common/cluster.cuh",
+    "common/int8_rows.cuh",
+    "experts/staged.cuh",
+    "gdn/chunk.cuh",
+    "gdn/conv.cuh",
+    "gdn/finish.cuh",
+    "gdn/gates.cuh",
+    "gdn/pieces.cuh",
+    "gdn/products.cuh",
+    "gdn/scan.cuh",
+    "product/columns.cuh",
+    "router/choose.cuh",
+    "router/few.cuh",
+    "router/group.cuh",
+    "router/rows.cuh",
+    "router/score.cuh",
+    "router/tiled.cuh",
+    "rows/tables.cuh",
+    "sampler/arithmetic.cuh",
+    "sampler/exchange.cuh",
+    "sampler/report.cuh",
+    "sampler/row.cuh",
+    "sampler/select.cuh",
+    "sampler/shared.cuh",
+    "weights/iq3_s_grid.cuh",
+    "weights/layout.cuh",
+    "wide/epilogue.cuh",
+    "wide/multiply.cuh",
+    "wide/stages.cuh",
 ];
+
+/// Names of the files that a text includes.
+fn included(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.trim_start().strip_prefix("#include \"")?.strip_suffix('"'))
+}
 
 impl Program {
     fn options(&self, arch: Arch) -> Vec<String> {
@@ -36,11 +86,28 @@ impl Program {
         options
     }
 
+    /// The files that it includes, also by way of others, in the order in which they are met.
+    fn files(&self) -> Vec<(&str, &str)> {
+        let all = || FILES.into_iter().chain([(arguments::FILE, self.arguments.as_str())]);
+        let (mut found, mut texts) = (Vec::<(&str, &str)>::new(), vec![self.source]);
+        while let Some(text) = texts.pop() {
+            for name in included(text).filter(|name| found.iter().all(|f| f.0 != *name)).collect::<Vec<_>>() {
+                // What is not there is left to the compiler, which names the line.
+                if let Some(file) = all().find(|file| file.0 == name) {
+                    found.push(file);
+                    texts.push(file.1);
+                }
+            }
+        }
+        found
+    }
+
     /// Everything that decides what the compiler makes of it, except the compiler.
     pub(super) fn fingerprint(&self, arch: Arch) -> String {
         let options = self.options(arch).join(" ");
-        let headers = HEADERS.iter().map(|(_, text)| *text);
-        [options.as_str()].into_iter().chain(headers).chain([self.source]).collect::<Vec<_>>().join("\n")
+        let files = self.files();
+        let texts = files.iter().map(|(_, text)| *text);
+        [options.as_str()].into_iter().chain(texts).chain([self.source]).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -173,12 +240,12 @@ impl Handle {
     fn create(program: &Program) -> Result<Self, sys::nvrtcResult> {
         let text = |s: &str| CString::new(s).expect("sources have no zero bytes");
         let (source, name) = (text(program.source), text(program.name));
-        let headers = HEADERS.map(|(_, header)| text(header));
-        let (texts, names) = (headers.each_ref().map(|h| h.as_ptr()), HEADERS.map(|(name, _)| name.as_ptr()));
+        let files: Vec<[CString; 2]> = program.files().into_iter().map(|(name, file)| [text(name), text(file)]).collect();
+        let [names, texts] = [0, 1].map(|part| files.iter().map(|file| file[part].as_ptr()).collect::<Vec<_>>());
         let mut handle = std::ptr::null_mut();
-        // SAFETY: strings end in zero and outlive the call, which copies them; there are as many names as headers.
+        // SAFETY: strings end in zero and outlive the call, which copies them; there are as many names as texts.
         let code = unsafe {
-            let (source, name, count) = (source.as_ptr(), name.as_ptr(), HEADERS.len() as i32);
+            let (source, name, count) = (source.as_ptr(), name.as_ptr(), files.len() as i32);
             sys::nvrtcCreateProgram(&mut handle, source, name, count, texts.as_ptr(), names.as_ptr())
         };
         if code == sys::nvrtcResult::NVRTC_SUCCESS { Ok(Self(handle)) } else { Err(code) }
@@ -226,6 +293,29 @@ mod tests {
         assert_eq!(of(12, 0), Some("sm_120a"));
         assert_eq!(of(12, 1), None, "code with a suffix runs on its own chip only");
         assert_eq!(of(7, 5), None);
+    }
+
+    #[test]
+    fn every_file_of_the_sources_can_be_included() {
+        let csrc = Path::new(env!("CARGO_MANIFEST_DIR")).join("csrc");
+        let folders = std::fs::read_dir(&csrc).unwrap().map(|folder| folder.unwrap().path());
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path());
+        let headers = files.filter(|file| file.extension().is_some_and(|e| e == "cuh"));
+        let mut there: Vec<String> =
+            headers.map(|file| file.strip_prefix(&csrc).unwrap().to_str().unwrap().replace('\\', "/")).collect();
+        there.sort();
+        assert_eq!(there, FILES.map(|(name, _)| name), "listed in another order, or not at all");
+    }
+
+    #[test]
+    fn a_program_s_code_depends_on_the_files_that_it_includes_and_on_no_others() {
+        let source = "#include \"router/choose.cuh\"\n#include \"arguments.cuh\"\n#include \"not/there.cuh\"\n";
+        let program = Program { name: "sample", source, arguments: "struct A {};".into(), defines: vec![] };
+        let mut names: Vec<&str> = program.files().into_iter().map(|(name, _)| name).collect();
+        names.sort();
+        assert_eq!(names, ["arguments.cuh", "common/base.cuh", "router/choose.cuh"]);
+        let other = Program { arguments: "struct B {};".into(), ..program.clone() };
+        assert_ne!(program.fingerprint(Arch::ALL[0]), other.fingerprint(Arch::ALL[0]));
     }
 
     #[test]

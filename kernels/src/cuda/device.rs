@@ -1,10 +1,12 @@
 //! One device: its stream, loaded machine code, and the launch of a kernel.
 
+use super::arguments::DeviceStruct;
 use super::error::DriverResult;
 use super::{Arch, CudaError, KernelCache, Program};
 use cudarc::driver::{CudaContext, CudaStream, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
 /// The oldest interface that is used here.
@@ -118,16 +120,22 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// The kernel called `name`.
+    /// The kernel called `name`, whose one parameter is an `A`.
     ///
     /// # Errors
-    /// If there is none.
-    pub fn kernel(self: &Arc<Self>, name: &str) -> Result<Kernel, CudaError> {
-        let name = CString::new(name).expect("kernel names have no zero bytes");
+    /// If there is none, or its parameter is of another size.
+    pub(super) fn kernel<A: DeviceStruct>(self: &Arc<Self>, name: &str) -> Result<Kernel<A>, CudaError> {
+        let c_name = CString::new(name).expect("kernel names have no zero bytes");
         // SAFETY: the module is loaded.
-        let function = unsafe { result::module::get_function(self.module, name) }.during("cuModuleGetFunction")?;
+        let function = unsafe { result::module::get_function(self.module, c_name) }.during("cuModuleGetFunction")?;
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the function is loaded; the driver writes two numbers.
+        unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut bytes) }.result().during("cuFuncGetParamInfo")?;
+        if bytes != size_of::<A>() {
+            return Err(CudaError::Argument { kernel: name.into(), got: bytes, want: size_of::<A>() });
+        }
         self.keep_stack(function)?;
-        Ok(Kernel { function, shared_bytes: 0, _module: self.clone() })
+        Ok(Kernel { function, shared_bytes: 0, _module: self.clone(), _argument: PhantomData })
     }
 }
 
@@ -160,27 +168,35 @@ pub struct Grid {
     pub threads: u32,
 }
 
-/// A function that can be launched.
-#[derive(Clone, Debug)]
-pub struct Kernel {
+/// A function that is launched with one argument, an `A`.
+#[derive(Debug)]
+pub(super) struct Kernel<A> {
     function: sys::CUfunction,
     /// Dynamic shared memory of a block.
     shared_bytes: u32,
     /// Outlives the function.
     _module: Arc<Module>,
+    _argument: PhantomData<fn(A)>,
 }
 
 // SAFETY: as for `Module`.
-unsafe impl Send for Kernel {}
+unsafe impl<A> Send for Kernel<A> {}
 // SAFETY: as for `Module`.
-unsafe impl Sync for Kernel {}
+unsafe impl<A> Sync for Kernel<A> {}
 
-impl Kernel {
+impl<A> Clone for Kernel<A> {
+    fn clone(&self) -> Self {
+        let (module, shared_bytes) = (self._module.clone(), self.shared_bytes);
+        Self { function: self.function, shared_bytes, _module: module, _argument: PhantomData }
+    }
+}
+
+impl<A: DeviceStruct> Kernel<A> {
     /// The same with `bytes` of dynamic shared memory for each block.
     ///
     /// # Errors
     /// If the device does not have as much.
-    pub fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
+    pub(super) fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the module is loaded, so the function is there.
         unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }.result().during("cuFuncSetAttribute")?;
@@ -207,10 +223,9 @@ impl Kernel {
     /// If the driver refuses; what happens on the device shows later.
     ///
     /// # Safety
-    /// `params` point to what the kernel's parameters are, in number, order and type. Memory that they name is the device's, as
-    /// large as the kernel takes it to be, and lives until the stream has passed the launch. The kernel waits for the one before
-    /// it before it touches what that one writes.
-    pub(super) unsafe fn launch(&self, device: &Device, grid: Grid, params: &mut [*mut c_void]) -> Result<(), CudaError> {
+    /// Memory that `argument` names is the device's, as large as the kernel takes it to be, and lives until the stream has passed the
+    /// launch. The kernel waits for the one before it before it touches what that one writes.
+    pub(super) unsafe fn launch(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             pad: [0; 4],
@@ -229,7 +244,10 @@ impl Kernel {
             numAttrs: u32::from(device.arch.has_dependent_launch()),
         };
         device.context.bind_to_thread().during("cuCtxSetCurrent")?;
-        // SAFETY: function, stream and attribute are alive; the caller vouches for the parameters.
+        // The driver copies what it points to before it returns, and writes nothing there.
+        let mut params = [std::ptr::from_ref(argument).cast_mut().cast::<c_void>()];
+        // SAFETY: function, stream and attribute are alive; the kernel's one parameter has the argument's size, as `Module::kernel` found,
+        // and its layout, as the device's compiler did; the caller vouches for the memory that it names.
         unsafe { sys::cuLaunchKernelEx(&config, self.function, params.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
             .during("cuLaunchKernelEx")

@@ -2,12 +2,13 @@
 //! the history of tokens that penalties look at. The table stays encoded as in its file: [`crate::reference::table_row`] is its
 //! definition. One block a row.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::quantized::Planes;
 use super::rows::{FoldedOut, check_cols, fits, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 pub use crate::reference::TableEncoding;
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "embed";
 /// Values of the longest row: eight a thread, 1,024 threads.
@@ -74,14 +75,41 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("ENCODING", encoding),
         shape.planes.define(),
     ];
-    Ok(Program { name: NAME, source: include_str!("../../csrc/embed.cu"), defines })
+    Ok(Program { name: NAME, source: source!("rows/embed.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// The kernel for one table.
 #[derive(Debug)]
 pub struct Embed {
     shape: Shape,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// In its file's encoding.
+        table: Ptr<u8>,
+        /// `[rows]`.
+        tokens: Ptr<i32>,
+        /// `[slots]`.
+        sampled: Ptr<i32>,
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows]`.
+        positions: Ptr<i32>,
+        /// `[rows]`.
+        prompt_lens: Ptr<i32>,
+        /// `[cols]`.
+        weight: Ptr<f32>,
+        /// `[slots, vocab]` of u16 in words of two, or null.
+        history: PtrMut<u32>,
+        /// `[rows, cols]`.
+        x: PtrMut<f32>,
+        codes: PtrMut<i8>,
+        meta: PtrMut<[f32; 2]>,
+        squares: PtrMut<f32>,
+    }
 }
 
 /// A token table, where the device reads it: in its own memory or in pinned host memory that is mapped for it.
@@ -160,25 +188,24 @@ impl Embed {
             return Ok(());
         }
         let stream = device.stream();
-        let mut pointers = [
-            table.address,
-            rows.tokens.device_ptr(stream).0,
-            rows.sampled.device_ptr(stream).0,
-            rows.slots.device_ptr(stream).0,
-            rows.positions.device_ptr(stream).0,
-            rows.prompt_lens.device_ptr(stream).0,
-            weight.device_ptr(stream).0,
-            history.map_or(0, |h| h.device_ptr_mut(stream).0),
-            x.device_ptr_mut(stream).0,
-            out.codes.device_ptr_mut(stream).0,
-            out.meta.device_ptr_mut(stream).0,
-            out.squares.device_ptr_mut(stream).0,
-        ];
-        let mut params = pointers.each_mut().map(|p| (p as *mut u64).cast::<c_void>());
+        let arguments = Arguments {
+            table: Ptr::at(table.address),
+            tokens: Ptr::of(rows.tokens, stream),
+            sampled: Ptr::of(rows.sampled, stream),
+            slots: Ptr::of(rows.slots, stream),
+            positions: Ptr::of(rows.positions, stream),
+            prompt_lens: Ptr::of(rows.prompt_lens, stream),
+            weight: Ptr::of(weight, stream),
+            history: history.map_or(PtrMut::default(), |h| PtrMut::of(h, stream)),
+            x: PtrMut::of(x, stream),
+            codes: PtrMut::of(out.codes, stream),
+            meta: PtrMut::of(out.meta, stream),
+            squares: PtrMut::of(out.squares, stream),
+        };
         let threads = (cols / 8).next_multiple_of(32) as u32;
-        // SAFETY: twelve pointers are the kernel's parameters; buffers were found large enough, ids beyond the table are not looked
-        // up, the caller vouches for slots and the table's memory; before its wait the kernel reads the weight only.
-        unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads }, &mut params) }
+        // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots and the table's
+        // memory; before its wait the kernel reads the weight only.
+        unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads }, &arguments) }
     }
 }
 

@@ -59,6 +59,16 @@ pub enum CudaError {
         /// Field, limit and value.
         reason: String,
     },
+    /// A kernel takes something else than what is passed to it.
+    #[error("kernel `{kernel}` takes an argument of {got} bytes, it would get one of {want}")]
+    Argument {
+        /// Name of the kernel.
+        kernel: String,
+        /// Bytes of its first parameter.
+        got: usize,
+        /// Bytes of what the host passes.
+        want: usize,
+    },
     /// A call to the driver failed.
     #[error("{call}: {error}")]
     Driver {

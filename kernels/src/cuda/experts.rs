@@ -1,18 +1,19 @@
-//! The experts of a few rows in one launch (`csrc/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
+//! The experts of a few rows in one launch (`csrc/experts/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
 //! stream.
 //!
 //! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the same for any number of
 //! rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
-use super::quantized::Planes;
+use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
 use super::wide::Chip;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Experts of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +209,12 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
         .map(|(name, value)| (name, value as i64)),
     );
     defines.push(planes.define());
-    Program { name: "experts", source: include_str!("../../csrc/experts.cu"), defines }
+    Program {
+        name: "experts",
+        source: source!("experts/experts.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    }
 }
 
 /// How much of what the next launch reads is brought to the L2 cache when this one ends; 2, 4, 12 and 20 MB are worse.
@@ -249,38 +255,62 @@ pub struct Between<'a, 'b> {
     pub shared_meta: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// Laid out as the kernel's parameter is.
-#[repr(C)]
-#[derive(Default)]
-struct Call {
-    gate_up: [u64; 2],
-    down: [u64; 2],
-    codes: u64,
-    meta: u64,
-    squares: u64,
-    router: u64,
-    shared_gate: u64,
-    router_norm: u64,
-    tagged: u64,
-    launches: u64,
-    slots: u64,
-    cuts: u64,
-    tally: u64,
-    experts: u64,
-    hidden: u64,
-    hidden_meta: u64,
-    shared_hidden: u64,
-    shared_meta: u64,
-    x: u64,
-    next: u64,
-    next_codes: u64,
-    next_meta: u64,
-    next_squares: u64,
-    barrier: u64,
-    soon: u64,
-    soon_bytes: u32,
-    rows: i32,
-    eps: f32,
+device_struct! {
+    /// What the kernels are given.
+    #[derive(Default)]
+    struct Arguments {
+        gate_up: Ptr<u8>,
+        shared_gate_up: Ptr<u8>,
+        down: Ptr<u8>,
+        shared_down: Ptr<u8>,
+        /// `[rows, hidden rounded up to 128, times planes]`.
+        codes: Ptr<i8>,
+        /// `[rows, the same / 32]`.
+        meta: Ptr<[f32; 2]>,
+        /// `[rows, hidden / 32]`.
+        squares: Ptr<f32>,
+        /// `[count, hidden]`.
+        router: Ptr<f32>,
+        /// `[hidden]`.
+        shared_gate: Ptr<f32>,
+        /// `[hidden]`.
+        router_norm: Ptr<f32>,
+        /// `[rows_max, scores]`: count of launches and score, the shared gate's behind the experts'.
+        tagged: PtrMut<u64>,
+        /// Their count.
+        launches: PtrMut<u32>,
+        /// `[rows]`; below 0: no row.
+        slots: Ptr<i32>,
+        /// `[rows]`, or null.
+        cuts: Ptr<[i32; 2]>,
+        /// As the router's.
+        tally: PtrMut<u32>,
+        /// `[rows, used]`: gets what was chosen.
+        experts: PtrMut<i32>,
+        /// `[rows, used, width rounded up to 128, times planes]`.
+        hidden: PtrMut<i8>,
+        hidden_meta: PtrMut<[f32; 2]>,
+        /// `[rows, shared width rounded up to 128, times planes]`.
+        shared_hidden: PtrMut<i8>,
+        shared_meta: PtrMut<[f32; 2]>,
+        /// `[rows, hidden]`.
+        x: PtrMut<f32>,
+        /// `[hidden]`.
+        next: Ptr<f32>,
+        /// `[rows, hidden rounded up to 128, times planes]`.
+        next_codes: PtrMut<i8>,
+        next_meta: PtrMut<[f32; 2]>,
+        /// `[rows, hidden / 32]`.
+        next_squares: PtrMut<f32>,
+        /// One word, of which a launch leaves only the highest bit changed.
+        barrier: PtrMut<u32>,
+        /// What the next launch reads.
+        soon: Ptr<u8>,
+        /// How much of it is to be brought to the L2 cache, a multiple of 16.
+        soon_bytes: u32,
+        rows: i32,
+        eps: f32,
+    }
 }
 
 /// The kernels of a layer's experts.
@@ -289,7 +319,7 @@ pub struct ExpertsKernels {
     experts: Experts,
     tiling: Tiling,
     /// As the tiling's.
-    kernels: [Kernel; 3],
+    kernels: [Kernel<Arguments>; 3],
     blocks: u32,
     /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves all.
     barrier: CudaSlice<u32>,
@@ -345,81 +375,82 @@ impl ExpertsKernels {
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden, planes)?;
         let stream = device.stream();
-        // Bytes of a row's codes; of its pairs there are a quarter.
+        // Codes of a row; each 32 of them have a pair.
         let [codes, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
-        let blocks = hidden / 32;
-        let base = Call {
-            gate_up: [gate_up.routed, gate_up.shared].map(|m| m.device_ptr(stream).0),
-            down: [down.routed, down.shared].map(|m| m.device_ptr(stream).0),
-            codes: y.codes.device_ptr(stream).0,
-            meta: y.meta.device_ptr(stream).0,
-            squares: norm.squares.device_ptr(stream).0,
-            hidden: between.codes.device_ptr_mut(stream).0,
-            hidden_meta: between.meta.device_ptr_mut(stream).0,
-            shared_hidden: between.shared_codes.device_ptr_mut(stream).0,
-            shared_meta: between.shared_meta.device_ptr_mut(stream).0,
-            x: x.device_ptr_mut(stream).0,
-            next: next.weight.device_ptr(stream).0,
-            next_codes: next.codes.device_ptr_mut(stream).0,
-            next_meta: next.meta.device_ptr_mut(stream).0,
-            next_squares: next.squares.device_ptr_mut(stream).0,
-            barrier: self.barrier.device_ptr(stream).0,
-            soon: soon.device_ptr(stream).0,
+        let blocks = hidden / BLOCK;
+        let all = Arguments {
+            gate_up: Ptr::of(gate_up.routed, stream),
+            shared_gate_up: Ptr::of(gate_up.shared, stream),
+            down: Ptr::of(down.routed, stream),
+            shared_down: Ptr::of(down.shared, stream),
+            codes: Ptr::of(y.codes, stream),
+            meta: Ptr::of(y.meta, stream),
+            squares: Ptr::of(norm.squares, stream),
+            hidden: PtrMut::of(between.codes, stream),
+            hidden_meta: PtrMut::of(between.meta, stream),
+            shared_hidden: PtrMut::of(between.shared_codes, stream),
+            shared_meta: PtrMut::of(between.shared_meta, stream),
+            x: PtrMut::of(x, stream),
+            next: Ptr::of(next.weight, stream),
+            next_codes: PtrMut::of(next.codes, stream),
+            next_meta: PtrMut::of(next.meta, stream),
+            next_squares: PtrMut::of(next.squares, stream),
+            barrier: PtrMut::of_shared(&self.barrier, stream),
+            soon: Ptr::of(soon, stream),
             soon_bytes: (soon.len().min(SOON_BYTES) / 16 * 16) as u32,
             rows: 0,
             eps: norm.eps,
-            ..self.routing_call(device, routing, rows)?
+            ..self.routing_arguments(device, routing, rows)?
         };
-        let [one, some, all] = self.tiling.kernels.map(|k| k.0);
-        for first in (0..rows).step_by(all) {
-            let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
-            let n = (rows - first).min(all);
-            let mut call = Call {
-                codes: at(base.codes, codes),
-                meta: at(base.meta, codes / 4),
-                squares: at(base.squares, blocks * 4),
-                slots: at(base.slots, 4),
-                cuts: at(base.cuts, 8),
-                experts: at(base.experts, used * 4),
-                hidden: at(base.hidden, used * routed),
-                hidden_meta: at(base.hidden_meta, used * routed / 4),
-                shared_hidden: at(base.shared_hidden, shared),
-                shared_meta: at(base.shared_meta, shared / 4),
-                x: at(base.x, hidden * 4),
-                next_codes: at(base.next_codes, codes),
-                next_meta: at(base.next_meta, codes / 4),
-                next_squares: at(base.next_squares, blocks * 4),
+        let [one, some, most] = self.tiling.kernels.map(|k| k.0);
+        for first in (0..rows).step_by(most) {
+            let n = (rows - first).min(most);
+            let arguments = Arguments {
+                codes: all.codes.skip(first * codes),
+                meta: all.meta.skip(first * codes / BLOCK),
+                squares: all.squares.skip(first * blocks),
+                slots: all.slots.skip(first),
+                cuts: all.cuts.skip(first),
+                experts: all.experts.skip(first * used),
+                hidden: all.hidden.skip(first * used * routed),
+                hidden_meta: all.hidden_meta.skip(first * used * routed / BLOCK),
+                shared_hidden: all.shared_hidden.skip(first * shared),
+                shared_meta: all.shared_meta.skip(first * shared / BLOCK),
+                x: all.x.skip(first * hidden),
+                next_codes: all.next_codes.skip(first * codes),
+                next_meta: all.next_meta.skip(first * codes / BLOCK),
+                next_squares: all.next_squares.skip(first * blocks),
                 rows: n as i32,
-                ..base
+                ..all
             };
             let kernel = usize::from(n > one) + usize::from(n > some);
             let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
-            // SAFETY: `Call` is the kernel's one parameter; the buffers were found large enough. Before its wait the kernel reads
+            // SAFETY: the buffers were found large enough. Before its wait the kernel reads
             // weights only. A block a multiprocessor, so that all run at a time.
-            unsafe { self.kernels[kernel].launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
+            unsafe { self.kernels[kernel].launch(device, grid, &arguments) }?;
         }
         Ok(())
     }
 
-    /// The part of a call that says how experts are chosen; zeros elsewhere.
-    fn routing_call(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Call, CudaError> {
+    /// What says how experts are chosen; zeros elsewhere.
+    fn routing_arguments(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Arguments, CudaError> {
         let (Experts { hidden, count, used, .. }, stream) = (self.experts, device.stream());
         let Routing { weights, slots, cuts, chosen } = routing;
         weights.check("experts", count, hidden)?;
         fits("slots", slots.len(), rows)?;
         cuts.map_or(Ok(()), |cuts| cuts.check("experts", rows))?;
         fits("the chosen experts", chosen.len(), rows * used)?;
-        Ok(Call {
-            router: weights.experts.device_ptr(stream).0,
-            shared_gate: weights.shared_gate.device_ptr(stream).0,
-            router_norm: weights.norm.device_ptr(stream).0,
-            tagged: self.tagged.device_ptr(stream).0,
-            launches: self.launches.device_ptr(stream).0,
-            slots: slots.device_ptr(stream).0,
-            cuts: cuts.map_or(0, |c| c.words.device_ptr(stream).0),
-            tally: cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
-            experts: chosen.device_ptr_mut(stream).0,
-            ..Call::default()
+        Ok(Arguments {
+            router: Ptr::of(weights.experts, stream),
+            shared_gate: Ptr::of(weights.shared_gate, stream),
+            router_norm: Ptr::of(weights.norm, stream),
+            tagged: PtrMut::of_shared(&self.tagged, stream),
+            launches: PtrMut::of_shared(&self.launches, stream),
+            slots: Ptr::of(slots, stream),
+            cuts: Ptr::of_some(cuts.map(|c| c.words), stream),
+            tally: cuts.map_or(PtrMut::default(), |c| PtrMut::of_shared(c.tally, stream)),
+            experts: PtrMut::of(chosen, stream),
+            ..Arguments::default()
         })
     }
 

@@ -1,11 +1,12 @@
 //! Chosen rows of folded ones ([`super::rows`]), side by side: of a prompt only the rows that are sampled go through the head.
 //! One block a row.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::quantized::Planes;
 use super::rows::{Folded, FoldedOut, check_cols, fits, lengths, padded};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::CudaView;
 
 const NAME: &str = "gather";
 const COLS_MAX: usize = 1 << 16;
@@ -19,7 +20,7 @@ const THREADS: u32 = 128;
 pub fn program(cols: usize, planes: Planes) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("PADDED", padded(cols) as i64), planes.define()];
-    Ok(Program { name: NAME, source: include_str!("../../csrc/gather.cu"), defines })
+    Ok(Program { name: NAME, source: source!("rows/gather.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// The kernel for rows of one length.
@@ -27,7 +28,21 @@ pub fn program(cols: usize, planes: Planes) -> Result<Program, CudaError> {
 pub struct Gather {
     cols: usize,
     planes: Planes,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What the kernel is given: rows that are read, and those that are written.
+    struct Arguments {
+        /// `[out rows]`: which row is read, below 0 for zeros.
+        list: Ptr<i32>,
+        codes: Ptr<i8>,
+        meta: Ptr<[f32; 2]>,
+        squares: Ptr<f32>,
+        codes_out: PtrMut<i8>,
+        meta_out: PtrMut<[f32; 2]>,
+        squares_out: PtrMut<f32>,
+    }
 }
 
 impl Gather {
@@ -64,18 +79,16 @@ impl Gather {
             return Ok(());
         }
         let stream = device.stream();
-        let mut pointers = [
-            list.device_ptr(stream).0,
-            rows.codes.device_ptr(stream).0,
-            rows.meta.device_ptr(stream).0,
-            rows.squares.device_ptr(stream).0,
-            out.codes.device_ptr_mut(stream).0,
-            out.meta.device_ptr_mut(stream).0,
-            out.squares.device_ptr_mut(stream).0,
-        ];
-        let mut params = pointers.each_mut().map(|p| (p as *mut u64).cast::<c_void>());
-        // SAFETY: seven pointers are the kernel's parameters; outputs were found large enough, the caller vouches for the list;
-        // nothing is read before the wait.
-        unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads: THREADS }, &mut params) }
+        let arguments = Arguments {
+            list: Ptr::of(list, stream),
+            codes: Ptr::of(rows.codes, stream),
+            meta: Ptr::of(rows.meta, stream),
+            squares: Ptr::of(rows.squares, stream),
+            codes_out: PtrMut::of(out.codes, stream),
+            meta_out: PtrMut::of(out.meta, stream),
+            squares_out: PtrMut::of(out.squares, stream),
+        };
+        // SAFETY: outputs were found large enough, the caller vouches for the list; nothing is read before the wait.
+        unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads: THREADS }, &arguments) }
     }
 }

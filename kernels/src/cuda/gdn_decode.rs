@@ -3,10 +3,11 @@
 //!
 //! One block a value head and sequence; the state is read once and written once.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 /// Heads of a GDN layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +84,12 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("GROUPED", i64::from(heads.grouped)),
         planes.define(),
     ];
-    Ok(Program { name: "gdn_decode", source: include_str!("../../csrc/gdn_decode.cu"), defines })
+    Ok(Program {
+        name: "gdn_decode",
+        source: source!("gdn/decode.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernel for the heads of a model.
@@ -92,7 +98,36 @@ pub struct GdnDecode {
     heads: Heads,
     stride: usize,
     planes: Planes,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// `[rows, stride]`.
+        x: Ptr<f32>,
+        /// `[slots, value heads, K, V]`.
+        state: PtrMut<f32>,
+        /// `[slots, 4, channels]`.
+        tail: PtrMut<f32>,
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows]`.
+        positions: Ptr<i32>,
+        /// `[channels, 4]`.
+        taps: Ptr<f32>,
+        /// `[value heads]`.
+        a_log_neg: Ptr<f32>,
+        /// `[value heads]`.
+        dt_bias: Ptr<f32>,
+        /// `[V]`.
+        norm: Ptr<f32>,
+        /// `[rows, value heads * V * planes]`.
+        codes: PtrMut<i8>,
+        /// `[rows, value heads * V / 32 * planes]`.
+        meta: PtrMut<[f32; 2]>,
+        eps: f32,
+    }
 }
 
 /// A layer's own values.
@@ -179,22 +214,25 @@ impl GdnDecode {
             return Ok(());
         }
         let stream = device.stream();
-        let inputs = [x.device_ptr(stream).0, memory.state.device_ptr_mut(stream).0, memory.tail.device_ptr_mut(stream).0];
-        let lists = [rows.slots, rows.positions].map(|l| l.device_ptr(stream).0);
-        let weights = [layer.taps, layer.decay, layer.dt_bias, layer.norm].map(|w| w.device_ptr(stream).0);
-        let mut eps = layer.eps;
-        let outputs = [codes.device_ptr_mut(stream).0, meta.device_ptr_mut(stream).0];
-        let mut before: Vec<u64> = [&inputs[..], &lists, &weights].concat();
-        let mut after = outputs.to_vec();
-        let pointer = |p: &mut u64| (p as *mut u64).cast::<c_void>();
-        let mut params: Vec<*mut c_void> = before.iter_mut().map(pointer).collect();
-        params.push((&raw mut eps).cast());
-        params.extend(after.iter_mut().map(pointer));
+        let arguments = Arguments {
+            x: Ptr::of(x, stream),
+            state: PtrMut::of(memory.state, stream),
+            tail: PtrMut::of(memory.tail, stream),
+            slots: Ptr::of(rows.slots, stream),
+            positions: Ptr::of(rows.positions, stream),
+            taps: Ptr::of(layer.taps, stream),
+            a_log_neg: Ptr::of(layer.decay, stream),
+            dt_bias: Ptr::of(layer.dt_bias, stream),
+            norm: Ptr::of(layer.norm, stream),
+            codes: PtrMut::of(codes, stream),
+            meta: PtrMut::of(meta, stream),
+            eps: layer.eps,
+        };
         let threads = heads.value_dim / WARP_COLS * 32;
         let grid = Grid { blocks: (heads.values as u32, n as u32), threads: threads as u32 };
-        // SAFETY: nine pointers, a float and two pointers are the kernel's parameters; buffers were found large enough, the caller
-        // vouches for slots and for the memory; that, the lists and weights are all that the kernel reads before its wait.
-        unsafe { self.kernel.launch(device, grid, &mut params) }
+        // SAFETY: buffers were found large enough, the caller vouches for slots and for the memory; that, the lists and weights are all
+        // that the kernel reads before its wait.
+        unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
 

@@ -5,11 +5,12 @@
 //! tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on where chunks
 //! begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::gdn_decode::{Heads, LayerWeights, Memory};
 use super::quantized::Planes;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 /// Tokens of a chunk. Pieces begin at multiples of it.
 pub const CHUNK: usize = 64;
@@ -57,7 +58,12 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("SCAN_WARPS", scan_warps(heads) as i64),
         planes.define(),
     ];
-    Ok(Program { name: "gdn_prefill", source: include_str!("../../csrc/gdn_prefill.cu"), defines })
+    Ok(Program {
+        name: "gdn_prefill",
+        source: source!("gdn/prefill.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// Bytes of shared memory for a chunk in the scan: q, k, T, P and the sums of log decays.
@@ -122,11 +128,50 @@ pub struct GdnPrefill {
     planes: Planes,
     shared_max: usize,
     multiprocessors: usize,
-    conv: Kernel,
-    chunk: Kernel,
+    conv: Kernel<Arguments>,
+    chunk: Kernel<Arguments>,
     /// With room for one chunk, and for two if there is.
-    scan: Vec<Kernel>,
-    finish: Kernel,
+    scan: Vec<Kernel<Arguments>>,
+    finish: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What each of the four kernels is given.
+    struct Arguments {
+        /// `[count]`: slot, start, first row, rows.
+        pieces: Ptr<[i32; 4]>,
+        /// `[rows, stride]`.
+        x: Ptr<f32>,
+        /// `[slots, 4, channels]`.
+        tail: PtrMut<f32>,
+        /// `[channels, 4]`.
+        taps: Ptr<f32>,
+        /// `[value heads]`.
+        a_log_neg: Ptr<f32>,
+        /// `[value heads]`.
+        dt_bias: Ptr<f32>,
+        /// `[V]`.
+        norm: Ptr<f32>,
+        /// Scratch: `[chunks, key heads, q and k, high and low, 64, K]` bf16.
+        keys: PtrMut<u16>,
+        /// Scratch: `[chunks, value heads, T and P, high and low, 64, 64]` bf16.
+        mats: PtrMut<u16>,
+        /// Scratch: `[chunks, value heads, 64]`.
+        sums: PtrMut<f32>,
+        /// Scratch: `[rows, value heads * V]`: v, then o in its place.
+        values: PtrMut<f32>,
+        /// `[slots, value heads, K, V]`.
+        state: PtrMut<f32>,
+        /// `[rows, value heads * V * planes]`.
+        codes: PtrMut<i8>,
+        /// `[rows, value heads * V / 32 * planes]`.
+        meta: PtrMut<[f32; 2]>,
+        eps: f32,
+        /// Pieces.
+        count: i32,
+        /// Chunks that the scan's shared memory holds, 1 or 2.
+        stages: i32,
+    }
 }
 
 /// The pieces of a step; on the device, written before the step begins.
@@ -212,54 +257,38 @@ impl GdnPrefill {
             return Ok(());
         }
         let stream = device.stream();
-        let (list, x) = (list.device_ptr(stream).0, x.device_ptr(stream).0);
-        let [taps, decay, dt_bias, norm] = [layer.taps, layer.decay, layer.dt_bias, layer.norm].map(|w| w.device_ptr(stream).0);
-        let (state, tail) = (memory.state.device_ptr_mut(stream).0, memory.tail.device_ptr_mut(stream).0);
-        let keys = scratch.device_ptr_mut(stream).0;
-        let [mats, sums, values] = [parts.mats, parts.sums, parts.values].map(|at| keys + 4 * at as u64);
-        let (codes, meta) = (out.codes.device_ptr_mut(stream).0, out.meta.device_ptr_mut(stream).0);
-        let chunks = chunks(rows, count) as u32;
-        let run = |kernel: &Kernel, blocks: (u32, u32), threads: usize, params: &mut [Param]| {
-            let mut params: Vec<*mut c_void> = params.iter_mut().map(Param::pointer).collect();
-            let grid = Grid { blocks, threads: threads as u32 };
-            // SAFETY: below, each list is the parameters of its kernel; buffers were found large enough; the caller vouches for the
-            // pieces and slots; before their waits the kernels read weights only.
-            unsafe { kernel.launch(device, grid, &mut params) }
-        };
-        use Param::{F32, I32, Pointer};
-        let n = I32(count as i32);
-        let heads_of = |n: usize| (chunks, n as u32);
-        let conv = &mut [Pointer(list), n, Pointer(x), Pointer(tail), Pointer(taps), Pointer(keys), Pointer(values)];
-        run(&self.conv, heads_of(2 * heads.keys + heads.values), THREADS, conv)?;
-        let [x, decay, dt_bias] = [x, decay, dt_bias].map(Pointer);
-        let chunk = &mut [Pointer(list), n, x, Pointer(tail), decay, dt_bias, Pointer(keys), Pointer(mats), Pointer(sums)];
-        run(&self.chunk, heads_of(heads.keys), THREADS, chunk)?;
-        let (warps, tiles) = (scan_warps(heads), tiles(heads));
         let stages = stages(heads, count, self.shared_max, self.multiprocessors);
-        let scan =
-            &mut [Pointer(list), Pointer(keys), Pointer(mats), Pointer(sums), Pointer(values), Pointer(state), I32(stages as i32)];
-        run(&self.scan[stages - 1], ((heads.values * tiles) as u32, count as u32), warps * 32, scan)?;
-        let finish = &mut [Pointer(list), n, x, Pointer(values), Pointer(norm), F32(layer.eps), Pointer(codes), Pointer(meta)];
-        run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS, finish)
-    }
-}
-
-/// A kernel's parameter.
-#[derive(Clone, Copy)]
-enum Param {
-    Pointer(u64),
-    I32(i32),
-    F32(f32),
-}
-
-impl Param {
-    /// Where its value is.
-    fn pointer(&mut self) -> *mut c_void {
-        match self {
-            Self::Pointer(p) => (p as *mut u64).cast(),
-            Self::I32(n) => (n as *mut i32).cast(),
-            Self::F32(f) => (f as *mut f32).cast(),
-        }
+        let scratch = PtrMut::<f32>::of(scratch, stream);
+        let arguments = Arguments {
+            pieces: Ptr::of(list, stream),
+            x: Ptr::of(x, stream),
+            tail: PtrMut::of(memory.tail, stream),
+            taps: Ptr::of(layer.taps, stream),
+            a_log_neg: Ptr::of(layer.decay, stream),
+            dt_bias: Ptr::of(layer.dt_bias, stream),
+            norm: Ptr::of(layer.norm, stream),
+            keys: scratch.cast(),
+            mats: scratch.skip(parts.mats).cast(),
+            sums: scratch.skip(parts.sums),
+            values: scratch.skip(parts.values),
+            state: PtrMut::of(memory.state, stream),
+            codes: PtrMut::of(out.codes, stream),
+            meta: PtrMut::of(out.meta, stream),
+            eps: layer.eps,
+            count: count as i32,
+            stages: stages as i32,
+        };
+        let run = |kernel: &Kernel<Arguments>, blocks: (u32, u32), threads: usize| {
+            let grid = Grid { blocks, threads: threads as u32 };
+            // SAFETY: buffers were found large enough; the caller vouches for the pieces and slots; before their waits the kernels read
+            // weights only.
+            unsafe { kernel.launch(device, grid, &arguments) }
+        };
+        let (chunks, warps) = (chunks(rows, count) as u32, scan_warps(heads));
+        run(&self.conv, (chunks, (2 * heads.keys + heads.values) as u32), THREADS)?;
+        run(&self.chunk, (chunks, heads.keys as u32), THREADS)?;
+        run(&self.scan[stages - 1], ((heads.values * tiles(heads)) as u32, count as u32), warps * 32)?;
+        run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS)
     }
 }
 

@@ -3,6 +3,7 @@
 //! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used is a pure
 //! function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
 
+mod arguments;
 pub mod attention;
 mod cache;
 pub mod combine;
@@ -25,6 +26,8 @@ pub mod wide;
 
 pub use cache::KernelCache;
 pub use compiler::{Arch, Compiler, Program};
-pub use device::{Device, Grid, Kernel, Module};
+pub use device::{Device, Grid, Module};
+
+use device::Kernel;
 pub use error::CudaError;
 pub use info::DeviceInfo;

@@ -1,11 +1,12 @@
 //! Sums of the residual stream after the final norm, over a few neighbouring rows each: [`crate::reference::pool`]. A thread has one
 //! column of a unit.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::rows::{check_cols, fits};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use crate::cuda::quantized::BLOCK;
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 const NAME: &str = "pool";
 const COLS_MAX: usize = 1 << 16;
@@ -21,7 +22,7 @@ pub const UNIT_ROWS_MAX: usize = 64;
 pub fn program(cols: usize) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("UNIT", UNIT_ROWS_MAX as i64)];
-    Ok(Program { name: NAME, source: include_str!("../../csrc/pool.cu"), defines })
+    Ok(Program { name: NAME, source: source!("rows/pool.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// Blocks of a launch: a unit's columns, [`THREADS`] at a time. Smaller blocks would spread one unit over more of the chip and are slower: a block
@@ -34,7 +35,24 @@ fn grid(units: usize, cols: usize) -> Grid {
 #[derive(Debug)]
 pub struct Pool {
     cols: usize,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
+}
+
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// `[units]`: first row and rows.
+        units: Ptr<[i32; 2]>,
+        /// `[rows, cols]`.
+        x: Ptr<f32>,
+        /// `[rows, cols / 32]`.
+        squares: Ptr<f32>,
+        /// `[cols]`.
+        weight: Ptr<f32>,
+        /// `[units, cols]`.
+        sums: PtrMut<f32>,
+        eps: f32,
+    }
 }
 
 /// Rows before the norm, and the norm.
@@ -82,14 +100,17 @@ impl Pool {
             return Ok(());
         }
         let stream = device.stream();
-        let (mut eps, mut to) = (rows.eps, sums.device_ptr_mut(stream).0);
-        let from = [units.device_ptr(stream).0, rows.x.device_ptr(stream).0, rows.squares.device_ptr(stream).0];
-        let mut from = [from[0], from[1], from[2], rows.weight.device_ptr(stream).0];
-        let mut params: Vec<*mut c_void> = from.iter_mut().map(|p| (p as *mut u64).cast()).collect();
-        params.extend([(&raw mut eps).cast(), (&raw mut to).cast()]);
-        // SAFETY: four pointers, epsilon and a pointer are the kernel's parameters; weight and sums were found large enough, the
-        // caller vouches for the units; before its wait the kernel reads the weight only.
-        unsafe { self.kernel.launch(device, grid(n, self.cols), &mut params) }
+        let arguments = Arguments {
+            units: Ptr::of(units, stream),
+            x: Ptr::of(&rows.x, stream),
+            squares: Ptr::of(&rows.squares, stream),
+            weight: Ptr::of(&rows.weight, stream),
+            sums: PtrMut::of(sums, stream),
+            eps: rows.eps,
+        };
+        // SAFETY: weight and sums were found large enough, the caller vouches for the units; before its wait the kernel reads the weight
+        // only.
+        unsafe { self.kernel.launch(device, grid(n, self.cols), &arguments) }
     }
 }
 

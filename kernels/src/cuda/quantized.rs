@@ -1,4 +1,4 @@
-//! The int8 form of activation rows: what products read and what norms write. The device's twin is in `common.cuh`.
+//! The int8 form of activation rows: what products read and what norms write. The device's twin is in `csrc/common/int8_rows.cuh`.
 //!
 //! A row of `cols` values has `cols * planes` codes and a pair of floats for each 32 of them: of each block of values first one plane, then
 //! the other.

@@ -3,11 +3,12 @@
 //!
 //! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::rows::{check_cols, fits};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use crate::reference::ExpertCut;
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 const NAME: &str = "router";
 /// Longest row: what a thread of the few-rows kernel can hold.
@@ -107,19 +108,24 @@ impl Shape {
 pub fn program(shape: Shape) -> Result<Program, CudaError> {
     shape.check()?;
     let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
-    Ok(Program { name: NAME, source: include_str!("../../csrc/router.cu"), defines })
+    Ok(Program {
+        name: NAME,
+        source: source!("router/router.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernels of a router's shape.
 #[derive(Debug)]
 pub struct Router {
     shape: Shape,
-    few: [Kernel; 2],
-    tiled: [Kernel; 2],
-    choose: Kernel,
-    group: Kernel,
-    count: Kernel,
-    place: Kernel,
+    few: [Kernel<Arguments>; 2],
+    tiled: [Kernel<Arguments>; 2],
+    choose: Kernel<Arguments>,
+    group: Kernel<Arguments>,
+    count: Kernel<Arguments>,
+    place: Kernel<Arguments>,
 }
 
 /// What launches leave to themselves. One serves all layers, one after another.
@@ -212,30 +218,48 @@ pub struct Groups<'a, 'b> {
     pub out_rows: &'a mut CudaViewMut<'b, i32>,
 }
 
-/// Laid out as the kernels' parameter is.
-#[repr(C)]
-#[derive(Default)]
-struct Call {
-    x: u64,
-    squares: u64,
-    norm: u64,
-    weights: u64,
-    shared_gate: u64,
-    slots: u64,
-    scores: u64,
-    tagged: u64,
-    counters: u64,
-    experts: u64,
-    gates: u64,
-    groups: u64,
-    in_rows: u64,
-    out_rows: u64,
-    offsets: u64,
-    cuts: u64,
-    tally: u64,
-    rows: i32,
-    segments: i32,
-    eps: f32,
+device_struct! {
+    /// What each of the kernels is given: one for all, so that there is one list to keep.
+    #[derive(Default)]
+    struct Arguments {
+        /// `[rows, cols]`.
+        x: Ptr<f32>,
+        /// `[rows, cols / 32]`.
+        squares: Ptr<f32>,
+        /// `[cols]`.
+        norm: Ptr<f32>,
+        /// `[experts, cols]`.
+        weights: Ptr<f32>,
+        /// `[cols]`.
+        shared_gate: Ptr<f32>,
+        /// `[rows]`; below 0: no row.
+        slots: Ptr<i32>,
+        /// `[segments, rows, stride]`.
+        scores: PtrMut<f32>,
+        /// Of few rows: `[rows, stride]`, count of launches and score.
+        tagged: PtrMut<u64>,
+        /// Blocks that have finished, zero between launches; launches for few rows.
+        counters: PtrMut<i32>,
+        /// `[rows, used]`.
+        experts: PtrMut<i32>,
+        /// `[rows, used + 1]`.
+        gates: PtrMut<f32>,
+        /// `[experts]`, or null where no lists are wanted.
+        groups: PtrMut<[i32; 4]>,
+        /// `[rows * used]`.
+        in_rows: PtrMut<i32>,
+        /// `[rows * used]`.
+        out_rows: PtrMut<i32>,
+        /// `[chunks, experts]`.
+        offsets: PtrMut<i32>,
+        /// `[rows]`: at least and at most (the high half), and mass; zeros: all experts. Or null.
+        cuts: Ptr<[i32; 2]>,
+        /// Gets the number of experts that rows with a cut keep.
+        tally: PtrMut<u32>,
+        rows: i32,
+        segments: i32,
+        eps: f32,
+    }
 }
 
 impl Router {
@@ -290,7 +314,7 @@ impl Router {
     ) -> Result<(), CudaError> {
         let (shape, n) = (self.shape, rows.count);
         let segments = shape.stored(variant, n);
-        let scoring = self.score_call(device, work, rows, layer)?;
+        let scoring = self.score_arguments(device, work, rows, layer)?;
         match variant {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
             Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
@@ -301,14 +325,14 @@ impl Router {
         if n == 0 {
             return Ok(());
         }
-        let lists = self.list_call(device, work, n, groups)?;
+        let lists = self.list_arguments(device, work, n, groups)?;
         let stream = device.stream();
-        let mut call = Call {
-            tagged: work.tagged.device_ptr_mut(stream).0,
-            experts: choice.experts.device_ptr_mut(stream).0,
-            gates: choice.gates.device_ptr_mut(stream).0,
-            cuts: rows.cuts.map_or(0, |c| c.words.device_ptr(stream).0),
-            tally: rows.cuts.map_or(0, |c| c.tally.device_ptr(stream).0),
+        let mut arguments = Arguments {
+            tagged: PtrMut::of(&mut work.tagged, stream),
+            experts: PtrMut::of(choice.experts, stream),
+            gates: PtrMut::of(choice.gates, stream),
+            cuts: Ptr::of_some(rows.cuts.map(|c| c.words), stream),
+            tally: rows.cuts.map_or(PtrMut::default(), |c| PtrMut::of_shared(c.tally, stream)),
             segments: segments as i32,
             counters: lists.counters,
             offsets: lists.offsets,
@@ -318,52 +342,53 @@ impl Router {
             ..scoring
         };
         // Lists of more pairs than one block takes come in launches of their own.
-        let apart = (call.groups != 0 && n * shape.used > ONE_BLOCK_PAIRS).then(|| std::mem::take(&mut call.groups));
+        let apart = n * shape.used > ONE_BLOCK_PAIRS && arguments.groups.address() != 0;
+        let groups = arguments.groups;
+        if apart {
+            arguments.groups = PtrMut::default();
+        }
         let grid = |x: usize, y: usize, threads| Grid { blocks: (x as u32, y as u32), threads };
         match variant {
             Variant::Few => {
                 let kernel = &self.few[usize::from(n > 1)];
-                self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &mut call)?;
+                self.enqueue(device, kernel, grid((shape.experts + 1).div_ceil(COLUMNS), 1, THREADS), &arguments)?;
             }
             Variant::Tiled => {
                 let kernel = &self.tiled[usize::from(n >= WHOLE_ROWS)];
                 let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
-                self.enqueue(device, kernel, tiles, &mut call)?;
-                self.enqueue(device, &self.choose, grid(n.div_ceil(WARPS), 1, THREADS), &mut call)?;
+                self.enqueue(device, kernel, tiles, &arguments)?;
+                self.enqueue(device, &self.choose, grid(n.div_ceil(WARPS), 1, THREADS), &arguments)?;
             }
         }
-        match apart {
-            Some(groups) => self.enqueue_lists(device, &mut Call { groups, ..call }),
-            None => Ok(()),
-        }
+        if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
     }
 
-    /// The part of a call that scores need; zeros elsewhere.
-    fn score_call(
+    /// What scores need; zeros elsewhere.
+    fn score_arguments(
         &self,
         device: &Device,
         work: &mut Workspace,
         rows: Rows<'_>,
         layer: LayerWeights<'_>,
-    ) -> Result<Call, CudaError> {
+    ) -> Result<Arguments, CudaError> {
         let (shape, n, stream) = (self.shape, rows.count, device.stream());
         fits(NAME, "slots", rows.slots.len(), n)?;
         fits(NAME, "x", rows.x.len(), n * shape.cols)?;
         fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
         layer.check(NAME, shape.experts, shape.cols)?;
         fits(NAME, "the workspace", work.scores.len(), n * shape.stride())?;
-        Ok(Call {
-            x: rows.x.device_ptr(stream).0,
-            squares: rows.squares.device_ptr(stream).0,
-            norm: layer.norm.device_ptr(stream).0,
-            weights: layer.experts.device_ptr(stream).0,
-            shared_gate: layer.shared_gate.device_ptr(stream).0,
-            slots: rows.slots.device_ptr(stream).0,
-            scores: work.scores.device_ptr_mut(stream).0,
+        Ok(Arguments {
+            x: Ptr::of(rows.x, stream),
+            squares: Ptr::of(rows.squares, stream),
+            norm: Ptr::of(layer.norm, stream),
+            weights: Ptr::of(layer.experts, stream),
+            shared_gate: Ptr::of(layer.shared_gate, stream),
+            slots: Ptr::of(rows.slots, stream),
+            scores: PtrMut::of(&mut work.scores, stream),
             rows: n as i32,
             segments: 1,
             eps: layer.eps,
-            ..Call::default()
+            ..Arguments::default()
         })
     }
 
@@ -383,52 +408,52 @@ impl Router {
         groups: Groups<'_, '_>,
     ) -> Result<(), CudaError> {
         fits(NAME, "experts", experts.len(), rows * self.shape.used)?;
-        let lists = self.list_call(device, work, rows, Some(groups))?;
-        let mut call = Call { experts: experts.device_ptr(device.stream()).0, rows: rows as i32, ..lists };
-        self.enqueue_lists(device, &mut call)
+        let lists = self.list_arguments(device, work, rows, Some(groups))?;
+        // The lists' kernels only read the experts.
+        let experts = PtrMut::of_shared(experts, device.stream());
+        self.enqueue_lists(device, &Arguments { experts, rows: rows as i32, ..lists })
     }
 
-    /// The part of a call that lists need; zeros elsewhere.
-    fn list_call(
+    /// What lists need; zeros elsewhere.
+    fn list_arguments(
         &self,
         device: &Device,
         work: &mut Workspace,
         n: usize,
         groups: Option<Groups<'_, '_>>,
-    ) -> Result<Call, CudaError> {
+    ) -> Result<Arguments, CudaError> {
         let (shape, stream) = (self.shape, device.stream());
-        let mut call = Call {
-            counters: work.counters.device_ptr_mut(stream).0,
-            offsets: work.offsets.device_ptr_mut(stream).0,
-            ..Call::default()
+        let mut arguments = Arguments {
+            counters: PtrMut::of(&mut work.counters, stream),
+            offsets: PtrMut::of(&mut work.offsets, stream),
+            ..Arguments::default()
         };
         if let Some(groups) = groups {
             fits(NAME, "the groups", groups.slots.len(), 4 * shape.experts)?;
             fits(NAME, "in_rows", groups.in_rows.len(), n * shape.used)?;
             fits(NAME, "out_rows", groups.out_rows.len(), n * shape.used)?;
             fits(NAME, "the workspace", work.offsets.len(), shape.chunks(n) * shape.experts)?;
-            call.groups = groups.slots.device_ptr_mut(stream).0;
-            call.in_rows = groups.in_rows.device_ptr_mut(stream).0;
-            call.out_rows = groups.out_rows.device_ptr_mut(stream).0;
+            arguments.groups = PtrMut::of(groups.slots, stream);
+            arguments.in_rows = PtrMut::of(groups.in_rows, stream);
+            arguments.out_rows = PtrMut::of(groups.out_rows, stream);
         }
-        Ok(call)
+        Ok(arguments)
     }
 
-    fn enqueue_lists(&self, device: &Device, call: &mut Call) -> Result<(), CudaError> {
-        let pairs = call.rows as usize * self.shape.used;
+    fn enqueue_lists(&self, device: &Device, arguments: &Arguments) -> Result<(), CudaError> {
+        let pairs = arguments.rows as usize * self.shape.used;
         if pairs <= ONE_BLOCK_PAIRS {
-            return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, call);
+            return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, arguments);
         }
         let grid = Grid { blocks: (pairs.div_ceil(CHUNK) as u32, 1), threads: THREADS };
-        self.enqueue(device, &self.count, grid, call)?;
-        self.enqueue(device, &self.place, grid, call)
+        self.enqueue(device, &self.count, grid, arguments)?;
+        self.enqueue(device, &self.place, grid, arguments)
     }
 
-    fn enqueue(&self, device: &Device, kernel: &Kernel, grid: Grid, call: &mut Call) -> Result<(), CudaError> {
-        let mut params = [(call as *mut Call).cast::<c_void>()];
-        // SAFETY: `Call` is the kernels' one parameter, field by field; its buffers were found large enough where it was made, ids
-        // are those that were chosen or the caller vouches for; before their wait kernels read weights only.
-        unsafe { kernel.launch(device, grid, &mut params) }
+    fn enqueue(&self, device: &Device, kernel: &Kernel<Arguments>, grid: Grid, arguments: &Arguments) -> Result<(), CudaError> {
+        // SAFETY: the buffers were found large enough where the arguments were made, ids are those that were chosen or the caller vouches
+        // for; before their wait kernels read weights only.
+        unsafe { kernel.launch(device, grid, arguments) }
     }
 }
 

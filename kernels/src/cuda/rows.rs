@@ -1,5 +1,5 @@
 //! Rows of the residual stream as those who write it leave them for the next norm's readers: the int8 form of `x * w`, and sums of
-//! squares, from which a reader derives the norm's factor (`row_factor` in `common.cuh`). So there is no norm between two layers.
+//! squares, from which a reader derives the norm's factor (`row_factor` in `csrc/common/int8_rows.cuh`). So there is no norm between two layers.
 
 use super::CudaError;
 use super::quantized::{BLOCK, Planes};

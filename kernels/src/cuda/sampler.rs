@@ -4,9 +4,10 @@
 //! A group of blocks has a row, keeps it in shared memory and exchanges what its blocks must know of each other, so the logits are
 //! read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks there are.
 
+use super::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtr, DevicePtrMut, DeviceRepr, ValidAsZeroBits};
-use std::ffi::c_void;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DeviceRepr, ValidAsZeroBits};
 
 /// The most alternatives that are reported.
 pub const TOP_MAX: usize = 20;
@@ -24,60 +25,61 @@ const SLICE_MIN: usize = 1024;
 /// Of each group.
 const SCRATCH_WORDS: usize = 16 + 2 * (2 * 3 * BLOCKS_MAX) + 2 * 128 + 3 * 1024;
 
-/// One row to sample or to score, as the device reads it. Parts of `lists` are given by their first word and number of entries.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SampleParams {
-    /// Row of the logits; below 0: nothing is done, and nothing written.
-    pub row: i32,
-    /// Entry of `sampled` that gets the token; below 0: none does.
-    pub slot: i32,
-    /// Row of the history that the penalties read; below 0: no penalties.
-    pub history: i32,
-    /// The token to take whatever the logits say; below 0: one is chosen.
-    pub forced: i32,
-    /// Below [`crate::reference::sampler::TEMPERATURE_MIN`] the best token is taken.
-    pub temperature: f32,
-    /// Keep the smallest set of tokens that reaches this probability; 1 keeps all.
-    pub top_p: f32,
-    /// Keep this many; 0 keeps all.
-    pub top_k: u32,
-    /// Keep tokens at least this fraction as probable as the best.
-    pub min_p: f32,
-    /// Of the request.
-    pub seed: u64,
-    /// 1 is neutral.
-    pub repetition_penalty: f32,
-    /// 0 is neutral.
-    pub presence_penalty: f32,
-    /// 0 is neutral.
-    pub frequency_penalty: f32,
-    /// Tokens generated before this one.
-    pub output_index: u32,
-    /// Which choice of the request.
-    pub choice: u32,
-    /// 1 while the end ids cannot be sampled, else 0.
-    pub hold_ends: u32,
-    /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
-    pub bias_at: u32,
-    /// Number of entries.
-    pub biases: u32,
-    /// End ids in `lists`, a word each.
-    pub ends_at: u32,
-    /// Number of ids.
-    pub ends: u32,
-    /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed in.
-    pub edits_at: u32,
-    /// Number of entries that are added.
-    pub edits: u32,
-    /// First word of the mask in `lists`, `vocab / 32` words rounded up; below 0: no mask.
-    pub mask_at: i32,
-    /// Alternatives to report, at most [`TOP_MAX`]; below 0: no log-probabilities at all.
-    pub logprobs: i32,
-    /// 1 if entropy and top probability are wanted, else 0.
-    pub certainty: u32,
-    /// Number of entries that are mixed in ([`crate::reference::sampler::Mixture`]), each an id and the bits of its weight. No id twice.
-    pub mixes: u32,
+device_struct! {
+    /// One row to sample or to score, as the device reads it. Parts of `lists` are given by their first word and number of entries.
+    #[derive(PartialEq)]
+    pub struct SampleParams {
+        /// Row of the logits; below 0: nothing is done, and nothing written.
+        pub row: i32,
+        /// Entry of `sampled` that gets the token; below 0: none does.
+        pub slot: i32,
+        /// Row of the history that the penalties read; below 0: no penalties.
+        pub history: i32,
+        /// The token to take whatever the logits say; below 0: one is chosen.
+        pub forced: i32,
+        /// Below [`crate::reference::sampler::TEMPERATURE_MIN`] the best token is taken.
+        pub temperature: f32,
+        /// Keep the smallest set of tokens that reaches this probability; 1 keeps all.
+        pub top_p: f32,
+        /// Keep this many; 0 keeps all.
+        pub top_k: u32,
+        /// Keep tokens at least this fraction as probable as the best.
+        pub min_p: f32,
+        /// Of the request.
+        pub seed: u64,
+        /// 1 is neutral.
+        pub repetition_penalty: f32,
+        /// 0 is neutral.
+        pub presence_penalty: f32,
+        /// 0 is neutral.
+        pub frequency_penalty: f32,
+        /// Tokens generated before this one.
+        pub output_index: u32,
+        /// Which choice of the request.
+        pub choice: u32,
+        /// 1 while the end ids cannot be sampled, else 0.
+        pub hold_ends: u32,
+        /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
+        pub bias_at: u32,
+        /// Number of entries.
+        pub biases: u32,
+        /// End ids in `lists`, a word each.
+        pub ends_at: u32,
+        /// Number of ids.
+        pub ends: u32,
+        /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed in.
+        pub edits_at: u32,
+        /// Number of entries that are added.
+        pub edits: u32,
+        /// First word of the mask in `lists`, `vocab / 32` words rounded up; below 0: no mask.
+        pub mask_at: i32,
+        /// Alternatives to report, at most [`TOP_MAX`]; below 0: no log-probabilities at all.
+        pub logprobs: i32,
+        /// 1 if entropy and top probability are wanted, else 0.
+        pub certainty: u32,
+        /// Number of entries that are mixed in ([`crate::reference::sampler::Mixture`]), each an id and the bits of its weight. No id twice.
+        pub mixes: u32,
+    }
 }
 
 impl Default for SampleParams {
@@ -116,30 +118,41 @@ impl Default for SampleParams {
 // SAFETY: `repr(C)`, no pointers, no padding bytes.
 unsafe impl DeviceRepr for SampleParams {}
 
-/// What comes back of a row. Fields that were not asked for keep what they were.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SampleResult {
-    /// The token.
-    pub token: i32,
-    /// The token that the same random bits give without what was added after the penalties or mixed in.
-    pub plain: i32,
-    /// Its log-probability in nats, from the unedited logits at temperature 1.
-    pub logprob: f32,
-    /// Of the unedited distribution, in nats.
-    pub entropy: f32,
-    /// Probability of the unedited distribution's best token.
-    pub top_prob: f32,
-    /// The most probable tokens, best first, ties by lower id.
-    pub top_ids: [i32; TOP_MAX],
-    /// Their log-probabilities.
-    pub top_logprobs: [f32; TOP_MAX],
+impl Pointee for SampleParams {
+    type Element = Self;
+    const NAME: &'static str = "SampleParams";
+}
+
+device_struct! {
+    /// What comes back of a row. Fields that were not asked for keep what they were.
+    #[derive(Default, PartialEq)]
+    pub struct SampleResult {
+        /// The token.
+        pub token: i32,
+        /// The token that the same random bits give without what was added after the penalties or mixed in.
+        pub plain: i32,
+        /// Its log-probability in nats, from the unedited logits at temperature 1.
+        pub logprob: f32,
+        /// Of the unedited distribution, in nats.
+        pub entropy: f32,
+        /// Probability of the unedited distribution's best token.
+        pub top_prob: f32,
+        /// The most probable tokens, best first, ties by lower id.
+        pub top_ids: [i32; TOP_MAX],
+        /// Their log-probabilities.
+        pub top_logprobs: [f32; TOP_MAX],
+    }
 }
 
 // SAFETY: `repr(C)`, no pointers, no padding bytes.
 unsafe impl DeviceRepr for SampleResult {}
 // SAFETY: integers and floats.
 unsafe impl ValidAsZeroBits for SampleResult {}
+
+impl Pointee for SampleResult {
+    type Element = Self;
+    const NAME: &'static str = "SampleResult";
+}
 
 /// How rows are shared among blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +188,9 @@ pub fn program(vocab: usize) -> Result<Program, CudaError> {
         let reason = format!("a vocabulary of {vocab}: must be a multiple of 4, at most {}", SLICE_MAX * 32);
         return Err(CudaError::shape("sampler", reason));
     }
-    Ok(Program { name: "sampler", source: include_str!("../../csrc/sampler.cu"), defines: vec![("VOCAB", vocab as i64)] })
+    let structs = [SampleParams::declaration(), SampleResult::declaration(), Arguments::declaration()];
+    let arguments = arguments::file(&structs);
+    Ok(Program { name: "sampler", source: source!("sampler/sampler.cu"), arguments, defines: vec![("VOCAB", vocab as i64)] })
 }
 
 /// The kernel for rows of one length, and the memory through which its blocks talk.
@@ -185,7 +200,7 @@ pub struct Sampler {
     rows_max: usize,
     multiprocessors: usize,
     resident: usize,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
     scratch: CudaSlice<u64>,
 }
 
@@ -212,19 +227,28 @@ pub struct SampleOutputs<'a, 'b> {
     pub sampled: &'a mut CudaViewMut<'b, i32>,
 }
 
-/// Laid out as the kernel's parameter is.
-#[repr(C)]
-struct Call {
-    logits: u64,
-    params: u64,
-    lists: u64,
-    history: u64,
-    results: u64,
-    sampled: u64,
-    scratch: u64,
-    tally: u64,
-    rows: i32,
-    slice: i32,
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// `[.., vocab]`.
+        logits: Ptr<f32>,
+        /// `[rows]`.
+        params: Ptr<SampleParams>,
+        lists: Ptr<u32>,
+        /// `[slots, vocab]`.
+        history: Ptr<u16>,
+        /// `[rows]`, and one more with a tally.
+        results: PtrMut<SampleResult>,
+        /// `[slots]`.
+        sampled: PtrMut<i32>,
+        /// [`SCRATCH_WORDS`] of each group.
+        scratch: PtrMut<u64>,
+        /// What the router counted, or null: it goes behind the rows' results, and begins anew.
+        tally: PtrMut<u32>,
+        rows: i32,
+        /// Logits of a block.
+        slice: i32,
+    }
 }
 
 impl Sampler {
@@ -277,27 +301,27 @@ impl Sampler {
         }
         let split = split(self.vocab, rows, self.multiprocessors, self.resident).expect("a row fits, as `load` found");
         let stream = device.stream();
-        let logits = inputs.logits.device_ptr(stream).0;
-        if logits % 16 != 0 {
+        let logits = Ptr::of(inputs.logits, stream);
+        if !logits.address().is_multiple_of(16) {
             return Err(CudaError::shape("sampler", "the logits are not aligned to 16 bytes"));
         }
-        let mut call = Call {
+        let arguments = Arguments {
             logits,
-            params: inputs.params.device_ptr(stream).0,
-            lists: inputs.lists.device_ptr(stream).0,
-            history: inputs.history.device_ptr(stream).0,
-            results: outputs.results.device_ptr_mut(stream).0,
-            sampled: outputs.sampled.device_ptr_mut(stream).0,
-            scratch: self.scratch.device_ptr_mut(stream).0,
-            tally: inputs.tally.map_or(0, |t| t.device_ptr(stream).0),
+            params: Ptr::of(inputs.params, stream),
+            lists: Ptr::of(inputs.lists, stream),
+            history: Ptr::of(inputs.history, stream),
+            results: PtrMut::of(outputs.results, stream),
+            sampled: PtrMut::of(outputs.sampled, stream),
+            scratch: PtrMut::of(&mut self.scratch, stream),
+            tally: inputs.tally.map_or(PtrMut::default(), |t| PtrMut::of_shared(t, stream)),
             rows: rows as i32,
             slice: split.slice as i32,
         };
         let grid = Grid { blocks: (split.blocks as u32, split.groups as u32), threads: THREADS as u32 };
-        // SAFETY: `Call` is the kernel's one parameter; parameters, results and scratch (for the groups of any number of rows up to
+        // SAFETY: parameters, results and scratch (for the groups of any number of rows up to
         // `rows_max`) were found large enough, the caller vouches for what parameters name. Nothing is read before the wait. The
         // grid is resident as a whole, as its blocks rely on.
-        unsafe { self.kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+        unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
 

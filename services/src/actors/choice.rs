@@ -5,10 +5,10 @@ use super::reader::Reader;
 use crate::text::parser::{Part, Span};
 use crate::text::tokenizer::Kind;
 use crate::text::{Detokenizer, StopScanner, Tokenizer};
+use chimere_engine::constraint::thinking::Thought;
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::FinishReason;
 use chimere_engine::step::TokenLogprobs;
-use chimere_engine::thinking::Thought;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

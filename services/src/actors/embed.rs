@@ -10,8 +10,7 @@ use crate::limits::EMBEDDING_IN_FLIGHT_MAX;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use chimere_engine::ids::TokenId;
-use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Pooling, Rejected, Request, RequestTimes, Terms};
+use chimere_engine::scheduler::{Event, Pooling, Rejected, Request, RequestTimes, Spec, Terms};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::collections::VecDeque;
@@ -58,6 +57,8 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         if self.outcome != "rejected" {
+            // Together, so that they balance whatever ended it.
+            ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
             ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
             self.gateway.ended(self.outcome);
         }
@@ -110,20 +111,8 @@ fn passes(refusal: &Refusal) -> bool {
 }
 
 fn request(entry: Entry, prompt: Arc<[TokenId]>, pooling: Pooling, priority: i32) -> (Entry, Request) {
-    let request = Request {
-        id: entry.id,
-        prompt,
-        choices: 1,
-        max_tokens: Some(0),
-        sampling: Arc::new(SamplingParams::greedy()),
-        end_ids: Vec::new(),
-        priority,
-        score_prompt: None,
-        thinking: None,
-        experts: None,
-        awaits_edits: false,
-        pool: Some(pooling),
-    };
+    let spec = Spec { priority, pool: Some(pooling), ..Spec::greedy(0) };
+    let request = Request::new(entry.id, prompt, spec);
     (entry, request)
 }
 

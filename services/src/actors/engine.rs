@@ -1,16 +1,16 @@
 //! The engine actor: the backend, alone on its thread, and the thread that waits for what it launched.
 //!
-//! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is refused, a step
-//! that fails, a panic. There is no revival.
+//! Whatever goes wrong on either thread arrives at the scheduler as one [`StepDone`] with an error: a launch that is
+//! refused, a step that fails, a panic. There is no revival.
 
 use super::engram::EngramLink;
-use super::messages::{Launch, Launched, SampleWith, StepDone};
+use super::messages::{Launch, RulesReady, StepDone, WaitFor};
+use super::rules_link::RulesLink;
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
-use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyEdits, Pending};
+use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use chimere_engine::ids::StepId;
-use chimere_engine::step::LogitEdits;
 use crossbeam::channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,48 +21,32 @@ pub type Build = Box<dyn FnOnce() -> Result<Box<dyn Backend>, String> + Send>;
 /// Owns the backend.
 pub struct EngineActor {
     backend: Box<dyn Backend>,
-    /// Edits whose message has not been handled: the backend may have taken them.
-    early: Arc<EarlyEdits>,
+    /// Rules whose message has not been handled: the backend may have taken them.
+    early: Arc<EarlyRules>,
     /// To the completion thread. Unbounded, and never longer than the steps in flight, which the scheduler counts.
-    pending: Sender<Launched>,
+    pending: Sender<WaitFor>,
 }
 
 impl EngineActor {
-    /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start that can
-    /// fail). Outcomes go to the receiver that [`wait_for_steps`] drains.
+    /// Builds the backend on the arbiter's thread and starts the actor there (what `start_in_arbiter` does, for a start
+    /// that can fail). Outcomes go to the receiver that [`wait_for_steps`] drains.
     pub async fn start_on(
         arbiter: &ArbiterHandle,
         build: Build,
-        pending: Sender<Launched>,
-    ) -> Result<(Addr<Self>, EditsLink, BackendInfo), String> {
+        pending: Sender<WaitFor>,
+    ) -> Result<(Addr<Self>, RulesLink, BackendInfo), String> {
         let (tx, rx) = tokio::sync::oneshot::channel();
         arbiter.spawn_fn(move || {
             let started = build().map(|mut backend| {
-                let (info, early) = (backend.info().clone(), Arc::<EarlyEdits>::default());
-                backend.look_for_edits(early.clone());
+                let (info, early) = (backend.info().clone(), Arc::<EarlyRules>::default());
+                backend.look_for_rules(early.clone());
                 let engine = EngineActor { backend, early: early.clone(), pending }.start();
-                (engine.clone(), EditsLink { engine, early }, info)
+                (engine.clone(), RulesLink::new(engine.recipient(), early), info)
             });
             tx.send(started).ok();
         });
         // The sender is dropped unsent only by a panic in `build`, whose message is on standard error by now.
         rx.await.unwrap_or_else(|_| Err("the backend panicked while it was built".into()))
-    }
-}
-
-/// Brings edits to the engine, also while its thread computes. Clones share it.
-#[derive(Clone)]
-pub struct EditsLink {
-    engine: Addr<EngineActor>,
-    early: Arc<EarlyEdits>,
-}
-
-impl EditsLink {
-    /// The edits of a launched step. The engine hears of them only where it does not look for itself.
-    pub fn send(&self, step: StepId, edits: LogitEdits) {
-        if self.early.put(step, edits) {
-            self.engine.do_send(SampleWith(step));
-        }
     }
 }
 
@@ -81,31 +65,31 @@ impl Handler<Launch> for EngineActor {
         let step = plan.id;
         let pending = self.backend.launch(plan).unwrap_or_else(|e| Pending::new(step, move || Err(e)));
         // Fails only when the completion thread is gone, which it is after the first error and at the end.
-        self.pending.send(Launched(pending)).ok();
+        self.pending.send(WaitFor(pending)).ok();
     }
 }
 
-impl Handler<SampleWith> for EngineActor {
+impl Handler<RulesReady> for EngineActor {
     type Result = ();
 
-    fn handle(&mut self, SampleWith(step): SampleWith, _: &mut Context<Self>) {
-        let Some(edits) = self.early.take(step) else { return };
-        if let Err(e) = self.backend.sample(step, edits) {
-            self.pending.send(Launched(Pending::new(step, move || Err(e)))).ok();
+    fn handle(&mut self, RulesReady(step): RulesReady, _: &mut Context<Self>) {
+        let Some(rules) = self.early.take(step) else { return };
+        if let Err(e) = self.backend.constrain(rules) {
+            self.pending.send(WaitFor(Pending::new(step, move || Err(e)))).ok();
         }
     }
 }
 
-/// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported as an error,
-/// because nobody stops that actor before the scheduler has stopped.
+/// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported
+/// as an error, because nobody stops that actor before the scheduler has stopped.
 pub fn wait_for_steps(
-    launched: Receiver<Launched>,
+    launched: Receiver<WaitFor>,
     engram: EngramLink,
     scheduler: Recipient<StepDone>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("chimere-done".into()).spawn(move || {
         let mut next = StepId(0);
-        for Launched(pending) in launched {
+        for WaitFor(pending) in launched {
             let step = pending.step();
             next = StepId(step.0 + 1);
             let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));

@@ -1,12 +1,12 @@
 //! The Engram actor: tells the engine what tables change in a step, while that step's forward runs.
 //!
-//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the edits go to the
-//! engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should this actor die, the alarm in it
-//! tells the scheduler actor, which ends the requests that use tables and starts another one.
+//! The scheduler actor says who uses tables and which steps wait, the completion thread says which tokens came, and the
+//! rules go to the engine actor. Nobody waits here: what is not ready is answered when its last token arrives. Should
+//! this actor die, the alarm in it tells the scheduler actor, which ends the requests that use tables and starts
+//! another one.
 
-use super::engine::EditsLink;
-use super::messages::{Awaits, EditsSent, EngramLost, Follow, Forget, Sampled};
-use super::scheduler::SchedulerActor;
+use super::messages::{Awaits, EngramLost, Follow, Forget, RulesSent, Sampled};
+use super::rules_link::RulesLink;
 use crate::clock::Clock;
 use crate::{limits, metrics};
 use actix::prelude::*;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Owns the tracker.
 pub struct EngramActor {
     tracker: Tracker,
-    edits: EditsLink,
+    rules: RulesLink,
     alarm: Alarm,
     clock: Clock,
 }
@@ -33,35 +33,44 @@ pub struct Starter {
     pub arbiter: ArbiterHandle,
     /// Threads that share large batches of lookups.
     pub threads: usize,
-    /// Who gets the edits.
-    pub edits: EditsLink,
+    /// Who gets the rules.
+    pub rules: RulesLink,
     /// What time it is.
     pub clock: Clock,
 }
 
 impl Starter {
-    /// Starts an actor that reports to `scheduler`.
-    pub fn start(&self, scheduler: Addr<SchedulerActor>) -> Addr<EngramActor> {
-        let Starter { threads, edits, clock, .. } = self.clone();
+    /// Starts an actor that reports to the scheduler actor.
+    pub fn start(&self, scheduler: Reports) -> Addr<EngramActor> {
+        let Starter { threads, rules, clock, .. } = self.clone();
         EngramActor::start_in_arbiter(&self.arbiter, move |_| {
             // Without threads of its own the actor's one does it all, only slower for large batches.
             let tracker = Tracker::new(threads).unwrap_or_else(|error| {
                 tracing::warn!(%error, "no threads for lookups");
                 Tracker::default()
             });
-            EngramActor { tracker, edits, alarm: Alarm { scheduler }, clock }
+            EngramActor { tracker, rules, alarm: Alarm { scheduler }, clock }
         })
     }
 }
 
+/// What the scheduler actor wants to hear, in one mailbox: nothing else is known of it here.
+#[derive(Clone)]
+pub struct Reports {
+    /// The rules for a step are on their way to the engine.
+    pub sent: Recipient<RulesSent>,
+    /// The actor is gone.
+    pub lost: Recipient<EngramLost>,
+}
+
 /// Tells the scheduler actor when it is dropped, and with it the actor: that is all that a panic leaves.
 struct Alarm {
-    scheduler: Addr<SchedulerActor>,
+    scheduler: Reports,
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.scheduler.do_send(EngramLost);
+        self.scheduler.lost.do_send(EngramLost);
     }
 }
 
@@ -114,8 +123,8 @@ impl EngramActor {
             ::metrics::counter!(metrics::ENGRAM_LOOKUPS).increment(answered.lookups);
             ::metrics::counter!(metrics::ENGRAM_HITS).increment(answered.hits);
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
-            self.alarm.scheduler.do_send(EditsSent { step: answered.step, at: now });
-            self.edits.send(answered.step, answered.edits);
+            self.alarm.scheduler.sent.do_send(RulesSent { step: answered.rules.step, at: now });
+            self.rules.send(answered.rules);
         }
     }
 }
@@ -133,7 +142,7 @@ impl Handler<Follow> for EngramActor {
 
     fn handle(&mut self, msg: Follow, _: &mut Context<Self>) {
         for choice in 0..u64::from(msg.choices) {
-            self.tracker.follow(SeqId(msg.first.0 + choice), &msg.prompt, msg.guidance.clone());
+            self.tracker.follow(SeqId(msg.first.0 + choice), &msg.prompt, msg.tables.clone());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
-use chimere_engine::engram::{Awaiting, Guidance};
+use chimere_engine::engram::{Awaiting, RequestTables};
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{StepOutcome, StepPlan};
@@ -19,29 +19,30 @@ pub struct Submit {
     /// Whose it is, and by when it has to be done.
     pub terms: Terms,
     /// Sized by [`Submit::events_max`], so that its sender never blocks.
-    pub events: mpsc::Sender<Told>,
-    /// What tables do for it; [`Request::awaits_edits`] says the same.
-    pub guidance: Option<Arc<Guidance>>,
+    pub events: mpsc::Sender<RequestEvent>,
+    /// What tables do for it; `waits_for` in the request's spec says the same.
+    pub tables: Option<Arc<RequestTables>>,
     /// The service's own, before it is ready: its prompt counts for nobody.
     pub warm_up: bool,
 }
 
 impl Submit {
-    /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the end of its thinking
-    /// and its own, a score for each piece of the prompt (one may end at each multiple of 64 and at the prompt's end), a hidden state, and
-    /// one failure.
+    /// The most messages that a request can cause in a context of this many tokens: a start, each choice's tokens, the
+    /// end of its thinking and its own, a score for each piece of the prompt (one may end at each multiple of 64 and at
+    /// the prompt's end), a hidden state, and one failure.
     pub fn events_max(request: &Request, context: u32) -> usize {
         let prompt = request.prompt.len();
-        let tokens = request.max_tokens.unwrap_or(context).min(context) as usize;
-        let pieces = if request.score_prompt.is_some() { prompt / chimere_engine::CHUNK_TOKENS as usize + 2 } else { 0 };
-        let thoughts = usize::from(request.thinking.is_some());
-        2 + pieces + usize::from(request.pool.is_some()) + request.choices as usize * (tokens + 1 + thoughts)
+        let spec = &request.spec;
+        let tokens = spec.max_tokens.unwrap_or(context).min(context) as usize;
+        let pieces = if spec.score_prompt.is_some() { prompt / chimere_engine::CHUNK_TOKENS as usize + 2 } else { 0 };
+        let thoughts = usize::from(spec.thinking.is_some());
+        2 + pieces + usize::from(spec.pool.is_some()) + spec.choices as usize * (tokens + 1 + thoughts)
     }
 }
 
 /// Scheduler actor to request actor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum RequestEvent {
     /// The first step with a row of the request was committed. Comes once, before any event.
     Started(RequestTimes),
     /// What the scheduler said.
@@ -79,7 +80,7 @@ pub struct Follow {
     /// What all of them begin with.
     pub prompt: Arc<[TokenId]>,
     /// What tables do for them.
-    pub guidance: Arc<Guidance>,
+    pub tables: Arc<RequestTables>,
 }
 
 /// Scheduler actor to Engram actor: these sequences have ended.
@@ -102,10 +103,10 @@ pub struct Awaits(pub Awaiting);
 #[rtype(result = "()")]
 pub struct Sampled(pub Vec<(SeqId, TokenId)>);
 
-/// Engram actor to scheduler actor: the edits of a step are on their way to the engine.
+/// A late source to the scheduler actor: its rules for a step are on their way to the engine.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct EditsSent {
+pub struct RulesSent {
     /// The step.
     pub step: StepId,
     /// When they were ready.
@@ -122,14 +123,14 @@ pub struct EngramLost;
 #[rtype(result = "()")]
 pub struct Launch(pub StepPlan);
 
-/// Engram actor to engine actor, or the scheduler actor in its stead: the edits that this step awaits are there, if the backend has not
-/// found them itself. See [`super::engine::EditsLink`].
+/// A late source to the engine actor, or the scheduler actor in its stead: rules that this step awaits are there, if
+/// the backend has not found them itself. See [`super::rules_link::RulesLink`].
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct SampleWith(pub StepId);
+pub struct RulesReady(pub StepId);
 
 /// Engine actor to the completion thread, over a plain channel: wait for this.
-pub struct Launched(pub Pending);
+pub struct WaitFor(pub Pending);
 
 /// Completion thread to scheduler actor: a step is done, or the engine is lost.
 #[derive(Message)]
@@ -169,9 +170,9 @@ mod tests {
         fn crosses<T: Send>() {}
         crosses::<Submit>();
         crosses::<Launch>();
-        crosses::<Launched>();
+        crosses::<WaitFor>();
         crosses::<StepDone>();
-        crosses::<SampleWith>();
+        crosses::<RulesReady>();
         crosses::<Follow>();
     }
 }

@@ -1,11 +1,11 @@
 //! Thin shells around plain structs: who owns what, and who hears from whom.
 //!
 //! ```text
-//! http ── Submit, Cancel ──> SchedulerActor ── Launch ──> EngineActor ── Launched ──> completion thread
+//! http ── Submit, Cancel ──> SchedulerActor ── Launch ──> EngineActor ── WaitFor ───> completion thread
 //!  ^                            │    ^                                                     │
 //!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┤
 //!                                                                                          v
-//!                                                  EngineActor <── SampleWith ── EngramActor (only for requests that use tables)
+//!                                                  EngineActor <── RulesReady ── EngramActor (only for requests that use tables)
 //! ```
 //! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most it can cause,
 //! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
@@ -15,7 +15,7 @@ pub mod choice;
 pub mod embed;
 pub mod engine;
 pub mod engram;
-pub mod guided;
+pub mod engram_users;
 pub mod live;
 pub mod lone;
 pub mod messages;
@@ -25,7 +25,11 @@ pub mod probe;
 pub mod reader;
 pub mod request;
 pub mod retry;
+pub mod rules_link;
 pub mod scheduler;
+pub mod spec;
+pub mod step_log;
+mod step_meter;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;

@@ -1,6 +1,8 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use crate::metrics::gateway::Completion;
 use crate::text::parser::Part;
+use chimere_engine::constraint::Sources;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -17,14 +19,14 @@ pub enum Output {
     Delta {
         /// Number of the choice among all of the request.
         choice: u32,
-        /// What is new.
+        /// The text and tokens that are new.
         delta: Delta,
     },
     /// No more of this choice.
     Finished {
         /// Number of the choice among all of the request.
         choice: u32,
-        /// Why.
+        /// Why the choice ended.
         reason: Finish,
     },
     /// No more of anything.
@@ -36,7 +38,7 @@ pub enum Output {
 /// New text of a choice; any part may be empty, not all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delta {
-    /// The answer.
+    /// More of the answer's text.
     pub content: String,
     /// What came before it between `<think>` and `</think>`.
     pub reasoning: String,
@@ -47,7 +49,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Nothing to tell.
+    /// True when there is nothing to tell the client.
     pub fn is_empty(&self) -> bool {
         self.content.is_empty() && self.reasoning.is_empty() && self.tool_calls.is_empty() && self.tokens.is_empty()
     }
@@ -87,7 +89,7 @@ impl ToolCallDelta {
 /// A token with its log-probability and the most probable ones in its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// The token itself.
+    /// The token that was chosen.
     pub token: Piece,
     /// The most probable, best first.
     pub top: Vec<Piece>,
@@ -102,9 +104,9 @@ pub struct Scored {
 pub struct Piece {
     /// Its text; parts of a character become U+FFFD.
     pub text: String,
-    /// Its bytes.
+    /// The token's bytes, which may be a part of a character.
     pub bytes: Vec<u8>,
-    /// In nats.
+    /// Its log-probability, in nats.
     pub logprob: f32,
 }
 
@@ -151,12 +153,23 @@ pub struct Account {
     pub engram: Option<EngramAccount>,
     /// Which examples were put before the question, if that was asked for.
     pub examples: Option<ExamplesAccount>,
+    /// Sources of rules that yielded for at least one token, because with their rule none would have been left.
+    pub yielded: Sources,
+}
+
+impl Account {
+    /// What the series under other engines' names are told of it.
+    pub fn completion(&self) -> Completion {
+        let Timings { prefill, itl_mean, decode, total, .. } = self.timings;
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, self.completion_tokens);
+        Completion { total, prefill, decode, itl_mean, prompt_tokens, completion_tokens }
+    }
 }
 
 /// Which examples a conversation got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExamplesAccount {
-    /// The collection.
+    /// Name of the collection that the examples are from.
     pub collection: String,
     /// Ids of its items, the one most like the question first.
     pub ids: Vec<String>,
@@ -164,7 +177,7 @@ pub struct ExamplesAccount {
     pub query_tokens: u32,
 }
 
-/// How thinking went.
+/// How long the choices thought, and why each thought ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThinkingAccount {
     /// Thinking tokens of all choices: those that the model chose, not those that closed it.

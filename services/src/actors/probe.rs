@@ -5,7 +5,7 @@ use super::lone::{Lone, LoneError};
 use super::request::Around;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Request, Terms};
+use chimere_engine::scheduler::{Event, Request, Spec, Terms};
 use chimere_engine::step::ExpertCut;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Trial {
     /// The first token with more entropy, in nats, ends it: the rest would change nothing.
     pub entropy_max: f32,
     /// Ids that end the answer.
-    pub end_ids: Vec<TokenId>,
+    pub end_ids: Arc<[TokenId]>,
     /// As for the answer itself.
     pub experts: Option<ExpertCut>,
     /// Likewise.
@@ -38,21 +38,15 @@ pub struct Probed {
 
 /// Generates the most probable tokens. Whoever stops waiting cancels it.
 pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed, LoneError> {
-    let request = Request {
-        id: entry.id,
-        prompt: trial.prompt,
-        choices: 1,
-        max_tokens: Some(trial.tokens_max),
+    // Tables speak in answers; whether one needs a thought is the model's own matter.
+    let spec = Spec {
         sampling: Arc::new(SamplingParams { certainty: true, ..SamplingParams::greedy() }),
         end_ids: trial.end_ids,
-        priority: trial.priority,
-        score_prompt: None,
-        thinking: None,
         experts: trial.experts,
-        // Tables speak in answers; whether one needs a thought is the model's own matter.
-        awaits_edits: false,
-        pool: None,
+        priority: trial.priority,
+        ..Spec::greedy(trial.tokens_max)
     };
+    let request = Request::new(entry.id, trial.prompt, spec);
     let mut lone = Lone::start(around, entry, request, trial.terms).await?;
     let mut found = Probed::default();
     loop {

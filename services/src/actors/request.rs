@@ -5,11 +5,12 @@
 
 use super::choice::{Choice, scored};
 use super::live::Entry;
-use super::messages::{Cancel, Refusal, Submit, Told};
+use super::messages::{Cancel, Refusal, RequestEvent, Submit};
 use super::output::{Account, Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, ThinkingAccount};
 use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
+use super::spec::RequestSpec;
 use super::stopwatch::Stopwatch;
 use crate::clock::Clock;
 use crate::metrics;
@@ -17,12 +18,12 @@ use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
 use crate::traces::{Ended, Trace};
 use actix::prelude::*;
-use chimere_engine::engram::{Guidance, Tally};
+use chimere_engine::constraint::Sources;
+use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
+use chimere_engine::engram::{RequestTables, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Rejected, Request, Terms, Usage};
-use chimere_engine::step::ExpertCut;
-use chimere_engine::thinking::{Thinking, ThoughtEnd};
+use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms, Usage};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,31 +38,17 @@ const OUTPUTS_MAX: usize = 32;
 pub struct Job {
     /// Each becomes a request of its own to the scheduler.
     pub prompts: Vec<Arc<[TokenId]>>,
-    /// Choices a prompt.
-    pub choices: u32,
-    /// Tokens a choice; `None` takes the rest of the context.
-    pub max_tokens: Option<u32>,
-    /// How tokens are chosen.
-    pub sampling: Arc<SamplingParams>,
-    /// Ids that end a choice.
-    pub end_ids: Vec<TokenId>,
-    /// Strings that end a choice.
-    pub stop: Vec<String>,
-    /// Lower runs first among the requests of a key.
-    pub priority: i32,
+    /// What is asked for each of them.
+    pub spec: RequestSpec,
     /// Whose it is, and by when it has to be done.
     pub terms: Terms,
-    /// Report log-probabilities of the prompts, with this many alternatives.
-    pub score_prompt: Option<u8>,
-    /// Take fewer experts for generated tokens where fewer will do.
-    pub experts: Option<ExpertCut>,
     /// What the request said about thinking, if anything.
     pub thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave, if that was done.
     pub probe: Option<ProbeAccount>,
     /// What tables do for each prompt, if anything; as many as there are prompts, or none.
-    pub guidance: Vec<Arc<Guidance>>,
-    /// Told when it has ended, if traces are wanted.
+    pub tables: Vec<Arc<RequestTables>>,
+    /// RequestEvent when it has ended, if traces are wanted.
     pub trace: Option<Trace>,
     /// Which examples are in the prompt, if some were asked for.
     pub examples: Option<ExamplesAccount>,
@@ -106,6 +93,8 @@ pub struct RequestActor {
     cached_tokens: u32,
     /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
     changed_tokens: Option<u32>,
+    /// Sources of rules that were not followed for some token.
+    yielded: Sources,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -153,7 +142,8 @@ impl Drop for Hangup {
 }
 
 impl ThinkingJob {
-    fn rules(&self) -> Option<Arc<Thinking>> {
+    /// The rules that it thinks by.
+    pub fn rules(&self) -> Option<Arc<Thinking>> {
         match self {
             Self::Bounded(rules) => Some(rules.clone()),
             Self::Skipped(_) => None,
@@ -191,8 +181,8 @@ impl RequestActor {
         let (reply, answer) = oneshot::channel();
         let ids = entries.iter().map(|e| e.id).collect();
         let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids };
-        let n = job.prompts.len() * job.choices as usize;
-        let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.stop, (job.reader)(i))).collect();
+        let n = job.prompts.len() * job.spec.engine.choices as usize;
+        let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.spec.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
             watch: Stopwatch::new(n, around.gateway.clone()),
             around,
@@ -201,6 +191,7 @@ impl RequestActor {
             choices,
             cached_tokens: 0,
             changed_tokens: Some(0),
+            yielded: Sources::NONE,
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -216,41 +207,30 @@ impl RequestActor {
     }
 
     fn request(&self, prompt: usize) -> Request {
-        Request {
-            id: self.entries[prompt].id,
-            prompt: self.job.prompts[prompt].clone(),
-            choices: self.job.choices,
-            max_tokens: self.job.max_tokens,
-            sampling: self.sampling(prompt),
-            end_ids: self.job.end_ids.clone(),
-            priority: self.job.priority,
-            score_prompt: self.job.score_prompt,
-            thinking: self.job.thinking.as_ref().and_then(ThinkingJob::rules),
-            experts: self.job.experts,
-            awaits_edits: !self.job.guidance.is_empty(),
-            pool: None,
-        }
+        Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.spec(prompt))
     }
 
     /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the first one draws as it
     /// would alone.
-    fn sampling(&self, prompt: usize) -> Arc<SamplingParams> {
-        let sampling = &self.job.sampling;
+    fn spec(&self, prompt: usize) -> Arc<Spec> {
+        let spec = &self.job.spec.engine;
         if prompt == 0 {
-            return sampling.clone();
+            return spec.clone();
         }
-        Arc::new(SamplingParams { seed: seed_of(sampling.seed, prompt as u64), ..(**sampling).clone() })
+        let seed = seed_of(spec.sampling.seed, prompt as u64);
+        let sampling = Arc::new(SamplingParams { seed, ..(*spec.sampling).clone() });
+        Arc::new(Spec { sampling, ..(**spec).clone() })
     }
 
     /// Puts an event into words.
-    fn hear(&mut self, prompt: usize, told: Told) {
-        match told {
-            Told::Started(times) => self.watch.started(times),
-            Told::Event(Event::Scored(scores)) => {
+    fn hear(&mut self, prompt: usize, event: RequestEvent) {
+        match event {
+            RequestEvent::Started(times) => self.watch.started(times),
+            RequestEvent::Event(Event::Scored(scores)) => {
                 let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            Told::Event(Event::Token { choice, token, logprobs, changed, .. }) => {
+            RequestEvent::Event(Event::Token { choice, token, logprobs, changed, yielded, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -259,8 +239,9 @@ impl RequestActor {
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
                 self.around.gateway.token();
                 self.count_changed(changed);
+                self.yielded = self.yielded.with(yielded);
                 let mut delta = Delta::default();
-                let is_end = self.job.end_ids.contains(&token);
+                let is_end = self.job.spec.engine.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
                 let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
                 ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
@@ -270,12 +251,12 @@ impl RequestActor {
                     self.finished(at, self.choices[at].stopped());
                 }
             }
-            Told::Event(Event::Thought { choice, thought }) => {
+            RequestEvent::Event(Event::Thought { choice, thought }) => {
                 let at = self.at(prompt, choice);
                 ::metrics::counter!(metrics::THINKING_ENDED, "reason" => thinking_end(thought.end)).increment(1);
                 self.choices[at].thought = Some(thought);
             }
-            Told::Event(Event::Finished { choice, reason, usage, .. }) => {
+            RequestEvent::Event(Event::Finished { choice, reason, usage, .. }) => {
                 let at = self.at(prompt, choice);
                 self.count_cached(choice, usage);
                 if !self.choices[at].ended {
@@ -285,13 +266,13 @@ impl RequestActor {
                     self.finished(at, finish);
                 }
             }
-            Told::Event(Event::Pooled(_)) => debug_assert!(false, "a request for text does not ask for hidden states"),
-            Told::Event(Event::Failed(why)) => self.failed(why),
+            RequestEvent::Event(Event::Pooled(_)) => debug_assert!(false, "a request for text does not ask for hidden states"),
+            RequestEvent::Event(Event::Failed(why)) => self.failed(why),
         }
     }
 
     fn at(&self, prompt: usize, choice: u32) -> usize {
-        prompt * self.job.choices as usize + choice as usize
+        prompt * self.job.spec.engine.choices as usize + choice as usize
     }
 
     /// The choices of a prompt share it, so it counts once.
@@ -341,8 +322,9 @@ impl RequestActor {
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
+            yielded: self.yielded,
         };
-        self.around.gateway.completed(&account);
+        self.around.gateway.completed(&account.completion());
         account
     }
 
@@ -350,7 +332,7 @@ impl RequestActor {
     fn room(&self) -> Option<u32> {
         let longest = self.job.prompts.iter().map(|p| p.len() as u32).max()?;
         let room = self.around.context.saturating_sub(longest);
-        self.job.max_tokens.filter(|&asked| asked > room).map(|_| room)
+        self.job.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
     fn thinking(&self, job: &ThinkingJob) -> ThinkingAccount {
@@ -371,9 +353,9 @@ impl RequestActor {
     }
 
     fn engram_account(&self) -> Option<EngramAccount> {
-        let sum = |of: fn(&Tally) -> u32| self.job.guidance.iter().map(|g| of(&g.tally)).sum();
+        let sum = |of: fn(&Tally) -> u32| self.job.tables.iter().map(|g| of(&g.tally)).sum();
         let (lookups, hits) = (sum(Tally::lookups), sum(Tally::hits));
-        (!self.job.guidance.is_empty()).then_some(EngramAccount { lookups, hits, changed_tokens: self.changed_tokens })
+        (!self.job.tables.is_empty()).then_some(EngramAccount { lookups, hits, changed_tokens: self.changed_tokens })
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -454,7 +436,7 @@ impl Actor for RequestActor {
                 request,
                 terms: self.job.terms,
                 events,
-                guidance: self.job.guidance.get(prompt).cloned(),
+                tables: self.job.tables.get(prompt).cloned(),
                 warm_up: false,
             }));
             ctx.add_stream(Numbered { prompt, told });
@@ -483,11 +465,11 @@ impl Actor for RequestActor {
 /// Events of one prompt.
 struct Numbered {
     prompt: usize,
-    told: mpsc::Receiver<Told>,
+    told: mpsc::Receiver<RequestEvent>,
 }
 
 impl futures_util::Stream for Numbered {
-    type Item = (usize, Told);
+    type Item = (usize, RequestEvent);
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
         let prompt = self.prompt;
@@ -495,8 +477,8 @@ impl futures_util::Stream for Numbered {
     }
 }
 
-impl StreamHandler<(usize, Told)> for RequestActor {
-    fn handle(&mut self, (prompt, told): (usize, Told), ctx: &mut Context<Self>) {
+impl StreamHandler<(usize, RequestEvent)> for RequestActor {
+    fn handle(&mut self, (prompt, told): (usize, RequestEvent), ctx: &mut Context<Self>) {
         if !self.over {
             self.hear(prompt, told);
             self.flush(ctx);

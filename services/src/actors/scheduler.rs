@@ -5,22 +5,23 @@
 
 use super::alarm::Alarm;
 use super::engine::EngineActor;
-use super::guided::Guided;
+use super::engram::Reports;
+use super::engram_users::EngramUsers;
 use super::live::Live;
-use super::messages::{Cancel, Drain, EditsSent, EngramLost, Launch, Open, PlanDue, Refusal, StepDone, Submit, Told};
+use super::messages::{Cancel, Drain, EngramLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
+use super::step_log::StepLog;
+use super::step_meter::{StepInFlight, StepMeter};
 use crate::clock::Clock;
+use crate::limits;
 use crate::metrics::gateway::Gateway;
-use crate::metrics::keys::Waiting;
-use crate::{limits, metrics};
 use actix::prelude::*;
+use chimere_engine::constraint::Source;
 use chimere_engine::engram::Awaiting;
 use chimere_engine::ids::{Micros, RequestId, StepId};
-use chimere_engine::scheduler::{
-    Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Stats, StepShape, Terms,
-};
-use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use chimere_engine::scheduler::{Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms};
+use chimere_engine::step::{StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,33 +33,28 @@ const ENGRAM_LOST: &str = "the part that looks tables up failed; requests withou
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
     scheduler: Scheduler,
-    /// Positions that one step may compute.
-    step_tokens: u32,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
-    guided: Guided,
+    engram_users: EngramUsers,
     phase: watch::Sender<Phase>,
     live: Live,
     clock: Clock,
-    steps: VecDeque<Launched>,
+    /// What the engine has, the first to come back first.
+    steps: VecDeque<StepInFlight>,
     /// `None` before the start, and where there is no thread for it: then nothing is planned late.
     alarm: Option<Alarm>,
     /// The step for whose end the alarm was set.
     alarm_for: Option<StepId>,
     /// Targets, and what steps take.
     pace: Pace,
-    waiting: Waiting,
+    meter: StepMeter,
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is later.
     committed: Micros,
-    told: Stats,
-    gateway: Arc<Gateway>,
-    /// Prompt tokens of the warm-up, which nobody asked for.
-    uncounted: u64,
 }
 
 /// Where a request's events go.
 struct Stream {
-    events: mpsc::Sender<Told>,
+    events: mpsc::Sender<RequestEvent>,
     started: bool,
     /// Choices without their last event; the stream is closed with the last one.
     unfinished: u32,
@@ -69,40 +65,18 @@ struct Stream {
 impl Stream {
     /// Sends an event, before the first one also the times. A request that ended within its first commit has them in its last event
     /// alone: then the start is told with that.
-    fn send(&mut self, event: Event, times: Option<RequestTimes>) -> Result<(), mpsc::error::TrySendError<Told>> {
+    fn send(
+        &mut self,
+        event: Event,
+        times: Option<RequestTimes>,
+        meter: &StepMeter,
+    ) -> Result<(), mpsc::error::TrySendError<RequestEvent>> {
         if let Some(times) = times.filter(|t| t.started.is_some() && !self.started) {
             self.started = true;
-            compare(self.foreseen_us, &times);
-            self.events.try_send(Told::Started(times))?;
+            meter.started(self.foreseen_us, &times);
+            self.events.try_send(RequestEvent::Started(times))?;
         }
-        self.events.try_send(Told::Event(event))
-    }
-}
-
-/// A step that the engine has and we have not heard back from.
-struct Launched {
-    id: StepId,
-    kind: &'static str,
-    shape: StepShape,
-    /// Microseconds that it should take; `None` while that is not known.
-    predicted: Option<f64>,
-    at: Micros,
-    /// Decode rows that sat it out.
-    rows_out: u64,
-    /// Its sampler waits for edits.
-    awaits: bool,
-    /// When they were ready.
-    edits_at: Option<Micros>,
-}
-
-impl Launched {
-    /// Counts edits that came after the forward was over. A step's forward begins when the step before is done or at its own launch.
-    fn count_late(&self, committed: Micros, forward_us: u64) {
-        let forward_end = Micros(committed.max(self.at).0 + forward_us);
-        if let Some(late) = self.edits_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
-            ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
-            ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(late.0 as f64 / 1e6);
-        }
+        self.events.try_send(RequestEvent::Event(event))
     }
 }
 
@@ -113,18 +87,19 @@ impl SchedulerActor {
         config: SchedulerConfig,
         pace: Pace,
         engine: Addr<EngineActor>,
-        guided: Guided,
+        engram_users: EngramUsers,
         phase: watch::Sender<Phase>,
         live: Live,
         clock: Clock,
         gateway: Arc<Gateway>,
+        log: Arc<StepLog>,
     ) -> Self {
         Self {
-            step_tokens: config.step_tokens,
+            meter: StepMeter::new(config.step_tokens, gateway, log),
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
-            guided,
+            engram_users,
             phase,
             live,
             clock,
@@ -132,11 +107,7 @@ impl SchedulerActor {
             alarm: None,
             alarm_for: None,
             pace,
-            waiting: Waiting::default(),
             committed: Micros(0),
-            told: Stats::default(),
-            gateway,
-            uncounted: 0,
         }
     }
 
@@ -144,23 +115,13 @@ impl SchedulerActor {
     fn pump(&mut self) {
         while let Some((plan, rows_out)) = self.plan() {
             let awaiting = Awaiting::of(&plan);
-            let shape = self.pace.shape(&plan);
-            self.steps.push_back(Launched {
-                id: plan.id,
-                kind: kind(&plan),
-                shape,
-                predicted: self.pace.cost.predict(&shape),
-                at: self.clock.now(),
-                rows_out,
-                awaits: awaiting.is_some(),
-                edits_at: None,
-            });
+            self.steps.push_back(self.meter.launched(&plan, &self.pace, self.clock.now(), rows_out, awaiting.is_some()));
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
-            // Only now, or the edits could be with the engine before the step is.
-            awaiting.into_iter().for_each(|step| self.guided.launched(step));
+            // Only now, or the rules could be with the engine before the step is.
+            awaiting.into_iter().for_each(|step| self.engram_users.launched(step));
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
@@ -176,15 +137,15 @@ impl SchedulerActor {
         let before = self.scheduler.rows_sat_out();
         let plan = self.scheduler.plan_within(self.clock.now(), &self.pace)?;
         let rows_out = self.scheduler.rows_sat_out() - before;
-        ::metrics::counter!(metrics::ROWS_SAT_OUT).increment(rows_out);
+        self.meter.planned(rows_out);
         Some((plan, rows_out))
     }
 
-    /// Is it too early to plan beside the step that runs? Then the alarm rings when it no more is. It may ring late or never: the step's
-    /// end comes too, and then there is nothing to wait for.
+    /// Is it too early to plan beside the step that runs? Then the alarm rings when the time has come. It may ring late or never: the
+    /// end of that step wakes this actor too, and then there is nothing to wait for.
     fn is_early(&mut self) -> bool {
         let (Some(step), Some(alarm), 1) = (self.steps.front(), &self.alarm, self.steps.len()) else { return false };
-        let (now, began) = (self.clock.now(), self.committed.max(step.at));
+        let (now, began) = (self.clock.now(), step.began(self.committed));
         let left = self.pace.plan_at(began, step.predicted).since(now);
         if left.0 > 0 && self.alarm_for != Some(step.id) {
             alarm.set(Duration::from_micros(left.0));
@@ -197,48 +158,14 @@ impl SchedulerActor {
         let now = self.clock.now();
         if let Some(step) = self.steps.pop_front() {
             debug_assert_eq!(Some(step.id), outcome.id, "steps come back in order");
-            let took = outcome.timing.forward_us + outcome.timing.sample_us;
-            ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(took as f64 / 1e6);
-            ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
-            ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
-            ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
-            ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
-            self.count_budget(&step);
-            ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
-            ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
-            step.count_late(self.committed, outcome.timing.forward_us);
-            self.learn(&step, now.since(self.committed.max(step.at)));
+            let took = now.since(step.began(self.committed));
+            self.meter.done(&step, &outcome, self.committed, &self.pace);
+            self.meter.compare(&step, took, &self.pace);
+            self.pace.cost.observe(&step.shape, took);
             self.committed = now;
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);
-    }
-
-    fn count_budget(&self, step: &Launched) {
-        let positions = step.shape.rows + step.shape.prompt_rows;
-        let share = f64::from(positions) / f64::from(self.step_tokens);
-        ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "positions").record(share);
-        // Without somebody who waits for a token there is no target to keep.
-        if let Some(predicted) = step.predicted.filter(|_| step.shape.rows > 0 && self.pace.target_us > 0) {
-            ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "time").record(predicted / self.pace.target_us as f64);
-        }
-    }
-
-    /// Compares what a step took with what was predicted, then learns from it. Its time is that between commits, because that is what a
-    /// stream sees.
-    fn learn(&mut self, step: &Launched, took: Micros) {
-        let took_us = took.0 as f64;
-        if let Some(predicted) = step.predicted {
-            ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
-            ::metrics::histogram!(metrics::STEP_RATIO, "kind" => step.kind).record(predicted / took_us.max(1.0));
-        }
-        let (prompts, decodes) = (step.shape.prompt_rows > 0, step.shape.rows > 0);
-        if step.rows_out > 0 {
-            ::metrics::histogram!(metrics::DECODE_STALL).record(took_us / 1e6);
-        } else if let Some(without) = self.pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
-            ::metrics::histogram!(metrics::DECODE_STALL).record((took_us - without).max(0.0) / 1e6);
-        }
-        self.pace.cost.observe(&step.shape, took);
     }
 
     /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means that the
@@ -255,7 +182,7 @@ impl SchedulerActor {
                 Event::Failed(_) => stream.unfinished = 0,
                 _ => {}
             }
-            let sent = stream.send(event, times);
+            let sent = stream.send(event, times, &self.meter);
             debug_assert!(!matches!(sent, Err(mpsc::error::TrySendError::Full(_))), "request {id} caused more events than it may");
             if sent.is_err() {
                 self.scheduler.cancel(id);
@@ -289,23 +216,23 @@ impl SchedulerActor {
 
     fn forget(&mut self, id: RequestId) {
         self.streams.remove(&id);
-        self.guided.forget(id);
+        self.engram_users.forget(id);
     }
 
     /// The Engram actor died: the requests that use tables end, the others go on, and there is another one for those to come.
     fn replace_engram(&mut self, own: Addr<Self>) {
-        let failed = self.guided.take_all();
+        let failed = self.engram_users.take_all();
         tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
-        ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
-        self.guided.start(own);
+        self.meter.engram_restarted();
+        self.engram_users.start(reports(&own));
         for id in failed {
             self.scheduler.cancel(id);
             self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
         }
-        // Every row that awaits edits belonged to one of those; without an answer its step would never end, nor the ones behind it.
-        for step in self.steps.iter_mut().filter(|s| s.awaits && s.edits_at.is_none()) {
-            step.edits_at = Some(self.clock.now());
-            self.guided.answer_for(step.id);
+        // Every row that waits for tables belonged to one of those; without an answer its step would never end, nor the ones behind it.
+        for step in self.steps.iter_mut().filter(|s| s.awaits && s.rules_at.is_none()) {
+            step.rules_at = Some(self.clock.now());
+            self.engram_users.answer_for(step.id);
         }
         self.pump();
     }
@@ -323,7 +250,8 @@ impl SchedulerActor {
             Rejected::KeyRate { wait_us, .. } => Some(wait_us),
             Rejected::WaitTooLong { wait_us, max_us } => Some(wait_us.saturating_sub(max_us)),
             Rejected::DeadlineUnreachable { needs_us, left_us } => Some(needs_us.saturating_sub(left_us)),
-            Rejected::PromptTooLong { .. }
+            Rejected::EmptyPrompt
+            | Rejected::PromptTooLong { .. }
             | Rejected::TooManyChoices { .. }
             | Rejected::TooManyPages { .. }
             | Rejected::Draining => {
@@ -331,7 +259,7 @@ impl SchedulerActor {
             }
         };
         if let Some(us) = room_in_us {
-            ::metrics::histogram!(metrics::REFUSED_WAIT).record(us as f64 / 1e6);
+            self.meter.refused(us);
         }
         Refusal { reason, retry_after: Some(retry::after(room_in_us, rand::random_range(-1.0..=1.0))) }
     }
@@ -339,11 +267,11 @@ impl SchedulerActor {
     /// The predicted wait of a request that has to.
     fn foresee(&self, request: &Request, terms: &Terms) -> Option<u64> {
         let stats = self.scheduler.stats();
-        if stats.requests_new == 0 && stats.slots_free >= request.choices {
+        if stats.requests_new == 0 && stats.slots_free >= request.spec.choices {
             return None;
         }
         let forecast = self.scheduler.forecast(request, terms, &self.pace)?;
-        ::metrics::histogram!(metrics::PREDICTED_WAIT).record(forecast.start_us as f64 / 1e6);
+        self.meter.foreseen(forecast.start_us);
         Some(forecast.start_us)
     }
 
@@ -355,43 +283,14 @@ impl SchedulerActor {
         }
     }
 
-    /// Gauges as they are, counters by what was added since the last time.
     fn tell(&mut self) {
-        let mut now = self.scheduler.stats();
-        // A request that started before the warm-up was admitted has been told in full; what is told never falls.
-        now.prompt_tokens_total = now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
-        ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
-        ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
-        ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
-        ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(now.pages_free));
-        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(now.slots_used));
-        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
-        let preemptions = now.preemptions_total - self.told.preemptions_total;
-        let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
-        ::metrics::counter!(metrics::PREEMPTIONS).increment(preemptions);
-        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
-        self.waiting.tell(&now, self.scheduler.waiting_by_key());
-        self.gateway.stands(&now, preemptions, prompt_tokens);
-        self.told = now;
+        self.meter.stands(self.scheduler.stats(), self.scheduler.waiting_by_key());
     }
 }
 
-/// Tells how good a prediction was. Waits that are shorter than a step or two are chance.
-fn compare(foreseen_us: Option<u64>, times: &RequestTimes) {
-    let actual_us = times.started.map_or(0, |started| started.since(times.admitted).0);
-    if let Some(foreseen_us) = foreseen_us.filter(|_| actual_us > 50_000) {
-        ::metrics::histogram!(metrics::WAIT_RATIO).record(foreseen_us as f64 / actual_us as f64);
-    }
-}
-
-/// What a step mostly is, for its time's label.
-fn kind(plan: &StepPlan) -> &'static str {
-    let prompt = plan.pieces.iter().filter(|p| p.form == Form::Chunked).count();
-    match prompt {
-        0 => "decode",
-        n if n == plan.pieces.len() => "prefill",
-        _ => "mixed",
-    }
+/// The way by which the Engram actor reports to this one.
+fn reports(own: &Addr<SchedulerActor>) -> Reports {
+    Reports { sent: own.clone().recipient(), lost: own.clone().recipient() }
 }
 
 impl Actor for SchedulerActor {
@@ -399,7 +298,7 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.guided.start(ctx.address());
+        self.engram_users.start(reports(&ctx.address()));
         self.alarm = match Alarm::start(ctx.address().recipient()) {
             Ok(alarm) => Some(alarm),
             Err(e) => {
@@ -414,16 +313,17 @@ impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, guidance, warm_up } = msg;
-        let (id, unfinished, prompt, now) = (request.id, request.choices, request.prompt.clone(), self.clock.now());
+        let Submit { request, terms, events, tables, warm_up } = msg;
+        let (id, unfinished, prompt, now) = (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
         let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
-        debug_assert_eq!(request.awaits_edits, guidance.is_some(), "who awaits edits is followed by those who make them");
+        let waits = request.spec.waits_for.contains(Source::Tables);
+        debug_assert_eq!(waits, tables.is_some(), "who waits for tables is followed by those who ask them");
         let foreseen_us = self.foresee(&request, &terms);
         self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
-        self.uncounted += uncounted;
+        self.meter.leave_out(uncounted);
         self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
-        if let Some((guidance, first)) = guidance.zip(self.scheduler.first_sequence(id)) {
-            self.guided.follow(id, first, unfinished, prompt, guidance);
+        if let Some((tables, first)) = tables.zip(self.scheduler.first_sequence(id)) {
+            self.engram_users.follow(id, first, unfinished, prompt, tables);
         }
         if let Some(deadline) = terms.deadline {
             ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
@@ -443,7 +343,7 @@ impl Handler<Cancel> for SchedulerActor {
                 // A request that has ended has no stream left, and nothing to free.
                 if self.streams.contains_key(&id) {
                     self.forget(id);
-                    ::metrics::histogram!(metrics::CANCEL_SECONDS).record(self.clock.now().since(seen).0 as f64 / 1e6);
+                    self.meter.cancelled(self.clock.now().since(seen));
                 }
             }
             Cancel::Choice(id, choice) => {
@@ -485,12 +385,12 @@ impl Handler<PlanDue> for SchedulerActor {
     }
 }
 
-impl Handler<EditsSent> for SchedulerActor {
+impl Handler<RulesSent> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, msg: EditsSent, _: &mut Context<Self>) {
+    fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
         if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
-            step.edits_at = Some(msg.at);
+            step.rules_at = Some(msg.at);
         }
     }
 }

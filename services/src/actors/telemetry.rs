@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use std::time::Duration;
 use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
-/// How often.
+/// Time between two looks at the process and the GPU.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Reads the process's memory, asks NVML about the GPU, and lets the metrics recorder drain its histograms.

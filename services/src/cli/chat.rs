@@ -1,7 +1,7 @@
 //! `chimere chat`: a conversation in the terminal, streamed. What the model thinks is dimmed; Ctrl-C ends the running answer.
 
-use super::CliError;
-use super::client::{Failure, Server};
+use crate::tools::CliError;
+use crate::tools::client::{Failure, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;

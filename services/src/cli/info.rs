@@ -1,11 +1,11 @@
 //! `chimere info`: what a model file holds and what it will need.
 
-use super::CliError;
-use super::text::{bytes_text, count_text};
+use crate::tools::figures::{bytes_text, count_text};
+use crate::tools::{CliError, find_model};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::matmul::Isa;
 use chimere_engine::format::TokenizerSource;
-use chimere_engine::model::{self, FfnConfig, LayerKind, Model, ModelConfig, Summary};
+use chimere_engine::model::{self, Model, ModelConfig, MoeConfig, StateShape, Summary};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -19,18 +19,11 @@ pub struct InfoArgs {
 
 /// Prints what the model file says.
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
-    let path = find(args.model.as_deref())?;
+    let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let isa = Isa::chosen().map_err(|e| CliError::Failed(e.to_string()))?;
     print!("{}\n{}", report(&path, &model), isa_text(isa));
     Ok(())
-}
-
-/// The model that `--model` or its absence means.
-pub(super) fn find(asked: Option<&Path>) -> Result<PathBuf, CliError> {
-    let env = std::env::var_os("CHIMERE_MODEL");
-    let exe = std::env::current_exe().ok();
-    crate::locate::model(asked, env.as_deref().map(Path::new), exe.as_deref()).map_err(CliError::Failed)
 }
 
 /// The instruction set in use and those that there are.
@@ -46,7 +39,7 @@ fn report(path: &Path, model: &Model) -> String {
     let mut line = |name: &str, value: String| writeln!(out, "{name:<16}{value}").expect("writing to a string");
     line("model", c.name.clone());
     line("file", path.display().to_string());
-    line("architecture", format!("{:?}", c.architecture));
+    line("architecture", c.architecture.to_owned());
     line(
         "parameters",
         format!("{} ({} used by a token)", count_text(summary.parameters()), count_text(used_parameters(model, &summary))),
@@ -54,9 +47,9 @@ fn report(path: &Path, model: &Model) -> String {
     line("weights", bytes_text(summary.bytes()));
     line("layers", layers_text(c));
     line("width", format!("{} hidden, {} vocabulary, {} context", c.hidden, c.vocab, c.context));
-    line("gated delta", gdn_text(c));
-    line("attention", attention_text(c));
-    line("feed-forward", ffn_text(c));
+    for shape in c.shapes() {
+        line(shape.name(), shape.describe());
+    }
     line("tokenizer", tokenizer_text(model));
     out.push('\n');
     out.push_str(&roles_table(&summary));
@@ -69,36 +62,23 @@ fn report(path: &Path, model: &Model) -> String {
 fn used_parameters(model: &Model, summary: &Summary) -> u64 {
     use model::Role;
     let role = |role| summary.roles.get(&role).map_or(0, |r| r.parameters);
-    let experts = match model.config.ffn {
-        FfnConfig::Moe { experts, used, .. } => role(Role::Experts) / experts as u64 * used as u64,
-        FfnConfig::Dense { .. } => 0,
-    };
+    let moe = model.config.each::<MoeConfig>().next();
+    let experts = moe.map_or(0, |moe| role(Role::Experts) / moe.experts as u64 * moe.used as u64);
     let lookup = if model.weights.head.is_some() { role(Role::Embedding) } else { 0 };
     summary.parameters() - role(Role::Experts) + experts - lookup
 }
 
+/// Layers, and of what looks beyond one token how many there are of each.
 fn layers_text(c: &ModelConfig) -> String {
-    let gdn = c.layers.iter().filter(|k| **k == LayerKind::Gdn).count();
-    format!("{}: {gdn} gated delta, {} attention", c.layers.len(), c.layers.len() - gdn)
-}
-
-fn gdn_text(c: &ModelConfig) -> String {
-    let g = &c.gdn;
-    format!("{} key heads of {}, {} value heads of {}, {} taps", g.key_heads, g.key_dim, g.value_heads, g.value_dim, g.conv_taps)
-}
-
-fn attention_text(c: &ModelConfig) -> String {
-    let a = &c.attention;
-    format!("{} query and {} key heads of {}, {} rotated, base {}", a.heads, a.kv_heads, a.head_dim, a.rotary_dim, a.rope_theta)
-}
-
-fn ffn_text(c: &ModelConfig) -> String {
-    match c.ffn {
-        FfnConfig::Dense { width } => format!("dense, {width} wide"),
-        FfnConfig::Moe { experts, used, width, shared_width } => {
-            format!("{used} of {experts} experts {width} wide, and a shared one {shared_width} wide")
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for op in c.blocks().map(|block| &block.op).filter(|op| op.state() != StateShape::default()) {
+        match counts.iter_mut().find(|(name, _)| *name == op.name()) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((op.name(), 1)),
         }
     }
+    let counts: Vec<String> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    format!("{}: {}", c.layers.len(), counts.join(", "))
 }
 
 fn tokenizer_text(model: &Model) -> String {
@@ -121,16 +101,14 @@ fn roles_table(summary: &Summary) -> String {
     out
 }
 
-/// Bytes of one sequence's recurrent state, all layers: GDN state and convolution tail in f32.
+/// Bytes of one sequence's recurrent state in all layers, with its convolution tails, in f32.
 fn state_bytes(c: &ModelConfig) -> u64 {
-    let gdn = c.layers.iter().filter(|k| **k == LayerKind::Gdn).count();
-    (gdn * 4 * (c.gdn.state_len() + c.gdn.channels() * (c.gdn.conv_taps - 1))) as u64
+    (4 * c.recurrent_floats()) as u64
 }
 
-/// Bytes of one page of KV in f16, all attention layers.
+/// Bytes of one page of KV in f16, all layers.
 fn page_bytes(c: &ModelConfig) -> u64 {
-    let attention = c.layers.iter().filter(|k| **k == LayerKind::Attention).count();
-    (attention * 2 * 2 * c.attention.kv_heads * c.attention.head_dim * PAGE_TOKENS as usize) as u64
+    (2 * 2 * c.kv_values() * PAGE_TOKENS as usize) as u64
 }
 
 fn memory_table(c: &ModelConfig) -> String {
@@ -155,7 +133,7 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
         let text = report(&file, &model::load(&file).unwrap());
         for wanted in [
-            "Qwen35Moe",
+            "qwen35moe",
             "8: 6 gated delta, 2 attention",
             "4 of 16 experts 128 wide",
             "4 key heads of 64, 8 value heads of 64",

@@ -1,7 +1,7 @@
 //! `chimere key`: API keys and their lines in the key file.
 
-use super::CliError;
 use crate::http::auth;
+use crate::tools::CliError;
 use std::io::Read;
 
 /// Characters of a key that are drawn: 62 of them each, so more than 256 bits together.

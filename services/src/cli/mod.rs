@@ -1,22 +1,12 @@
-//! The command line: one variant a subcommand. What a subcommand does is in its own file.
+//! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in [`crate::tools`].
 
-pub mod bench_engram;
-pub mod bench_serve;
-pub mod bench_step;
 pub mod chat;
-mod client;
-pub mod engram;
-mod error;
 pub mod info;
-pub mod kernels;
 pub mod key;
-mod stats;
-pub mod synth;
-mod text;
-
-pub use error::CliError;
 
 use crate::config::ServeArgs;
+use crate::tools::bench::{self, Bench};
+use crate::tools::{CliError, engram, kernels, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -35,7 +25,7 @@ pub struct Cli {
     pub serve: ServeArgs,
 }
 
-/// Subcommands.
+/// What the program can be asked to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve a model over HTTP (the default).
@@ -55,20 +45,9 @@ pub enum Command {
     /// API keys: make one, or the line of the key file for one.
     #[command(subcommand)]
     Key(key::Key),
-    /// Measure.
+    /// Measure the engine, tables, or a running service.
     #[command(subcommand)]
     Bench(Bench),
-}
-
-/// What can be measured.
-#[derive(Subcommand, Debug)]
-pub enum Bench {
-    /// The engine alone: decoding and prefill on one device.
-    Step(bench_step::BenchStepArgs),
-    /// Lookups in tables, as they run beside each step.
-    Engram(bench_engram::BenchEngramArgs),
-    /// A running service under load, over HTTP.
-    Serve(bench_serve::BenchServeArgs),
 }
 
 /// Runs what the command line asks for. The exit code is part of the interface; see [`Cli`].
@@ -81,9 +60,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Kernels(args) => finish(kernels::run(&args)),
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),
-        Command::Bench(Bench::Step(args)) => finish(bench_step::run(&args)),
-        Command::Bench(Bench::Engram(args)) => finish(bench_engram::run(&args)),
-        Command::Bench(Bench::Serve(args)) => finish(bench_serve::run(&args)),
+        Command::Bench(bench) => finish(bench::run(&bench)),
     }
 }
 

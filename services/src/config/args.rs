@@ -58,9 +58,15 @@ pub struct ServeArgs {
     /// File of API keys, one a line, # starts a comment
     #[arg(long, value_name = "F")]
     pub api_key_file: Option<PathBuf>,
+    /// Port of a listener of its own for /health, /ready and /metrics, on the same address [default: none]
+    #[arg(long, value_name = "P")]
+    pub admin_port: Option<u16>,
     /// Listen beyond loopback without API keys
     #[arg(long)]
     pub allow_open: bool,
+    /// Serve no web console at /
+    #[arg(long)]
+    pub no_console: bool,
     /// Seconds that running streams may take to finish after SIGINT or SIGTERM [default: 15]
     #[arg(long, value_name = "S")]
     pub drain_seconds: Option<u64>,
@@ -85,7 +91,9 @@ impl ServeArgs {
         put("server", "host", self.host.clone().map(Value::String));
         put("server", "port", self.port.map(|n| Value::Integer(n.into())));
         put("server", "api_key_file", self.api_key_file.as_deref().map(text));
+        put("server", "admin_port", self.admin_port.map(|n| Value::Integer(n.into())));
         put("server", "allow_open", self.allow_open.then_some(Value::Boolean(true)));
+        put("server", "console", self.no_console.then_some(Value::Boolean(false)));
         put("server", "drain_seconds", self.drain_seconds.map(integer));
         put("trace", "endpoint", self.trace_endpoint.clone().map(Value::String));
         put("engine", "device", self.device.and_then(|d| Value::try_from(d).ok()));

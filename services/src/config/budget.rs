@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Budget {
     /// What is free, less a margin.
     Auto,
-    /// This many bytes.
+    /// A budget of this many bytes.
     Bytes(u64),
 }
 

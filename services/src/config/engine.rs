@@ -6,10 +6,10 @@ use super::check::{Fault, threads};
 use crate::limits;
 use serde::{Deserialize, Serialize};
 
-/// Device, memory, arithmetic.
+/// On which device the model is computed, in how much memory, and how exactly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Engine {
-    /// Where steps run.
+    /// The device that computes steps.
     pub device: Device,
     /// Threads that compute on the CPU; 0 takes every core.
     pub threads: u32,
@@ -71,15 +71,15 @@ impl Engine {
     }
 }
 
-/// Where steps run.
+/// A device that can compute steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Device {
     /// A GPU where one can be used, else this machine's cores.
     Auto,
-    /// This machine's cores.
+    /// The cores of this machine.
     Cpu,
-    /// An NVIDIA GPU.
+    /// A GPU of NVIDIA's, through CUDA.
     Cuda,
 }
 

@@ -20,7 +20,7 @@ pub struct Engram {
     pub lambda: f64,
     /// Continuations with fewer occurrences are passed over.
     pub min_count: u32,
-    /// Where tables speak.
+    /// The part of an output in which tables speak.
     pub phase: PhaseName,
     /// Threads that share the lookups of large batches; 0 takes one for every four cores, at least 1 and at most 4.
     pub threads: u32,

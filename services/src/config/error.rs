@@ -6,20 +6,20 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}: {why}")]
     Unreadable {
-        /// The file.
+        /// Path of the configuration file.
         path: String,
-        /// The system's words.
+        /// What was wrong, in the words of the system or the parser.
         why: String,
     },
     /// The file is not TOML.
     #[error("{path} is not TOML: {why}")]
     NotToml {
-        /// The file.
+        /// Path of the configuration file.
         path: String,
-        /// The parser's words.
+        /// What was wrong, in the words of the system or the parser.
         why: String,
     },
-    /// No such key.
+    /// A key that no part of the configuration has.
     #[error("{origin}: no key {key}{}", nearest.as_ref().map(|n| format!(", did you mean {n}?")).unwrap_or_default())]
     UnknownKey {
         /// File or environment variable.
@@ -34,7 +34,7 @@ pub enum ConfigError {
     BadValue {
         /// File, environment variable, or flags.
         origin: String,
-        /// The key.
+        /// The key, with its section.
         key: String,
         /// What was wanted and what came.
         why: String,

@@ -1,8 +1,12 @@
 //! Lays files, variables and flags over a table of defaults, one value at a time, so that an error names the layer that it came from.
 
 use super::{Config, ConfigError, ServeArgs};
+use chimere_engine::files::read_regular_text;
 use std::path::Path;
 use toml::{Table, Value};
+
+/// Bytes of the file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// All four layers in one table, whose every value is of its key's type; whether values fit together is not looked at.
 pub(super) fn table(args: &ServeArgs, env: impl Iterator<Item = (String, String)>) -> Result<Table, ConfigError> {
@@ -32,7 +36,8 @@ fn section_mut<'a>(table: &'a mut Table, section: &str) -> &'a mut Table {
 
 fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|e| ConfigError::Unreadable { path: name.clone(), why: e.to_string() })?;
+    let text =
+        read_regular_text(path, FILE_BYTES_MAX).map_err(|e| ConfigError::Unreadable { path: name.clone(), why: e.to_string() })?;
     let file: Table = text.parse().map_err(|e: toml::de::Error| ConfigError::NotToml { path: name.clone(), why: e.to_string() })?;
     for (section, value) in file {
         let Value::Table(keys) = value else {

@@ -11,11 +11,13 @@ pub struct Log {
     pub format: LogFormat,
     /// Log the prompt of every request, as the model reads it.
     pub prompts: bool,
+    /// File that the audit records are added to; empty writes them to the log.
+    pub audit: String,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: "warn,chimere=info".into(), format: LogFormat::Text, prompts: false }
+        Self { filter: "warn,chimere=info".into(), format: LogFormat::Text, prompts: false, audit: String::new() }
     }
 }
 

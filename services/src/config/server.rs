@@ -3,6 +3,7 @@
 use super::check::{Fault, not_zero, threads};
 use crate::limits;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// Address, keys, shutdown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,12 +24,21 @@ pub struct Server {
     pub tls_key: String,
     /// Origins whose pages may call the service from a browser, with commas between them; `*` lets all.
     pub cors_origins: String,
+    /// Names under which the service is reached where no key is asked for, with commas between them; the address it listens on and localhost
+    /// need not be named.
+    pub hosts: String,
+    /// Addresses of proxies, with commas between them: many come from there, so no share by address bounds them.
+    pub trusted_proxies: String,
+    /// Port of a listener of its own for /health, /ready and /metrics; 0 for none.
+    pub admin_port: u16,
     /// Take the id that a gateway sends with a request for whose it is.
     pub trust_gateway: bool,
     /// Seconds that running streams may take after a signal.
     pub drain_seconds: u64,
     /// Seconds of silence before a stream gets a comment.
     pub keep_alive_seconds: u64,
+    /// Serve the web console at `/`.
+    pub console: bool,
     /// Keep metrics and show them under `/metrics`.
     pub metrics: bool,
 }
@@ -44,9 +54,13 @@ impl Default for Server {
             tls_certificate: String::new(),
             tls_key: String::new(),
             cors_origins: String::new(),
+            hosts: String::new(),
+            trusted_proxies: String::new(),
+            admin_port: 0,
             trust_gateway: false,
             drain_seconds: limits::DRAIN_SECONDS,
             keep_alive_seconds: limits::KEEP_ALIVE_SECONDS,
+            console: true,
             metrics: true,
         }
     }
@@ -60,15 +74,18 @@ impl Server {
                 if self.tls_key.is_empty() { ("tls_certificate", "tls_key") } else { ("tls_key", "tls_certificate") };
             return Err((lacks, format!("must be given with server.{have}, got nothing")));
         }
-        if let Some(origin) = origins(&self.cors_origins).find(|origin| !is_origin(origin)) {
+        if let Some(origin) = items(&self.cors_origins).find(|origin| !is_origin(origin)) {
             return Err(("cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}")));
+        }
+        if let Some(text) = items(&self.trusted_proxies).find(|text| text.parse::<IpAddr>().is_err()) {
+            return Err(("trusted_proxies", format!("wants addresses such as 10.0.0.1, got {text:?}")));
         }
         not_zero("keep_alive_seconds", self.keep_alive_seconds)
     }
 }
 
-/// The origins of a list.
-pub fn origins(list: &str) -> impl Iterator<Item = &str> {
+/// What stands between the commas of a list.
+pub fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|origin| !origin.is_empty())
 }
 

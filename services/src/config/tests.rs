@@ -69,6 +69,15 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
             "recomputed positions of a sequence in a step, where each is a pass of its own",
             limits::RECOMPUTED_PASSES_MAX.to_string(),
         ),
+        ("bytes that one body may take when it is taken apart", limits::PARSED_BYTES_MAX.to_string()),
+        ("bytes that all bodies take when they are taken apart", limits::PARSED_TOTAL_BYTES_MAX.to_string()),
+        ("bytes above which a whole reply is given out piece by piece", limits::WHOLE_REPLY_BYTES.to_string()),
+        ("characters of a key in the key file", limits::KEY_CHARS_MIN.to_string()),
+        ("seconds between two looks at keys and certificates", limits::KEY_LOOK_SECONDS.to_string()),
+        ("addresses whose wrong keys are counted", limits::WRONG_KEY_ADDRESSES_MAX.to_string()),
+        ("milliseconds that the answer to a wrong key waits, at most", limits::WRONG_KEY_DELAY_MS_MAX.to_string()),
+        ("seconds after which an address is as good as new", limits::WRONG_KEY_REST_SECONDS.to_string()),
+        ("connections to the listener of probes", limits::PROBE_CONNECTIONS.to_string()),
         ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
         ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),
         ("connections that wait to be accepted", limits::ACCEPTS_WAITING_MAX.to_string()),
@@ -141,7 +150,7 @@ fn a_certificate_comes_with_its_key_and_an_origin_has_no_path() {
     let err = load("[server]\ntls_key = \"k.pem\"\n", &[], ServeArgs::default()).unwrap_err();
     assert_eq!(err.to_string(), "c: server.tls_certificate must be given with server.tls_key, got nothing");
     let good = load("[server]\ncors_origins = \"https://a.example, http://localhost:3000\"\n", &[], ServeArgs::default()).unwrap();
-    assert_eq!(origins(&good.server.cors_origins).count(), 2);
+    assert_eq!(items(&good.server.cors_origins).count(), 2);
     for bad in ["a.example", "https://a.example/", "https://", "https://*.example"] {
         let err = load(&format!("[server]\ncors_origins = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();
         assert!(err.to_string().starts_with("c: server.cors_origins wants"), "{err}");

@@ -2,6 +2,7 @@
 
 use super::defaults::{Defaults, Overrides};
 use super::name::TableName;
+use chimere_engine::files::read_regular_text;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,6 +12,9 @@ pub type KeyHash = [u8; 32];
 
 /// Name of the file. Its suffix is not that of a table.
 pub(super) const FILE: &str = "access.toml";
+
+/// Bytes of the file.
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// What the file says. Tables that it does not name are for every key, keys that it does not name have the service's settings.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +40,7 @@ impl Access {
     /// The file of a directory; without one everybody may use everything.
     pub(super) fn read(directory: &Path, below: &Defaults) -> Result<Self, String> {
         let path = directory.join(FILE);
-        match std::fs::read_to_string(&path) {
+        match read_regular_text(&path, FILE_BYTES_MAX) {
             Ok(text) => Self::parse(&text, below).map_err(|e| format!("{}: {e}", path.display())),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(e) => Err(format!("{}: {e}", path.display())),

@@ -13,20 +13,20 @@ pub enum ModeName {
     Bias,
 }
 
-/// Where tables speak.
+/// The part of an output in which tables speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PhaseName {
-    /// Outside of thinking.
+    /// Tables speak outside of thinking only.
     Answer,
-    /// Everywhere.
+    /// Tables speak everywhere.
     All,
 }
 
 /// The settings of a request, whole.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Defaults {
-    /// Tables by name.
+    /// Names of the tables that are asked.
     pub tables: Vec<String>,
     /// How predictions are applied.
     pub mode: ModeName,
@@ -36,7 +36,7 @@ pub struct Defaults {
     pub lambda: f32,
     /// Continuations with fewer occurrences are passed over.
     pub min_count: u32,
-    /// Where tables speak.
+    /// The part of an output in which tables speak.
     pub phase: PhaseName,
 }
 
@@ -51,17 +51,17 @@ impl Default for Defaults {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overrides {
-    /// As in [`Defaults`].
+    /// Names of the tables that are asked, as in [`Defaults`].
     pub tables: Option<Vec<String>>,
-    /// As in [`Defaults`].
+    /// How predictions are applied, as in [`Defaults`].
     pub mode: Option<ModeName>,
-    /// As in [`Defaults`].
+    /// Strength of a bias, as in [`Defaults`].
     pub alpha: Option<f32>,
-    /// As in [`Defaults`].
+    /// Share of a mixture, as in [`Defaults`].
     pub lambda: Option<f32>,
-    /// As in [`Defaults`].
+    /// Least count of a continuation, as in [`Defaults`].
     pub min_count: Option<u32>,
-    /// As in [`Defaults`].
+    /// The part of an output in which tables speak, as in [`Defaults`].
     pub phase: Option<PhaseName>,
 }
 

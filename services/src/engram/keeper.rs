@@ -2,7 +2,6 @@
 
 use super::tables::Tables;
 use super::teacher::Teacher;
-use super::unix_seconds;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +48,7 @@ fn keep(teacher: &Teacher, period: Duration, woken: &Receiver<()>) {
 }
 
 fn work(teacher: &Teacher) -> Result<(), String> {
-    let published = teacher.publish_due(unix_seconds());
+    let published = teacher.publish_due(teacher.now());
     if teacher.tables().reload().map_err(|e| e.to_string())? {
         tracing::info!(tables = teacher.tables().snapshot().len(), "tables were changed");
     }

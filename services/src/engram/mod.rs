@@ -2,9 +2,11 @@
 //! is and says is the engine's.
 
 mod access;
+mod calendar;
 mod defaults;
 mod keeper;
 mod name;
+mod parts;
 mod store;
 mod tables;
 mod teacher;
@@ -13,6 +15,7 @@ pub use access::{Access, KeyHash};
 pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
 pub use keeper::Keeper;
 pub use name::TableName;
+pub use parts::EngramParts;
 pub use store::{Layers, Store, StoreError, Texts, Write};
 pub use tables::{NotThere, TableInfo, TableSet, Tables, TablesError};
 pub use teacher::{Teacher, publish_table};

@@ -1,26 +1,26 @@
 //! What a table is called.
 
+use crate::limits::TABLE_NAME_BYTES_MAX;
 use std::fmt;
 
 /// A name that is a file's stem too: 1 to 64 letters, digits, `-`, `_` and `.`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName(String);
 
-/// Bytes of a name.
-const BYTES_MAX: usize = 64;
-
 impl TableName {
-    /// Checks a name.
+    /// A name, if it is one that a file can have; else what is wrong with it.
     pub fn new(name: &str) -> Result<Self, String> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        if (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.') {
+        if (1..=TABLE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.') {
             return Ok(Self(name.to_owned()));
         }
-        let shown: String = name.chars().take(BYTES_MAX).collect();
-        Err(format!("wanted 1 to {BYTES_MAX} letters, digits, '-', '_' and '.', not beginning with a dot, got {shown:?}"))
+        let shown: String = name.chars().take(TABLE_NAME_BYTES_MAX).collect();
+        Err(format!(
+            "wanted 1 to {TABLE_NAME_BYTES_MAX} letters, digits, '-', '_' and '.', not beginning with a dot, got {shown:?}"
+        ))
     }
 
-    /// As text.
+    /// The name as it is written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

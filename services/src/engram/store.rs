@@ -188,11 +188,31 @@ impl Store {
             for row in state.iter().map_err(|e| self.broke(e))? {
                 let (name, value) = row.map_err(|e| self.broke(e))?;
                 let (revision, published, at, _) = value.value();
-                if revision != published || now.saturating_sub(at) >= FADE_PERIOD_S {
-                    names.push(TableName::new(name.value()).map_err(|e| self.failed(e))?);
+                if (revision != published || now.saturating_sub(at) >= FADE_PERIOD_S)
+                    // A name that is none was written by nobody here; there is no file to make for it.
+                    && let Ok(name) = TableName::new(name.value())
+                {
+                    names.push(name);
                 }
             }
             Ok(names)
+        })
+    }
+
+    /// When something was last published or written, in seconds since 1970; 0 if never. A clock that shows much more than that is doubtful.
+    pub fn last_seen(&self) -> Result<u32, StoreError> {
+        if !self.file().exists() {
+            return Ok(0);
+        }
+        self.with(|db| {
+            let txn = db.begin_read().map_err(|e| self.broke(e))?;
+            let state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
+            let mut last = 0;
+            for row in state.iter().map_err(|e| self.broke(e))? {
+                let (_, value) = row.map_err(|e| self.broke(e))?;
+                last = last.max(value.value().2);
+            }
+            Ok(last)
         })
     }
 

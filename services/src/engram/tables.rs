@@ -93,12 +93,24 @@ impl Tables {
     /// Opens every table of the directory. One that cannot be used is an error: whoever starts a service should hear of it.
     pub fn open(directory: Option<PathBuf>, tokenizer: TokenizerHash, defaults: Defaults) -> Result<Self, TablesError> {
         let tables = Self { directory, tokenizer, defaults, live: Live::default(), changing: Mutex::new(()) };
+        tables.clear_unfinished();
         let (set, mistakes) = tables.read(&TableSet::default())?;
         match mistakes.into_iter().next() {
             Some(mistake) => Err(mistake),
             None => {
                 tables.put(set);
                 Ok(tables)
+            }
+        }
+    }
+
+    /// Removes what was being written when a process before this one ended. Files of processes that live are theirs.
+    fn clear_unfinished(&self) {
+        let directories = self.directory.iter().flat_map(|directory| [directory.clone(), directory.join(LEARNED)]);
+        for entry in directories.filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten() {
+            if unfinished(&entry.file_name().to_string_lossy()).is_some_and(|process| !lives(process)) {
+                // Who may not remove it may not serve worse for it.
+                let _left = std::fs::remove_file(entry.path());
             }
         }
     }
@@ -160,9 +172,13 @@ impl Tables {
     /// The directory's tables, those of `before` where they are the same, and what was wrong with others.
     fn read(&self, before: &TableSet) -> Result<(TableSet, Vec<TablesError>), TablesError> {
         let Some(directory) = &self.directory else { return Ok((TableSet::default(), Vec::new())) };
-        let access = Access::read(directory, &self.defaults).map_err(TablesError)?;
         let (mut files, mut mistakes) = (BTreeMap::new(), Vec::new());
-        for (path, stamp) in self.list(directory)? {
+        // With a mistake in it what held before holds on: neither would everybody be let in, nor would tables stand still.
+        let access = Access::read(directory, &self.defaults).unwrap_or_else(|mistake| {
+            mistakes.push(TablesError(mistake));
+            before.access.clone()
+        });
+        for (path, stamp) in self.list(directory, &mut mistakes)? {
             let old = before.files.get(&path);
             match old.filter(|old| old.stamp == stamp).cloned().map_or_else(|| self.map(&path, stamp), Ok) {
                 Ok(mapped) => drop(files.insert(path, mapped)),
@@ -181,17 +197,21 @@ impl Tables {
     }
 
     /// Files of tables, curated ones and learned ones.
-    fn list(&self, directory: &Path) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
-        let mut all = list_one(directory)?;
+    fn list(&self, directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+        let mut all = list_one(directory, mistakes)?;
         let learned = directory.join(LEARNED);
         if learned.is_dir() {
-            all.extend(list_one(&learned)?);
+            match list_one(&learned, mistakes) {
+                Ok(files) => all.extend(files),
+                Err(mistake) => mistakes.push(mistake),
+            }
         }
         Ok(all)
     }
 }
 
-fn list_one(directory: &Path) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+/// The files that may be tables; each that cannot is a mistake of its own and leaves the others alone.
+fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
     let failed = |e: std::io::Error| TablesError(format!("{}: {e}", directory.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -204,15 +224,30 @@ fn list_one(directory: &Path) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
         if stem.is_empty() || stem.starts_with('.') {
             continue;
         }
-        TableName::new(stem).map_err(|e| TablesError(format!("{}: a table's name: {e}", path.display())))?;
+        if let Err(e) = TableName::new(stem) {
+            mistakes.push(TablesError(format!("{}: a table's name: {e}", path.display())));
+            continue;
+        }
         match std::fs::metadata(&path) {
             Ok(meta) => files.push((path, Stamp::of(&meta))),
             // Removed between the listing and the look at it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(e) => return Err(TablesError(format!("{}: {e}", path.display()))),
+            Err(e) => mistakes.push(TablesError(format!("{}: {e}", path.display()))),
         }
     }
     Ok(files)
+}
+
+/// The process that writes or wrote a file of this name, `.NAME.engr.PROCESS-NUMBER.part`.
+fn unfinished(name: &str) -> Option<u32> {
+    let (rest, numbers) = name.strip_prefix('.')?.strip_suffix(".part")?.rsplit_once('.')?;
+    rest.ends_with(SUFFIX).then(|| numbers.split_once('-')?.0.parse().ok())?
+}
+
+/// Is there a process of this number?
+fn lives(process: u32) -> bool {
+    let number = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    number.is_some_and(|number| rustix::process::test_kill_process(number) != Err(rustix::io::Errno::SRCH))
 }
 
 impl Stamp {
@@ -287,7 +322,7 @@ impl TableSet {
         if known.is_some() || tables.is_empty() || priors.len() == limits::ENGRAM_PRIORS {
             return known;
         }
-        let prior = Arc::new(JointPrior::of(tables));
+        let prior = Arc::new(JointPrior::of(tables.iter().map(Member::table)));
         priors.push((places, prior.clone()));
         Some(prior)
     }
@@ -306,5 +341,67 @@ impl TableSet {
 
     fn visible(&self, key: Option<&KeyHash>) -> impl Iterator<Item = (&String, &Vec<Layer>)> {
         self.names.iter().filter(move |(name, _)| self.access.allows(key, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chimere_engine::engram::{BuildOptions, Orders, build, publish};
+
+    const TOKENIZER: TokenizerHash = TokenizerHash([5; 32]);
+
+    fn put(directory: &Path, name: &str) {
+        let options = BuildOptions { orders: Orders::new(1, 2).unwrap(), min_count: 1, vocab: 100, tokenizer: TOKENIZER, time: 1 };
+        let image = build(&[&[1, 2, 1, 2]], &options).unwrap();
+        publish(&directory.join(format!("{name}.{SUFFIX}")), |out| image.write(out)).unwrap();
+    }
+
+    fn names(tables: &Tables) -> Vec<String> {
+        tables.snapshot().infos(None).into_iter().map(|info| info.name).collect()
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn one_bad_entry_leaves_the_other_tables() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a");
+        let tables = Tables::open(Some(dir.path().to_owned()), TOKENIZER, Defaults::default()).unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("a b.engr"), "x").unwrap();
+        std::fs::write(at("cut.engr"), "x").unwrap();
+        std::os::unix::fs::symlink(at("loop.engr"), at("loop.engr")).unwrap();
+        std::fs::create_dir(at("folder.engr")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("fifo.engr")).status().unwrap().success());
+        std::fs::write(at("access.toml"), "[tables").unwrap();
+        put(dir.path(), "b");
+        assert!(tables.reload().is_err(), "a mistake is told");
+        assert_eq!(names(&tables), ["a", "b"], "what came is offered");
+        std::fs::remove_file(at("a.engr")).unwrap();
+        assert!(tables.reload().is_err());
+        assert_eq!(names(&tables), ["b"], "what was removed is gone");
+    }
+
+    #[test]
+    fn a_broken_access_file_lets_nobody_in_who_was_kept_out() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a");
+        std::fs::write(dir.path().join("access.toml"), "[tables.a]\nkeys = []\n").unwrap();
+        let tables = Tables::open(Some(dir.path().to_owned()), TOKENIZER, Defaults::default()).unwrap();
+        std::fs::write(dir.path().join("access.toml"), "[tables.a\nkeys = []\n").unwrap();
+        put(dir.path(), "b");
+        assert!(tables.reload().is_err());
+        assert!(tables.snapshot().find("a", None).is_err());
+    }
+
+    #[test]
+    fn what_a_process_that_is_gone_was_writing_is_removed_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let (own, gone) = (std::process::id(), i32::MAX as u32);
+        let file = |process: u32| dir.path().join(format!(".t.engr.{process}-0.part"));
+        [own, gone].iter().for_each(|process| std::fs::write(file(*process), "half").unwrap());
+        std::fs::write(dir.path().join(".notes.part"), "somebody's").unwrap();
+        Tables::open(Some(dir.path().to_owned()), TOKENIZER, Defaults::default()).unwrap();
+        assert!(file(own).exists() && !file(gone).exists() && dir.path().join(".notes.part").exists());
     }
 }

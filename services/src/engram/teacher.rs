@@ -1,5 +1,6 @@
 //! Makes the files that requests read from the store, and has them read.
 
+use super::calendar::Calendar;
 use super::name::TableName;
 use super::store::{Layers, Store, StoreError};
 use super::tables::{LEARNED, SUFFIX, Tables};
@@ -13,12 +14,20 @@ use std::sync::Arc;
 pub struct Teacher {
     store: Store,
     tables: Arc<Tables>,
+    calendar: Calendar,
 }
 
 impl Teacher {
     /// Of the same directory.
     pub fn new(store: Store, tables: Arc<Tables>) -> Self {
-        Self { store, tables }
+        // A store that cannot be read has nothing that a wrong clock could destroy; its first use says what is wrong with it.
+        let last_seen = store.last_seen().unwrap_or(0);
+        Self { store, tables, calendar: Calendar::start(last_seen) }
+    }
+
+    /// The time that teaching and fading go by, in seconds since 1970.
+    pub fn now(&self) -> u32 {
+        self.calendar.now()
     }
 
     /// Where writes go first.
@@ -34,8 +43,9 @@ impl Teacher {
     /// Makes the files of all tables whose log is ahead of them. `now` is in seconds since 1970.
     pub fn publish_due(&self, now: u32) -> Result<Vec<TableName>, StoreError> {
         let due = self.store.unpublished(now)?;
-        due.iter().try_for_each(|name| publish_table(&self.store, name, now))?;
-        Ok(due)
+        // Each for itself: what is wrong with one is no reason to leave the others as they were.
+        let failed = due.iter().filter_map(|name| publish_table(&self.store, name, now).err()).collect::<Vec<_>>();
+        failed.into_iter().next().map_or(Ok(due), Err)
     }
 }
 

@@ -8,13 +8,13 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde_json::{Value, json};
 
-/// `GET /v1/models`.
+/// `GET /v1/models`: the models that are served, which is one.
 pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
     let data: Vec<Value> = app.limits.names().map(|name| model_object(&app, name)).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
-/// `GET /v1/models/{id}`.
+/// `GET /v1/models/{id}`: that model, or 404 under another name.
 pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
     let name = app.limits.names().find(|name| name.eq_ignore_ascii_case(&id)).ok_or_else(|| unknown_model(&id, &app.limits))?;
     Ok(HttpResponse::Ok().json(model_object(&app, name)))

@@ -1,13 +1,18 @@
 //! What every handler reaches: one value, shared by all HTTP threads.
 
-use super::auth::Keys;
 use super::encoding::Coding;
 use super::error::ApiError;
-use super::guide::EngramParts;
+use super::origin::Origins;
 use super::request::{Generation, ModelLimits};
+use super::ring::Ring;
+use super::shares::{Holder, Room, Share};
+use super::wrong_keys::WrongKeys;
 use crate::actors::live::Live;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
 use crate::actors::request::Around;
+use crate::actors::step_log::StepLog;
+use crate::audit::Audit;
+use crate::engram::EngramParts;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
@@ -19,7 +24,7 @@ use futures_util::StreamExt;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 /// Code of a refusal for want of room for the body, whose rest nobody reads.
 pub(super) const BODIES_FULL: &str = "bodies_full";
@@ -29,7 +34,7 @@ const BODIES_RETRY: Duration = Duration::from_secs(1);
 /// A request's body. Its bytes count among those in flight until it is dropped, so handlers drop it when they have read it.
 pub struct Body {
     bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
+    _share: Option<Share>,
 }
 
 impl std::ops::Deref for Body {
@@ -59,7 +64,15 @@ pub struct App {
     /// Requests that are not answered yet.
     pub live: Live,
     /// Who may come in.
-    pub keys: Keys,
+    pub keys: Arc<Ring>,
+    /// How long whoever brings keys that are not known has to wait.
+    pub wrong_keys: WrongKeys,
+    /// From where pages may call, and by which names.
+    pub origins: Origins,
+    /// Addresses that many come from.
+    pub proxies: Vec<std::net::IpAddr>,
+    /// Who changed what.
+    pub audit: Audit,
     /// A gateway says whose a request is.
     pub trust_gateway: bool,
     /// Log what is asked.
@@ -68,14 +81,18 @@ pub struct App {
     pub traces: Traces,
     /// How long a body may take to arrive.
     pub body_time: Duration,
+    /// The web console is served.
+    pub console: bool,
+    /// What the scheduler does, for who looks.
+    pub step_log: Arc<StepLog>,
     /// Renders the metrics, if they are kept.
     pub recorder: Option<PrometheusHandle>,
     /// Bytes of a request body.
     pub body_bytes_max: usize,
-    /// A permit for each byte that all bodies in flight may take together.
-    pub bodies: Arc<Semaphore>,
-    /// How many permits there are, for errors.
-    pub bodies_bytes_max: usize,
+    /// Bytes that all bodies in flight may take together.
+    pub bodies: Arc<Room>,
+    /// Bytes that all bodies which were taken apart may take until they are prompts.
+    pub parsed: Arc<Room>,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Changes when the same request may give other bytes.
@@ -97,12 +114,12 @@ impl App {
 
     /// The most tokens of a prompt that leave room for the output that is asked for.
     pub fn room(&self, generation: &Generation) -> usize {
-        let output = u32::from(generation.max_tokens != Some(0));
+        let output = u32::from(generation.spec.engine.max_tokens != Some(0));
         self.around.context.saturating_sub(output) as usize
     }
 
     /// The whole body, decoded, if it keeps to the limits in bytes and in time.
-    pub async fn body(&self, payload: Payload, request: &HttpRequest) -> Result<Body, ApiError> {
+    pub async fn body(&self, payload: Payload, request: &HttpRequest, holder: Holder) -> Result<Body, ApiError> {
         let coding = Coding::of(request)?;
         let seconds = self.body_time.as_secs_f32();
         let late = |_| {
@@ -111,59 +128,63 @@ impl App {
                 .with_code("body_too_slow")
                 .rejected_as("body_too_slow")
         };
-        let body = timeout(self.body_time, self.whole_body(payload, super::announced(request))).await.map_err(late)??;
-        if coding == Coding::Identity { Ok(body) } else { self.decoded(body, coding) }
+        let body = self.whole_body(payload, super::intake::announced(request), holder);
+        let body = timeout(self.body_time, body).await.map_err(late)??;
+        if coding == Coding::Identity { Ok(body) } else { self.decoded(body, coding, holder) }
     }
 
     /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is refused as soon as
     /// it has, and never takes more memory than any other.
-    fn decoded(&self, body: Body, coding: Coding) -> Result<Body, ApiError> {
-        let (max, mut plain, mut shares) = (self.body_bytes_max, bytes::BytesMut::new(), None);
+    fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
+        let (max, mut plain, mut share) = (self.body_bytes_max, bytes::BytesMut::new(), None);
         coding.decode(&body, |piece| {
             if plain.len() + piece.len() > max {
                 return Err(too_large("decodes to more than", max));
             }
-            merge(&mut shares, self.share(piece.len())?);
+            self.grow(&mut share, holder, piece.len())?;
             plain.extend_from_slice(piece);
             Ok(())
         })?;
-        Ok(Body { bytes: plain.freeze(), _share: shares })
+        Ok(Body { bytes: plain.freeze(), _share: share })
     }
 
-    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>) -> Result<Body, ApiError> {
+    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>, holder: Holder) -> Result<Body, ApiError> {
         let max = self.body_bytes_max;
         if announced.is_some_and(|n| n > max) {
             return Err(too_large("is larger than", max));
         }
         let mut body = bytes::BytesMut::new();
-        let mut share: Option<OwnedSemaphorePermit> = None;
+        let mut share: Option<Share> = None;
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|e| ApiError::invalid_body(format!("the body broke off: {e}")))?;
             if body.len() + chunk.len() > max {
                 return Err(too_large("is larger than", max));
             }
             // Taken as bytes arrive: what a head announces takes nothing, or a few heads could keep everybody out.
-            merge(&mut share, self.share(chunk.len())?);
+            self.grow(&mut share, holder, chunk.len())?;
             body.extend_from_slice(&chunk);
         }
         Ok(Body { bytes: body.freeze(), _share: share })
     }
 
-    /// Room for this many bytes among those of all bodies in flight.
-    fn share(&self, bytes: usize) -> Result<OwnedSemaphorePermit, ApiError> {
-        let got = u32::try_from(bytes).ok().and_then(|n| self.bodies.clone().try_acquire_many_owned(n).ok());
-        got.ok_or_else(|| {
-            let message = format!("request bodies of nearly {} bytes are in flight, the most that is taken", self.bodies_bytes_max);
-            let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(BODIES_FULL);
-            error.with_retry_after(BODIES_RETRY).rejected_as(BODIES_FULL)
-        })
+    /// Room for this many bytes more among those of all bodies in flight.
+    fn grow(&self, share: &mut Option<Share>, holder: Holder, bytes: usize) -> Result<(), ApiError> {
+        let taken = match share {
+            Some(share) => share.grow(bytes),
+            None => {
+                *share = self.bodies.take(holder, bytes);
+                share.is_some()
+            }
+        };
+        if taken { Ok(()) } else { Err(self.no_room()) }
     }
-}
 
-fn merge(share: &mut Option<OwnedSemaphorePermit>, more: OwnedSemaphorePermit) {
-    match share {
-        Some(share) => share.merge(more),
-        None => *share = Some(more),
+    /// Says what there is for all, and nothing of who has it.
+    fn no_room(&self) -> ApiError {
+        let total = self.bodies.total();
+        let message = format!("there is no room for this body now: the bodies of all requests share {total} bytes");
+        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(BODIES_FULL);
+        error.with_retry_after(BODIES_RETRY).rejected_as(BODIES_FULL)
     }
 }
 

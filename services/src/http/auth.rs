@@ -2,12 +2,17 @@
 //! time; the file has hashes too, so whoever reads it cannot use it.
 
 use super::error::ApiError;
+use super::tls::days_since_1970;
+use crate::clock::unix_seconds;
+use crate::limits::{KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::{HttpMessage, HttpRequest};
+use chimere_engine::files::read_regular_text;
 use chimere_engine::ids::{KeyId, Micros};
 use chimere_engine::scheduler::{KeyLimits, WEIGHT_MAX};
 use sha2::{Digest, Sha256};
+use std::collections::HashMap;
 use std::path::Path;
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
@@ -33,6 +38,8 @@ pub struct Key {
     hash: [u8; 32],
     admin: bool,
     limits: KeyLimits,
+    /// Seconds since 1970 from which on it is not known any more.
+    ends: Option<u64>,
 }
 
 /// Who sent a request, as the check found.
@@ -80,21 +87,25 @@ pub fn hashed(key: &str) -> String {
 }
 
 impl Keys {
-    /// From a file: one key a line, blank lines and what follows `#` left out. A file without any key is an error, because it would
-    /// lock everybody out or, worse, be taken for none.
+    /// From a file that its owner alone can read: one key a line; blank lines and those that begin with `#` are left out. A file without
+    /// any key is an error, because it would lock everybody out or, worse, be taken for none.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::read_with(path, KeyLimits::default())
     }
 
     /// The same, with limits for keys whose line says nothing else.
     pub fn read_with(path: &Path, limits: KeyLimits) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read key file {}: {e}", path.display()))?;
+        let read = || {
+            check_mode(path)?;
+            read_regular_text(path, KEY_FILE_BYTES_MAX).map_err(|e| e.to_string())
+        };
+        let text = read().map_err(|e| format!("cannot read key file {}: {e}", path.display()))?;
         Self::parse(&text, limits).map_err(|e| format!("key file {}: {e}", path.display()))
     }
 
     /// One key, a user's.
     pub fn one(key: &str) -> Self {
-        Self::Hashed(vec![Key { hash: Sha256::digest(key).into(), admin: false, limits: KeyLimits::default() }])
+        Self::Hashed(vec![Key { hash: Sha256::digest(key).into(), admin: false, limits: KeyLimits::default(), ends: None }])
     }
 
     /// The same where other machines can come.
@@ -103,11 +114,18 @@ impl Keys {
     }
 
     fn parse(text: &str, limits: KeyLimits) -> Result<Self, String> {
-        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.split('#').next().unwrap_or("").trim()));
-        let keys = lines.filter(|(_, line)| !line.is_empty());
-        let keys: Vec<Key> =
-            keys.map(|(n, line)| key(line, limits).map_err(|e| format!("line {n} {e}"))).collect::<Result<_, _>>()?;
-        let plain = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#') && !l.starts_with(HASHED)).count();
+        let lines = || (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let mut keys: Vec<Key> = Vec::new();
+        let mut places: HashMap<[u8; 32], usize> = HashMap::new();
+        for (n, line) in lines() {
+            let key = key(line, limits).map_err(|e| format!("line {n} {e}"))?;
+            // Which of two lines holds would depend on their order, and be found out by whoever has more than he should.
+            if let Some(before) = places.insert(key.hash, n) {
+                return Err(format!("line {n} has the key of line {before} again"));
+            }
+            keys.push(key);
+        }
+        let plain = lines().filter(|(_, line)| !line.starts_with(HASHED)).count();
         if plain > 0 {
             tracing::warn!(
                 keys = plain,
@@ -115,6 +133,16 @@ impl Keys {
             );
         }
         if keys.is_empty() { Err("it has no key".into()) } else { Ok(Self::Hashed(keys)) }
+    }
+
+    /// How many there are; 0 where none is asked for.
+    pub fn len(&self) -> usize {
+        if let Self::Hashed(keys) = self { keys.len() } else { 0 }
+    }
+
+    /// None is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// SHA-256 of the key that a request brings, known or not.
@@ -136,12 +164,38 @@ impl Keys {
         // All are compared, so that the time does not tell which one came close.
         let none = keys.len() as u32;
         let found = (0..).zip(keys).fold(none, |found, (i, key)| u32::conditional_select(&found, &i, key.hash.ct_eq(&hash)));
-        let key = keys.get(found as usize).ok_or_else(|| refused("the API key is not known here"))?;
+        let key = keys.get(found as usize).filter(|key| key.ends.is_none_or(|end| unix_seconds() < end));
+        let key = key.ok_or_else(|| refused("the API key is not known here"))?;
         Ok(Caller { key: key_id(&[&key.hash]), admin: key.admin, limits: key.limits, arrived: Micros(0) })
     }
 }
 
-/// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`.
+/// Whoever can read keys in plain text has them, and whoever can write the file gives himself one.
+#[cfg(unix)]
+fn check_mode(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map_err(|e| e.to_string())?.permissions().mode() & 0o777;
+    if mode & 0o027 == 0 {
+        return Ok(());
+    }
+    Err(format!("everybody on this machine or its group can read or write it: wanted mode 600 or 640, got {mode:03o} (chmod 600)"))
+}
+
+#[cfg(not(unix))]
+fn check_mode(_: &Path) -> Result<(), String> {
+    Ok(())
+}
+
+/// The end of a day in UTC, seconds since 1970.
+fn end_of_day(date: &str) -> Option<u64> {
+    let mut parts = date.splitn(3, '-');
+    let mut part =
+        |digits: usize| parts.next().filter(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_digit()))?.parse().ok();
+    let (year, month, day) = (part(4)?, part(2)?, part(2)?);
+    Some((days_since_1970(year, month, day)? + 1) * 24 * 3600)
+}
+
+/// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`, `expires=YYYY-MM-DD`.
 fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
@@ -150,11 +204,15 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     }
     let hash = match name.strip_prefix(HASHED) {
         Some(hex) => hash_of(hex).ok_or_else(|| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?,
+        None if name.len() < KEY_CHARS_MIN => {
+            return Err(format!("has a key of {} characters, at least {KEY_CHARS_MIN} are wanted (`chimere key new`)", name.len()));
+        }
         None => Sha256::digest(name).into(),
     };
-    let mut key = Key { hash, admin: false, limits };
+    let mut key = Key { hash, admin: false, limits, ends: None };
     for word in words {
-        let (option, value) = word.split_once('=').ok_or_else(|| format!("has a blank in its key, or {word:?} is no option"))?;
+        let no_option = || format!("has a blank in its key, or {word:?} is no option (a comment has a line of its own)");
+        let (option, value) = word.split_once('=').ok_or_else(no_option)?;
         let number = || value.parse::<u32>().map_err(|_| format!("wants a whole number for {option}, got {value:?}"));
         match (option, value) {
             ("scope", "user") => key.admin = false,
@@ -168,7 +226,13 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             }
             ("requests", _) => key.limits.requests = number()?,
             ("tokens_per_minute", _) => key.limits.tokens_per_minute = number()?,
-            _ => return Err(format!("has the option {option:?}; there are scope, weight, requests and tokens_per_minute")),
+            ("expires", _) => {
+                let end = end_of_day(value).ok_or_else(|| format!("wants a date such as 2027-01-31 for expires, got {value:?}"))?;
+                key.ends = Some(end);
+            }
+            _ => {
+                return Err(format!("has the option {option:?}; there are scope, weight, requests, tokens_per_minute and expires"));
+            }
         }
     }
     Ok(key)
@@ -191,6 +255,16 @@ fn refused(message: &str) -> ApiError {
     ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key").rejected_as("key")
 }
 
+/// A key file as operators keep it.
+#[cfg(test)]
+pub(super) fn write_key_file(path: &Path, text: &str) {
+    // A new file each time, as an operator's editor makes one.
+    std::fs::remove_file(path).ok();
+    std::fs::write(path, text).unwrap();
+    #[cfg(unix)]
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,16 +284,16 @@ mod tests {
 
     #[test]
     fn a_request_needs_one_of_the_keys_of_the_file() {
-        let keys = parse(&format!("# ours\nsk-one\n\n  {} # of the tests\n", hashed("sk-two"))).unwrap();
+        let keys = parse(&format!("# ours\nsk-one-0123456789\n\n  {}\n # of the tests\n", hashed("sk-two"))).unwrap();
         let check = |header| keys.check(&request(header)).is_ok();
-        assert!(check(Some("Bearer sk-one")));
+        assert!(check(Some("Bearer sk-one-0123456789")));
         assert!(check(Some("bearer  sk-two")));
         for bad in [
             None,
-            Some("sk-one"),
+            Some("sk-one-0123456789"),
             Some("Bearer sk-three"),
             Some("Bearer "),
-            Some("Basic sk-one"),
+            Some("Basic sk-one-0123456789"),
             Some(&*format!("Bearer {}", hashed("sk-two"))),
             Some("Bearer sk-two # of the tests"),
         ] {
@@ -230,22 +304,26 @@ mod tests {
 
     #[test]
     fn a_line_says_what_its_key_entitles_to() {
-        let text = format!("sk-a\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
+        let text = format!("sk-a-0123456789ab\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
         let defaults = KeyLimits { requests: 4, ..KeyLimits::default() };
         let keys = Keys::parse(&text, defaults).unwrap();
-        let (a, b) = (caller(&keys, "sk-a"), caller(&keys, "sk-b"));
+        let (a, b) = (caller(&keys, "sk-a-0123456789ab"), caller(&keys, "sk-b"));
         assert_eq!((a.admin, a.limits), (false, defaults));
         assert_eq!((b.admin, b.limits), (true, KeyLimits { weight: 3, requests: 8, tokens_per_minute: 60_000 }));
         assert_ne!(a.key, b.key);
-        assert_eq!(a, caller(&parse("sk-a requests=4").unwrap(), "sk-a"), "the account is the key's, wherever it stands");
+        assert_eq!(
+            a,
+            caller(&parse("sk-a-0123456789ab requests=4").unwrap(), "sk-a-0123456789ab"),
+            "the account is the key's, wherever it stands"
+        );
     }
 
     #[test]
     fn an_administrator_is_who_has_the_scope_or_an_open_service_s_own_machine() {
-        let keys = parse("sk-a scope=user\nsk-b scope=admin").unwrap();
+        let keys = parse("sk-a-0123456789ab scope=user\nsk-b-0123456789ab scope=admin").unwrap();
         for (keys, header, admin) in [
-            (&keys, Some("Bearer sk-a"), false),
-            (&keys, Some("Bearer sk-b"), true),
+            (&keys, Some("Bearer sk-a-0123456789ab"), false),
+            (&keys, Some("Bearer sk-b-0123456789ab"), true),
             (&Keys::Open, None, true),
             (&Keys::OpenToAll, None, false),
         ] {
@@ -269,21 +347,60 @@ mod tests {
     }
 
     #[test]
+    fn what_follows_a_sharp_sign_is_part_of_the_key() {
+        let keys = parse("sk#very-long-0123456789").unwrap();
+        assert!(keys.check(&request(Some("Bearer sk"))).is_err());
+        assert!(keys.check(&request(Some("Bearer sk#very-long-0123456789"))).is_ok());
+    }
+
+    #[test]
+    fn a_key_is_known_until_the_day_it_expires_is_over() {
+        let keys = parse("sk-old-0123456789 expires=2020-02-29\nsk-new-0123456789 expires=9999-12-31").unwrap();
+        assert!(keys.check(&request(Some("Bearer sk-old-0123456789"))).is_err());
+        assert!(keys.check(&request(Some("Bearer sk-new-0123456789"))).is_ok());
+        assert_eq!(end_of_day("1970-01-01"), Some(86_400));
+        assert_eq!(end_of_day("1970-13-01"), None);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_that_others_can_read_or_write_is_refused_by_its_mode() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys");
+        write_key_file(&path, "sk-one-0123456789");
+        for (mode, taken) in
+            [(0o600, true), (0o400, true), (0o440, true), (0o640, true), (0o644, false), (0o660, false), (0o666, false)]
+        {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = Keys::read(&path);
+            assert_eq!(read.is_ok(), taken, "{mode:o}: {read:?}");
+            assert!(taken || read.unwrap_err().contains(&format!("got {mode:o}")));
+        }
+        assert!(Keys::read(dir.path()).is_err());
+    }
+
+    #[test]
     fn no_key_is_readable_in_memory_or_in_logs() {
-        assert!(!format!("{:?}", parse("sk-one").unwrap()).contains("sk-one"));
+        assert!(!format!("{:?}", parse("sk-one-0123456789").unwrap()).contains("sk-one"));
     }
 
     #[test]
     fn a_file_without_a_key_or_with_a_strange_one_is_refused() {
         assert_eq!(parse("# nothing\n\n").unwrap_err(), "it has no key");
         for (line, part) in [
-            ("sk one", "line 1 has a blank in its key"),
+            ("sk-a-0123456789ab one", "line 1 has a blank in its key"),
+            ("sk#very-long-0123456789 # x", "a comment has a line of its own"),
+            ("sk", "at least 16 are wanted"),
+            ("sk-a-0123456789ab expires=2027-02-x", "a date such as"),
+            ("sk-a-0123456789ab expires=27-02-01", "a date such as"),
+            ("sk-a-0123456789ab\n\nsk-a-0123456789ab scope=admin", "line 3 has the key of line 1 again"),
             ("sk-ä", "plain ASCII"),
             ("sha256:12", "64 hexadecimal digits"),
-            ("sk-a weight=0", "from 1 to 1000, got 0"),
-            ("sk-a weight=x", "whole number for weight"),
-            ("sk-a scope=root", "scope=user or scope=admin"),
-            ("sk-a colour=red", "\"colour\""),
+            ("sk-a-0123456789ab weight=0", "from 1 to 1000, got 0"),
+            ("sk-a-0123456789ab weight=x", "whole number for weight"),
+            ("sk-a-0123456789ab scope=root", "scope=user or scope=admin"),
+            ("sk-a-0123456789ab colour=red", "\"colour\""),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(part), "{part:?} in {error}");

@@ -4,11 +4,12 @@ use super::answer::Chat;
 use super::app::App;
 use super::error::ApiError;
 use super::examples::with_examples;
-use super::generate::{Plan, generate};
+use super::generate::{EndpointJob, generate};
+use super::intake::{Taken, take};
 use super::reply::RequestName;
 use super::request::ChatRequest;
 use super::terms::terms_of;
-use super::thinking::{Asked, Considered, consider};
+use super::thinking::{PromptAndThinking, Question, prompt_and_thinking};
 use crate::actors::reader::{Answer, Reader};
 use crate::text::OutputParser;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -16,36 +17,35 @@ use std::sync::Arc;
 
 /// Answers a conversation.
 pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, &request).await?;
-    let ChatRequest { mut generation, mut conversation, tools, reasoning } = ChatRequest::parse(&body, &app.limits)?;
+    let Taken { asked, bytes, room } = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
+    let ChatRequest { mut generation, mut conversation, tools, reasoning } = asked;
     let examples = match generation.engram.semantic.take() {
-        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, body.len()).await?),
+        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, bytes).await?),
         None => None,
     };
-    let asked = Asked { conversation, bytes: body.len(), reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
+    let question = Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
     let name = RequestName::of(&request);
-    let Considered { prompt, thinking: rules, probe } = consider(&app, name, &mut generation, asked).await?;
-    // Only now: what waits for a text thread or a trial is as large as its body, and bodies are bounded together.
-    drop(body);
+    let PromptAndThinking { prompt, thinking: rules, probe } = prompt_and_thinking(&app, name, &generation, question).await?;
+    // Only now: what waits for a text thread or a trial is as large as its body was when it was taken apart.
+    drop(room);
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {
         let parser = OutputParser::new(thinking, tools.clone(), call_id_prefix(&call_ids, choice));
         Box::new(Answer::new(parser)) as Box<dyn Reader>
     };
-    let plan = Plan {
+    let endpoint = EndpointJob {
         prompts: vec![prompt.ids.into()],
         prompt_field: "messages",
-        score_prompt: None,
         thinking: rules,
         probe,
         examples,
         reader: Box::new(reader),
-        shape: Chat { logprobs: generation.sampling.logprobs.is_some() },
+        shape: Chat { logprobs: generation.spec.engine.sampling.logprobs.is_some() },
         id_prefix: "chatcmpl",
         generation,
     };
-    generate(&app, &request, plan).await
+    generate(&app, &request, endpoint).await
 }
 
 /// What the ids of one choice's calls have in common. The choice's number takes two digits always, so that call 11 of choice 1 and call

@@ -5,6 +5,7 @@ use super::auth::Caller;
 use super::embeddings::{tokens, vectors};
 use super::engram::database_error;
 use super::error::ApiError;
+use super::intake::parsed;
 use super::reply::RequestName;
 use super::request::{Prompt, SearchRequest, parse_items, parse_nothing};
 use super::terms::terms_of;
@@ -46,7 +47,7 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request)?;
     let name = TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
-    super::parsed(&app, &request, payload, parse_nothing).await?;
+    parsed(&app, &request, payload, |body, _| parse_nothing(body)).await?;
     let info = change(&app, move |all| {
         all.create(owner, name.as_str(), unix_seconds())?;
         all.info(owner, name.as_str())
@@ -71,7 +72,7 @@ pub(super) async fn add(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
-    let items = super::parsed(&app, &request, payload, parse_items).await?;
+    let items = parsed(&app, &request, payload, |body, _| parse_items(body)).await?;
     app.collections.check_room(owner, &name, &items).map_err(|e| api_error(&e))?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
     let prompts = tokens(&app, "items", texts).await?;
@@ -94,7 +95,7 @@ pub(super) async fn search(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let SearchRequest { query, k } = super::parsed(&app, &request, payload, SearchRequest::parse).await?;
+    let SearchRequest { query, k } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
     let looked = Look { collection: name.into_inner(), query, k, examples: false, field: "query" };
     let (hits, query_tokens) = look(&app, &request, looked).await?;
     let data: Vec<Value> = hits.iter().map(hit_object).collect();

@@ -3,7 +3,8 @@
 use super::answer::{Completion, Echo};
 use super::app::App;
 use super::error::ApiError;
-use super::generate::{Plan, generate};
+use super::generate::{EndpointJob, generate};
+use super::intake::{Taken, take};
 use super::request::{CompletionRequest, Prompt};
 use super::text::{ids_of, too_long};
 use crate::actors::reader::{Plain, Reader};
@@ -18,8 +19,8 @@ pub(super) async fn completions(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, &request).await?;
-    let CompletionRequest { generation, prompts, echo } = CompletionRequest::parse(&body, &app.limits)?;
+    let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
+    let Taken { asked: CompletionRequest { generation, prompts, echo }, room, .. } = take(&app, &request, payload, parse).await?;
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
@@ -33,22 +34,22 @@ pub(super) async fn completions(
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
-    // Only now: what waits for a text thread is as large as its body, and bodies are bounded together.
-    drop(body);
-    let logprobs = generation.sampling.logprobs;
-    let plan = Plan {
+    // Only now: what waits for a text thread is as large as its body was when it was taken apart.
+    drop(room);
+    let asked = &generation.spec.engine;
+    let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
+    let endpoint = EndpointJob {
         prompts: ids,
         prompt_field: "prompt",
-        score_prompt: logprobs.filter(|_| echo),
         thinking: None,
         probe: None,
         examples: None,
         reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
-        shape: Completion::new(logprobs.is_some(), echoes, generation.choices),
+        shape,
         id_prefix: "cmpl",
         generation,
     };
-    generate(&app, &request, plan).await
+    generate(&app, &request, endpoint).await
 }
 
 fn echo_of(tokenizer: &Tokenizer, tokens: &[TokenId], text: Option<String>) -> Echo {

@@ -3,6 +3,7 @@
 use super::app::App;
 use super::error::ApiError;
 use super::generate::lone_error;
+use super::intake::parsed;
 use super::reply::RequestName;
 use super::request::{EmbeddingRequest, Encoding, Prompt};
 use super::terms::terms_of;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 /// Embeds texts.
 pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let asked = super::parsed(&app, &request, payload, |body| EmbeddingRequest::parse(body, &app.limits)).await?;
+    let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
     let prompts = tokens(&app, "input", inputs).await?;
     let terms = terms_of(&request)?;

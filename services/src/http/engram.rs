@@ -3,10 +3,11 @@
 use super::app::App;
 use super::auth::{Keys, require_admin};
 use super::error::ApiError;
+use super::intake::parsed;
 use super::request::TeachRequest;
 use super::text::busy;
 use crate::database::DatabaseError;
-use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write, unix_seconds};
+use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ pub(super) async fn put(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
-    let asked = super::parsed(&app, &request, payload, TeachRequest::parse_put).await?;
+    let asked = parsed(&app, &request, payload, |body, _| TeachRequest::parse_put(body)).await?;
     teach(&app, teacher, name, asked, Write::Put).await
 }
 
@@ -47,7 +48,7 @@ pub(super) async fn learn(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
-    let (asked, quality) = super::parsed(&app, &request, payload, TeachRequest::parse_learn).await?;
+    let (asked, quality) = parsed(&app, &request, payload, |body, _| TeachRequest::parse_learn(body)).await?;
     if quality < app.engram.quality_min {
         let reason = format!("quality {quality} is below {}", app.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
@@ -63,7 +64,7 @@ pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web:
         if teacher.store().unknown(name).map_err(store_error)? {
             return Err(no_such_table(name.as_str()));
         }
-        teacher.store().write(name, &Write::Remove { time: unix_seconds() }).map_err(store_error)
+        teacher.store().write(name, &Write::Remove { time: teacher.now() }).map_err(store_error)
     })
     .await
 }
@@ -117,7 +118,7 @@ async fn teach(
     change(app, name, move |name| {
         // What looks like a control token is text: nobody should be taught to end a turn by a document.
         let texts: Vec<_> = asked.texts.iter().map(|text| tokenizer.encode_plain(text)).collect();
-        let texts = Texts { time: unix_seconds(), orders: asked.orders, texts };
+        let texts = Texts { time: teacher.now(), orders: asked.orders, texts };
         let write = kind(texts);
         if matches!(write, Write::Put(_)) {
             check_ours(&teacher, name)?;

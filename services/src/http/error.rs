@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct ApiError {
-    /// HTTP status.
+    /// Status of the HTTP reply.
     pub status: StatusCode,
     /// The class of error, OpenAI's `type`.
     pub kind: &'static str,

@@ -45,7 +45,7 @@ pub(super) async fn with_examples(
 /// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the context.
 fn room(app: &App, generation: &Generation) -> usize {
     let context = app.around.context;
-    context.saturating_sub(generation.max_tokens.unwrap_or(context / 4)) as usize
+    context.saturating_sub(generation.spec.engine.max_tokens.unwrap_or(context / 4)) as usize
 }
 
 /// In a chat the fault lies in a field.

@@ -4,9 +4,9 @@ use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
 use super::app::{App, unavailable};
 use super::auth::{Caller, Keys};
 use super::error::ApiError;
-use super::guide::guidance;
 use super::reply::RequestName;
 use super::request::Generation;
+use super::request_tables::tables_of;
 use super::sse::Events;
 use super::terms::terms_of;
 use crate::actors::lone::LoneError;
@@ -19,20 +19,19 @@ use crate::traces::{About, Remote};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
+use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::TokenId;
 use chimere_engine::scheduler::Rejected;
 use std::sync::Arc;
 
-/// What an endpoint brings.
-pub(super) struct Plan<S> {
+/// What an endpoint makes of a body, for [`generate`] to run and answer.
+pub(super) struct EndpointJob<S> {
     /// How to generate.
     pub(super) generation: Generation,
     /// Token ids of each prompt.
     pub(super) prompts: Vec<Arc<[TokenId]>>,
     /// The field that the prompts came from, for errors.
     pub(super) prompt_field: &'static str,
-    /// Score the prompts with this many alternatives.
-    pub(super) score_prompt: Option<u8>,
     /// What the request said about thinking, if anything.
     pub(super) thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave.
@@ -51,18 +50,19 @@ pub(super) struct Plan<S> {
 pub(super) async fn generate<S: Shape + Unpin + 'static>(
     app: &App,
     request: &HttpRequest,
-    plan: Plan<S>,
+    endpoint: EndpointJob<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let terms = terms_of(request)?;
-    let Plan { mut generation, prompts, prompt_field, score_prompt, thinking, probe, examples, reader, shape, id_prefix } = plan;
+    let EndpointJob { generation, prompts, prompt_field, thinking, probe, examples, reader, shape, id_prefix } = endpoint;
+    let Generation { spec, seed, engram } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
-    let seed = *generation.seed.get_or_insert_with(|| rand::random::<u64>() >> 11);
-    generation.sampling.seed = seed;
-    let key = Keys::hash_of(request);
-    let guidance = guidance(app, std::mem::take(&mut generation.engram), key, &prompts, &generation.end_ids).await?;
+    let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
+    let tables = tables_of(app, engram, Keys::hash_of(request), &prompts, &spec.engine.end_ids).await?;
+    let waits_for = if tables.is_empty() { Sources::NONE } else { Sources::only(Source::Tables) };
+    let spec = spec.complete(seed, thinking.as_ref().and_then(ThinkingJob::rules), waits_for);
     let name = RequestName::of(request);
-    let choices = prompts.len() * generation.choices as usize;
+    let choices = prompts.len() * spec.engine.choices as usize;
     let envelope = Envelope {
         id: format!("{id_prefix}-{}", uuid::Uuid::new_v4().simple()),
         created: unix_seconds(),
@@ -81,35 +81,19 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
         name: name.clone(),
         model: app.limits.name.clone(),
         arrived: Caller::of(request).arrived,
-        stream: generation.stream,
+        stream: spec.stream,
     });
     let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
-    let job = Job {
-        prompts,
-        choices: generation.choices,
-        max_tokens: generation.max_tokens,
-        sampling: Arc::new(generation.sampling),
-        end_ids: generation.end_ids,
-        stop: generation.stop,
-        priority: generation.priority,
-        terms,
-        score_prompt,
-        experts: generation.experts,
-        thinking,
-        probe,
-        guidance,
-        trace,
-        examples,
-        reader,
-    };
+    let (stream, include_usage) = (spec.stream, spec.include_usage);
+    let job = Job { prompts, spec, terms, thinking, probe, tables, trace, examples, reader };
     let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)
     })?;
-    tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream = generation.stream, "accepted");
-    if generation.stream {
-        let chunks = Chunks::new(envelope, shape, choices, generation.include_usage);
+    tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream, "accepted");
+    if stream {
+        let chunks = Chunks::new(envelope, shape, choices, include_usage);
         return Ok(HttpResponse::Ok()
             .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
             .insert_header((header::CACHE_CONTROL, "no-cache"))
@@ -145,6 +129,7 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
     let reason = match refusal.reason {
         Rejected::QueueFull { .. } => "queue_full",
         Rejected::QueueTokensFull { .. } => "queue_tokens_full",
+        Rejected::EmptyPrompt => "prompt_empty",
         Rejected::PromptTooLong { .. } => "prompt_too_long",
         Rejected::TooManyChoices { .. } => "too_many_choices",
         Rejected::TooManyPages { .. } => "too_many_pages",
@@ -166,6 +151,7 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code(code);
             refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
         }
+        Rejected::EmptyPrompt => ApiError::invalid(prompt_field, message).with_code("empty_prompt"),
         Rejected::PromptTooLong { .. } => ApiError::invalid(prompt_field, message).with_code("context_length_exceeded"),
         Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
         Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),

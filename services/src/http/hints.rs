@@ -1,8 +1,8 @@
 //! What to try instead, for those who knock at the wrong door.
 
 use super::error::ApiError;
-use actix_web::HttpRequest;
 use actix_web::http::{Method, StatusCode, header};
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
 const PATHS: [&str; 14] = [
@@ -31,6 +31,15 @@ const ELSEWHERE: [(&str, &str); 5] = [
 ];
 /// How much a path must be like one of ours to be taken for it.
 const LIKE: f64 = 0.9;
+
+/// The answer at a path that leads nowhere.
+pub(super) async fn no_such_path(request: HttpRequest) -> HttpResponse {
+    let message = format!("there is nothing at {}{}", request.path(), instead_of(request.path()));
+    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
+        .with_code("unknown_path")
+        .rejected_as("unknown_path")
+        .error_response()
+}
 
 /// For the message about a path that leads nowhere: the end of the sentence, or nothing.
 pub(super) fn instead_of(path: &str) -> String {

@@ -2,6 +2,7 @@
 
 use super::app::BODIES_FULL;
 use super::error::ApiError;
+use crate::limits::REQUEST_NAME_BYTES_MAX;
 use crate::metrics::count_rejected;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -15,8 +16,6 @@ use std::sync::Arc;
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Milliseconds until it is worth coming back; OpenAI's clients prefer it to `Retry-After`.
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
-/// Characters of a client's `x-request-id`.
-const REQUEST_ID_MAX: usize = 128;
 
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
@@ -81,7 +80,7 @@ fn draw() -> String {
 /// Plain enough for logs and headers; anything else is replaced, not cut.
 fn acceptable(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.:/+=@".contains(&b);
-    (1..=REQUEST_ID_MAX).contains(&name.len()) && name.bytes().all(plain)
+    (1..=REQUEST_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
 }
 
 #[cfg(test)]

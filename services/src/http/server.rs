@@ -1,25 +1,32 @@
 //! Routes, what wraps them, and the settings of the HTTP server.
 
 use super::app::App;
+use super::audited;
 use super::auth::Caller;
+use super::door::Door;
+use super::edge::{Edge, Patience};
 use super::error::ApiError;
+use super::paced::paced;
 use super::reply::{RequestName, name_requests};
-use super::{about, chat, collections, completions, embeddings, engram, hints, socket, text};
-use crate::service::{Edge, Patience};
+use super::wrong_keys;
+use super::{about, chat, collections, completions, console, embeddings, engram, hints, origin, socket, steps, text};
+use crate::limits::PROBE_CONNECTIONS;
 use actix_cors::Cors;
 use actix_http::{HttpServiceBuilder, Request};
+use actix_rt::net::TcpStream;
 use actix_server::{GracefulShutdownSignal, Server};
 use actix_service::{IntoServiceFactory, Service, ServiceFactory, ServiceFactoryExt, map_config};
+use actix_tls::accept::rustls_0_23::TlsStream;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{AppConfig, ServiceRequest, ServiceResponse};
 use actix_web::http::{StatusCode, header};
 use actix_web::middleware::{Condition, Next, from_fn};
-use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
+use actix_web::{Error, HttpMessage, HttpRequest, Resource, ResponseError, Route, guard, web};
 use std::net::TcpListener;
 use std::time::Duration;
 
 /// Paths that need no key: probes and scrapers have none.
-const OPEN_PATHS: [&str; 4] = ["/", "/health", "/ready", "/metrics"];
+pub(super) const OPEN_PATHS: [&str; 4] = ["/", "/health", "/ready", "/metrics"];
 /// How long a worker may take to finish its connections when the server stops. Streams have been ended by then.
 const STOP_SECONDS: u64 = 2;
 /// How long the last bytes of a connection may take when the server closes it.
@@ -35,14 +42,16 @@ pub fn server(
     connections: usize,
     edge: Edge,
 ) -> std::io::Result<Server> {
-    let Edge { patience, tls, origins } = edge;
+    let Edge { patience, tls, origins, proxies, .. } = edge;
+    let door = Door::new(connections, &proxies);
     socket::prepare(&listener, patience.silence);
     let factory = move || {
         let factory = actix_web::App::new()
             .app_data(app.clone())
             .configure(routes)
-            .default_service(web::to(no_such_path))
+            .default_service(web::to(hints::no_such_path))
             .wrap(from_fn(require_key))
+            .wrap(from_fn(origin::check))
             .wrap(Condition::new(!origins.is_empty(), cors(&origins)))
             .wrap(from_fn(name_requests));
         map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
@@ -56,12 +65,35 @@ pub fn server(
     let server = match tls {
         Some(mut tls) => {
             tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-            server
-                .listen("https", listener, move || protocol(&patience, &stopping).secure().h1(factory()).rustls_0_23(tls.clone()))?
+            server.listen("https", listener, move || {
+                let door = door.clone();
+                let protocol = protocol(&patience, &stopping).secure();
+                let protocol = protocol.on_connect_ext(move |io: &TlsStream<TcpStream>, ext| door.enter(io.get_ref().0, ext));
+                protocol.h1(factory()).rustls_0_23(tls.clone())
+            })?
         }
-        None => server.listen("http", listener, move || protocol(&patience, &stopping).h1(factory()).tcp())?,
+        None => server.listen("http", listener, move || {
+            let door = door.clone();
+            protocol(&patience, &stopping).on_connect_ext(move |io: &TcpStream, ext| door.enter(io, ext)).h1(factory()).tcp()
+        })?,
     };
     Ok(server.run())
+}
+
+/// A server for probes and scrapers alone, on a socket and a thread of its own: whatever comes in by the other one, it answers.
+pub fn probes(app: web::Data<App>, listener: TcpListener, patience: Patience) -> std::io::Result<Server> {
+    let factory = move || {
+        let factory = actix_web::App::new()
+            .app_data(app.clone())
+            .configure(open_routes)
+            .default_service(web::to(hints::no_such_path))
+            .wrap(from_fn(name_requests));
+        map_config(factory.into_factory().map_err(|error: Error| error.error_response()), |_| AppConfig::default())
+    };
+    let server =
+        Server::build().workers(1).max_concurrent_connections(PROBE_CONNECTIONS).shutdown_timeout(STOP_SECONDS).disable_signals();
+    let stopping = server.graceful_shutdown_signal();
+    Ok(server.listen("probes", listener, move || protocol(&patience, &stopping).h1(factory()).tcp())?.run())
 }
 
 /// How connections are kept, on any transport.
@@ -128,7 +160,15 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/apply-template", "POST", web::post().to(text::apply_template)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
         .service(only("/version", "GET", read().to(about::version)))
-        .service(only("/", "GET", read().to(about::here)))
+        .service(only("/", "GET", read().to(console::page)))
+        .service(only("/console/{file:.+}", "GET", read().to(console::file)))
+        .service(only("/v1/console/steps", "GET", web::get().to(steps::steps)))
+        .configure(open_routes);
+}
+
+/// Those of [`OPEN_PATHS`] that are for programs.
+fn open_routes(config: &mut web::ServiceConfig) {
+    config
         .service(only("/health", "GET", read().to(about::health)))
         .service(only("/ready", "GET", read().to(about::ready)))
         .service(only("/metrics", "GET", read().to(about::metrics)));
@@ -156,22 +196,14 @@ fn several(path: &str, method: &'static str) -> Resource {
     }))
 }
 
-async fn no_such_path(request: HttpRequest) -> HttpResponse {
-    let message = format!("there is nothing at {}{}", request.path(), hints::instead_of(request.path()));
-    ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message)
-        .with_code("unknown_path")
-        .rejected_as("unknown_path")
-        .error_response()
-}
-
 /// Closed unless a path is known to be open, so that a new route cannot be forgotten.
 async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
     if hints::is_preflight(request.request()) {
         return Ok(request.into_response(hints::no_origins().error_response()));
     }
-    if !OPEN_PATHS.contains(&request.path()) {
+    if !OPEN_PATHS.contains(&request.path()) && !console::owns(request.path()) {
         let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
-        match app.keys.check(request.request()) {
+        match app.keys.keys().check(request.request()) {
             Ok(caller) => {
                 let caller = if app.trust_gateway { caller.on_behalf(request.request()) } else { caller };
                 let arrived = app.around.clock.now();
@@ -179,9 +211,14 @@ async fn require_key(request: ServiceRequest, next: Next<impl MessageBody + 'sta
             }
             Err(error) => {
                 tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
+                wrong_keys::hold_up(app, request.request()).await;
                 return Ok(request.into_response(error.error_response()));
             }
         }
     }
-    Ok(next.call(request).await?.map_into_boxed_body())
+    let reply = next.call(request).await?.map_into_boxed_body();
+    let app = reply.request().app_data::<web::Data<App>>().expect("the server is built with it");
+    audited::note(app, &reply);
+    let unread = app.around.unread;
+    Ok(paced(reply, unread))
 }

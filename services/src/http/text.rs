@@ -2,13 +2,16 @@
 
 use super::app::App;
 use super::error::ApiError;
+use super::intake::{Taken, take};
 use super::request::{ChatRequest, DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use crate::text::pool::PoolError;
 use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
+use serde::Serialize;
 use serde_json::json;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// Texts up to this many bytes are tokenized where they are: a change of threads would take longer.
@@ -16,28 +19,27 @@ pub(super) const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.
 pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let body = app.body(payload, &request).await?;
-    let TokenizeRequest { input, token_strings } = TokenizeRequest::parse(&body, &app.limits)?;
+    let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
+    let Taken { asked: TokenizeRequest { input, token_strings }, bytes, room: _room } =
+        take(&app, &request, payload, parse).await?;
     let tokens = match input {
         TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,
-        TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, body.len(), usize::MAX).await?.ids,
+        TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, bytes, usize::MAX).await?.ids,
     };
-    let tokenizer = app.text.tokenizer();
-    let strings = token_strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
-    let reply = json!({
-        "count": tokens.len(),
-        "max_model_len": app.around.context,
-        "tokens": tokens,
-        "token_strs": strings,
-    });
-    Ok(HttpResponse::Ok().json(reply))
+    let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.around.context);
+    written(&app, bytes, move || {
+        let token_strs = token_strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
+        serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
+    })
+    .await
 }
 
 /// The text of some tokens, control tokens written out.
 pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let parse = |body: &[u8]| DetokenizeRequest::parse(body, &app.limits);
-    let DetokenizeRequest { tokens } = super::parsed(&app, &request, payload, parse).await?;
-    Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&tokens, true)})))
+    let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
+    let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } = take(&app, &request, payload, parse).await?;
+    let tokenizer = app.text.tokenizer().clone();
+    written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&tokens, true)}))).await
 }
 
 /// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
@@ -46,7 +48,7 @@ pub(super) async fn input_tokens(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prompt = chat_prompt(&app, &request, payload).await?;
+    let (prompt, _) = chat_prompt(&app, &request, payload).await?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
 }
 
@@ -56,14 +58,36 @@ pub(super) async fn apply_template(
     request: HttpRequest,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let prompt = chat_prompt(&app, &request, payload).await?;
-    Ok(HttpResponse::Ok().json(json!({"prompt": app.text.tokenizer().decode(&prompt.ids, true)})))
+    let (prompt, bytes) = chat_prompt(&app, &request, payload).await?;
+    let tokenizer = app.text.tokenizer().clone();
+    written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}))).await
 }
 
-async fn chat_prompt(app: &App, request: &HttpRequest, payload: web::Payload) -> Result<ChatPrompt, ApiError> {
-    let body = app.body(payload, request).await?;
-    let ChatRequest { conversation, .. } = ChatRequest::parse(&body, &app.limits)?;
-    prompt_of(app, conversation, body.len(), usize::MAX).await
+/// What chat would read, and the bytes of the body that asked for it.
+async fn chat_prompt(app: &web::Data<App>, request: &HttpRequest, payload: web::Payload) -> Result<(ChatPrompt, usize), ApiError> {
+    let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
+    let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
+    Ok((prompt_of(app, asked.conversation, bytes, usize::MAX).await?, bytes))
+}
+
+/// What `/tokenize` says.
+#[derive(Serialize)]
+struct Tokens<'a> {
+    count: usize,
+    max_model_len: u32,
+    tokens: &'a [TokenId],
+    token_strs: Option<Vec<Cow<'a, str>>>,
+}
+
+/// A reply that takes as long to write as its body of this many bytes took to read.
+async fn written(
+    app: &App,
+    bytes: usize,
+    write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
+) -> Result<HttpResponse, ApiError> {
+    let text = if bytes <= INLINE_BYTES { write() } else { app.lanes.for_bytes(bytes).run(write).await.map_err(busy)? };
+    let text = text.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
+    Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
 /// Token ids of a text; `special` takes added tokens that are written out for what they are.

@@ -15,7 +15,7 @@ use chimere_engine::scheduler::Terms;
 use std::sync::Arc;
 
 /// A prompt, and what becomes of the thinking after it.
-pub(super) struct Considered {
+pub(super) struct PromptAndThinking {
     pub(super) prompt: ChatPrompt,
     /// `None` if the request says nothing about it.
     pub(super) thinking: Option<ThinkingJob>,
@@ -23,8 +23,8 @@ pub(super) struct Considered {
     pub(super) probe: Option<ProbeAccount>,
 }
 
-/// A conversation to consider, that came in a body of this many bytes.
-pub(super) struct Asked {
+/// A conversation that came in a body of this many bytes, and what its request says about thinking.
+pub(super) struct Question {
     pub(super) conversation: Conversation,
     pub(super) bytes: usize,
     pub(super) reasoning: Option<Reasoning>,
@@ -35,12 +35,17 @@ pub(super) struct Asked {
 }
 
 /// Renders the conversation. With the effort `auto` the answer without a thought is tried first.
-pub(super) async fn consider(app: &App, name: Arc<str>, generation: &mut Generation, asked: Asked) -> Result<Considered, ApiError> {
-    let Asked { conversation, bytes, reasoning, tools, terms } = asked;
+pub(super) async fn prompt_and_thinking(
+    app: &App,
+    name: Arc<str>,
+    generation: &Generation,
+    question: Question,
+) -> Result<PromptAndThinking, ApiError> {
+    let Question { conversation, bytes, reasoning, tools, terms } = question;
     let room = app.room(generation);
     let (Some(reasoning), Some(thoughts)) = (reasoning, &app.limits.thinking) else {
         let prompt = prompt_of(app, conversation, bytes, room).await?;
-        return Ok(Considered { prompt, thinking: None, probe: None });
+        return Ok(PromptAndThinking { prompt, thinking: None, probe: None });
     };
     let mut found = None;
     if reasoning.mode == Mode::Auto
@@ -48,16 +53,15 @@ pub(super) async fn consider(app: &App, name: Arc<str>, generation: &mut Generat
     {
         let account = try_answer(app, name, generation, thoughts, &direct, terms).await?;
         if account.sure {
-            ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure").increment(u64::from(generation.choices));
-            return Ok(Considered { prompt: direct, thinking: Some(ThinkingJob::Skipped("sure")), probe: Some(account) });
+            ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure").increment(u64::from(generation.spec.engine.choices));
+            return Ok(PromptAndThinking { prompt: direct, thinking: Some(ThinkingJob::Skipped("sure")), probe: Some(account) });
         }
         found = Some(account);
     }
     let prompt = prompt_of(app, conversation, bytes, room).await?;
     let rules = thoughts.rules(reasoning, prompt.thinking, tools);
-    generation.sampling.certainty |= rules.as_ref().is_some_and(|rules| rules.adaptive.is_some());
     let thinking = rules.map_or(ThinkingJob::Skipped("off"), |rules| ThinkingJob::Bounded(Arc::new(rules)));
-    Ok(Considered { prompt, thinking: Some(thinking), probe: found })
+    Ok(PromptAndThinking { prompt, thinking: Some(thinking), probe: found })
 }
 
 /// The prompt that asks for the answer at once. `None` if the template cannot.
@@ -83,14 +87,14 @@ async fn try_answer(
     terms: Terms,
 ) -> Result<ProbeAccount, ApiError> {
     app.check_open()?;
-    let tokens = thoughts.probe.tokens;
+    let (asked, tokens) = (&generation.spec.engine, thoughts.probe.tokens);
     let trial = Trial {
         prompt: direct.ids.as_slice().into(),
-        tokens_max: generation.max_tokens.map_or(tokens, |max| max.min(tokens)),
+        tokens_max: asked.max_tokens.map_or(tokens, |max| max.min(tokens)),
         entropy_max: thoughts.probe.entropy_max,
-        end_ids: generation.end_ids.clone(),
-        experts: generation.experts,
-        priority: generation.priority,
+        end_ids: asked.end_ids.clone(),
+        experts: asked.experts,
+        priority: asked.priority,
         terms,
     };
     let found = probe(&app.around, app.live.enter(name), trial).await;

@@ -1,32 +1,86 @@
 //! The certificate and its key, and the cryptography of rustls: Graviola, whose assembly the Rust compiler builds by itself.
 
+use super::ring::{Stamp, stamp};
 use crate::metrics;
+use chimere_engine::engram::Live;
+use chimere_engine::files::read_regular;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use std::path::Path;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Reads both files and tells when the certificate ends. `None` where neither is named.
-pub fn load(certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Option<ServerConfig>, String> {
-    let (certificate, key) = (certificate.as_ref(), key.as_ref());
-    if certificate.as_os_str().is_empty() {
-        return Ok(None);
+/// Bytes of a file of certificates or of a key.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// A certificate with its key, as they are now: who comes after a renewal gets the new ones.
+#[derive(Debug)]
+pub struct Certificate {
+    files: [PathBuf; 2],
+    live: Live<CertifiedKey>,
+    /// What the files were when they were last looked at.
+    seen: Mutex<[Option<Stamp>; 2]>,
+}
+
+impl Certificate {
+    /// Reads both files and tells when the certificate ends. `None` where neither is named.
+    pub fn open(certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Option<Arc<Self>>, String> {
+        let files = [certificate.as_ref().to_owned(), key.as_ref().to_owned()];
+        if files[0].as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let seen = Mutex::new(files.each_ref().map(|file| stamp(file)));
+        let live = Live::new(read(&files[0], &files[1])?);
+        Ok(Some(Arc::new(Self { files, live, seen })))
     }
+
+    /// How connections are encrypted with it.
+    pub fn config(self: &Arc<Self>) -> Result<ServerConfig, String> {
+        let config = ServerConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        Ok(config.with_no_client_auth().with_cert_resolver(self.clone()))
+    }
+
+    /// Reads the files again if one changed, or in any case. True if they were read; after a mistake the old ones stay.
+    pub fn reload(&self, in_any_case: bool) -> Result<bool, String> {
+        let now = self.files.each_ref().map(|file| stamp(file));
+        let before = std::mem::replace(&mut *self.seen.lock(), now);
+        if before == now && !in_any_case {
+            return Ok(false);
+        }
+        self.live.replace(read(&self.files[0], &self.files[1])?);
+        Ok(true)
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.live.snapshot())
+    }
+}
+
+/// A configuration with the certificate of these files, which stays as it is as long as nobody has them read again.
+pub fn load(certificate: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Option<ServerConfig>, String> {
+    Certificate::open(certificate, key)?.map(|certificate| certificate.config()).transpose()
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
     let about = |path: &Path, why: String| format!("{}: {why}", path.display());
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let text = |path: &Path| read_regular(path, PEM_BYTES_MAX).map_err(pem::Error::Io);
+    let chain = text(certificate).and_then(|text| CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>());
     let chain = chain.map_err(|e| about(certificate, format!("no certificate in PEM: {e}")))?;
     let first = chain.first().ok_or_else(|| about(certificate, "it has no certificate".into()))?;
     let end = not_after(first).ok_or_else(|| about(certificate, "the certificate cannot be read".into()))?;
     ::metrics::gauge!(metrics::CERTIFICATE_EXPIRY).set(end as f64);
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| about(key, format!("no private key in PEM: {e}")))?;
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())?
-        .with_no_client_auth()
-        .with_single_cert(chain, secret)
-        .map_err(|e| about(certificate, format!("certificate and key {}: {e}", key.display())))?;
-    Ok(Some(config))
+    let secret = text(key)
+        .and_then(|text| PrivateKeyDer::from_pem_slice(&text))
+        .map_err(|e| about(key, format!("no private key in PEM: {e}")))?;
+    CertifiedKey::from_der(chain, secret, &rustls_graviola::default_provider())
+        .map_err(|e| about(certificate, format!("certificate and key {}: {e}", key.display())))
 }
 
 /// The end of a certificate's validity, in seconds since 1970: the second time in the fifth or fourth field of its first part (RFC
@@ -90,7 +144,7 @@ fn seconds(tag: u8, text: &str) -> Option<u64> {
 }
 
 /// Of the Gregorian calendar, with years that begin in March, so that the leap day is the last.
-fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
+pub(super) fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
@@ -114,6 +168,26 @@ mod tests {
         for cut in 0..certificate.len().min(200) {
             let _no_panic = not_after(&certificate[..cut]);
         }
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_taken_up_and_a_broken_one_leaves_the_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["tls_certificate.pem", "tls_key.pem"].map(|file| {
+            std::fs::copy(data(file), dir.path().join(file)).unwrap();
+            dir.path().join(file)
+        });
+        let served = Certificate::open(&certificate, &key).unwrap().unwrap();
+        let first = served.live.snapshot();
+        assert!(!served.reload(false).unwrap());
+        // Half of it, as while it is copied over.
+        let whole = std::fs::read(&certificate).unwrap();
+        std::fs::write(&certificate, &whole[..whole.len() / 2]).unwrap();
+        assert!(served.reload(false).unwrap_err().contains("tls_certificate.pem"));
+        assert!(Arc::ptr_eq(&served.live.snapshot(), &first));
+        std::fs::write(&certificate, &whole).unwrap();
+        assert!(served.reload(false).unwrap() || served.reload(true).unwrap());
+        assert!(!Arc::ptr_eq(&served.live.snapshot(), &first));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! made once, when a service starts, so every series is there from then on and a token costs two additions.
 
 use super::*;
-use crate::actors::output::{Account, Timings};
 use ::metrics::{Counter, Gauge, Histogram, Label};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::scheduler::{SchedulerConfig, Stats};
@@ -10,6 +9,23 @@ use std::time::Duration;
 
 /// The engine's number among those of one server, which is a label; there is one.
 const ENGINE: &str = "0";
+
+/// What a request that has all its tokens took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Completion {
+    /// From admission to the end.
+    pub total: Duration,
+    /// From the first step to the first token.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+    /// Between two tokens of a choice, on average; zero where there was one token.
+    pub itl_mean: Duration,
+    /// Tokens of all its prompts.
+    pub prompt_tokens: u32,
+    /// Tokens of all its choices.
+    pub completion_tokens: u32,
+}
 
 /// All series of one service.
 pub struct Gateway {
@@ -106,17 +122,16 @@ impl Gateway {
     }
 
     /// A request has all its tokens.
-    pub fn completed(&self, account: &Account) {
-        let Timings { prefill, itl_mean, decode, total, .. } = account.timings;
-        self.e2e.record(total.as_secs_f64());
-        self.prefill.record(prefill.as_secs_f64());
-        self.decode.record(decode.as_secs_f64());
+    pub fn completed(&self, took: &Completion) {
+        self.e2e.record(took.total.as_secs_f64());
+        self.prefill.record(took.prefill.as_secs_f64());
+        self.decode.record(took.decode.as_secs_f64());
         // A request of one token has no time between tokens; a 0 would pull the percentiles down.
-        if itl_mean > Duration::ZERO {
-            self.tpot.record(itl_mean.as_secs_f64());
+        if took.itl_mean > Duration::ZERO {
+            self.tpot.record(took.itl_mean.as_secs_f64());
         }
-        self.request_prompt.record(f64::from(account.prompt_tokens));
-        self.request_generation.record(f64::from(account.completion_tokens));
+        self.request_prompt.record(f64::from(took.prompt_tokens));
+        self.request_generation.record(f64::from(took.completion_tokens));
     }
 
     /// A request is over, with one of [`OUTCOMES`].

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// A panel with queries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// Its title.
+    /// The title that stands above it.
     pub title: String,
     /// In PromQL, with Grafana's variables.
     pub queries: Vec<String>,

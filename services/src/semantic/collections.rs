@@ -137,11 +137,12 @@ impl Collections {
 
     /// Whether these items would find room, asked before they are embedded.
     pub fn check_room(&self, owner: KeyId, name: &str, items: &[Item]) -> Result<(), CollectionError> {
-        self.room(name, &*self.find_usable(owner, name)?, items.iter())
+        self.room(owner, name, &*self.find_usable(owner, name)?, items.iter())
     }
 
     fn room<'a>(
         &self,
+        owner: KeyId,
         name: &str,
         collection: &Collection,
         items: impl Iterator<Item = &'a Item> + Clone,
@@ -152,16 +153,29 @@ impl Collections {
         if got + more > max {
             return Err(CollectionError::TooManyItems { name: name.to_owned(), got, more, max });
         }
-        let (got, max) = (self.bytes.load(Ordering::Relaxed), self.settings.bytes_max);
-        let more = items.map(|item| Index::bytes_of(item, self.settings.width)).sum();
-        if got + more > max { Err(CollectionError::NoMemory { got, more, max }) } else { Ok(()) }
+        // Read again below, with all others of the account.
+        drop(index);
+        let (all, max) = (self.bytes.load(Ordering::Relaxed), self.settings.bytes_max);
+        let more: u64 = items.map(|item| Index::bytes_of(item, self.settings.width)).sum();
+        let own = self.own_bytes(owner);
+        // Whoever has much leaves as much for others. Where no key is asked for there are no others.
+        let left = max.saturating_sub(all + more);
+        let fits = all + more <= max && (owner == KeyId::default() || own + more <= left);
+        if fits { Ok(()) } else { Err(CollectionError::NoMemory { got: own, more, max }) }
+    }
+
+    /// Bytes of all collections of an account.
+    fn own_bytes(&self, owner: KeyId) -> u64 {
+        let all = self.all.read();
+        let own = all.range((owner, String::new())..).take_while(|((of, _), _)| *of == owner);
+        own.map(|(_, collection)| collection.index.read().bytes()).sum()
     }
 
     /// Adds items with their vectors, in the place of those with the same ids. All of them are on the disk when this returns, or none is.
     pub fn add(&self, owner: KeyId, name: &str, items: Vec<(Item, Vec<f32>)>) -> Result<Info, CollectionError> {
         let mut store = self.store.lock();
         let collection = self.find_usable(owner, name)?;
-        self.room(name, &collection, items.iter().map(|(item, _)| item))?;
+        self.room(owner, name, &collection, items.iter().map(|(item, _)| item))?;
         store.as_mut().ok_or(CollectionError::NoDirectory)?.add(owner, name, &items)?;
         {
             let mut index = collection.index.write();
@@ -253,7 +267,7 @@ mod tests {
         all.create(OURS, "a", 5).unwrap();
         let many = (0..20).map(|i| item(&i.to_string(), [1.0, 0.0])).collect();
         let error = all.add(OURS, "a", many).unwrap_err().to_string();
-        assert!(error.contains("would exceed 2000 (engram.collections_mib)"), "{error}");
+        assert!(error.contains("more would exceed an account's share of 2000 (engram.collections_mib)"), "{error}");
         let items: Vec<Item> = (0..=limits::COLLECTION_ITEMS_MAX).map(|i| item(&i.to_string(), [1.0, 0.0]).0).collect();
         let error = all.check_room(OURS, "a", &items).unwrap_err().to_string();
         assert!(error.contains("has 0 items, 20001 more would exceed 20000"), "{error}");
@@ -264,6 +278,22 @@ mod tests {
             Err(CollectionError::TooManyCollections { got: limits::COLLECTIONS_MAX })
         ));
         assert!(all.create(THEIRS, "one more", 5).unwrap());
+    }
+
+    #[test]
+    fn one_account_leaves_half_of_the_memory_for_others_and_none_is_told_what_they_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = open(&dir);
+        let fill = |owner: KeyId| {
+            all.create(owner, "a", 5).unwrap();
+            let one = |i: u32| all.add(owner, "a", vec![item(&format!("{i:04}"), [1.0, 0.0])]);
+            let error = (0..).find_map(|i| one(i).err()).unwrap().to_string();
+            (all.own_bytes(owner), error)
+        };
+        let (ours, _) = fill(OURS);
+        let (theirs, error) = fill(THEIRS);
+        assert!((800..=1000).contains(&ours) && (400..=600).contains(&theirs), "{ours} and {theirs} of 2000");
+        assert!(error.contains(&theirs.to_string()) && !error.contains(&ours.to_string()), "{error}");
     }
 
     #[test]

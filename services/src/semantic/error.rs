@@ -39,10 +39,10 @@ pub enum CollectionError {
         /// The limit.
         max: usize,
     },
-    /// All collections together hold as much as they may.
-    #[error("all collections together take {got} bytes, {more} more would exceed {max} (engram.collections_mib)")]
+    /// The account holds as much as it may, or all together do: which of the two is not told.
+    #[error("these collections take {got} bytes, {more} more would exceed an account's share of {max} (engram.collections_mib)")]
     NoMemory {
-        /// Bytes taken.
+        /// Bytes that the account's own collections take.
         got: u64,
         /// Bytes of what was to come.
         more: u64,

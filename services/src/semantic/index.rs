@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Item {
     /// Unique within its collection.
     pub id: String,
-    /// What is embedded.
+    /// The text whose meaning is looked for.
     pub text: String,
     /// With one it can be an example.
     pub answer: Option<String>,
@@ -28,7 +28,7 @@ impl Item {
 pub struct Hit {
     /// Cosine of the angle between the item's vector and the query's.
     pub score: f32,
-    /// The item.
+    /// The item that was found.
     pub item: Arc<Item>,
 }
 
@@ -54,7 +54,7 @@ impl Index {
         self.items.len()
     }
 
-    /// There is none.
+    /// True when the index has no item.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -14,7 +14,7 @@ const FILE: &str = "collections.redb";
 const COLLECTIONS: TableDefinition<'_, (u64, &str), (&str, u64)> = TableDefinition::new("collections");
 const ITEMS: TableDefinition<'_, ItemKey, ItemValue> = TableDefinition::new("items");
 
-/// Account, collection, item.
+/// Account, name of the collection, id of the item.
 type ItemKey = (u64, &'static str, &'static str);
 /// Text, answer, vector as little-endian f32.
 type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);

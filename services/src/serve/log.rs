@@ -53,8 +53,13 @@ impl Log {
         Ok(log)
     }
 
+    /// For words before there is a configuration, and so before there are records.
+    pub(super) fn bare() -> io::Result<Self> {
+        Self::to(io::stderr(), limits::LOG_BYTES_MAX)
+    }
+
     /// Writes to `out`, with at most so many bytes that wait for it.
-    fn to(out: impl Write + Send + 'static, bytes_max: usize) -> io::Result<Self> {
+    pub(super) fn to(out: impl Write + Send + 'static, bytes_max: usize) -> io::Result<Self> {
         let lines = Mutex::new(Lines::default());
         let shared = Arc::new(Shared { lines, added: Condvar::new(), written: Condvar::new(), bytes_max });
         let thread = shared.clone();
@@ -65,6 +70,11 @@ impl Log {
     /// A line that is no record.
     pub(super) fn say(&self, line: &str) {
         self.shared.add(format!("{line}\n").as_bytes());
+    }
+
+    /// Part of a line, such as how far something is.
+    pub(super) fn show(&self, part: &str) {
+        self.shared.add(part.as_bytes());
     }
 
     /// Waits until all is written, not for long: the process must end also where nobody reads what it says.

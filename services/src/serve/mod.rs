@@ -1,8 +1,10 @@
 //! `chimere serve`: from the command line to a running service, and its end.
 
+mod audit;
 mod files;
 mod log;
 mod prepare;
+mod reload;
 
 use crate::config::{Config, ServeArgs};
 use crate::service::Service;
@@ -52,11 +54,11 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     let (config, log) = match config.and_then(|config| Log::start(&config.log).map(|log| (config, log))) {
         Ok(both) => both,
         Err(e) => {
-            eprintln!("chimere: {e}");
+            say_alone(&e);
             return e.exit_code();
         }
     };
-    let served = Prepared::new(&config).and_then(|prepared| {
+    let served = Prepared::new(&config, &log).and_then(|prepared| {
         let drain = Duration::from_secs(config.server.drain_seconds);
         let traces = prepared.parts.traces.clone();
         let served = actix_rt::System::new().block_on(serve(prepared, drain, begin, &log));
@@ -74,10 +76,19 @@ pub fn run(args: &ServeArgs) -> ExitCode {
     code
 }
 
+/// Says why there is not even a log. Nobody who does not read it can hold up the end.
+fn say_alone(error: &ServeError) {
+    if let Ok(log) = Log::bare() {
+        log.say(&format!("chimere: {error}"));
+        log.finish();
+    }
+}
+
 /// Until the end, whichever comes first.
 async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
     let hello = prepared.hello();
+    let renewals = prepared.renewals.clone();
     let started = async {
         let service = Service::start(prepared.parts).await.map_err(ServeError::Start)?;
         service.warm_up().await.map_err(ServeError::Start)?;
@@ -89,6 +100,7 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -
     };
     tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
     log.say(&hello);
+    signals.hang_up.take().into_iter().for_each(|hang_up| drop(actix_rt::spawn(renewals.clone().keep(hang_up))));
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),
         () = signals.next() => {}
@@ -119,6 +131,8 @@ async fn end_of_engine(service: Service, why: String) -> ServeError {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    /// SIGHUP, which asks to read again what may have changed. Listened to from the start, or it would end the process.
+    hang_up: Option<Signal>,
     /// Never waited for: that somebody listens keeps a log that has reached its largest size from ending the process.
     _file_too_large: Option<Signal>,
 }
@@ -129,6 +143,7 @@ impl Signals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hang_up: Some(signal(SignalKind::hangup())?),
             _file_too_large: file_too_large,
         })
     }

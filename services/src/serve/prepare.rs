@@ -1,23 +1,27 @@
 //! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
 
-use super::{ServeError, files};
+use super::log::Log;
+use super::reload::Renewals;
+use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
 use crate::clock::Clock;
-use crate::config::{Config, aliases, origins};
+use crate::config::{Config, aliases, items};
 use crate::device::{self, DeviceError, Setup, Wanted};
 use crate::engram::Tables;
 use crate::http::auth::Keys;
+use crate::http::edge::{Edge, Patience};
 use crate::http::request::ModelLimits;
-use crate::http::tls;
+use crate::http::ring::Ring;
+use crate::http::tls::Certificate;
 use crate::semantic::{Collections, Settings};
-use crate::service::{Edge, Parts, Patience};
+use crate::service::Parts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
-use chimere_engine::model::{self, FfnConfig, Model, Summary};
+use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
 use sha2::{Digest, Sha256};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +30,8 @@ use std::time::Duration;
 /// A service about to start.
 pub(super) struct Prepared {
     pub(super) parts: Parts,
+    /// What is read again while it runs.
+    pub(super) renewals: Renewals,
     address: SocketAddr,
     guarded: bool,
     encrypted: bool,
@@ -34,25 +40,28 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Does it all, cheap things and likely mistakes first.
-    pub(super) fn new(config: &Config) -> Result<Self, ServeError> {
+    pub(super) fn new(config: &Config, log: &Log) -> Result<Self, ServeError> {
         if config.server.metrics {
             metrics::install();
         }
         let path = find_model(config)?;
         files::allow(config.limits.connections);
-        let keys = keys(config)?;
-        let tls = tls::load(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
-        let listener = listen(config, &keys)?;
+        let ring = keys(config)?;
+        let certificate = Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
+        let tls = certificate.as_ref().map(|certificate| certificate.config()).transpose().map_err(ServeError::Usage)?;
+        let audit = audit::open(&config.log.audit)?;
+        let listener = listen(config, &ring.keys())?;
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
-        let keys = if address.ip().is_loopback() { keys } else { keys.beyond_loopback() };
+        let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
+        let probes = probes(config, address)?;
         let model = model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
         let text = TextModel::new(&model.text).map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let summary = Summary::of(&model);
-        eprintln!("{}", about(&model, &summary, &path));
-        let setup = set_up(config, &model)?;
+        log.say(&about(&model, &summary, &path));
+        let setup = set_up(config, &model, log)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let tables = tables(config, &text)?;
-        let guarded = matches!(keys, Keys::Hashed(_));
+        let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let collections = collections(config, &text, &limits)?;
         let parts = Parts {
@@ -64,7 +73,8 @@ impl Prepared {
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
             text,
             limits,
-            keys,
+            keys: keys.clone(),
+            audit: audit.clone(),
             tables: Arc::new(tables),
             collections,
             learn_quality_min: config.engram.learn_quality_min,
@@ -76,7 +86,11 @@ impl Prepared {
             edge: Edge {
                 patience: patience(config),
                 tls,
-                origins: origins(&config.server.cors_origins).map(str::to_owned).collect(),
+                origins: items(&config.server.cors_origins).map(str::to_owned).collect(),
+                console: config.server.console,
+                hosts: items(&config.server.hosts).map(str::to_owned).collect(),
+                proxies: items(&config.server.trusted_proxies).filter_map(|text| text.parse().ok()).collect(),
+                probes,
             },
             log_prompts: config.log.prompts,
             clock: Clock::start(),
@@ -85,9 +99,17 @@ impl Prepared {
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds),
             traces: traces(config)?,
             metrics: config.server.metrics,
-            build: build(model, setup),
+            build: build(model, setup, log.clone()),
         };
-        Ok(Self { encrypted: parts.edge.tls.is_some(), pages: config.server.cors_origins.clone(), parts, address, guarded })
+        let renewals = Renewals { keys, certificate, audit };
+        Ok(Self {
+            renewals,
+            encrypted: parts.edge.tls.is_some(),
+            pages: config.server.cors_origins.clone(),
+            parts,
+            address,
+            guarded,
+        })
     }
 
     /// What to tell whoever started it, once it answers.
@@ -124,9 +146,9 @@ fn find_model(config: &Config) -> Result<std::path::PathBuf, ServeError> {
     locate::model(Some(asked), env.as_deref().map(Path::new), exe.as_deref()).map_err(ServeError::Start)
 }
 
-fn keys(config: &Config) -> Result<Keys, ServeError> {
+fn keys(config: &Config) -> Result<Ring, ServeError> {
     match config.server.api_key_file.as_str() {
-        "" => Ok(Keys::Open),
+        "" => Ok(Keys::Open.into()),
         file => {
             let limits = &config.limits;
             let limits = KeyLimits {
@@ -134,7 +156,7 @@ fn keys(config: &Config) -> Result<Keys, ServeError> {
                 tokens_per_minute: limits.key_tokens_per_minute,
                 ..KeyLimits::default()
             };
-            Keys::read_with(Path::new(file), limits).map_err(ServeError::Usage)
+            Ring::of_file(file.into(), limits).map_err(ServeError::Usage)
         }
     }
 }
@@ -152,6 +174,15 @@ fn listen(config: &Config, keys: &Keys) -> Result<TcpListener, ServeError> {
         )));
     }
     TcpListener::bind(addresses.as_slice()).map_err(|e| ServeError::Start(format!("cannot listen on {name}: {e}")))
+}
+
+/// The socket of probes, on the host of the service.
+fn probes(config: &Config, address: SocketAddr) -> Result<Option<TcpListener>, ServeError> {
+    if config.server.admin_port == 0 {
+        return Ok(None);
+    }
+    let at = SocketAddr::new(address.ip(), config.server.admin_port);
+    TcpListener::bind(at).map(Some).map_err(|e| ServeError::Start(format!("cannot listen on {at} (admin_port): {e}")))
 }
 
 fn workers(config: &Config) -> usize {
@@ -216,15 +247,15 @@ fn context(config: &Config, model: &Model) -> Result<u32, ServeError> {
 }
 
 /// Decides where to compute and what for, and tells.
-fn set_up(config: &Config, model: &Model) -> Result<Setup, ServeError> {
+fn set_up(config: &Config, model: &Model, log: &Log) -> Result<Setup, ServeError> {
     let wanted = Wanted::of(&config.engine, context(config, model)?);
     let (mut setup, said) = device::choose(&wanted, model).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
     })?;
-    eprintln!("{said}");
+    log.say(&said.to_string());
     let plan = setup.plan(config.engine.vram_budget, model).map_err(ServeError::Start)?;
-    eprintln!("{plan}");
+    log.say(&plan.to_string());
     plan.export();
     setup.set_pages(plan.pages);
     Ok(setup)
@@ -265,10 +296,7 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
 
 /// Experts a token.
 fn experts(model: &Model) -> Option<u32> {
-    match model.config.ffn {
-        FfnConfig::Moe { used, .. } => u32::try_from(used).ok(),
-        FfnConfig::Dense { .. } => None,
-    }
+    model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
 }
 
 fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
@@ -315,9 +343,9 @@ fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn build(model: Model, setup: Setup) -> Build {
+fn build(model: Model, setup: Setup, log: Log) -> Build {
     Box::new(move || {
-        let mut progress = Progress::new();
+        let mut progress = Progress::new(log);
         let backend = setup.build(&model, &mut |share| progress.show(share))?;
         progress.end();
         Ok(backend.boxed())
@@ -326,26 +354,26 @@ fn build(model: Model, setup: Setup) -> Build {
 
 /// One line that says how far loading is, on a terminal only: a log has no use for it.
 struct Progress {
+    log: Log,
     shown: Option<u32>,
     terminal: bool,
 }
 
 impl Progress {
-    fn new() -> Self {
-        Self { shown: None, terminal: std::io::stderr().is_terminal() }
+    fn new(log: Log) -> Self {
+        Self { log, shown: None, terminal: std::io::stderr().is_terminal() }
     }
 
     fn show(&mut self, share: f32) {
         let percent = (share.clamp(0.0, 1.0) * 100.0) as u32;
         if self.terminal && self.shown.replace(percent) != Some(percent) {
-            eprint!("\rloading {percent:3} %");
-            std::io::stderr().flush().ok();
+            self.log.show(&format!("\rloading {percent:3} %"));
         }
     }
 
     fn end(&self) {
         if self.terminal && self.shown.is_some() {
-            eprintln!();
+            self.log.show("\n");
         }
     }
 }
@@ -353,7 +381,7 @@ impl Progress {
 fn about(model: &Model, summary: &Summary, path: &Path) -> String {
     let c = &model.config;
     format!(
-        "model {} ({:?}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
+        "model {} ({}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
         c.name,
         c.architecture,
         summary.parameters() as f64 / 1e6,

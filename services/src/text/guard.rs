@@ -2,12 +2,9 @@
 //! `<|im_end|>` ends a turn and a user's must not. So before rendering, control tokens in the conversation are broken up by a guard
 //! character, and after the text was cut at the tokens that are left, the guard is taken out again.
 
-use super::tokenizer::{Kind, Tokenizer};
+use super::tokenizer::{GUARD, Kind, Tokenizer};
 use aho_corasick::{AhoCorasick, MatchKind};
 use std::borrow::Cow;
-
-/// A noncharacter, which interchanged text does not contain; where it does, it is doubled.
-pub(super) const GUARD: char = '\u{fdd0}';
 
 /// Breaks up a tokenizer's control tokens. Markup that is no control token, such as `<think>`, is left alone: templates look
 /// for it in what assistants said before.
@@ -25,7 +22,7 @@ impl Guard {
         Self { control: control.expect("a few dozen short patterns fit an automaton") }
     }
 
-    /// A text without control tokens, from which [`unguarded`] makes this one.
+    /// A text without control tokens, from which [`Tokenizer::encode_guarded`] makes this one.
     pub fn guarded<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = String::new();
         let mut at = 0;
@@ -43,24 +40,9 @@ impl Guard {
     }
 }
 
-/// Takes guards out: a single one vanishes, a pair is one that was there.
-pub(super) fn unguarded(text: &str) -> Cow<'_, str> {
-    if !text.contains(GUARD) {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c != GUARD || chars.next_if_eq(&GUARD).is_some() {
-            out.push(c);
-        }
-    }
-    Cow::Owned(out)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::tokenizer::golden;
+    use super::super::tokenizer::{golden, unguarded};
     use super::*;
     use proptest::prelude::*;
 

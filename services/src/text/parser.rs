@@ -43,7 +43,7 @@ pub struct Span {
 /// A piece of a choice's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    /// More reasoning.
+    /// More of what the model thinks.
     Reasoning(String),
     /// More of the answer.
     Content(String),
@@ -60,7 +60,7 @@ pub enum Delta {
     Arguments {
         /// Number of the call.
         index: u32,
-        /// JSON text.
+        /// The next piece of the arguments' JSON.
         json: String,
     },
     /// The output was cut off inside of a call. Its arguments stay as far as they came, so that nobody takes them for whole.

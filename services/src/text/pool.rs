@@ -44,7 +44,7 @@ pub enum PoolError {
     /// The caller may come back.
     #[error("{max} prompts are waiting for a tokenizer thread, more cannot")]
     Full {
-        /// The bound.
+        /// The most jobs that may wait.
         max: usize,
     },
     /// The job panicked, which is a bug; its thread goes on.

@@ -1,12 +1,16 @@
 //! How the served model thinks, in its own tokens: what opens and closes a thought, what a word of doubt is, how much an effort may cost.
 //! From this and from what a request asks for come the rules that the engine follows.
 
+mod settings;
+
+// Its own name is that of the section: the fingerprint that clients see is made of it.
+pub use settings::Thinking as Settings;
+
 use super::parser::{CALL, THINK, THINK_END};
 use super::prompt;
 use super::tokenizer::Tokenizer;
-use crate::config;
+use chimere_engine::constraint::thinking::{Adaptive, Level, Thinking};
 use chimere_engine::ids::TokenId;
-use chimere_engine::thinking::{Adaptive, Level, Thinking};
 
 /// A model's thinking, as the operator allows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,7 +77,7 @@ pub enum Mode {
 impl Thoughts {
     /// Of a model with this tokenizer and vocabulary. `None` if it has no tokens for thoughts, and so none to bound. A setting that cannot be
     /// followed is named in the error.
-    pub fn new(tokenizer: &Tokenizer, vocab: u32, config: &config::Thinking) -> Result<Option<Self>, String> {
+    pub fn new(tokenizer: &Tokenizer, vocab: u32, settings: &Settings) -> Result<Option<Self>, String> {
         let (Some(opens), Some(ends)) = (tokenizer.id(THINK), tokenizer.id(THINK_END)) else { return Ok(None) };
         // As the sampler's entropy is: in nats, at most those of an even choice from the vocabulary.
         let entropy_most = f64::from(vocab.max(2)).ln();
@@ -81,20 +85,20 @@ impl Thoughts {
         let level = |entropy: f64, top_prob: f64| Level { entropy_max: nats(entropy), top_prob_min: top_prob as f32 };
         let bound = |tokens: u32| (tokens > 0).then_some(tokens);
         let adaptive = Adaptive {
-            window: config.window_tokens,
-            hold: level(config.hold_entropy, config.hold_top_prob),
-            held: held(tokenizer, &config.hold_words),
-            stop: (config.stop_tokens_min > 0).then(|| level(config.stop_entropy, config.stop_top_prob)),
-            stop_tokens_min: config.stop_tokens_min,
+            window: settings.window_tokens,
+            hold: level(settings.hold_entropy, settings.hold_top_prob),
+            held: held(tokenizer, &settings.hold_words).into(),
+            stop: (settings.stop_tokens_min > 0).then(|| level(settings.stop_entropy, settings.stop_top_prob)),
+            stop_tokens_min: settings.stop_tokens_min,
         };
         Ok(Some(Self {
             opens,
             ends,
             call: tokenizer.id(CALL),
-            closing: closing(tokenizer, ends, &config.end_text)?,
+            closing: closing(tokenizer, ends, &settings.end_text)?,
             adaptive,
-            efforts: [config.minimal_tokens, config.low_tokens, config.medium_tokens, config.high_tokens].map(bound),
-            probe: ProbeRule { tokens: config.probe_tokens, entropy_max: nats(config.probe_entropy) },
+            efforts: [settings.minimal_tokens, settings.low_tokens, settings.medium_tokens, settings.high_tokens].map(bound),
+            probe: ProbeRule { tokens: settings.probe_tokens, entropy_max: nats(settings.probe_entropy) },
             entropy_most,
         }))
     }
@@ -160,29 +164,29 @@ mod tests {
         Tokenizer::new(&TokenizerSource::Json(include_bytes!("../../../engine/tests/golden/moe/tokenizer.json").to_vec())).unwrap()
     }
 
-    fn thoughts(config: &config::Thinking) -> Result<Thoughts, String> {
+    fn thoughts(config: &Settings) -> Result<Thoughts, String> {
         Thoughts::new(&tokenizer(), 512, config).map(|t| t.expect("the tokenizer has thoughts"))
     }
 
     #[test]
     fn a_thought_is_closed_with_white_space_first_and_one_end() {
-        let good = thoughts(&config::Thinking::default()).unwrap();
+        let good = thoughts(&Settings::default()).unwrap();
         assert_eq!(tokenizer().decode(&good.closing, true), "\n</think>\n\n");
         for text in ["", "\n", "</think>\n", "So</think>", "\n</think></think>"] {
-            let error = thoughts(&config::Thinking { end_text: text.into(), ..Default::default() }).unwrap_err();
+            let error = thoughts(&Settings { end_text: text.into(), ..Default::default() }).unwrap_err();
             assert!(error.starts_with("thinking.end_text must begin with a line break") && error.contains(&format!("{text:?}")));
         }
     }
 
     #[test]
     fn an_effort_costs_what_the_configuration_says_and_0_is_no_bound() {
-        let t = thoughts(&config::Thinking { low_tokens: 7, high_tokens: 0, ..Default::default() }).unwrap();
+        let t = thoughts(&Settings { low_tokens: 7, high_tokens: 0, ..Default::default() }).unwrap();
         assert_eq!((t.tokens_of(Effort::Low), t.tokens_of(Effort::High)), (Some(7), None));
     }
 
     #[test]
     fn levels_are_shares_of_the_vocabulary_s_greatest_entropy() {
-        let config = config::Thinking { hold_entropy: 0.5, ..Default::default() };
+        let config = Settings { hold_entropy: 0.5, ..Default::default() };
         let t = thoughts(&config).unwrap();
         assert!((t.adaptive.hold.entropy_max - 0.5 * 512f32.ln()).abs() < 1e-6);
         assert!((t.share(512f32.ln() / 4.0) - 0.25).abs() < 1e-6);
@@ -190,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_rules_follow_from_how_the_output_begins() {
-        let t = thoughts(&config::Thinking::default()).unwrap();
+        let t = thoughts(&Settings::default()).unwrap();
         let asked = Reasoning { mode: Mode::On, tokens_max: Some(5), adaptive: false };
         assert_eq!(t.rules(asked, prompt::Thinking::Closed, false), None);
         let open = t.rules(asked, prompt::Thinking::Open, true).unwrap();

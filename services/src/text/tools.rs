@@ -2,13 +2,17 @@
 
 use super::template::written;
 use serde_json::Value as Json;
+use std::cell::Cell;
+use std::collections::HashMap;
 
 /// Levels of references and alternatives that are followed in a schema.
 const SCHEMA_DEPTH_MAX: u32 = 16;
+/// Schemas that are looked at for one argument: alternatives that refer to each other are as many as one likes.
+const SCHEMAS_MAX: u32 = 1024;
 
-/// The declared tools of one request.
+/// The declared tools of one request: how each argument is read. Schemas themselves are let go, since a request may wait for long.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tools(Vec<Tool>);
+pub struct Tools(HashMap<String, HashMap<String, Reading>>);
 
 /// One declared tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,45 +99,50 @@ impl Types {
 impl Tools {
     /// Names must be unique.
     pub fn new(tools: Vec<Tool>) -> Self {
-        Self(tools)
+        Self(tools.into_iter().map(|tool| (tool.name, arguments(&tool.parameters))).collect())
     }
 
     /// Whether there is a tool of this name.
     pub(super) fn has(&self, tool: &str) -> bool {
-        self.0.iter().any(|t| t.name == tool)
+        self.0.contains_key(tool)
     }
 
     /// Whether a tool's schema names this argument.
     pub(super) fn declares(&self, tool: &str, argument: &str) -> bool {
-        self.schema(tool).is_some_and(|(_, properties)| properties.contains_key(argument))
+        self.0.get(tool).is_some_and(|arguments| arguments.contains_key(argument))
     }
 
     /// How to read an argument. One that no schema names is taken as it stands.
     pub(super) fn reading(&self, tool: &str, argument: &str) -> Reading {
-        let Some((root, properties)) = self.schema(tool) else { return Reading::Verbatim };
-        let Some(schema) = properties.get(argument) else { return Reading::Verbatim };
-        let types = types(root, schema, SCHEMA_DEPTH_MAX);
-        let other = types.without(Types::STRING);
-        match (types == other, other == Types::default()) {
-            (true, false) => Reading::Json,
-            (_, true) => Reading::Verbatim,
-            (false, false) => Reading::JsonOrVerbatim { other },
-        }
+        self.0.get(tool).and_then(|arguments| arguments.get(argument)).copied().unwrap_or(Reading::Verbatim)
     }
+}
 
-    fn schema(&self, tool: &str) -> Option<(&Json, &serde_json::Map<String, Json>)> {
-        let parameters = &self.0.iter().find(|t| t.name == tool)?.parameters;
-        Some((parameters, parameters.get("properties")?.as_object()?))
+/// How the arguments that a schema names are read.
+fn arguments(root: &Json) -> HashMap<String, Reading> {
+    let properties = root.get("properties").and_then(Json::as_object).into_iter().flatten();
+    properties
+        .map(|(name, schema)| (name.clone(), reading(types(root, schema, SCHEMA_DEPTH_MAX, &Cell::new(SCHEMAS_MAX)))))
+        .collect()
+}
+
+fn reading(types: Types) -> Reading {
+    let other = types.without(Types::STRING);
+    match (types == other, other == Types::default()) {
+        (true, false) => Reading::Json,
+        (_, true) => Reading::Verbatim,
+        (false, false) => Reading::JsonOrVerbatim { other },
     }
 }
 
 /// The types that a schema allows, as far as it can be told; all of them where it says nothing.
-fn types(root: &Json, schema: &Json, depth: u32) -> Types {
-    if depth == 0 {
+fn types(root: &Json, schema: &Json, depth: u32, left: &Cell<u32>) -> Types {
+    if depth == 0 || left.get() == 0 {
         return Types::ALL;
     }
+    left.set(left.get() - 1);
     if let Some(target) = schema.get("$ref").and_then(Json::as_str).and_then(|r| root.pointer(r.strip_prefix('#')?)) {
-        return types(root, target, depth - 1);
+        return types(root, target, depth - 1, left);
     }
     let union = |list: &[Json], one: &dyn Fn(&Json) -> Types| list.iter().map(one).fold(Types::default(), Types::and);
     let found = match schema.get("type") {
@@ -142,7 +151,7 @@ fn types(root: &Json, schema: &Json, depth: u32) -> Types {
         _ => Types::default(),
     };
     let alternatives = ["anyOf", "oneOf", "allOf"].iter().filter_map(|key| schema.get(key)?.as_array());
-    let found = alternatives.fold(found, |found, list| found.and(union(list, &|s| types(root, s, depth - 1))));
+    let found = alternatives.fold(found, |found, list| found.and(union(list, &|s| types(root, s, depth - 1, left))));
     let values = schema.get("enum").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     match found {
         Types(0) if schema.get("const").is_some() => Types::of(&schema["const"]),
@@ -187,6 +196,14 @@ mod tests {
             let read = tools.reading("f", "x").read(text);
             assert_eq!(serde_json::from_str::<Json>(&read).unwrap(), *value, "{text:?}");
         }
+    }
+
+    #[test]
+    fn alternatives_that_refer_to_each_other_come_to_an_end() {
+        let itself = json!({"$ref": "#/$defs/all"});
+        let parameters = json!({"properties": {"x": itself}, "$defs": {"all": {"anyOf": vec![itself.clone(); 1000]}}});
+        let tools = Tools::new(vec![Tool { name: "f".into(), parameters }]);
+        assert_eq!(tools.reading("f", "x").read("5"), "5");
     }
 
     #[test]

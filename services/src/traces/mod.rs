@@ -28,9 +28,9 @@ pub struct Traces {
 /// What the caller says of its own trace.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Remote<'a> {
-    /// `traceparent`.
+    /// The header `traceparent`.
     pub parent: Option<&'a str>,
-    /// `tracestate`.
+    /// The header `tracestate`.
     pub state: Option<&'a str>,
 }
 
@@ -51,9 +51,9 @@ impl Extractor for Remote<'_> {
 /// What is known of a request when it is taken.
 #[derive(Clone, Debug)]
 pub struct About {
-    /// Its path.
+    /// The path that was asked for.
     pub path: String,
-    /// `x-request-id`.
+    /// The request's name, `x-request-id`.
     pub name: Arc<str>,
     /// The model that answers.
     pub model: String,
@@ -70,9 +70,9 @@ pub struct Moments {
     pub taken: Option<Micros>,
     /// Its first step began.
     pub started: Option<Micros>,
-    /// Its first token.
+    /// When its first token came.
     pub first: Option<Micros>,
-    /// Its last token.
+    /// When its last token came.
     pub last: Option<Micros>,
 }
 
@@ -85,7 +85,7 @@ pub struct Ended {
     pub prompt_tokens: usize,
     /// Tokens of all choices.
     pub output_tokens: u32,
-    /// When.
+    /// When it ended.
     pub at: Micros,
 }
 

@@ -3,19 +3,12 @@
 use crate::support::client::bytes;
 use crate::support::*;
 use chimere::clock::Clock;
-use chimere::http::auth::Keys;
 use chimere_engine::scheduler::Pace;
 use serde_json::{Value, json};
 use std::io::{BufReader, Write};
 use std::time::Duration;
 
 const CHAT: &str = "/v1/chat/completions";
-
-fn keys(lines: &str) -> Keys {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), lines).unwrap();
-    Keys::read(file.path()).unwrap()
-}
 
 fn bearer(key: &str) -> String {
     format!("Bearer {key}")

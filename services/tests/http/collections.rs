@@ -78,9 +78,7 @@ fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
 #[test]
 fn a_key_has_its_own_collections_and_sees_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("keys");
-    std::fs::write(&file, "sk-a\nsk-b\n").unwrap();
-    let server = start(dir.path(), Keys::read(&file).unwrap());
+    let server = start(dir.path(), keys("sk-a\nsk-b\n"));
     let (a, b) = (Some("sk-a"), Some("sk-b"));
     done(send(&server, "PUT", "/mine", a, &Value::Null));
     done(send(&server, "POST", "/mine/add", a, &items()));

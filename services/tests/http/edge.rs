@@ -125,7 +125,7 @@ fn a_hashed_key_lets_its_owner_in_and_the_hash_itself_nobody() {
 fn a_body_that_never_ends_is_given_up_and_takes_no_room_any_more() {
     let server = Server::start(Options { body_time: Duration::from_millis(400), bodies_bytes: 1 << 20, ..Options::default() });
     let mut socket = connect(server.addr);
-    socket.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    socket.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes()).unwrap();
     let mut dripping = socket.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         // Ends with the connection, which the server closes.

@@ -161,9 +161,7 @@ fn a_key_sees_its_own_tables_and_those_of_everybody() {
         format!("[tables.ours]\nkeys = [\"{}\"]\n[keys.{}]\nlambda = 0.95\n", hash("sk-a"), hash("sk-a")),
     )
     .unwrap();
-    let file = dir.path().join("keys");
-    std::fs::write(&file, "sk-a\nsk-b\n").unwrap();
-    let server = start(Some(dir.path()), Keys::read(&file).unwrap());
+    let server = start(Some(dir.path()), keys("sk-a\nsk-b\n"));
     let (body, rest) = prompt(FOX, json!({"tables": ["ours"]}));
     let ask = |key: &str| {
         let headers = [("Authorization", key), ("Content-Type", "application/json")];

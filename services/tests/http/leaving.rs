@@ -124,7 +124,7 @@ fn a_connection_serves_several_requests_one_after_the_other() {
     let server = Server::start(Options::default());
     let mut socket = connect(server.addr);
     for _ in 0..3 {
-        socket.write_all(b"GET /health HTTP/1.1\r\nHost: t\r\n\r\n").unwrap();
+        socket.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut reply = [0; 512];
         let n = socket.read(&mut reply).unwrap();
         assert!(reply[..n].starts_with(b"HTTP/1.1 200 OK"));

@@ -12,6 +12,7 @@ mod ending;
 mod engram;
 mod exact;
 mod faults;
+mod hostile;
 mod leaving;
 mod metrics;
 mod process;

@@ -2,6 +2,8 @@
 
 use crate::support::client::joined;
 use crate::support::*;
+use chimere_engine::constraint::Source;
+use chimere_engine::step::StepPlan;
 use serde_json::{Value, json};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -66,7 +68,7 @@ fn a_request_that_says_nothing_about_thinking_is_left_alone() {
     let plain = post(server.addr, CHAT, &chat(json!({}))).json();
     assert_eq!(parts(&plain, 0), (said(&server, 0..30).as_str(), ""));
     assert!(plain["timings"].get("thinking").is_none(), "{plain}");
-    assert!(server.fake.plans().iter().flat_map(|p| &p.pieces).flat_map(|p| &p.samples).all(|s| s.forced.is_none()));
+    assert!(server.fake.plans().iter().flat_map(StepPlan::sample_rows).all(|row| row.rules.is_empty()));
 }
 
 #[test]
@@ -132,15 +134,13 @@ fn words_of_doubt_are_held_back_from_who_asks_for_it_and_certainty_can_close_a_t
     let server = Server::start(Options { thinking, ..Options::default() });
     let reply = post(server.addr, CHAT, &chat(json!({"reasoning": {"adaptive": true}}))).json();
     assert_eq!(reply["timings"]["thinking"], json!({"tokens": 7, "ended": ["certain"]}));
-    let biased = |server: &Server| {
+    let held = |server: &Server| {
         let plans = server.fake.plans();
-        let rows = plans.iter().flat_map(|p| &p.pieces).flat_map(|p| &p.samples);
-        rows.filter(|row| row.params.logit_bias.iter().any(|(_, bias)| *bias == f32::NEG_INFINITY))
-            .map(|row| row.output_index)
-            .collect()
+        let rows = plans.iter().flat_map(StepPlan::sample_rows);
+        rows.filter(|row| row.rules.iter().any(|rule| rule.source == Source::HeldWords)).map(|row| row.output_index).collect()
     };
-    let rows: Vec<u32> = biased(&server);
+    let rows: Vec<u32> = held(&server);
     assert_eq!(rows, [3, 4, 5, 6], "from two tokens after the window is full to the end of the thought");
     post(server.addr, CHAT, &chat(json!({"reasoning_effort": "high"})));
-    assert_eq!(biased(&server), rows, "nobody else's rows");
+    assert_eq!(held(&server), rows, "nobody else's rows");
 }

@@ -4,15 +4,13 @@
 //! step; a row's bytes depend on its sequence's tokens and the form of each position alone, never on the rows beside it or the
 //! number of threads. What the operations are stands in `chimere_kernels::reference`; products are in [`matmul`].
 
-mod attention;
 mod batch;
+mod blocks;
 mod forward;
-mod gdn;
 mod gemm;
 mod history;
 pub mod matmul;
 mod memory;
-mod moe;
 mod norm;
 mod output;
 mod patch;
@@ -29,34 +27,33 @@ mod workspace;
 pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
-use crate::backend::check::check;
-use crate::backend::{Backend, BackendError, BackendInfo, EarlyEdits, Pending};
-use crate::ids::{PageId, SlotId, StepId};
-use crate::model::{FfnConfig, Model, ModelConfig};
-use crate::step::{LogitEdits, PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
-use batch::{Batch, heads_by_key};
-use crossbeam::channel::{Sender, bounded};
+use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
+use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
+use crate::constraint::{Constraint, StepRules};
+use crate::ids::{PageId, SlotId};
+use crate::model::Model;
+use crate::step::{PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
+use batch::Batch;
+use blocks::ExpertCount;
 use forward::{Pass, ThreadScratch};
-use moe::ExpertCount;
 use output::{Outputs, Results, Sampling};
 use pool::Pool;
 use probe::Recorder;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use store::{Kv, Store, StoreShape};
 use weights::CpuModel;
-use workspace::{FfnShape, Workspace};
+use workspace::Workspace;
 
 /// Rows whose logits are held at once, when that is more than there are slots: prompt scores go in blocks of it.
 const LOGIT_ROWS: usize = 32;
 /// All widths are multiples of this, the block of an activation's int8 form.
 const WIDTH: usize = 32;
 
-/// How long the threads of a step that has computed its logits look out for its edits together. To part costs as much: each is woken again
+/// How long the threads of a step that has computed its logits look out for late rules together. To part costs as much: each is woken again
 /// for the samplers, and so is the thread that leads them.
-const EDITS_WAIT: Duration = Duration::from_micros(100);
+const RULES_WAIT: Duration = Duration::from_micros(100);
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +104,16 @@ pub enum CpuError {
         /// Its value.
         got: usize,
     },
+    /// The model has what this backend does not compute.
+    #[error("{what} is {got}, this backend computes {need}")]
+    Unsupported {
+        /// What it is about.
+        what: &'static str,
+        /// What the model has.
+        got: String,
+        /// What is computed.
+        need: &'static str,
+    },
     /// A count was zero.
     #[error("{0} is 0, at least 1 is needed")]
     Zero(&'static str),
@@ -126,39 +133,22 @@ pub struct CpuBackend {
     workspace: Workspace,
     pool: Pool,
     scratch: Vec<Mutex<ThreadScratch>>,
-    heads: Vec<usize>,
-    last: Option<StepId>,
-    /// Steps that wait: the first for its edits, the others for the first.
-    waiting: VecDeque<Waiting>,
-    early: Option<Arc<EarlyEdits>>,
+    steps: UnfinishedSteps<Self>,
     probe: Probe,
     recording: Recording,
 }
 
-/// A step whose outcome is not there yet.
-struct Waiting {
-    state: WaitingState,
-    outcome: Sender<Result<StepOutcome, BackendError>>,
-}
-
-enum WaitingState {
-    /// The forward is done, its sampler waits for edits.
-    Edits { id: StepId, outputs: Outputs, outcome: StepOutcome },
-    /// Nothing is done: its tokens depend on a step that waits.
-    Planned(StepPlan),
-}
-
-/// A forward pass and what is left to do.
-enum Ran {
-    Done(StepOutcome),
-    AwaitsEdits(Outputs, StepOutcome),
+/// A step whose logits lie in the workspace.
+pub(in crate::backend) struct Forwarded {
+    outputs: Outputs,
+    outcome: StepOutcome,
 }
 
 impl CpuBackend {
     /// Packs a model's weights and takes all memory the backend will use. `progress` hears the share done, 0 to 1.
     pub fn new(model: &Model, config: &CpuConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CpuError> {
         matmul::Isa::chosen()?;
-        check_widths(&model.config)?;
+        blocks::check(&model.config)?;
         for (name, value) in [("slots", config.slots), ("pages", config.pages), ("step rows", config.step_rows_max)] {
             if value == 0 {
                 return Err(CpuError::Zero(name));
@@ -177,14 +167,11 @@ impl CpuBackend {
                 context: config.context,
             },
             store: Store::new(shape, config.slots as usize, config.pages as usize, config.kv_type()),
-            workspace: Workspace::new(&packed.config, config.step_rows_max as usize, config.logit_rows()),
-            scratch: (0..pool.threads()).map(|_| Mutex::new(ThreadScratch::new(&packed))).collect(),
-            heads: heads_by_key(&packed.config.gdn),
+            workspace: Workspace::new(&packed.config, config.step_rows_max as usize, config.logit_rows(), pool.threads()),
+            scratch: (0..pool.threads()).map(|_| Mutex::default()).collect(),
             pool,
             model: packed,
-            last: None,
-            waiting: VecDeque::new(),
-            early: None,
+            steps: UnfinishedSteps::default(),
             probe: Probe::default(),
             recording: Recording::default(),
         })
@@ -205,17 +192,17 @@ impl CpuBackend {
         &self.recording
     }
 
-    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `layer`th GDN layer.
-    pub fn state(&mut self, slot: SlotId, layer: usize) -> (&[f32], &[f32]) {
-        let (s, slot) = (&self.store, slot.0 as usize);
+    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has such.
+    pub fn state(&mut self, slot: SlotId, nth: usize) -> (&[f32], &[f32]) {
+        let (s, slot, block) = (&self.store, slot.0 as usize, self.store.shape.recurrent_block(nth));
         // SAFETY: no step runs while `self` is borrowed mutably.
-        unsafe { (s.states.get(s.shape.state_at(slot, layer)), s.tails.get(s.shape.tail_at(slot, layer))) }
+        unsafe { (s.states.get(s.shape.state_at(slot, block)), s.tails.get(s.shape.tail_at(slot, block))) }
     }
 
-    /// Keys `[D, 32]` and values `[32, D]` of a page in the `layer`th attention layer, as f32.
-    pub fn page(&mut self, page: PageId, layer: usize, kv_head: usize) -> (Vec<f32>, Vec<f32>) {
-        let (s, page) = (&self.store, page.0 as usize);
-        let ranges = (s.shape.keys_at(page, layer, kv_head), s.shape.values_at(page, layer, kv_head));
+    /// Keys `[D, 32]` and values `[32, D]` of a page in the `nth` block that has such, as f32.
+    pub fn page(&mut self, page: PageId, nth: usize, kv_head: usize) -> (Vec<f32>, Vec<f32>) {
+        let (s, page, block) = (&self.store, page.0 as usize, self.store.shape.cached_block(nth));
+        let ranges = (s.shape.keys_at(page, block, kv_head), s.shape.values_at(page, block, kv_head));
         let widen = |bits: &[u16]| bits.iter().map(|b| half::f16::from_bits(*b).to_f32()).collect();
         // SAFETY: no step runs while `self` is borrowed mutably.
         unsafe {
@@ -236,41 +223,41 @@ impl CpuBackend {
         self.store.fill(slot.0 as usize, pages.iter().map(|p| p.0 as usize), &mut next);
     }
 
-    /// Copies, clears, forward, and the samplers unless one waits.
-    fn run(&mut self, plan: StepPlan) -> Result<Ran, BackendError> {
+    /// Copies, clears, forward, and the samplers unless one waits and its rules are not found on time.
+    fn run(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
         let begin = Instant::now();
-        self.prepare(&plan);
-        let batch = Batch::new(&plan, &self.store, &self.model.config, self.pool.threads())?;
-        self.note_history(&plan, &batch);
-        let outputs = Outputs::of(&plan);
+        self.prepare(plan);
+        let batch = Batch::new(plan, &self.store)?;
+        self.note_history(plan, &batch);
+        let outputs = Outputs::of(plan);
         let (results, recorder, forward_us) = (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
-        let waits = outputs.await_edits();
         let vocab = self.model.config.vocab;
-        let ws = self.workspace.views(batch.rows());
+        let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
         let experts = ExpertCount::default();
-        let (model, store, heads) = (&self.model, &self.store, &self.heads);
-        let pass = Pass { model, batch: &batch, store, ws, heads, recorder: &recorder, experts: &experts };
+        let (model, store) = (&self.model, &self.store);
+        let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
-        let (early, edits) = (self.early.as_deref().filter(|_| waits), OnceLock::new());
+        let (looks, constraints) = (rules.may_come(), OnceLock::new());
+        rules.now().map(|all| constraints.set(all));
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
-            pass.layers(team, scratch);
+            pass.layers(team);
             pass.outputs(team, scratch, &outputs, &results);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
-                early.and_then(|early| early.take_within(plan.id, EDITS_WAIT)).map(|found| edits.set(found));
+                if looks {
+                    rules.within(RULES_WAIT).map(|all| constraints.set(all));
+                }
             }
-            // The first thread, which has the edits, samples a single row.
-            if early.is_some() && outputs.samples.len() > 1 {
+            // The first thread, which has the rules, samples a single row.
+            if looks && outputs.samples.len() > 1 {
                 team.wait();
             }
-            match edits.get() {
-                Some(LogitEdits { rows }) => sampling.run(team, scratch, rows, &results),
-                None if waits => {}
-                None => sampling.run(team, scratch, &[], &results),
+            if let Some(constraints) = constraints.get() {
+                sampling.run(team, scratch, constraints, &results);
             }
         });
-        let waits = waits && edits.get().is_none();
+        let waits = constraints.get().is_none();
         self.recording = recorder.finish();
         let (samples, scores, pooled) = results.into_parts();
         self.keep_samples(&outputs, &samples);
@@ -278,7 +265,7 @@ impl CpuBackend {
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
         let outcome =
             StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken(), pooled, graph_replays: 0 };
-        Ok(if waits { Ran::AwaitsEdits(outputs, outcome) } else { Ran::Done(outcome) })
+        Ok(if waits { Forward::Waits(Forwarded { outputs, outcome }) } else { Forward::Finished(outcome) })
     }
 
     fn prepare(&mut self, plan: &StepPlan) {
@@ -307,38 +294,42 @@ impl CpuBackend {
             self.store.slots[wanted.row.slot.0 as usize].sampled = Some(sample.token);
         }
     }
+}
 
-    /// The samplers of a step whose edits came.
-    fn finish(&mut self, outputs: &Outputs, mut outcome: StepOutcome, edits: &LogitEdits) -> StepOutcome {
+impl StepDevice for CpuBackend {
+    type Forwarded = Forwarded;
+    type Finished = StepOutcome;
+
+    fn capacity(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    fn steps(&mut self) -> &mut UnfinishedSteps<Self> {
+        &mut self.steps
+    }
+
+    fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
+        self.run(plan, rules)
+    }
+
+    fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<StepOutcome, BackendError> {
+        let Forwarded { outputs, mut outcome } = forwarded;
         let (begin, results) = (Instant::now(), Results::default());
         let logits = &self.workspace.plain.logits;
         let (slots, vocab) = (&self.store.slots, self.model.config.vocab);
-        let sampling = Sampling { outputs, logits, vocab, slots };
+        let sampling = Sampling { outputs: &outputs, logits, vocab, slots };
         self.pool.run(|team| {
             let scratch = &mut self.scratch[team.index].lock().expect("no thread panicked before");
-            sampling.run(team, scratch, &edits.rows, &results);
+            sampling.run(team, scratch, constraints, &results);
         });
         outcome.samples = results.into_parts().0;
         outcome.timing.sample_us = begin.elapsed().as_micros() as u64;
-        self.keep_samples(outputs, &outcome.samples);
-        outcome
+        self.keep_samples(&outputs, &outcome.samples);
+        Ok(outcome)
     }
 
-    /// Runs the planned steps at the head of the queue, up to one that awaits edits.
-    fn run_planned(&mut self) {
-        while matches!(self.waiting.front(), Some(Waiting { state: WaitingState::Planned(_), .. })) {
-            let Some(Waiting { state: WaitingState::Planned(plan), outcome }) = self.waiting.pop_front() else { return };
-            let id = plan.id;
-            match self.run(plan) {
-                // A receiver that went away wants no outcome.
-                Ok(Ran::Done(done)) => drop(outcome.send(Ok(done))),
-                Err(error) => drop(outcome.send(Err(error))),
-                Ok(Ran::AwaitsEdits(outputs, done)) => {
-                    let state = WaitingState::Edits { id, outputs, outcome: done };
-                    return self.waiting.push_front(Waiting { state, outcome });
-                }
-            }
-        }
+    fn outcome(finished: StepOutcome) -> Result<StepOutcome, BackendError> {
+        Ok(finished)
     }
 }
 
@@ -347,63 +338,15 @@ impl Backend for CpuBackend {
         &self.info
     }
 
-    fn look_for_edits(&mut self, early: Arc<EarlyEdits>) {
-        early.look();
-        self.early = Some(early);
-    }
-
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
-        let id = plan.id;
-        if let Some(last) = self.last.filter(|last| *last >= id) {
-            return Err(BackendError::Plan { step: id, why: format!("launched after step {last}") });
-        }
-        check(&plan, &self.info)?;
-        self.last = Some(id);
-        let (state, done) = if self.waiting.is_empty() {
-            match self.run(plan)? {
-                Ran::Done(outcome) => return Ok(Pending::ready(id, outcome)),
-                Ran::AwaitsEdits(outputs, outcome) => (WaitingState::Edits { id, outputs, outcome }, bounded(1)),
-            }
-        } else {
-            (WaitingState::Planned(plan), bounded(1))
-        };
-        let (sender, receiver) = done;
-        self.waiting.push_back(Waiting { state, outcome: sender });
-        Ok(Pending::new(id, move || receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))))
+        steps::launch(self, plan)
     }
 
-    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError> {
-        match self.waiting.pop_front() {
-            Some(Waiting { state: WaitingState::Edits { id, outputs, outcome }, outcome: sender }) if id == step => {
-                let outcome = self.finish(&outputs, outcome, &edits);
-                // A receiver that went away wants no outcome.
-                drop(sender.send(Ok(outcome)));
-                self.run_planned();
-                Ok(())
-            }
-            other => {
-                other.into_iter().for_each(|w| self.waiting.push_front(w));
-                Err(BackendError::Plan { step, why: "no such step awaits edits".into() })
-            }
-        }
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+        steps::constrain(self, rules)
     }
-}
 
-fn check_widths(c: &ModelConfig) -> Result<(), CpuError> {
-    let ffn = FfnShape::of(&c.ffn);
-    let widths = [
-        ("hidden width", c.hidden),
-        ("key width of a GDN head", c.gdn.key_dim),
-        ("value width of a GDN head", c.gdn.value_dim),
-        ("width of an attention head", c.attention.head_dim),
-        ("width of an expert", ffn.width),
-        (
-            if matches!(c.ffn, FfnConfig::Dense { .. }) { "feed-forward width" } else { "width of the shared expert" },
-            ffn.shared_width,
-        ),
-    ];
-    match widths.into_iter().find(|(_, w)| !w.is_multiple_of(WIDTH)) {
-        Some((what, got)) => Err(CpuError::Width { what, got }),
-        None => Ok(()),
+    fn look_for_rules(&mut self, early: Arc<EarlyRules>) {
+        self.steps.look_for_rules(early);
     }
 }

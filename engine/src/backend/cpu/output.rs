@@ -7,8 +7,9 @@ use super::norm::norm_row;
 use super::pool::Team;
 use super::sampler;
 use super::store::Slot;
+use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
-use crate::step::{Piece, PieceTokens, PooledUnit, RowEdits, Sample, SampleRow, Score, StepPlan};
+use crate::step::{Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -97,11 +98,6 @@ impl Outputs {
             self.scores.push(ScoreRow { row: first_row + i, seq: piece.seq, position, token, top: score.top as usize });
         }
     }
-
-    /// Whether a sampler has to wait.
-    pub(super) fn await_edits(&self) -> bool {
-        self.samples.iter().any(|s| s.row.awaits_edits)
-    }
 }
 
 impl Pass<'_> {
@@ -181,15 +177,15 @@ pub(super) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// This thread's share of the samples. Where there are few, the first threads have them: the first one is who waits for the others at the
+    /// This thread's share of the samples, of which each has its constraint. Where there are few, the first threads have them: the first one is who waits for the others at the
     /// end of a step, and it would sleep and be woken if it had nothing to do itself.
-    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, edits: &[RowEdits], results: &Results) {
+    pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, constraints: &[Constraint], results: &Results) {
         for i in team.reversed().share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.
             let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };
-            let edits = edits.iter().find(|e| e.seq == s.row.seq).filter(|_| s.row.awaits_edits);
-            let sample = sampler::sample(logits, &s.row, &self.slots[s.slot].history, edits, &mut scratch.sampler);
+            let history = &self.slots[s.slot].history;
+            let sample = sampler::sample(logits, &s.row, history, &constraints[i], &mut scratch.sampler);
             results.samples.lock().expect("no thread panics while it reports").push((i, sample));
         }
     }

@@ -7,8 +7,9 @@
 
 use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, filtered, first, integer, number};
 use super::simd::{Kernel, Lanes, run};
+use crate::constraint::Constraint;
 use crate::ids::TokenId;
-use crate::step::{RowEdits, SampleRow};
+use crate::step::SampleRow;
 use chimere_kernels::reference::sampler::{Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, weight};
 
 /// A token that edits name.
@@ -30,7 +31,7 @@ pub(super) struct Chosen {
 }
 
 /// Of a row whose logits `base` are numbers, `best` the largest.
-pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits, s: &mut SamplerScratch) -> Chosen {
+pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constraint, s: &mut SamplerScratch) -> Chosen {
     let p = &*row.params;
     let draws = p.temperature >= TEMPERATURE_MIN;
     // Both kinds of edits in one row come from nowhere yet.
@@ -42,7 +43,7 @@ pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits,
 }
 
 /// The best tokens.
-fn take_both(base: &[f32], best: f32, edits: &RowEdits, listed: &mut Vec<Listed>) -> Chosen {
+fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<Listed>) -> Chosen {
     let plain = first(base, best);
     let mixture = mixture(edits, best, || run(Total { logits: base, best }));
     let edited = list(base, edits, mixture, listed).then(|| best_edited(base, best, listed)).flatten().and_then(|edited| {
@@ -59,7 +60,7 @@ fn take_both(base: &[f32], best: f32, edits: &RowEdits, listed: &mut Vec<Listed>
 }
 
 /// Tokens by the row's random number.
-fn draw_both(base: &[f32], best: f32, row: &SampleRow, edits: &RowEdits, s: &mut SamplerScratch) -> Chosen {
+fn draw_both(base: &[f32], best: f32, row: &SampleRow, edits: &Constraint, s: &mut SamplerScratch) -> Chosen {
     let p = &*row.params;
     let (bits, min_weight) = (bits(row), p.min_p * WEIGHT_ONE);
     let (total, total_at_one) = if edits.mix.is_empty() {
@@ -84,12 +85,12 @@ fn moved(best: f32, edited: f32, temperature: f32) -> Option<f64> {
     (best != edited).then(|| (f64::from(best) - f64::from(edited)) * f64::from(1.0 / temperature))
 }
 
-fn mixture(edits: &RowEdits, best: f32, total: impl FnOnce() -> u64) -> Option<Mixture> {
+fn mixture(edits: &Constraint, best: f32, total: impl FnOnce() -> u64) -> Option<Mixture> {
     (!edits.mix.is_empty()).then(|| Mixture::new(best, total)).flatten()
 }
 
 /// Lists the edited tokens; false if their ids do not rise.
-fn list(base: &[f32], edits: &RowEdits, mixture: Option<Mixture>, listed: &mut Vec<Listed>) -> bool {
+fn list(base: &[f32], edits: &Constraint, mixture: Option<Mixture>, listed: &mut Vec<Listed>) -> bool {
     run(List { base, edits, mixture, listed });
     listed.is_sorted_by(|a, b| a.id < b.id)
 }
@@ -106,7 +107,7 @@ fn best_edited(base: &[f32], best: f32, listed: &[Listed]) -> Option<f32> {
 /// A kernel, because the definition's fused products are calls of functions where the instruction set has no such products.
 struct List<'a> {
     base: &'a [f32],
-    edits: &'a RowEdits,
+    edits: &'a Constraint,
     mixture: Option<Mixture>,
     listed: &'a mut Vec<Listed>,
 }
@@ -231,7 +232,6 @@ mod tests {
     use super::super::sampler::tests::{defined, row};
     use super::super::sampler::{largest, sample};
     use super::*;
-    use crate::ids::SeqId;
     use crate::sampling::SamplingParams;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
@@ -239,8 +239,8 @@ mod tests {
 
     type List = Vec<(TokenId, f32)>;
 
-    fn edits(bias: List, mix: List) -> RowEdits {
-        RowEdits { seq: SeqId(1), bias, mix, mask: None }
+    fn edits(bias: List, mix: List) -> Constraint {
+        Constraint { bias, mix, ..Constraint::default() }
     }
 
     /// Values as uneven as a model's, on a grid of sixteenths where `ties`.
@@ -277,20 +277,20 @@ mod tests {
                 mask[best as usize / 32] &= !(1 << (best % 32));
             }
             let mask: Option<Arc<[u32]>> = masked.then(|| mask.into());
-            let with = RowEdits { mask: mask.clone(), ..edits(bias, mix) };
-            let without = RowEdits { mask, ..edits(Vec::new(), Vec::new()) };
+            let with = Constraint { mask: mask.clone(), ..edits(bias, mix) };
+            let without = Constraint { mask, ..edits(Vec::new(), Vec::new()) };
             let mut history = History::default();
             (0..20).for_each(|i| history.push(if i < 10 { i } else { best }, i, 5));
             let params = SamplingParams { temperature, top_p, top_k, min_p, presence_penalty, seed, ..Default::default() };
             let row = row(params, 3);
-            let got = sample(&logits, &row, &history, Some(&with), &mut SamplerScratch::default());
-            let (want, plain) = (defined(&logits, &row, &history, Some(&with)), defined(&logits, &row, &history, Some(&without)));
+            let got = sample(&logits, &row, &history, &with, &mut SamplerScratch::default());
+            let (want, plain) = (defined(&logits, &row, &history, &with), defined(&logits, &row, &history, &without));
             prop_assert_eq!((got.token, got.changed), (want, Some(want != plain)));
         }
     }
 
     /// Everything before the random number, at a temperature above 0.
-    fn weighed(base: &[f32], p: &SamplingParams, edits: &RowEdits, s: &mut SamplerScratch) -> (f32, f32, u64) {
+    fn weighed(base: &[f32], p: &SamplingParams, edits: &Constraint, s: &mut SamplerScratch) -> (f32, f32, u64) {
         let best = largest(base);
         let (total, total_at_one) = s.weights.weigh_twice(base, best, p.temperature, 0.0);
         assert!(list(base, edits, mixture(edits, best, || total_at_one), &mut s.listed));

@@ -28,7 +28,7 @@ pub struct Perturbation {
 /// What the last recorded step computed.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// The residual stream after each mixer and after each layer, in turn: `[2 * layers][rows * hidden]`.
+    /// The residual stream after each block: `[blocks][rows * hidden]`.
     pub hidden: Vec<Vec<f32>>,
     /// `[rows * vocab]`.
     pub logits: Vec<f32>,

@@ -6,9 +6,10 @@
 use super::history::History;
 use super::patch::{self, Listed};
 use super::simd::{Kernel, LANES, Lanes, run};
+use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
-use crate::step::{Certainty, RowEdits, Sample, SampleRow, TokenLogprobs};
+use crate::step::{Certainty, Sample, SampleRow, TokenLogprobs};
 use chimere_kernels::reference::philox::draw;
 use chimere_kernels::reference::sampler::{self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight};
 
@@ -36,43 +37,44 @@ pub(super) fn sample(
     logits: &[f32],
     row: &SampleRow,
     history: &History,
-    edits: Option<&RowEdits>,
+    constraint: &Constraint,
     s: &mut SamplerScratch,
 ) -> Sample {
     let p = &*row.params;
-    let (token, changed) = row.forced.map_or_else(|| pick(logits, row, history, edits, s), |forced| (forced, false));
+    let picked = constraint.forced.map(|forced| (forced, false));
+    let (token, changed) = picked.unwrap_or_else(|| pick(logits, row, history, constraint, s));
     Sample {
         seq: row.seq,
         token,
         logprobs: p.logprobs.map(|top| logprobs(logits, token, top as usize, s)),
         certainty: p.certainty.then(|| certainty(logits)),
         changed: Some(changed),
+        yielded: constraint.yielded,
     }
 }
 
 /// The token that the edited logits give, and whether biases or mixtures made it another one.
-fn pick(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>, s: &mut SamplerScratch) -> (TokenId, bool) {
+fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &mut SamplerScratch) -> (TokenId, bool) {
     let mut own = std::mem::take(&mut s.logits);
-    let edited = edit(logits, row, history, edits.and_then(|e| e.mask.as_deref()), &mut own);
+    let edited = edit(logits, row, history, c, &mut own);
     let base = if edited { &own } else { logits };
     let best = largest(base);
-    let picked = match edits.filter(|e| !(e.bias.is_empty() && e.mix.is_empty())) {
-        None => (choose(base, best, row, s), false),
-        Some(e) => {
-            let chosen = patch::choose(base, best, row, e, s);
-            let plain = chosen.plain.unwrap_or_else(|| choose(base, best, row, s));
-            let token = chosen.edited.unwrap_or_else(|| {
-                if !edited {
-                    own.clear();
-                    own.extend_from_slice(logits);
-                }
-                add(&mut own, &e.bias);
-                mix(&mut own, &e.mix);
-                // The same random number is drawn again, so a token differs only because of the edits.
-                choose(&own, largest(&own), row, s)
-            });
-            (token, token != plain)
-        }
+    let picked = if c.shifts() {
+        let chosen = patch::choose(base, best, row, c, s);
+        let plain = chosen.plain.unwrap_or_else(|| choose(base, best, row, s));
+        let token = chosen.edited.unwrap_or_else(|| {
+            if !edited {
+                own.clear();
+                own.extend_from_slice(logits);
+            }
+            add(&mut own, &c.bias);
+            mix(&mut own, &c.mix);
+            // The same random number is drawn again, so a token differs only because of what was added and mixed in.
+            choose(&own, largest(&own), row, s)
+        });
+        (token, token != plain)
+    } else {
+        (choose(base, best, row, s), false)
     };
     s.logits = own;
     picked
@@ -98,12 +100,13 @@ fn certainty(logits: &[f32]) -> Certainty {
     Certainty { entropy: (sum.ln() - weighted / sum) as f32, top_prob: (1.0 / sum) as f32 }
 }
 
-/// Writes the logits after mask and penalties to `out`, minus infinity for what is no number; false if nothing changes them.
-fn edit(logits: &[f32], row: &SampleRow, history: &History, mask: Option<&[u32]>, out: &mut Vec<f32>) -> bool {
+/// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false if nothing changes
+/// them.
+fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out: &mut Vec<f32>) -> bool {
     let p = &*row.params;
-    let early = row.output_index < p.min_tokens && !p.end_ids.is_empty();
     let penalties = p.repetition_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0;
-    if p.logit_bias.is_empty() && !early && !penalties && mask.is_none() && !run(AnyNan(logits)) {
+    let free = c.mask.is_none() && c.forbidden.is_empty();
+    if p.logit_bias.is_empty() && free && !penalties && !run(AnyNan(logits)) {
         return false;
     }
     out.clear();
@@ -114,10 +117,8 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, mask: Option<&[u32]>
         }
     };
     p.logit_bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
-    if early {
-        p.end_ids.iter().for_each(|id| at(*id, &|_| f32::NEG_INFINITY));
-    }
-    if let Some(mask) = mask {
+    c.forbidden.iter().for_each(|id| at(*id, &|_| f32::NEG_INFINITY));
+    if let Some(mask) = &c.mask {
         for id in 0..logits.len() as TokenId {
             let allowed = mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
             if !allowed {
@@ -171,8 +172,8 @@ fn sampling(p: &SamplingParams) -> definition::Sampling<'_> {
         presence_penalty: p.presence_penalty,
         frequency_penalty: p.frequency_penalty,
         logit_bias: &p.logit_bias,
-        min_tokens: p.min_tokens,
-        end_ids: &p.end_ids,
+        min_tokens: 0,
+        end_ids: &[],
     }
 }
 
@@ -480,12 +481,11 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     pub(in super::super) fn row(params: SamplingParams, output_index: u32) -> SampleRow {
-        let (seq, slot) = (SeqId(1), SlotId(0));
-        SampleRow { seq, slot, params: Arc::new(params), output_index, choice: 1, forced: None, awaits_edits: false }
+        SampleRow { output_index, choice: 1, ..SampleRow::new(SeqId(1), SlotId(0), Arc::new(params)) }
     }
 
-    /// The definition's answer for the same row.
-    pub(in super::super) fn defined(logits: &[f32], row: &SampleRow, history: &History, edits: Option<&RowEdits>) -> TokenId {
+    /// The definition's answer for the same row. What is forbidden is there what may not come before so many tokens.
+    pub(in super::super) fn defined(logits: &[f32], row: &SampleRow, history: &History, constraint: &Constraint) -> TokenId {
         let (mut in_prompt, mut counts) = (vec![false; logits.len()], vec![0; logits.len()]);
         for (id, seen) in history.iter() {
             (in_prompt[id as usize], counts[id as usize]) = (seen.in_prompt, seen.output_count);
@@ -493,13 +493,15 @@ pub(super) mod tests {
         let context = definition::Context {
             in_prompt: &in_prompt,
             output_counts: &counts,
-            edits: edits.map_or(&[], |e| &e.bias),
-            mix: edits.map_or(&[], |e| &e.mix),
-            mask: edits.and_then(|e| e.mask.as_deref()),
+            edits: &constraint.bias,
+            mix: &constraint.mix,
+            mask: constraint.mask.as_deref(),
             output_index: row.output_index,
             choice: row.choice,
         };
-        definition::sample(logits, &sampling(&row.params), &context)
+        let params =
+            definition::Sampling { min_tokens: row.output_index + 1, end_ids: &constraint.forbidden, ..sampling(&row.params) };
+        definition::sample(logits, &params, &context)
     }
 
     prop_compose! {
@@ -511,12 +513,11 @@ pub(super) mod tests {
             (repetition_penalty, presence_penalty, frequency_penalty) in
                 prop_oneof![Just((1.0f32, 0.0f32, 0.0f32)), (0.5f32..2.0, -1.0f32..1.0, -1.0f32..1.0)],
             logit_bias in prop::collection::btree_map(0u32..300, -5.0f32..5.0, 0..4),
-            min_tokens in 0u32..4,
             seed in any::<u64>(),
         ) -> SamplingParams {
             SamplingParams {
                 temperature, top_p, top_k, min_p, seed, repetition_penalty, presence_penalty, frequency_penalty,
-                logit_bias: logit_bias.into_iter().collect(), min_tokens, end_ids: vec![3, 5], logprobs: None, certainty: false,
+                logit_bias: logit_bias.into_iter().collect(), logprobs: None, certainty: false,
             }
         }
     }
@@ -533,6 +534,7 @@ pub(super) mod tests {
             bias in prop::collection::vec((0u32..300, -9.0f32..9.0), 0..4),
             mix in prop::collection::vec((0u32..300, prop_oneof![0.0f32..20.0, 0.0f32..1e-3]), 0..6),
             masked in any::<bool>(),
+            forbidden in prop_oneof![Just(vec![]), Just(vec![3, 5]), prop::collection::vec(0u32..300, 1..20)],
             index in 0u32..8,
         ) {
             // Coarse values, so that ties occur.
@@ -544,11 +546,13 @@ pub(super) mod tests {
             let mut unique = bias;
             unique.sort_by_key(|b| b.0);
             unique.dedup_by_key(|b| b.0);
-            let edits = RowEdits { seq: SeqId(1), bias: unique, mix, mask };
+            let few = Constraint { forbidden, ..Constraint::default() };
+            let all = Constraint { bias: unique, mix, mask, ..few.clone() };
             let row = row(params, index);
             let scratch = &mut SamplerScratch::default();
-            for edits in [None, Some(&edits)] {
-                prop_assert_eq!(sample(&logits, &row, &history, edits, scratch).token, defined(&logits, &row, &history, edits));
+            for constraint in [Constraint::default(), few, all] {
+                let got = sample(&logits, &row, &history, &constraint, scratch).token;
+                prop_assert_eq!(got, defined(&logits, &row, &history, &constraint));
             }
         }
     }
@@ -556,11 +560,11 @@ pub(super) mod tests {
     #[test]
     fn a_mixture_makes_a_sure_token_of_an_unlikely_one_and_leaves_the_reported_figures_alone() {
         let logits: Vec<f32> = (0..1003).map(|i| if i == 4 { 12.0 } else { 0.0 }).collect();
-        let edits = RowEdits { seq: SeqId(1), bias: vec![], mix: vec![(700, 19.0), (5000, 19.0)], mask: None };
+        let tables = Constraint { mix: vec![(700, 19.0), (5000, 19.0)], ..Constraint::default() };
         let row = row(SamplingParams { logprobs: Some(1), ..SamplingParams::greedy() }, 0);
         let (history, scratch) = (History::default(), &mut SamplerScratch::default());
-        let plain = sample(&logits, &row, &history, None, scratch);
-        let mixed = sample(&logits, &row, &history, Some(&edits), scratch);
+        let plain = sample(&logits, &row, &history, &Constraint::default(), scratch);
+        let mixed = sample(&logits, &row, &history, &tables, scratch);
         assert_eq!((plain.token, mixed.token), (4, 700));
         assert_eq!((plain.changed, mixed.changed), (Some(false), Some(true)));
         assert_eq!(mixed.logprobs.unwrap().top, plain.logprobs.unwrap().top);
@@ -573,7 +577,8 @@ pub(super) mod tests {
         let p: Vec<f64> = logits.iter().map(|l| f64::from(*l).exp() / sum).collect();
         let params =
             SamplingParams { logprobs: Some(3), certainty: true, logit_bias: vec![(7, 100.0)], ..SamplingParams::greedy() };
-        let got = sample(&logits, &row(params, 0), &History::default(), None, &mut SamplerScratch::default());
+        let (history, scratch) = (History::default(), &mut SamplerScratch::default());
+        let got = sample(&logits, &row(params, 0), &history, &Constraint::default(), scratch);
         let lp = got.logprobs.unwrap();
         assert_eq!(got.token, 7);
         assert!((f64::from(lp.logprob) - p[7].ln()).abs() < 1e-5);
@@ -588,8 +593,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_forced_token_is_taken_and_reported() {
-        let forced = SampleRow { forced: Some(9), ..row(SamplingParams { logprobs: Some(0), ..Default::default() }, 0) };
-        let got = sample(&[0.0; 64], &forced, &History::default(), None, &mut SamplerScratch::default());
+        let row = row(SamplingParams { logprobs: Some(0), ..Default::default() }, 0);
+        let forced = Constraint { forced: Some(9), ..Constraint::default() };
+        let got = sample(&[0.0; 64], &row, &History::default(), &forced, &mut SamplerScratch::default());
         assert_eq!((got.token, got.logprobs.unwrap().top.len()), (9, 0));
     }
 
@@ -597,10 +603,11 @@ pub(super) mod tests {
     fn rows_without_numbers_do_not_stop_the_engine() {
         let scratch = &mut SamplerScratch::default();
         for params in [SamplingParams::default(), SamplingParams { top_p: 0.5, ..Default::default() }, SamplingParams::greedy()] {
-            assert_eq!(sample(&[f32::NAN; 40], &row(params.clone(), 0), &History::default(), None, scratch).token, 0);
+            let (history, free) = (History::default(), Constraint::default());
+            assert_eq!(sample(&[f32::NAN; 40], &row(params.clone(), 0), &history, &free, scratch).token, 0);
             let mut one = [f32::NAN; 40];
             one[33] = 1.0;
-            assert_eq!(sample(&one, &row(params, 0), &History::default(), None, scratch).token, 33);
+            assert_eq!(sample(&one, &row(params, 0), &history, &free, scratch).token, 33);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Memory that the threads of a step divide among themselves.
 
+use super::pool::Team;
 use std::cell::UnsafeCell;
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard};
 
 /// A buffer whose parts several threads read and write, between barriers that order them.
 ///
@@ -55,6 +57,21 @@ impl<T: Copy + Default> Shared<T> {
     pub(super) fn copy_within(&mut self, from: Range<usize>, to: usize) {
         // SAFETY: `&mut self` excludes everybody else.
         unsafe { self.get_mut(0..self.len()) }.copy_within(from, to);
+    }
+}
+
+/// Something of each thread's own, made before there are threads.
+pub(super) struct PerThread<T>(Vec<Mutex<T>>);
+
+impl<T> PerThread<T> {
+    /// For teams of up to `threads`.
+    pub(super) fn new(threads: usize, make: impl Fn() -> T) -> Self {
+        Self((0..threads).map(|_| Mutex::new(make())).collect())
+    }
+
+    /// The calling thread's own.
+    pub(super) fn of(&self, team: Team<'_>) -> MutexGuard<'_, T> {
+        self.0[team.index].lock().expect("no thread panicked before")
     }
 }
 

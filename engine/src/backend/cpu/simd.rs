@@ -27,6 +27,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn load(p: *const f32) -> Self;
     unsafe fn load_f16(p: *const u16) -> Self;
     unsafe fn store(self, p: *mut f32);
+    /// Asks for what a later [`Lanes::load`] from `p` reads, which need not be mapped.
+    unsafe fn prefetch(p: *const f32);
     unsafe fn add(self, o: Self) -> Self;
     unsafe fn sub(self, o: Self) -> Self;
     unsafe fn mul(self, o: Self) -> Self;
@@ -220,6 +222,8 @@ impl Lanes for Plain {
         unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) };
     }
     #[inline(always)]
+    unsafe fn prefetch(_: *const f32) {}
+    #[inline(always)]
     unsafe fn add(self, o: Self) -> Self {
         self.zip(o, |a, b| a + b)
     }
@@ -321,6 +325,10 @@ mod x86 {
             unsafe { _mm512_storeu_ps(p, self.0) }
         }
         #[inline(always)]
+        unsafe fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {
             unsafe { Self(_mm512_add_ps(self.0, o.0)) }
         }
@@ -379,8 +387,23 @@ mod x86 {
             }
         }
         #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            unsafe { sum_of_halves(_mm256_add_ps(_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0))) }
+        }
+        #[inline(always)]
         unsafe fn total(sum: __m512i) -> u64 {
             unsafe { _mm512_reduce_add_epi64(sum) as u64 }
+        }
+    }
+
+    /// The rest of [`Lanes::sum`] once 8 lanes are left.
+    #[inline(always)]
+    unsafe fn sum_of_halves(eight: __m256) -> f32 {
+        // SAFETY: registers only.
+        unsafe {
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
         }
     }
 
@@ -418,6 +441,10 @@ mod x86 {
                 _mm256_storeu_ps(p, self.0);
                 _mm256_storeu_ps(p.add(HALF), self.1);
             }
+        }
+        #[inline(always)]
+        unsafe fn prefetch(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
         }
         #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {
@@ -488,6 +515,10 @@ mod x86 {
                 }
             }
             unsafe { add(add(sum, self.0), self.1) }
+        }
+        #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            unsafe { sum_of_halves(_mm256_add_ps(self.0, self.1)) }
         }
         #[inline(always)]
         unsafe fn total(sum: __m256i) -> u64 {

@@ -1,77 +1,106 @@
-//! What outlives a step: recurrent states and convolution tails by slot, keys and values by page.
+//! What outlives a step: recurrent states and convolution tails by slot, keys and values by page. How much of each,
+//! every block says.
 
 use super::KvType;
-use super::attention::PAGE;
+use super::blocks::PAGE;
 use super::history::History;
 use super::shared::Shared;
 use crate::ids::TokenId;
-use crate::model::{LayerKind, ModelConfig};
+use crate::model::ModelConfig;
 use std::ops::Range;
 
-/// Sizes of one slot and one page, in elements.
-#[derive(Clone, Copy, Debug)]
+/// Sizes of one slot and one page, and where in them each block has its part, in elements.
+#[derive(Clone, Debug)]
 pub(super) struct StoreShape {
-    gdn_layers: usize,
-    attention_layers: usize,
-    /// `[Hv, K, V]` of a layer.
-    pub(super) state: usize,
-    /// `[taps - 1, channels]` of a layer.
-    pub(super) tail: usize,
-    kv_heads: usize,
-    /// Keys or values of one page, layer and head.
+    blocks: Vec<Place>,
+    /// Recurrent states of a slot.
+    states: usize,
+    /// Convolution tails of a slot.
+    tails: usize,
+    /// Keys and values of a page.
+    page: usize,
+}
+
+/// What one block has of a slot and of a page.
+#[derive(Clone, Debug)]
+struct Place {
+    state: Range<usize>,
+    tail: Range<usize>,
+    /// Where its keys and values begin in a page.
+    kv: usize,
+    /// Keys, or values, of one page and head.
     head: usize,
+    cached: bool,
 }
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig) -> Self {
-        let gdn_layers = c.layers.iter().filter(|k| **k == LayerKind::Gdn).count();
-        Self {
-            gdn_layers,
-            attention_layers: c.layers.len() - gdn_layers,
-            state: c.gdn.state_len(),
-            tail: (c.gdn.conv_taps - 1) * c.gdn.channels(),
-            kv_heads: c.attention.kv_heads,
-            head: PAGE * c.attention.head_dim,
+        let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0 };
+        for block in c.blocks() {
+            let s = block.op.state();
+            let (state, tail) = (shape.states..shape.states + s.recurrent, shape.tails..shape.tails + s.tail);
+            (shape.states, shape.tails) = (state.end, tail.end);
+            let (kv, head) = (shape.page, PAGE * s.kv_dim);
+            shape.page += s.kv_heads * 2 * head;
+            shape.blocks.push(Place { state, tail, kv, head, cached: s.is_cached() });
         }
+        shape
     }
 
     /// Bytes of one slot.
     pub(super) fn slot_bytes(&self) -> u64 {
-        (self.gdn_layers * (self.state + self.tail) * 4) as u64
+        ((self.states + self.tails) * 4) as u64
     }
 
     /// Bytes of one page.
     pub(super) fn page_bytes(&self, kv: KvType) -> u64 {
-        (self.page_len() * kv.bytes()) as u64
+        (self.page * kv.bytes()) as u64
     }
 
-    fn page_len(&self) -> usize {
-        self.attention_layers * self.kv_heads * 2 * self.head
+    /// The `n`th block that has recurrent state.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(super) fn recurrent_block(&self, n: usize) -> usize {
+        let mut all = (0..self.blocks.len()).filter(|i| !self.blocks[*i].state.is_empty());
+        all.nth(n).expect("a model has as many recurrent blocks as are asked for")
     }
 
-    /// Place of the state of a slot's `layer`th GDN layer.
-    pub(super) fn state_at(&self, slot: usize, layer: usize) -> Range<usize> {
-        let at = (slot * self.gdn_layers + layer) * self.state;
-        at..at + self.state
+    /// The `n`th block that has keys and values.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub(super) fn cached_block(&self, n: usize) -> usize {
+        let mut all = (0..self.blocks.len()).filter(|i| self.blocks[*i].cached);
+        all.nth(n).expect("a model has as many attention blocks as are asked for")
     }
 
-    /// Place of the tail of a slot's `layer`th GDN layer.
-    pub(super) fn tail_at(&self, slot: usize, layer: usize) -> Range<usize> {
-        let at = (slot * self.gdn_layers + layer) * self.tail;
-        at..at + self.tail
+    /// Place of a slot's state in a block.
+    pub(super) fn state_at(&self, slot: usize, block: usize) -> Range<usize> {
+        moved(&self.blocks[block].state, slot * self.states)
     }
 
-    /// Place of a page's keys `[D, 32]` in the `layer`th attention layer.
-    pub(super) fn keys_at(&self, page: usize, layer: usize, head: usize) -> Range<usize> {
-        let at = ((page * self.attention_layers + layer) * self.kv_heads + head) * 2 * self.head;
-        at..at + self.head
+    /// Place of a slot's tail in a block.
+    pub(super) fn tail_at(&self, slot: usize, block: usize) -> Range<usize> {
+        moved(&self.blocks[block].tail, slot * self.tails)
+    }
+
+    /// Place of a page's keys `[D, 32]` in a block.
+    pub(super) fn keys_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
+        let place = &self.blocks[block];
+        let at = page * self.page + place.kv + head * 2 * place.head;
+        at..at + place.head
     }
 
     /// Place of a page's values `[32, D]`.
-    pub(super) fn values_at(&self, page: usize, layer: usize, head: usize) -> Range<usize> {
-        let keys = self.keys_at(page, layer, head);
-        keys.end..keys.end + self.head
+    pub(super) fn values_at(&self, page: usize, block: usize, head: usize) -> Range<usize> {
+        let keys = self.keys_at(page, block, head);
+        keys.end..keys.end + self.blocks[block].head
     }
+}
+
+fn moved(range: &Range<usize>, by: usize) -> Range<usize> {
+    range.start + by..range.end + by
 }
 
 /// Keys and values.
@@ -99,16 +128,16 @@ pub(super) struct Slot {
 
 impl Store {
     pub(super) fn new(shape: StoreShape, slots: usize, pages: usize, kv: KvType) -> Self {
-        let len = pages * shape.page_len();
+        let len = pages * shape.page;
         Self {
-            shape,
-            states: Shared::new(slots * shape.gdn_layers * shape.state),
-            tails: Shared::new(slots * shape.gdn_layers * shape.tail),
+            states: Shared::new(slots * shape.states),
+            tails: Shared::new(slots * shape.tails),
             kv: match kv {
                 KvType::F32 => Kv::F32(Shared::new(len)),
                 KvType::F16 => Kv::F16(Shared::new(len)),
             },
             slots: vec![Slot::default(); slots],
+            shape,
         }
     }
 
@@ -131,9 +160,9 @@ impl Store {
         self.slots[to].history = self.slots[from].history.clone();
     }
 
-    /// One page in every attention layer.
+    /// One page in every block.
     pub(super) fn copy_page(&mut self, from: usize, to: usize) {
-        let len = self.shape.page_len();
+        let len = self.shape.page;
         match &mut self.kv {
             Kv::F32(kv) => kv.copy_within(from * len..(from + 1) * len, to * len),
             Kv::F16(kv) => kv.copy_within(from * len..(from + 1) * len, to * len),
@@ -143,7 +172,7 @@ impl Store {
     /// Fills a slot and some pages from `next`, which gives values of -1 to 1.
     pub(super) fn fill(&mut self, slot: usize, pages: impl Iterator<Item = usize>, next: &mut dyn FnMut() -> f32) {
         let (states, tails) = self.slot_ranges(slot);
-        let len = self.shape.page_len();
+        let len = self.shape.page;
         // SAFETY: `&mut self` excludes everybody else.
         unsafe {
             self.states.get_mut(states).iter_mut().for_each(|x| *x = next() * 0.1);
@@ -159,8 +188,7 @@ impl Store {
     }
 
     fn slot_ranges(&self, slot: usize) -> (Range<usize>, Range<usize>) {
-        let s = &self.shape;
-        let range = |len: usize| slot * s.gdn_layers * len..(slot + 1) * s.gdn_layers * len;
-        (range(s.state), range(s.tail))
+        let range = |len: usize| slot * len..(slot + 1) * len;
+        (range(self.shape.states), range(self.shape.tails))
     }
 }

@@ -1,7 +1,7 @@
 //! Products of a model's matrices, each with the kernels that it wants for few, some and many rows.
 
 use super::error::CudaBackendError;
-use super::weights::{Matrix, Segments};
+use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{Experts, ExpertsKernels, tiling};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
@@ -48,24 +48,20 @@ pub(super) struct Kind {
 
 impl Kind {
     /// A matrix for all rows.
-    pub(super) fn dense(
-        layout: product::layout::Layout,
-        (rows, cols): (usize, usize),
-        epilogue: Epilogue,
-        norm: Option<usize>,
-    ) -> Result<Self, CudaBackendError> {
+    pub(super) fn dense(matrix: &impl Packed, epilogue: Epilogue, norm: Option<usize>) -> Result<Self, CudaBackendError> {
+        let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, true)?;
         Ok(Self { shape, share: None })
     }
 
     /// One of `experts` matrices, of which a row uses `used`.
     pub(super) fn routed(
-        layout: product::layout::Layout,
-        (rows, cols): (usize, usize),
+        matrix: &impl Packed,
         epilogue: Epilogue,
         norm: Option<usize>,
         (used, experts): (usize, usize),
     ) -> Result<Self, CudaBackendError> {
+        let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, false)?;
         Ok(Self { shape, share: Some((used, experts)) })
     }
@@ -277,18 +273,20 @@ impl Few {
 
 /// Rows of one product in one or more matrices.
 pub(super) struct Stacked {
-    pub(super) segments: Segments,
+    segments: Segments,
     products: Vec<Product>,
 }
 
 impl Stacked {
     pub(super) fn new(kernels: &mut Kernels<'_>, segments: Segments, norm: usize) -> Result<Self, CudaBackendError> {
-        let kinds = segments
-            .parts
-            .iter()
-            .map(|s| Kind::dense(s.matrix.layout, (s.matrix.rows, s.matrix.cols), Epilogue::Plain, Some(norm)));
+        let kinds = segments.parts.iter().map(|s| Kind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
+    }
+
+    /// The matrix that is read first.
+    pub(super) fn first(&self) -> &Matrix {
+        &self.segments.parts[0].matrix
     }
 
     /// Values of an output row.
@@ -313,16 +311,6 @@ impl Stacked {
         }
         Ok(())
     }
-}
-
-/// Int8 rows with the norm that is folded into them.
-pub(super) fn normed<'a>(
-    codes: &'a CudaView<'a, i8>,
-    meta: &'a CudaView<'a, f32>,
-    squares: &'a CudaView<'a, f32>,
-    eps: f32,
-) -> Inputs<'a> {
-    Inputs { codes, meta, squares: Some(squares), eps, factor: 1.0 }
 }
 
 /// Int8 rows as they are.

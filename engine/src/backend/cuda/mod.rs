@@ -1,13 +1,15 @@
 //! The CUDA backend: quantised weights on one GPU, decode steps as captured graphs, sampling on the device.
 //!
-//! A step is enqueued and left alone: copies and clears, the prompt pieces, the decode graph of its bucket, the head, the sampler,
-//! and the copy of the results to pinned memory. The host reads them when the stream has passed the step's last mark, on the thread
-//! that waits for it. Sampled tokens stay on the device for the step after.
+//! A step is enqueued and left alone: copies and clears, the prompt pieces, the decode graph of its bucket, the head,
+//! the sampler, and the copy of the results to pinned memory. The host reads them when the stream has passed the step's
+//! last mark, on the thread that waits for it. Sampled tokens stay on the device for the step after.
 //!
-//! What runs where: [`rows`] lays a plan out, `network` knows the layers, `sampling` the sampler's parameters and results, [`store`]
-//! what sequences leave behind. Kernels are those of `chimere_kernels::cuda`.
+//! What runs where: [`rows`] lays a plan out, `network` runs it through the layers, of which each operator knows its
+//! own part (`blocks`), `sampling` the sampler's parameters and results, [`store`] what sequences leave behind. Kernels
+//! are those of `chimere_kernels::cuda`.
 
 mod activations;
+mod blocks;
 mod config;
 mod error;
 mod gpu;
@@ -19,6 +21,7 @@ mod pinned;
 mod plan;
 mod pooling;
 mod programs;
+mod residual;
 mod rows;
 mod sampling;
 mod shape;
@@ -38,25 +41,24 @@ pub use error::CudaBackendError;
 pub use gpu::{GpuInfo, probe};
 pub use programs::programs;
 
-use crate::backend::check::check;
+use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::Model;
-use crate::step::{LogitEdits, RowEdits, StateCopy, StepPlan};
+use crate::step::{StateCopy, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
-use crossbeam::channel::{Sender, bounded};
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
 use graphs::Graphs;
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
-use programs::attention_shape;
 use rows::{Row, StepRows};
 use sampling::{InFlight, Sampling, Wanted};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
 use staging::{Ring, Staging};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Store, StoreShape, send};
 use weights::DeviceWeights;
@@ -82,7 +84,8 @@ pub struct CudaBackend {
     pieces: CudaSlice<i32>,
     /// `[tiles][2]` of the prompts' attention.
     tiles: CudaSlice<i32>,
-    attention: chimere_kernels::cuda::attention::Shape,
+    /// By what the rows of prompts are put into tiles, if a layer attends.
+    tiled: Option<chimere_kernels::cuda::attention::Shape>,
     /// Rows whose logits are wanted.
     wanted: CudaSlice<i32>,
     sampling: Sampling,
@@ -93,35 +96,19 @@ pub struct CudaBackend {
     device: Arc<Device>,
     /// Rows of the last forward.
     last_rows: usize,
-    last: Option<StepId>,
-    /// Steps that wait: the first for its edits, the others for the first.
-    waiting: VecDeque<Waiting>,
-}
-
-/// A step whose outcome is not there yet.
-struct Waiting {
-    state: WaitingState,
-    outcome: Sender<Result<InFlight, BackendError>>,
-}
-
-enum WaitingState {
-    /// The forward is enqueued, its sampler waits for edits.
-    Edits(Box<Forwarded>),
-    /// Nothing is done: its tokens depend on a step that waits.
-    Planned(StepPlan),
+    steps: UnfinishedSteps<Self>,
 }
 
 /// A step whose logits are on their way.
-struct Forwarded {
+pub(in crate::backend) struct Forwarded {
     id: StepId,
     staging: Arc<Staging>,
     wanted: Wanted,
-    waits: bool,
 }
 
 impl CudaBackend {
-    /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use. `progress` hears
-    /// the share done, 0 to 1.
+    /// Compiles or loads the kernels, brings the weights to the device and takes all memory the backend will use.
+    /// `progress` hears the share done, 0 to 1.
     ///
     /// # Errors
     /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no kernel takes.
@@ -133,6 +120,8 @@ impl CudaBackend {
         let device = Arc::new(Device::open(config.ordinal)?);
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &model.config;
+        blocks::check(c, config.kv.into())?;
+        let tiled = blocks::tiled(c);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
         let weights = DeviceWeights::load(&device, model, config.host_embedding, progress)?;
@@ -159,8 +148,8 @@ impl CudaBackend {
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,
-            tiles: words(2 * (counts.prefill.div_ceil(tile_tokens(attention_shape(c))) + counts.slots))?,
-            attention: attention_shape(c),
+            tiles: words(2 * tiled.map_or(0, |shape| counts.prefill.div_ceil(tile_tokens(shape)) + counts.slots))?,
+            tiled,
             wanted: words(counts.logits)?,
             sampling,
             pooling,
@@ -169,8 +158,7 @@ impl CudaBackend {
             ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1, sums)?,
             device,
             last_rows: 0,
-            last: None,
-            waiting: VecDeque::new(),
+            steps: UnfinishedSteps::default(),
         };
         backend.capture()?;
         Ok(backend)
@@ -199,8 +187,9 @@ impl CudaBackend {
         self.network.decode_head(&self.device, rows, &mut self.work)
     }
 
-    /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream order.
-    fn forward(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
+    /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
+    /// order.
+    fn enqueue(&mut self, plan: &StepPlan) -> Result<Forwarded, CudaBackendError> {
         let staging = match self.ring.take() {
             Some(staging) => staging,
             None => {
@@ -228,11 +217,10 @@ impl CudaBackend {
         if !prompts.is_empty() {
             self.network.head(&self.device, prompts.len(), decoded, &mut self.work)?;
         }
-        let waits = rows.await_edits();
-        wanted.expert_rows = (rows.cut_rows * self.network.routed_layers()) as u64;
+        wanted.expert_rows = (rows.cut_rows * self.network.routed_blocks()) as u64;
         wanted.place(rows, &prompts, decoded);
         staging.forward.record(&stream).during("marking a step")?;
-        Ok(Forwarded { id: plan.id, staging, wanted, waits })
+        Ok(Forwarded { id: plan.id, staging, wanted })
     }
 
     fn prepare(&mut self, plan: &StepPlan, staging: &Staging) -> Result<(), CudaBackendError> {
@@ -263,7 +251,7 @@ impl CudaBackend {
         let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
         stage(&self.device, staging, &mut self.pieces, 0, &pieces)?;
         let lengths: Vec<usize> = rows.pieces.iter().map(|p| p.rows as usize).collect();
-        let tiles = tiles(self.attention, &lengths);
+        let tiles = self.tiled.map_or_else(Vec::new, |shape| tiles(shape, &lengths));
         stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
         let prompts_of = Prompts {
             pieces: &self.pieces.as_view(),
@@ -306,31 +294,15 @@ impl CudaBackend {
     }
 
     /// The sampler, and the way back of its results.
-    fn finish(&mut self, step: Forwarded, edits: &[RowEdits]) -> Result<InFlight, CudaBackendError> {
-        let Forwarded { id, staging, mut wanted, .. } = step;
-        self.sampling.sample(&self.device, &self.work, &mut self.store, edits, &staging, &mut wanted)?;
+    fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
+        let Forwarded { id, staging, mut wanted } = step;
+        self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         Ok(InFlight::new(id, staging, wanted))
     }
 
-    /// Runs the planned steps at the head of the queue, up to one that awaits edits.
-    fn run_planned(&mut self) {
-        while matches!(self.waiting.front(), Some(Waiting { state: WaitingState::Planned(_), .. })) {
-            let Some(Waiting { state: WaitingState::Planned(plan), outcome }) = self.waiting.pop_front() else { return };
-            let id = plan.id;
-            // A receiver that went away wants no outcome.
-            match self.forward(&plan).map(|f| (f.waits, f)) {
-                Ok((true, forwarded)) => {
-                    let state = WaitingState::Edits(Box::new(forwarded));
-                    return self.waiting.push_front(Waiting { state, outcome });
-                }
-                Ok((false, forwarded)) => drop(outcome.send(self.finish(forwarded, &[]).map_err(|e| lost(id, &e)))),
-                Err(error) => drop(outcome.send(Err(lost(id, &error)))),
-            }
-        }
-    }
-
-    /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled prompts.
+    /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
+    /// prompts.
     ///
     /// # Errors
     /// If the device failed.
@@ -339,8 +311,8 @@ impl CudaBackend {
         self.device.stream().clone_dtoh(&self.work.logits.slice(0..n)).during("reading logits")
     }
 
-    /// Distinct routed experts that the rows of the last finished forward picked, one entry a layer; empty for a dense model or if
-    /// the device failed.
+    /// Distinct routed experts that the rows of the last finished forward picked, one entry a block that chooses; empty
+    /// for a dense model or if the device failed.
     pub fn expert_counts(&mut self) -> Vec<u32> {
         let used = self.network.used();
         let pairs = self.last_rows * used;
@@ -352,15 +324,15 @@ impl CudaBackend {
         all.chunks_exact(self.counts.rows() * used).map(distinct).collect()
     }
 
-    /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not compute a
-    /// context.
+    /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not
+    /// compute a context.
     pub fn fill_context(&mut self, slot: SlotId, pages: &[PageId]) {
         // A benchmark of a device that fails here fails at its first step too, with a better message.
         let _ = self.store.fill(&self.device, slot.0 as usize, pages);
     }
 
-    /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if memory does not
-    /// suffice for two buffers of a gibibyte.
+    /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if
+    /// memory does not suffice for two buffers of a gibibyte.
     pub fn copy_bandwidth(&mut self) -> Option<f64> {
         const BYTES: usize = 1 << 30;
         const COPIES: usize = 8;
@@ -377,47 +349,47 @@ impl CudaBackend {
     }
 }
 
+impl StepDevice for CudaBackend {
+    type Forwarded = Forwarded;
+    type Finished = InFlight;
+
+    fn capacity(&self) -> &BackendInfo {
+        &self.info
+    }
+
+    fn steps(&mut self) -> &mut UnfinishedSteps<Self> {
+        &mut self.steps
+    }
+
+    fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
+        let forwarded = self.enqueue(plan).map_err(|e| lost(plan.id, &e))?;
+        Ok(match rules.now() {
+            Some(constraints) => Forward::Finished(self.finish(forwarded, &constraints)?),
+            None => Forward::Waits(forwarded),
+        })
+    }
+
+    fn finish(&mut self, forwarded: Forwarded, constraints: &[Constraint]) -> Result<InFlight, BackendError> {
+        let step = forwarded.id;
+        self.sample(forwarded, constraints).map_err(|e| lost(step, &e))
+    }
+
+    fn outcome(finished: InFlight) -> Result<StepOutcome, BackendError> {
+        finished.wait()
+    }
+}
+
 impl Backend for CudaBackend {
     fn info(&self) -> &BackendInfo {
         &self.info
     }
 
     fn launch(&mut self, plan: StepPlan) -> Result<Pending, BackendError> {
-        let id = plan.id;
-        if let Some(last) = self.last.filter(|last| *last >= id) {
-            return Err(BackendError::Plan { step: id, why: format!("launched after step {last}") });
-        }
-        check(&plan, &self.info)?;
-        self.last = Some(id);
-        let state = if self.waiting.is_empty() {
-            let forwarded = self.forward(&plan).map_err(|e| lost(id, &e))?;
-            if !forwarded.waits {
-                let in_flight = self.finish(forwarded, &[]).map_err(|e| lost(id, &e))?;
-                return Ok(Pending::new(id, move || in_flight.wait()));
-            }
-            WaitingState::Edits(Box::new(forwarded))
-        } else {
-            WaitingState::Planned(plan)
-        };
-        let (outcome, receiver) = bounded(1);
-        self.waiting.push_back(Waiting { state, outcome });
-        Ok(Pending::new(id, move || receiver.recv().unwrap_or(Err(BackendError::Lost { step: id }))?.wait()))
+        steps::launch(self, plan)
     }
 
-    fn sample(&mut self, step: StepId, edits: LogitEdits) -> Result<(), BackendError> {
-        match self.waiting.pop_front() {
-            Some(Waiting { state: WaitingState::Edits(forwarded), outcome }) if forwarded.id == step => {
-                let finished = self.finish(*forwarded, &edits.rows).map_err(|e| lost(step, &e));
-                // A receiver that went away wants no outcome.
-                drop(outcome.send(finished));
-                self.run_planned();
-                Ok(())
-            }
-            other => {
-                other.into_iter().for_each(|w| self.waiting.push_front(w));
-                Err(BackendError::Plan { step, why: "no such step awaits edits".into() })
-            }
-        }
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+        steps::constrain(self, rules)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Which matrices the device gets of a model, and what each is made of: known before anything is packed or allocated.
 
+use super::blocks::Op;
 use super::pack::{self, Form, Home};
 use super::upload::Source;
-use super::weights::{Attention, Ffn, Gdn, Layer, Mixer, Routed, Segment, Segments, Swiglu, Weights};
+use super::weights::{Block, MatrixForm, Packed, Segment, Segments, Weights};
 use crate::format::{BlockType, Tensor};
-use crate::model::{AttentionWeights, FfnWeights, GdnWeights, LayerWeights, MixerWeights, Model, MoeWeights, SwigluWeights};
+use crate::model::{self, Model};
 use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
 /// Whose bytes a matrix's are.
@@ -48,19 +49,19 @@ enum Rows<'a> {
 
 /// Rows that one tensor gives, or zeros.
 #[derive(Clone, Debug)]
-struct Run<'a> {
+pub(super) struct Run<'a> {
     home: Home,
     rows: usize,
     of: Option<(&'a Tensor, Form)>,
 }
 
 impl<'a> Run<'a> {
-    fn whole(tensor: &'a Tensor) -> Self {
+    pub(super) fn whole(tensor: &'a Tensor) -> Self {
         Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, Form::Home)) }
     }
 
     /// `tensor` in `home` and what that leaves of it: nothing if it is the tensor's own, else both in Q8_0.
-    fn with_rest(tensor: &'a Tensor, home: Home) -> [Self; 2] {
+    pub(super) fn with_rest(tensor: &'a Tensor, home: Home) -> [Self; 2] {
         let rows = tensor.rows();
         if Home::of(tensor) == home {
             return [Self::whole(tensor), Self { home, rows, of: None }];
@@ -71,7 +72,7 @@ impl<'a> Run<'a> {
 
 impl<'a> MatrixPlan<'a> {
     /// All matrices of a stack, each by itself.
-    fn whole(part: Part, t: &'a Tensor) -> Self {
+    pub(super) fn whole(part: Part, t: &'a Tensor) -> Self {
         Self::stacked(part, t.cols(), t.matrices(), vec![Run::whole(t)])
     }
 
@@ -83,7 +84,7 @@ impl<'a> MatrixPlan<'a> {
     }
 
     /// Gate and up of each expert as one matrix of twice the rows (and zeros, if the width is no multiple of 8).
-    fn interleaved(part: Part, gate: &'a Tensor, up: &'a Tensor) -> Self {
+    pub(super) fn interleaved(part: Part, gate: &'a Tensor, up: &'a Tensor) -> Self {
         let home = if Home::of(gate) == Home::of(up) { Home::of(gate) } else { Home::ROUNDED };
         let form = if home == Home::ROUNDED { Form::Rounded } else { Form::Home };
         let rows = 2 * gate.rows().next_multiple_of(TILE_ROWS / 2);
@@ -124,6 +125,13 @@ impl<'a> MatrixPlan<'a> {
                 (row < tensor.rows()).then_some((tensor, *form, row))
             }
         }
+    }
+}
+
+impl Packed for MatrixPlan<'_> {
+    fn form(&self) -> MatrixForm {
+        let Self { layout, factor, rows, cols, .. } = *self;
+        MatrixForm { layout, factor, rows, cols }
     }
 }
 
@@ -235,65 +243,17 @@ impl<'a> WeightsPlan<'a> {
             embed: EmbeddingPlan::of(&w.embed),
             head: MatrixPlan::whole(Part::Head, w.head.as_ref().unwrap_or(&w.embed)),
             norm: VectorPlan::Values(&w.norm),
-            layers: w.layers.iter().map(layer).collect(),
+            blocks: w.layers.iter().flatten().map(block).collect(),
         }
     }
 }
 
-fn layer(w: &LayerWeights) -> Layer<MatrixPlan<'_>, VectorPlan<'_>> {
-    Layer {
-        input_norm: VectorPlan::Values(&w.input_norm),
-        mixer: match &w.mixer {
-            MixerWeights::Gdn(g) => Mixer::Gdn(gdn(g)),
-            MixerWeights::Attention(a) => Mixer::Attention(attention(a)),
-        },
-        post_norm: VectorPlan::Values(&w.post_norm),
-        ffn: match &w.ffn {
-            FfnWeights::Dense(s) => Ffn { routed: None, shared: swiglu(Part::Shared, s) },
-            FfnWeights::Moe(m) => moe(m),
-        },
-    }
-}
-
-fn gdn(w: &GdnWeights) -> Gdn<MatrixPlan<'_>, VectorPlan<'_>> {
-    // b and a stand with z where all three agree, because fewer matrices are fewer launches; else in twice Q8_0.
-    let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
-    let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
-    let ([b, b2], [a, a2]) = (Run::with_rest(&w.b, home), Run::with_rest(&w.a, home));
-    Gdn {
-        inputs: segments(w.qkv.cols(), vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2]),
-        conv: VectorPlan::Values(&w.conv),
-        a_neg: VectorPlan::Values(&w.a_neg),
-        dt_bias: VectorPlan::Values(&w.dt_bias),
-        norm: VectorPlan::Values(&w.norm),
-        out: MatrixPlan::whole(Part::Mixers, &w.out),
-    }
-}
-
-fn attention(w: &AttentionWeights) -> Attention<MatrixPlan<'_>, VectorPlan<'_>> {
-    Attention {
-        inputs: segments(w.q.cols(), [&w.q, &w.k, &w.v].map(Run::whole).to_vec()),
-        q_norm: VectorPlan::Values(&w.q_norm),
-        k_norm: VectorPlan::Values(&w.k_norm),
-        out: MatrixPlan::whole(Part::Mixers, &w.out),
-    }
-}
-
-fn moe(w: &MoeWeights) -> Ffn<MatrixPlan<'_>, VectorPlan<'_>> {
-    let routed = Routed {
-        router: VectorPlan::Encoded(&w.router),
-        shared_gate: VectorPlan::Values(&w.shared_gate),
-        experts: swiglu(Part::Experts, &w.experts),
-    };
-    Ffn { routed: Some(routed), shared: swiglu(Part::Shared, &w.shared) }
-}
-
-fn swiglu(part: Part, w: &SwigluWeights) -> Swiglu<MatrixPlan<'_>> {
-    Swiglu { gate_up: MatrixPlan::interleaved(part, &w.gate, &w.up), down: MatrixPlan::whole(part, &w.down) }
+fn block(block: &model::Block) -> Block<MatrixPlan<'_>, VectorPlan<'_>> {
+    Block { norm: VectorPlan::Values(&block.norm), op: Op::plan(&block.op) }
 }
 
 /// One matrix for each stretch of runs with the same home.
-fn segments(cols: usize, runs: Vec<Run<'_>>) -> Segments<MatrixPlan<'_>> {
+pub(super) fn segments(cols: usize, runs: Vec<Run<'_>>) -> Segments<MatrixPlan<'_>> {
     let rows = runs.iter().map(|r| r.rows).sum();
     let (mut parts, mut first) = (Vec::new(), 0);
     for run in runs.chunk_by(|a, b| a.home == b.home) {
@@ -306,11 +266,14 @@ fn segments(cols: usize, runs: Vec<Run<'_>>) -> Segments<MatrixPlan<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::blocks::{Operator, Swiglu};
     use super::super::upload::fill;
     use super::super::{unpack, weights::planned_bytes};
     use super::*;
     use crate::format::blocks::{SplitMix, decode_row, encode_row};
-    use crate::model;
+    use crate::model::{GdnConfig, GdnWeights, HeadOrder, MlpWeights};
+
+    type Planned<'a, C> = <C as Operator>::Weights<MatrixPlan<'a>, VectorPlan<'a>>;
 
     const TYPES: [BlockType; 20] = {
         use BlockType::*;
@@ -456,9 +419,9 @@ mod tests {
         rows[at..].to_vec()
     }
 
-    fn check_gdn(plan: &Gdn<MatrixPlan<'_>, VectorPlan<'_>>, w: &GdnWeights) {
+    fn check_gdn(plan: &Planned<'_, GdnConfig>, w: &GdnWeights) {
         let heads = w.b.rows();
-        let rest = check_segments(&plan.inputs, &[&w.qkv, &w.z]);
+        let rest = check_segments(&plan.projections.inputs, &[&w.qkv, &w.z]);
         assert_eq!(rest.len(), 4 * heads);
         for (i, want) in
             [&w.b, &w.a].into_iter().flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>()).enumerate()
@@ -467,7 +430,7 @@ mod tests {
             // Q8_0 of what Q8_0 left.
             check_row(Layout::W16, &got, &want, &format!("b and a, row {i}"));
         }
-        check_whole(&plan.out, &w.out);
+        check_whole(&plan.projections.out, &w.out);
     }
 
     #[test]
@@ -493,6 +456,14 @@ mod tests {
                 }
             };
             let w = GdnWeights {
+                config: GdnConfig {
+                    key_heads: 1,
+                    value_heads: 6,
+                    key_dim: 1,
+                    value_dim: 1,
+                    conv_taps: 4,
+                    head_order: HeadOrder::Grouped,
+                },
                 qkv: tame(types[0], 40),
                 z: tame(types[1], 20),
                 b: tame(types[2], 6),
@@ -503,34 +474,31 @@ mod tests {
                 norm: vec![],
                 out: tame(B::Q8_0, 3),
             };
-            let plan = gdn(&w);
-            assert_eq!(plan.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
+            let plan = GdnConfig::plan(&w);
+            assert_eq!(plan.projections.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
             check_gdn(&plan, &w);
         }
     }
 
-    fn check_swiglu(plan: &Swiglu<MatrixPlan<'_>>, w: &SwigluWeights) {
-        check_interleaved(&plan.gate_up, &w.gate, &w.up);
+    fn check_swiglu(plan: &Swiglu<MatrixPlan<'_>>, w: &MlpWeights) {
+        check_interleaved(&plan.gate_up, w.gate.as_ref().unwrap(), &w.up);
         check_whole(&plan.down, &w.down);
     }
 
-    fn check_layer(plan: &Layer<MatrixPlan<'_>, VectorPlan<'_>>, w: &LayerWeights) {
-        match (&plan.mixer, &w.mixer) {
-            (Mixer::Gdn(plan), MixerWeights::Gdn(w)) => check_gdn(plan, w),
-            (Mixer::Attention(plan), MixerWeights::Attention(w)) => {
-                assert!(check_segments(&plan.inputs, &[&w.q, &w.k, &w.v]).is_empty());
-                check_whole(&plan.out, &w.out);
+    fn check_block(plan: &Op<MatrixPlan<'_>, VectorPlan<'_>>, w: &model::Op) {
+        match (plan, w) {
+            (Op::Gdn(_, plan), model::Op::Gdn(w)) => check_gdn(plan, w),
+            (Op::Attention(_, plan), model::Op::Attention(w)) => {
+                assert!(check_segments(&plan.projections.inputs, &[&w.q, &w.k, &w.v]).is_empty());
+                check_whole(&plan.projections.out, &w.out);
             }
-            _ => panic!("a mixer of the other kind"),
-        }
-        match (&plan.ffn.routed, &w.ffn) {
-            (Some(routed), FfnWeights::Moe(w)) => {
-                check_swiglu(&routed.experts, &w.experts);
-                check_swiglu(&plan.ffn.shared, &w.shared);
-                assert_eq!(routed.router.values(), decoded(&w.router));
+            (Op::Moe(_, plan), model::Op::Moe(w)) => {
+                check_swiglu(&plan.experts, &w.experts);
+                check_swiglu(&plan.shared, &w.shared.as_ref().unwrap().expert);
+                assert_eq!(plan.router.values(), decoded(&w.router));
             }
-            (None, FfnWeights::Dense(w)) => check_swiglu(&plan.ffn.shared, w),
-            _ => panic!("a feed-forward part of the other kind"),
+            (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_swiglu(plan, w),
+            _ => panic!("an operator of another kind"),
         }
     }
 
@@ -540,8 +508,8 @@ mod tests {
         for path in presets.into_iter().chain(["../models/nano/nano-q8_0.gguf".into()]) {
             let model = model::load(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
             let plan = WeightsPlan::of(&model);
-            for (plan, w) in plan.layers.iter().zip(&model.weights.layers) {
-                check_layer(plan, w);
+            for (plan, w) in plan.blocks.iter().zip(model.weights.layers.iter().flatten()) {
+                check_block(&plan.op, &w.op);
             }
             check_whole(&plan.head, model.weights.head.as_ref().unwrap_or(&model.weights.embed));
             let planned = planned_bytes(&model, false);

@@ -149,11 +149,6 @@ impl StepRows {
         Place::Prefill(self.prefill.len() - 1)
     }
 
-    /// Whether a sampler has to wait.
-    pub(super) fn await_edits(&self) -> bool {
-        self.samples.iter().any(|s| s.row.awaits_edits)
-    }
-
     /// Prefill rows whose logits are sampled from, in their order, once each.
     pub(super) fn sampled_prefill(&self) -> Vec<i32> {
         let rows = self.samples.iter().filter_map(|s| if let Place::Prefill(row) = s.place { Some(row as i32) } else { None });
@@ -183,15 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, sampled: bool) -> Piece {
-        let row = SampleRow {
-            seq: SeqId(u64::from(slot)),
-            slot: SlotId(slot),
-            params: Arc::new(SamplingParams::greedy()),
-            output_index: 0,
-            choice: 0,
-            forced: None,
-            awaits_edits: false,
-        };
+        let row = SampleRow::new(SeqId(u64::from(slot)), SlotId(slot), Arc::new(SamplingParams::greedy()));
         let samples = if sampled { vec![row] } else { Vec::new() };
         let (seq, pages) = (SeqId(u64::from(slot)), vec![PageId(0)]);
         Piece {

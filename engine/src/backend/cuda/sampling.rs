@@ -8,14 +8,15 @@ use super::staging::Staging;
 use super::store::Store;
 use super::workspace::Workspace;
 use crate::backend::BackendError;
+use crate::constraint::{Constraint, Sources};
 use crate::ids::StepId;
-use crate::step::{Certainty, ExpertUse, RowEdits, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
+use crate::step::{Certainty, ExpertUse, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
 use std::sync::Arc;
 
-/// Words of biases, end ids, edits and masks that go to the device at once; more rows than fit are sampled in several launches.
+/// Words of biases, forbidden ids, edits and masks that go to the device at once; more rows than fit are sampled in several launches.
 const LIST_WORDS: usize = 1 << 20;
 /// Rows sampled by one launch at most.
 const LAUNCH_ROWS: usize = 256;
@@ -35,6 +36,8 @@ pub(super) struct Wanted {
     samples: Vec<SampleAt>,
     /// Rows of logits by sample.
     logit_rows: Vec<usize>,
+    /// By sample, who had to yield: empty until the sampler is enqueued.
+    yielded: Vec<Sources>,
     scores: Vec<ScoreAt>,
     pooled: Vec<PooledAt>,
     /// Results that are on their way, scores first.
@@ -95,24 +98,24 @@ impl Sampling {
         Ok(())
     }
 
-    /// Samples every wanted row.
+    /// Samples every wanted row, each with its constraint.
     pub(super) fn sample(
         &mut self,
         device: &Device,
         work: &Workspace,
         store: &mut Store,
-        edits: &[RowEdits],
+        constraints: &[Constraint],
         staging: &Staging,
         wanted: &mut Wanted,
     ) -> Result<(), CudaBackendError> {
         let mut batch = Batch::default();
-        for i in 0..wanted.samples.len() {
+        wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
+        for (i, constraint) in constraints.iter().enumerate() {
             let (sample, row) = (&wanted.samples[i], wanted.logit_rows[i]);
-            let edits = edits.iter().find(|e| e.seq == sample.row.seq).filter(|_| sample.row.awaits_edits);
-            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(sample, edits) > LIST_WORDS {
+            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(sample, constraint, self.vocab) > LIST_WORDS {
                 self.sample_batch(device, &mut batch, (&work.logits, None), store, staging, wanted)?;
             }
-            batch.push(&wanted.samples[i], row, edits, self.vocab);
+            batch.push(&wanted.samples[i], row, constraint, self.vocab);
         }
         let tally = work.tally.as_view();
         let tally = (wanted.expert_rows > 0).then_some(&tally);
@@ -180,15 +183,14 @@ struct Batch {
 }
 
 impl Batch {
-    fn push(&mut self, sample: &SampleAt, row: usize, edits: Option<&RowEdits>, vocab: usize) {
+    fn push(&mut self, sample: &SampleAt, row: usize, constraint: &Constraint, vocab: usize) {
         let (r, p) = (&sample.row, &*sample.row.params);
         let bias = self.pairs(&p.logit_bias);
-        let hold_ends = r.output_index < p.min_tokens && !p.end_ids.is_empty();
-        let ends = self.words(if hold_ends { &p.end_ids } else { &[] });
-        let sparse = self.pairs(edits.map_or(&[], |e| &e.bias));
+        let forbidden = self.words(&constraint.forbidden);
+        let sparse = self.pairs(&constraint.bias);
         // Where the kernel looks for them: behind the biases.
-        let mixed = self.pairs(edits.map_or(&[], |e| &e.mix));
-        let mask_at = match edits.and_then(|e| e.mask.as_deref()) {
+        let mixed = self.pairs(&constraint.mix);
+        let mask_at = match constraint.mask.as_deref() {
             Some(mask) => {
                 let at = self.lists.len();
                 // Words that a mask does not have allow nothing.
@@ -201,7 +203,7 @@ impl Batch {
             row: row as i32,
             slot: r.slot.0 as i32,
             history: sample.history as i32,
-            forced: r.forced.map_or(-1, |id| id as i32),
+            forced: constraint.forced.map_or(-1, |id| id as i32),
             temperature: p.temperature,
             top_p: p.top_p,
             top_k: p.top_k,
@@ -212,11 +214,12 @@ impl Batch {
             frequency_penalty: p.frequency_penalty,
             output_index: r.output_index,
             choice: r.choice,
-            hold_ends: u32::from(hold_ends),
+            // The kernel's ends are whatever may not come.
+            hold_ends: u32::from(!constraint.forbidden.is_empty()),
             bias_at: bias.0,
             biases: bias.1,
-            ends_at: ends.0,
-            ends: ends.1,
+            ends_at: forbidden.0,
+            ends: forbidden.1,
             edits_at: sparse.0,
             edits: sparse.1,
             mask_at,
@@ -240,10 +243,9 @@ impl Batch {
 }
 
 /// Words that a row's lists take, at most.
-fn words(sample: &SampleAt, edits: Option<&RowEdits>) -> usize {
-    let p = &sample.row.params;
-    let edits = edits.map_or(0, |e| 2 * (e.bias.len() + e.mix.len()) + e.mask.as_ref().map_or(0, |m| m.len()));
-    2 * p.logit_bias.len() + p.end_ids.len() + edits
+fn words(sample: &SampleAt, c: &Constraint, vocab: usize) -> usize {
+    let pairs = sample.row.params.logit_bias.len() + c.bias.len() + c.mix.len();
+    2 * pairs + c.forbidden.len() + c.mask.as_ref().map_or(0, |_| vocab.div_ceil(32))
 }
 
 fn score_params(row: usize, score: &ScoreAt) -> SampleParams {
@@ -251,7 +253,7 @@ fn score_params(row: usize, score: &ScoreAt) -> SampleParams {
 }
 
 /// A step whose results are on their way.
-pub(super) struct InFlight {
+pub(in crate::backend) struct InFlight {
     id: StepId,
     staging: Arc<Staging>,
     wanted: Wanted,
@@ -278,7 +280,7 @@ impl InFlight {
         let brought = rows > 0 && !samples.is_empty();
         Ok(StepOutcome {
             id: Some(id),
-            samples: self.wanted.samples.iter().zip(samples).map(|(at, r)| sample(at, r)).collect(),
+            samples: samples.iter().enumerate().map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i])).collect(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
@@ -288,7 +290,7 @@ impl InFlight {
     }
 }
 
-fn sample(at: &SampleAt, r: &SampleResult) -> Sample {
+fn sample(at: &SampleAt, r: &SampleResult, yielded: Sources) -> Sample {
     let p = &at.row.params;
     Sample {
         seq: at.row.seq,
@@ -296,6 +298,7 @@ fn sample(at: &SampleAt, r: &SampleResult) -> Sample {
         logprobs: p.logprobs.map(|top| logprobs(r, top)),
         certainty: p.certainty.then_some(Certainty { entropy: r.entropy, top_prob: r.top_prob }),
         changed: Some(r.token != r.plain),
+        yielded,
     }
 }
 

@@ -1,9 +1,8 @@
 //! Widths and row counts that the device's buffers and kernels are made for, from a model's shape and the configuration.
 
+use super::blocks::Ask;
 use super::config::CudaConfig;
-use super::programs::attention_shape;
-use crate::model::{FfnConfig, LayerKind, ModelConfig};
-use chimere_kernels::cuda::gdn_decode::Heads;
+use crate::model::ModelConfig;
 
 /// Row counts that a decode graph is captured for.
 pub(super) const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
@@ -20,8 +19,8 @@ pub(super) fn buckets(slots: usize) -> Vec<usize> {
     BUCKETS.into_iter().take_while(|b| *b < slots).chain([bucket(slots)]).collect()
 }
 
-/// Widths of a model's rows on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Widths of a model's rows on the device: of each kind the widest that any block has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Widths {
     pub(super) hidden: usize,
     pub(super) vocab: usize,
@@ -39,40 +38,21 @@ pub(super) struct Widths {
 
 impl Widths {
     pub(super) fn of(c: &ModelConfig) -> Self {
-        let (gdn, a) = (&c.gdn, &c.attention);
-        let has = |kind| c.layers.contains(&kind);
-        let gdn_out = gdn.value_heads * gdn.value_dim;
-        let (gdn_in, attention_in) = (gdn_heads(c).inputs(), attention_shape(c).inputs());
-        let widest = |g: usize, t: usize| {
-            let g = if has(LayerKind::Gdn) { g } else { 0 };
-            g.max(if has(LayerKind::Attention) { t } else { 0 })
-        };
-        let (experts, used, width, shared) = match c.ffn {
-            FfnConfig::Dense { width } => (0, 0, 0, width),
-            FfnConfig::Moe { experts, used, width, shared_width } => (experts, used, width, shared_width),
-        };
-        Self {
-            hidden: c.hidden,
-            vocab: c.vocab,
-            inputs: widest(gdn_in, attention_in),
-            mixed: widest(gdn_out, a.heads * a.head_dim),
-            experts,
-            used,
-            width,
-            shared,
-        }
+        let model = Self { hidden: c.hidden, vocab: c.vocab, ..Self::default() };
+        c.blocks().map(|block| Ask(&block.op).widths()).fold(model, Self::widest)
     }
-}
 
-/// Heads of the GDN layers as the kernels name them.
-pub(super) fn gdn_heads(c: &ModelConfig) -> Heads {
-    let g = &c.gdn;
-    Heads {
-        key_dim: g.key_dim,
-        value_dim: g.value_dim,
-        keys: g.key_heads,
-        values: g.value_heads,
-        grouped: g.head_order == crate::model::HeadOrder::Grouped,
+    fn widest(self, other: Self) -> Self {
+        Self {
+            hidden: self.hidden.max(other.hidden),
+            vocab: self.vocab.max(other.vocab),
+            inputs: self.inputs.max(other.inputs),
+            mixed: self.mixed.max(other.mixed),
+            experts: self.experts.max(other.experts),
+            used: self.used.max(other.used),
+            width: self.width.max(other.width),
+            shared: self.shared.max(other.shared),
+        }
     }
 }
 

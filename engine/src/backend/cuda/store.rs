@@ -3,13 +3,12 @@
 //! Everything of a kind is one allocation with the layers outermost, so that a slot or a page is copied or cleared in all layers by
 //! one strided call. The stream's order is all the synchronisation there is.
 
+use super::blocks::{Ask, Memory};
 use super::config::CudaConfig;
 use super::error::{CudaBackendError, During};
-use super::programs::attention_shape;
-use super::shape::gdn_heads;
 use crate::PAGE_TOKENS;
 use crate::ids::PageId;
-use crate::model::{LayerKind, ModelConfig};
+use crate::model::ModelConfig;
 use chimere_kernels::cuda::Device;
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut, result, sys};
 
@@ -18,48 +17,52 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut, result, sys
 pub(super) struct StoreShape {
     pub(super) slots: usize,
     pub(super) pages: usize,
-    pub(super) gdn_layers: usize,
-    pub(super) attention_layers: usize,
-    /// Floats of a slot's state in a layer.
+    /// Blocks with recurrent state.
+    pub(super) recurrent: usize,
+    /// Blocks with keys and values.
+    pub(super) cached: usize,
+    /// Floats of a slot's state in a block.
     pub(super) state: usize,
-    /// Floats of a slot's ring in a layer.
+    /// Floats of a slot's ring in a block.
     pub(super) ring: usize,
     /// Words of a slot's history: two tokens each.
     pub(super) counts: usize,
     /// Pages that a sequence may have.
     pub(super) table: usize,
-    /// Bytes of a page's keys in a layer.
+    /// Bytes of a page's keys in a block.
     pub(super) key_page: usize,
-    /// Bytes of a page's values in a layer.
+    /// Bytes of a page's values in a block.
     pub(super) value_page: usize,
 }
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig, config: &CudaConfig) -> Self {
-        let layers = |kind| c.layers.iter().filter(|k| **k == kind).count();
-        let (key_page, value_page) = attention_shape(c).page_bytes(config.kv.into());
+        let memories = || c.blocks().map(|block| Ask(&block.op).memory(config.kv.into()));
+        // All that have any have the same: `blocks::check` refused what has not.
+        let state = memories().find(Memory::is_recurrent).unwrap_or_default();
+        let page = memories().find(Memory::is_cached).unwrap_or_default();
         Self {
             slots: config.slots as usize,
             pages: config.pages as usize,
-            gdn_layers: layers(LayerKind::Gdn),
-            attention_layers: layers(LayerKind::Attention),
-            state: gdn_heads(c).state(),
-            ring: gdn_heads(c).tail(),
+            recurrent: memories().filter(Memory::is_recurrent).count(),
+            cached: memories().filter(Memory::is_cached).count(),
+            state: state.state,
+            ring: state.ring,
             counts: c.vocab.div_ceil(2),
             table: (config.context.div_ceil(PAGE_TOKENS) as usize).max(1),
-            key_page,
-            value_page,
+            key_page: page.key_page,
+            value_page: page.value_page,
         }
     }
 
     /// Bytes of a slot, its page table included.
     pub(super) fn slot_bytes(&self) -> u64 {
-        (4 * (self.gdn_layers * (self.state + self.ring) + self.counts + self.table + 1)) as u64
+        (4 * (self.recurrent * (self.state + self.ring) + self.counts + self.table + 1)) as u64
     }
 
     /// Bytes of a page in all layers.
     pub(super) fn page_bytes(&self) -> u64 {
-        (self.attention_layers * (self.key_page + self.value_page)) as u64
+        (self.cached * (self.key_page + self.value_page)) as u64
     }
 }
 
@@ -80,13 +83,7 @@ pub(super) struct Store {
     mirror: Vec<Vec<PageId>>,
 }
 
-/// Memory of one GDN layer.
-pub(super) struct GdnMemory<'a> {
-    pub(super) state: CudaViewMut<'a, f32>,
-    pub(super) ring: CudaViewMut<'a, f32>,
-}
-
-/// Memory of one attention layer.
+/// Keys and values of one block.
 pub(super) struct KvMemory<'a> {
     pub(super) keys: CudaViewMut<'a, u8>,
     pub(super) values: CudaViewMut<'a, u8>,
@@ -97,11 +94,11 @@ impl Store {
     /// Takes all of it, zeroed.
     pub(super) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
         let s = device.stream();
-        let (slots, pages, kv) = (shape.slots, shape.pages, shape.attention_layers);
+        let (slots, pages, kv) = (shape.slots, shape.pages, shape.cached);
         Ok(Self {
             shape,
-            states: s.alloc_zeros(shape.gdn_layers * slots * shape.state).during("allocating recurrent states")?,
-            rings: s.alloc_zeros(shape.gdn_layers * slots * shape.ring).during("allocating convolution rings")?,
+            states: s.alloc_zeros(shape.recurrent * slots * shape.state).during("allocating recurrent states")?,
+            rings: s.alloc_zeros(shape.recurrent * slots * shape.ring).during("allocating convolution rings")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
@@ -111,21 +108,18 @@ impl Store {
         })
     }
 
-    /// Of the `layer`th GDN layer.
-    pub(super) fn gdn(&mut self, layer: usize) -> GdnMemory<'_> {
+    /// States and rings of the `n`th block that has such.
+    pub(super) fn recurrent(&mut self, n: usize) -> (CudaViewMut<'_, f32>, CudaViewMut<'_, f32>) {
         let (state, ring) = (self.shape.slots * self.shape.state, self.shape.slots * self.shape.ring);
-        GdnMemory {
-            state: self.states.slice_mut(layer * state..(layer + 1) * state),
-            ring: self.rings.slice_mut(layer * ring..(layer + 1) * ring),
-        }
+        (self.states.slice_mut(n * state..(n + 1) * state), self.rings.slice_mut(n * ring..(n + 1) * ring))
     }
 
-    /// Of the `layer`th attention layer.
-    pub(super) fn kv(&mut self, layer: usize) -> KvMemory<'_> {
+    /// Keys and values of the `n`th block that has such.
+    pub(super) fn kv(&mut self, n: usize) -> KvMemory<'_> {
         let (keys, values) = (self.shape.pages * self.shape.key_page, self.shape.pages * self.shape.value_page);
         KvMemory {
-            keys: self.keys.slice_mut(layer * keys..(layer + 1) * keys),
-            values: self.values.slice_mut(layer * values..(layer + 1) * values),
+            keys: self.keys.slice_mut(n * keys..(n + 1) * keys),
+            values: self.values.slice_mut(n * values..(n + 1) * values),
             table: self.table.as_view(),
         }
     }
@@ -133,23 +127,23 @@ impl Store {
     /// Recurrent state, convolution ring and history; not the last sampled token.
     pub(super) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
-        copy_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), from, to)?;
-        copy_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), from, to)?;
+        copy_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), from, to)?;
+        copy_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), from, to)?;
         copy_in_layers(device, &mut self.counts, (1, s.slots, s.counts), from, to)
     }
 
-    /// One KV page in every attention layer.
+    /// One KV page in every block that has such.
     pub(super) fn copy_page(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
-        copy_in_layers(device, &mut self.keys, (s.attention_layers, s.pages, s.key_page), from, to)?;
-        copy_in_layers(device, &mut self.values, (s.attention_layers, s.pages, s.value_page), from, to)
+        copy_in_layers(device, &mut self.keys, (s.cached, s.pages, s.key_page), from, to)?;
+        copy_in_layers(device, &mut self.values, (s.cached, s.pages, s.value_page), from, to)
     }
 
     /// A slot's sequence begins anew.
     pub(super) fn clear_slot(&mut self, device: &Device, slot: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
-        fill_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), slot, 0)?;
-        fill_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), slot, 0)?;
+        fill_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), slot, 0)?;
+        fill_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), slot, 0)?;
         fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), slot, 0)
     }
 
@@ -157,12 +151,12 @@ impl Store {
     pub(super) fn fill(&mut self, device: &Device, slot: usize, pages: &[PageId]) -> Result<(), CudaBackendError> {
         const BYTE: u8 = 0x2a;
         let s = self.shape;
-        fill_in_layers(device, &mut self.states, (s.gdn_layers, s.slots, s.state), slot, 0x3c23_d70a)?;
-        fill_in_layers(device, &mut self.rings, (s.gdn_layers, s.slots, s.ring), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), slot, 0x3c23_d70a)?;
         for page in pages {
             let word = u32::from_ne_bytes([BYTE; 4]);
-            fill_in_layers(device, &mut self.keys, (s.attention_layers, s.pages, s.key_page), page.0 as usize, word)?;
-            fill_in_layers(device, &mut self.values, (s.attention_layers, s.pages, s.value_page), page.0 as usize, word)?;
+            fill_in_layers(device, &mut self.keys, (s.cached, s.pages, s.key_page), page.0 as usize, word)?;
+            fill_in_layers(device, &mut self.values, (s.cached, s.pages, s.value_page), page.0 as usize, word)?;
         }
         Ok(())
     }

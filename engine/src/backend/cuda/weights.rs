@@ -2,6 +2,7 @@
 //!
 //! The tree is the same for what is planned, what is on the device and what a test keeps on the host: only its leaves differ.
 
+use super::blocks::Op;
 use super::error::CudaBackendError;
 use super::plan::{EmbeddingPlan, MatrixPlan, Part, VectorPlan, WeightsPlan};
 use super::upload::{self, Source};
@@ -12,7 +13,6 @@ use chimere_kernels::cuda::product::layout::Layout;
 use cudarc::driver::{CudaSlice, CudaView};
 
 /// A model: matrices `M`, f32 values `V`, the embedding `E`.
-#[derive(Clone, Debug)]
 pub(super) struct Weights<M, V, E> {
     /// `[vocab, hidden]`.
     pub(super) embed: E,
@@ -20,90 +20,16 @@ pub(super) struct Weights<M, V, E> {
     pub(super) head: M,
     /// Final norm, `[hidden]`.
     pub(super) norm: V,
-    /// Decoder layers.
-    pub(super) layers: Vec<Layer<M, V>>,
+    /// Of all layers, in the order in which rows go through them.
+    pub(super) blocks: Vec<Block<M, V>>,
 }
 
-/// One decoder layer.
-#[derive(Clone, Debug)]
-pub(super) struct Layer<M = Matrix, V = CudaSlice<f32>> {
-    /// Before the mixer, `[hidden]`.
-    pub(super) input_norm: V,
-    /// The mixer.
-    pub(super) mixer: Mixer<M, V>,
-    /// Before the feed-forward part, `[hidden]`.
-    pub(super) post_norm: V,
-    /// The feed-forward part.
-    pub(super) ffn: Ffn<M, V>,
-}
-
-/// What mixes tokens.
-#[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "one a layer")]
-pub(super) enum Mixer<M = Matrix, V = CudaSlice<f32>> {
-    /// Gated delta rule.
-    Gdn(Gdn<M, V>),
-    /// Gated attention.
-    Attention(Attention<M, V>),
-}
-
-/// Weights of a gated-delta layer.
-#[derive(Clone, Debug)]
-pub(super) struct Gdn<M = Matrix, V = CudaSlice<f32>> {
-    /// Rows qkv | z | b | a | b2 | a2, where b2 and a2 are what rounding left of b and a.
-    pub(super) inputs: Segments<M>,
-    /// `[channels, taps]`, the last tap is the current token's.
-    pub(super) conv: V,
-    /// `-exp(A_log)`, `[Hv]`.
-    pub(super) a_neg: V,
-    /// `[Hv]`.
-    pub(super) dt_bias: V,
-    /// Gated norm, `[V]`.
+/// A block of a layer.
+pub(super) struct Block<M = Matrix, V = CudaSlice<f32>> {
+    /// Before the operator, `[hidden]`.
     pub(super) norm: V,
-    /// `[hidden, Hv * V]`.
-    pub(super) out: M,
-}
-
-/// Weights of an attention layer.
-#[derive(Clone, Debug)]
-pub(super) struct Attention<M = Matrix, V = CudaSlice<f32>> {
-    /// Rows q (per head D of query, then D of gate) | k | v.
-    pub(super) inputs: Segments<M>,
-    /// `[D]`.
-    pub(super) q_norm: V,
-    /// `[D]`.
-    pub(super) k_norm: V,
-    /// `[hidden, heads * D]`.
-    pub(super) out: M,
-}
-
-/// Weights of a feed-forward part. A dense one is a shared expert alone, with gate 1.
-#[derive(Clone, Debug)]
-pub(super) struct Ffn<M = Matrix, V = CudaSlice<f32>> {
-    /// What a dense part has not.
-    pub(super) routed: Option<Routed<M, V>>,
-    /// The shared expert.
-    pub(super) shared: Swiglu<M>,
-}
-
-/// Routed experts.
-#[derive(Clone, Debug)]
-pub(super) struct Routed<M = Matrix, V = CudaSlice<f32>> {
-    /// `[experts, hidden]`.
-    pub(super) router: V,
-    /// `[hidden]`, of the shared expert.
-    pub(super) shared_gate: V,
-    /// All of them.
-    pub(super) experts: Swiglu<M>,
-}
-
-/// An expert, or a stack of them.
-#[derive(Clone, Debug)]
-pub(super) struct Swiglu<M = Matrix> {
-    /// Rows of gate and up in turns of 8: `[2 * width, hidden]`.
-    pub(super) gate_up: M,
-    /// `[hidden, width]`.
-    pub(super) down: M,
+    /// The operator.
+    pub(super) op: Op<M, V>,
 }
 
 /// Rows of one product that lie in one matrix or, where their encodings differ, in several.
@@ -137,6 +63,32 @@ pub(super) struct Matrix {
     pub(super) cols: usize,
     /// One or, of experts, all of them one after another.
     pub(super) bytes: CudaSlice<u8>,
+}
+
+/// What kernels are chosen by for a matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MatrixForm {
+    /// How it lies.
+    pub(super) layout: Layout,
+    /// What products are to be multiplied with.
+    pub(super) factor: f32,
+    /// Output features.
+    pub(super) rows: usize,
+    /// Input features, padded.
+    pub(super) cols: usize,
+}
+
+/// A matrix, planned or there.
+pub(super) trait Packed {
+    /// What kernels are chosen by.
+    fn form(&self) -> MatrixForm;
+}
+
+impl Packed for Matrix {
+    fn form(&self) -> MatrixForm {
+        let Self { layout, factor, rows, cols, .. } = *self;
+        MatrixForm { layout, factor, rows, cols }
+    }
 }
 
 /// The embedding, `[vocab, hidden]`, encoded as GGUF files encode it; rows are not padded.
@@ -275,57 +227,14 @@ impl<E> Weights<(), (), E> {
 impl<M, V, E> Weights<M, V, E> {
     fn map<N, W, F>(self, embed: F, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Weights<N, W, F> {
         let (head, norm) = (m(self.head), v(self.norm));
-        Weights { embed, head, norm, layers: self.layers.into_iter().map(|l| l.map(m, v)).collect() }
-    }
-}
-
-impl<M, V> Layer<M, V> {
-    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Layer<N, W> {
-        Layer {
-            input_norm: v(self.input_norm),
-            mixer: match self.mixer {
-                Mixer::Gdn(g) => Mixer::Gdn(g.map(m, v)),
-                Mixer::Attention(a) => Mixer::Attention(a.map(m, v)),
-            },
-            post_norm: v(self.post_norm),
-            ffn: Ffn { routed: self.ffn.routed.map(|r| r.map(m, v)), shared: self.ffn.shared.map(m) },
-        }
-    }
-}
-
-impl<M, V> Gdn<M, V> {
-    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Gdn<N, W> {
-        Gdn {
-            inputs: self.inputs.map(m),
-            conv: v(self.conv),
-            a_neg: v(self.a_neg),
-            dt_bias: v(self.dt_bias),
-            norm: v(self.norm),
-            out: m(self.out),
-        }
-    }
-}
-
-impl<M, V> Attention<M, V> {
-    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Attention<N, W> {
-        Attention { inputs: self.inputs.map(m), q_norm: v(self.q_norm), k_norm: v(self.k_norm), out: m(self.out) }
-    }
-}
-
-impl<M, V> Routed<M, V> {
-    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Routed<N, W> {
-        Routed { router: v(self.router), shared_gate: v(self.shared_gate), experts: self.experts.map(m) }
-    }
-}
-
-impl<M> Swiglu<M> {
-    fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Swiglu<N> {
-        Swiglu { gate_up: m(self.gate_up), down: m(self.down) }
+        let block = |b: Block<M, V>| Block { norm: v(b.norm), op: b.op.map(m, v) };
+        Weights { embed, head, norm, blocks: self.blocks.into_iter().map(block).collect() }
     }
 }
 
 impl<M> Segments<M> {
-    fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Segments<N> {
+    /// The same with other matrices.
+    pub(super) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Segments<N> {
         let parts = self.parts.into_iter().map(|s| Segment { first: s.first, matrix: m(s.matrix) }).collect();
         Segments { rows: self.rows, parts }
     }

@@ -1,23 +1,26 @@
 //! Buffers of a step's rows on the device. Decode and prefill rows run one after another and share them.
 
+use super::blocks::Ask;
 use super::error::{CudaBackendError, During};
-use super::shape::{Counts, Widths, gdn_heads};
-use crate::model::{LayerKind, ModelConfig};
+use super::residual::{FoldedRows, Residual};
+use super::shape::{Counts, Widths};
+use crate::model::ModelConfig;
+use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
-use chimere_kernels::cuda::{Device, gdn_prefill};
-use cudarc::driver::CudaSlice;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+use std::ops::Range;
 
 /// Rows in the int8 form.
 pub(super) struct Quantized {
     /// `[rows, cols * planes]`, cols padded.
-    pub(super) codes: CudaSlice<i8>,
+    codes: CudaSlice<i8>,
     /// `[rows, cols / 32 * planes, 2]`.
-    pub(super) meta: CudaSlice<f32>,
+    meta: CudaSlice<f32>,
 }
 
 impl Quantized {
-    fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
         let (stream, n) = (device.stream(), rows * padded(cols) * planes.count());
         Ok(Self {
             codes: stream.alloc_zeros(n).during("allocating the workspace")?,
@@ -25,28 +28,32 @@ impl Quantized {
         })
     }
 
-    fn bytes(rows: usize, cols: usize, planes: Planes) -> usize {
+    pub(super) fn bytes(rows: usize, cols: usize, planes: Planes) -> usize {
         rows * padded(cols) / BLOCK * (BLOCK + 8) * planes.count()
+    }
+}
+
+impl Quantized {
+    /// Codes, then what stands beside them.
+    pub(super) fn views(&self) -> (CudaView<'_, i8>, CudaView<'_, f32>) {
+        (self.codes.as_view(), self.meta.as_view())
+    }
+
+    /// To be written.
+    pub(super) fn views_mut(&mut self) -> (CudaViewMut<'_, i8>, CudaViewMut<'_, f32>) {
+        (self.codes.as_view_mut(), self.meta.as_view_mut())
     }
 }
 
 /// See the module.
 pub(super) struct Workspace {
-    /// Residual stream, `[rows, hidden]`.
-    pub(super) x: CudaSlice<f32>,
-    /// The residual stream times the next norm's weight.
-    pub(super) normed: Quantized,
-    /// Sums of squares of the residual stream, `[rows, hidden / 32]`.
-    pub(super) squares: CudaSlice<f32>,
-    /// What a launch that reads `normed` writes for the reader after it: they change places then.
-    pub(super) next: Quantized,
-    /// As `squares`.
-    pub(super) next_squares: CudaSlice<f32>,
+    /// `[rows, hidden]`.
+    pub(super) stream: Residual,
     /// In-projections, `[rows, inputs]`.
     pub(super) inputs: CudaSlice<f32>,
     /// What the mixer gives the out-projection.
     pub(super) mixed: Quantized,
-    /// `[layers][rows, used]`, so that who asks can see what every layer chose.
+    /// `[blocks that choose][rows, used]`, so that who asks can see what every one of them chose.
     pub(super) experts: CudaSlice<i32>,
     /// `[rows, used + 1]`.
     pub(super) gates: CudaSlice<f32>,
@@ -68,9 +75,7 @@ pub(super) struct Workspace {
     /// Outputs of the shared expert, `[rows, hidden]`.
     pub(super) shared_out: CudaSlice<f32>,
     /// Rows that logits are wanted of, gathered.
-    pub(super) last: Quantized,
-    /// Their squares.
-    pub(super) last_squares: CudaSlice<f32>,
+    pub(super) last: FoldedRows,
     /// `[logit rows, vocab]`.
     pub(super) logits: CudaSlice<f32>,
 }
@@ -78,19 +83,15 @@ pub(super) struct Workspace {
 impl Workspace {
     /// Takes all of it, zeroed: padding is never written.
     pub(super) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
-        let (s, w, layers) = (device.stream(), Widths::of(c), c.layers.len());
+        let (s, w, routed) = (device.stream(), Widths::of(c), routed_blocks(c));
         let (rows, used) = (n.rows(), w.used);
         let doing = "allocating the workspace";
         let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
         Ok(Self {
-            x: s.alloc_zeros(rows * w.hidden).during(doing)?,
-            normed: quantized(rows, w.hidden)?,
-            squares: s.alloc_zeros(rows * w.hidden / BLOCK).during(doing)?,
-            next: quantized(rows, w.hidden)?,
-            next_squares: s.alloc_zeros(rows * w.hidden / BLOCK).during(doing)?,
+            stream: Residual::new(device, rows, w.hidden, planes)?,
             inputs: s.alloc_zeros(rows * w.inputs).during(doing)?,
             mixed: quantized(rows, w.mixed)?,
-            experts: s.alloc_zeros((layers * rows * used).max(1)).during(doing)?,
+            experts: s.alloc_zeros((routed * rows * used).max(1)).during(doing)?,
             gates: s.clone_htod(&vec![1.0f32; rows * (used + 1)]).during(doing)?,
             tally: s.alloc_zeros(1).during(doing)?,
             lists: s.alloc_zeros((4 * w.experts).max(4)).during(doing)?,
@@ -100,8 +101,7 @@ impl Workspace {
             shared_hidden: quantized(rows, w.shared)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
             shared_out: s.alloc_zeros(rows * w.hidden).during(doing)?,
-            last: quantized(n.logits, w.hidden)?,
-            last_squares: s.alloc_zeros(n.logits * w.hidden / BLOCK).during(doing)?,
+            last: FoldedRows::new(device, n.logits, w.hidden, planes)?,
             logits: s.alloc_zeros(n.logits * w.vocab).during("allocating logits")?,
         })
     }
@@ -113,20 +113,26 @@ impl Workspace {
 
     /// Bytes by buffer.
     fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
-        let (w, layers) = (Widths::of(c), c.layers.len());
+        let (w, routed) = (Widths::of(c), routed_blocks(c));
         let (rows, used) = (n.rows(), w.used);
         let pairs = (rows * used).max(1);
         let quantized = |rows, cols| Quantized::bytes(rows, cols, planes);
         vec![
-            ("residual stream", 4 * (rows * w.hidden + 2 * rows * w.hidden / BLOCK) + 2 * quantized(rows, w.hidden)),
+            ("residual stream", Residual::bytes(rows, w.hidden, planes)),
             ("in-projections", 4 * rows * w.inputs),
             ("mixed", quantized(rows, w.mixed)),
-            ("chosen experts", 4 * ((layers * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1)),
+            ("chosen experts", 4 * ((routed * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1)),
             ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * rows * w.hidden),
-            ("logits", 4 * (n.logits * w.vocab + n.logits * w.hidden / BLOCK) + quantized(n.logits, w.hidden)),
+            ("logits", 4 * n.logits * w.vocab + FoldedRows::bytes(n.logits, w.hidden, planes)),
         ]
+    }
+
+    /// Where in [`Workspace::experts`] the `n`th block that chooses has its choice.
+    pub(super) fn chosen(&self, n: usize) -> Range<usize> {
+        let pairs = self.list_in.len();
+        n * pairs..(n + 1) * pairs
     }
 
     /// Prints [`Workspace::parts`].
@@ -136,9 +142,12 @@ impl Workspace {
     }
 }
 
+/// Blocks that choose experts.
+pub(super) fn routed_blocks(c: &ModelConfig) -> usize {
+    c.blocks().filter(|block| Ask(&block.op).widths().used > 0).count()
+}
+
 /// Values of [`Workspace::scratch`].
 fn scratch(c: &ModelConfig, n: Counts) -> usize {
-    let w = Widths::of(c);
-    let gdn = if c.layers.contains(&LayerKind::Gdn) { gdn_prefill::scratch(gdn_heads(c), n.prefill, n.slots) } else { 0 };
-    gdn.max(n.rows() * w.used * w.hidden).max(1)
+    c.blocks().map(|block| Ask(&block.op).scratch(n, c.hidden)).max().unwrap_or(0).max(1)
 }

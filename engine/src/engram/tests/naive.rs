@@ -207,7 +207,7 @@ proptest! {
     fn a_joint_prior_says_what_its_tables_say(a in corpus(), b in corpus(), own in corpus(), ids in prop::collection::vec(0..VOCAB, 0..12)) {
         let tables = [table(&a, &options(1, 3, VOCAB)), table(&b, &options(1, 2, VOCAB + 3))].map(|t| Member::new(Arc::new(t), TableBits::default()));
         let own = [Arc::new(table(&own, &options(1, 3, VOCAB))) as Arc<dyn Ngrams>];
-        let (joint, filter) = (JointPrior::of(&tables), Filter::of_tables(std::iter::empty()));
+        let (joint, filter) = (JointPrior::of(tables.iter().map(Member::table)), Filter::of_tables(std::iter::empty()));
         let predict = |prior| {
             // No filter stands before what is a request's own.
             let all: Vec<_> = tables.iter().map(Member::table).chain(&own).cloned().collect();

@@ -1,8 +1,8 @@
 //! What the tables say of a step follows from the ids before each row alone.
 
 use super::*;
+use crate::constraint::{Effect, RowRule};
 use crate::ids::{SeqId, StepId};
-use crate::step::RowEdits;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ const OPEN: TokenId = 90;
 const CLOSE: TokenId = 91;
 const END: TokenId = 92;
 
-fn guidance(texts: &[Vec<TokenId>]) -> Guidance {
+fn request(texts: &[Vec<TokenId>]) -> RequestTables {
     let table = Arc::new(table(texts, &options(1, 3, 100)));
-    Guidance {
+    RequestTables {
         filter: Arc::new(Filter::of_tables([&*table].into_iter())),
         tables: Member::all([table].into_iter()),
         prior: None,
@@ -30,71 +30,79 @@ fn awaiting(step: u64, rows: &[(u64, u32)]) -> Awaiting {
     Awaiting { step: StepId(step), rows: rows.iter().map(|(seq, output)| (SeqId(*seq), *output)).collect() }
 }
 
-/// The tokens that a row's edits mention.
-fn mentioned(edits: &[RowEdits]) -> Vec<TokenId> {
-    edits.iter().flat_map(|e| e.mix.iter().map(|m| m.0)).collect()
+/// What a row's rule mixes in.
+fn mixed(rule: &RowRule) -> &[(TokenId, f32)] {
+    match &rule.effect {
+        Effect::Mix(list) => list,
+        other => panic!("{other:?} is no mixture"),
+    }
+}
+
+/// The tokens that rows' rules mention.
+fn mentioned(rules: &[RowRule]) -> Vec<TokenId> {
+    rules.iter().flat_map(mixed).map(|m| m.0).collect()
 }
 
 /// Feeds one sequence its outputs step by step; what is mentioned at each output.
-fn follow(guidance: Guidance, prompt: &[TokenId], outputs: &[TokenId]) -> Vec<Vec<TokenId>> {
+fn follow(request: RequestTables, prompt: &[TokenId], outputs: &[TokenId]) -> Vec<Vec<TokenId>> {
     let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), prompt, Arc::new(guidance));
+    tracker.follow(SeqId(1), prompt, Arc::new(request));
     let step = |(i, token): (usize, &TokenId)| {
         tracker.launched(awaiting(i as u64, &[(1, i as u32)]));
-        let edits = tracker.answer().unwrap().edits.rows;
+        let rules = tracker.answer().unwrap().rules.rows;
         tracker.sampled(&[(SeqId(1), *token)]);
-        mentioned(&edits)
+        mentioned(&rules)
     };
     outputs.iter().enumerate().map(step).collect()
 }
 
 #[test]
-fn a_step_waits_for_the_tokens_that_its_edits_depend_on() {
+fn a_step_waits_for_the_tokens_that_its_rules_depend_on() {
     let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), &[1, 2], Arc::new(guidance(&[vec![1, 2, 3, 4]])));
+    tracker.follow(SeqId(1), &[1, 2], Arc::new(request(&[vec![1, 2, 3, 4]])));
     tracker.launched(awaiting(0, &[(1, 0)]));
     tracker.launched(awaiting(1, &[(1, 1)]));
     let first = tracker.answer().unwrap();
-    assert_eq!((first.step, mentioned(&first.edits.rows)), (StepId(0), vec![3]));
+    assert_eq!((first.rules.step, mentioned(&first.rules.rows)), (StepId(0), vec![3]));
     assert_eq!((first.lookups, first.hits), (1, 1));
     assert!(tracker.answer().is_none(), "its token is not here yet");
     tracker.sampled(&[(SeqId(9), 7), (SeqId(1), 3)]);
     let second = tracker.answer().unwrap();
-    assert_eq!((second.step, mentioned(&second.edits.rows)), (StepId(1), vec![4]));
+    assert_eq!((second.rules.step, mentioned(&second.rules.rows)), (StepId(1), vec![4]));
 }
 
 #[test]
 fn steps_are_answered_in_order_even_if_a_later_one_could_be_first() {
     let mut tracker = Tracker::default();
-    let guidance = Arc::new(guidance(&[vec![1, 2, 3]]));
-    tracker.follow(SeqId(1), &[1], guidance.clone());
-    tracker.follow(SeqId(2), &[1], guidance);
+    let request = Arc::new(request(&[vec![1, 2, 3]]));
+    tracker.follow(SeqId(1), &[1], request.clone());
+    tracker.follow(SeqId(2), &[1], request);
     tracker.launched(awaiting(0, &[(1, 1)]));
     tracker.launched(awaiting(1, &[(2, 0)]));
     assert!(tracker.answer().is_none());
     tracker.sampled(&[(SeqId(1), 2)]);
-    assert_eq!(tracker.answer().unwrap().step, StepId(0));
-    assert_eq!(tracker.answer().unwrap().step, StepId(1));
+    assert_eq!(tracker.answer().unwrap().rules.step, StepId(0));
+    assert_eq!(tracker.answer().unwrap().rules.step, StepId(1));
 }
 
 #[test]
 fn a_row_of_a_sequence_that_has_ended_holds_nothing_up() {
     let mut tracker = Tracker::default();
-    let guidance = Arc::new(guidance(&[vec![1, 2, 3]]));
-    tracker.follow(SeqId(1), &[1], guidance.clone());
-    tracker.follow(SeqId(2), &[1], guidance);
+    let request = Arc::new(request(&[vec![1, 2, 3]]));
+    tracker.follow(SeqId(1), &[1], request.clone());
+    tracker.follow(SeqId(2), &[1], request);
     tracker.launched(awaiting(0, &[(1, 5), (2, 0)]));
     tracker.forget(SeqId(1));
     let answered = tracker.answer().unwrap();
-    assert_eq!(answered.edits.rows.iter().map(|e| e.seq).collect::<Vec<_>>(), [SeqId(2)]);
+    assert_eq!(answered.rules.rows.iter().map(|e| e.seq).collect::<Vec<_>>(), [SeqId(2)]);
 }
 
 #[test]
 fn tables_are_silent_inside_thinking_and_after_the_end() {
     let text = vec![1, 2, 1, 2, 1, 2];
-    let think = |opened| Guidance {
+    let think = |opened| RequestTables {
         silent_in: Some(ThinkIds { open: OPEN, close: CLOSE, opened }),
-        ..guidance(std::slice::from_ref(&text))
+        ..request(std::slice::from_ref(&text))
     };
     let none: Vec<TokenId> = Vec::new();
     // The prompt opened it: silent until the output after the closing id.
@@ -105,7 +113,7 @@ fn tables_are_silent_inside_thinking_and_after_the_end() {
     // The output's first token opens it; a later one is a token like others.
     assert_eq!(follow(think(false), &[1], &[OPEN, 1, CLOSE, 1, 2]), [vec![2], none.clone(), none.clone(), none.clone(), vec![2]]);
     assert_eq!(follow(think(false), &[1], &[2, OPEN, 1]), [vec![2], vec![1], none.clone()]);
-    assert_eq!(follow(guidance(&[text]), &[1], &[OPEN, 1, 2]), [vec![2], none, vec![2]], "without phases it speaks everywhere");
+    assert_eq!(follow(request(&[text]), &[1], &[OPEN, 1, 2]), [vec![2], none, vec![2]], "without phases it speaks everywhere");
 }
 
 /// A table of nothing that panics when it is asked.
@@ -144,9 +152,9 @@ fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
     for (threads, broken) in [(0, 0), (1, 39), (2, 0), (2, 39), (4, 20)] {
         let mut tracker = Tracker::new(threads).unwrap();
         for seq in 0..40 {
-            let mut guidance = guidance(&[vec![1, 2, 3]]);
-            guidance.own.extend((seq == broken).then(|| Arc::new(Broken) as Arc<dyn Ngrams>));
-            tracker.follow(SeqId(seq), &[1], Arc::new(guidance));
+            let mut request = request(&[vec![1, 2, 3]]);
+            request.own.extend((seq == broken).then(|| Arc::new(Broken) as Arc<dyn Ngrams>));
+            tracker.follow(SeqId(seq), &[1], Arc::new(request));
         }
         tracker.launched(awaiting(0, &(0..40).map(|seq| (seq, 0)).collect::<Vec<_>>()));
         let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tracker.answer().is_some()));
@@ -155,13 +163,13 @@ fn a_table_that_breaks_ends_the_tracker_s_thread_whoever_asked_it() {
 }
 
 /// A model that has no opinion takes what the tables mention, and breaks off with `other` where they are silent.
-fn obedient(guidance: Guidance, prompt: &[TokenId], tokens: u32, other: TokenId) -> Vec<TokenId> {
+fn obedient(request: RequestTables, prompt: &[TokenId], tokens: u32, other: TokenId) -> Vec<TokenId> {
     let mut tracker = Tracker::default();
-    tracker.follow(SeqId(1), prompt, Arc::new(guidance));
+    tracker.follow(SeqId(1), prompt, Arc::new(request));
     let step = |i| {
         tracker.launched(awaiting(u64::from(i), &[(1, i)]));
-        let edits = tracker.answer().unwrap().edits.rows;
-        let best = edits.iter().flat_map(|e| &e.mix).max_by(|a, b| a.1.total_cmp(&b.1));
+        let rules = tracker.answer().unwrap().rules.rows;
+        let best = rules.iter().flat_map(mixed).max_by(|a, b| a.1.total_cmp(&b.1));
         let token = best.map_or(other, |m| m.0);
         tracker.sampled(&[(SeqId(1), token)]);
         token
@@ -173,7 +181,7 @@ fn obedient(guidance: Guidance, prompt: &[TokenId], tokens: u32, other: TokenId)
 fn a_table_cannot_drive_an_output_round_in_circles() {
     let circle: Vec<TokenId> = [1, 2, 3, 4].repeat(20);
     // Nothing in the table knows 50, so what follows it is the model's own.
-    let said = obedient(guidance(std::slice::from_ref(&circle)), &[4], 60, 50);
+    let said = obedient(request(std::slice::from_ref(&circle)), &[4], 60, 50);
     let mut want = [1, 2, 3, 4].repeat(3);
     want.extend(std::iter::repeat_n(50, 48));
     assert_eq!(said, want, "eight tokens come again at the twelfth, and there it ends");
@@ -191,15 +199,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// Whatever shares a step, however many steps are in flight and whenever tokens arrive, each row gets what its own ids ask for.
     #[test]
-    fn edits_depend_on_the_sequence_alone(
+    fn rules_depend_on_the_sequence_alone(
         texts in prop::collection::vec(prop::collection::vec(0u32..6, 2..40), 1..4),
         outputs in prop::collection::vec(prop::collection::vec(0u32..6, 1..30), 1..30),
         lag in 1usize..3,
         starts in prop::collection::vec(0usize..10, 30),
         threads in 0usize..3,
     ) {
-        let alone: Vec<Vec<Vec<TokenId>>> = outputs.iter().map(|o| follow(guidance(&texts), &[0, 1], o)).collect();
-        let shared = Arc::new(guidance(&texts));
+        let alone: Vec<Vec<Vec<TokenId>>> = outputs.iter().map(|o| follow(request(&texts), &[0, 1], o)).collect();
+        let shared = Arc::new(request(&texts));
         let mut tracker = Tracker::new(threads).unwrap();
         for seq in 0..outputs.len() {
             tracker.follow(SeqId(seq as u64), &[0, 1], shared.clone());
@@ -219,10 +227,10 @@ proptest! {
             while in_flight.len() >= lag || (step == 49 && !in_flight.is_empty()) {
                 let done = in_flight.pop_front().unwrap();
                 let answered = tracker.answer().unwrap();
-                prop_assert_eq!(answered.step, done.step);
+                prop_assert_eq!(answered.rules.step, done.step);
                 for (seq, output) in &done.rows {
-                    let edits: Vec<_> = answered.edits.rows.iter().filter(|e| e.seq == *seq).cloned().collect();
-                    got.insert((seq.0, *output), mentioned(&edits));
+                    let rules: Vec<_> = answered.rules.rows.iter().filter(|e| e.seq == *seq).cloned().collect();
+                    got.insert((seq.0, *output), mentioned(&rules));
                 }
                 let tokens: Vec<_> = done.rows.iter().map(|(seq, o)| (*seq, outputs[seq.0 as usize][*o as usize])).collect();
                 tracker.sampled(&tokens);

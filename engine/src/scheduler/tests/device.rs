@@ -4,6 +4,7 @@
 //! one running hash. A row finds in its pages and in its slot exactly its own sequence's past, or the test fails. Plans run at once
 //! and in order, as on a real device's stream; only their outcomes are late.
 
+use crate::constraint::Constraint;
 use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
@@ -111,10 +112,13 @@ impl FakeDevice {
             }));
         }
         for row in &piece.samples {
-            let token = row.forced.unwrap_or_else(|| next_token(end, &row.params, row.choice, row.output_index));
+            let constraint = Constraint::of(row.rules.clone(), VOCAB);
+            let draw = || next_token(end, &row.params, &constraint.forbidden, (row.choice, row.output_index));
+            let token = constraint.forced.unwrap_or_else(draw);
             let certainty = row.params.certainty.then(|| certainty_after(end));
             self.slot(row.slot).last_sampled = Some(token);
-            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty, changed: None });
+            let yielded = constraint.yielded;
+            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded });
         }
     }
 
@@ -163,11 +167,12 @@ fn step_hash(past: Option<u64>, token: TokenId, form: Form) -> u64 {
     mix(past.unwrap_or(0x9e37_79b9), u64::from(token) * 2 + u64::from(form == Form::Recurrent))
 }
 
-/// The fake model: the next token depends on all that came before, on the parameters, on the choice and on the output's index.
-pub(super) fn next_token(past: u64, params: &SamplingParams, choice: u32, output_index: u32) -> TokenId {
-    let biases = params.logit_bias.len() as u64;
-    let drawn = mix(mix(past, params.seed + biases), u64::from(choice) << 32 | u64::from(output_index));
-    (drawn % u64::from(VOCAB)) as TokenId
+/// The fake model: the next token depends on all that came before, on the parameters, on the choice and on the output's index. Instead of a
+/// forbidden one it says the next that is not.
+pub(super) fn next_token(past: u64, params: &SamplingParams, forbidden: &[TokenId], (choice, output): (u32, u32)) -> TokenId {
+    let drawn = mix(mix(past, params.seed), u64::from(choice) << 32 | u64::from(output));
+    let ids = (0..VOCAB).map(|i| ((drawn % u64::from(VOCAB) + u64::from(i)) % u64::from(VOCAB)) as TokenId);
+    ids.into_iter().find(|id| !forbidden.contains(id)).expect("a constraint leaves a token")
 }
 
 /// How certain the fake model is: more often than not.

@@ -2,15 +2,15 @@
 
 mod device;
 mod property;
+mod seam;
 mod simulation;
 mod trace;
 
+use super::sequence::Sequence;
 use super::{Request, Scheduler};
 use crate::cache::pages_for;
+use crate::constraint::thinking::{Level, Thinking, Thought, ThoughtEnd};
 use crate::ids::TokenId;
-use crate::sampling::SamplingParams;
-use crate::sequence::Sequence;
-use crate::thinking::{Level, Thinking, Thought, ThoughtEnd};
 use device::{certainty_after, end_of, next_token};
 
 impl Scheduler {
@@ -62,13 +62,17 @@ fn undisturbed(request: &Request, choice: u32, output_max: u32) -> Vec<TokenId> 
     let mut tokens = request.prompt.to_vec();
     let mut output = Vec::new();
     while (output.len() as u32) < output_max {
-        let decided = request.thinking.as_ref().map_or((None, None), |t| decided(t, request, &output));
-        let params = decided.1.as_ref().unwrap_or(&request.sampling);
+        let spec = &request.spec;
+        let (forced, mut forbidden) = spec.thinking.as_ref().map_or_else(Default::default, |t| decided(t, request, &output));
+        if (output.len() as u32) < spec.min_tokens {
+            forbidden.extend_from_slice(&spec.end_ids);
+        }
         let past = end_of(&tokens, request.prompt.len());
-        let token = decided.0.unwrap_or_else(|| next_token(past, params, choice, output.len() as u32));
+        let draw = || next_token(past, &spec.sampling, &forbidden, (choice, output.len() as u32));
+        let token = forced.unwrap_or_else(draw);
         tokens.push(token);
         output.push(token);
-        if request.end_ids.contains(&token) {
+        if spec.end_ids.contains(&token) {
             break;
         }
     }
@@ -125,16 +129,17 @@ fn is_certain(request: &Request, seen: &[TokenId], i: u32, window: u32, level: L
     mean(|c| c.entropy) <= level.entropy_max && mean(|c| c.top_prob) >= level.top_prob_min
 }
 
-/// The token that must follow these outputs, and with which parameters it is sampled otherwise.
-fn decided(rules: &Thinking, request: &Request, output: &[TokenId]) -> (Option<TokenId>, Option<SamplingParams>) {
+/// The token that must follow these outputs, and which ones are held back otherwise.
+fn decided(rules: &Thinking, request: &Request, output: &[TokenId]) -> (Option<TokenId>, Vec<TokenId>) {
     let j = output.len() as u32;
     let read = read(rules, request, &output[..output.len().saturating_sub(1)]);
     if read.ended.is_some() {
-        return (None, None);
+        return (None, Vec::new());
     }
     let forced = read.closing.filter(|(from, _)| *from <= j).and_then(|(from, _)| rules.closing.get((j - from) as usize)).copied();
     let thinks = read.closing.is_none_or(|(from, _)| j < from);
-    (forced, rules.adaptive.as_ref().filter(|_| read.holds && thinks).map(|a| a.without_held(&request.sampling)))
+    let held = rules.adaptive.as_ref().filter(|_| read.holds && thinks).map_or_else(Vec::new, |a| a.held.to_vec());
+    (forced, held)
 }
 
 /// What is told of a whole choice's thinking.

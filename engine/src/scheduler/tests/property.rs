@@ -3,11 +3,11 @@
 
 use super::device::{FakeDevice, VOCAB, pooled_of};
 use super::{thought_of, undisturbed};
+use crate::constraint::thinking::{Adaptive, Level, Thinking, Thought};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Terms};
+use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
 use crate::step::{ExpertCut, Form, StepOutcome};
-use crate::thinking::{Adaptive, Level, Thinking, Thought};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn thinking() -> impl Strategy<Value = Thinking> {
     let level = || (0..4u32).prop_map(|e| Level { entropy_max: e as f32 / 2.0, top_prob_min: 0.4 });
     let adaptive = (1..4u32, level(), prop::option::of(level()), 0..6u32)
-        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: vec![9], stop, stop_tokens_min });
+        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: [9].into(), stop, stop_tokens_min });
     (prop::option::of(Just(43)), prop::option::of(0..20u32), prop::option::of(adaptive)).prop_map(
         |(opens, tokens_max, adaptive)| Thinking { opens, ends: vec![41, 42], closing: vec![40, 41], tokens_max, adaptive },
     )
@@ -143,20 +143,21 @@ impl World {
                 // Some of those that want little want no token at all but their prompt's hidden state.
                 let pools = *choices == 1 && max_tokens.is_some_and(|n| n < 8);
                 let pool = pools.then_some(if *ends { Pooling::Mean } else { Pooling::Last });
-                let request = Request {
-                    id,
-                    prompt: (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect(),
+                let spec = Spec {
                     choices: *choices,
                     max_tokens: if pools { Some(0) } else { *max_tokens },
                     sampling: Arc::new(SamplingParams { seed: id.0, certainty: true, ..SamplingParams::default() }),
-                    end_ids: if *ends { vec![3, 4] } else { Vec::new() },
+                    min_tokens: id.0 as u32 % 4,
+                    end_ids: if *ends { [3, 4].into() } else { Arc::default() },
                     priority: *priority,
                     score_prompt: scored.then_some(2),
                     experts: Some(CUT),
                     thinking: thinking.clone().map(Arc::new),
-                    awaits_edits: false,
                     pool,
+                    ..Spec::default()
                 };
+                let prompt: Vec<_> = (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect();
+                let request = Request::new(id, prompt, spec);
                 self.admit(request, &terms);
             }
             Op::Launch => while self.launch() {},
@@ -170,14 +171,14 @@ impl World {
     fn admit(&mut self, request: Request, terms: &Terms) {
         let now = self.now();
         let prompt = request.prompt.len() as u32;
-        let output_max = request.max_tokens.unwrap_or(u32::MAX).min(self.config.context.saturating_sub(prompt));
+        let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(self.config.context.saturating_sub(prompt));
         let fits = self.config.pages * 32 >= prompt
-            && (request.max_tokens.is_none() || { self.config.pages * 32 >= prompt + output_max.saturating_sub(1) });
+            && (request.spec.max_tokens.is_none() || { self.config.pages * 32 >= prompt + output_max.saturating_sub(1) });
         match self.scheduler.admit_under(request.clone(), terms, now, &self.pace) {
             Ok(()) => {
                 assert!(fits, "what can never fit is refused");
                 let output_max = output_max.min(self.config.pages * 32 + 1 - prompt);
-                let n = request.choices as usize;
+                let n = request.spec.choices as usize;
                 let stream = Stream {
                     output_max,
                     tokens: vec![Vec::new(); n],
@@ -193,7 +194,7 @@ impl World {
             }
             Err(Rejected::TooManyPages { .. }) => assert!(!fits, "what fits alone is not refused for its pages"),
             Err(Rejected::PromptTooLong { max, .. }) => assert!(prompt > max),
-            Err(Rejected::TooManyChoices { max, .. }) => assert!(request.choices > max),
+            Err(Rejected::TooManyChoices { max, .. }) => assert!(request.spec.choices > max),
             Err(Rejected::QueueFull { waiting, max }) => assert!((max..=2 * max).contains(&waiting)),
             Err(Rejected::QueueTokensFull { waiting, got, max }) => assert!(waiting + got > max),
             Err(other) => panic!("nothing asks for this: {other}"),
@@ -256,7 +257,7 @@ impl World {
                 assert_eq!(self.scheduler.cancel(id), live, "a live request can be cancelled, and no other");
                 stream.cancelled.fill(true);
             }
-            Some(choice) if choice < stream.request.choices => {
+            Some(choice) if choice < stream.request.spec.choices => {
                 let live = open(stream, choice as usize) && !stream.tokens[choice as usize].is_empty();
                 assert_eq!(self.scheduler.cancel_choice(id, choice), live);
                 stream.cancelled[choice as usize] |= live;
@@ -306,12 +307,12 @@ impl Stream {
                 self.tokens[choice as usize].push(token);
             }
             Event::Thought { choice, thought } => {
-                assert!(self.request.thinking.is_some() && !self.finished[choice as usize]);
+                assert!(self.request.spec.thinking.is_some() && !self.finished[choice as usize]);
                 let before = self.thoughts[choice as usize].replace(thought);
                 assert_eq!(before, None, "an end is told once");
             }
             Event::Scored(scores) => {
-                assert!(!scores.is_empty() && self.request.score_prompt.is_some());
+                assert!(!scores.is_empty() && self.request.spec.score_prompt.is_some());
                 for score in scores {
                     self.scored += 1;
                     assert_eq!(score.position, self.scored, "each position is scored once, in order");
@@ -319,14 +320,14 @@ impl Stream {
                 }
             }
             Event::Pooled(mean) => {
-                assert!(self.request.pool.is_some() && !self.finished[0]);
+                assert!(self.request.spec.pool.is_some() && !self.finished[0]);
                 assert_eq!(self.pooled.replace(mean), None, "a hidden state is told once");
             }
             Event::Finished { choice, reason, usage, times } => {
                 let choice = choice as usize;
                 assert!(!std::mem::replace(&mut self.finished[choice], true), "a choice ends once");
                 let tokens = &self.tokens[choice];
-                let stopped = tokens.last().is_some_and(|token| self.request.end_ids.contains(token));
+                let stopped = tokens.last().is_some_and(|token| self.request.spec.end_ids.contains(token));
                 assert_eq!(reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
                 assert_eq!(usage.output_tokens as usize, tokens.len());
                 assert_eq!(usage.prompt_tokens as usize, self.request.prompt.len());
@@ -344,23 +345,23 @@ impl Stream {
                 assert!(alone.starts_with(tokens), "a cancelled choice has what it would have had");
             } else {
                 assert_eq!(*tokens, alone, "choice {choice} of {} generates what it generates alone", self.request.id);
-                let thought = self.request.thinking.as_ref().and_then(|t| thought_of(t, &self.request, &alone));
+                let thought = self.request.spec.thinking.as_ref().and_then(|t| thought_of(t, &self.request, &alone));
                 assert_eq!(self.thoughts[choice as usize], thought);
                 assert!(self.finished[choice as usize]);
             }
         }
         if !self.cancelled[0] {
             let from = |pool| if pool == Pooling::Mean { 0 } else { self.request.prompt.len() - 1 };
-            assert_eq!(self.pooled, self.request.pool.map(|pool| pooled_of(&self.request.prompt, from(pool))));
+            assert_eq!(self.pooled, self.request.spec.pool.map(|pool| pooled_of(&self.request.prompt, from(pool))));
         }
-        if self.request.score_prompt.is_some() && !self.cancelled[0] {
+        if self.request.spec.score_prompt.is_some() && !self.cancelled[0] {
             assert_eq!(self.scored + 1, self.request.prompt.len() as u32, "every prompt token but the first is scored");
         }
     }
 }
 
 /// `CHIMERE_PROPTEST_CASES` runs more than the default.
-fn cases() -> ProptestConfig {
+pub(super) fn cases() -> ProptestConfig {
     let cases = std::env::var("CHIMERE_PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }

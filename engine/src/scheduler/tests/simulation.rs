@@ -3,12 +3,10 @@
 
 use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
-use crate::sampling::SamplingParams;
-use crate::scheduler::way::SITS_OUT_US_MAX;
-use crate::scheduler::{Event, Forecast, Pace, Request, Scheduler, SchedulerConfig, StepShape, Terms};
+use crate::scheduler::yielding::SITS_OUT_US_MAX;
+use crate::scheduler::{Event, Forecast, Pace, Request, Scheduler, SchedulerConfig, Spec, StepShape, Terms};
 use crate::step::StepOutcome;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 /// A kind of request that is sent again as soon as the one before it has ended, after a pause.
 #[derive(Clone, Copy)]
@@ -164,20 +162,8 @@ impl World {
             self.due[client] = None;
             let Client { key, prompt, outputs, .. } = self.clients[client];
             let id = RequestId(self.seen.len() as u64);
-            let request = Request {
-                id,
-                prompt: (0..prompt).map(|i| (i + client as u32) % 50).collect(),
-                choices: 1,
-                max_tokens: Some(outputs),
-                sampling: Arc::new(SamplingParams::default()),
-                end_ids: Vec::new(),
-                priority: 0,
-                score_prompt: None,
-                thinking: None,
-                experts: None,
-                awaits_edits: false,
-                pool: None,
-            };
+            let prompt: Vec<_> = (0..prompt).map(|i| (i + client as u32) % 50).collect();
+            let request = Request::new(id, prompt, Spec { max_tokens: Some(outputs), ..Spec::default() });
             let terms = Terms { key: KeyId(key), ..Terms::default() };
             let foreseen = self.scheduler.forecast(&request, &terms, &self.pace);
             self.scheduler.admit_under(request, &terms, Micros(self.now), &self.pace).unwrap();

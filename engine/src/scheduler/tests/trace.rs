@@ -16,11 +16,11 @@
 
 use super::device::{FakeDevice, end_of, next_token};
 use super::undisturbed;
+use crate::constraint::thinking::Thinking;
 use crate::ids::{KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Terms};
+use crate::scheduler::{Event, FinishReason, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
-use crate::thinking::Thinking;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -196,7 +196,7 @@ impl Stage {
 
     fn admit(&mut self, words: &[&str]) -> String {
         let request = request(words, self.config.context);
-        let (id, choices) = (request.id, request.choices);
+        let (id, choices) = (request.id, request.spec.choices);
         self.requests.insert(id, request.clone());
         let first = self.scheduler.next_seq;
         let terms = Terms { key: KeyId(number(words, "key").unwrap_or(0) as u64), ..Terms::default() };
@@ -215,7 +215,7 @@ impl Stage {
     }
 
     fn end(&mut self, id: RequestId) {
-        self.ended.extend((0..self.requests[&id].choices).map(|choice| (id, choice)));
+        self.ended.extend((0..self.requests[&id].spec.choices).map(|choice| (id, choice)));
     }
 
     fn show(&self, plan: &StepPlan) -> String {
@@ -233,7 +233,7 @@ impl Stage {
 
     /// `A`, or `A.1` for the second of several choices.
     fn name(&self, id: RequestId, choice: u32) -> String {
-        if self.requests[&id].choices == 1 { name(id) } else { format!("{}.{choice}", name(id)) }
+        if self.requests[&id].spec.choices == 1 { name(id) } else { format!("{}.{choice}", name(id)) }
     }
 
     fn run_to_the_end(mut self) {
@@ -249,8 +249,8 @@ impl Stage {
         self.scheduler.assert_all_is_free();
         for (id, request) in &self.requests {
             let room = self.config.context.min(self.config.pages * 32 + 1).saturating_sub(request.prompt.len() as u32);
-            let output_max = request.max_tokens.unwrap_or(u32::MAX).min(room);
-            for choice in (0..request.choices).filter(|choice| !self.ended.contains(&(*id, *choice))) {
+            let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(room);
+            for choice in (0..request.spec.choices).filter(|choice| !self.ended.contains(&(*id, *choice))) {
                 let got = self.outputs.get(&(*id, choice)).cloned().unwrap_or_default();
                 assert_eq!(got, undisturbed(request, choice, output_max), "{} is what it is alone", self.name(*id, choice));
             }
@@ -289,20 +289,18 @@ fn request(words: &[&str], context: u32) -> Request {
     let number = |name: &str| number(words, name);
     let id = id(words[0]);
     let prompt_len = number("prompt").unwrap_or(10) as u32;
-    let mut request = Request {
-        id,
-        prompt: (0..prompt_len).map(|i| (i * 3 + id.0 as u32) % 50).collect(),
+    let spec = Spec {
         choices: number("n").unwrap_or(1) as u32,
         max_tokens: number("max").map(|max| max as u32),
         sampling: Arc::new(SamplingParams { seed: id.0, ..SamplingParams::default() }),
-        end_ids: Vec::new(),
         priority: number("priority").unwrap_or(0) as i32,
         score_prompt: words.contains(&"scored").then_some(1),
-        experts: None,
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
-        awaits_edits: false,
         pool: words.contains(&"pooled").then_some(Pooling::Mean),
+        ..Spec::default()
     };
+    let prompt: Vec<_> = (0..prompt_len).map(|i| (i * 3 + id.0 as u32) % 50).collect();
+    let mut request = Request::new(id, prompt, spec);
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);
     }
@@ -321,14 +319,16 @@ fn thinking(tokens: u32) -> Thinking {
 
 /// Takes an end id, and a seed with which the first choice meets it at its `ends`-th token and the others never.
 fn choose_seed(request: &mut Request, ends: usize, context: u32) {
+    let most = context - request.prompt.len() as u32;
     for seed in 0.. {
-        request.sampling = Arc::new(SamplingParams { seed, ..SamplingParams::default() });
-        request.end_ids.clear();
-        let most = context - request.prompt.len() as u32;
+        let spec = Arc::make_mut(&mut request.spec);
+        spec.sampling = Arc::new(SamplingParams { seed, ..SamplingParams::default() });
+        spec.end_ids = Arc::default();
         let end = undisturbed(request, 0, most.min(ends as u32))[ends - 1];
-        request.end_ids = vec![end];
+        Arc::make_mut(&mut request.spec).end_ids = [end].into();
         let meets = undisturbed(request, 0, most).len() == ends;
-        let others = (1..request.choices).all(|choice| undisturbed(request, choice, 12.min(most)).len() as u32 == 12.min(most));
+        let others =
+            (1..request.spec.choices).all(|choice| undisturbed(request, choice, 12.min(most)).len() as u32 == 12.min(most));
         if meets && others {
             return;
         }
@@ -355,6 +355,7 @@ fn reason(why: Rejected) -> &'static str {
         Rejected::WaitTooLong { .. } => "wait",
         Rejected::DeadlineUnreachable { .. } => "deadline",
         Rejected::Draining => "draining",
+        Rejected::EmptyPrompt => "empty",
     }
 }
 
@@ -362,7 +363,8 @@ fn reason(why: Rejected) -> &'static str {
 fn the_model_of_these_tests_depends_on_the_form_of_every_position() {
     let params = SamplingParams::default();
     let tokens: Vec<_> = (0..80).collect();
-    let drawn = |prompt_len| (0..8).map(|index| next_token(end_of(&tokens, prompt_len), &params, 0, index)).collect::<Vec<_>>();
+    let drawn =
+        |prompt_len| (0..8).map(|index| next_token(end_of(&tokens, prompt_len), &params, &[], (0, index))).collect::<Vec<_>>();
     assert_ne!(drawn(70), drawn(71));
 }
 

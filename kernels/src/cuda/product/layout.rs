@@ -1,4 +1,4 @@
-//! How a quantised matrix lies in device memory. `csrc/weights.cuh` reads what is packed here.
+//! How a quantised matrix lies in device memory. `csrc/weights/layout.cuh` reads what is packed here.
 //!
 //! A tile is 16 output rows by all inputs, a unit 128 inputs of it, a block 32. Lane `(g, t) = (lane / 4, lane % 4)` of a warp
 //! multiplies rows `g` and `g + 8`, and of each block the quads (4 inputs, one word) `t` and `t + 4`. All that a lane needs of a
@@ -11,6 +11,7 @@
 //! | scales | `[g]`, of rows g and g+8: a half a block; or one or two bytes a block; or a nibble a block, a byte for both rows |
 //! | groups | where 256 inputs share a half: `[g]`, for every second unit |
 
+use crate::cuda::compiler::source;
 use crate::cuda::quantized::BLOCK;
 
 /// Output rows of a tile.
@@ -196,7 +197,7 @@ impl Block {
 
 /// The magnitudes of IQ3_S by index: the device's own table, read from its source.
 pub fn iq3_s_grid() -> Vec<[u8; 4]> {
-    let (_, table) = include_str!("../../../csrc/grid.cuh").split_once("= {").expect("the header is a table");
+    let (_, table) = source!("weights/iq3_s_grid.cuh").split_once("= {").expect("the header is a table");
     let words = table.split("0x").skip(1).map(|word| u32::from_str_radix(&word[..8], 16).expect("words of eight digits"));
     words.map(u32::to_le_bytes).collect()
 }

@@ -1,7 +1,7 @@
 //! Products of quantised matrices with few int8 activation rows: `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]`, and the same
 //! added to the residual stream.
 //!
-//! `csrc/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it. Matrices of experts have
+//! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it. Matrices of experts have
 //! their own kernels in [`super::experts`].
 
 pub mod layout;
@@ -10,11 +10,12 @@ pub mod sample;
 
 pub use residual::{NextRows, Residual};
 
-use super::quantized::Planes;
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
+use super::quantized::{BLOCK, Planes};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
+use cudarc::driver::{CudaView, CudaViewMut};
 use layout::{Codes, Layout, Scales, TILE_ROWS, UNIT};
-use std::ffi::c_void;
 
 /// Activation rows that one launch takes; more are done in turns.
 pub const ROWS_MAX: usize = 8;
@@ -173,7 +174,12 @@ fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling,
         ("COLUMN_BYTES", bytes as i64),
         shape.planes.define(),
     ]);
-    Program { name: "product", source: include_str!("../../../csrc/product.cu"), defines }
+    Program {
+        name: "product",
+        source: source!("product/product.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    }
 }
 
 /// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with several layouts
@@ -228,23 +234,32 @@ pub struct Output<'a, 'b> {
     pub factor: f32,
 }
 
-/// Laid out as the kernel's parameter is.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Call {
-    weights: u64,
-    codes: u64,
-    meta: u64,
-    squares: u64,
-    out: u64,
-    next: u64,
-    next_codes: u64,
-    next_meta: u64,
-    next_squares: u64,
-    count: i32,
-    stride: i32,
-    factor: f32,
-    eps: f32,
+device_struct! {
+    /// What the kernel is given; nothing of it is read that only the other kind of product has.
+    #[derive(Default)]
+    struct Arguments {
+        weights: Ptr<u8>,
+        /// `[count, cols * planes]`.
+        codes: Ptr<i8>,
+        /// `[count, cols / 32 * planes]`.
+        meta: Ptr<[f32; 2]>,
+        /// `[count, blocks of the norm]`.
+        squares: Ptr<f32>,
+        /// `[count, stride]`.
+        out: PtrMut<f32>,
+        /// Of residual products: `[rows]`.
+        next: Ptr<f32>,
+        /// `[count, rows rounded up to 128, times planes]`.
+        next_codes: PtrMut<i8>,
+        /// `[count, the same / 32]`.
+        next_meta: PtrMut<[f32; 2]>,
+        /// `[count, rows / 32]`.
+        next_squares: PtrMut<f32>,
+        count: i32,
+        stride: i32,
+        factor: f32,
+        eps: f32,
+    }
 }
 
 /// The kernels of one matrix's shape: for each of [`columns`].
@@ -254,7 +269,7 @@ struct Kernels {
     /// Blocks of squares in a row, 0 without a norm.
     norm_blocks: usize,
     /// By the most rows of each, ascending.
-    kernels: Vec<(usize, Tiling, Kernel)>,
+    kernels: Vec<(usize, Tiling, Kernel<Arguments>)>,
 }
 
 impl Kernels {
@@ -302,35 +317,34 @@ impl Kernels {
         fits("squares", norm.map_or(0, |n| n.squares.len()), rows * self.norm_blocks)
     }
 
-    /// Enqueues `call` for `rows` rows in turns.
+    /// Enqueues `all` for `rows` rows in turns.
     ///
     /// # Safety
-    /// Every buffer that `call` names is as large as the kernel takes it to be for `rows` rows.
-    unsafe fn launch(&self, device: &Device, call: Call, rows: usize) -> Result<(), CudaError> {
+    /// Every buffer that `all` names is as large as the kernel takes it to be for `rows` rows.
+    unsafe fn launch(&self, device: &Device, all: Arguments, rows: usize) -> Result<(), CudaError> {
         let (outputs, cols) = self.shape.size();
-        // Bytes of a row's codes; of its pairs there are a quarter.
+        // Codes of a row; each 32 of them have a pair.
         let [codes, next_codes] = [cols, outputs.next_multiple_of(UNIT)].map(|n| n * self.shape.planes.count());
         let most = self.kernels.last().expect("there is one at least").0;
         for first in (0..rows).step_by(most) {
             let count = (rows - first).min(most);
-            let at = |pointer: u64, bytes: usize| if pointer == 0 { 0 } else { pointer + (first * bytes) as u64 };
-            let mut call = Call {
-                codes: at(call.codes, codes),
-                meta: at(call.meta, codes / 4),
-                squares: at(call.squares, self.norm_blocks * 4),
-                out: at(call.out, call.stride as usize * 4),
-                next_codes: at(call.next_codes, next_codes),
-                next_meta: at(call.next_meta, next_codes / 4),
-                next_squares: at(call.next_squares, outputs / 32 * 4),
+            let arguments = Arguments {
+                codes: all.codes.skip(first * codes),
+                meta: all.meta.skip(first * codes / BLOCK),
+                squares: all.squares.skip(first * self.norm_blocks),
+                out: all.out.skip(first * all.stride as usize),
+                next_codes: all.next_codes.skip(first * next_codes),
+                next_meta: all.next_meta.skip(first * next_codes / BLOCK),
+                next_squares: all.next_squares.skip(first * outputs / BLOCK),
                 count: count as i32,
-                ..call
+                ..all
             };
             let (_, tiling, kernel) = self.kernels.iter().find(|k| count <= k.0).expect("the last takes as many");
             let (cluster, threads) = tiling.block(device);
             let blocks = outputs.div_ceil(TILE_ROWS * tiling.tiles) * cluster;
             let grid = Grid { blocks: (blocks as u32, 1), threads: threads as u32 };
-            // SAFETY: `Call` is the kernel's one parameter; the caller vouches for its buffers. Before its wait the kernel reads weights only.
-            unsafe { kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }?;
+            // SAFETY: the caller vouches for the buffers. Before its wait the kernel reads weights only.
+            unsafe { kernel.launch(device, grid, &arguments) }?;
         }
         Ok(())
     }
@@ -406,23 +420,19 @@ impl Product {
         fits("a row of the output", out.stride, outputs)?;
         fits("the output", out.values.len(), rows.saturating_sub(1) * out.stride + if rows > 0 { outputs } else { 0 })?;
         let stream = device.stream();
-        let call = Call {
-            weights: weights.device_ptr(stream).0,
-            codes: x.codes.device_ptr(stream).0,
-            meta: x.meta.device_ptr(stream).0,
-            squares: norm.map_or(0, |n| n.squares.device_ptr(stream).0),
-            out: out.values.device_ptr_mut(stream).0,
-            next: 0,
-            next_codes: 0,
-            next_meta: 0,
-            next_squares: 0,
-            count: 0,
+        let arguments = Arguments {
+            weights: Ptr::of(weights, stream),
+            codes: Ptr::of(x.codes, stream),
+            meta: Ptr::of(x.meta, stream),
+            squares: Ptr::of_some(norm.map(|n| n.squares), stream),
+            out: PtrMut::of(out.values, stream),
             stride: out.stride as i32,
             factor: out.factor,
             eps: norm.map_or(0.0, |n| n.eps),
+            ..Arguments::default()
         };
-        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is 0 here.
-        unsafe { self.0.launch(device, call, rows) }
+        // SAFETY: the buffers were found large enough for `rows` rows; the kernel touches nothing of what is null here.
+        unsafe { self.0.launch(device, arguments, rows) }
     }
 }
 

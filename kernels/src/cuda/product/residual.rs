@@ -1,8 +1,8 @@
 //! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
 
 use super::{
-    Activations, COLUMNS, Call, CudaError, CudaView, CudaViewMut, Device, DevicePtr, DevicePtrMut, KernelCache, Kernels, Planes,
-    Program, Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, KernelCache, Kernels, Planes, Program, Ptr, PtrMut,
+    Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
 };
 
 /// Tiles of an int8 block of outputs.
@@ -102,22 +102,20 @@ impl Residual {
         fits("the residual stream", x.len(), rows * outputs)?;
         next.check(rows, outputs, self.0.shape.planes)?;
         let stream = device.stream();
-        let call = Call {
-            weights: weights.device_ptr(stream).0,
-            codes: y.codes.device_ptr(stream).0,
-            meta: y.meta.device_ptr(stream).0,
-            squares: 0,
-            out: x.device_ptr_mut(stream).0,
-            next: next.weight.device_ptr(stream).0,
-            next_codes: next.codes.device_ptr_mut(stream).0,
-            next_meta: next.meta.device_ptr_mut(stream).0,
-            next_squares: next.squares.device_ptr_mut(stream).0,
-            count: 0,
+        let arguments = Arguments {
+            weights: Ptr::of(weights, stream),
+            codes: Ptr::of(y.codes, stream),
+            meta: Ptr::of(y.meta, stream),
+            out: PtrMut::of(x, stream),
+            next: Ptr::of(next.weight, stream),
+            next_codes: PtrMut::of(next.codes, stream),
+            next_meta: PtrMut::of(next.meta, stream),
+            next_squares: PtrMut::of(next.squares, stream),
             stride: outputs as i32,
             factor,
-            eps: 0.0,
+            ..Arguments::default()
         };
-        // SAFETY: the buffers were found large enough for `rows` rows; squares, which are 0 here, are not read without a norm.
-        unsafe { self.0.launch(device, call, rows) }
+        // SAFETY: the buffers were found large enough for `rows` rows; squares, which are null here, are not read without a norm.
+        unsafe { self.0.launch(device, arguments, rows) }
     }
 }

@@ -1,18 +1,19 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
-//! `csrc/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside it. With
+//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside it. With
 //! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 mod tiling;
 
 pub use tiling::{Chip, Tiling, tiling};
 
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
 use super::product::layout::Codes;
 use super::product::{self, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut, DevicePtr, DevicePtrMut};
-use std::ffi::c_void;
+use cudarc::driver::{CudaView, CudaViewMut};
 
 /// What becomes of a product's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +104,7 @@ pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
         ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
         shape.matrix.planes().define(),
     ]);
-    Ok(Program { name: "wide", source: include_str!("../../../csrc/wide.cu"), defines })
+    Ok(Program { name: "wide", source: source!("wide/wide.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
 }
 
 /// The kernel of one shape and tiling.
@@ -111,7 +112,7 @@ pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
 pub struct Wide {
     shape: Shape,
     tiling: Tiling,
-    kernel: Kernel,
+    kernel: Kernel<Arguments>,
 }
 
 /// Int8 activation rows, `[rows, cols]`, as [`super::quantized`] describes them.
@@ -181,31 +182,45 @@ pub enum Output<'a, 'b> {
     },
 }
 
-/// Laid out as the kernel's parameter is.
-#[repr(C)]
-#[derive(Default)]
-struct Call {
-    weights: u64,
-    codes: u64,
-    meta: u64,
-    squares: u64,
-    out: u64,
-    weight: u64,
-    out_codes: u64,
-    out_meta: u64,
-    out_squares: u64,
-    slots: u64,
-    in_rows: u64,
-    out_rows: u64,
-    matrix_bytes: u64,
-    slot_count: i32,
-    spread: i32,
-    count: i32,
-    out_stride: i32,
-    aligned: i32,
-    code_stride: i32,
-    eps: f32,
-    factor: f32,
+device_struct! {
+    /// What the kernel is given.
+    #[derive(Default)]
+    struct Arguments {
+        weights: Ptr<u8>,
+        /// `[.., cols * planes]`.
+        codes: Ptr<i8>,
+        /// `[.., cols / 32 * planes]`.
+        meta: Ptr<[f32; 2]>,
+        /// By row of codes: `[.., blocks of the norm]`.
+        squares: Ptr<f32>,
+        /// Plain, residual: `[.., out_stride]`.
+        out: PtrMut<f32>,
+        /// Residual: `[rows]`, of the norm that follows.
+        weight: Ptr<f32>,
+        /// `[.., code_stride * planes]`, residual: of `rows` values, gated: of half as many.
+        out_codes: PtrMut<i8>,
+        /// `[.., code_stride / 32 * planes]`.
+        out_meta: PtrMut<[f32; 2]>,
+        /// Residual: `[.., rows / 32]`.
+        out_squares: PtrMut<f32>,
+        /// Matrix, first, count, nothing; or null: columns 0 to `count` of matrix 0.
+        slots: Ptr<[i32; 4]>,
+        /// With slots, by column: row of codes.
+        in_rows: Ptr<i32>,
+        /// With slots, by column: row of out.
+        out_rows: Ptr<i32>,
+        matrix_bytes: u64,
+        slot_count: i32,
+        /// Whether a block takes one tile of columns of its slot, or all of them in turn.
+        spread: i32,
+        count: i32,
+        out_stride: i32,
+        /// Whether every row of out is a multiple of 16 bytes.
+        aligned: i32,
+        code_stride: i32,
+        eps: f32,
+        factor: f32,
+    }
 }
 
 impl Wide {
@@ -245,29 +260,29 @@ impl Wide {
     ) -> Result<(), CudaError> {
         self.check(weights, &x, &columns, &out)?;
         let (stream, block_columns) = (device.stream(), self.tiling.block_columns());
-        let mut call = Call {
-            weights: weights.device_ptr(stream).0,
-            codes: x.codes.device_ptr(stream).0,
-            meta: x.meta.device_ptr(stream).0,
-            squares: x.squares.map_or(0, |s| s.device_ptr(stream).0),
+        let mut arguments = Arguments {
+            weights: Ptr::of(weights, stream),
+            codes: Ptr::of(x.codes, stream),
+            meta: Ptr::of(x.meta, stream),
+            squares: Ptr::of_some(x.squares, stream),
             matrix_bytes: self.shape.matrix.bytes() as u64,
             eps: x.eps,
             factor: x.factor,
-            ..Call::default()
+            ..Arguments::default()
         };
         let column_blocks = match columns {
             Columns::First(n) => {
-                call.count = n as i32;
+                arguments.count = n as i32;
                 n.div_ceil(block_columns)
             }
             Columns::Listed { slots, in_rows, out_rows } => {
                 let n = slots.len() / 4;
-                call.slots = slots.device_ptr(stream).0;
-                call.in_rows = in_rows.device_ptr(stream).0;
-                call.out_rows = out_rows.device_ptr(stream).0;
-                call.slot_count = n as i32;
+                arguments.slots = Ptr::of(slots, stream);
+                arguments.in_rows = Ptr::of(in_rows, stream);
+                arguments.out_rows = Ptr::of(out_rows, stream);
+                arguments.slot_count = n as i32;
                 let spread = spreads(n, in_rows.len(), block_columns);
-                call.spread = i32::from(spread);
+                arguments.spread = i32::from(spread);
                 if spread { n + in_rows.len() / block_columns } else { n }
             }
         };
@@ -276,23 +291,23 @@ impl Wide {
         }
         match out {
             Output::Plain { values, stride } => {
-                call.out = values.device_ptr_mut(stream).0;
-                call.out_stride = stride as i32;
-                call.aligned = i32::from(stride % 4 == 0 && call.out.is_multiple_of(16));
+                arguments.out = PtrMut::of(values, stream);
+                arguments.out_stride = stride as i32;
+                arguments.aligned = i32::from(stride % 4 == 0 && arguments.out.address().is_multiple_of(16));
             }
             Output::Residual { x, weight, codes, meta, squares, stride } => {
-                call.out = x.device_ptr_mut(stream).0;
-                call.out_stride = self.shape.matrix.size().0 as i32;
-                call.weight = weight.device_ptr(stream).0;
-                call.out_codes = codes.device_ptr_mut(stream).0;
-                call.out_meta = meta.device_ptr_mut(stream).0;
-                call.out_squares = squares.device_ptr_mut(stream).0;
-                call.code_stride = stride as i32;
+                arguments.out = PtrMut::of(x, stream);
+                arguments.out_stride = self.shape.matrix.size().0 as i32;
+                arguments.weight = Ptr::of(weight, stream);
+                arguments.out_codes = PtrMut::of(codes, stream);
+                arguments.out_meta = PtrMut::of(meta, stream);
+                arguments.out_squares = PtrMut::of(squares, stream);
+                arguments.code_stride = stride as i32;
             }
             Output::Gated { codes, meta, stride } => {
-                call.out_codes = codes.device_ptr_mut(stream).0;
-                call.out_meta = meta.device_ptr_mut(stream).0;
-                call.code_stride = stride as i32;
+                arguments.out_codes = PtrMut::of(codes, stream);
+                arguments.out_meta = PtrMut::of(meta, stream);
+                arguments.code_stride = stride as i32;
             }
         }
         let row_blocks = self.shape.matrix.size().0.div_ceil(self.tiling.block_rows());
@@ -300,9 +315,9 @@ impl Wide {
             blocks: ((row_blocks * self.tiling.split) as u32, column_blocks as u32),
             threads: (32 * self.tiling.warps()) as u32,
         };
-        // SAFETY: `Call` is the kernel's one parameter; `check` found every buffer large enough for columns that are not listed,
+        // SAFETY: `check` found every buffer large enough for columns that are not listed,
         // the caller vouches for those that are. Before its wait the kernel reads weights only.
-        unsafe { self.kernel.launch(device, grid, &mut [(&raw mut call).cast::<c_void>()]) }
+        unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 
     fn check(

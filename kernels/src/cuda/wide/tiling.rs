@@ -5,7 +5,7 @@ use crate::cuda::product;
 use crate::cuda::product::layout::{Codes, Scales, TILE_ROWS, UNIT};
 use crate::cuda::{Arch, CudaError, Device};
 
-/// What a block's warps do. `csrc/wide.cu` names them the same.
+/// What a block's warps do. `csrc/wide/wide.cu` names them the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
     /// Tiles of 16 rows that a warp has.
@@ -83,7 +83,7 @@ impl Tiling {
         self.warps_rows * self.warps_columns * self.groups
     }
 
-    /// Dynamic shared memory of a block, as `csrc/wide.cu` lays it out.
+    /// Dynamic shared memory of a block, as `csrc/wide/wide.cu` lays it out.
     pub fn shared_bytes(&self, matrix: product::Shape) -> usize {
         let (layout, planes) = (matrix.layout(), matrix.planes().count());
         let meta = if layout.scales == Scales::Min { 32 } else { 16 };

@@ -5,10 +5,10 @@ use crate::actors::output::{Delta, Finish, Piece, Scored, ToolCallDelta};
 use crate::text::parser::Part;
 use serde_json::{Value, json};
 
-/// Choices as messages.
+/// Replies whose choices are messages of a conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct Chat {
-    /// Show log-probabilities.
+    /// The request asked for log-probabilities.
     pub logprobs: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::actors::output::{Delta, Finish, Piece, Scored};
 use crate::text::detokenizer::whole;
 use serde_json::{Map, Value, json};
 
-/// Choices as text.
+/// Replies whose choices are plain texts.
 #[derive(Debug)]
 pub struct Completion {
     logprobs: bool,
@@ -38,7 +38,7 @@ impl Place {
 /// A prompt that comes back before its completions.
 #[derive(Clone, Debug)]
 pub struct Echo {
-    /// The whole prompt.
+    /// The text of the whole prompt.
     pub text: String,
     /// The bytes of its first token, which has no log-probability.
     pub first: Vec<u8>,

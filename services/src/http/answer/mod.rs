@@ -11,6 +11,7 @@ use super::error::ApiError;
 use crate::actors::output::{Account, Delta, Finish, Output, Scored, ThinkingAccount, Timings};
 use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use actix_web::http::StatusCode;
+use chimere_engine::constraint::Source;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,9 @@ use std::time::Duration;
 /// What all chunks of a reply have in common.
 #[derive(Clone, Debug)]
 pub struct Envelope {
-    /// `chatcmpl-...` or `cmpl-...`.
+    /// Id of the reply, `chatcmpl-...` or `cmpl-...`.
     pub id: String,
-    /// Seconds since 1970.
+    /// When the request came, in seconds since 1970.
     pub created: u64,
     /// As the client asked for it.
     pub model: String,
@@ -188,6 +189,9 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
     if let Some(thinking) = &account.thinking {
         reply["timings"]["thinking"] = thinking_json(thinking);
     }
+    if !account.yielded.is_empty() {
+        reply["timings"]["yielded"] = account.yielded.iter().map(Source::name).collect();
+    }
     if let Some(e) = account.engram {
         reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
     }
@@ -241,6 +245,7 @@ pub(super) mod tests {
     use super::*;
     use crate::actors::output::{Piece, ToolCallDelta};
     use crate::text::parser::Part;
+    use chimere_engine::constraint::Sources;
 
     pub(super) fn scored(text: &str, logprob: f32) -> Scored {
         let piece = |text: &str, logprob| Piece { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
@@ -297,6 +302,19 @@ pub(super) mod tests {
         assert!(got[..6].iter().all(|c| c.ends_with("] null")), "{got:#?}");
         assert!(got[2].contains("length"), "an ending is sent before more of another choice: {got:#?}");
         assert_eq!(got[6], "[] usage timings");
+    }
+
+    #[test]
+    fn a_reply_names_the_rules_that_could_not_be_followed_and_only_those() {
+        let timings = |yielded: Sources| {
+            let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
+            let mut whole = Whole::new(envelope, Chat { logprobs: false }, 1);
+            whole.of(Output::Finished { choice: 0, reason: Finish::Stop }).unwrap();
+            whole.of(Output::End(Account { yielded, ..Account::default() })).unwrap().unwrap()["timings"].clone()
+        };
+        let both: Sources = [Source::HeldWords, Source::MinTokens].into_iter().collect();
+        assert_eq!(timings(both)["yielded"], json!(["min_tokens", "held_words"]));
+        assert!(timings(Sources::NONE).get("yielded").is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 /// A chat request, checked; only the template may still object to the conversation.
 #[derive(Clone, Debug)]
 pub struct ChatRequest {
-    /// How to generate.
+    /// What the body says about generating.
     pub generation: Generation,
     /// What to render. Without tools when `tool_choice` is `none`, so that the model does not know of any.
     pub conversation: Conversation,

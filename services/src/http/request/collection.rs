@@ -1,7 +1,6 @@
 //! `/v1/engram/collections`, and the field `engram.semantic`.
 
-use super::fields::{Fields, missing};
-use super::generation::at_most;
+use super::fields::{Fields, at_most, missing};
 use crate::http::error::ApiError;
 use crate::limits::{COLLECTION_ITEM_BYTES_MAX, EMBEDDING_INPUTS_MAX, ITEM_ID_BYTES_MAX, SEMANTIC_K_MAX};
 use crate::semantic::Item;
@@ -67,7 +66,7 @@ pub fn parse_nothing(body: &[u8]) -> Result<(), ApiError> {
 /// What to look for in a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchRequest {
-    /// Never empty.
+    /// The text to compare with; it is never empty.
     pub query: String,
     /// The most items to find, at least 1.
     pub k: u32,

@@ -2,13 +2,14 @@
 
 use super::chat::response_format;
 use super::collection::refuse_semantic;
-use super::fields::{Fields, missing, wrong_type};
-use super::generation::{Generation, at_most, output_limit, token_ids};
+use super::fields::{Fields, at_most, missing, wrong_type};
+use super::generation::{Generation, output_limit, token_ids};
 use super::{ModelLimits, check_model};
 use crate::http::error::ApiError;
 use crate::limits::{PROMPTS_MAX, TOP_LOGPROBS_MAX};
 use chimere_engine::ids::TokenId;
 use serde_json::Value as Json;
+use std::sync::Arc;
 
 /// A completion request, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +42,8 @@ impl CompletionRequest {
         let echo = fields.bool("echo")?.unwrap_or(false);
         let max_tokens = output_limit(&mut fields, "max_tokens", 0)?;
         let logprobs = fields.integer("logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?.map(|n| n as u8);
-        let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        Arc::make_mut(&mut generation.spec.engine).score_prompt = logprobs.filter(|_| echo);
         refuse_semantic(generation.engram.semantic.as_ref())?;
         response_format(&mut fields)?;
         fields.refuse("suffix", "is not supported: the model does not fill in")?;

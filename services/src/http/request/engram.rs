@@ -1,8 +1,7 @@
 //! The field `engram`: which tables, how strongly, where, and texts to make a table of for this request alone.
 
 use super::collection::SemanticRequest;
-use super::fields::{Fields, missing, wrong_type};
-use super::generation::at_most;
+use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::http::error::ApiError;
 use crate::limits;
@@ -44,7 +43,7 @@ impl EngramRequest {
 pub struct TeachRequest {
     /// At least one; none is empty.
     pub texts: Vec<String>,
-    /// Context lengths.
+    /// Context lengths of the table.
     pub orders: Orders,
 }
 

@@ -1,9 +1,11 @@
 //! Takes a JSON object apart field by field, so that every error names the field, what was wanted and what came.
 
 use crate::http::error::ApiError;
+use crate::http::json::{self, JsonError};
 use crate::metrics;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
@@ -11,6 +13,13 @@ use std::ops::RangeInclusive;
 const MAY_HAVE_NUMBERS: &str = "\"tool";
 /// U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+fn code_of(error: &JsonError) -> &'static str {
+    match error {
+        JsonError::Invalid(_) => "invalid_json",
+        JsonError::TooLarge { .. } => "json_too_large",
+    }
+}
 
 /// An object whose fields are taken one by one. What nobody took is refused by [`Fields::finish`], or counted and let go by
 /// [`Fields::ignore_rest`]. Null is absent everywhere.
@@ -27,8 +36,7 @@ impl Fields {
     pub(super) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
         // Some programs begin every text with a byte order mark.
         let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-        let value: Json =
-            read(body).map_err(|e| ApiError::invalid_body(format!("the body is not valid JSON: {e}")).with_code("invalid_json"))?;
+        let value = read(body).map_err(|e| ApiError::invalid_body(e.to_string()).with_code(code_of(&e)))?;
         match value {
             Json::Object(map) => Ok(Self::new(String::new(), map)),
             other => Err(ApiError::invalid_body(format!("the body must be a JSON object, got {}", describe(&other)))),
@@ -173,10 +181,12 @@ impl Fields {
 }
 
 /// A body's JSON, with all digits of the numbers that templates show.
-fn read(body: &[u8]) -> Result<Json, serde_json::Error> {
-    match std::str::from_utf8(body) {
-        Ok(text) if text.contains(MAY_HAVE_NUMBERS) => written::parse_within(text, &["messages", "tools"]),
-        _ => serde_json::from_slice(body),
+fn read(body: &[u8]) -> Result<Json, JsonError> {
+    let text = std::str::from_utf8(body).ok().filter(|text| text.contains(MAY_HAVE_NUMBERS));
+    match text.map(|text| written::kept_within(text, &["messages", "tools"])) {
+        // An error is told of the text as it came.
+        Some(Cow::Owned(kept)) => json::parse(kept.as_bytes()).or_else(|_| json::parse(body)),
+        _ => json::parse(body),
     }
 }
 
@@ -231,4 +241,12 @@ fn describe(value: &Json) -> String {
         Json::Array(_) => "an array".into(),
         Json::Object(_) => "an object".into(),
     }
+}
+
+/// Bounds the length of a list or map.
+pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError> {
+    if got <= max {
+        return Ok(());
+    }
+    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
 }

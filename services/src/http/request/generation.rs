@@ -2,38 +2,26 @@
 
 use super::ModelLimits;
 use super::engram::EngramRequest;
-use super::fields::{Fields, integer, number, wrong_type};
+use super::fields::{Fields, at_most, integer, number, wrong_type};
+use crate::actors::spec::RequestSpec;
 use crate::http::error::ApiError;
 use crate::limits;
 use chimere_engine::format::GenerationDefaults;
 use chimere_engine::ids::TokenId;
 use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::Spec;
 use chimere_engine::step::ExpertCut;
 use serde_json::Value as Json;
+use std::sync::Arc;
 
 /// How to generate, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// Answer as server-sent events.
-    pub stream: bool,
-    /// Send usage in a chunk of its own at the end of a stream.
-    pub include_usage: bool,
-    /// Choices per prompt.
-    pub choices: u32,
-    /// Tokens per choice; `None` takes the rest of the context.
-    pub max_tokens: Option<u32>,
-    /// Strings that end a choice and are not shown.
-    pub stop: Vec<String>,
-    /// Ids that end a choice: the model's unless `ignore_eos`, and `stop_token_ids`.
-    pub end_ids: Vec<TokenId>,
-    /// Lower runs first among the requests of a key.
-    pub priority: i32,
-    /// The caller's seed. Without one the server draws it, puts it into `sampling` and reports it.
+    /// All that is asked for, but for what depends on the prompt: see [`RequestSpec::complete`]. `end_ids` are the model's unless `ignore_eos`,
+    /// and `stop_token_ids`; `sampling` has the request's values over the model's defaults over neutral ones.
+    pub spec: RequestSpec,
+    /// The caller's seed. Without one the server draws it and reports it.
     pub seed: Option<u64>,
-    /// The request's values over the model's defaults over neutral ones; `end_ids` and `logprobs` are filled in.
-    pub sampling: SamplingParams,
-    /// Take fewer experts for generated tokens where fewer will do.
-    pub experts: Option<ExpertCut>,
     /// Tables that help.
     pub engram: EngramRequest,
 }
@@ -67,37 +55,20 @@ impl Generation {
     ) -> Result<Self, ApiError> {
         let (stream, include_usage) = stream(fields)?;
         let seed = fields.integer("seed", i64::MIN..=i64::MAX)?.map(|seed| seed as u64);
-        let choices = choices(fields, limits)?;
-        let priority = priority(fields)?;
-        let end_ids = end_ids(fields, limits)?;
-        let sampling = SamplingParams {
-            seed: seed.unwrap_or_default(),
-            min_tokens: min_tokens(fields, max_tokens)?,
-            end_ids: end_ids.clone(),
-            logit_bias: logit_bias(fields, limits.vocab)?,
-            logprobs,
-            ..sampling(fields, &limits.defaults)?
-        };
+        let (choices, priority, end_ids) = (choices(fields, limits)?, priority(fields)?, end_ids(fields, limits)?);
+        let min_tokens = min_tokens(fields, max_tokens)?;
+        let logit_bias = logit_bias(fields, limits.vocab)?;
+        let sampling = Arc::new(SamplingParams { logit_bias, logprobs, ..sampling(fields, &limits.defaults)? });
         let experts = experts(fields, limits)?;
+        let engine = Spec { choices, max_tokens, min_tokens, end_ids, sampling, priority, experts, ..Spec::default() };
         let engram = EngramRequest::take(fields)?;
         without_effect(fields)?;
         only_as_it_is(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
-        Ok(Self {
-            stream,
-            include_usage,
-            choices,
-            max_tokens,
-            stop: stop(fields)?,
-            end_ids,
-            priority,
-            seed,
-            sampling,
-            experts,
-            engram,
-        })
+        let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, include_usage };
+        Ok(Self { spec, seed, engram })
     }
 }
 
@@ -146,7 +117,7 @@ fn choices(fields: &mut Fields, limits: &ModelLimits) -> Result<u32, ApiError> {
     Ok(choices as u32)
 }
 
-fn end_ids(fields: &mut Fields, limits: &ModelLimits) -> Result<Vec<TokenId>, ApiError> {
+fn end_ids(fields: &mut Fields, limits: &ModelLimits) -> Result<Arc<[TokenId]>, ApiError> {
     let ignore_eos = fields.bool("ignore_eos")?.unwrap_or(false);
     let mut ids = if ignore_eos { Vec::new() } else { limits.end_ids.clone() };
     let own = fields.list("stop_token_ids")?.unwrap_or_default();
@@ -156,7 +127,7 @@ fn end_ids(fields: &mut Fields, limits: &ModelLimits) -> Result<Vec<TokenId>, Ap
             ids.push(id);
         }
     }
-    Ok(ids)
+    Ok(ids.into())
 }
 
 /// Ids inside the vocabulary.
@@ -297,12 +268,4 @@ fn only_as_it_is(fields: &mut Fields) -> Result<(), ApiError> {
         None | Some("medium") => Ok(()),
         Some(other) => Err(ApiError::unsupported("verbosity", format!("`verbosity` must be \"medium\", got {other:?}"))),
     }
-}
-
-/// Bounds the length of a list or map.
-pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError> {
-    if got <= max {
-        return Ok(());
-    }
-    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
 }

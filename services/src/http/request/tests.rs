@@ -1,4 +1,5 @@
 use super::*;
+use crate::actors::spec::RequestSpec;
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::text::Tokenizer;
 use crate::text::thinking::{Mode, Reasoning};
@@ -6,8 +7,10 @@ use crate::text::tools::Tool;
 use chimere_engine::engram::LAMBDA_MAX;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::sampling::SamplingParams;
+use chimere_engine::scheduler::Spec;
 use chimere_engine::step::ExpertCut;
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 
 fn limits() -> ModelLimits {
     ModelLimits {
@@ -58,9 +61,8 @@ fn refused(result: Result<impl std::fmt::Debug, ApiError>, param: &str, message:
 fn the_least_request_has_neutral_values() {
     let request = chat(json!({})).unwrap();
     let g = request.generation;
-    assert_eq!((g.stream, g.include_usage, g.choices, g.max_tokens, g.seed), (false, false, 1, None, None));
-    assert_eq!(g.end_ids, [470, 468]);
-    assert_eq!(g.sampling, SamplingParams { end_ids: vec![470, 468], ..SamplingParams::default() });
+    assert_eq!((g.spec.stream, g.spec.include_usage, g.seed), (false, false, None));
+    assert_eq!(*g.spec.engine, Spec { end_ids: [470, 468].into(), ..Spec::default() });
     assert_eq!(request.conversation.messages, [json!({"role": "user", "content": "hi"})]);
     assert!(request.tools.is_none());
 }
@@ -82,27 +84,26 @@ fn every_honoured_field_arrives() {
         top_p: 0.9,
         top_k: 20,
         min_p: 0.05,
-        seed: u64::MAX,
+        seed: 0,
         repetition_penalty: 1.1,
         presence_penalty: 1.5,
         frequency_penalty: -2.0,
         logit_bias: vec![(3, 2.5), (9, -100.0)],
-        min_tokens: 2,
-        end_ids: vec![470, 468, 7],
         logprobs: Some(20),
         certainty: false,
     };
-    let generation = Generation {
-        stream: true,
-        include_usage: true,
+    let engine = Spec {
         choices: 16,
         max_tokens: Some(9),
-        stop: vec!["a".into(), "b".into()],
-        end_ids: vec![470, 468, 7],
-        priority: 0,
+        min_tokens: 2,
+        end_ids: [470, 468, 7].into(),
+        sampling: Arc::new(expected),
+        ..Spec::default()
+    };
+    let stop = vec!["a".into(), "b".into()];
+    let generation = Generation {
+        spec: RequestSpec { engine: Arc::new(engine), stop, stream: true, include_usage: true },
         seed: Some(u64::MAX),
-        sampling: expected,
-        experts: None,
         engram: EngramRequest {
             settings: Overrides {
                 tables: Some(vec!["docs".into(), "facts".into()]),
@@ -213,8 +214,8 @@ fn values_that_ask_for_what_happens_anyway_are_taken() {
         let request = chat(fields.clone()).unwrap_or_else(|e| panic!("{fields}: {e}"));
         assert_eq!((request.generation, request.reasoning), (least.generation.clone(), None), "{fields}");
     }
-    assert_eq!(chat(json!({"stop": ["", "a"]})).unwrap().generation.stop, ["a"]);
-    assert_eq!(completion(json!({"prompt": "a", "max_tokens": -1})).unwrap().generation.max_tokens, None);
+    assert_eq!(chat(json!({"stop": ["", "a"]})).unwrap().generation.spec.stop, ["a"]);
+    assert_eq!(completion(json!({"prompt": "a", "max_tokens": -1})).unwrap().generation.spec.engine.max_tokens, None);
 }
 
 #[test]
@@ -317,7 +318,7 @@ fn wrong_types_name_the_field_and_what_came() {
 
 #[test]
 fn a_top_p_of_zero_keeps_the_best_token_alone() {
-    let top_p = chat(json!({"top_p": 0})).unwrap().generation.sampling.top_p;
+    let top_p = chat(json!({"top_p": 0})).unwrap().generation.spec.engine.sampling.top_p;
     assert!(top_p > 0.0 && top_p < 1e-30, "{top_p}");
 }
 
@@ -356,8 +357,8 @@ fn fields_that_contradict_each_other_are_refused() {
     refused(chat(json!({"max_tokens": 1, "min_tokens": 2})), "min_tokens", "the limit of 1 tokens, got 2");
     refused(chat(json!({"top_logprobs": 2})), "top_logprobs", "with `logprobs: true`");
     refused(chat(json!({"stream_options": {"include_usage": true}})), "stream_options", "with `stream: true`");
-    assert_eq!(chat(json!({"top_logprobs": 0})).unwrap().generation.sampling.logprobs, None);
-    assert_eq!(chat(json!({"logprobs": true})).unwrap().generation.sampling.logprobs, Some(0));
+    assert_eq!(chat(json!({"top_logprobs": 0})).unwrap().generation.spec.engine.sampling.logprobs, None);
+    assert_eq!(chat(json!({"logprobs": true})).unwrap().generation.spec.engine.sampling.logprobs, Some(0));
 }
 
 #[test]
@@ -368,12 +369,12 @@ fn lists_are_bounded_and_their_entries_checked() {
     refused(chat(json!({"logit_bias": {"500": 1}})), "logit_bias.500", "a token id below 500");
     refused(chat(json!({"logit_bias": {"x": 1}})), "logit_bias.x", "the key \"x\"");
     refused(chat(json!({"logit_bias": {"3": 1, "03": 2}})), "logit_bias", "names token 3 twice");
-    assert_eq!(chat(json!({"stop": "x"})).unwrap().generation.stop, ["x"]);
+    assert_eq!(chat(json!({"stop": "x"})).unwrap().generation.spec.stop, ["x"]);
 }
 
 #[test]
 fn ends_of_text_are_the_model_s_unless_they_are_ignored() {
-    let ids = |fields| chat(fields).unwrap().generation.end_ids;
+    let ids = |fields| chat(fields).unwrap().generation.spec.engine.end_ids.to_vec();
     assert_eq!(ids(json!({"stop_token_ids": [3]})), [470, 468, 3]);
     assert_eq!(ids(json!({"ignore_eos": true})), [] as [u32; 0]);
     assert_eq!(ids(json!({"ignore_eos": true, "stop_token_ids": [3]})), [3]);
@@ -390,7 +391,13 @@ fn the_model_s_recommendations_stand_where_the_request_is_silent() {
         presence_penalty: Some(1.5),
     };
     let parse = |fields, defaults| {
-        ChatRequest::parse(&chat_body(fields), &ModelLimits { defaults, ..limits() }).unwrap().generation.sampling
+        ChatRequest::parse(&chat_body(fields), &ModelLimits { defaults, ..limits() })
+            .unwrap()
+            .generation
+            .spec
+            .engine
+            .sampling
+            .clone()
     };
     let silent = parse(json!({}), defaults.clone());
     assert_eq!((silent.temperature, silent.top_p, silent.top_k, silent.min_p), (0.7, 0.8, 20, 0.1));
@@ -406,7 +413,7 @@ fn the_model_s_recommendations_stand_where_the_request_is_silent() {
 #[test]
 fn a_temperature_next_to_nothing_is_greedy() {
     for (sent, meant) in [(1e-300, 0.0), (1e-6, 0.0), (1e-3, 1e-3)] {
-        assert_eq!(chat(json!({"temperature": sent})).unwrap().generation.sampling.temperature, meant);
+        assert_eq!(chat(json!({"temperature": sent})).unwrap().generation.spec.engine.sampling.temperature, meant);
     }
 }
 
@@ -476,7 +483,7 @@ fn numbers_of_tools_and_of_earlier_calls_keep_all_their_digits() {
         assert_eq!(message["tool_calls"][0]["function"]["arguments"], kept);
     }
     assert_eq!(request.conversation.tools[0]["function"]["parameters"], kept);
-    assert_eq!(request.generation.sampling.temperature, 0.37331193139504204_f64 as f32);
+    assert_eq!(request.generation.spec.engine.sampling.temperature, 0.373_311_93);
 }
 
 #[test]
@@ -573,7 +580,10 @@ fn a_prompt_at_fault_is_named_by_its_place() {
 fn completions_can_score_a_prompt_without_generating() {
     let request = completion(json!({"prompt": "a", "echo": true, "max_tokens": 0, "logprobs": 3})).unwrap();
     assert!(request.echo);
-    assert_eq!((request.generation.max_tokens, request.generation.sampling.logprobs), (Some(0), Some(3)));
+    let asked = &request.generation.spec.engine;
+    assert_eq!((asked.max_tokens, asked.sampling.logprobs, asked.score_prompt), (Some(0), Some(3), Some(3)));
+    let silent = completion(json!({"prompt": "a", "max_tokens": 0, "logprobs": 3})).unwrap();
+    assert_eq!(silent.generation.spec.engine.score_prompt, None, "without an echo nobody asks");
 }
 
 #[test]
@@ -660,7 +670,7 @@ fn what_is_said_about_thinking_must_agree_and_be_in_range() {
 
 #[test]
 fn fewer_experts_are_asked_for_within_what_the_model_uses() {
-    let experts = |fields| completion(json!({"prompt": "a", "moe": fields})).unwrap().generation.experts;
+    let experts = |fields| completion(json!({"prompt": "a", "moe": fields})).unwrap().generation.spec.engine.experts;
     let cut = |min, max, mass| Some(ExpertCut { min, max, mass });
     assert_eq!(experts(json!({})), None);
     assert_eq!(experts(json!({"mass": 0.5})), cut(1, 4, 0.5));

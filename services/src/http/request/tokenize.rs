@@ -11,18 +11,18 @@ use chimere_engine::ids::TokenId;
 /// A text or a conversation to count.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenizeRequest {
-    /// What to tokenize.
+    /// The text or the conversation whose tokens are asked for.
     pub input: TokenizeInput,
     /// Also return each token's text.
     pub token_strings: bool,
 }
 
-/// What to tokenize.
+/// A text or a conversation whose tokens are asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenizeInput {
-    /// A text.
+    /// A text that is cut into tokens as it is.
     Text {
-        /// May be empty.
+        /// The text, which may be empty.
         text: String,
         /// Take added tokens that are written out for what they are.
         parse_special: bool,

@@ -1,7 +1,6 @@
 //! `tools`, `tool_choice` and `parallel_tool_calls`.
 
-use super::fields::{Fields, missing, wrong_type};
-use super::generation::at_most;
+use super::fields::{Fields, at_most, missing, wrong_type};
 use crate::http::error::ApiError;
 use crate::text::tools::{Tool, Tools};
 use crate::{limits, metrics};

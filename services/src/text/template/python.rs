@@ -6,7 +6,7 @@ use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use std::fmt::Write;
 
-/// `str(value)`.
+/// What Python's `str(value)` gives.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
         Some(s) => s.to_owned(),
@@ -15,7 +15,7 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
-/// `repr(value)`.
+/// What Python's `repr(value)` gives.
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),

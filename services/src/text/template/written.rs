@@ -19,20 +19,16 @@ const DIGITS_KEPT: usize = 15;
 
 /// Reads JSON so that every number keeps its digits.
 pub fn parse(text: &str) -> Result<Json, serde_json::Error> {
-    read(text, None)
-}
-
-/// The same for a JSON object, only in the values of these of its keys.
-pub fn parse_within(text: &str, keys: &[&str]) -> Result<Json, serde_json::Error> {
-    read(text, Some(keys))
-}
-
-fn read(text: &str, keys: Option<&[&str]>) -> Result<Json, serde_json::Error> {
-    match kept(text, keys) {
+    match kept(text, None) {
         // An error is told of the text as it came.
         Cow::Owned(kept) => serde_json::from_str(&kept).or_else(|_| serde_json::from_str(text)),
         Cow::Borrowed(same) => serde_json::from_str(same),
     }
+}
+
+/// A text of JSON that is read as an object, made so that every number in the values of these of its keys keeps its digits.
+pub fn kept_within<'a>(text: &'a str, keys: &[&str]) -> Cow<'a, str> {
+    kept(text, Some(keys))
 }
 
 /// The number that an object stands for, if it stands for one.
@@ -168,7 +164,7 @@ mod tests {
     #[test]
     fn only_the_values_of_the_given_keys_are_looked_at() {
         let text = r#"{"temperature": 1e0, "tools": [{"x": 1e0, "temperature": 1e0}], "seed": 1e0, "messages" : 1e0}"#;
-        let value = parse_within(text, &["tools", "messages"]).unwrap();
+        let value: Json = serde_json::from_str(&kept_within(text, &["tools", "messages"])).unwrap();
         let kept = json!({NAME: "1e0"});
         assert_eq!(value["temperature"], json!(1.0));
         assert_eq!((&value["tools"][0]["x"], &value["tools"][0]["temperature"]), (&kept, &kept));

@@ -33,7 +33,7 @@ pub(super) fn read(token: &str) -> Result<Vec<u8>, char> {
     token.chars().map(|c| BYTES.get(c as usize).copied().flatten().ok_or(c)).collect()
 }
 
-/// All 256 characters.
+/// The 256 characters that stand for bytes, in the order of the bytes.
 pub(super) fn chars() -> impl Iterator<Item = char> {
     CHARS.iter().copied()
 }

@@ -1,10 +1,12 @@
 //! The model's tokenizer: byte-level BPE with the family's pre-tokenizers. Exact, or refused when it is built.
 
 mod alphabet;
+mod guarded;
 mod source;
 mod split;
 
-use super::guard::{GUARD, unguarded};
+pub(super) use guarded::{GUARD, unguarded};
+
 use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
@@ -52,15 +54,15 @@ pub enum TokenizerError {
     Unsupported {
         /// Key or path in the file.
         what: String,
-        /// What it says.
+        /// What the file says.
         got: String,
     },
-    /// Contradicts itself.
+    /// The file contradicts itself.
     #[error("tokenizer: {what} has {got}")]
     Malformed {
         /// Key or path in the file.
         what: String,
-        /// What it says.
+        /// What the file says.
         got: String,
     },
     /// `tokenizer.json` cannot be read.

@@ -27,7 +27,7 @@ pub(super) struct Parts {
     pub(super) size: u32,
 }
 
-/// Reads either shape.
+/// Reads a tokenizer of either shape, GGUF's metadata or a `tokenizer.json`.
 pub(super) fn read(source: &TokenizerSource) -> Result<Parts, TokenizerError> {
     match source {
         TokenizerSource::Json(bytes) => from_json(bytes),

@@ -37,7 +37,7 @@ impl Reply {
 
 /// Bytes of a request; the connection closes after it.
 pub fn bytes(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut out = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut out = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     for (name, value) in headers {
         out += &format!("{name}: {value}\r\n");
     }

@@ -3,9 +3,10 @@
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
+use chimere_engine::constraint::{Constraint, StepRules};
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::{
-    Certainty, LogitEdits, Piece, PieceTokens, PooledUnit, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
+    Certainty, Piece, PieceTokens, PooledUnit, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,8 +127,8 @@ impl Backend for FakeBackend {
         Ok(Pending::new(step, move || shared.finish(step, trouble, outcome)))
     }
 
-    fn sample(&mut self, step: StepId, _: LogitEdits) -> Result<(), BackendError> {
-        Err(BackendError::Plan { step, why: "no row of the fake awaits edits".into() })
+    fn constrain(&mut self, rules: StepRules) -> Result<(), BackendError> {
+        Err(BackendError::Plan { step: rules.step, why: "no row of the fake awaits rules".into() })
     }
 }
 
@@ -189,11 +190,12 @@ impl FakeBackend {
             outcome.pooled.extend(piece.pooled_units().map(sum));
             for row in &piece.samples {
                 let prompt = self.prompts[&piece.seq].clone();
-                let token = row.forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
+                let Constraint { forced, yielded, .. } = Constraint::of(row.rules.clone(), self.info.vocab);
+                let token = forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
                 let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
                 let certainty = row.params.certainty.then(|| self.shared.certainty(&prompt));
                 self.prompts.insert(row.seq, prompt);
-                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty, changed: None });
+                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty, changed: None, yielded });
             }
         }
         outcome

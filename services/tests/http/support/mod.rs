@@ -42,3 +42,17 @@ pub fn with(mut body: Value, more: Value) -> Value {
     }
     body
 }
+
+/// The keys of a file with these lines. Keys may be short here: the file has their hashes.
+pub fn keys(lines: &str) -> chimere::http::auth::Keys {
+    use chimere::http::auth::{Keys, hashed};
+    let line = |line: &str| match line.split_once(' ') {
+        _ if line.starts_with('#') || line.is_empty() => line.to_owned(),
+        Some((key, options)) => format!("{} {options}", hashed(key)),
+        None => hashed(line),
+    };
+    // A file of its owner's alone.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), lines.lines().map(|l| line(l) + "\n").collect::<String>()).unwrap();
+    Keys::read(file.path()).unwrap()
+}

@@ -7,9 +7,10 @@ use chimere::actors::phase::Phase;
 use chimere::clock::Clock;
 use chimere::engram::Tables;
 use chimere::http::auth::Keys;
+use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
-use chimere::service::{Edge, Parts, Patience, Service};
+use chimere::service::{Parts, Service};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
@@ -42,6 +43,10 @@ pub struct Options {
     pub tls: bool,
     pub origins: &'static [&'static str],
     pub keys: Keys,
+    pub connections: usize,
+    pub audit: chimere::audit::Audit,
+    /// A chat template in the place of the golden model's.
+    pub template: Option<&'static str>,
     pub thinking: chimere::config::Thinking,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
@@ -69,6 +74,9 @@ impl Default for Options {
             tls: false,
             origins: &[],
             keys: Keys::Open,
+            connections: 1000,
+            audit: Default::default(),
+            template: None,
             thinking: Default::default(),
             tables: None,
             real: false,
@@ -108,7 +116,8 @@ impl Server {
         let thread = std::thread::spawn(move || {
             actix_rt::System::new().block_on(async move {
                 let mut assets = chimere_engine::model::load(&golden()).unwrap().text;
-                assets.chat_template = Some(std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap());
+                let own = || std::fs::read_to_string(golden().with_file_name("chat_template.jinja")).unwrap();
+                assets.chat_template = Some(options.template.map_or_else(own, str::to_owned));
                 let text = TextModel::new(&assets).unwrap();
                 let end_id = text.tokenizer().id("<|im_end|>").unwrap();
                 let fake = Fake::new(text.tokenizer().clone(), end_id);
@@ -228,14 +237,15 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
     Parts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         workers: 1,
-        connections: 1000,
+        connections: options.connections,
         build,
         core: None,
         gpu: None,
         scheduler,
         text,
         limits,
-        keys: options.keys,
+        keys: Arc::new(options.keys.into()),
+        audit: options.audit,
         tables: Arc::new(tables),
         collections,
         learn_quality_min: 0.5,
@@ -247,6 +257,10 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
             patience: Patience { unread: options.unread, silence: options.silence, body: options.body_time, ..Patience::default() },
             tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
+            console: true,
+            hosts: Vec::new(),
+            proxies: Vec::new(),
+            probes: None,
         },
         log_prompts: false,
         clock: options.clock,

@@ -12,8 +12,8 @@ use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Rows beyond which a panel pays: unpacking then costs less than doing it again for every few rows.
-const FUSED_ROWS: usize = 4;
+/// Rows beyond which a panel pays: as many as one pass takes, so that codes are unpacked once either way.
+const FUSED_ROWS: usize = 8;
 /// Rows that a panel kernel takes at once: 2 tiles by 6 rows of integer and float sums fill 24 of 32 registers.
 const PANEL_ROWS: usize = 6;
 /// The same where each half block has its sum.
@@ -23,8 +23,9 @@ const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
 
-/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast: it stops at page ends.
-const PREFETCH_BYTES: usize = 4096;
+/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at page ends. On
+/// Zen 4 asking only 4 KiB ahead is slower than not asking.
+const PREFETCH_BYTES: usize = 8192;
 
 /// Reads the codes of a block.
 trait CodeReader: Copy {
@@ -455,21 +456,36 @@ unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(job: &Job<'_>, layout: Layo
         let w = Tiles { codes: [codes], scales: [unsafe { codes.add(layout.codes_bytes(blocks)) }], blocks, cold: true };
         // SAFETY: the caller's; rows are read up to the matrix's columns.
         unsafe {
-            match job.pairs.len() {
-                0 => {}
-                1 => run::<C, S, 1, 1>(job, job.pairs, tile, reader, &w),
-                2 => run::<C, S, 2, 1>(job, job.pairs, tile, reader, &w),
-                3 => {
-                    run::<C, S, 2, 1>(job, &job.pairs[..2], tile, reader, &w);
-                    run::<C, S, 1, 1>(job, &job.pairs[2..], tile, reader, &w);
-                }
-                _ => run::<C, S, 4, 1>(job, job.pairs, tile, reader, &w),
+            if S::HALVES {
+                let (first, rest) = job.pairs.split_at(job.pairs.len().min(FUSED_ROWS / 2));
+                run_padded::<C, S>(job, first, tile, reader, &w);
+                run_padded::<C, S>(job, rest, tile, reader, &w);
+            } else {
+                run_padded::<C, S>(job, job.pairs, tile, reader, &w);
             }
         }
     }
 }
 
-/// `R` rows times `T` tiles from `tile` on, stored. The last tile may stand twice in `w` to make up `T`.
+/// Up to [`FUSED_ROWS`] rows times one tile. The last row may stand twice to make up a count that has a kernel.
+#[inline(always)]
+unsafe fn run_padded<C: CodeReader, S: ScaleReader>(job: &Job<'_>, pairs: &[(u32, u32)], tile: usize, reader: C, w: &Tiles<1>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match pairs.len() {
+            0 => {}
+            1 => run::<C, S, 1, 1>(job, pairs, tile, reader, w),
+            2 => run::<C, S, 2, 1>(job, pairs, tile, reader, w),
+            3 => run::<C, S, 3, 1>(job, pairs, tile, reader, w),
+            _ if S::HALVES => run::<C, S, 4, 1>(job, pairs, tile, reader, w),
+            4 => run::<C, S, 4, 1>(job, pairs, tile, reader, w),
+            5 | 6 => run::<C, S, 6, 1>(job, pairs, tile, reader, w),
+            _ => run::<C, S, 8, 1>(job, pairs, tile, reader, w),
+        }
+    }
+}
+
+/// Up to `R` rows times `T` tiles from `tile` on, stored. The last tile may stand twice in `w` to make up `T`.
 #[inline(always)]
 unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     job: &Job<'_>,
@@ -482,12 +498,14 @@ unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
     unsafe {
         let mut x = [std::ptr::null(); R];
         for r in 0..R {
-            x[r] = job.x.blocks(pairs[r].0 as usize);
+            x[r] = job.x.blocks(pairs[r.min(pairs.len() - 1)].0 as usize);
         }
         let acc = kernel::<C, S, R, T>(reader, w, &x);
         for t in 0..T {
             for r in 0..R {
-                store(job, pairs[r].1, (tile + t).min(job.last), acc[t][r]);
+                if r < pairs.len() {
+                    store(job, pairs[r].1, (tile + t).min(job.last), acc[t][r]);
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ mod lines;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod pack;
+mod quantize;
 mod rows;
 mod scalar;
 #[cfg(test)]

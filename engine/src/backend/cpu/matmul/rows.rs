@@ -2,6 +2,7 @@
 
 use super::isa::Isa;
 use super::lines::Lines;
+use super::quantize::quantize_row;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -32,15 +33,10 @@ const AMAX_MIN: f32 = 1e-30;
 
 impl QBlock {
     /// The same bits on every instruction set: one division, one product and one rounding an element, no contraction.
-    #[inline(always)]
     pub(super) fn of(x: &[f32; BLOCK]) -> Self {
         // Magnitudes compare as integers, which puts infinities and NaN above every number.
         let top = x.iter().fold(0u32, |m, v| m.max(v.to_bits() & 0x7fff_ffff));
-        let (d, inverse) = match f32::from_bits(top) {
-            amax if !amax.is_finite() => (f32::NAN, 0.0),
-            amax if amax < AMAX_MIN => (0.0, 0.0),
-            amax => (amax / 127.0, 127.0 / amax),
-        };
+        let (d, inverse) = Self::scales(f32::from_bits(top));
         let mut q = [0i8; BLOCK];
         for (q, v) in q.iter_mut().zip(x) {
             *q = round_to_i32(if inverse == 0.0 { 0.0 } else { v * inverse }) as i8;
@@ -48,6 +44,16 @@ impl QBlock {
         let half = |r: Range<usize>| q[r].iter().map(|q| i32::from(*q)).sum::<i32>();
         let (a, b) = (half(0..16), half(16..32));
         Self { q, d, sum: (a + b) as f32, offset: -128 * (a + b), offset_half: [-128 * a, -128 * b], pad: [0; 3] }
+    }
+
+    /// The scale of a block whose largest magnitude is `amax`, and its reciprocal, which is zero where every `q` is.
+    #[inline(always)]
+    pub(super) fn scales(amax: f32) -> (f32, f32) {
+        match amax {
+            amax if !amax.is_finite() => (f32::NAN, 0.0),
+            amax if amax < AMAX_MIN => (0.0, 0.0),
+            amax => (amax / 127.0, 127.0 / amax),
+        }
     }
 }
 
@@ -272,38 +278,4 @@ fn stride(cols: usize) -> usize {
 /// of the first-level cache.
 pub(super) const fn block_stride(cols: usize) -> usize {
     cols.div_ceil(BLOCK) | 1
-}
-
-/// Quantises one row with the widest vectors that `isa` has. The code is one and the same; only its compilation differs.
-pub(super) fn quantize_row(isa: Isa, values: &[f32], blocks: &mut [QBlock]) {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: an `Isa` beyond scalar exists only where the host has its instructions.
-        Isa::Avx2 => unsafe { quantize_avx2(values, blocks) },
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
-        Isa::Avx512 | Isa::Amx => unsafe { quantize_avx512(values, blocks) },
-        _ => quantize_any(values, blocks),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn quantize_avx2(values: &[f32], blocks: &mut [QBlock]) {
-    quantize_any(values, blocks);
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn quantize_avx512(values: &[f32], blocks: &mut [QBlock]) {
-    quantize_any(values, blocks);
-}
-
-#[inline(always)]
-fn quantize_any(values: &[f32], blocks: &mut [QBlock]) {
-    let (chunks, rest) = values.as_chunks::<BLOCK>();
-    debug_assert!(rest.is_empty() && chunks.len() == blocks.len());
-    for (x, block) in chunks.iter().zip(blocks) {
-        *block = QBlock::of(x);
-    }
 }

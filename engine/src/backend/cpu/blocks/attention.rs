@@ -1,0 +1,268 @@
+//! An attention block: three projections, norm and rotation, keys and values into their pages, attention, the
+//! out-projection.
+
+mod pages;
+
+pub(in crate::backend::cpu) use pages::PAGE;
+
+use super::{At, Operator, Packing, supported, whole_blocks};
+use crate::backend::cpu::CpuError;
+use crate::backend::cpu::batch::{Batch, BatchPiece};
+use crate::backend::cpu::gemm::Element;
+use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView};
+use crate::backend::cpu::shared::{PerThread, Shared};
+use crate::backend::cpu::simd::run;
+use crate::backend::cpu::store::{Kv, Store};
+use crate::backend::cpu::workspace::Room;
+use crate::model::{AttentionConfig, AttentionWeights, Rope};
+use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, QUERIES_MAX};
+use std::marker::PhantomData;
+
+/// Its packed weights.
+pub(in crate::backend::cpu) struct Attention {
+    config: AttentionConfig,
+    eps: f32,
+    /// q with gates, k, v.
+    inputs: [PackedMatrix; 3],
+    q_norm: Vec<f32>,
+    k_norm: Vec<f32>,
+    out: PackedMatrix,
+}
+
+/// What its rows are computed in.
+pub(in crate::backend::cpu) struct Buffers {
+    config: AttentionConfig,
+    plain: Plain,
+    out: Rows,
+    scratch: PerThread<AttentionScratch>,
+}
+
+struct Plain {
+    rope: Rope,
+    /// Queries and gates.
+    qg: Shared<f32>,
+    k: Shared<f32>,
+    v: Shared<f32>,
+    /// Cosines and sines of each row's position, the same in all blocks of a step.
+    cos: Shared<f32>,
+    sin: Shared<f32>,
+}
+
+/// The buffers in a step.
+pub(in crate::backend::cpu) struct Step<'a> {
+    plain: &'a Plain,
+    out: RowsView<'a>,
+    scratch: &'a PerThread<AttentionScratch>,
+    jobs: Vec<Part>,
+    /// Units and cost of each job, for sharing.
+    costs: Vec<(usize, u64)>,
+}
+
+/// Some rows and query heads of a piece.
+struct Part {
+    piece: usize,
+    row: usize,
+    rows: usize,
+    kv_head: usize,
+    first_head: usize,
+    heads: usize,
+}
+
+impl Operator for Attention {
+    type Config = AttentionConfig;
+    type Weights = AttentionWeights;
+    type Buffers = Buffers;
+    type Step<'a> = Step<'a>;
+
+    fn check(config: &AttentionConfig) -> Result<(), CpuError> {
+        whole_blocks("width of an attention head", config.head_dim)?;
+        supported(config.gated, "attention", "without output gates", "them")?;
+        supported(config.qk_norm, "attention", "without norms of queries and keys", "them")?;
+        supported(config.rope.is_some(), "attention", "without rotated positions", "them")
+    }
+
+    fn planned_bytes(w: &AttentionWeights, exact: bool) -> u64 {
+        [&w.q, &w.k, &w.v, &w.out].into_iter().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
+    }
+
+    fn pack(w: &AttentionWeights, packing: Packing) -> Self {
+        let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
+        let norm = |norm: &Option<Vec<f32>>| norm.clone().expect("`check` refused attention without norms");
+        Self {
+            config: w.config,
+            eps: packing.eps,
+            inputs: [&w.q, &w.k, &w.v].map(pack),
+            q_norm: norm(&w.q_norm),
+            k_norm: norm(&w.k_norm),
+            out: pack(&w.out),
+        }
+    }
+
+    fn matrices(&self) -> Vec<&PackedMatrix> {
+        self.inputs.iter().chain([&self.out]).collect()
+    }
+
+    fn buffers(config: &AttentionConfig, room: &mut Room) -> Buffers {
+        // `check` refuses attention without positions; its memory may be asked for before that.
+        let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
+        Buffers {
+            config: *config,
+            plain: Plain {
+                rope,
+                qg: room.floats(config.query_rows()),
+                k: room.floats(config.keys()),
+                v: room.floats(config.keys()),
+                cos: room.floats(rope.dim / 2),
+                sin: room.floats(rope.dim / 2),
+            },
+            out: room.activations(1, config.queries()),
+            scratch: room.per_thread(|| AttentionScratch::new(config)),
+        }
+    }
+
+    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
+        let Buffers { config, plain, out, scratch } = buffers;
+        out.set_len(batch.rows(), config.queries());
+        let (jobs, costs) = divide(&batch.pieces, config);
+        Step { plain, out: out.view(), scratch, jobs, costs }
+    }
+
+    /// The row's angles.
+    fn begin(step: &Step<'_>, row: usize, position: u32) {
+        let Plain { rope, cos, sin, .. } = step.plain;
+        let angles = row * rope.dim / 2..(row + 1) * rope.dim / 2;
+        // SAFETY: the row is in this thread's share, and angles are read behind a barrier.
+        unsafe { pages::angles(rope, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
+    }
+
+    fn run(&self, step: &Step<'_>, at: At<'_>) {
+        let (pass, team, p) = (at.pass, at.team, step.plain);
+        pass.norm_for(team, at.norm, &self.inputs);
+        pass.project(team, &self.inputs, [&p.qg, &p.k, &p.v]);
+        team.wait();
+        match &pass.store.kv {
+            Kv::F32(kv) => self.attend(step, at, kv),
+            Kv::F16(kv) => self.attend(step, at, kv),
+        }
+        team.wait();
+        pass.mix(team, &self.out, step.out);
+    }
+}
+
+impl Attention {
+    fn attend<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>) {
+        let (team, kv_heads) = (at.team, self.config.kv_heads);
+        for unit in team.share(at.pass.batch.rows() * kv_heads) {
+            self.rotate_and_store(step, at, kv, unit / kv_heads, unit % kv_heads);
+        }
+        team.wait();
+        let mut scratch = step.scratch.of(team);
+        team.share_costs(&step.costs, |job, _| self.run_job(step, at, kv, &step.jobs[job], &mut scratch));
+    }
+
+    /// Norm and rotation of one row's queries of a key/value head's group, and its key and value into the cache.
+    fn rotate_and_store<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>, row: usize, kv_head: usize) {
+        let (c, p, shape) = (&self.config, step.plain, &at.pass.store.shape);
+        let (dim, half, group) = (c.head_dim, p.rope.dim / 2, c.heads / c.kv_heads);
+        let piece = at.pass.batch.piece_of(row);
+        let position = at.pass.batch.positions[row] as usize;
+        let (page, place) = (piece.pages[position / PAGE], position % PAGE);
+        // SAFETY: row and head are this thread's share of this phase, in the projections and in the cache; angles are
+        // old.
+        unsafe {
+            let angles = Angles { cos: p.cos.get(row * half..(row + 1) * half), sin: p.sin.get(row * half..(row + 1) * half) };
+            for head in kv_head * group..(kv_head + 1) * group {
+                let at = (row * c.heads + head) * 2 * dim;
+                pages::norm_and_rotate(p.qg.get_mut(at..at + dim), &self.q_norm, self.eps, angles);
+            }
+            let first = (row * c.kv_heads + kv_head) * dim;
+            let key = p.k.get_mut(first..first + dim);
+            pages::norm_and_rotate(key, &self.k_norm, self.eps, angles);
+            let keys = kv.part(shape.keys_at(page, at.block, kv_head));
+            key.iter().enumerate().for_each(|(d, k)| keys.add(d * PAGE + place).write(E::from_f32(*k)));
+            let values = kv.part(shape.values_at(page, at.block, kv_head));
+            let value = p.v.get(first..first + dim);
+            value.iter().enumerate().for_each(|(d, v)| values.add(place * dim + d).write(E::from_f32(*v)));
+        }
+    }
+
+    fn run_job<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>, part: &Part, scratch: &mut AttentionScratch) {
+        let config = &self.config;
+        let piece = &at.pass.batch.pieces[part.piece];
+        let first = piece.first_row + part.row;
+        let width = config.query_rows();
+        // SAFETY: the rows were finished before the last barrier.
+        let qg = unsafe { step.plain.qg.get(first * width..(first + part.rows) * width) };
+        let (store, block, kv_head, out) = (at.pass.store, at.block, part.kv_head, step.out);
+        run(AttentionJob {
+            config,
+            start: piece.start + part.row,
+            rows: part.rows,
+            first_head: part.first_head,
+            heads: part.heads,
+            qg,
+            cache: Cache { kv, store, piece, block, kv_head, out, first, config },
+            scratch,
+            element: PhantomData::<E>,
+        });
+        let q8 = self.out.input() == RowForm::Q8;
+        let cols = part.first_head * config.head_dim..(part.first_head + part.heads) * config.head_dim;
+        for row in (first..first + part.rows).filter(|_| q8) {
+            // SAFETY: these heads of these rows are this job's alone.
+            unsafe { step.out.quantize_part(row, cols.clone()) };
+        }
+    }
+}
+
+/// A step's work in jobs, with their costs.
+fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<Part>, Vec<(usize, u64)>) {
+    let (mut jobs, mut costs) = (Vec::new(), Vec::new());
+    let group = c.heads / c.kv_heads;
+    for (i, piece) in pieces.iter().enumerate() {
+        // A lone row parts its heads among threads; rows of a prompt read each page together.
+        let heads = if piece.rows == 1 { group.min(4) } else { group.min(QUERIES_MAX) };
+        let rows = (QUERIES_MAX / heads).max(1);
+        for kv_head in 0..c.kv_heads {
+            for row in (0..piece.rows).step_by(rows) {
+                for first in (0..group).step_by(heads) {
+                    let (rows, heads) = (rows.min(piece.rows - row), heads.min(group - first));
+                    let first_head = kv_head * group + first;
+                    costs.push((1, (rows * heads * ((piece.start + row) / PAGE + 1)) as u64));
+                    jobs.push(Part { piece: i, row, rows, kv_head, first_head, heads });
+                }
+            }
+        }
+    }
+    (jobs, costs)
+}
+
+/// The cache of one sequence in one block and head.
+struct Cache<'a, E> {
+    kv: &'a Shared<E>,
+    store: &'a Store,
+    piece: &'a BatchPiece,
+    block: usize,
+    kv_head: usize,
+    out: RowsView<'a>,
+    first: usize,
+    config: &'a AttentionConfig,
+}
+
+// SAFETY: pages are written in the phase before; rows and heads are divided among jobs.
+unsafe impl<E: Element> AttentionIo<E> for Cache<'_, E> {
+    fn keys(&self, n: usize) -> &[E] {
+        // SAFETY: as above.
+        unsafe { self.kv.get(self.store.shape.keys_at(self.piece.pages[n], self.block, self.kv_head)) }
+    }
+
+    fn values(&self, n: usize) -> &[E] {
+        // SAFETY: as above.
+        unsafe { self.kv.get(self.store.shape.values_at(self.piece.pages[n], self.block, self.kv_head)) }
+    }
+
+    fn out(&self, row: usize, head: usize) -> &mut [f32] {
+        let dim = self.config.head_dim;
+        // SAFETY: as above.
+        unsafe { self.out.part_mut(self.first + row, head * dim..(head + 1) * dim) }
+    }
+}

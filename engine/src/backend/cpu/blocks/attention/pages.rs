@@ -1,0 +1,303 @@
+//! Gated attention over a paged cache, between its projections. One call is some query heads of one key/value head, over some
+//! consecutive rows of one piece.
+//!
+//! Keys of a page lie transposed, so that the scores of its 32 positions are two vectors and no sum crosses lanes. Softmax runs
+//! online, page after page: a row's bytes depend on its position alone, not on the rows beside it. A page is read once for all
+//! query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D bytes in f16.
+
+use crate::PAGE_TOKENS;
+use crate::backend::cpu::gemm::{Element, Gemm, Start};
+use crate::backend::cpu::norm::rmsnorm_in_place;
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
+use crate::model::{AttentionConfig, Rope};
+
+/// Positions of a page.
+pub(in crate::backend::cpu) const PAGE: usize = PAGE_TOKENS as usize;
+/// Query vectors that share a reading of a page.
+pub(super) const QUERIES_MAX: usize = 16;
+
+const _: () = assert!(PAGE == 2 * LANES, "the scores of a page are two vectors");
+
+/// Some query heads over some rows.
+pub(super) struct AttentionJob<'a, E, S> {
+    pub(super) config: &'a AttentionConfig,
+    /// Absolute position of the first row.
+    pub(super) start: usize,
+    pub(super) rows: usize,
+    /// First query head, and how many; all share one key/value head.
+    pub(super) first_head: usize,
+    pub(super) heads: usize,
+    /// `[rows, heads * 2 * D]` of the rows: queries after norm and rotation, and gates.
+    pub(super) qg: &'a [f32],
+    pub(super) cache: S,
+    pub(super) scratch: &'a mut AttentionScratch,
+    pub(super) element: std::marker::PhantomData<E>,
+}
+
+/// Where the cache is and the results go.
+///
+/// # Safety
+/// Implementations hand out pages that nobody writes and output rows that nobody else touches while the job runs.
+pub(super) unsafe trait AttentionIo<E> {
+    /// Keys of the `n`th page, `[D, 32]`.
+    fn keys(&self, n: usize) -> &[E];
+    /// Values of the `n`th page, `[32, D]`.
+    fn values(&self, n: usize) -> &[E];
+    /// Output of a row and query head, `[D]`.
+    #[allow(clippy::mut_from_ref, reason = "the implementation divides the buffer")]
+    fn out(&self, row: usize, head: usize) -> &mut [f32];
+}
+
+/// What one thread needs for any job of a model.
+#[derive(Default)]
+pub(super) struct AttentionScratch {
+    /// `[QUERIES_MAX, D]`, scaled.
+    q: Vec<f32>,
+    /// `[QUERIES_MAX, 32]`: scores, then weights.
+    p: Vec<f32>,
+    /// `[QUERIES_MAX, D]`.
+    acc: Vec<f32>,
+    /// `[QUERIES_MAX]` each: largest score and sum of weights so far.
+    best: Vec<f32>,
+    sum: Vec<f32>,
+}
+
+impl AttentionScratch {
+    pub(super) fn new(c: &AttentionConfig) -> Self {
+        let zeros = |n: usize| vec![0.0; QUERIES_MAX * n];
+        Self { q: zeros(c.head_dim), p: zeros(PAGE), acc: zeros(c.head_dim), best: zeros(1), sum: zeros(1) }
+    }
+}
+
+impl<E: Element, S: AttentionIo<E>> Kernel for AttentionJob<'_, E, S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(mut self) {
+        let queries = self.rows * self.heads;
+        assert!(queries <= QUERIES_MAX, "{queries} query vectors, at most {QUERIES_MAX}");
+        self.gather();
+        let last = self.start + self.rows - 1;
+        for page in 0..=last / PAGE {
+            // SAFETY: the caller's.
+            unsafe { self.page::<L>(page) };
+        }
+        // SAFETY: the caller's.
+        unsafe { self.finish::<L>() };
+    }
+}
+
+impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
+    fn gather(&mut self) {
+        let dim = self.config.head_dim;
+        for i in 0..self.rows * self.heads {
+            let (row, head) = (i / self.heads, self.first_head + i % self.heads);
+            let q = &self.qg[(row * self.config.heads + head) * 2 * dim..][..dim];
+            self.scratch.q[i * dim..][..dim].iter_mut().zip(q).for_each(|(to, q)| *to = q * self.config.scale);
+        }
+        self.scratch.acc.fill(0.0);
+        self.scratch.best.fill(f32::NEG_INFINITY);
+        self.scratch.sum.fill(0.0);
+    }
+
+    /// How many positions of a page a query may see.
+    fn visible(&self, query: usize, page: usize) -> usize {
+        (self.start + query / self.heads + 1).saturating_sub(page * PAGE).min(PAGE)
+    }
+
+    #[inline(always)]
+    unsafe fn page<L: Lanes>(&mut self, page: usize) {
+        let (dim, m) = (self.config.head_dim, self.rows * self.heads);
+        // SAFETY: the caller's.
+        unsafe {
+            let (a, b, c) = (&self.scratch.q, self.cache.keys(page), &mut self.scratch.p);
+            Gemm { m, n: PAGE, k: dim, a, lda: dim, b, ldb: PAGE, c, ldc: PAGE, start: Start::Zero }.run::<L>();
+            for i in 0..m {
+                self.weigh::<L>(i, self.visible(i, page));
+            }
+            if self.visible(0, page) == PAGE {
+                self.gather_values::<L>(page, 0, m, PAGE);
+            } else {
+                // Positions beyond a query's own are not multiplied with zero, for they may hold anything.
+                for i in 0..m {
+                    self.gather_values::<L>(page, i, 1, self.visible(i, page));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn gather_values<L: Lanes>(&mut self, page: usize, first: usize, m: usize, k: usize) {
+        let dim = self.config.head_dim;
+        let (a, c) = (&self.scratch.p[first * PAGE..], &mut self.scratch.acc[first * dim..]);
+        let b = self.cache.values(page);
+        // SAFETY: the caller's.
+        unsafe { Gemm { m, n: dim, k, a, lda: PAGE, b, ldb: dim, c, ldc: dim, start: Start::Keep }.run::<L>() }
+    }
+
+    /// Turns the scores of query `i` into weights against the largest score so far, and brings what was summed to that.
+    #[inline(always)]
+    unsafe fn weigh<L: Lanes>(&mut self, i: usize, visible: usize) {
+        if visible == 0 {
+            return;
+        }
+        let (dim, s) = (self.config.head_dim, &mut *self.scratch);
+        let p = &mut s.p[i * PAGE..][..PAGE];
+        p[visible..].fill(f32::NEG_INFINITY);
+        // SAFETY: the instruction set is the caller's promise; `p` is two vectors, heads are whole vectors.
+        unsafe {
+            let (low, high) = (L::load(p.as_ptr()), L::load(p.as_ptr().add(LANES)));
+            let best = low.max(high).largest().max(s.best[i]);
+            let (low, high) = (low.sub(L::splat(best)).exp(), high.sub(L::splat(best)).exp());
+            low.store(p.as_mut_ptr());
+            high.store(p.as_mut_ptr().add(LANES));
+            let fade = chimere_kernels::reference::exp(s.best[i] - best);
+            s.sum[i] = s.sum[i].mul_add(fade, low.add(high).sum());
+            s.best[i] = best;
+            if fade != 1.0 {
+                for at in s.acc[i * dim..][..dim].chunks_exact_mut(LANES) {
+                    L::load(at.as_ptr()).mul(L::splat(fade)).store(at.as_mut_ptr());
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<L: Lanes>(&mut self) {
+        let dim = self.config.head_dim;
+        for i in 0..self.rows * self.heads {
+            let (row, head) = (i / self.heads, self.first_head + i % self.heads);
+            let gate = &self.qg[((row * self.config.heads + head) * 2 + 1) * dim..][..dim];
+            let out = self.cache.out(row, head);
+            assert_eq!(out.len(), dim, "an output is as wide as a head");
+            // SAFETY: the instruction set is the caller's promise; all three have D elements, in whole vectors.
+            unsafe {
+                let scale = L::splat(1.0 / self.scratch.sum[i]);
+                for d in (0..dim).step_by(LANES) {
+                    let o = L::load(self.scratch.acc.as_ptr().add(i * dim + d)).mul(scale);
+                    o.mul(L::load(gate.as_ptr().add(d)).sigmoid()).store(out.as_mut_ptr().add(d));
+                }
+            }
+        }
+    }
+}
+
+/// Cosines and sines of one position, `[rotary / 2]` each.
+#[derive(Clone, Copy)]
+pub(super) struct Angles<'a> {
+    pub(super) cos: &'a [f32],
+    pub(super) sin: &'a [f32],
+}
+
+/// Fills the angles of a position.
+pub(super) fn angles(rope: &Rope, position: u32, cos: &mut [f32], sin: &mut [f32]) {
+    for i in 0..rope.dim / 2 {
+        let angle = f64::from(position) * rope.theta.powf(-2.0 * i as f64 / rope.dim as f64);
+        (cos[i], sin[i]) = (angle.cos() as f32, angle.sin() as f32);
+    }
+}
+
+/// Norm and rotation of one head in place.
+pub(super) fn norm_and_rotate(head: &mut [f32], w: &[f32], eps: f32, angles: Angles) {
+    struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
+    impl Kernel for Norm<'_> {
+        type Output = ();
+        #[inline(always)]
+        unsafe fn call<L: Lanes>(self) {
+            // SAFETY: the caller's.
+            unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }
+        }
+    }
+    run(Norm(head, w, eps));
+    let half = angles.cos.len();
+    let (first, second) = head.split_at_mut(half);
+    for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(angles.cos).zip(angles.sin) {
+        (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chimere_kernels::reference;
+    use std::cell::UnsafeCell;
+    use std::marker::PhantomData;
+
+    const ROPE: Rope = Rope { dim: 8, theta: 1e4 };
+
+    fn config() -> AttentionConfig {
+        let scale = AttentionConfig::usual_scale(32);
+        AttentionConfig { heads: 4, kv_heads: 1, head_dim: 32, gated: true, qk_norm: true, rope: Some(ROPE), scale }
+    }
+
+    struct Cache {
+        keys: Vec<Vec<f32>>,
+        values: Vec<Vec<f32>>,
+        out: UnsafeCell<Vec<f32>>,
+    }
+
+    // SAFETY: one thread, one job at a time.
+    unsafe impl AttentionIo<f32> for &Cache {
+        fn keys(&self, n: usize) -> &[f32] {
+            &self.keys[n]
+        }
+        fn values(&self, n: usize) -> &[f32] {
+            &self.values[n]
+        }
+        fn out(&self, row: usize, head: usize) -> &mut [f32] {
+            // SAFETY: as above.
+            unsafe { &mut (&mut *self.out.get())[(row * 4 + head) * 32..][..32] }
+        }
+    }
+
+    fn wave(len: usize, f: f32) -> Vec<f32> {
+        (0..len).map(|i| (i as f32 * f).sin() * 2.0).collect()
+    }
+
+    fn attend(start: usize, rows: usize, first_head: usize, heads: usize, qg: &[f32], cache: &Cache) {
+        let scratch = &mut AttentionScratch::new(&config());
+        run(AttentionJob { config: &config(), start, rows, first_head, heads, qg, cache, scratch, element: PhantomData });
+    }
+
+    #[test]
+    fn any_block_of_rows_and_heads_gives_the_definition_and_the_same_bytes() {
+        let (start, rows, dim) = (61, 4, 32);
+        let total = start + rows;
+        let (k, v, qg) = (wave(total * dim, 0.71), wave(total * dim, 0.37), wave(rows * 4 * 2 * dim, 0.53));
+        let mut cache = Cache { keys: Vec::new(), values: Vec::new(), out: UnsafeCell::new(vec![0.0; rows * 4 * dim]) };
+        for page in 0..total.div_ceil(PAGE) {
+            // What lies beyond the last position must not matter, whatever it is.
+            let at = |x: &[f32], t: usize, d: usize| x.get((page * PAGE + t) * dim + d).copied().unwrap_or(f32::NAN);
+            cache.keys.push((0..dim * PAGE).map(|i| at(&k, i % PAGE, i / PAGE)).collect());
+            cache.values.push((0..dim * PAGE).map(|i| at(&v, i / dim, i % dim)).collect());
+        }
+        attend(start, rows, 0, 4, &qg, &cache);
+        let whole = cache.out.get_mut().clone();
+        for row in 0..rows {
+            for head in 0..4 {
+                let q = &qg[(row * 4 + head) * 2 * dim..];
+                let n = (start + row + 1) * dim;
+                let want = reference::attention(&q[..dim], &k[..n], &v[..n]);
+                for d in 0..dim {
+                    let want = f64::from(want[d]) / (1.0 + f64::from(-q[dim + d]).exp());
+                    assert!((f64::from(whole[(row * 4 + head) * dim + d]) - want).abs() < 2e-6, "row {row} head {head}");
+                }
+            }
+            cache.out.get_mut().fill(0.0);
+            attend(start + row, 1, 1, 2, &qg[row * 4 * 2 * dim..], &cache);
+            let alone = &cache.out.get_mut()[dim..3 * dim];
+            assert_eq!(alone, &whole[(row * 4 + 1) * dim..(row * 4 + 3) * dim]);
+        }
+    }
+
+    #[test]
+    fn rotation_agrees_with_its_definition() {
+        let (mut head, w) = (wave(32, 0.9), vec![1.0; 32]);
+        let mut want = reference::rmsnorm(&head, &w, 1e-6);
+        reference::rope(&mut want, 77, 8, 1e4);
+        let (mut cos, mut sin) = ([0.0; 4], [0.0; 4]);
+        angles(&ROPE, 77, &mut cos, &mut sin);
+        norm_and_rotate(&mut head, &w, 1e-6, Angles { cos: &cos, sin: &sin });
+        assert!(head.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+}

@@ -1,0 +1,225 @@
+//! A gated-delta block: four projections, the rule over each sequence's rows, the out-projection.
+
+mod rule;
+
+use super::{At, Operator, Packing, whole_blocks};
+use crate::backend::cpu::CpuError;
+use crate::backend::cpu::batch::{Batch, BatchPiece};
+use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView};
+use crate::backend::cpu::shared::{PerThread, Shared};
+use crate::backend::cpu::simd::run;
+use crate::backend::cpu::store::Store;
+use crate::backend::cpu::workspace::Room;
+use crate::model::{GdnConfig, GdnWeights};
+use rule::{GdnJob, GdnParams, GdnScratch, GdnSink};
+use std::ops::Range;
+
+/// Its packed weights.
+pub(in crate::backend::cpu) struct Gdn {
+    /// qkv, z, b, a: all read the block's input.
+    inputs: [PackedMatrix; 4],
+    params: GdnParams,
+    out: PackedMatrix,
+}
+
+/// What its rows are computed in.
+pub(in crate::backend::cpu) struct Buffers {
+    config: GdnConfig,
+    /// Value heads by key head.
+    heads: Vec<usize>,
+    projections: Projections,
+    out: Rows,
+    scratch: PerThread<GdnScratch>,
+}
+
+/// What the four input matrices give.
+struct Projections {
+    qkv: Shared<f32>,
+    z: Shared<f32>,
+    b: Shared<f32>,
+    a: Shared<f32>,
+}
+
+/// The buffers in a step.
+pub(in crate::backend::cpu) struct Step<'a> {
+    heads: &'a [usize],
+    projections: &'a Projections,
+    out: RowsView<'a>,
+    scratch: &'a PerThread<GdnScratch>,
+    jobs: Vec<Part>,
+    /// Units and cost of each job, for sharing.
+    costs: Vec<(usize, u64)>,
+}
+
+/// Value heads `heads` (a range of [`Step::heads`]) of a piece; all share a key head.
+struct Part {
+    piece: usize,
+    key_head: usize,
+    heads: Range<usize>,
+}
+
+impl Operator for Gdn {
+    type Config = GdnConfig;
+    type Weights = GdnWeights;
+    type Buffers = Buffers;
+    type Step<'a> = Step<'a>;
+
+    fn check(config: &GdnConfig) -> Result<(), CpuError> {
+        whole_blocks("key width of a GDN head", config.key_dim)?;
+        whole_blocks("value width of a GDN head", config.value_dim)
+    }
+
+    fn planned_bytes(w: &GdnWeights, exact: bool) -> u64 {
+        [&w.qkv, &w.z, &w.b, &w.a, &w.out].into_iter().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
+    }
+
+    fn pack(w: &GdnWeights, packing: Packing) -> Self {
+        let (taps, channels) = (w.config.conv_taps, w.config.channels());
+        let params = GdnParams {
+            config: w.config,
+            conv: (0..taps * channels).map(|i| w.conv[i % channels * taps + i / channels]).collect(),
+            a_neg: w.a_neg.clone(),
+            dt_bias: w.dt_bias.clone(),
+            norm: w.norm.clone(),
+            eps: packing.eps,
+        };
+        let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
+        Self { inputs: [&w.qkv, &w.z, &w.b, &w.a].map(pack), params, out: pack(&w.out) }
+    }
+
+    fn matrices(&self) -> Vec<&PackedMatrix> {
+        self.inputs.iter().chain([&self.out]).collect()
+    }
+
+    fn buffers(config: &GdnConfig, room: &mut Room) -> Buffers {
+        Buffers {
+            config: *config,
+            heads: heads_by_key(config),
+            projections: Projections {
+                qkv: room.floats(config.channels()),
+                z: room.floats(config.values()),
+                b: room.floats(config.value_heads),
+                a: room.floats(config.value_heads),
+            },
+            out: room.activations(1, config.values()),
+            scratch: room.per_thread(|| GdnScratch::new(config)),
+        }
+    }
+
+    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, threads: usize) -> Step<'a> {
+        let Buffers { config, heads, projections, out, scratch } = buffers;
+        out.set_len(batch.rows(), config.values());
+        let (jobs, costs) = divide(&batch.pieces, config, threads);
+        Step { heads, projections, out: out.view(), scratch, jobs, costs }
+    }
+
+    fn run(&self, step: &Step<'_>, at: At<'_>) {
+        let (pass, team, p) = (at.pass, at.team, step.projections);
+        pass.norm_for(team, at.norm, &self.inputs);
+        pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a]);
+        team.wait();
+        let mut scratch = step.scratch.of(team);
+        team.share_costs(&step.costs, |job, _| self.run_job(step, at, &step.jobs[job], &mut scratch));
+        team.wait();
+        pass.mix(team, &self.out, step.out);
+        for piece in team.share(pass.batch.pieces.len()) {
+            self.keep_tail(step, at, &pass.batch.pieces[piece]);
+        }
+    }
+}
+
+impl Gdn {
+    fn run_job(&self, step: &Step<'_>, at: At<'_>, part: &Part, scratch: &mut GdnScratch) {
+        let (c, p, store) = (&self.params.config, step.projections, at.pass.store);
+        let piece = &at.pass.batch.pieces[part.piece];
+        let value_heads = &step.heads[part.heads.clone()];
+        let rows = |width: usize| piece.first_row * width..(piece.first_row + piece.rows) * width;
+        let sink = Sink { store, out: step.out, config: c, piece, block: at.block };
+        // SAFETY: projections were finished before the last barrier, and tails change only after the next one.
+        let (qkv, z, b, a, tail) = unsafe {
+            (
+                p.qkv.get(rows(c.channels())),
+                p.z.get(rows(c.values())),
+                p.b.get(rows(c.value_heads)),
+                p.a.get(rows(c.value_heads)),
+                store.tails.get(store.shape.tail_at(piece.slot, at.block)),
+            )
+        };
+        let (form, start, rows, key_head) = (piece.form, piece.start, piece.rows, part.key_head);
+        run(GdnJob { params: &self.params, form, start, rows, key_head, value_heads, qkv, tail, z, b, a, scratch, sink });
+        let q8 = self.out.input() == RowForm::Q8;
+        for row in (piece.first_row..piece.first_row + piece.rows).filter(|_| q8) {
+            for h in value_heads {
+                // SAFETY: the head's columns are this job's alone.
+                unsafe { step.out.quantize_part(row, h * c.value_dim..(h + 1) * c.value_dim) };
+            }
+        }
+    }
+
+    /// Keeps the last convolution inputs of a piece for the next one.
+    fn keep_tail(&self, step: &Step<'_>, at: At<'_>, piece: &BatchPiece) {
+        let (channels, rows, store) = (self.params.config.channels(), piece.rows, at.pass.store);
+        // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.
+        let (tail, qkv) = unsafe {
+            (
+                store.tails.get_mut(store.shape.tail_at(piece.slot, at.block)),
+                step.projections.qkv.get(piece.first_row * channels..(piece.first_row + rows) * channels),
+            )
+        };
+        let kept = tail.len() / channels;
+        let new = rows.min(kept);
+        tail.copy_within(new * channels.., 0);
+        tail[(kept - new) * channels..].copy_from_slice(&qkv[(rows - new) * channels..]);
+    }
+}
+
+/// Value heads sorted by key head.
+fn heads_by_key(c: &GdnConfig) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..c.value_heads).collect();
+    order.sort_by_key(|h| c.key_head(*h));
+    order
+}
+
+/// A step's work in jobs, with their costs.
+fn divide(pieces: &[BatchPiece], c: &GdnConfig, threads: usize) -> (Vec<Part>, Vec<(usize, u64)>) {
+    let (mut jobs, mut costs) = (Vec::new(), Vec::new());
+    let ratio = c.value_heads / c.key_heads;
+    // Value heads of one key head share its convolution; they part only where there would be too little to share.
+    let step = if pieces.len() * c.key_heads < 2 * threads { 1 } else { ratio };
+    for (i, piece) in pieces.iter().enumerate() {
+        for key_head in 0..c.key_heads {
+            for first in (0..ratio).step_by(step) {
+                let heads = key_head * ratio + first..key_head * ratio + first + step;
+                costs.push((1, (piece.rows * heads.len()) as u64));
+                jobs.push(Part { piece: i, key_head, heads });
+            }
+        }
+    }
+    (jobs, costs)
+}
+
+/// States and outputs of one piece in one block.
+#[derive(Clone, Copy)]
+struct Sink<'a> {
+    store: &'a Store,
+    out: RowsView<'a>,
+    config: &'a GdnConfig,
+    piece: &'a BatchPiece,
+    block: usize,
+}
+
+// SAFETY: a plan has one piece a slot, and one job has each value head of a piece.
+unsafe impl<'a> GdnSink<'a> for Sink<'a> {
+    fn state(self, h: usize) -> &'a mut [f32] {
+        let all = self.store.shape.state_at(self.piece.slot, self.block);
+        let len = all.len() / self.config.value_heads;
+        // SAFETY: as above.
+        unsafe { self.store.states.get_mut(all.start + h * len..all.start + (h + 1) * len) }
+    }
+
+    fn out(self, row: usize, h: usize) -> &'a mut [f32] {
+        let dim = self.config.value_dim;
+        // SAFETY: as above.
+        unsafe { self.out.part_mut(self.piece.first_row + row, h * dim..(h + 1) * dim) }
+    }
+}

@@ -1,0 +1,570 @@
+//! The gated delta rule between its projections: convolution, gates, state, gated norm. One call is one key head of one piece.
+//!
+//! Prompt positions go in chunks that end at absolute multiples of [`CHUNK`]; every later position steps the state by itself.
+//! Columns of the state are independent and every sum is one chain in order, so neither the batch nor the instruction set shows.
+//! Cost of a token and value head in vector products of [`LANES`], K = V = 128: 3 K V / 16 + CHUNK V / 16, read from the first-level
+//! cache; a recurrent step reads the state (64 KiB) twice and writes it once.
+
+use crate::backend::cpu::gemm::{Gemm, Start};
+use crate::backend::cpu::norm::{gated_norm, l2norm};
+use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
+use crate::model::GdnConfig;
+use crate::step::Form;
+use std::ops::Range;
+
+/// Positions that one triangular solve covers. A divisor of [`crate::CHUNK_TOKENS`]: smaller ones spend less on the solve, larger
+/// ones read the state less often.
+pub(super) const CHUNK: usize = 32;
+const _: () = assert!((crate::CHUNK_TOKENS as usize).is_multiple_of(CHUNK), "pieces end where chunks end");
+
+/// A layer's parameters.
+pub(super) struct GdnParams {
+    pub(super) config: GdnConfig,
+    /// `[taps, channels]`: transposed, so that channels are neighbours.
+    pub(super) conv: Vec<f32>,
+    pub(super) a_neg: Vec<f32>,
+    pub(super) dt_bias: Vec<f32>,
+    pub(super) norm: Vec<f32>,
+    pub(super) eps: f32,
+}
+
+/// One key head of one piece, with some of its value heads.
+pub(super) struct GdnJob<'a, S> {
+    pub(super) params: &'a GdnParams,
+    pub(super) form: Form,
+    /// Absolute position of the first row.
+    pub(super) start: usize,
+    /// Rows of the piece.
+    pub(super) rows: usize,
+    pub(super) key_head: usize,
+    pub(super) value_heads: &'a [usize],
+    /// `[rows, channels]` of the piece, before the convolution.
+    pub(super) qkv: &'a [f32],
+    /// `[taps - 1, channels]`: the rows before `start`, oldest first.
+    pub(super) tail: &'a [f32],
+    /// `[rows, Hv * V]`.
+    pub(super) z: &'a [f32],
+    /// `[rows, Hv]`.
+    pub(super) b: &'a [f32],
+    /// `[rows, Hv]`.
+    pub(super) a: &'a [f32],
+    pub(super) scratch: &'a mut GdnScratch,
+    pub(super) sink: S,
+}
+
+/// Where a job's state is and its results go. The state of a value head is `[K, V]`.
+///
+/// # Safety
+/// Implementations hand out memory that nobody else touches while the job runs.
+pub(super) unsafe trait GdnSink<'a>: Copy {
+    /// The state of value head `h`.
+    fn state(self, h: usize) -> &'a mut [f32];
+    /// Output of row `row` (of the piece) and value head `h`, `[V]`.
+    fn out(self, row: usize, h: usize) -> &'a mut [f32];
+}
+
+/// What one thread needs for any job of a model.
+#[derive(Default)]
+pub(super) struct GdnScratch {
+    /// `[2 * CHUNK, K]`: k, then q.
+    kq: Vec<f32>,
+    /// `[K, CHUNK]`.
+    kt: Vec<f32>,
+    /// `[K, CHUNK]`: k with the decay to the chunk's end.
+    kd: Vec<f32>,
+    /// `[2 * CHUNK, CHUNK]`: k k^T, then q k^T.
+    products: Vec<f32>,
+    /// `[CHUNK]`: one row of a product with its decays.
+    row: Vec<f32>,
+    /// `[2 * CHUNK, V]`: k S, then q S.
+    reads: Vec<f32>,
+    /// `[CHUNK, V]`.
+    v: Vec<f32>,
+    /// `[CHUNK, V]`.
+    delta: Vec<f32>,
+    /// `[V]`.
+    o: Vec<f32>,
+    /// `[CHUNK]` each.
+    beta: Vec<f32>,
+    decay: Vec<f32>,
+}
+
+impl GdnScratch {
+    pub(super) fn new(c: &GdnConfig) -> Self {
+        let (k, v) = (c.key_dim, c.value_dim);
+        let zeros = |n: usize| vec![0.0; n];
+        Self {
+            kq: zeros(2 * CHUNK * k),
+            kt: zeros(k * CHUNK),
+            kd: zeros(k * CHUNK),
+            products: zeros(2 * CHUNK * CHUNK),
+            row: zeros(CHUNK),
+            reads: zeros(2 * CHUNK * v),
+            v: zeros(CHUNK * v),
+            delta: zeros(CHUNK * v),
+            o: zeros(v),
+            beta: zeros(CHUNK),
+            decay: zeros(CHUNK),
+        }
+    }
+}
+
+impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(mut self) {
+        let mut row = 0;
+        while row < self.rows {
+            let n = match self.form {
+                Form::Chunked => (CHUNK - (self.start + row) % CHUNK).min(self.rows - row),
+                Form::Recurrent => 1,
+            };
+            // SAFETY: the caller's.
+            unsafe {
+                self.keys_and_queries::<L>(row..row + n);
+                match self.form {
+                    Form::Chunked => self.chunk::<L>(row..row + n),
+                    Form::Recurrent => self.token::<L>(row),
+                }
+            }
+            row += n;
+        }
+    }
+}
+
+impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
+    /// Convolved and normalised keys and queries of some rows.
+    #[inline(always)]
+    unsafe fn keys_and_queries<L: Lanes>(&mut self, rows: Range<usize>) {
+        let c = &self.params.config;
+        let (kd, scale) = (c.key_dim, 1.0 / (c.key_dim as f32).sqrt());
+        for (i, row) in rows.enumerate() {
+            let (k, q) = self.scratch.kq.split_at_mut(CHUNK * kd);
+            let (k, q) = (&mut k[i * kd..][..kd], &mut q[i * kd..][..kd]);
+            // SAFETY: the caller's.
+            unsafe {
+                convolve::<L>(self.params, self.qkv, self.tail, row, self.key_head * kd, q);
+                convolve::<L>(self.params, self.qkv, self.tail, row, (c.key_heads + self.key_head) * kd, k);
+                l2norm::<L>(q, scale);
+                l2norm::<L>(k, 1.0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn value<L: Lanes>(&mut self, row: usize, h: usize, i: usize) {
+        let c = &self.params.config;
+        let first = 2 * c.key_heads * c.key_dim + h * c.value_dim;
+        let out = &mut self.scratch.v[i * c.value_dim..][..c.value_dim];
+        // SAFETY: the caller's.
+        unsafe { convolve::<L>(self.params, self.qkv, self.tail, row, first, out) }
+    }
+
+    /// (beta, log decay) of a row and head.
+    #[inline(always)]
+    fn gates(&self, row: usize, h: usize) -> (f32, f32) {
+        let at = row * self.params.config.value_heads + h;
+        let beta = 1.0 / (1.0 + (-self.b[at]).exp());
+        (beta, self.params.a_neg[h] * softplus(self.a[at] + self.params.dt_bias[h]))
+    }
+
+    /// One recurrent step of every value head.
+    #[inline(always)]
+    unsafe fn token<L: Lanes>(&mut self, row: usize) {
+        for h in self.value_heads {
+            let (beta, g) = self.gates(row, *h);
+            // SAFETY: the caller's.
+            unsafe {
+                self.value::<L>(row, *h, 0);
+                let state = self.sink.state(*h);
+                let vd = self.params.config.value_dim;
+                assert_eq!(state.len(), self.params.config.state_len() / self.params.config.value_heads, "a state is [K, V]");
+                let mut col = 0;
+                while col < vd {
+                    col += match (vd - col) / LANES {
+                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>(state, col, beta, g.exp()),
+                        4.. => self.columns::<L, 4>(state, col, beta, g.exp()),
+                        _ => self.columns::<L, 1>(state, col, beta, g.exp()),
+                    };
+                }
+                self.finish::<L>(row, *h);
+            }
+        }
+    }
+
+    /// `S = e^g S + k delta^T` and `o = S^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`.
+    #[inline(always)]
+    unsafe fn columns<L: Lanes, const N: usize>(&mut self, state: &mut [f32], col: usize, beta: f32, decay: f32) -> usize {
+        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
+        let (k, q) = (self.scratch.kq.as_ptr(), self.scratch.kq[CHUNK * kd..].as_ptr());
+        // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there are K rows.
+        unsafe {
+            let s = state.as_mut_ptr().add(col);
+            let mut p = [L::splat(0.0); N];
+            for r in 0..kd {
+                let kr = L::splat(*k.add(r));
+                for (j, p) in p.iter_mut().enumerate() {
+                    *p = kr.mul_add(L::load(s.add(r * vd + j * LANES)), *p);
+                }
+            }
+            let (decay, beta) = (L::splat(decay), L::splat(beta));
+            let mut delta = p;
+            for (j, d) in delta.iter_mut().enumerate() {
+                *d = beta.mul(L::load(self.scratch.v.as_ptr().add(col + j * LANES)).sub(decay.mul(p[j])));
+            }
+            let mut o = [L::splat(0.0); N];
+            for r in 0..kd {
+                let (kr, qr) = (L::splat(*k.add(r)), L::splat(*q.add(r)));
+                for j in 0..N {
+                    let at = s.add(r * vd + j * LANES);
+                    // States come from beyond the second-level cache; the next head's is on its way while this one is computed.
+                    L::prefetch(at.wrapping_add(kd * vd));
+                    let new = kr.mul_add(delta[j], L::load(at).mul(decay));
+                    new.store(at);
+                    o[j] = qr.mul_add(new, o[j]);
+                }
+            }
+            for (j, o) in o.iter().enumerate() {
+                o.store(self.scratch.o.as_mut_ptr().add(col + j * LANES));
+            }
+        }
+        N * LANES
+    }
+
+    /// A chunk of every value head (`spec/model.md` 2.7): `delta` by forward substitution, then outputs and state from it.
+    #[inline(always)]
+    unsafe fn chunk<L: Lanes>(&mut self, rows: Range<usize>) {
+        let (n, kd) = (rows.len(), self.params.config.key_dim);
+        for r in 0..kd {
+            for i in 0..n {
+                self.scratch.kt[r * CHUNK + i] = self.scratch.kq[i * kd + r];
+            }
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            for half in 0..2 {
+                Gemm {
+                    m: n,
+                    n: CHUNK,
+                    k: kd,
+                    a: &self.scratch.kq[half * CHUNK * kd..],
+                    lda: kd,
+                    b: &self.scratch.kt,
+                    ldb: CHUNK,
+                    c: &mut self.scratch.products[half * CHUNK * CHUNK..],
+                    ldc: CHUNK,
+                    start: Start::Zero,
+                }
+                .run::<L>();
+            }
+            for h in self.value_heads {
+                self.chunk_head::<L>(rows.clone(), *h);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn chunk_head<L: Lanes>(&mut self, rows: Range<usize>, h: usize) {
+        let (n, kd, vd) = (rows.len(), self.params.config.key_dim, self.params.config.value_dim);
+        let mut sum = 0.0;
+        for (i, row) in rows.clone().enumerate() {
+            let (beta, g) = self.gates(row, h);
+            sum += g;
+            self.scratch.beta[i] = beta;
+            self.scratch.decay[i] = sum;
+            // SAFETY: the caller's.
+            unsafe { self.value::<L>(row, h, i) };
+        }
+        self.scratch.decay[n..].fill(0.0);
+        // SAFETY: the caller's.
+        unsafe {
+            let state = self.sink.state(h);
+            for half in 0..2 {
+                let (a, c) = (&self.scratch.kq[half * CHUNK * kd..], &mut self.scratch.reads[half * CHUNK * vd..]);
+                Gemm { m: n, n: vd, k: kd, a, lda: kd, b: state, ldb: vd, c, ldc: vd, start: Start::Zero }.run::<L>();
+            }
+            for i in 0..n {
+                self.solve_row::<L>(i);
+            }
+            for (i, row) in rows.enumerate() {
+                self.output_row::<L>(i);
+                self.finish::<L>(row, h);
+            }
+            self.advance::<L>(state, n);
+        }
+    }
+
+    /// `delta_i = beta_i (v_i - e^G_i k_i S - sum_{j<i} e^(G_i-G_j) (k_i k_j) delta_j)`.
+    #[inline(always)]
+    unsafe fn solve_row<L: Lanes>(&mut self, i: usize) {
+        let vd = self.params.config.value_dim;
+        // SAFETY: the caller's; rows of V and of CHUNK are whole vectors.
+        unsafe {
+            self.decayed_row::<L>(i, 0, -self.scratch.beta[i]);
+            let s = &mut *self.scratch;
+            let (before, this) = s.delta.split_at_mut(i * vd);
+            let (beta, decay) = (L::splat(s.beta[i]), L::splat(chimere_kernels::reference::exp(s.decay[i])));
+            for col in (0..vd).step_by(LANES) {
+                let (v, read) = (L::load(s.v.as_ptr().add(i * vd + col)), L::load(s.reads.as_ptr().add(i * vd + col)));
+                beta.mul(v.sub(decay.mul(read))).store(this.as_mut_ptr().add(col));
+            }
+            Gemm { m: 1, n: vd, k: i, a: &s.row, lda: CHUNK, b: before, ldb: vd, c: this, ldc: vd, start: Start::Keep }.run::<L>();
+        }
+    }
+
+    /// `o_i = e^G_i q_i S + sum_{j<=i} e^(G_i-G_j) (q_i k_j) delta_j`.
+    #[inline(always)]
+    unsafe fn output_row<L: Lanes>(&mut self, i: usize) {
+        let vd = self.params.config.value_dim;
+        // SAFETY: the caller's.
+        unsafe {
+            self.decayed_row::<L>(i, 1, 1.0);
+            let s = &mut *self.scratch;
+            let decay = L::splat(chimere_kernels::reference::exp(s.decay[i]));
+            for col in (0..vd).step_by(LANES) {
+                decay.mul(L::load(s.reads.as_ptr().add((CHUNK + i) * vd + col))).store(s.o.as_mut_ptr().add(col));
+            }
+            let (a, b, c) = (&s.row, &s.delta, &mut s.o);
+            Gemm { m: 1, n: vd, k: i + 1, a, lda: CHUNK, b, ldb: vd, c, ldc: vd, start: Start::Keep }.run::<L>();
+        }
+    }
+
+    /// Row `i` of a product, each column with its decay to row `i` and a factor. Columns beyond `i` are never read.
+    #[inline(always)]
+    unsafe fn decayed_row<L: Lanes>(&mut self, i: usize, half: usize, factor: f32) {
+        let s = &mut *self.scratch;
+        let product = &s.products[(half * CHUNK + i) * CHUNK..][..CHUNK];
+        // SAFETY: the instruction set is the caller's promise; all three rows have CHUNK elements.
+        unsafe {
+            for j in (0..=i).step_by(LANES) {
+                // The difference first: either exponential alone may overflow.
+                let gap = L::splat(s.decay[i]).sub(L::load(s.decay.as_ptr().add(j))).min(L::splat(0.0));
+                L::load(product.as_ptr().add(j)).mul(gap.exp()).mul(L::splat(factor)).store(s.row.as_mut_ptr().add(j));
+            }
+        }
+    }
+
+    /// `S = e^G_n S + sum_j e^(G_n-G_j) k_j delta_j^T`.
+    #[inline(always)]
+    unsafe fn advance<L: Lanes>(&mut self, state: &mut [f32], n: usize) {
+        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
+        let s = &mut *self.scratch;
+        let last = s.decay[n - 1];
+        // SAFETY: the instruction set is the caller's promise; rows of CHUNK are whole vectors.
+        unsafe {
+            for j in (0..CHUNK).step_by(LANES) {
+                let rest = L::splat(last).sub(L::load(s.decay.as_ptr().add(j))).min(L::splat(0.0)).exp();
+                for r in 0..kd {
+                    L::load(s.kt.as_ptr().add(r * CHUNK + j)).mul(rest).store(s.kd.as_mut_ptr().add(r * CHUNK + j));
+                }
+            }
+            let start = Start::Scaled(chimere_kernels::reference::exp(last));
+            Gemm { m: kd, n: vd, k: n, a: &s.kd, lda: CHUNK, b: &s.delta, ldb: vd, c: state, ldc: vd, start }.run::<L>();
+        }
+    }
+
+    /// Gated norm of the output in scratch, into its place.
+    #[inline(always)]
+    unsafe fn finish<L: Lanes>(&mut self, row: usize, h: usize) {
+        let c = &self.params.config;
+        let z = &self.z[(row * c.value_heads + h) * c.value_dim..][..c.value_dim];
+        // SAFETY: the caller's.
+        unsafe { gated_norm::<L>(&self.scratch.o, &self.params.norm, z, self.params.eps, self.sink.out(row, h)) }
+    }
+}
+
+/// Convolution and SiLU of `out.len()` channels from `first`, at row `row` of a piece.
+#[inline(always)]
+unsafe fn convolve<L: Lanes>(p: &GdnParams, qkv: &[f32], tail: &[f32], row: usize, first: usize, out: &mut [f32]) {
+    let (channels, taps) = (p.config.channels(), p.config.conv_taps);
+    assert!(first + out.len() <= channels && out.len().is_multiple_of(LANES), "channels come in whole vectors");
+    assert!(p.conv.len() >= taps * channels && tail.len() >= (taps - 1) * channels, "a row of channels a tap");
+    assert!(qkv.len() >= (row + 1) * channels, "the rows up to this one");
+    let mut col = 0;
+    while col < out.len() {
+        // SAFETY: the instruction set is the caller's promise; rows and columns were just checked.
+        col += unsafe {
+            match (out.len() - col) / LANES {
+                4.. => convolve_columns::<L, 4>(p, qkv, tail, row, first + col, &mut out[col..]),
+                _ => convolve_columns::<L, 1>(p, qkv, tail, row, first + col, &mut out[col..]),
+            }
+        };
+    }
+}
+
+/// [`convolve`] for `N` vectors of channels from `first`.
+#[inline(always)]
+unsafe fn convolve_columns<L: Lanes, const N: usize>(
+    p: &GdnParams,
+    qkv: &[f32],
+    tail: &[f32],
+    row: usize,
+    first: usize,
+    out: &mut [f32],
+) -> usize {
+    let (channels, taps) = (p.config.channels(), p.config.conv_taps);
+    // SAFETY: the caller's: N vectors of channels are in every row that is read, and in `out`.
+    unsafe {
+        let mut acc = [L::splat(0.0); N];
+        for j in 0..taps {
+            let source = match (row + j).checked_sub(taps - 1) {
+                Some(r) => qkv.as_ptr().add(r * channels + first),
+                None => tail.as_ptr().add((row + j) * channels + first),
+            };
+            let w = p.conv.as_ptr().add(j * channels + first);
+            for (v, acc) in acc.iter_mut().enumerate() {
+                *acc = L::load(w.add(v * LANES)).mul_add(L::load(source.add(v * LANES)), *acc);
+            }
+        }
+        for (v, acc) in acc.iter().enumerate() {
+            acc.silu().store(out.as_mut_ptr().add(v * LANES));
+        }
+    }
+    N * LANES
+}
+
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::cpu::simd::run;
+    use crate::model::HeadOrder;
+    use chimere_kernels::reference::{self, GdnInputs};
+    use std::cell::RefCell;
+
+    const CONFIG: GdnConfig =
+        GdnConfig { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 48, conv_taps: 4, head_order: HeadOrder::Grouped };
+
+    struct Memory {
+        state: RefCell<Vec<f32>>,
+        out: RefCell<Vec<f32>>,
+        first_row: usize,
+    }
+
+    // SAFETY: one thread; the job never asks twice for the same range at a time.
+    unsafe impl<'a> GdnSink<'a> for &'a Memory {
+        fn state(self, h: usize) -> &'a mut [f32] {
+            let n = 32 * 48;
+            // SAFETY: as above; the vector is never resized.
+            unsafe { std::slice::from_raw_parts_mut(self.state.as_ptr().as_mut().unwrap()[h * n..][..n].as_mut_ptr(), n) }
+        }
+        fn out(self, row: usize, h: usize) -> &'a mut [f32] {
+            let at = ((self.first_row + row) * 2 + h) * 48;
+            // SAFETY: as above.
+            unsafe { std::slice::from_raw_parts_mut(self.out.as_ptr().as_mut().unwrap()[at..][..48].as_mut_ptr(), 48) }
+        }
+    }
+
+    struct Case {
+        params: GdnParams,
+        qkv: Vec<f32>,
+        z: Vec<f32>,
+        a: Vec<f32>,
+        b: Vec<f32>,
+    }
+
+    const ROWS: usize = 80;
+
+    fn case() -> Case {
+        let wave = |len: usize, f: f32| -> Vec<f32> { (0..len).map(|i| (i as f32 * f).sin()).collect() };
+        let channels = CONFIG.channels();
+        let params = GdnParams {
+            config: CONFIG,
+            conv: wave(4 * channels, 1.3),
+            a_neg: vec![-0.4, -3.0],
+            dt_bias: vec![0.1, 0.5],
+            norm: wave(48, 2.3),
+            eps: 1e-6,
+        };
+        Case { params, qkv: wave(ROWS * channels, 0.71), z: wave(ROWS * 96, 0.37), a: wave(ROWS * 2, 1.7), b: wave(ROWS * 2, 2.9) }
+    }
+
+    /// Runs the rows in pieces that end at `ends`; returns outputs and state.
+    fn computed(case: &Case, form: Form, ends: &[usize]) -> (Vec<f32>, Vec<f32>) {
+        let channels = CONFIG.channels();
+        let mut memory = Memory { state: vec![0.0; 2 * 32 * 48].into(), out: vec![0.0; ROWS * 96].into(), first_row: 0 };
+        let mut tail = vec![0.0; 3 * channels];
+        let mut start = 0;
+        for &end in ends {
+            memory.first_row = start;
+            run(GdnJob {
+                params: &case.params,
+                form,
+                start,
+                rows: end - start,
+                key_head: 0,
+                value_heads: &[0, 1],
+                qkv: &case.qkv[start * channels..],
+                tail: &tail,
+                z: &case.z[start * 96..],
+                b: &case.b[start * 2..],
+                a: &case.a[start * 2..],
+                scratch: &mut GdnScratch::new(&CONFIG),
+                sink: &memory,
+            });
+            for i in 0..3 {
+                match (end + i).checked_sub(3) {
+                    Some(r) => tail[i * channels..][..channels].copy_from_slice(&case.qkv[r * channels..][..channels]),
+                    None => tail[i * channels..][..channels].fill(0.0),
+                }
+            }
+            start = end;
+        }
+        (memory.out.into_inner(), memory.state.into_inner())
+    }
+
+    /// The same from the definitions of the parts.
+    fn defined(case: &Case) -> Vec<f32> {
+        let (channels, p) = (CONFIG.channels(), &case.params);
+        let conv = |t: usize, ch: usize| {
+            let at = |j: usize| (t + j).checked_sub(3).map_or(0.0, |r| case.qkv[r * channels + ch]);
+            let w: Vec<f32> = (0..4).map(|j| p.conv[j * channels + ch]).collect();
+            reference::conv_silu(&[at(0), at(1), at(2), at(3)], &w)
+        };
+        let head = |t: usize, first: usize, n: usize| -> Vec<f32> { (first..first + n).map(|ch| conv(t, ch)).collect() };
+        let mut out = vec![0.0; ROWS * 96];
+        for h in 0..2 {
+            let q: Vec<f32> = (0..ROWS).flat_map(|t| reference::l2norm(&head(t, 0, 32))).map(|q| q / 32f32.sqrt()).collect();
+            let k: Vec<f32> = (0..ROWS).flat_map(|t| reference::l2norm(&head(t, 32, 32))).collect();
+            let v: Vec<f32> = (0..ROWS).flat_map(|t| head(t, 64 + h * 48, 48)).collect();
+            let beta: Vec<f32> = (0..ROWS).map(|t| 1.0 / (1.0 + (-case.b[t * 2 + h]).exp())).collect();
+            let gate = |t: usize| reference::softplus(f64::from(case.a[t * 2 + h] + p.dt_bias[h])) as f32;
+            let g: Vec<f32> = (0..ROWS).map(|t| p.a_neg[h] * gate(t)).collect();
+            let x = GdnInputs { q: &q, k: &k, v: &v, g: &g, beta: &beta, key_dim: 32, value_dim: 48 };
+            let o = reference::gdn_recurrent(&x, &mut vec![0.0; 32 * 48]);
+            for t in 0..ROWS {
+                let z = &case.z[(t * 2 + h) * 48..][..48];
+                out[(t * 2 + h) * 48..][..48].copy_from_slice(&reference::gated_norm(&o[t * 48..][..48], &p.norm, z, 1e-6));
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn both_forms_and_any_split_agree_with_the_definition() {
+        let case = case();
+        let want = defined(&case);
+        for (form, ends) in [
+            (Form::Chunked, vec![80]),
+            (Form::Chunked, vec![64, 80]),
+            (Form::Chunked, vec![1, 2, 7, 40, 80]),
+            (Form::Recurrent, vec![80]),
+            (Form::Recurrent, (1..=80).collect()),
+        ] {
+            let (out, _) = computed(&case, form, &ends);
+            let worst = out.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst < 1e-4, "{form:?} {ends:?}: {worst}");
+        }
+    }
+
+    #[test]
+    fn pieces_that_end_where_chunks_end_change_no_byte() {
+        let case = case();
+        assert_eq!(computed(&case, Form::Chunked, &[80]), computed(&case, Form::Chunked, &[32, 64, 80]));
+        assert_eq!(computed(&case, Form::Recurrent, &[80]), computed(&case, Form::Recurrent, &[3, 50, 80]));
+    }
+}

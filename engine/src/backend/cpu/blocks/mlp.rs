@@ -1,0 +1,140 @@
+//! A dense SwiGLU, which is also what an expert is.
+
+use super::{At, Operator, Packing, supported, whole_blocks};
+use crate::backend::cpu::CpuError;
+use crate::backend::cpu::batch::Batch;
+use crate::backend::cpu::forward::Pass;
+use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView, TILE_ROWS, matmul};
+use crate::backend::cpu::rowops::swiglu;
+use crate::backend::cpu::shared::Shared;
+use crate::backend::cpu::workspace::Room;
+use crate::format::Tensor;
+use crate::model::{Activation, MlpConfig, MlpWeights};
+use std::ops::Range;
+
+/// Output features of gate and up that one unit of work has: one block of the int8 form.
+const UNIT: usize = 32;
+
+/// Its packed weights.
+pub(in crate::backend::cpu) struct Mlp {
+    pub(super) gate: PackedMatrix,
+    pub(super) up: PackedMatrix,
+    pub(super) down: PackedMatrix,
+}
+
+/// What stands between its matrices, for some rows.
+pub(in crate::backend::cpu) struct Buffers {
+    width: usize,
+    gate: Shared<f32>,
+    up: Shared<f32>,
+    act: Rows,
+}
+
+/// The buffers in a step.
+#[derive(Clone, Copy)]
+pub(in crate::backend::cpu) struct Step<'a> {
+    gate: &'a Shared<f32>,
+    up: &'a Shared<f32>,
+    /// What the down matrix reads.
+    pub(super) act: RowsView<'a>,
+}
+
+impl Buffers {
+    /// For `times` rows of `width` a row of the step.
+    pub(super) fn new(room: &mut Room, times: usize, width: usize) -> Self {
+        let (gate, up) = (room.floats(times * width), room.floats(times * width));
+        Self { width, gate, up, act: room.activations(times, width) }
+    }
+
+    /// For so many rows.
+    pub(super) fn step(&mut self, rows: usize) -> Step<'_> {
+        self.act.set_len(rows, self.width);
+        Step { gate: &self.gate, up: &self.up, act: self.act.view() }
+    }
+}
+
+impl Operator for Mlp {
+    type Config = MlpConfig;
+    type Weights = MlpWeights;
+    type Buffers = Buffers;
+    type Step<'a> = Step<'a>;
+
+    fn check(config: &MlpConfig) -> Result<(), CpuError> {
+        check_expert(config, "feed-forward width")
+    }
+
+    fn planned_bytes(weights: &MlpWeights, exact: bool) -> u64 {
+        weights.matrices().map(|t| PackedMatrix::planned_bytes(t, exact)).sum()
+    }
+
+    fn pack(weights: &MlpWeights, packing: Packing) -> Self {
+        Self::pack_one(weights, 0, packing.exact)
+    }
+
+    fn matrices(&self) -> Vec<&PackedMatrix> {
+        vec![&self.gate, &self.up, &self.down]
+    }
+
+    fn buffers(config: &MlpConfig, room: &mut Room) -> Buffers {
+        Buffers::new(room, 1, config.width)
+    }
+
+    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
+        buffers.step(batch.rows())
+    }
+
+    fn run(&self, step: &Step<'_>, At { pass, team, norm, .. }: At<'_>) {
+        pass.norm(team, norm, self.reads_q8());
+        team.share_costs(&[(self.units(), 1)], |_, units| self.activate(pass, &pass.batch.pairs, units, *step));
+        team.wait();
+        pass.mix(team, &self.down, step.act);
+    }
+}
+
+/// What this backend computes of a feed-forward part, whose width is called `what`.
+pub(super) fn check_expert(config: &MlpConfig, what: &'static str) -> Result<(), CpuError> {
+    whole_blocks(what, config.width)?;
+    let activation = config.activation;
+    supported(activation == Activation::SiluGated, "an activation", format_args!("{activation:?}"), "SiluGated")
+}
+
+impl Mlp {
+    /// Matrix `index` of each stack.
+    pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Self {
+        let pack = |t: &Tensor| PackedMatrix::pack(t, index, exact);
+        let gate = w.gate.as_ref().expect("`check` refused activations without a gate");
+        Self { gate: pack(gate), up: pack(&w.up), down: pack(&w.down) }
+    }
+
+    /// Gate and up may be of different types.
+    pub(super) fn reads_q8(&self) -> bool {
+        [&self.gate, &self.up].iter().any(|m| m.input() == RowForm::Q8)
+    }
+
+    /// Units of work of gate and up together.
+    pub(super) fn units(&self) -> usize {
+        self.gate.rows().div_ceil(UNIT)
+    }
+
+    /// `silu(gate x) * (up x)` for some units and rows: pairs of a normed row and the row of the buffers that it is
+    /// for.
+    pub(super) fn activate(&self, pass: &Pass<'_>, pairs: &[(u32, u32)], units: Range<usize>, step: Step<'_>) {
+        let (width, q8, act) = (self.gate.rows(), self.down.input() == RowForm::Q8, step.act);
+        let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
+        let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
+        for (m, buffer) in [(&self.gate, step.gate), (&self.up, step.up)] {
+            matmul(m, pass.ws.normed, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
+        }
+        for (_, out) in pairs {
+            let row = *out as usize;
+            let part = row * width + cols.start..row * width + cols.end;
+            // SAFETY: these columns of the expert's rows are this thread's alone.
+            unsafe {
+                swiglu(step.gate.get(part.clone()), step.up.get(part), act.part_mut(row, cols.clone()));
+                if q8 {
+                    act.quantize_part(row, cols.clone());
+                }
+            }
+        }
+    }
+}

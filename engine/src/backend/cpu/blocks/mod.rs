@@ -1,0 +1,200 @@
+//! The operators on this backend: what of a block is packed, what its rows are computed in, and its phases of a step.
+//!
+//! An operator is one file here that implements [`Operator`], and a line in the list below: the only place of this
+//! backend that tells operators apart.
+
+mod attention;
+mod gdn;
+mod mlp;
+mod moe;
+#[cfg(test)]
+mod scale;
+#[cfg(test)]
+mod tests;
+
+pub(super) use attention::PAGE;
+pub(super) use moe::ExpertCount;
+
+use super::batch::Batch;
+use super::forward::Pass;
+use super::matmul::PackedMatrix;
+use super::pool::Team;
+use super::workspace::Room;
+use super::{CpuError, WIDTH};
+use crate::model::{self, BlockConfig, ModelConfig, OpConfig};
+
+/// A block's weights as this backend multiplies with them.
+pub(super) struct Block {
+    /// Of the norm before the operator, `[hidden]`.
+    pub(super) norm: Vec<f32>,
+    pub(super) op: Op,
+    /// Which of the model's shapes the operator has, and so which buffers are its.
+    pub(super) shape: usize,
+}
+
+/// How weights are packed.
+#[derive(Clone, Copy)]
+pub(super) struct Packing {
+    /// Decoded, for comparisons.
+    pub(super) exact: bool,
+    /// Epsilon of every norm.
+    pub(super) eps: f32,
+}
+
+/// One thread at one block of a pass.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) pass: &'a Pass<'a>,
+    pub(super) team: Team<'a>,
+    /// Weight of the norm before the operator.
+    pub(super) norm: &'a [f32],
+    /// Place among the model's blocks, by which the store knows what a sequence left behind.
+    pub(super) block: usize,
+}
+
+/// What this backend has to know of an operator; its packed weights say it.
+pub(super) trait Operator: Sized {
+    /// The model's configuration of it.
+    type Config;
+    /// The model's weights of it.
+    type Weights;
+    /// What rows are computed in. Blocks of one shape share it, because they run one after another.
+    type Buffers;
+    /// The buffers at the size of a step, and how the step's work divides.
+    type Step<'a>;
+
+    /// Refuses by name what is not computed here.
+    fn check(config: &Self::Config) -> Result<(), CpuError>;
+
+    /// Bytes of [`Operator::matrices`] before they are packed.
+    fn planned_bytes(weights: &Self::Weights, exact: bool) -> u64;
+
+    /// Packs the weights.
+    fn pack(weights: &Self::Weights, packing: Packing) -> Self;
+
+    /// All packed matrices.
+    fn matrices(&self) -> Vec<&PackedMatrix>;
+
+    /// Takes the buffers.
+    fn buffers(config: &Self::Config, room: &mut Room) -> Self::Buffers;
+
+    /// Brings the buffers to the size of a step and divides its work.
+    fn step<'a>(buffers: &'a mut Self::Buffers, batch: &Batch, threads: usize) -> Self::Step<'a>;
+
+    /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
+    fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
+
+    /// This thread's share of `x += op(norm(x))` for all rows. There is a barrier in it before the stream is changed, for until then
+    /// another thread may still look at what the block before made; whoever calls it waits for the team afterwards.
+    fn run(&self, step: &Self::Step<'_>, at: At<'_>);
+}
+
+macro_rules! operators {
+    ($($(#[$attribute:meta])? $kind:ident($file:ident)),* $(,)?) => {
+        /// An operator's packed weights.
+        #[allow(clippy::large_enum_variant, reason = "one a block")]
+        pub(super) enum Op {
+            $($(#[$attribute])? $kind($file::$kind),)*
+        }
+
+        /// The buffers of one shape.
+        pub(super) enum Buffers {
+            $($(#[$attribute])? $kind($file::Buffers),)*
+        }
+
+        /// The buffers of one shape at the size of a step.
+        pub(super) enum Step<'a> {
+            $($(#[$attribute])? $kind($file::Step<'a>),)*
+        }
+
+        fn check_op(config: &OpConfig) -> Result<(), CpuError> {
+            match config {
+                $($(#[$attribute])? OpConfig::$kind(config) => $file::$kind::check(config),)*
+            }
+        }
+
+        impl Op {
+            /// Packs a block's operator.
+            pub(super) fn pack(op: &model::Op, packing: Packing) -> Self {
+                match op {
+                    $($(#[$attribute])? model::Op::$kind(weights) => Self::$kind($file::$kind::pack(weights, packing)),)*
+                }
+            }
+
+            /// Bytes of [`Op::matrices`] before they are packed.
+            pub(super) fn planned_bytes(op: &model::Op, exact: bool) -> u64 {
+                match op {
+                    $($(#[$attribute])? model::Op::$kind(weights) => $file::$kind::planned_bytes(weights, exact),)*
+                }
+            }
+
+            /// All packed matrices.
+            pub(super) fn matrices(&self) -> Vec<&PackedMatrix> {
+                match self {
+                    $($(#[$attribute])? Self::$kind(op) => op.matrices(),)*
+                }
+            }
+
+            /// This thread's share of `x += op(norm(x))` for all rows.
+            pub(super) fn run(&self, step: &Step<'_>, at: At<'_>) {
+                match (self, step) {
+                    $($(#[$attribute])? (Self::$kind(op), Step::$kind(step)) => op.run(step, at),)*
+                    _ => unreachable!("a block's buffers are those of its shape"),
+                }
+            }
+        }
+
+        impl Buffers {
+            /// Those of a shape.
+            pub(super) fn new(config: &OpConfig, room: &mut Room) -> Self {
+                match config {
+                    $($(#[$attribute])? OpConfig::$kind(config) => Self::$kind($file::$kind::buffers(config, room)),)*
+                }
+            }
+
+            /// At the size of a step.
+            pub(super) fn step(&mut self, batch: &Batch, threads: usize) -> Step<'_> {
+                match self {
+                    $($(#[$attribute])? Self::$kind(buffers) => Step::$kind($file::$kind::step(buffers, batch, threads)),)*
+                }
+            }
+        }
+
+        impl Step<'_> {
+            /// What a row needs once a step; the row is in the calling thread's share.
+            pub(super) fn begin(&self, row: usize, position: u32) {
+                match self {
+                    $($(#[$attribute])? Self::$kind(step) => $file::$kind::begin(step, row, position),)*
+                }
+            }
+        }
+    };
+}
+
+operators! {
+    Gdn(gdn),
+    Attention(attention),
+    Mlp(mlp),
+    Moe(moe),
+    #[cfg(test)]
+    Scale(scale),
+}
+
+/// Whether this backend computes such a model.
+pub(super) fn check(model: &ModelConfig) -> Result<(), CpuError> {
+    whole_blocks("hidden width", model.hidden)?;
+    model.blocks().try_for_each(|BlockConfig { op, scale, .. }| {
+        check_op(op)?;
+        supported(*scale == 1.0, "the factor of a block's output", scale, "1")
+    })
+}
+
+/// That a width is made of whole blocks of the int8 form.
+fn whole_blocks(what: &'static str, got: usize) -> Result<(), CpuError> {
+    if got.is_multiple_of(WIDTH) { Ok(()) } else { Err(CpuError::Width { what, got }) }
+}
+
+/// That something is as this backend computes it.
+fn supported(is: bool, what: &'static str, got: impl ToString, need: &'static str) -> Result<(), CpuError> {
+    if is { Ok(()) } else { Err(CpuError::Unsupported { what, got: got.to_string(), need }) }
+}

@@ -1,0 +1,60 @@
+//! The test's operator: each channel times a factor. The least that this backend needs of an operator.
+
+use super::{At, Operator, Packing};
+use crate::backend::cpu::CpuError;
+use crate::backend::cpu::batch::Batch;
+use crate::backend::cpu::matmul::PackedMatrix;
+use crate::backend::cpu::workspace::Room;
+use crate::model::{ScaleConfig, ScaleWeights};
+use std::marker::PhantomData;
+
+/// Its factors, `[hidden]`.
+pub(in crate::backend::cpu) struct Scale(Vec<f32>);
+
+/// It needs none.
+pub(in crate::backend::cpu) struct Buffers;
+
+/// Nor in a step.
+pub(in crate::backend::cpu) struct Step<'a>(PhantomData<&'a ()>);
+
+impl Operator for Scale {
+    type Config = ScaleConfig;
+    type Weights = ScaleWeights;
+    type Buffers = Buffers;
+    type Step<'a> = Step<'a>;
+
+    fn check(_: &ScaleConfig) -> Result<(), CpuError> {
+        Ok(())
+    }
+
+    fn planned_bytes(_: &ScaleWeights, _: bool) -> u64 {
+        0
+    }
+
+    fn pack(weights: &ScaleWeights, _: Packing) -> Self {
+        Self(weights.factors.clone())
+    }
+
+    fn matrices(&self) -> Vec<&PackedMatrix> {
+        Vec::new()
+    }
+
+    fn buffers(_: &ScaleConfig, _: &mut Room) -> Buffers {
+        Buffers
+    }
+
+    fn step<'a>(_: &'a mut Buffers, _: &Batch, _: usize) -> Step<'a> {
+        Step(PhantomData)
+    }
+
+    fn run(&self, _: &Step<'_>, At { pass, team, norm, .. }: At<'_>) {
+        let hidden = self.0.len();
+        // Ends with a barrier, as every operator has one before it changes the stream.
+        pass.norm(team, norm, false);
+        for row in team.share(pass.batch.rows()) {
+            // SAFETY: the row is this thread's in both buffers.
+            let (x, normed) = unsafe { (pass.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden), pass.ws.normed.row(row)) };
+            x.iter_mut().zip(normed).zip(&self.0).for_each(|((x, y), factor)| *x += y * factor);
+        }
+    }
+}

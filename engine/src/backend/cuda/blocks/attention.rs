@@ -1,0 +1,183 @@
+//! An attention block: one product of three projections, attention over the paged cache, the out-projection into the
+//! residual stream.
+
+use super::projections::{BoundProjections, Projections};
+use super::{At, Memory, Operator, Setting, Wanted, supported};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
+use crate::backend::cuda::shape::Widths;
+use crate::backend::cuda::store::Store;
+use crate::backend::cuda::weights::{Matrix, Packed};
+use crate::backend::cuda::workspace::Workspace;
+use crate::model::{AttentionConfig, AttentionWeights, Rope};
+use chimere_kernels::cuda::attention::{self, Attention, KvType, Shape};
+use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::{Device, KernelCache, Program};
+use cudarc::driver::CudaSlice;
+
+/// Its weights.
+pub(in crate::backend::cuda) struct Weights<M, V> {
+    /// Inputs q (per head D of query, then D of gate) | k | v.
+    pub(in crate::backend::cuda) projections: Projections<M>,
+    /// `[D]`.
+    q_norm: V,
+    /// `[D]`.
+    k_norm: V,
+}
+
+/// Its weights on the device, with their products.
+pub(in crate::backend::cuda) struct Bound {
+    projections: BoundProjections,
+    q_norm: CudaSlice<f32>,
+    k_norm: CudaSlice<f32>,
+}
+
+/// Kernels of all such blocks, and their scratch.
+pub(in crate::backend::cuda) struct Kernels {
+    attention: Attention,
+    scratch: attention::Scratch,
+}
+
+/// Heads as the kernels name them, with outputs of one plane.
+fn shape(a: &AttentionConfig, eps: f32) -> Shape {
+    // `check` refuses attention without positions; its memory may be asked for before that.
+    let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
+    Shape {
+        dim: a.head_dim,
+        heads: a.heads,
+        kv_heads: a.kv_heads,
+        rotary: rope.dim,
+        theta: rope.theta,
+        eps,
+        stride: (2 * a.heads + 2 * a.kv_heads) * a.head_dim,
+        planes: Planes::One,
+    }
+}
+
+/// The shape of a backend's kernels.
+fn shape_in(a: &AttentionConfig, s: &Setting) -> Shape {
+    Shape { planes: s.planes, ..shape(a, s.eps) }
+}
+
+impl Operator for AttentionConfig {
+    type Source = AttentionWeights;
+    type Weights<M, V> = Weights<M, V>;
+    type Bound = Bound;
+    type Kernels = Kernels;
+
+    fn check(&self) -> Result<(), CudaBackendError> {
+        supported(self.gated, "attention", "without output gates", "them")?;
+        supported(self.qk_norm, "attention", "without norms of queries and keys", "them")?;
+        supported(self.rope.is_some(), "attention", "without rotated positions", "them")?;
+        let usual = self.scale == Self::usual_scale(self.head_dim);
+        supported(usual, "the scale of attention", self.scale, "1 / sqrt(D)")
+    }
+
+    fn widths(&self) -> Widths {
+        // Queries with gates, keys, values.
+        Widths { inputs: self.query_rows() + 2 * self.keys(), mixed: self.queries(), ..Widths::default() }
+    }
+
+    fn memory(&self, kv: KvType) -> Memory {
+        // Of a shape, only heads and their size count here.
+        let (key_page, value_page) = shape(self, 0.0).page_bytes(kv);
+        Memory { key_page, value_page, ..Memory::default() }
+    }
+
+    fn tiled(&self, eps: f32) -> Option<Shape> {
+        Some(shape(self, eps))
+    }
+
+    fn plan(w: &AttentionWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+        let norm = |norm| VectorPlan::Values(Option::<&Vec<f32>>::map_or(norm, &[], Vec::as_slice));
+        Weights {
+            projections: Projections::plan([&w.q, &w.k, &w.v].map(Run::whole).to_vec(), &w.out, w.q.cols()),
+            q_norm: norm(w.q_norm.as_ref()),
+            k_norm: norm(w.k_norm.as_ref()),
+        }
+    }
+
+    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+        let projections = w.projections.map(matrix);
+        Weights { projections, q_norm: vector(w.q_norm), k_norm: vector(w.k_norm) }
+    }
+
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+        w.projections.products(hidden, wanted)
+    }
+
+    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        let shape = shape_in(self, s);
+        Ok(vec![attention::program(shape, s.kv, attention::tiling(shape, s.kv))?])
+    }
+
+    fn kernel_bytes(&self, s: &Setting) -> usize {
+        attention::Scratch::bytes(shape_in(self, s), s.counts.decode, s.context)
+    }
+
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+        let shape = shape_in(self, s);
+        let scratch = attention::Scratch::new(device, shape, s.counts.decode, s.context)?;
+        Ok(Kernels { attention: Attention::load(device, cache, shape, s.kv)?, scratch })
+    }
+
+    fn bind(
+        &self,
+        w: Weights<Matrix, CudaSlice<f32>>,
+        products: &mut Products<'_>,
+        hidden: usize,
+    ) -> Result<Bound, CudaBackendError> {
+        let projections = BoundProjections::new(products, w.projections, hidden)?;
+        Ok(Bound { projections, q_norm: w.q_norm, k_norm: w.k_norm })
+    }
+
+    fn first(bound: &Bound) -> &Matrix {
+        bound.projections.first()
+    }
+
+    fn launch(
+        bound: &Bound,
+        kernels: &mut Kernels,
+        at: At<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        bound.projections.read(at, work)?;
+        attend(bound, kernels, at, store, work)?;
+        bound.projections.write(at, work)
+    }
+}
+
+/// Norms, rotation, the cache's new entries, and attention over all of them.
+fn attend(
+    bound: &Bound,
+    Kernels { attention, scratch }: &mut Kernels,
+    at: At<'_>,
+    store: &mut Store,
+    work: &mut Workspace,
+) -> Result<(), CudaBackendError> {
+    let norms = attention::Norms { query: &bound.q_norm.as_view(), key: &bound.k_norm.as_view() };
+    let pages_max = store.shape.table;
+    let mut kv = store.kv(at.place.cached);
+    let rows = attention::Rows {
+        count: at.pass.rows.count,
+        slots: &at.pass.slots,
+        positions: &at.pass.positions,
+        page_table: &kv.table,
+        pages_max,
+    };
+    let cache = attention::Cache { keys: &mut kv.keys, values: &mut kv.values };
+    let x = work.inputs.as_view();
+    let (mut codes, mut meta) = work.mixed.views_mut();
+    let out = attention::Out { codes: &mut codes, meta: &mut meta };
+    // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass have slots of
+    // their own, tiles were made of the prefill's pieces; tables and earlier positions were written before this step's
+    // first kernel.
+    Ok(unsafe {
+        match &at.pass.prompts {
+            None => attention.decode(at.device, rows, &x, norms, cache, scratch, out),
+            Some(p) => attention.prefill(at.device, rows, (p.tiles, p.tile_count), &x, norms, cache, out),
+        }
+    }?)
+}

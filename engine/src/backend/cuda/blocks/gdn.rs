@@ -1,0 +1,186 @@
+//! A gated-delta block: one product of four projections, the rule over its rows, the out-projection into the residual
+//! stream.
+
+use super::projections::{BoundProjections, Projections};
+use super::{At, Memory, Operator, Setting, Wanted, supported};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::matrices::Kernels as Products;
+use crate::backend::cuda::pack::Home;
+use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
+use crate::backend::cuda::shape::{Counts, Widths};
+use crate::backend::cuda::store::Store;
+use crate::backend::cuda::weights::{Matrix, Packed};
+use crate::backend::cuda::workspace::Workspace;
+use crate::format::BlockType;
+use crate::model::{GdnConfig, GdnWeights, HeadOrder};
+use chimere_kernels::cuda::attention::KvType;
+use chimere_kernels::cuda::gdn_decode::{self, GdnDecode};
+use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
+use chimere_kernels::cuda::{Device, KernelCache, Program};
+use cudarc::driver::CudaSlice;
+
+/// Its weights.
+pub(in crate::backend::cuda) struct Weights<M, V> {
+    /// Inputs qkv | z | b | a | b2 | a2, where b2 and a2 are what rounding left of b and a.
+    pub(in crate::backend::cuda) projections: Projections<M>,
+    /// `[channels, taps]`, the last tap is the current token's.
+    conv: V,
+    /// `-exp(A_log)`, `[Hv]`.
+    a_neg: V,
+    /// `[Hv]`.
+    dt_bias: V,
+    /// Gated norm, `[V]`.
+    norm: V,
+}
+
+/// Its weights on the device, with their products.
+pub(in crate::backend::cuda) struct Bound {
+    projections: BoundProjections,
+    conv: CudaSlice<f32>,
+    a_neg: CudaSlice<f32>,
+    dt_bias: CudaSlice<f32>,
+    norm: CudaSlice<f32>,
+}
+
+/// Kernels of all such blocks.
+pub(in crate::backend::cuda) struct Kernels {
+    decode: GdnDecode,
+    prefill: GdnPrefill,
+}
+
+/// Heads as the kernels name them.
+fn heads(g: &GdnConfig) -> gdn_decode::Heads {
+    gdn_decode::Heads {
+        key_dim: g.key_dim,
+        value_dim: g.value_dim,
+        keys: g.key_heads,
+        values: g.value_heads,
+        grouped: g.head_order == HeadOrder::Grouped,
+    }
+}
+
+impl Operator for GdnConfig {
+    type Source = GdnWeights;
+    type Weights<M, V> = Weights<M, V>;
+    type Bound = Bound;
+    type Kernels = Kernels;
+
+    fn check(&self) -> Result<(), CudaBackendError> {
+        // Sizes are the kernels' own to refuse; only the number of taps is no argument of theirs.
+        let taps = self.conv_taps * self.channels() == heads(self).tail();
+        supported(taps, "a convolution's window", format_args!("{} taps", self.conv_taps), "4 taps")
+    }
+
+    fn widths(&self) -> Widths {
+        Widths { inputs: heads(self).inputs(), mixed: self.values(), ..Widths::default() }
+    }
+
+    fn scratch(&self, counts: Counts, _hidden: usize) -> usize {
+        gdn_prefill::scratch(heads(self), counts.prefill, counts.slots)
+    }
+
+    fn memory(&self, _kv: KvType) -> Memory {
+        Memory { state: heads(self).state(), ring: heads(self).tail(), ..Memory::default() }
+    }
+
+    fn plan(w: &GdnWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+        // b and a stand with z where all three agree, because fewer matrices are fewer launches; else in twice Q8_0.
+        let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
+        let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
+        let ([b, b2], [a, a2]) = (Run::with_rest(&w.b, home), Run::with_rest(&w.a, home));
+        let inputs = vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2];
+        Weights {
+            projections: Projections::plan(inputs, &w.out, w.qkv.cols()),
+            conv: VectorPlan::Values(&w.conv),
+            a_neg: VectorPlan::Values(&w.a_neg),
+            dt_bias: VectorPlan::Values(&w.dt_bias),
+            norm: VectorPlan::Values(&w.norm),
+        }
+    }
+
+    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+        Weights {
+            projections: w.projections.map(matrix),
+            conv: vector(w.conv),
+            a_neg: vector(w.a_neg),
+            dt_bias: vector(w.dt_bias),
+            norm: vector(w.norm),
+        }
+    }
+
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+        w.projections.products(hidden, wanted)
+    }
+
+    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        let (heads, stride) = (heads(self), heads(self).inputs());
+        Ok(vec![gdn_decode::program(heads, stride, s.planes)?, gdn_prefill::program(heads, stride, s.planes)?])
+    }
+
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+        let (heads, stride) = (heads(self), heads(self).inputs());
+        let prefill = GdnPrefill::load(device, cache, heads, stride, s.planes)?;
+        Ok(Kernels { decode: GdnDecode::load(device, cache, heads, stride, s.planes)?, prefill })
+    }
+
+    fn bind(
+        &self,
+        w: Weights<Matrix, CudaSlice<f32>>,
+        products: &mut Products<'_>,
+        hidden: usize,
+    ) -> Result<Bound, CudaBackendError> {
+        Ok(Bound {
+            projections: BoundProjections::new(products, w.projections, hidden)?,
+            conv: w.conv,
+            a_neg: w.a_neg,
+            dt_bias: w.dt_bias,
+            norm: w.norm,
+        })
+    }
+
+    fn first(bound: &Bound) -> &Matrix {
+        bound.projections.first()
+    }
+
+    fn launch(
+        bound: &Bound,
+        kernels: &mut Kernels,
+        at: At<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        bound.projections.read(at, work)?;
+        mix(bound, kernels, at, store, work)?;
+        bound.projections.write(at, work)
+    }
+}
+
+/// Convolution, rule and gated norm of all rows.
+fn mix(bound: &Bound, kernels: &Kernels, at: At<'_>, store: &mut Store, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    let weights = gdn_decode::LayerWeights {
+        taps: &bound.conv.as_view(),
+        decay: &bound.a_neg.as_view(),
+        dt_bias: &bound.dt_bias.as_view(),
+        norm: &bound.norm.as_view(),
+        eps: at.eps,
+    };
+    let (mut state, mut tail) = store.recurrent(at.place.recurrent);
+    let memory = gdn_decode::Memory { state: &mut state, tail: &mut tail };
+    let x = work.inputs.as_view();
+    let (mut codes, mut meta) = work.mixed.views_mut();
+    match &at.pass.prompts {
+        None => {
+            let rows = gdn_decode::StepRows { count: at.pass.rows.count, slots: &at.pass.slots, positions: &at.pass.positions };
+            // SAFETY: slots were checked against the store, no two rows of a pass share one, and what the kernel reads
+            // early was written by the step before.
+            Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, &mut codes, &mut meta) }?)
+        }
+        Some(p) => {
+            let pieces = gdn_prefill::Pieces { list: p.pieces, count: p.count, rows: at.pass.rows.count };
+            let out = gdn_prefill::MixedRows { codes: &mut codes, meta: &mut meta };
+            let scratch = &mut work.scratch.as_view_mut();
+            // SAFETY: pieces follow one another, begin at whole chunks and have slots of their own.
+            Ok(unsafe { kernels.prefill.launch(at.device, pieces, &x, weights, memory, scratch, out) }?)
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A dense feed-forward part: a shared expert without any others, with gate 1.
+
+use super::{At, Operator, Setting, Wanted, supported};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::matrices::{Kernels as Products, Kind, Product, plain};
+use crate::backend::cuda::plan::{MatrixPlan, Part};
+use crate::backend::cuda::shape::Widths;
+use crate::backend::cuda::store::Store;
+use crate::backend::cuda::weights::{Matrix, Packed};
+use crate::backend::cuda::workspace::Workspace;
+use crate::model::{Activation, MlpConfig, MlpWeights};
+use chimere_kernels::cuda::combine::{self, Combine, Terms};
+use chimere_kernels::cuda::rows::padded;
+use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
+use chimere_kernels::cuda::{Device, KernelCache, Program};
+
+/// The matrices of an expert, or of a stack of them.
+pub(in crate::backend::cuda) struct Swiglu<M = Matrix> {
+    /// Rows of gate and up in turns of 8: `[2 * width, hidden]`.
+    pub(in crate::backend::cuda) gate_up: M,
+    /// `[hidden, width]`.
+    pub(in crate::backend::cuda) down: M,
+}
+
+/// They on the device, with their products.
+pub(in crate::backend::cuda) struct Bound {
+    pub(super) weights: Swiglu,
+    pub(super) gate_up: Product,
+    pub(super) down: Product,
+    width: usize,
+}
+
+impl<'a> Swiglu<MatrixPlan<'a>> {
+    pub(super) fn plan(part: Part, w: &'a MlpWeights) -> Self {
+        // Without a gate there is no kernel: `check` refuses it, and this plan is never carried out.
+        let gate = w.gate.as_ref().unwrap_or(&w.up);
+        Self { gate_up: MatrixPlan::interleaved(part, gate, &w.up), down: MatrixPlan::whole(part, &w.down) }
+    }
+}
+
+impl<M> Swiglu<M> {
+    pub(super) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Swiglu<N> {
+        Swiglu { gate_up: m(self.gate_up), down: m(self.down) }
+    }
+}
+
+impl<M: Packed> Swiglu<M> {
+    /// Kinds of the two products; `share` is what a row uses of how many experts, if they are routed.
+    pub(super) fn kinds(&self, hidden: usize, share: Option<(usize, usize)>) -> Result<[Kind; 2], CudaBackendError> {
+        let kind = |m: &M, epilogue, norm| match share {
+            Some(share) => Kind::routed(m, epilogue, norm, share),
+            None => Kind::dense(m, epilogue, norm),
+        };
+        Ok([kind(&self.gate_up, Epilogue::Gated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
+    }
+}
+
+impl Bound {
+    /// Loads the products of an expert, or of a stack of them, of this width.
+    pub(super) fn new(
+        products: &mut Products<'_>,
+        weights: Swiglu,
+        (hidden, width): (usize, usize),
+        share: Option<(usize, usize)>,
+    ) -> Result<Self, CudaBackendError> {
+        let [gate_up, down] = weights.kinds(hidden, share)?;
+        Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
+    }
+
+    /// All rows through the shared or dense expert, into [`Workspace::shared_out`].
+    pub(super) fn launch_shared(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let (device, rows, columns) = (at.device, at.pass.rows, Columns::First(at.pass.rows.count));
+        let x = work.stream.rows.read(at.eps);
+        let (mut codes, mut meta) = work.shared_hidden.views_mut();
+        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
+        // SAFETY: the columns are not listed, here and below.
+        unsafe { self.gate_up.launch(device, rows, &self.weights.gate_up, x.inputs(), columns, out) }?;
+        let (codes, meta) = work.shared_hidden.views();
+        let out = Output::Plain { values: &mut work.shared_out.as_view_mut(), stride: at.hidden };
+        // SAFETY: as above.
+        unsafe { self.down.launch(device, rows, &self.weights.down, plain(&codes, &meta), columns, out) }
+    }
+}
+
+/// How what was made of a row is summed, for experts of which a row uses so many.
+pub(super) fn combine_shape(s: &Setting, used: usize) -> combine::Shape {
+    combine::Shape { cols: s.hidden, used, shared: true, planes: s.planes }
+}
+
+/// That the kernels compute such an expert.
+pub(super) fn check_expert(config: &MlpConfig) -> Result<(), CudaBackendError> {
+    let activation = config.activation;
+    supported(activation == Activation::SiluGated, "an activation", format_args!("{activation:?}"), "SiluGated")
+}
+
+impl Operator for MlpConfig {
+    type Source = MlpWeights;
+    type Weights<M, V> = Swiglu<M>;
+    type Bound = Bound;
+    type Kernels = Combine;
+
+    fn check(&self) -> Result<(), CudaBackendError> {
+        check_expert(self)
+    }
+
+    fn widths(&self) -> Widths {
+        Widths { shared: self.width, ..Widths::default() }
+    }
+
+    fn plan(w: &MlpWeights) -> Swiglu<MatrixPlan<'_>> {
+        Swiglu::plan(Part::Shared, w)
+    }
+
+    fn map<M, V, N, W>(w: Swiglu<M>, matrix: &mut impl FnMut(M) -> N, _: &mut impl FnMut(V) -> W) -> Swiglu<N> {
+        w.map(matrix)
+    }
+
+    fn products<M: Packed, V>(&self, w: &Swiglu<M>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+        wanted.kinds.extend(w.kinds(hidden, None)?);
+        Ok(())
+    }
+
+    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        Ok(vec![combine::program(combine_shape(s, 0))?])
+    }
+
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Combine, CudaBackendError> {
+        Ok(Combine::load(device, cache, combine_shape(s, 0))?)
+    }
+
+    fn bind(&self, w: Swiglu, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
+        Bound::new(products, w, (hidden, self.width), None)
+    }
+
+    fn first(bound: &Bound) -> &Matrix {
+        &bound.weights.gate_up
+    }
+
+    fn launch(
+        bound: &Bound,
+        combine: &mut Combine,
+        at: At<'_>,
+        _store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        bound.launch_shared(at, work)?;
+        let terms = Terms { slots: &at.pass.slots, gates: None, experts: None, shared: Some(&work.shared_out.as_view()) };
+        work.stream.reduce(at.device, combine, at.pass.rows.count, terms, at.next)
+    }
+}

@@ -1,0 +1,445 @@
+//! The operators on this backend: what of a block is planned, brought over and kept, which kernels it takes, and what
+//! it launches.
+//!
+//! An operator is one file here that implements [`Operator`] for the model's configuration of it, and a line in the
+//! list below: the only place of this backend that tells operators apart. One that is not in the list is refused by
+//! name. What is fused across blocks goes through `residual` alone.
+
+mod attention;
+mod gdn;
+mod mlp;
+mod moe;
+mod projections;
+
+#[cfg(test)]
+pub(super) use mlp::Swiglu;
+
+use super::error::CudaBackendError;
+use super::matrices::{Kernels as Products, Kind};
+use super::network::Pass;
+use super::plan::{MatrixPlan, VectorPlan};
+use super::residual::Next;
+use super::shape::{Counts, Widths};
+use super::store::Store;
+use super::weights::{Matrix, Packed};
+use super::workspace::Workspace;
+use crate::model::{self, AttentionConfig, GdnConfig, MlpConfig, ModelConfig, MoeConfig, OpConfig};
+use chimere_kernels::cuda::attention::{KvType, Shape as AttentionShape};
+use chimere_kernels::cuda::experts::Experts;
+use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
+use cudarc::driver::CudaSlice;
+
+/// What kernels are made for beside an operator's own shape.
+#[derive(Clone, Copy)]
+pub(super) struct Setting {
+    /// Width of the residual stream.
+    pub(super) hidden: usize,
+    /// Epsilon of every norm.
+    pub(super) eps: f32,
+    pub(super) planes: Planes,
+    pub(super) kv: KvType,
+    pub(super) counts: Counts,
+    /// Positions a sequence may have.
+    pub(super) context: usize,
+}
+
+/// What a sequence leaves behind in a block as it lies on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// Floats of recurrent state.
+    pub(super) state: usize,
+    /// Floats of a convolution's ring.
+    pub(super) ring: usize,
+    /// Bytes of a page's keys.
+    pub(super) key_page: usize,
+    /// Bytes of a page's values.
+    pub(super) value_page: usize,
+}
+
+impl Memory {
+    /// Whether a sequence has recurrent state here.
+    pub(super) fn is_recurrent(&self) -> bool {
+        self.state + self.ring > 0
+    }
+
+    /// Whether a sequence has keys and values here.
+    pub(super) fn is_cached(&self) -> bool {
+        self.key_page + self.value_page > 0
+    }
+}
+
+/// Where a block finds what is kept for blocks like it, counted from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Among those with recurrent state.
+    pub(super) recurrent: usize,
+    /// Among those with keys and values.
+    pub(super) cached: usize,
+    /// Among those that choose experts.
+    pub(super) routed: usize,
+}
+
+/// Products that blocks take, each kind as often as it comes.
+#[derive(Default)]
+pub(super) struct Wanted {
+    pub(super) kinds: Vec<Kind>,
+    /// All experts of a block in one launch; an error is one of sizes.
+    pub(super) experts: Vec<Result<Experts, CudaError>>,
+}
+
+/// A pass at one block.
+#[derive(Clone, Copy)]
+pub(super) struct At<'a> {
+    pub(super) device: &'a Device,
+    pub(super) pass: &'a Pass<'a>,
+    /// Weight of the norm before the operator: it is folded into the rows already.
+    pub(super) norm: &'a CudaSlice<f32>,
+    pub(super) next: Next<'a>,
+    pub(super) place: Place,
+    pub(super) hidden: usize,
+    pub(super) eps: f32,
+    /// Whether choices may not depend on the number of rows.
+    pub(super) deterministic: bool,
+}
+
+/// What this backend has to know of an operator; the model's configuration of it says so.
+pub(super) trait Operator: Sized {
+    /// The model's weights of it.
+    type Source;
+    /// Its matrices and f32 values, as planned and as they are on the device.
+    type Weights<M, V>;
+    /// Its weights on the device, with their products.
+    type Bound;
+    /// Kernels beside the products, and memory of their own, that blocks of one shape share.
+    type Kernels;
+
+    /// Refuses by name what no kernel does.
+    fn check(&self) -> Result<(), CudaBackendError>;
+
+    /// Of what it puts into the workspace.
+    fn widths(&self) -> Widths;
+
+    /// Floats of [`Workspace::scratch`].
+    fn scratch(&self, _counts: Counts, _hidden: usize) -> usize {
+        0
+    }
+
+    /// What a sequence leaves behind.
+    fn memory(&self, _kv: KvType) -> Memory {
+        Memory::default()
+    }
+
+    /// The shape by which the rows of prompts are put into tiles, if the operator has them in tiles.
+    fn tiled(&self, _eps: f32) -> Option<AttentionShape> {
+        None
+    }
+
+    /// What will be on the device.
+    fn plan(weights: &Self::Source) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
+
+    /// The same tree with other leaves, which are visited in a fixed order.
+    fn map<M, V, N, W>(
+        weights: Self::Weights<M, V>,
+        matrix: &mut impl FnMut(M) -> N,
+        vector: &mut impl FnMut(V) -> W,
+    ) -> Self::Weights<N, W>;
+
+    /// Adds the products that it takes.
+    fn products<M: Packed, V>(
+        &self,
+        weights: &Self::Weights<M, V>,
+        hidden: usize,
+        wanted: &mut Wanted,
+    ) -> Result<(), CudaBackendError>;
+
+    /// Programs of [`Operator::Kernels`].
+    fn programs(&self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError>;
+
+    /// Bytes of device memory that [`Operator::Kernels`] keep for themselves.
+    fn kernel_bytes(&self, _setting: &Setting) -> usize {
+        0
+    }
+
+    /// Loads its kernels.
+    fn load(&self, device: &Device, cache: &KernelCache, setting: &Setting) -> Result<Self::Kernels, CudaBackendError>;
+
+    /// Loads the products of a block's weights.
+    fn bind(
+        &self,
+        weights: Self::Weights<Matrix, CudaSlice<f32>>,
+        products: &mut Products<'_>,
+        hidden: usize,
+    ) -> Result<Self::Bound, CudaBackendError>;
+
+    /// The matrix that is read first.
+    fn first(bound: &Self::Bound) -> &Matrix;
+
+    /// Enqueues the block: from the residual stream back into it.
+    fn launch(
+        bound: &Self::Bound,
+        kernels: &mut Self::Kernels,
+        at: At<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError>;
+}
+
+/// An operator's configuration, to be asked what this backend has to know of it.
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a>(pub(super) &'a OpConfig);
+
+macro_rules! operators {
+    ($($kind:ident($config:ident)),* $(,)?) => {
+        /// An operator's matrices `M` and f32 values `V`.
+        #[allow(clippy::large_enum_variant, reason = "one a block")]
+        pub(super) enum Op<M = Matrix, V = CudaSlice<f32>> {
+            $($kind($config, <$config as Operator>::Weights<M, V>),)*
+            /// One that `check` refuses.
+            Refused,
+        }
+
+        /// An operator's weights on the device, with their products.
+        #[allow(clippy::large_enum_variant, reason = "one a block")]
+        pub(super) enum Bound {
+            $($kind(<$config as Operator>::Bound),)*
+        }
+
+        /// Kernels that blocks of one shape share.
+        #[allow(clippy::large_enum_variant, reason = "one a shape")]
+        pub(super) enum Kernels {
+            $($kind(<$config as Operator>::Kernels),)*
+        }
+
+        /// What an operator's configuration alone answers. One that is not in the list needs nothing, for it is
+        /// refused.
+        #[allow(unreachable_patterns, reason = "every operator may be in the list")]
+        impl Ask<'_> {
+            /// [`Operator::check`].
+            pub(super) fn check(self) -> Result<(), CudaBackendError> {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.check(),)*
+                    op => Err(refused(op)),
+                }
+            }
+
+            /// [`Operator::widths`].
+            pub(super) fn widths(self) -> Widths {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.widths(),)*
+                    _ => Widths::default(),
+                }
+            }
+
+            /// [`Operator::scratch`].
+            pub(super) fn scratch(self, counts: Counts, hidden: usize) -> usize {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.scratch(counts, hidden),)*
+                    _ => 0,
+                }
+            }
+
+            /// [`Operator::memory`].
+            pub(super) fn memory(self, kv: KvType) -> Memory {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.memory(kv),)*
+                    _ => Memory::default(),
+                }
+            }
+
+            /// [`Operator::tiled`].
+            pub(super) fn tiled(self, eps: f32) -> Option<AttentionShape> {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.tiled(eps),)*
+                    _ => None,
+                }
+            }
+
+            /// [`Operator::programs`].
+            pub(super) fn programs(self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.programs(setting),)*
+                    op => Err(refused(op)),
+                }
+            }
+
+            /// [`Operator::kernel_bytes`].
+            pub(super) fn kernel_bytes(self, setting: &Setting) -> usize {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.kernel_bytes(setting),)*
+                    _ => 0,
+                }
+            }
+        }
+
+        impl<M, V> Op<M, V> {
+            /// The same with other leaves.
+            pub(super) fn map<N, W>(self, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Op<N, W> {
+                match self {
+                    $(Self::$kind(config, weights) => Op::$kind(config, $config::map(weights, matrix, vector)),)*
+                    Self::Refused => Op::Refused,
+                }
+            }
+
+            /// Adds the products that the block takes.
+            pub(super) fn products(&self, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError>
+            where
+                M: Packed,
+            {
+                match self {
+                    $(Self::$kind(config, weights) => config.products::<M, V>(weights, hidden, wanted),)*
+                    Self::Refused => Ok(()),
+                }
+            }
+        }
+
+        impl<'a> Op<MatrixPlan<'a>, VectorPlan<'a>> {
+            /// What will be on the device.
+            #[allow(unreachable_patterns, reason = "every operator may be in the list")]
+            pub(super) fn plan(op: &'a model::Op) -> Self {
+                match op {
+                    $(model::Op::$kind(weights) => Self::$kind(weights.config, $config::plan(weights)),)*
+                    _ => Self::Refused,
+                }
+            }
+        }
+
+        impl Op {
+            /// Loads the products.
+            pub(super) fn bind(self, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
+                match self {
+                    $(Self::$kind(config, weights) => config.bind(weights, products, hidden).map(Bound::$kind),)*
+                    Self::Refused => unreachable!("`check` comes first"),
+                }
+            }
+        }
+
+        impl Kernels {
+            /// Those of a shape.
+            #[allow(unreachable_patterns, reason = "every operator may be in the list")]
+            pub(super) fn load(
+                op: &OpConfig,
+                device: &Device,
+                cache: &KernelCache,
+                setting: &Setting,
+            ) -> Result<Self, CudaBackendError> {
+                match op {
+                    $(OpConfig::$kind(config) => config.load(device, cache, setting).map(Self::$kind),)*
+                    _ => Err(refused(op)),
+                }
+            }
+        }
+
+        impl Bound {
+            /// The matrix that is read first.
+            pub(super) fn first(&self) -> &Matrix {
+                match self {
+                    $(Self::$kind(bound) => $config::first(bound),)*
+                }
+            }
+
+            /// Enqueues the block: from the residual stream back into it.
+            pub(super) fn launch(
+                &self,
+                kernels: &mut Kernels,
+                at: At<'_>,
+                store: &mut Store,
+                work: &mut Workspace,
+            ) -> Result<(), CudaBackendError> {
+                match (self, kernels) {
+                    $((Self::$kind(bound), Kernels::$kind(kernels)) => $config::launch(bound, kernels, at, store, work),)*
+                    _ => unreachable!("a block's kernels are those of its shape"),
+                }
+            }
+        }
+    };
+}
+
+operators! {
+    Gdn(GdnConfig),
+    Attention(AttentionConfig),
+    Mlp(MlpConfig),
+    Moe(MoeConfig),
+}
+
+/// Whether this backend computes such a model.
+pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
+    for block in model.blocks() {
+        Ask(&block.op).check()?;
+        supported(block.scale == 1.0, "the factor of a block's output", block.scale, "1")?;
+    }
+    // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
+    let memories = || model.blocks().map(|block| Ask(&block.op).memory(kv));
+    let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
+    let pages = || memories().filter(Memory::is_cached).map(|m| (m.key_page, m.value_page));
+    supported(states().all(|s| Some(s) == states().next()), "recurrent state", "of several sizes", "one for all layers")?;
+    supported(pages().all(|p| Some(p) == pages().next()), "a page of keys", "of several sizes", "one for all layers")?;
+    let mut tiled = model.shapes().into_iter().filter_map(|op| Ask(op).tiled(model.rms_eps));
+    let first = tiled.next();
+    supported(tiled.next().is_none() || first.is_none(), "attention", "of several shapes", "one for all layers")
+}
+
+/// The shape by which the rows of prompts are put into tiles, if there are blocks that want such.
+pub(super) fn tiled(model: &ModelConfig) -> Option<AttentionShape> {
+    model.blocks().find_map(|block| Ask(&block.op).tiled(model.rms_eps))
+}
+
+fn refused(op: &OpConfig) -> CudaBackendError {
+    CudaBackendError::Unsupported { what: "an operator", got: op.name().into(), need: "another: there is no kernel for it".into() }
+}
+
+/// That something is as the kernels compute it.
+fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Result<(), CudaBackendError> {
+    if is { Ok(()) } else { Err(CudaBackendError::Unsupported { what, got: got.to_string(), need: need.into() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Activation, Router, ScaleConfig};
+
+    fn golden(preset: &str) -> ModelConfig {
+        let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
+        model::load(path.as_ref()).unwrap().config
+    }
+
+    fn refusal(preset: &str, layer: usize, change: impl Fn(&mut OpConfig)) -> String {
+        let mut config = golden(preset);
+        assert!(check(&config, KvType::F16).is_ok(), "{preset}");
+        config.layers[layer].iter_mut().for_each(|block| change(&mut block.op));
+        check(&config, KvType::F16).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_no_kernel_computes_is_refused_by_name() {
+        let attention = |change: fn(&mut AttentionConfig)| {
+            refusal("moe", 3, move |op| {
+                if let OpConfig::Attention(a) = op {
+                    change(a)
+                }
+            })
+        };
+        assert_eq!(attention(|a| a.gated = false), "attention is without output gates, the GPU's kernels need them");
+        assert_eq!(attention(|a| a.scale = 0.5), "the scale of attention is 0.5, the GPU's kernels need 1 / sqrt(D)");
+        let mlp = |op: &mut OpConfig| {
+            if let OpConfig::Mlp(m) = op {
+                m.activation = Activation::Relu2
+            }
+        };
+        assert_eq!(refusal("dense", 0, mlp), "an activation is Relu2, the GPU's kernels need SiluGated");
+        let moe = |op: &mut OpConfig| {
+            if let OpConfig::Moe(m) = op {
+                m.router = Router::SigmoidBias { scale: 2.5 }
+            }
+        };
+        assert_eq!(refusal("moe", 0, moe), "a router is SigmoidBias { scale: 2.5 }, the GPU's kernels need Softmax");
+        let gdn = |op: &mut OpConfig| {
+            if let OpConfig::Gdn(g) = op {
+                g.key_dim *= 2
+            }
+        };
+        assert_eq!(refusal("moe", 0, gdn), "recurrent state is of several sizes, the GPU's kernels need one for all layers");
+        let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
+        assert_eq!(refusal("moe", 0, scale), "an operator is scale, the GPU's kernels need another: there is no kernel for it");
+    }
+}

@@ -1,0 +1,266 @@
+//! Routed experts and a shared one.
+//!
+//! Decode passes of few rows choose and compute all experts in one launch. With more rows the router is a launch of its
+//! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
+
+use super::mlp::{self, Swiglu, check_expert, combine_shape};
+use super::{At, Operator, Setting, Wanted, supported};
+use crate::backend::cuda::error::CudaBackendError;
+use crate::backend::cuda::matrices::{Kernels as Products, plain};
+use crate::backend::cuda::plan::{MatrixPlan, Part, VectorPlan};
+use crate::backend::cuda::residual::next_rows;
+use crate::backend::cuda::shape::{Counts, Widths};
+use crate::backend::cuda::store::Store;
+use crate::backend::cuda::weights::{Matrix, Packed};
+use crate::backend::cuda::workspace::Workspace;
+use crate::model::{MoeConfig, MoeWeights, Router as Routing};
+use chimere_kernels::cuda::combine::{self, Combine, Terms};
+use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Matrices};
+use chimere_kernels::cuda::product::{Activations, Norm};
+use chimere_kernels::cuda::router::{self, Router};
+use chimere_kernels::cuda::rows::padded;
+use chimere_kernels::cuda::wide::{Columns, Output};
+use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
+use cudarc::driver::CudaSlice;
+use std::rc::Rc;
+
+/// Its weights.
+pub(in crate::backend::cuda) struct Weights<M, V> {
+    /// `[experts, hidden]`.
+    pub(in crate::backend::cuda) router: V,
+    /// `[hidden]`, of the shared expert.
+    shared_gate: V,
+    /// All routed ones.
+    pub(in crate::backend::cuda) experts: Swiglu<M>,
+    pub(in crate::backend::cuda) shared: Swiglu<M>,
+}
+
+/// Its weights on the device, with their products.
+pub(in crate::backend::cuda) struct Bound {
+    config: MoeConfig,
+    router: CudaSlice<f32>,
+    shared_gate: CudaSlice<f32>,
+    experts: mlp::Bound,
+    /// Everything in one launch, for few rows.
+    few: Option<Rc<ExpertsKernels>>,
+    shared: mlp::Bound,
+}
+
+/// Kernels of all such blocks, and their scratch.
+pub(in crate::backend::cuda) struct Kernels {
+    router: Router,
+    scratch: router::Workspace,
+    combine: Combine,
+}
+
+fn router_shape(config: &MoeConfig, s: &Setting) -> router::Shape {
+    router::Shape { cols: s.hidden, experts: config.experts, used: config.used }
+}
+
+/// The width of the shared expert.
+fn shared_width(config: &MoeConfig) -> usize {
+    config.shared.map_or(0, |shared| shared.expert.width)
+}
+
+/// The experts of a block as the kernels for few rows take them, which multiply by no factor.
+fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Option<Result<Experts, CudaError>> {
+    let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0 && s.down.form().factor == 1.0);
+    let kind = |s: &Swiglu<M>, width| experts::Kind { width, gate_up: s.gate_up.form().layout, down: s.down.form().layout };
+    let (routed, shared) = (kind(&w.experts, config.expert.width), kind(&w.shared, shared_width(config)));
+    plain.then(|| Experts::new(hidden, config.experts, config.used, routed, shared))
+}
+
+impl Operator for MoeConfig {
+    type Source = MoeWeights;
+    type Weights<M, V> = Weights<M, V>;
+    type Bound = Bound;
+    type Kernels = Kernels;
+
+    fn check(&self) -> Result<(), CudaBackendError> {
+        check_expert(&self.expert)?;
+        supported(self.router == Routing::Softmax, "a router", format_args!("{:?}", self.router), "Softmax")?;
+        let shared = self.shared.filter(|shared| shared.gated);
+        let got = if self.shared.is_some() { "without a gate" } else { "absent" };
+        supported(shared.is_some(), "the shared expert", got, "one with a gate")?;
+        shared.map_or(Ok(()), |shared| check_expert(&shared.expert))
+    }
+
+    fn widths(&self) -> Widths {
+        let (experts, used, width) = (self.experts, self.used, self.expert.width);
+        Widths { experts, used, width, shared: shared_width(self), ..Widths::default() }
+    }
+
+    fn scratch(&self, counts: Counts, hidden: usize) -> usize {
+        counts.rows() * self.used * hidden
+    }
+
+    fn plan(w: &MoeWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+        // Without a gated shared expert there is no kernel: `check` refuses it, and this plan is never carried out.
+        let shared = w.shared.as_ref();
+        let gate = shared.and_then(|s| s.gate.as_deref()).unwrap_or(&[]);
+        Weights {
+            router: VectorPlan::Encoded(&w.router),
+            shared_gate: VectorPlan::Values(gate),
+            experts: Swiglu::plan(Part::Experts, &w.experts),
+            shared: Swiglu::plan(Part::Shared, shared.map_or(&w.experts, |s| &s.expert)),
+        }
+    }
+
+    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+        Weights {
+            router: vector(w.router),
+            shared_gate: vector(w.shared_gate),
+            experts: w.experts.map(matrix),
+            shared: w.shared.map(matrix),
+        }
+    }
+
+    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+        wanted.kinds.extend(w.shared.kinds(hidden, None)?);
+        wanted.kinds.extend(w.experts.kinds(hidden, Some((self.used, self.experts)))?);
+        wanted.experts.extend(few(self, w, hidden));
+        Ok(())
+    }
+
+    fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
+        Ok(vec![router::program(router_shape(self, s))?, combine::program(combine_shape(s, self.used))?])
+    }
+
+    fn kernel_bytes(&self, s: &Setting) -> usize {
+        router_shape(self, s).workspace_bytes(s.counts.rows())
+    }
+
+    fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
+        let router = Router::load(device, cache, router_shape(self, s))?;
+        let scratch = router.workspace(device, s.counts.rows())?;
+        Ok(Kernels { router, scratch, combine: Combine::load(device, cache, combine_shape(s, self.used))? })
+    }
+
+    fn bind(
+        &self,
+        w: Weights<Matrix, CudaSlice<f32>>,
+        products: &mut Products<'_>,
+        hidden: usize,
+    ) -> Result<Bound, CudaBackendError> {
+        let few = match few(self, &w, hidden) {
+            Some(few) if !products.deterministic => products.experts(few?)?,
+            _ => None,
+        };
+        let share = Some((self.used, self.experts));
+        Ok(Bound {
+            config: *self,
+            router: w.router,
+            shared_gate: w.shared_gate,
+            experts: mlp::Bound::new(products, w.experts, (hidden, self.expert.width), share)?,
+            few,
+            shared: mlp::Bound::new(products, w.shared, (hidden, shared_width(self)), None)?,
+        })
+    }
+
+    fn first(bound: &Bound) -> &Matrix {
+        &bound.experts.weights.gate_up
+    }
+
+    fn launch(
+        bound: &Bound,
+        kernels: &mut Kernels,
+        at: At<'_>,
+        _store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        let few = bound.few.as_ref().filter(|few| at.pass.rows.count <= few.rows_max() && at.pass.prompts.is_none());
+        if let Some(few) = few {
+            return bound.launch_few(few, at, work);
+        }
+        bound.route(kernels, at, work)?;
+        bound.launch_routed(at, work)?;
+        bound.shared.launch_shared(at, work)?;
+        let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
+        let terms = Terms { slots: &at.pass.slots, gates: Some(&gates), experts: Some(&made), shared: Some(&shared) };
+        work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
+    }
+}
+
+impl Bound {
+    /// Which experts each row takes, how much of each, and each expert's rows.
+    fn route(&self, kernels: &mut Kernels, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let weights = router::LayerWeights {
+            norm: &at.norm.as_view(),
+            experts: &self.router.as_view(),
+            shared_gate: &self.shared_gate.as_view(),
+            eps: at.eps,
+        };
+        let variant = if at.deterministic { router::Variant::Tiled } else { router::variant(at.pass.rows.count) };
+        let (x, tally) = (work.stream.x.as_view(), work.tally.as_view());
+        let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
+        let folded = work.stream.rows.read(at.eps);
+        let (count, slots) = (at.pass.rows.count, &at.pass.slots);
+        let rows = router::Rows { count, slots, x: &x, squares: folded.squares(), cuts };
+        let chosen = work.chosen(at.place.routed);
+        let choice = router::Choice { experts: &mut work.experts.slice_mut(chosen), gates: &mut work.gates.as_view_mut() };
+        let groups = router::Groups {
+            slots: &mut work.lists.as_view_mut(),
+            in_rows: &mut work.list_in.as_view_mut(),
+            out_rows: &mut work.list_out.as_view_mut(),
+        };
+        Ok(kernels.router.launch(at.device, &mut kernels.scratch, variant, rows, weights, choice, Some(groups))?)
+    }
+
+    /// Routed experts, each with its rows.
+    fn launch_routed(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let (device, config, swiglu) = (at.device, &self.config, &self.experts);
+        let pairs = at.pass.rows.count * config.used;
+        let slots = work.lists.slice(0..4 * config.experts);
+        let (in_rows, out_rows) = (work.list_in.slice(0..pairs), work.list_out.slice(0..pairs));
+        let x = work.stream.rows.read(at.eps);
+        let (mut codes, mut meta) = work.expert_hidden.views_mut();
+        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(config.expert.width) };
+        let columns = Columns::Listed { slots: &slots, in_rows: &in_rows, out_rows: &out_rows };
+        // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
+        unsafe { swiglu.gate_up.launch(device, at.pass.rows, &swiglu.weights.gate_up, x.inputs(), columns, out) }?;
+        let (codes, meta) = work.expert_hidden.views();
+        let out = Output::Plain { values: &mut work.scratch.as_view_mut(), stride: at.hidden };
+        let columns = Columns::Listed { slots: &slots, in_rows: &out_rows, out_rows: &out_rows };
+        // SAFETY: as above.
+        unsafe { swiglu.down.launch(device, at.pass.rows, &swiglu.weights.down, plain(&codes, &meta), columns, out) }
+    }
+
+    /// All experts of few rows, which choose in the same launch.
+    fn launch_few(&self, kernels: &ExpertsKernels, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let weights = router::LayerWeights {
+            norm: &at.norm.as_view(),
+            experts: &self.router.as_view(),
+            shared_gate: &self.shared_gate.as_view(),
+            eps: at.eps,
+        };
+        let (routed, shared, tally) = (&self.experts.weights, &self.shared.weights, work.tally.as_view());
+        let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
+        let chosen = work.chosen(at.place.routed);
+        let mut chosen = work.experts.slice_mut(chosen);
+        let routing = experts::Routing { weights, slots: &at.pass.slots, cuts, chosen: &mut chosen };
+        let ((mut codes, mut meta), (mut shared_codes, mut shared_meta)) =
+            (work.expert_hidden.views_mut(), work.shared_hidden.views_mut());
+        let between =
+            Between { codes: &mut codes, meta: &mut meta, shared_codes: &mut shared_codes, shared_meta: &mut shared_meta };
+        let gate_up = (routed.gate_up.bytes.as_view(), shared.gate_up.bytes.as_view());
+        let down = (routed.down.bytes.as_view(), shared.down.bytes.as_view());
+        let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes.as_view());
+        let (read, mut x, mut write) = work.stream.read_and_write(at.eps);
+        let (codes, meta) = read.rows();
+        kernels.launch(
+            at.device,
+            Matrices { routed: &gate_up.0, shared: &gate_up.1 },
+            Matrices { routed: &down.0, shared: &down.1 },
+            routing,
+            Activations { codes, meta },
+            Norm { squares: read.squares(), eps: at.eps },
+            at.pass.rows.count,
+            between,
+            &mut x,
+            next_rows(&weight, write.out()),
+            &soon,
+        )?;
+        work.stream.turn();
+        Ok(())
+    }
+}

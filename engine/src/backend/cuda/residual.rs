@@ -1,0 +1,189 @@
+//! The residual stream on the device, and what is fused across blocks through it and nowhere else.
+//!
+//! Norms have no launch. Who writes the stream also writes its rows times the weight of the next block's norm, in int8,
+//! and the sums of their squares; who reads them divides by the root mean square. So a block has to know the norm
+//! behind it ([`Next`]), but not what comes after that norm.
+
+use super::error::{CudaBackendError, During};
+use super::matrices::{Product, Rows, plain};
+use super::weights::Matrix;
+use super::workspace::Quantized;
+use chimere_kernels::cuda::Device;
+use chimere_kernels::cuda::combine::{Combine, Terms};
+use chimere_kernels::cuda::product::NextRows;
+use chimere_kernels::cuda::quantized::{BLOCK, Planes};
+use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
+use chimere_kernels::cuda::wide::{Columns, Inputs, Output};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+
+/// Who reads the stream after a block.
+#[derive(Clone, Copy)]
+pub(super) struct Next<'a> {
+    /// Weight of the norm before it, `[hidden]`.
+    pub(super) norm: &'a CudaSlice<f32>,
+    /// The first matrix that it multiplies with: whoever has time on its hands may fetch it early.
+    pub(super) matrix: &'a Matrix,
+}
+
+/// Rows with a norm folded in.
+pub(super) struct FoldedRows {
+    /// The rows times the norm's weight.
+    rows: Quantized,
+    /// Sums of squares of the rows, `[rows, cols / 32]`.
+    squares: CudaSlice<f32>,
+}
+
+/// What a kernel reads of them.
+pub(super) struct FoldedView<'a> {
+    codes: CudaView<'a, i8>,
+    meta: CudaView<'a, f32>,
+    squares: CudaView<'a, f32>,
+    eps: f32,
+}
+
+/// What a kernel writes of them.
+pub(super) struct FoldedViewMut<'a> {
+    codes: CudaViewMut<'a, i8>,
+    meta: CudaViewMut<'a, f32>,
+    squares: CudaViewMut<'a, f32>,
+}
+
+impl FoldedRows {
+    /// Takes the memory, zeroed.
+    pub(super) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+        Ok(Self {
+            rows: Quantized::new(device, rows, cols, planes)?,
+            squares: device.stream().alloc_zeros(rows * cols / BLOCK).during("allocating the workspace")?,
+        })
+    }
+
+    /// What [`FoldedRows::new`] takes.
+    pub(super) fn bytes(rows: usize, cols: usize, planes: Planes) -> usize {
+        Quantized::bytes(rows, cols, planes) + 4 * (rows * cols / BLOCK)
+    }
+
+    /// For a reader, with the norm's epsilon.
+    pub(super) fn read(&self, eps: f32) -> FoldedView<'_> {
+        let (codes, meta) = self.rows.views();
+        FoldedView { codes, meta, squares: self.squares.as_view(), eps }
+    }
+
+    /// Sums of squares.
+    pub(super) fn squares(&self) -> CudaView<'_, f32> {
+        self.squares.as_view()
+    }
+
+    /// For a writer.
+    pub(super) fn write(&mut self) -> FoldedViewMut<'_> {
+        let (codes, meta) = self.rows.views_mut();
+        FoldedViewMut { codes, meta, squares: self.squares.as_view_mut() }
+    }
+}
+
+impl FoldedView<'_> {
+    /// As a product takes them.
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        Inputs { codes: &self.codes, meta: &self.meta, squares: Some(&self.squares), eps: self.eps, factor: 1.0 }
+    }
+
+    /// As they are copied.
+    pub(super) fn folded(&self) -> Folded<'_> {
+        Folded { codes: &self.codes, meta: &self.meta, squares: &self.squares }
+    }
+
+    /// Codes, then what stands beside them.
+    pub(super) fn rows(&self) -> (&CudaView<'_, i8>, &CudaView<'_, f32>) {
+        (&self.codes, &self.meta)
+    }
+
+    /// Sums of squares.
+    pub(super) fn squares(&self) -> &CudaView<'_, f32> {
+        &self.squares
+    }
+}
+
+impl<'a> FoldedViewMut<'a> {
+    /// As kernels write them.
+    pub(super) fn out(&mut self) -> FoldedOut<'_, 'a> {
+        FoldedOut { codes: &mut self.codes, meta: &mut self.meta, squares: &mut self.squares }
+    }
+}
+
+/// The stream: `[rows, hidden]`, and what the next reader takes of it.
+pub(super) struct Residual {
+    pub(super) x: CudaSlice<f32>,
+    pub(super) rows: FoldedRows,
+    /// What a launch that reads `rows` writes for the reader after it: they change places then.
+    spare: FoldedRows,
+    hidden: usize,
+}
+
+impl Residual {
+    /// Takes the memory, zeroed.
+    pub(super) fn new(device: &Device, rows: usize, hidden: usize, planes: Planes) -> Result<Self, CudaBackendError> {
+        Ok(Self {
+            x: device.stream().alloc_zeros(rows * hidden).during("allocating the workspace")?,
+            rows: FoldedRows::new(device, rows, hidden, planes)?,
+            spare: FoldedRows::new(device, rows, hidden, planes)?,
+            hidden,
+        })
+    }
+
+    /// What [`Residual::new`] takes.
+    pub(super) fn bytes(rows: usize, hidden: usize, planes: Planes) -> usize {
+        4 * rows * hidden + 2 * FoldedRows::bytes(rows, hidden, planes)
+    }
+
+    /// Adds the product of `input` with a matrix.
+    pub(super) fn add_product(
+        &mut self,
+        device: &Device,
+        rows: Rows,
+        (product, matrix): (&Product, &Matrix),
+        input: &Quantized,
+        next: Next<'_>,
+    ) -> Result<(), CudaBackendError> {
+        let (codes, meta) = input.views();
+        let mut folded = self.rows.write();
+        let FoldedOut { codes: next_codes, meta: next_meta, squares } = folded.out();
+        let out = Output::Residual {
+            x: &mut self.x.as_view_mut(),
+            weight: &next.norm.as_view(),
+            codes: next_codes,
+            meta: next_meta,
+            squares,
+            stride: padded(self.hidden),
+        };
+        // SAFETY: the columns are not listed.
+        unsafe { product.launch(device, rows, matrix, plain(&codes, &meta), Columns::First(rows.count), out) }
+    }
+
+    /// Adds what experts made.
+    pub(super) fn reduce(
+        &mut self,
+        device: &Device,
+        combine: &Combine,
+        rows: usize,
+        terms: Terms<'_>,
+        next: Next<'_>,
+    ) -> Result<(), CudaBackendError> {
+        let mut folded = self.rows.write();
+        Ok(combine.launch(device, rows, terms, &next.norm.as_view(), &mut self.x.as_view_mut(), folded.out())?)
+    }
+
+    /// For a launch that reads the rows and, before all of its blocks have done so, writes those of the next reader:
+    /// what it reads, the stream, and what it writes. [`Residual::turn`] follows.
+    pub(super) fn read_and_write(&mut self, eps: f32) -> (FoldedView<'_>, CudaViewMut<'_, f32>, FoldedViewMut<'_>) {
+        (self.rows.read(eps), self.x.as_view_mut(), self.spare.write())
+    }
+
+    /// What was written last is what is read next.
+    pub(super) fn turn(&mut self) {
+        std::mem::swap(&mut self.rows, &mut self.spare);
+    }
+}
+
+/// The rows of the next reader as the kernels for few rows write them.
+pub(super) fn next_rows<'a, 'b>(weight: &'a CudaView<'a, f32>, out: FoldedOut<'a, 'b>) -> NextRows<'a, 'b> {
+    NextRows { weight, codes: out.codes, meta: out.meta, squares: out.squares }
+}

@@ -1,0 +1,102 @@
+//! The sources of one sequence: those that the scheduler asks when it plans a row, and the names of those that the row
+//! waits for.
+
+use super::thinking::{LAG, Thinking, Thought, Watch};
+use super::{Effect, Rule, Source, Sources};
+use crate::ids::TokenId;
+use crate::sampling::Certainty;
+use std::sync::Arc;
+
+/// See the file's head. Owned by the sequence.
+#[derive(Debug)]
+pub(crate) struct SequenceRules {
+    /// Before so many outputs, none of `end_ids` may come.
+    min_tokens: u32,
+    end_ids: Arc<[TokenId]>,
+    /// Decides about its thinking, if the request bounds it.
+    thinking: Option<Watch>,
+    waits_for: Sources,
+}
+
+impl SequenceRules {
+    /// Of a sequence that has no output yet; its rows wait for the late sources `waits_for`.
+    pub(crate) fn new((min_tokens, end_ids): (u32, Arc<[TokenId]>), thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
+        debug_assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
+        Self { min_tokens, end_ids, thinking: thinking.map(Watch::new), waits_for }
+    }
+
+    /// The late sources that each row waits for.
+    pub(crate) fn waits_for(&self) -> Sources {
+        self.waits_for
+    }
+
+    /// What the other sources say about output `index`. Every output before `index - 1` must have been taken: see
+    /// [`SequenceRules::reads_further`].
+    pub(crate) fn of_output(&mut self, index: u32) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        if index < self.min_tokens && !self.end_ids.is_empty() {
+            rules.push(Rule { source: Source::MinTokens, effect: Effect::Forbid(self.end_ids.clone()) });
+        }
+        rules.extend(self.thinking.as_mut().and_then(|watch| watch.rule(index)));
+        rules
+    }
+
+    /// Does what comes next depend on an output that is not committed, when `pending` are not? Two outputs lie between
+    /// a decision and what it reads, so that never is so with two steps in flight.
+    pub(crate) fn reads_further(&self, pending: u32) -> bool {
+        pending >= LAG && self.thinking.as_ref().is_some_and(|watch| !watch.is_over())
+    }
+
+    /// Takes a committed output.
+    pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>) {
+        if let Some(watch) = &mut self.thinking {
+            watch.take(token, certainty);
+        }
+    }
+
+    /// No more outputs come.
+    pub(crate) fn finish(&mut self) {
+        if let Some(watch) = &mut self.thinking {
+            watch.finish();
+        }
+    }
+
+    /// How thinking went, once, as soon as its end is known.
+    pub(crate) fn thought(&mut self) -> Option<Thought> {
+        self.thinking.as_mut().and_then(Watch::report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(min_tokens: u32, tokens_max: Option<u32>) -> SequenceRules {
+        let bounds = |tokens| {
+            let (ends, closing) = (vec![8], vec![7, 8]);
+            Arc::new(Thinking { opens: None, ends, closing, tokens_max: Some(tokens), adaptive: None })
+        };
+        SequenceRules::new((min_tokens, [3, 8].into()), tokens_max.map(bounds), Sources::only(Source::Tables))
+    }
+
+    fn names(rules: &[Rule]) -> Vec<Source> {
+        rules.iter().map(|rule| rule.source).collect()
+    }
+
+    #[test]
+    fn ends_are_forbidden_before_the_least_number_of_tokens_and_not_after() {
+        let mut sequence = rules(2, None);
+        let forbids = Rule { source: Source::MinTokens, effect: Effect::Forbid([3, 8].into()) };
+        assert_eq!([0, 1, 2].map(|index| sequence.of_output(index)), [vec![forbids.clone()], vec![forbids], vec![]]);
+        assert_eq!(sequence.waits_for(), Sources::only(Source::Tables));
+    }
+
+    #[test]
+    fn several_sources_may_speak_about_one_output() {
+        let mut sequence = rules(9, Some(1));
+        assert_eq!(names(&sequence.of_output(0)), [Source::MinTokens]);
+        assert_eq!(names(&sequence.of_output(1)), [Source::MinTokens, Source::Forced]);
+        assert!(!sequence.reads_further(1) && sequence.reads_further(2));
+        assert!(!rules(9, None).reads_further(5), "only thinking reads what was said");
+    }
+}

@@ -1,0 +1,204 @@
+//! The gated delta rule: a linear attention whose state is one matrix a value head, behind a causal convolution.
+
+use super::{Operator, StateShape};
+use crate::format::hf::HfConfig;
+use crate::format::{LoadError, Tensor};
+use crate::model::families::GdnPacking;
+use crate::model::from_gguf::Keys;
+use crate::model::from_hf::{multiple, size};
+use crate::model::reader::Layer;
+use crate::model::summary::{Role, Summary};
+
+/// Shape of a gated-delta block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GdnConfig {
+    /// Hk.
+    pub key_heads: usize,
+    /// Hv, a multiple of Hk.
+    pub value_heads: usize,
+    /// K.
+    pub key_dim: usize,
+    /// V.
+    pub value_dim: usize,
+    /// Taps of the causal convolution.
+    pub conv_taps: usize,
+    /// Which key head a value head reads.
+    pub head_order: HeadOrder,
+}
+
+/// Order of the value heads in weights and state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Value heads of one key head are neighbours (Hugging Face files, GGUF `qwen3next`).
+    Grouped,
+    /// Value head `h` belongs to key head `h % Hk` (GGUF `qwen35`, `qwen35moe`).
+    Tiled,
+}
+
+/// Weights of a gated-delta block.
+#[derive(Debug)]
+pub struct GdnWeights {
+    /// Their shape.
+    pub config: GdnConfig,
+    /// `[channels, hidden]`, rows q | k | v.
+    pub qkv: Tensor,
+    /// `[Hv*V, hidden]`, the output gate.
+    pub z: Tensor,
+    /// `[Hv, hidden]`, gives beta.
+    pub b: Tensor,
+    /// `[Hv, hidden]`, gives the decay.
+    pub a: Tensor,
+    /// `[channels, taps]`, the last tap is the current token.
+    pub conv: Vec<f32>,
+    /// `-exp(A_log)`, `[Hv]`.
+    pub a_neg: Vec<f32>,
+    /// `[Hv]`.
+    pub dt_bias: Vec<f32>,
+    /// Gated norm, `[V]`, shared by the heads.
+    pub norm: Vec<f32>,
+    /// `[hidden, Hv*V]`.
+    pub out: Tensor,
+}
+
+/// Input projections as families unpack them; see [`GdnWeights`] for the shapes.
+pub(in crate::model) struct Projections {
+    pub(in crate::model) qkv: Tensor,
+    pub(in crate::model) z: Tensor,
+    pub(in crate::model) b: Tensor,
+    pub(in crate::model) a: Tensor,
+}
+
+impl GdnConfig {
+    /// The key head of value head `h`.
+    pub fn key_head(&self, h: usize) -> usize {
+        match self.head_order {
+            HeadOrder::Grouped => h / (self.value_heads / self.key_heads),
+            HeadOrder::Tiled => h % self.key_heads,
+        }
+    }
+
+    /// Channels of the convolution: q, k and v.
+    pub fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dim + self.values()
+    }
+
+    /// Values of all heads: what the out-projection reads.
+    pub fn values(&self) -> usize {
+        self.value_heads * self.value_dim
+    }
+
+    /// Floats of one block's recurrent state of one sequence, `[Hv, K, V]`.
+    pub fn state_len(&self) -> usize {
+        self.value_heads * self.key_dim * self.value_dim
+    }
+
+    /// Floats of the convolution inputs that a sequence keeps, `[taps - 1, channels]`.
+    pub fn tail_len(&self) -> usize {
+        (self.conv_taps - 1) * self.channels()
+    }
+
+    /// From a GGUF file's `ssm` keys.
+    pub(in crate::model) fn from_gguf(keys: &Keys<'_>, head_order: HeadOrder) -> Result<Self, LoadError> {
+        let key_heads = keys.size("ssm.group_count")?;
+        let value_heads = keys.size("ssm.time_step_rank")?;
+        let inner = keys.size("ssm.inner_size")?;
+        keys.check_multiple("ssm.time_step_rank", value_heads, "ssm.group_count", key_heads)?;
+        keys.check_multiple("ssm.inner_size", inner, "ssm.time_step_rank", value_heads)?;
+        Ok(Self {
+            key_heads,
+            value_heads,
+            key_dim: keys.size("ssm.state_size")?,
+            value_dim: inner / value_heads,
+            conv_taps: keys.size("ssm.conv_kernel")?,
+            head_order,
+        })
+    }
+
+    /// From config.json's `linear` keys. Value heads are always grouped there.
+    pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
+        let gdn = Self {
+            key_heads: size(c, "linear_num_key_heads", c.linear_num_key_heads)?,
+            value_heads: size(c, "linear_num_value_heads", c.linear_num_value_heads)?,
+            key_dim: size(c, "linear_key_head_dim", c.linear_key_head_dim)?,
+            value_dim: size(c, "linear_value_head_dim", c.linear_value_head_dim)?,
+            conv_taps: size(c, "linear_conv_kernel_dim", c.linear_conv_kernel_dim)?,
+            head_order: HeadOrder::Grouped,
+        };
+        multiple(c, "linear_num_value_heads", gdn.value_heads, gdn.key_heads)?;
+        Ok(gdn)
+    }
+}
+
+impl Operator for GdnConfig {
+    type Weights = GdnWeights;
+    const NAME: &'static str = "gated delta";
+
+    fn state(&self) -> StateShape {
+        StateShape { recurrent: self.state_len(), tail: self.tail_len(), ..StateShape::default() }
+    }
+
+    fn describe(&self) -> String {
+        let Self { key_heads, key_dim, value_heads, value_dim, conv_taps, .. } = self;
+        format!("{key_heads} key heads of {key_dim}, {value_heads} value heads of {value_dim}, {conv_taps} taps")
+    }
+
+    fn read_gguf(&self, layer: &Layer<'_>) -> Result<GdnWeights, LoadError> {
+        let heads = self.value_heads;
+        let Projections { qkv, z, b, a } = (packing(layer).gguf)(layer, self)?;
+        Ok(GdnWeights {
+            config: *self,
+            qkv,
+            z,
+            b,
+            a,
+            conv: layer.values("ssm_conv1d.weight", &[self.channels(), self.conv_taps])?,
+            a_neg: layer.values("ssm_a", &[heads])?,
+            dt_bias: layer.values("ssm_dt.bias", &[heads])?,
+            norm: layer.values("ssm_norm.weight", &[self.value_dim])?,
+            out: layer.need("ssm_out.weight", &[layer.hidden, self.values()])?,
+        })
+    }
+
+    fn read_hugging_face(&self, layer: &Layer<'_>) -> Result<GdnWeights, LoadError> {
+        let heads = self.value_heads;
+        let Projections { qkv, z, b, a } = (packing(layer).hugging_face)(layer, self)?;
+        let mut a_neg = layer.values("linear_attn.A_log", &[heads])?;
+        a_neg.iter_mut().for_each(|a| *a = -a.exp());
+        Ok(GdnWeights {
+            config: *self,
+            qkv,
+            z,
+            b,
+            a,
+            conv: layer.values("linear_attn.conv1d.weight", &[self.channels(), self.conv_taps])?,
+            a_neg,
+            dt_bias: layer.values("linear_attn.dt_bias", &[heads])?,
+            norm: layer.values("linear_attn.norm.weight", &[self.value_dim])?,
+            out: layer.need("linear_attn.out_proj.weight", &[layer.hidden, self.values()])?,
+        })
+    }
+
+    fn count(w: &GdnWeights, summary: &mut Summary) {
+        [&w.qkv, &w.z, &w.b, &w.a, &w.out].into_iter().for_each(|t| summary.tensor(Role::Gdn, t));
+        [&w.conv, &w.a_neg, &w.dt_bias, &w.norm].into_iter().for_each(|x| summary.values(Role::Gdn, x));
+    }
+}
+
+fn packing<'a>(layer: &Layer<'a>) -> &'a GdnPacking {
+    layer.family.gdn.as_ref().expect("a family with gated-delta blocks says how they are packed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_heads_find_their_key_head_in_both_orders() {
+        let mut gdn =
+            GdnConfig { key_heads: 2, value_heads: 6, key_dim: 4, value_dim: 4, conv_taps: 4, head_order: HeadOrder::Grouped };
+        assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1]);
+        gdn.head_order = HeadOrder::Tiled;
+        assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(gdn.channels(), 40);
+    }
+}

@@ -1,0 +1,105 @@
+//! A dense feed-forward part, which is also what an expert of a mixture is.
+
+use super::Operator;
+use crate::format::hf::HfConfig;
+use crate::format::{LoadError, Tensor};
+use crate::model::from_gguf::Keys;
+use crate::model::from_hf::size;
+use crate::model::reader::Layer;
+use crate::model::summary::{Role, Summary};
+
+/// Shape of a feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MlpConfig {
+    /// Intermediate width.
+    pub width: usize,
+    /// What stands between its matrices.
+    pub activation: Activation,
+}
+
+/// What stands between the matrices of a feed-forward part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `silu(gate x) * (up x)`.
+    SiluGated,
+    /// `relu(up x)^2`, without a gate.
+    Relu2,
+}
+
+/// The matrices of a feed-forward part, or stacks of them.
+#[derive(Debug)]
+pub struct MlpWeights {
+    /// Their shape.
+    pub config: MlpConfig,
+    /// `[width, hidden]`, or `[experts, width, hidden]`; `None` where the activation has no gate.
+    pub gate: Option<Tensor>,
+    /// As `gate`.
+    pub up: Tensor,
+    /// `[hidden, width]`, or `[experts, hidden, width]`.
+    pub down: Tensor,
+}
+
+impl Activation {
+    /// Whether a gate matrix stands beside the up matrix.
+    pub fn is_gated(self) -> bool {
+        self == Self::SiluGated
+    }
+}
+
+impl MlpConfig {
+    /// Of SwiGLU.
+    pub fn swiglu(width: usize) -> Self {
+        Self { width, activation: Activation::SiluGated }
+    }
+
+    /// A SwiGLU from a GGUF file's `feed_forward_length`.
+    pub(in crate::model) fn from_gguf(keys: &Keys<'_>) -> Result<Self, LoadError> {
+        keys.size("feed_forward_length").map(Self::swiglu)
+    }
+
+    /// A SwiGLU from config.json's `intermediate_size`.
+    pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
+        let width = c.intermediate_size.ok_or_else(|| c.error("intermediate_size", "a whole number", "no such key"))?;
+        size(c, "intermediate_size", width).map(Self::swiglu)
+    }
+
+    /// The matrices that `name` gives the names of, from `gate`, `up` and `down`.
+    pub(super) fn read(&self, layer: &Layer<'_>, name: impl Fn(&str) -> String) -> Result<MlpWeights, LoadError> {
+        let (width, hidden) = (self.width, layer.hidden);
+        let gate = || layer.need(&name("gate"), &[width, hidden]);
+        Ok(MlpWeights {
+            config: *self,
+            gate: self.activation.is_gated().then(gate).transpose()?,
+            up: layer.need(&name("up"), &[width, hidden])?,
+            down: layer.need(&name("down"), &[hidden, width])?,
+        })
+    }
+}
+
+impl MlpWeights {
+    /// The matrices that there are.
+    pub fn matrices(&self) -> impl Iterator<Item = &Tensor> {
+        self.gate.iter().chain([&self.up, &self.down])
+    }
+}
+
+impl Operator for MlpConfig {
+    type Weights = MlpWeights;
+    const NAME: &'static str = "feed-forward";
+
+    fn describe(&self) -> String {
+        format!("dense, {} wide", self.width)
+    }
+
+    fn read_gguf(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
+        self.read(layer, |part| format!("ffn_{part}.weight"))
+    }
+
+    fn read_hugging_face(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
+        self.read(layer, |part| format!("mlp.{part}_proj.weight"))
+    }
+
+    fn count(weights: &MlpWeights, summary: &mut Summary) {
+        weights.matrices().for_each(|t| summary.tensor(Role::FeedForward, t));
+    }
+}

@@ -1,0 +1,204 @@
+//! A mixture of experts: a router gives each token a few of many feed-forward parts, and all tokens may share one more.
+
+use super::Operator;
+use super::mlp::{MlpConfig, MlpWeights};
+use crate::format::hf::HfConfig;
+use crate::format::{LoadError, Tensor};
+use crate::model::from_gguf::Keys;
+use crate::model::from_hf::size;
+use crate::model::reader::{Layer, stack};
+use crate::model::summary::{Role, Summary};
+
+/// Shape of a mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoeConfig {
+    /// E.
+    pub experts: usize,
+    /// Experts a token uses, at most E.
+    pub used: usize,
+    /// How they are chosen and weighed.
+    pub router: Router,
+    /// Each of them.
+    pub expert: MlpConfig,
+    /// The expert that every token uses, if there is one.
+    pub shared: Option<SharedConfig>,
+}
+
+/// How experts are chosen and weighed. Ties go to the lower expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Router {
+    /// The largest logits; weighed by the softmax over those chosen.
+    Softmax,
+    /// The largest of sigmoid and a bias of the expert's own; weighed by the sigmoids without it, brought to a sum of
+    /// `scale`.
+    SigmoidBias {
+        /// Sum of a token's weights.
+        scale: f32,
+    },
+}
+
+/// Shape of a shared expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedConfig {
+    /// The expert.
+    pub expert: MlpConfig,
+    /// Whether its output is multiplied with the sigmoid of a product of the input.
+    pub gated: bool,
+}
+
+/// Weights of a mixture of experts.
+#[derive(Debug)]
+pub struct MoeWeights {
+    /// Their shape.
+    pub config: MoeConfig,
+    /// `[experts, hidden]`.
+    pub router: Tensor,
+    /// `[experts]`, where experts are chosen with a bias.
+    pub bias: Option<Vec<f32>>,
+    /// Stacks of all routed experts.
+    pub experts: MlpWeights,
+    /// The shared expert.
+    pub shared: Option<SharedWeights>,
+}
+
+/// Weights of a shared expert.
+#[derive(Debug)]
+pub struct SharedWeights {
+    /// The expert.
+    pub expert: MlpWeights,
+    /// `[hidden]`; the sigmoid of its product scales the expert's output.
+    pub gate: Option<Vec<f32>>,
+}
+
+impl MoeConfig {
+    /// SwiGLU experts behind a softmax, with a gated shared one, as all of Qwen's mixtures are.
+    fn qwen(experts: usize, used: usize, width: usize, shared_width: usize) -> Self {
+        let shared = SharedConfig { expert: MlpConfig::swiglu(shared_width), gated: true };
+        Self { experts, used, router: Router::Softmax, expert: MlpConfig::swiglu(width), shared: Some(shared) }
+    }
+
+    /// From a GGUF file's `expert` keys.
+    pub(in crate::model) fn from_gguf(keys: &Keys<'_>) -> Result<Self, LoadError> {
+        let (experts, used) = (keys.size("expert_count")?, keys.size("expert_used_count")?);
+        if used > experts {
+            return Err(keys.error("expert_used_count", format_args!("at most {experts}, the number of experts"), used));
+        }
+        let width = keys.width("expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?;
+        let shared_width = keys.width("expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?;
+        Ok(Self::qwen(experts, used, width, shared_width))
+    }
+
+    /// From config.json's keys about experts.
+    pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
+        let e = c.experts.ok_or_else(|| c.error("num_experts", "at least 1", "none"))?;
+        let experts = size(c, "num_experts", e.num_experts)?;
+        let used = size(c, "num_experts_per_tok", e.num_experts_per_tok)?;
+        if used > experts {
+            return Err(c.error("num_experts_per_tok", format_args!("at most {experts}, the number of experts"), used));
+        }
+        let width = size(c, "moe_intermediate_size", e.moe_intermediate_size)?;
+        let shared_width = size(c, "shared_expert_intermediate_size", e.shared_expert_intermediate_size)?;
+        Ok(Self::qwen(experts, used, width, shared_width))
+    }
+}
+
+impl Operator for MoeConfig {
+    type Weights = MoeWeights;
+    const NAME: &'static str = "feed-forward";
+
+    fn describe(&self) -> String {
+        let shared = self.shared.map(|s| format!(", and a shared one {} wide", s.expert.width)).unwrap_or_default();
+        format!("{} of {} experts {} wide{shared}", self.used, self.experts, self.expert.width)
+    }
+
+    fn read_gguf(&self, layer: &Layer<'_>) -> Result<MoeWeights, LoadError> {
+        let biased = matches!(self.router, Router::SigmoidBias { .. });
+        Ok(MoeWeights {
+            config: *self,
+            router: layer.need("ffn_gate_inp.weight", &[self.experts, layer.hidden])?,
+            bias: biased.then(|| layer.values("exp_probs_b.bias", &[self.experts])).transpose()?,
+            experts: self.gguf_experts(layer)?,
+            shared: self.read_shared(layer, |part| format!("ffn_{part}_shexp.weight"), "ffn_gate_inp_shexp.weight")?,
+        })
+    }
+
+    fn read_hugging_face(&self, layer: &Layer<'_>) -> Result<MoeWeights, LoadError> {
+        let biased = matches!(self.router, Router::SigmoidBias { .. });
+        let (experts, width, hidden) = (self.experts, self.expert.width, layer.hidden);
+        Ok(MoeWeights {
+            config: *self,
+            router: layer.need("mlp.gate.weight", &[experts, hidden])?,
+            bias: biased.then(|| layer.values("mlp.gate.e_score_correction_bias", &[experts])).transpose()?,
+            experts: match layer.find("mlp.experts.gate_up_proj", &[experts, 2 * width, hidden])? {
+                Some(fused) => self.split(&fused, layer.need("mlp.experts.down_proj", &[experts, hidden, width])?),
+                None => self.separate_experts(layer)?,
+            },
+            shared: self.read_shared(
+                layer,
+                |part| format!("mlp.shared_expert.{part}_proj.weight"),
+                "mlp.shared_expert_gate.weight",
+            )?,
+        })
+    }
+
+    fn count(w: &MoeWeights, summary: &mut Summary) {
+        summary.tensor(Role::Other, &w.router);
+        w.bias.iter().for_each(|x| summary.values(Role::Other, x));
+        w.experts.matrices().for_each(|t| summary.tensor(Role::Experts, t));
+        if let Some(shared) = &w.shared {
+            shared.expert.matrices().for_each(|t| summary.tensor(Role::SharedExperts, t));
+            shared.gate.iter().for_each(|x| summary.values(Role::Other, x));
+        }
+    }
+}
+
+impl MoeConfig {
+    /// Gate and up matrices of all experts in one tensor, as newer exports have them.
+    fn split(&self, fused: &Tensor, down: Tensor) -> MlpWeights {
+        let width = self.expert.width;
+        let (gate, up) = (fused.rows_of_each(0..width), fused.rows_of_each(width..2 * width));
+        MlpWeights { config: self.expert, gate: Some(gate), up, down }
+    }
+
+    fn gguf_experts(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
+        let (experts, width, hidden) = (self.experts, self.expert.width, layer.hidden);
+        let down = |layer: &Layer<'_>| layer.need("ffn_down_exps.weight", &[experts, hidden, width]);
+        let gated = self.expert.activation.is_gated();
+        if gated && let Some(fused) = layer.find("ffn_gate_up_exps.weight", &[experts, 2 * width, hidden])? {
+            return Ok(self.split(&fused, down(layer)?));
+        }
+        let gate = || layer.need("ffn_gate_exps.weight", &[experts, width, hidden]);
+        Ok(MlpWeights {
+            config: self.expert,
+            gate: gated.then(gate).transpose()?,
+            up: layer.need("ffn_up_exps.weight", &[experts, width, hidden])?,
+            down: down(layer)?,
+        })
+    }
+
+    fn separate_experts(&self, layer: &Layer<'_>) -> Result<MlpWeights, LoadError> {
+        let (width, hidden) = (self.expert.width, layer.hidden);
+        let stacked = |part: &str, shape: [usize; 2]| {
+            let one = |e| layer.need(&format!("mlp.experts.{e}.{part}_proj.weight"), &shape);
+            let all = (0..self.experts).map(one).collect::<Result<Vec<_>, _>>()?;
+            stack(layer.name(&format!("mlp.experts.{part}_proj")), &all).map_err(|p| layer.reader.error(p))
+        };
+        Ok(MlpWeights {
+            config: self.expert,
+            gate: self.expert.activation.is_gated().then(|| stacked("gate", [width, hidden])).transpose()?,
+            up: stacked("up", [width, hidden])?,
+            down: stacked("down", [hidden, width])?,
+        })
+    }
+
+    fn read_shared(
+        &self,
+        layer: &Layer<'_>,
+        name: impl Fn(&str) -> String,
+        gate: &str,
+    ) -> Result<Option<SharedWeights>, LoadError> {
+        let Some(SharedConfig { expert, gated }) = self.shared else { return Ok(None) };
+        let expert = expert.read(layer, name)?;
+        Ok(Some(SharedWeights { expert, gate: gated.then(|| layer.values(gate, &[layer.hidden])).transpose()? }))
+    }
+}

@@ -1,0 +1,61 @@
+//! Families of models: what is said about their layers by a file, and how. One file a family, and one line in the
+//! table.
+
+mod qwen35;
+mod qwen35moe;
+mod qwen3next;
+#[cfg(test)]
+mod scaled;
+
+use super::blocks::{Block, GdnConfig, OpConfig, Projections};
+use super::from_gguf::Keys;
+use super::reader::Layer;
+use crate::format::{HfDir, LoadError};
+
+/// The families that are read.
+pub(super) const FAMILIES: &[&Family] = &[
+    &qwen35moe::FAMILY,
+    &qwen35::FAMILY,
+    &qwen3next::FAMILY,
+    #[cfg(test)]
+    &scaled::FAMILY,
+];
+
+/// What sets one family apart when its files are read.
+pub(super) struct Family {
+    /// `general.architecture` of GGUF files, and the prefix of their keys.
+    pub(super) gguf: &'static str,
+    /// `model_type` in config.json, of the whole model and of its text part.
+    pub(super) hugging_face: &'static [&'static str],
+    /// The layers that a GGUF file's keys describe.
+    pub(super) gguf_layers: fn(&Keys<'_>) -> Result<Layers, LoadError>,
+    /// The layers that config.json describes.
+    pub(super) hugging_face_layers: fn(&HfDir) -> Result<Layers, LoadError>,
+    /// How the projections of gated-delta blocks are packed, if the family has such blocks.
+    pub(super) gdn: Option<GdnPacking>,
+}
+
+/// Unpacks the input projections of a gated-delta block.
+type Unpack = fn(&Layer<'_>, &GdnConfig) -> Result<Projections, LoadError>;
+
+/// How the input projections of gated-delta blocks are packed.
+pub(super) struct GdnPacking {
+    pub(super) gguf: Unpack,
+    pub(super) hugging_face: Unpack,
+}
+
+/// A layer before its weights are read: each norm by the name of its tensor.
+pub(super) type LayerPlan = Vec<Block<OpConfig, &'static str>>;
+
+/// Layers of a model.
+pub(super) struct Layers {
+    /// Those that every token goes through.
+    pub(super) main: Vec<LayerPlan>,
+    /// That of a draft head, if the file has one.
+    pub(super) draft: LayerPlan,
+}
+
+/// A layer of a mixer and a feed-forward part, each behind a norm of this name.
+fn mixer_and_feed_forward(norms: [&'static str; 2], ops: [OpConfig; 2]) -> LayerPlan {
+    norms.into_iter().zip(ops).map(|(norm, op)| Block { norm, op, scale: 1.0 }).collect()
+}

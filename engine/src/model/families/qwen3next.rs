@@ -1,0 +1,53 @@
+//! `qwen3next`: the mathematics of `qwen35moe`, packed otherwise (Qwen3-Next-80B-A3B). Value heads are in grouped order
+//! everywhere, and fused projections have their rows grouped by key head.
+
+use super::{Family, GdnPacking, qwen35};
+use crate::format::{LoadError, Tensor};
+use crate::model::blocks::{GdnConfig, HeadOrder, MoeConfig, OpConfig, Projections};
+use crate::model::reader::Layer;
+use std::ops::Range;
+
+pub(super) const FAMILY: Family = Family {
+    gguf: "qwen3next",
+    hugging_face: &["qwen3_next"],
+    gguf_layers: |keys| qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe)),
+    hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
+    gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
+};
+
+/// New files have q, k and v apart from z; old ones all four in `ssm_in`. Both keep b and a together in `ssm_ba`.
+fn gguf_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projections, LoadError> {
+    let (hidden, channels, values) = (layer.hidden, gdn.channels(), gdn.values());
+    let (qkv, z) = match layer.find("ssm_in.weight", &[channels + values, hidden])? {
+        Some(fused) => split_qkvz(&fused, gdn),
+        None => (layer.need("attn_qkv.weight", &[channels, hidden])?, layer.need("attn_gate.weight", &[values, hidden])?),
+    };
+    let (b, a) = split_ba(&layer.need("ssm_ba.weight", &[2 * gdn.value_heads, hidden])?, gdn);
+    Ok(Projections { qkv, z, b, a })
+}
+
+fn hugging_face_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projections, LoadError> {
+    let hidden = layer.hidden;
+    let qkvz = layer.need("linear_attn.in_proj_qkvz.weight", &[gdn.channels() + gdn.values(), hidden])?;
+    let (qkv, z) = split_qkvz(&qkvz, gdn);
+    let (b, a) = split_ba(&layer.need("linear_attn.in_proj_ba.weight", &[2 * gdn.value_heads, hidden])?, gdn);
+    Ok(Projections { qkv, z, b, a })
+}
+
+/// Rows of each key head: q K, k K, v r*V, z r*V.
+fn split_qkvz(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
+    let values = gdn.value_heads / gdn.key_heads * gdn.value_dim;
+    let group = 2 * gdn.key_dim + 2 * values;
+    let part = |at: usize, len: usize| (0..gdn.key_heads).map(move |head| head * group + at..head * group + at + len);
+    let (q, k, v) = (part(0, gdn.key_dim), part(gdn.key_dim, gdn.key_dim), part(2 * gdn.key_dim, values));
+    let qkv: Vec<Range<usize>> = q.chain(k).chain(v).collect();
+    let z: Vec<_> = part(2 * gdn.key_dim + values, values).collect();
+    (fused.gather_rows(&qkv), fused.gather_rows(&z))
+}
+
+/// Rows of each key head: b r, a r.
+fn split_ba(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
+    let r = gdn.value_heads / gdn.key_heads;
+    let part = |at: usize| (0..gdn.key_heads).map(|head| (2 * head + at) * r..(2 * head + at + 1) * r).collect::<Vec<_>>();
+    (fused.gather_rows(&part(0)), fused.gather_rows(&part(1)))
+}

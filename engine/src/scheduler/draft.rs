@@ -1,0 +1,120 @@
+//! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
+
+use super::cost::{Pace, StepShape};
+use super::sequence::{Next, Rank};
+use super::yielding::{SitsOut, Turn};
+use super::{LaunchedPiece, Scheduler};
+use crate::CHUNK_TOKENS;
+use crate::ids::{Micros, PageId, SlotId};
+use crate::step::{Piece, StateCopy};
+
+/// A plan in the making.
+pub(super) struct Draft<'a> {
+    pub(super) now: Micros,
+    pub(super) pace: &'a Pace,
+    /// Budget that decode rows leave, in positions.
+    pub(super) rest: u32,
+    /// The same in microseconds; `None` where nothing sets a target, or nobody decodes whom a long step would hold up.
+    pub(super) rest_us: Option<f64>,
+    /// A prompt piece or recomputed positions are in: no unit beyond the budget any more.
+    pub(super) granted: bool,
+    /// A prompt piece is in.
+    pub(super) prompts: bool,
+    /// Waiting sequences may still start.
+    pub(super) starts: bool,
+    pub(super) out: SitsOut,
+    /// Decode rows that sit out.
+    pub(super) rows_out: u64,
+    pub(super) pieces: Vec<Piece>,
+    pub(super) launched: Vec<LaunchedPiece>,
+    pub(super) forks: Vec<Fork>,
+}
+
+impl Draft<'_> {
+    /// Prompt positions from `start` on that a sequence may be granted beside the decode rows.
+    pub(super) fn room(&self, start: u32) -> u32 {
+        let room = self.rest.min(self.positions_in_time(start));
+        if self.granted { room } else { room.max(CHUNK_TOKENS) }
+    }
+
+    /// The most prompt positions from `start` on that the time left allows; none while nobody knows what they take.
+    fn positions_in_time(&self, start: u32) -> u32 {
+        let Some(left) = self.rest_us else { return u32::MAX };
+        let fits = |len: u32| self.pace.cost.prompt_us(start, len, !self.prompts).is_some_and(|us| us <= left);
+        // Every position costs more than none, so the last that fits is found by halving.
+        let (mut fit, mut over) = (0, self.rest.saturating_add(1));
+        while over - fit > 1 {
+            let middle = fit + (over - fit) / 2;
+            if fits(middle) { fit = middle } else { over = middle }
+        }
+        fit
+    }
+
+    /// Positions of the recurrent form, from `start` on, that a sequence may recompute.
+    pub(super) fn recompute_room(&self, start: u32) -> u32 {
+        let room = if self.granted { self.rest } else { self.rest.max(CHUNK_TOKENS) };
+        let in_time = match (self.rest_us, self.recompute_us(start, 1)) {
+            (Some(left), Some(each)) if each > 0.0 => (left.max(0.0) / each) as u32,
+            _ => u32::MAX,
+        };
+        let in_time = if self.granted { in_time } else { in_time.max(1) };
+        room.min(in_time).min(self.pace.passes_max.map_or(u32::MAX, |n| n.get()))
+    }
+
+    pub(super) fn recompute_us(&self, start: u32, positions: u32) -> Option<f64> {
+        let passes = if self.pace.passes_max.is_some() { positions } else { 0 };
+        self.pace.cost.recurrent_us(passes, start, positions)
+    }
+
+    pub(super) fn grant(&mut self, positions: u32, us: Option<f64>) {
+        self.rest = self.rest.saturating_sub(positions);
+        self.rest_us = self.rest_us.map(|left| left - us.unwrap_or(left));
+        self.granted = true;
+    }
+}
+
+/// A choice that takes over its leader's state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fork {
+    pub(super) rank: Rank,
+    pub(super) slots: (SlotId, SlotId),
+    /// The prompt's last page, if it is part-filled.
+    pub(super) pages: Option<(PageId, PageId)>,
+}
+
+impl Fork {
+    /// What the device copies before the rows of the step after the fork.
+    pub(super) fn copies(&self) -> impl Iterator<Item = StateCopy> + use<> {
+        let (from, to) = self.slots;
+        let page = self.pages.map(|(from, to)| StateCopy::Page { from, to });
+        std::iter::once(StateCopy::Slot { from, to }).chain(page)
+    }
+}
+
+impl Scheduler {
+    /// An empty plan, from whose budget the decode rows that will be in it are taken already.
+    pub(super) fn draft<'a>(&self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
+        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
+        let shape = decodes.fold(StepShape { passes: 1, ..StepShape::default() }, |shape, seq| StepShape {
+            rows: shape.rows + 1,
+            attended: shape.attended + u64::from(seq.computed) + 1,
+            ..shape
+        });
+        let held_up = pace.target_us > 0 && shape.rows > 0;
+        let beside = if out.turn == Turn::Prompts { 0 } else { shape.rows };
+        Draft {
+            now,
+            pace,
+            rest: self.config.step_tokens.saturating_sub(beside).min(out.tokens),
+            rest_us: held_up.then(|| pace.target_us as f64 - pace.cost.predict(&shape).unwrap_or(0.0)),
+            granted: false,
+            prompts: false,
+            starts: out.turn != Turn::Decodes,
+            out,
+            rows_out: 0,
+            pieces: Vec::with_capacity(self.running.len() + 1),
+            launched: Vec::with_capacity(self.running.len() + 1),
+            forks: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a
+//! slot, and decides neither when it runs nor what it may hold.
+
+use super::{FinishReason, Request, Usage};
+use crate::cache::pages_for;
+use crate::constraint::SequenceRules;
+use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
+use crate::step::{Sample, SampleRow};
+use crate::{CHUNK_TOKENS, PAGE_TOKENS};
+
+/// Who goes first within a key: lower priority values, then earlier arrivals, then lower choices. Sequence ids grow in
+/// that order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    /// The request's priority.
+    pub(crate) priority: i32,
+    /// Unique, so that ranks are too.
+    pub(crate) seq: SeqId,
+}
+
+/// How the choices of one request depend on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Computes its own rows.
+    Alone,
+    /// Computes the prompt for the followers that rank right behind it.
+    Leader,
+    /// Has a slot and no rows until the leader has reached the prompt's end.
+    Follower,
+}
+
+/// What a sequence can compute next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Nothing until an outcome arrives.
+    Nothing,
+    /// Prompt positions, in canonical pieces.
+    Prompt,
+    /// This many positions after the prompt; the last one samples. More than one only after a preemption.
+    Output(u32),
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) rank: Rank,
+    /// Whose it is.
+    pub(crate) key: KeyId,
+    /// Prompt positions that its key was charged for: a recomputation is not the caller's doing.
+    pub(crate) charged: u32,
+    pub(crate) request: Request,
+    pub(crate) choice: u32,
+    /// Tokens to generate: what was asked for, cut to what the context and all the pages can hold.
+    pub(crate) output_max: u32,
+    /// Generated and committed.
+    pub(crate) output: Vec<TokenId>,
+    /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if
+    /// the sequence was preempted meanwhile.
+    pub(crate) pending: u32,
+    /// Positions whose state and KV launched steps have computed or will have.
+    pub(crate) computed: u32,
+    /// Held while running.
+    pub(crate) slot: Option<SlotId>,
+    /// Page table: covers `computed` positions, no page more.
+    pub(crate) pages: Vec<PageId>,
+    pub(crate) role: Role,
+    pub(crate) preemptions: u32,
+    /// What constrains its outputs.
+    pub(crate) rules: SequenceRules,
+}
+
+impl Sequence {
+    /// A choice of a request whose sequences have ids from `first` on.
+    pub(crate) fn new(request: Request, key: KeyId, first: SeqId, choice: u32, output_max: u32) -> Self {
+        let spec = &request.spec;
+        let role = match choice {
+            _ if spec.choices == 1 => Role::Alone,
+            0 => Role::Leader,
+            _ => Role::Follower,
+        };
+        let ends = (spec.min_tokens, spec.end_ids.clone());
+        Self {
+            rank: Rank { priority: spec.priority, seq: SeqId(first.0 + u64::from(choice)) },
+            key,
+            charged: 0,
+            choice,
+            output_max,
+            output: Vec::new(),
+            pending: 0,
+            computed: 0,
+            slot: None,
+            pages: Vec::new(),
+            role,
+            preemptions: 0,
+            rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
+            request,
+        }
+    }
+
+    pub(crate) fn prompt_len(&self) -> u32 {
+        self.request.prompt.len() as u32
+    }
+
+    /// Tokens generated, committed or not.
+    pub(crate) fn sampled(&self) -> u32 {
+        self.output.len() as u32 + self.pending
+    }
+
+    /// Positions that have a token, committed or not.
+    pub(crate) fn len(&self) -> u32 {
+        self.prompt_len() + self.sampled()
+    }
+
+    /// What to compute next. The length limit shows here already; end ids show only at commit.
+    pub(crate) fn next(&self) -> Next {
+        let prompt_done = self.computed >= self.prompt_len();
+        let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
+        if self.role == Role::Follower || enough || self.rules.reads_further(self.pending) {
+            Next::Nothing
+        } else if prompt_done {
+            Next::Output(self.len() - self.computed)
+        } else {
+            Next::Prompt
+        }
+    }
+
+    /// Of one that runs.
+    pub(crate) fn held_slot(&self) -> SlotId {
+        self.slot.expect("a running sequence has a slot")
+    }
+
+    /// Slots that its start needs: all choices run from the prompt's end on.
+    pub(crate) fn slots_wanted(&self) -> u32 {
+        if self.role == Role::Leader { self.request.spec.choices } else { 1 }
+    }
+
+    /// Pages it lacks for all its known tokens, and for its followers' copies of the prompt's part-filled page.
+    pub(crate) fn pages_wanted(&self) -> u32 {
+        let part_filled = !self.prompt_len().is_multiple_of(PAGE_TOKENS);
+        let copies = if part_filled { self.slots_wanted() - 1 } else { 0 };
+        self.pages_lacking(self.len()) + copies
+    }
+
+    /// Waits for its first step.
+    pub(crate) fn is_new(&self) -> bool {
+        self.preemptions == 0 && self.slot.is_none()
+    }
+
+    /// Pages it lacks to have `positions` computed.
+    pub(crate) fn pages_lacking(&self, positions: u32) -> u32 {
+        pages_for(positions).saturating_sub(self.pages.len() as u32)
+    }
+
+    /// Where its page table would end with `free` more pages.
+    pub(crate) fn reach(&self, free: u32) -> u32 {
+        (self.pages.len() as u32).saturating_add(free).saturating_mul(PAGE_TOKENS)
+    }
+
+    /// Committed tokens of these positions.
+    pub(crate) fn tokens(&self, start: u32, end: u32) -> Vec<TokenId> {
+        let prompt_len = self.prompt_len();
+        let prompt = &self.request.prompt[start.min(prompt_len) as usize..end.min(prompt_len) as usize];
+        let from = start.saturating_sub(prompt_len) as usize;
+        let output = &self.output[from..end.saturating_sub(prompt_len).max(from as u32) as usize];
+        [prompt, output].concat()
+    }
+
+    /// Asks for its next token.
+    pub(crate) fn sample_row(&mut self) -> SampleRow {
+        let output_index = self.sampled();
+        self.pending += 1;
+        SampleRow {
+            seq: self.rank.seq,
+            slot: self.held_slot(),
+            params: self.request.spec.sampling.clone(),
+            output_index,
+            choice: self.choice,
+            rules: self.rules.of_output(output_index),
+            waits_for: self.rules.waits_for(),
+        }
+    }
+
+    /// Takes the oldest pending token; says why the sequence ends, if it does.
+    pub(crate) fn commit(&mut self, sample: &Sample) -> Option<FinishReason> {
+        assert!(self.pending > 0, "sequence {} gets a token that it did not ask for", self.rank.seq);
+        self.pending -= 1;
+        self.output.push(sample.token);
+        let reason = self.ends_with(sample.token);
+        self.rules.take(sample.token, sample.certainty);
+        if reason.is_some() {
+            self.rules.finish();
+        }
+        reason
+    }
+
+    fn ends_with(&self, token: TokenId) -> Option<FinishReason> {
+        if self.request.spec.end_ids.contains(&token) {
+            Some(FinishReason::Stop)
+        } else if self.output.len() as u32 >= self.output_max {
+            Some(FinishReason::Length)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.prompt_len(),
+            cached_tokens: 0,
+            output_tokens: self.output.len() as u32,
+            preemptions: self.preemptions,
+        }
+    }
+}
+
+/// The end of the largest canonical prompt piece that starts at `start` and ends at or before `reach`; at least one
+/// unit, whatever `reach` says.
+pub(crate) fn canonical_end(start: u32, reach: u32, prompt_len: u32) -> u32 {
+    let unit_end = (start / CHUNK_TOKENS + 1) * CHUNK_TOKENS;
+    if reach >= prompt_len { prompt_len } else { (reach / CHUNK_TOKENS * CHUNK_TOKENS).max(unit_end).min(prompt_len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_piece_ends_at_a_multiple_of_64_or_at_the_prompts_end() {
+        assert_eq!(canonical_end(0, 150, 150), 150);
+        assert_eq!(canonical_end(0, 149, 150), 128);
+        assert_eq!(canonical_end(64, 127, 150), 128, "one unit at least");
+        assert_eq!(canonical_end(128, 128, 150), 150, "the rest is less than a unit");
+        assert_eq!(canonical_end(0, 1000, 64), 64);
+        assert_eq!(canonical_end(0, 0, 1), 1);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a request asks of the engine.
+
+use crate::constraint::Sources;
+use crate::constraint::thinking::Thinking;
+use crate::ids::TokenId;
+use crate::sampling::SamplingParams;
+use crate::step::ExpertCut;
+use std::sync::Arc;
+
+/// Everything that a request asks for beside its prompt. Made once, where the request is checked: counts, ids and
+/// sampling parameters are all in range for the model. Nobody changes it afterwards, and everybody who needs a part of
+/// it shares it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Choices to generate from the prompt, at least 1.
+    pub choices: u32,
+    /// Tokens to generate a choice; 0 computes and scores the prompt only. `None` takes the rest of the context.
+    pub max_tokens: Option<u32>,
+    /// None of `end_ids` comes before so many tokens.
+    pub min_tokens: u32,
+    /// Ids that end a choice; the id itself is reported as the last token. Empty under `ignore_eos`.
+    pub end_ids: Arc<[TokenId]>,
+    /// How tokens are chosen.
+    pub sampling: Arc<SamplingParams>,
+    /// Lower runs first and is preempted last.
+    pub priority: i32,
+    /// Report log-probabilities of the prompt with this many alternatives.
+    pub score_prompt: Option<u8>,
+    /// Bounds of its thinking; `None` leaves it alone.
+    pub thinking: Option<Arc<Thinking>>,
+    /// Rows after the prompt take only as many experts as they need. The prompt takes all: its state is shared with
+    /// requests that ask otherwise.
+    pub experts: Option<ExpertCut>,
+    /// Late sources of rules about its tokens: every row waits for them.
+    pub waits_for: Sources,
+    /// Report the prompt's hidden state. Such a request has one choice and wants no token.
+    pub pool: Option<Pooling>,
+}
+
+impl Default for Spec {
+    /// One choice of as many tokens as fit, which nothing ends or bounds.
+    fn default() -> Self {
+        Self {
+            choices: 1,
+            max_tokens: None,
+            min_tokens: 0,
+            end_ids: Arc::new([]),
+            sampling: Arc::default(),
+            priority: 0,
+            score_prompt: None,
+            thinking: None,
+            experts: None,
+            waits_for: Sources::NONE,
+            pool: None,
+        }
+    }
+}
+
+impl Spec {
+    /// So many tokens of one choice, the most probable ones.
+    pub fn greedy(max_tokens: u32) -> Self {
+        Self { max_tokens: Some(max_tokens), sampling: Arc::new(SamplingParams::greedy()), ..Self::default() }
+    }
+}
+
+/// Which rows of a prompt make its hidden state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all of them.
+    Mean,
+    /// The last one, which has read all others.
+    Last,
+}
+
+impl Pooling {
+    /// The first position that counts, of a prompt of this many tokens.
+    pub(crate) fn from(self, prompt_len: u32) -> u32 {
+        match self {
+            Pooling::Mean => 0,
+            Pooling::Last => prompt_len - 1,
+        }
+    }
+}

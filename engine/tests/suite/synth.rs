@@ -1,0 +1,90 @@
+//! Synthetic models are whole files that load like any other.
+
+use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
+use chimere_engine::format::{BlockType, TokenizerSource};
+use chimere_engine::model::{MlpConfig, MoeConfig, Op, Role, Router, SharedConfig, Summary, load};
+
+fn small(mix: Mix) -> SynthOptions {
+    SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix, layers: Some(4), experts: Some(8), vocab: Some(512), seed: 7 }
+}
+
+#[test]
+fn a_synthetic_model_loads_with_the_shape_and_mix_that_were_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    for (mix, experts, shared) in [
+        (Mix::Q8, BlockType::Q8_0, BlockType::Q8_0),
+        (Mix::Q4, BlockType::Q4K, BlockType::Q8_0),
+        (Mix::Iq3, BlockType::Iq3S, BlockType::Q5K),
+    ] {
+        let path = dir.path().join(mix.name());
+        let (mut last, mut calls) = ((0, 0), 0);
+        let size = write(&path, &small(mix), |done, total| {
+            assert!(done >= last.0 && done <= total, "{done} of {total} after {last:?}");
+            (last, calls) = ((done, total), calls + 1);
+        })
+        .unwrap();
+        assert_eq!((std::fs::metadata(&path).unwrap().len(), last), (size, (size, size)));
+        assert!(calls > 10, "{calls}");
+        let m = load(&path).unwrap();
+        let mixers: Vec<&str> = m.config.layers.iter().map(|layer| layer[0].op.name()).collect();
+        assert_eq!(mixers, ["gated delta", "gated delta", "gated delta", "attention"]);
+        let expert = MlpConfig::swiglu(512);
+        let both = SharedConfig { expert, gated: true };
+        let want = MoeConfig { experts: 8, used: 8, router: Router::Softmax, expert, shared: Some(both) };
+        assert_eq!(m.config.each::<MoeConfig>().copied().collect::<Vec<_>>(), [want; 4]);
+        let Op::Moe(moe) = &m.weights.layers[0][1].op else { panic!("a mixture of experts") };
+        let gate = moe.experts.gate.as_ref().unwrap();
+        assert_eq!((gate.ty, moe.shared.as_ref().unwrap().expert.up.ty), (experts, shared));
+        assert_eq!(Summary::of(&m).roles[&Role::Experts].parameters, 4 * 8 * 3 * 512 * 2048);
+        let spread = |x: &[f32]| (x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32).sqrt();
+        let expert = spread(&gate.decode()) * 2048f32.sqrt();
+        assert!((0.7..1.4).contains(&expert), "{mix:?}: {expert}");
+        let Op::Gdn(gdn) = &m.weights.layers[1][0].op else { panic!("a GDN layer") };
+        assert!(gdn.a_neg.iter().all(|a| (-6.0..=-0.02).contains(a)));
+        let TokenizerSource::Gguf { tokens, .. } = m.text.tokenizer else { panic!("from a GGUF file") };
+        assert_eq!((tokens.len(), m.text.end_ids.len()), (512, 2));
+        assert!(m.text.chat_template.is_some());
+    }
+}
+
+#[test]
+fn the_same_options_make_the_same_bytes_whatever_the_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = |name: &str, threads| {
+        let path = dir.path().join(name);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| write(&path, &small(Mix::Q4), |_, _| ())).unwrap();
+        std::fs::read(path).unwrap()
+    };
+    assert!(bytes("one", 1) == bytes("three", 3));
+}
+
+#[test]
+fn an_outline_loads_like_the_model_and_takes_no_room() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("outline.gguf");
+    let whole = SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 };
+    let size = write_outline(&path, &whole).unwrap();
+    let file = std::fs::metadata(&path).unwrap();
+    assert_eq!(file.len(), size);
+    assert!(size > 14 << 30 && file.blocks() * 512 < 64 << 20, "{size} bytes, {} blocks", file.blocks());
+    let m = load(&path).unwrap();
+    assert_eq!((m.config.layers.len(), m.config.vocab), (40, 248_320));
+    let Op::Gdn(gdn) = &m.weights.layers[0][0].op else { panic!("a GDN layer") };
+    assert!(gdn.a_neg.iter().all(|a| (-6.0..=-0.02).contains(a)));
+}
+
+#[test]
+fn options_out_of_range_are_refused_and_leave_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let refusal = |options: SynthOptions| write(&path, &options, |_, _| ()).unwrap_err().to_string();
+    assert_eq!(
+        refusal(SynthOptions { shape: "giant".into(), ..small(Mix::Q8) }),
+        "shape: wanted one of qwen3.5-35b-a3b, got giant"
+    );
+    assert_eq!(refusal(SynthOptions { experts: Some(7), ..small(Mix::Q8) }), "experts: wanted 8 to 4096, got 7");
+    assert_eq!(refusal(SynthOptions { vocab: Some(100), ..small(Mix::Q8) }), "vocab: wanted 271 to 1048576, got 100");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

@@ -1,0 +1,330 @@
+//! Times of products with few rows, for the released model's shapes: every tiling that might be best at one row, then the best at more.
+
+use crate::time::{copy_bandwidth, graph_time};
+use crate::{Gpu, H200, Outcome};
+use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
+use chimere_kernels::cuda::product::layout::Layout;
+use chimere_kernels::cuda::product::sample::{Matrix, Random};
+use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::router::LayerWeights;
+use chimere_kernels::cuda::wide::Chip;
+use chimere_kernels::cuda::{CudaError, Program};
+use cudarc::driver::CudaSlice;
+use std::collections::HashSet;
+use std::error::Error;
+
+const HIDDEN: usize = 2048;
+/// Weights that are read in turn, so that none are still in the cache.
+const ROTATED_BYTES: usize = 600 << 20;
+const EXPERTS: usize = 256;
+const USED: usize = 8;
+
+struct Case {
+    name: &'static str,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    residual: bool,
+    /// Warps of a tile, tiles, blocks of a cluster, units ahead, registers: for one row.
+    one: &'static [[usize; 5]],
+    /// The same for up to 8.
+    more: &'static [[usize; 5]],
+}
+
+const IN_PROJECTION: &[[usize; 5]] = &[
+    [4, 1, 1, 2, 80],
+    [4, 1, 1, 2, 64],
+    [4, 1, 1, 4, 128],
+    [4, 1, 1, 3, 96],
+    [4, 2, 1, 2, 80],
+    [2, 2, 1, 4, 128],
+    [8, 1, 1, 2, 80],
+];
+const IN_PROJECTION_MORE: &[[usize; 5]] =
+    &[[4, 1, 1, 2, 80], [4, 2, 1, 2, 80], [4, 2, 1, 2, 128], [4, 4, 1, 2, 80], [4, 4, 1, 2, 128]];
+const OUT_PROJECTION: &[[usize; 5]] = &[
+    [8, 2, 1, 4, 128],
+    [8, 2, 2, 4, 128],
+    [8, 2, 4, 4, 128],
+    [8, 2, 1, 2, 80],
+    [16, 2, 4, 2, 80],
+    [4, 2, 1, 4, 128],
+    [16, 2, 2, 2, 96],
+];
+const OUT_PROJECTION_MORE: &[[usize; 5]] = &[[8, 2, 1, 4, 128], [8, 2, 2, 4, 128], [8, 2, 1, 2, 80], [8, 2, 4, 2, 80]];
+const HEAD: &[[usize; 5]] = &[
+    [1, 4, 1, 2, 80],
+    [1, 4, 1, 3, 96],
+    [1, 4, 1, 4, 128],
+    [2, 2, 1, 2, 80],
+    [2, 2, 1, 2, 64],
+    [4, 1, 1, 2, 80],
+    [4, 1, 1, 4, 128],
+    [4, 1, 1, 2, 64],
+    [8, 1, 1, 2, 80],
+];
+const HEAD_MORE: &[[usize; 5]] = &[[4, 1, 1, 2, 80], [4, 2, 1, 2, 80], [4, 4, 1, 2, 80], [4, 4, 1, 2, 128]];
+
+const CASES: [Case; 6] = [
+    Case::new("in-projection Q8_0", Layout::Q8_0, 12416, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("attention in Q8_0", Layout::Q8_0, 9216, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("in-projection Q6_K", Layout::Q6_K, 12416, 2048, false, IN_PROJECTION, IN_PROJECTION_MORE),
+    Case::new("out-projection Q8_0", Layout::Q8_0, 2048, 4096, true, OUT_PROJECTION, OUT_PROJECTION_MORE),
+    Case::new("out-projection Q6_K", Layout::Q6_K, 2048, 4096, true, OUT_PROJECTION, OUT_PROJECTION_MORE),
+    Case::new("head Q6_K", Layout::Q6_K, 248_320, 2048, false, HEAD, HEAD_MORE),
+];
+
+impl Case {
+    const fn new(
+        name: &'static str,
+        layout: Layout,
+        rows: usize,
+        cols: usize,
+        residual: bool,
+        one: &'static [[usize; 5]],
+        more: &'static [[usize; 5]],
+    ) -> Self {
+        Self { name, layout, rows, cols, residual, one, more }
+    }
+
+    /// The program of a tiling for up to `columns` rows.
+    fn program(&self, columns: usize, tiling: Tiling) -> Program {
+        if self.residual {
+            Residual::program(self.shape(), columns, tiling)
+        } else {
+            product::program(self.shape(), Some(HIDDEN), columns, tiling)
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.layout, self.rows, self.cols).expect("legal")
+    }
+}
+
+fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> Tiling {
+    Tiling { warps_k, tiles, cluster, depth, registers }
+}
+
+fn mixes() -> [(&'static str, Experts); 2] {
+    let of = |routed, shared| {
+        let kind = |layout| Kind { width: 512, gate_up: layout, down: layout };
+        Experts::new(HIDDEN, EXPERTS, USED, kind(routed), kind(shared)).expect("legal")
+    };
+    [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
+}
+
+/// What [`time`] loads.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    let mut programs = Vec::new();
+    for case in &CASES {
+        programs.extend(case.one.iter().map(|t| case.program(1, tiling(*t))));
+        programs.extend(case.more.iter().map(|t| case.program(product::ROWS_MAX, tiling(*t))));
+    }
+    Ok(programs)
+}
+
+/// What [`experts`] loads.
+pub(crate) fn experts_programs() -> Result<Vec<Program>, CudaError> {
+    Ok(mixes().into_iter().filter_map(|(_, e)| Some(experts::program(e, experts::tiling(e, H200)?))).collect())
+}
+
+/// Measures them all.
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
+    let ceiling = copy_bandwidth(gpu)?;
+    println!("copy: {:.0} GB/s, read and written\n", ceiling / 1e9);
+    for case in &CASES {
+        let floor = case.shape().bytes() as f64 / ceiling;
+        let weights = weights(gpu, case.shape(), ROTATED_BYTES.div_ceil(case.shape().bytes()))?;
+        println!("{} {} x {}: floor {:.2} us", case.name, case.rows, case.cols, floor * 1e6);
+        for t in case.one {
+            println!("  {t:?}: {:.2}", 1e6 * time_of(gpu, case, tiling(*t), &weights, 1)?);
+        }
+        for t in case.more {
+            let more: Vec<String> = [2, 4, 8]
+                .into_iter()
+                .map(|n| Ok(format!("{n}: {:.2}", 1e6 * time_of(gpu, case, tiling(*t), &weights, n)?)))
+                .collect::<Result<_, Box<dyn Error>>>()?;
+            println!("  {t:?} by rows  {}", more.join("  "));
+        }
+    }
+    Ok(())
+}
+
+/// Measures the experts' kernels.
+pub(crate) fn experts(gpu: &Gpu) -> Outcome {
+    let ceiling = copy_bandwidth(gpu)?;
+    for (name, experts) in mixes() {
+        let layer = Layer::new(gpu, experts)?;
+        for n in [1, 2, 4, 8, 12, 16] {
+            println!("experts {name}, {n} rows: {:.2}, floor {:.2}", 1e6 * layer.time(gpu, n)?, 1e6 * layer.bytes(n) / ceiling);
+        }
+    }
+    Ok(())
+}
+
+/// `copies` matrices, one after another.
+fn weights(gpu: &Gpu, shape: Shape, copies: usize) -> Result<CudaSlice<u8>, Box<dyn Error>> {
+    let (stream, (_, cols)) = (gpu.device.stream(), shape.size());
+    let sample = stream.clone_htod(&Matrix::random(shape.layout(), 256, cols, 9).packed())?;
+    let mut all = stream.alloc_zeros::<u8>(copies * shape.bytes())?;
+    let mut at = 0;
+    while at < all.len() {
+        let n = sample.len().min(all.len() - at);
+        stream.memcpy_dtod(&sample.slice(..n), &mut all.slice_mut(at..at + n))?;
+        at += n;
+    }
+    Ok(all)
+}
+
+/// Device buffers of `n` rows of the residual stream.
+struct Rows {
+    x: CudaSlice<f32>,
+    weight: CudaSlice<f32>,
+    codes: CudaSlice<i8>,
+    meta: CudaSlice<f32>,
+    squares: CudaSlice<f32>,
+}
+
+impl Rows {
+    fn new(gpu: &Gpu, n: usize, values: usize) -> Result<Self, Box<dyn Error>> {
+        let stream = gpu.device.stream();
+        let form = QuantizedRows::of(&Random(5).vector(n * values), Planes::One);
+        Ok(Self {
+            x: stream.clone_htod(&Random(6).vector(n * values))?,
+            // Small, so that what is added in many replays stays finite.
+            weight: stream.clone_htod(&vec![1e-6; values])?,
+            codes: stream.clone_htod(&form.codes)?,
+            meta: stream.clone_htod(form.meta.as_flattened())?,
+            squares: stream.clone_htod(&vec![1.0; n * values / 32])?,
+        })
+    }
+}
+
+fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
+    let (stream, bytes) = (gpu.device.stream(), case.shape().bytes());
+    let y = Rows::new(gpu, n, case.cols)?;
+    let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");
+    let copies = weights.len() / bytes;
+    let matrix = |i: usize| weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
+    let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+    let launches = (2 * copies).max(4);
+    if case.residual {
+        let kernel = Residual::load_tiled(&gpu.device, &gpu.cache, case.shape(), &[(columns, tiling)])?;
+        let mut x = Rows::new(gpu, n, case.rows)?;
+        return graph_time(gpu, launches, |i| {
+            let next = NextRows {
+                weight: &x.weight.as_view(),
+                codes: &mut x.codes.as_view_mut(),
+                meta: &mut x.meta.as_view_mut(),
+                squares: &mut x.squares.as_view_mut(),
+            };
+            kernel.launch(&gpu.device, &matrix(i), activations, 1.0, n, &mut x.x.as_view_mut(), next)
+        });
+    }
+    let kernel = Product::load_tiled(&gpu.device, &gpu.cache, case.shape(), Some(HIDDEN), &[(columns, tiling)])?;
+    let mut out = stream.alloc_zeros::<f32>(n * case.rows)?;
+    graph_time(gpu, launches, |i| {
+        let output = Output { values: &mut out.as_view_mut(), stride: case.rows, factor: 1.0 };
+        let norm = Some(Norm { squares: &y.squares.as_view(), eps: 1e-6 });
+        kernel.launch(&gpu.device, &matrix(i), activations, norm, n, output)
+    })
+}
+
+/// Copies of the shared expert, so that the cache does not hold it.
+const SHARED_COPIES: usize = 64;
+
+/// A layer's experts, the same weights for all.
+struct Layer {
+    experts: Experts,
+    gate_up: (CudaSlice<u8>, CudaSlice<u8>),
+    down: (CudaSlice<u8>, CudaSlice<u8>),
+}
+
+impl Layer {
+    fn new(gpu: &Gpu, experts: Experts) -> Result<Self, Box<dyn Error>> {
+        let of = |[routed, shared]: [Shape; 2]| -> Result<_, Box<dyn Error>> {
+            Ok((weights(gpu, routed, EXPERTS)?, weights(gpu, shared, SHARED_COPIES)?))
+        };
+        Ok(Self { experts, gate_up: of(experts.gate_up())?, down: of(experts.down())? })
+    }
+
+    /// Bytes that `n` rows read, on average.
+    fn bytes(&self, n: usize) -> f64 {
+        let distinct: usize = (0..64).map(|i| chosen(n, i).into_iter().collect::<HashSet<_>>().len()).sum();
+        let [routed, shared] = [0, 1].map(|i| (self.experts.gate_up()[i].bytes() + self.experts.down()[i].bytes()) as f64);
+        distinct as f64 / 64.0 * routed + shared
+    }
+
+    /// Seconds for `n` rows that each use experts at random.
+    fn time(&self, gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
+        let stream = gpu.device.stream();
+        let tiling = experts::tiling(self.experts, Chip::of(&gpu.device)).expect("enough shared memory");
+        let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, self.experts, tiling)?;
+        let mut x = Rows::new(gpu, n, HIDDEN)?;
+        let y = Rows::new(gpu, n, HIDDEN)?;
+        let [h_cols, s_cols] = self.experts.down().map(|s| s.size().1);
+        let mut h = (stream.alloc_zeros::<i8>(n * USED * h_cols)?, stream.alloc_zeros::<f32>(n * USED * h_cols / 16)?);
+        let mut s = (stream.alloc_zeros::<i8>(n * s_cols)?, stream.alloc_zeros::<f32>(n * s_cols / 16)?);
+        let routers: Vec<CudaSlice<f32>> = (0..ROUTERS).map(|i| stream.clone_htod(&router(i))).collect::<Result<_, _>>()?;
+        let ones = stream.clone_htod(&vec![1f32; HIDDEN])?;
+        let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
+        let mut taken = stream.alloc_zeros::<i32>(n * USED)?;
+        let sizes = [self.experts.gate_up()[1].bytes(), self.experts.down()[1].bytes()];
+        graph_time(gpu, 64, |i| {
+            let between = Between {
+                codes: &mut h.0.as_view_mut(),
+                meta: &mut h.1.as_view_mut(),
+                shared_codes: &mut s.0.as_view_mut(),
+                shared_meta: &mut s.1.as_view_mut(),
+            };
+            let [shared_gate_up, shared_down] = [&self.gate_up.1, &self.down.1]
+                .map(|w| (w, i % SHARED_COPIES))
+                .into_iter()
+                .zip(sizes)
+                .map(|((w, i), size)| w.slice(i * size..(i + 1) * size))
+                .collect::<Vec<_>>()
+                .try_into()
+                .expect("two");
+            let gate_up = Matrices { routed: &self.gate_up.0.as_view(), shared: &shared_gate_up };
+            let down = Matrices { routed: &self.down.0.as_view(), shared: &shared_down };
+            let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
+            let weights = LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, eps: 1e-6 };
+            let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
+            let norm = Norm { squares: &y.squares.as_view(), eps: 1e-6 };
+            let next = NextRows {
+                weight: &x.weight.as_view(),
+                codes: &mut x.codes.as_view_mut(),
+                meta: &mut x.meta.as_view_mut(),
+                squares: &mut x.squares.as_view_mut(),
+            };
+            let (chosen, x) = (&mut taken.as_view_mut(), &mut x.x.as_view_mut());
+            let soon = shared_gate_up.slice(0..0);
+            let routing = Routing { weights, slots: &slots.as_view(), cuts: None, chosen };
+            kernels.launch(&gpu.device, gate_up, down, routing, activations, norm, n, between, x, next, &soon)
+        })
+    }
+}
+
+/// Routers that launches take in turn: more than the cache holds.
+const ROUTERS: usize = 32;
+
+/// `[EXPERTS + 1, HIDDEN]` at random.
+fn router(seed: usize) -> Vec<f32> {
+    Random(seed as u64 + 1).vector((EXPERTS + 1) * HIDDEN)
+}
+
+/// `[n, USED]` experts at random, different ones within a row.
+fn chosen(n: usize, seed: u64) -> Vec<i32> {
+    let mut random = Random(seed);
+    let mut all: Vec<i32> = Vec::new();
+    for row in 0..n {
+        while all.len() < (row + 1) * USED {
+            let e = (random.bits() % EXPERTS as u64) as i32;
+            if !all[row * USED..].contains(&e) {
+                all.push(e);
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,189 @@
+//! Times of products of many columns, each as it is chosen.
+
+use crate::time::{copy_bandwidth, graph_time};
+use crate::{Gpu, H200, Outcome};
+use chimere_kernels::cuda::product;
+use chimere_kernels::cuda::product::layout::Layout;
+use chimere_kernels::cuda::product::sample::{Matrix, Random};
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Shape, Tiling, Wide};
+use chimere_kernels::cuda::{CudaError, Program};
+use cudarc::driver::CudaSlice;
+use std::error::Error;
+
+const EPS: f32 = 1e-6;
+
+/// What [`time`] loads on an H200.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    CASES.iter().flat_map(|case| case.steps().map(move |n| wide::program(case.shape(), case.tiling(n, H200)))).collect()
+}
+
+struct Case {
+    name: &'static str,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    epilogue: Epilogue,
+    norm: Option<usize>,
+    /// Of experts: how many a token uses.
+    used: Option<usize>,
+}
+
+const EXPERTS: usize = 256;
+/// Weights that are read in turn, so that none are still in the cache.
+const ROTATED_BYTES: usize = 300 << 20;
+
+/// What the released model multiplies.
+const CASES: [Case; 7] = [
+    dense("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, Some(2048)),
+    dense("out-projection Q8_0", Layout::Q8_0, 2048, 4096, Epilogue::Residual, None),
+    experts("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)),
+    experts("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None),
+    dense("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)),
+    dense("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None),
+    dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
+];
+/// Rows of a step.
+const STEPS: [usize; 6] = [16, 32, 64, 128, 256, 2048];
+/// More are not sampled in a step.
+const SAMPLED_MAX: usize = 256;
+
+const fn dense(name: &'static str, layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>) -> Case {
+    Case { name, layout, rows, cols, epilogue, norm, used: None }
+}
+
+const fn experts(name: &'static str, layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>) -> Case {
+    Case { name, layout, rows, cols, epilogue, norm, used: Some(8) }
+}
+
+impl Case {
+    fn shape(&self) -> Shape {
+        let matrix = product::Shape::new(self.layout, self.rows, self.cols).expect("legal");
+        Shape::new(matrix, self.epilogue, self.norm, self.used.is_none()).expect("legal")
+    }
+
+    fn steps(&self) -> impl Iterator<Item = usize> {
+        let most = if self.rows > 100_000 { SAMPLED_MAX } else { usize::MAX };
+        STEPS.into_iter().filter(move |n| *n <= most)
+    }
+
+    fn tiling(&self, n: usize, chip: Chip) -> Tiling {
+        wide::tiling(self.shape(), self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS)), chip)
+    }
+}
+
+/// Measures what is chosen for every case.
+pub(crate) fn time(gpu: &Gpu) -> Outcome {
+    println!("copy: {:.0} GB/s", copy_bandwidth(gpu)? / 1e9);
+    println!("| product | rows | tiles x warps, octets x warps, groups, units, split, stages | us | GB/s of weights | TOPS |");
+    println!("| --- | --- | --- | --- | --- | --- |");
+    for case in &CASES {
+        let weights = weights(gpu, case)?;
+        for n in case.steps() {
+            let chosen = case.tiling(n, Chip::of(&gpu.device));
+            let (seconds, bytes) = product_time(gpu, case, &weights, n, chosen)?;
+            let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
+            let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages } = chosen;
+            println!(
+                "| {} | {n} | {tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages} | {:.2} | {:.0} | {:.0} |",
+                case.name,
+                seconds * 1e6,
+                bytes / seconds / 1e9,
+                operations / seconds / 1e12
+            );
+        }
+    }
+    Ok(())
+}
+
+fn weights(gpu: &Gpu, case: &Case) -> Result<CudaSlice<u8>, Box<dyn Error>> {
+    let stream = gpu.device.stream();
+    let sample = stream.clone_htod(&Matrix::random(case.layout, 256, case.cols, 9).packed())?;
+    let bytes = case.shape().matrix().bytes();
+    let copies = if case.used.is_some() { EXPERTS } else { ROTATED_BYTES.div_ceil(bytes) };
+    let mut all = stream.alloc_zeros::<u8>(copies * bytes)?;
+    let mut at = 0;
+    while at < all.len() {
+        let n = sample.len().min(all.len() - at);
+        stream.memcpy_dtod(&sample.slice(..n), &mut all.slice_mut(at..at + n))?;
+        at += n;
+    }
+    Ok(all)
+}
+
+fn product_time(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, tiling: Tiling) -> Result<(f64, f64), Box<dyn Error>> {
+    let (stream, shape) = (gpu.device.stream(), case.shape());
+    let kernel = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
+    let pairs = n * case.used.unwrap_or(1);
+    let in_rows = if case.epilogue == Epilogue::Gated { n } else { pairs };
+    let x = QuantizedRows::of(&Random(5).vector(in_rows * case.cols), Planes::One);
+    let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
+    let squares = stream.clone_htod(&vec![1.0f32; in_rows * case.cols / 32])?;
+    let next = stream.clone_htod(&vec![1.0f32; case.rows])?;
+    let mut values = stream.alloc_zeros::<f32>(pairs * case.rows)?;
+    let mut out_codes = stream.alloc_zeros::<i8>(pairs * case.rows)?;
+    let mut out_meta = stream.alloc_zeros::<f32>(pairs * case.rows / 16)?;
+    let mut out_squares = stream.alloc_zeros::<f32>(pairs * case.rows / 32)?;
+    let bytes = shape.matrix().bytes();
+    let copies = weights.len() / bytes;
+    let lists: Vec<(Vec<i32>, Vec<i32>, usize)> = (0..8).map(|i| lists(n, case.used.unwrap_or(0), i)).collect();
+    let distinct = lists.iter().map(|l| l.2).sum::<usize>() as f64 / lists.len() as f64;
+    let mut slots = Vec::new();
+    let mut rows = Vec::new();
+    for (s, r, _) in &lists {
+        slots.push(stream.clone_htod(s)?);
+        rows.push(stream.clone_htod(r)?);
+    }
+    let out_rows = stream.clone_htod(&(0..pairs as i32).collect::<Vec<_>>())?;
+    let launches = if case.used.is_some() { 32.min(32768 / n) } else { copies.clamp(4, 32.max(4096 / n)) };
+    let seconds = graph_time(gpu, launches, |i| {
+        let squares = squares.as_view();
+        let x = Inputs { codes: &codes.as_view(), meta: &meta.as_view(), squares: Some(&squares), eps: EPS, factor: 1.0 };
+        let (mut v, mut c, mut m, mut s) =
+            (values.as_view_mut(), out_codes.as_view_mut(), out_meta.as_view_mut(), out_squares.as_view_mut());
+        let next = next.as_view();
+        let out = match case.epilogue {
+            Epilogue::Plain => Output::Plain { values: &mut v, stride: case.rows },
+            Epilogue::Residual => {
+                Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride: case.rows }
+            }
+            Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
+        };
+        if case.used.is_none() {
+            let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
+            // SAFETY: nothing is listed.
+            return unsafe { kernel.launch(&gpu.device, &matrix, x, Columns::First(n), out) };
+        }
+        let (slots, rows, pairs) = (slots[i % 8].as_view(), rows[i % 8].as_view(), out_rows.as_view());
+        let in_rows = if case.epilogue == Epilogue::Gated { &rows } else { &pairs };
+        let columns = Columns::Listed { slots: &slots, in_rows, out_rows: &pairs };
+        // SAFETY: the lists name experts below 256 and rows below the number of tokens or pairs.
+        unsafe { kernel.launch(&gpu.device, &weights.as_view(), x, columns, out) }
+    })?;
+    Ok((seconds, if case.used.is_some() { distinct * bytes as f64 } else { bytes as f64 }))
+}
+
+/// Slots for `n` tokens that each use `used` experts at random, padded with empty ones to the most there can be, the token of each
+/// column, and how many experts are used.
+fn lists(n: usize, used: usize, seed: u64) -> (Vec<i32>, Vec<i32>, usize) {
+    let mut random = Random(seed);
+    let mut tokens: Vec<Vec<i32>> = vec![Vec::new(); EXPERTS];
+    for token in 0..n {
+        let mut chosen: Vec<usize> = Vec::new();
+        while chosen.len() < used {
+            let e = (random.bits() % EXPERTS as u64) as usize;
+            if !chosen.contains(&e) {
+                chosen.push(e);
+                tokens[e].push(token as i32);
+            }
+        }
+    }
+    let (mut slots, mut rows) = (Vec::new(), Vec::new());
+    for (e, of) in tokens.iter().enumerate().filter(|(_, of)| !of.is_empty()) {
+        slots.extend([e as i32, rows.len() as i32, of.len() as i32, 0]);
+        rows.extend(of);
+    }
+    let distinct = slots.len() / 4;
+    slots.resize(4 * (n * used).min(EXPERTS), 0);
+    (slots, rows, distinct)
+}

@@ -1,0 +1,508 @@
+// One row a sequence. A work item is (row, key-value head, split): the row's pages are split at absolute places, `per_split` pages
+// each, a number that depends on the row's position alone. So a row's bytes do not depend on its neighbours. The grid is fixed;
+// blocks walk the list of items, which each finds from the positions. A round is ROUND pages, copied to shared memory whole, keys
+// and values apart, so that one is on its way while the other is used. First each warp takes the scores of some tokens, then each
+// takes a slice of D of all values: so no sums over warps are needed, and a lane has few of them.
+// What is on its way before the wait for the in-projection is of earlier steps; the row's own key and value are put in their
+// place in shared memory beside being written to the cache. Of several splits of a row, the block that is done last (a counter)
+// adds them in their order. Where splits are many and every block has one item at most, so that all run at a time, the blocks of the
+// first splits wait for the others and add those of a query head each: one multiprocessor alone would take as long to read them all as
+// all took to make them.
+
+#pragma once
+#include "arguments.cuh"
+#include "attention/copies.cuh"
+#include "attention/formats.cuh"
+#include "common/int8_rows.cuh"
+
+#define WARPS 8
+#define THREADS (WARPS * WARP)
+#define ROWS_MAX THREADS
+#define SPLITS_MAX 128
+#define SPLIT_PAGES 8
+#define UNITS (D / 16)
+#define UNITS_A_WARP (UNITS > WARPS ? UNITS / WARPS : 1)
+#define TILES_A_WARP (ROUND * 4 / WARPS)
+#define Q_ROWS (GQ > 8 ? 16 : 8)
+#define TASKS ((GQ + 2 + WARPS - 1) / WARPS)
+#define GATES ((GQ * D / 32 + WARPS - 1) / WARPS)
+
+// Pages of a split of a row that has `pages`: 8 as long as that makes at most SPLITS_MAX, then twice as many, and so on.
+__device__ __forceinline__ int per_split(int pages) {
+    int per = SPLIT_PAGES;
+    while (per * SPLITS_MAX < pages) per *= 2;
+    return per;
+}
+
+// DECODE_BYTES is what the launch gives a block.
+struct __align__(128) Decode {
+    u8 keys[ROUND * Keys::BYTES];
+    u8 values[ROUND * Values::BYTES];
+    u8 q[D / 32 * Q_ROWS * 64];
+    u8 p[ROUND * Q_ROWS * 64];
+    float o[GQ * (D > SPLITS_MAX ? D : SPLITS_MAX)]; // while splits are added: their weights
+    float fresh[2][D];                               // the row's own key, turned, and value
+    float norms[2][D];
+    double turns[ROTARY / 2 + 1];
+    float tops[WARPS][16], sums[WARPS][16];
+    u64 arrived[2];
+    int ends[ROWS_MAX], slots[ROWS_MAX], positions[ROWS_MAX];
+    int warp_ends[WARPS];
+    int last;
+};
+static_assert(sizeof(Decode) == DECODE_BYTES, "attention.rs adds this up");
+
+__device__ __forceinline__ void load_gates(float (&gates)[GATES], const float *x, int head) {
+#pragma unroll
+    for (int i = 0; i < GATES; i++) {
+        int b = i * WARPS + threadIdx.x / WARP;
+        if (b < GQ * D / 32) gates[i] = query_of(x, head * GQ + b / (D / 32))[D + b % (D / 32) * 32 + lane_id()];
+    }
+}
+
+// o * sigmoid(gate) as int8. `o` is [GQ][D] in shared memory.
+__device__ __forceinline__ void store_out(const Arguments &args, const float *o, const float (&gates)[GATES], int row, int head) {
+    u64 at = (u64)row * OUT_STRIDE + head * GQ * D;
+#pragma unroll
+    for (int i = 0; i < GATES; i++) {
+        int b = i * WARPS + threadIdx.x / WARP;
+        if (b >= GQ * D / 32) continue;
+        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES);
+    }
+}
+
+// What the splits of a query head count, by one warp. `base`: the row's first split; `weights`: [SPLITS_MAX] in shared memory, 0 past the last.
+__device__ __forceinline__ void weigh(const Arguments &args, float *weights, u64 base, int n, int h) {
+    int lane = lane_id();
+    float2 of[SPLITS_MAX / WARP];
+    float top = __int_as_float(0xff800000), sum = 0;
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) {
+        int k = i * WARP + lane;
+        of[i] = k < n ? fresh8(args.stats + (base + k) * GQ + h) : make_float2(__int_as_float(0xff800000), 0);
+        top = fmaxf(top, of[i].x);
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) of[i].y *= exp2_fast(of[i].x - top), sum += of[i].y;
+    float inverse = 1.0f / warp_sum(sum);
+#pragma unroll
+    for (int i = 0; i < SPLITS_MAX / WARP; i++) weights[i * WARP + lane] = of[i].y * inverse;
+}
+
+// One query head of a row from its splits to int8. The sums are those of `combine`.
+__device__ __forceinline__ void add_head(const Arguments &args, float *o, const float *x, int row, int head, int n, int h) {
+    int warp = threadIdx.x / WARP, d = threadIdx.x;
+    u64 base = ((u64)row * HKV + head) * args.splits_max;
+    float gate = d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
+    if (warp == 0) weigh(args, o, base, n, h);
+    __syncthreads();
+    if (d >= D) return;
+    const u16 *from = args.partials + (base * GQ + h) * D + d;
+    constexpr int BATCH = 32;
+    float sum = 0;
+#pragma unroll 1
+    for (int first = 0; first < n; first += BATCH) {
+        u32 part[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) part[k] = fresh2(from + (u64)min(first + k, n - 1) * GQ * D);
+#pragma unroll
+        for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
+    }
+    u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
+    quantize_block(sum * sigmoid(gate), args.codes + at * PLANES, args.meta + at / 32 * PLANES);
+}
+
+// The last block of a row's splits adds them.
+__device__ __forceinline__ void combine(const Arguments &args, float *o, int row, int head, int n) {
+    u64 base = ((u64)row * HKV + head) * args.splits_max;
+    for (int h = threadIdx.x / WARP; h < GQ; h += WARPS) weigh(args, o + h * SPLITS_MAX, base, n, h);
+    __syncthreads();
+    const int vectors = (GQ * D / 8 + THREADS - 1) / THREADS;
+    float sum[vectors][8] = {};
+#pragma unroll
+    for (int j = 0; j < vectors; j++) {
+        int v = j * THREADS + threadIdx.x;
+        if (v >= GQ * D / 8) break;
+        const float *weights = o + v / (D / 8) * SPLITS_MAX;
+        const u16 *from = args.partials + base * GQ * D + v * 8;
+        // All of a batch are under way together; those past the last split have a weight of 0.
+        constexpr int BATCH = 16;
+#pragma unroll 1
+        for (int first = 0; first < n; first += BATCH) {
+            uint4 part[BATCH];
+#pragma unroll
+            for (int k = 0; k < BATCH; k++) part[k] = fresh16(from + (u64)min(first + k, n - 1) * GQ * D);
+#pragma unroll
+            for (int k = 0; k < BATCH; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float w = weights[first + k];
+                    sum[j][2 * i] = __fmaf_rn(w, low_half(word(part[k], i)), sum[j][2 * i]);
+                    sum[j][2 * i + 1] = __fmaf_rn(w, high_half(word(part[k], i)), sum[j][2 * i + 1]);
+                }
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < vectors; j++) {
+        int v = j * THREADS + threadIdx.x;
+        if (v >= GQ * D / 8) break;
+#pragma unroll
+        for (int i = 0; i < 8; i++) o[v * 8 + i] = sum[j][i];
+    }
+}
+
+// What a block does at a time: a split of a row for a key-value head.
+struct Item {
+    int head, row, position;
+    int pages, splits; // of the row
+    int split, first_page, page_end;
+    bool owns; // the split that the row's own position is in
+    const int *table;
+};
+
+// Pages `base` and on of an item, up to ROUND of them.
+struct Round {
+    int base, left, own; // own: the page of the row's position, as counted from `base`
+    bool more, last;
+    int page, first_tile; // this warp's tokens: tiles first_tile on of that page
+};
+
+// What a warp has of an item: of a lane's two query heads the largest score and the sum, and its slice of their outputs.
+struct Partial {
+    float top[2], sum[2];
+    float o[UNITS_A_WARP][2][4];
+};
+
+__device__ __forceinline__ int first_unit(const Thread &me) { return me.warp * UNITS_A_WARP; }
+
+// Weights, and for each thread's row how many splits all rows up to it have. All of it is written before the step begins. Ends with a barrier.
+__device__ __forceinline__ void begin(const Thread &me, const Arguments &args, Decode &s) {
+    const int tid = me.id, lane = me.lane, warp = me.warp;
+    int slot = tid < args.rows ? args.slots[tid] : -1, position = tid < args.rows ? max(args.positions[tid], 0) : 0;
+    if (tid < D / 2) {
+        ((float2 *)s.norms[0])[tid] = ((const float2 *)args.q_norm)[tid], ((float2 *)s.norms[1])[tid] = ((const float2 *)args.k_norm)[tid];
+    }
+    if (tid < ROTARY / 2) s.turns[tid] = args.turns[tid];
+    if (GQ < Q_ROWS)
+        for (int i = tid; i < D / 32 * Q_ROWS * 16; i += THREADS)
+            if (i / 16 % Q_ROWS >= GQ) ((u32 *)s.q)[i] = 0;
+#if BULK
+    if (tid < 2) barrier_init(&s.arrived[tid]);
+#endif
+    int pages_of_row = position / PAGE + 1, per_of_row = per_split(pages_of_row);
+    int end = slot < 0 ? 0 : (pages_of_row + per_of_row - 1) / per_of_row;
+#pragma unroll
+    for (int step = 1; step < WARP; step *= 2) {
+        int before = __shfl_up_sync(~0u, end, step);
+        if (lane >= step) end += before;
+    }
+    if (lane == WARP - 1) s.warp_ends[warp] = end;
+    s.slots[tid] = slot, s.positions[tid] = position;
+    __syncthreads();
+    for (int w = 0; w < warp; w++) end += s.warp_ends[w];
+    s.ends[tid] = end;
+    __syncthreads();
+}
+
+// The item of that number. Its barrier also ends the use of shared memory by the item before.
+__device__ __forceinline__ Item find_item(const Thread &me, const Arguments &args, const Decode &s, int number) {
+    Item item;
+    item.head = number % HKV;
+    const int index = number / HKV;
+    item.row = __syncthreads_count(s.ends[me.id] <= index);
+    item.position = s.positions[item.row];
+    item.pages = item.position / PAGE + 1;
+    const int per = per_split(item.pages);
+    item.splits = (item.pages + per - 1) / per;
+    item.split = index - (item.row ? s.ends[item.row - 1] : 0);
+    item.first_page = item.split * per, item.page_end = min(item.first_page + per, item.pages);
+    item.owns = item.split == item.splits - 1;
+    item.table = args.page_table + (u64)s.slots[item.row] * args.pages_max;
+    return item;
+}
+
+// Asks for pages from `base` on, `which` 0 the keys, 1 the values. Each has a warp that sees to it.
+__device__ __forceinline__ void read_pages(const Thread &me, const Arguments &args, Decode &s, const Item &item, int which, int base) {
+    const int left = min(item.page_end - base, ROUND), bytes = which ? Values::BYTES : Keys::BYTES;
+    const u8 *from = (which ? args.v_cache : args.k_cache) + (u64)item.head * bytes;
+    u8 *to = which ? s.values : s.keys;
+#if BULK
+    const int lane = me.lane, warp = me.warp;
+    if (warp == WARPS - 2 + which && left > 0) {
+        if (lane == 0) barrier_expect(&s.arrived[which], left * bytes);
+        __syncwarp();
+        if (lane < left) copy_bulk(to + lane * bytes, from + (u64)item.table[base + lane] * HKV * bytes, bytes, &s.arrived[which]);
+    }
+#else
+    for (int p = 0; p < left; p++) copy_ahead(to + p * bytes, from + (u64)item.table[base + p] * HKV * bytes, bytes, me.id, THREADS);
+    // A group even where it is empty, so that their number tells which has arrived.
+    copies_end();
+#endif
+}
+
+// Waits for what `read_pages` asked for. `turn`: rounds of this block before, which tell the barriers' two phases apart.
+__device__ __forceinline__ void await_pages(Decode &s, int which, u32 turn) {
+#if BULK
+    barrier_wait(&s.arrived[which], turn & 1);
+#else
+    // One group is younger than that which is waited for.
+    copies_wait<1>();
+    if (which == 0) __syncthreads();
+#endif
+}
+
+// A head a warp at a time: loads those of an item, queries first, then, in the split that owns the position, key and value.
+__device__ __forceinline__ void load_heads(const Thread &me, Head (&heads)[TASKS], const float *x, const Item &item) {
+#pragma unroll
+    for (int i = 0; i < TASKS; i++) {
+        int task = i * WARPS + me.warp;
+        const float *from =
+            task < GQ ? query_of(x, item.head * GQ + task) : task == GQ ? key_of(x, item.head) : value_of(x, item.head);
+        if (task < (item.owns ? GQ + 2 : GQ)) load_head(heads[i], from);
+    }
+}
+
+// Queries to shared memory; the new key and value to the cache, and to shared memory beside it. A barrier must follow.
+__device__ __forceinline__ void store_heads(const Thread &me, const Arguments &args, Decode &s, Head (&heads)[TASKS], const Item &item) {
+    Turn turn = turn_of(s.turns, item.position);
+#pragma unroll
+    for (int i = 0; i < TASKS; i++) {
+        int task = i * WARPS + me.warp;
+        if (task >= (item.owns ? GQ + 2 : GQ)) continue;
+        if (task <= GQ) {
+            norm_head(heads[i], s.norms[task == GQ], args.eps);
+            rotate_head(heads[i], turn);
+        }
+        if (task < GQ) {
+            finish_query(heads[i]);
+            store_query<Q_ROWS>(heads[i], s.q, task);
+        } else {
+#pragma unroll
+            for (int j = 0; j < PAIRS; j++) *(float2 *)&s.fresh[task - GQ][64 * j + 2 * me.lane] = heads[i].v[j];
+            u64 page = (u64)item.table[item.pages - 1] * HKV + item.head;
+            if (task == GQ) Keys::store(heads[i], args.k_cache + page * Keys::BYTES, item.position % PAGE);
+            else Values::store(heads[i], args.v_cache + page * Values::BYTES, item.position % PAGE);
+        }
+    }
+}
+
+// Scores of this warp's tokens.
+__device__ __forceinline__ void scores(const Thread &me, float (&score)[TILES_A_WARP][4], const Decode &s, const Round &r) {
+    if (r.page >= r.left) return;
+    const u8 *keys = s.keys + r.page * Keys::BYTES;
+#pragma unroll
+    for (int j = 0; j < D / 32; j++) {
+        const u8 *q = s.q + j * Q_ROWS * 64 + me.lane * 16;
+        uint4 low = *(const uint4 *)q, high = GQ > 8 ? *(const uint4 *)(q + 8 * 64) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < TILES_A_WARP; i++) Keys::add_scores(score[i], low, high, keys, j, r.first_tile + i);
+    }
+}
+
+// Hides scores of what is not there, and tells the other warps the largest of this one's. A barrier must follow.
+__device__ __forceinline__ void put_tops(const Thread &me, Decode &s, float (&score)[TILES_A_WARP][4], const Round &r, int position) {
+    const int warp = me.warp, g = me.g, t = me.t;
+    const float none = __int_as_float(0xff800000);
+    float most[2] = {none, none};
+#pragma unroll
+    for (int i = 0; i < TILES_A_WARP; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            // Within the last page, what is not written yet does not count.
+            bool seen = r.page < r.left && (r.page != r.own || t * 8 + 2 * (r.first_tile + i) + j % 2 <= position % PAGE);
+            if (!seen) score[i][j] = none;
+            most[j / 2] = fmaxf(most[j / 2], score[i][j]);
+        }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (h && GQ <= 8) break;
+        most[h] = fmaxf(most[h], __shfl_xor_sync(~0u, most[h], 1));
+        most[h] = fmaxf(most[h], __shfl_xor_sync(~0u, most[h], 2));
+        if (t == 0) s.tops[warp][g + 8 * h] = most[h];
+    }
+}
+
+// Weights of this warp's tokens, and their sums, for all warps; `keep`: what sums so far are multiplied by. A barrier must follow.
+__device__ __forceinline__ void put_weights(const Thread &me, Decode &s, Partial &part, float (&keep)[2], const float (&score)[TILES_A_WARP][4], const Round &r) {
+    const int warp = me.warp, g = me.g, t = me.t;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (h && GQ <= 8) break;
+        float before = part.top[h];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) part.top[h] = fmaxf(part.top[h], s.tops[w][g + 8 * h]);
+        keep[h] = exp2_fast(before - part.top[h]);
+        float weights = 0;
+#pragma unroll
+        for (int i = 0; i < TILES_A_WARP; i++) {
+            float a = exp2_fast(score[i][2 * h] - part.top[h]), b = exp2_fast(score[i][2 * h + 1] - part.top[h]);
+            weights += a + b;
+            *(u32 *)(s.p + (r.page * Q_ROWS + g + 8 * h) * 64 + t * 16 + (r.first_tile + i) * 4) = pack_f16(a, b);
+        }
+        weights += __shfl_xor_sync(~0u, weights, 1);
+        weights += __shfl_xor_sync(~0u, weights, 2);
+        if (t == 0) s.sums[warp][g + 8 * h] = weights;
+    }
+}
+
+// Adds a round's values, times their weights, to what this warp has of the outputs.
+__device__ __forceinline__ void add_values(const Thread &me, Partial &part, const Decode &s, const float (&keep)[2], const Round &r, int position) {
+    const int lane = me.lane, g = me.g;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        if (h && GQ <= 8) break;
+        part.sum[h] *= keep[h];
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) part.sum[h] += s.sums[w][g + 8 * h];
+    }
+#pragma unroll
+    for (int u = 0; u < UNITS_A_WARP; u++)
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            if (GQ > 8 || j % 4 < 2) part.o[u][j / 4][j % 4] *= keep[j % 4 / 2];
+    if (first_unit(me) >= UNITS) return;
+#pragma unroll
+    for (int p = 0; p < ROUND; p++) {
+        if (p >= r.left) break;
+        const u8 *weights = s.p + p * Q_ROWS * 64 + lane * 16, *values = s.values + p * Values::BYTES;
+        uint4 low = *(const uint4 *)weights, high = GQ > 8 ? *(const uint4 *)(weights + 8 * 64) : make_uint4(0, 0, 0, 0);
+        Values::take_scales(low, high, values, first_unit(me), p == r.own, position % PAGE);
+#pragma unroll
+        for (int u = 0; u < UNITS_A_WARP; u++) Values::add(part.o[u], low, high, values, first_unit(me) + u, p == r.own, position % PAGE);
+    }
+}
+
+// All rounds of an item. `turn` counts those of the block.
+__device__ __forceinline__ void attend(const Thread &me, const Arguments &args, Decode &s, const Item &item, Partial &part, u32 &turn) {
+    const int warp = me.warp;
+    for (int base = item.first_page; base < item.page_end; base += ROUND, turn++) {
+        Round r = {base, min(item.page_end - base, ROUND), item.pages - 1 - base};
+        r.more = base + ROUND < item.page_end, r.last = item.owns && !r.more;
+        r.page = warp * TILES_A_WARP / 4, r.first_tile = warp * TILES_A_WARP % 4;
+        await_pages(s, 0, turn);
+        if (r.last) {
+            if (warp == 0) {
+                Head h;
+                load_head(h, s.fresh[0]);
+                Keys::store(h, s.keys + r.own * Keys::BYTES, item.position % PAGE);
+            }
+            __syncthreads();
+        }
+        float score[TILES_A_WARP][4] = {}, keep[2];
+        scores(me, score, s, r);
+        put_tops(me, s, score, r, item.position);
+        __syncthreads();
+        read_pages(me, args, s, item, 0, base + ROUND);
+        put_weights(me, s, part, keep, score, r);
+        await_pages(s, 1, turn);
+        if (r.last && warp == 1) {
+            Head h;
+            load_head(h, s.fresh[1]);
+            Values::store(h, s.values + r.own * Values::BYTES, item.position % PAGE);
+        }
+        __syncthreads();
+        add_values(me, part, s, keep, r, item.position);
+        if (r.more) {
+            __syncthreads();
+            read_pages(me, args, s, item, 1, base + ROUND);
+        }
+    }
+}
+
+// Outputs to shared memory, or to where the block that is last finds them.
+__device__ __forceinline__ void store_partial(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Partial &part) {
+    const int g = me.g, t = me.t;
+    const u64 at = (((u64)item.row * HKV + item.head) * args.splits_max + item.split) * GQ;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int h = g + 8 * r;
+        if (h >= GQ) continue;
+        float inverse = 1.0f / part.sum[r] * (1.0f / Values::LIFT);
+        if (first_unit(me) < UNITS) {
+#pragma unroll
+            for (int u = 0; u < UNITS_A_WARP; u++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    int d = (first_unit(me) + u) * 16 + half * 8 + 2 * t;
+                    float a = part.o[u][half][2 * r] * inverse, b = part.o[u][half][2 * r + 1] * inverse;
+                    if (item.splits == 1) *(float2 *)(s.o + h * D + d) = make_float2(a, b);
+                    else *(u32 *)(args.partials + (at + h) * D + d) = pack_f16(a, b);
+                }
+        }
+        if (item.splits > 1 && me.warp == 0 && t == 0) args.stats[at + h] = make_float2(part.top[r], part.sum[r]);
+    }
+}
+
+// Whether this block adds splits: the last one that is done with one of the row's; with `shared_out` those of the first GQ splits, which
+// wait for all. What the others wrote is visible then.
+__device__ __forceinline__ bool adds_splits(const Thread &me, const Arguments &args, Decode &s, const Item &item, bool shared_out) {
+    __threadfence();
+    __syncthreads();
+    if (me.id == 0) {
+        int *counter = args.counters + (item.row * HKV + item.head) * 2;
+        int before = atomicAdd(counter, 1);
+        s.last = shared_out ? item.split < GQ : before == item.splits - 1;
+        if (shared_out && s.last) {
+            while (*(volatile int *)counter < item.splits) {}
+            // Whoever is the last to know clears both.
+            if (atomicAdd(counter + 1, 1) == GQ - 1) counter[0] = counter[1] = 0;
+        } else if (s.last) {
+            *counter = 0;
+        }
+        __threadfence();
+    }
+    __syncthreads();
+    return s.last;
+}
+
+// An item's outputs, and those of the row if this block has all of it.
+__device__ __forceinline__ void finish_item(const Thread &me, const Arguments &args, Decode &s, const Item &item, const Partial &part, const float *x,
+                                            float (&gates)[GATES], bool alone) {
+    store_partial(me, args, s, item, part);
+    if (item.splits > 1) {
+        const bool shared_out = item.splits >= GQ && alone;
+        if (!shared_out) load_gates(gates, x, item.head);
+        if (!adds_splits(me, args, s, item, shared_out)) return;
+        if (shared_out) {
+            add_head(args, s.o, x, item.row, item.head, item.splits, item.split);
+            return;
+        }
+        combine(args, s.o, item.row, item.head, item.splits);
+    }
+    __syncthreads();
+    store_out(args, s.o, gates, item.row, item.head);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) attention_decode(const Arguments args) {
+    extern __shared__ __align__(128) u8 shared[];
+    Decode &s = *(Decode *)shared;
+    let_next_start();
+    const Thread me = this_thread();
+    begin(me, args, s);
+    const int items = s.ends[ROWS_MAX - 1] * HKV;
+    const float none = __int_as_float(0xff800000);
+    bool waiting = true;
+    u32 turn = 0;
+    for (int number = blockIdx.x; number < items; number += gridDim.x) {
+        fence_copies();
+        const Item item = find_item(me, args, s, number);
+        read_pages(me, args, s, item, 0, item.first_page);
+        read_pages(me, args, s, item, 1, item.first_page);
+        if (waiting) wait_for_inputs(), waiting = false;
+        const float *x = args.x + (u64)item.row * X_STRIDE;
+        Head heads[TASKS];
+        float gates[GATES];
+        load_heads(me, heads, x, item);
+        if (item.splits == 1) load_gates(gates, x, item.head);
+        store_heads(me, args, s, heads, item);
+        __syncthreads();
+        Partial part = {{none, none}, {0, 0}, {}};
+        attend(me, args, s, item, part, turn);
+        // With an item a block all of a row's run at a time.
+        finish_item(me, args, s, item, part, x, gates, items <= gridDim.x);
+    }
+    // A kernel that ends before the one ahead of it would let the next one through its wait too soon.
+    if (waiting) wait_for_inputs();
+}

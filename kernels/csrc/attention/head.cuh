@@ -1,0 +1,94 @@
+// A head of a row by a warp: a lane has dims 64 i + 2 lane and the next. Its norm, its turn by position, its Hadamard transform.
+#pragma once
+#include "attention/numbers.cuh"
+
+struct Head {
+    float2 v[PAIRS];
+};
+// Cosine and sine for a lane's two dims below ROTARY.
+struct Turn {
+    float2 first, second;
+};
+
+__device__ __forceinline__ Turn turn_of(const double *turns, int position) {
+    Turn r = {make_float2(1, 0), make_float2(1, 0)};
+#if ROTARY > 0
+    int i = 2 * lane_id() % (ROTARY / 2);
+    // The whole turns drop out in double: a large position has an angle as exact as a small one.
+    double a = position * turns[i], b = position * turns[i + 1];
+    sincospif(2.0f * (float)(a - rint(a)), &r.first.y, &r.first.x);
+    sincospif(2.0f * (float)(b - rint(b)), &r.second.y, &r.second.x);
+#endif
+    return r;
+}
+
+__device__ __forceinline__ void load_head(Head &h, const float *x) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) h.v[i] = *(const float2 *)(x + 64 * i + 2 * lane_id());
+}
+
+__device__ __forceinline__ void norm_head(Head &h, const float *weight, float eps) {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) sum += h.v[i].x * h.v[i].x + h.v[i].y * h.v[i].y;
+    float scale = __frcp_rn(__fsqrt_rn(warp_sum(sum) * (1.0f / D) + eps));
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        float2 w = *(const float2 *)(weight + 64 * i + 2 * lane_id());
+        h.v[i].x *= scale * w.x, h.v[i].y *= scale * w.y;
+    }
+}
+
+__device__ __forceinline__ void rotate_head(Head &h, const Turn &turn) {
+#if ROTARY > 0
+    int lane = lane_id(), d = 2 * lane;
+    bool first = d < ROTARY / 2;
+    int partner = first ? lane + ROTARY / 4 : lane - ROTARY / 4;
+    float x = __shfl_sync(~0u, h.v[0].x, partner & 31), y = __shfl_sync(~0u, h.v[0].y, partner & 31);
+    if (d < ROTARY) {
+        float sign = first ? -1.0f : 1.0f;
+        h.v[0].x = h.v[0].x * turn.first.x + sign * x * turn.first.y;
+        h.v[0].y = h.v[0].y * turn.second.x + sign * y * turn.second.y;
+    }
+#endif
+}
+
+__device__ __forceinline__ void scale_head(Head &h, float scale) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) h.v[i].x *= scale, h.v[i].y *= scale;
+}
+
+__device__ __forceinline__ void hadamard_head(Head &h) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) h.v[i] = make_float2(h.v[i].x + h.v[i].y, h.v[i].x - h.v[i].y);
+#pragma unroll
+    for (int step = 1; step < WARP; step *= 2) {
+        float sign = lane_id() & step ? -1.0f : 1.0f;
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            h.v[i].x = sign * h.v[i].x + __shfl_xor_sync(~0u, h.v[i].x, step);
+            h.v[i].y = sign * h.v[i].y + __shfl_xor_sync(~0u, h.v[i].y, step);
+        }
+    }
+#pragma unroll
+    for (int step = 1; step < PAIRS; step *= 2)
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++)
+            if (!(i & step)) {
+                float2 a = h.v[i], b = h.v[i + step];
+                h.v[i] = make_float2(a.x + b.x, a.y + b.y), h.v[i + step] = make_float2(a.x - b.x, a.y - b.y);
+            }
+    scale_head(h, __frcp_rn(__fsqrt_rn((float)D)));
+}
+
+// Row `row` of queries in shared memory, [D / 32][ROWS][32] f16.
+template <int ROWS> __device__ __forceinline__ void store_query(const Head &h, u8 *q, int row) {
+    int lane = lane_id();
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++)
+        *(u32 *)(q + ((2 * i + lane / 16) * ROWS + row) * 64 + lane % 16 * 4) = pack_f16(h.v[i].x, h.v[i].y);
+}
+
+__device__ __forceinline__ const float *query_of(const float *x, int head) { return x + head * 2 * D; }
+__device__ __forceinline__ const float *key_of(const float *x, int kv_head) { return x + HEADS * 2 * D + kv_head * D; }
+__device__ __forceinline__ const float *value_of(const float *x, int kv_head) { return x + HEADS * 2 * D + (HKV + kv_head) * D; }

@@ -1,0 +1,68 @@
+// Halves, conversions of codes to them, and the matrix instruction that takes them.
+#pragma once
+#include "common/base.cuh"
+
+__device__ __forceinline__ int lane_id() { return threadIdx.x % WARP; }
+
+__device__ __forceinline__ u32 pack_f16(float low, float high) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
+    u32 r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+__device__ __forceinline__ u32 sub_f16x2(u32 a, u32 b) {
+    u32 r;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+// A value that is not a number stays one: it must show.
+__device__ __forceinline__ float within_f16(float v) { return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v; }
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Four bytes to four halves: 0x64xx is 1024 + xx, `offset` (twice an f16) brings it to the value. Exact.
+__device__ __forceinline__ void bytes_to_f16(u32 bytes, u32 offset, u32 &first, u32 &second) {
+    first = sub_f16x2(__byte_perm(bytes, 0x64646464u, 0x4140), offset);
+    second = sub_f16x2(__byte_perm(bytes, 0x64646464u, 0x4342), offset);
+}
+__device__ __forceinline__ void q8_to_f16(u32 codes, u32 &first, u32 &second) { bytes_to_f16(codes ^ 0x80808080u, 0x64806480u, first, second); }
+__device__ __forceinline__ void q4_to_f16(u32 nibbles, u32 &first, u32 &second) { bytes_to_f16(nibbles & 0x0f0f0f0fu, 0x64086408u, first, second); }
+
+// c[16,8] += a[16,16] b[16,8]. Lane (g = lane / 4, t = lane % 4): a0, a2 row g; a1, a3 row g + 8; b column g; c0, c1 row g, columns
+// 2t, 2t + 1; c2, c3 row g + 8.
+__device__ __forceinline__ void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+// The 8 inner indices that a lane owns, `low` and `high` of rows g and g + 8.
+__device__ __forceinline__ void mma_eight(float (&c)[4], uint4 low, uint4 high, u32 b0, u32 b1, u32 b2, u32 b3) {
+    mma(c, low.x, high.x, low.y, high.y, b0, b1);
+    mma(c, low.z, high.z, low.w, high.w, b2, b3);
+}
+
+// What other blocks wrote in this launch.
+__device__ __forceinline__ uint4 fresh16(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ u32 fresh2(const void *p) {
+    u32 v;
+    asm volatile("{.reg .b16 h; ld.global.cg.u16 h, [%1]; cvt.u32.u16 %0, h;}" : "=r"(v) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ float2 fresh8(const void *p) {
+    float2 v;
+    asm volatile("ld.global.cg.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ u32 word(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+__device__ __forceinline__ uint4 masked(uint4 v, uint4 m) { return make_uint4(v.x & m.x, v.y & m.y, v.z & m.z, v.w & m.w); }

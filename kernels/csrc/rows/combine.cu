@@ -1,0 +1,58 @@
+// x[row] += sum over k of gates[row][k] * experts[row * USED + k] + gates[row][USED] * shared[row], and the int8 form of x * w
+//
+// A thread holds eight values of a row (common/int8_rows.cuh, quantize_quads), so neither a row nor a block of threads waits for another: the
+// sums of squares are by blocks of 32. Terms are added to x one after another: k = 0 first, the shared expert last. Without routed
+// experts (USED 0) its factor is one and `gates` is not read. Bound: 4 * COLS * (USED + 3) bytes a row, read or written once.
+//
+// A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
+// slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
+//
+// -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), PLANES.
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
+
+#define EACH_ROW (COLS / 8)
+#define GATES (USED + 1)
+
+__device__ __forceinline__ void add(float4 &x, float gate, float4 y) {
+    x.x = __fmaf_rn(gate, y.x, x.x), x.y = __fmaf_rn(gate, y.y, x.y);
+    x.z = __fmaf_rn(gate, y.z, x.z), x.w = __fmaf_rn(gate, y.w, x.w);
+}
+
+extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
+    let_next_start();
+    u32 item = blockIdx.x * blockDim.x + threadIdx.x, row = item / EACH_ROW, of_row = item % EACH_ROW;
+    int block = of_row / 4, first = block * 32 + of_row % 4 * 4;
+    float4 w0 = __ldg((const float4 *)(args.weight + first)), w1 = __ldg((const float4 *)(args.weight + first + 16));
+    wait_for_inputs();
+
+    bool live = row < args.rows && args.slots[row] >= 0;
+    float4 a, b;
+    a = b = make_float4(0, 0, 0, 0);
+    u64 at = (u64)row * COLS + first;
+    if (live) {
+        a = *(const float4 *)(args.x + at), b = *(const float4 *)(args.x + at + 16);
+        float4 ya[USED + 1], yb[USED + 1];
+        float gate[GATES];
+        const float *pair = args.experts + (u64)row * USED * COLS + first;
+#pragma unroll
+        for (int k = 0; k < USED; k++) {
+            ya[k] = *(const float4 *)(pair + k * COLS), yb[k] = *(const float4 *)(pair + k * COLS + 16);
+            gate[k] = args.gates[(u64)row * GATES + k];
+        }
+        if constexpr (SHARED) {
+            ya[USED] = *(const float4 *)(args.shared + at), yb[USED] = *(const float4 *)(args.shared + at + 16);
+            gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < USED + SHARED; k++)
+            if (gate[k] != 0.0f) add(a, gate[k], ya[k]), add(b, gate[k], yb[k]);
+        *(float4 *)(args.x + at) = a;
+        *(float4 *)(args.x + at + 16) = b;
+    }
+    float sum = quads_squares(a, b);
+    if (live && of_row % 4 == 0) args.squares[(u64)row * (COLS / 32) + block] = sum;
+    a = make_float4(a.x * w0.x, a.y * w0.y, a.z * w0.z, a.w * w0.w);
+    b = make_float4(b.x * w1.x, b.y * w1.y, b.z * w1.z, b.w * w1.w);
+    quantize_quads(a, b, args.codes + ((u64)row * PADDED + block * 32) * PLANES, args.meta + ((u64)row * (PADDED / 32) + block) * PLANES, live);
+}

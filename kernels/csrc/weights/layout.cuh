@@ -1,0 +1,284 @@
+// How quantised matrices are read and multiplied: the device's side of layout.rs, which says how they lie in memory.
+//
+// A tile is 16 output rows, a unit 128 inputs of a tile, a block 32 of them. Lane (g, t) = (lane / 4, lane % 4) holds the quads t
+// and t + 4 of each block of rows g and g + 8. A block's sum is an exact integer i; then, in f32, with d and sum those of the
+// activations (quantize_block) and s, m those of the weights:
+//   scale only        t = i * s                      acc = fma(t, d, acc)
+//   with a minimum    t = fma(i, s, -(m * sum))      the same
+//   a scale per half  t = fma(i1, s1, i0 * s0)       the same
+//   16 bits           t = fma(i_high, 256, i_low) * s  the same
+// so that whoever multiplies gives the same bits, in whatever shape of tiles. A second plane of activations is a block like the first,
+// which follows it with the same weights.
+#pragma once
+#include "common/int8_rows.cuh"
+
+enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID };
+enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
+
+// Words of shared memory that hold the grid, where a layout has one.
+#define GRID_WORDS 512
+#if WITH_GRID
+#include "weights/iq3_s_grid.cuh"
+// Called by all threads of a block; a barrier must follow before it is read. Reads nothing that another kernel writes.
+__device__ __forceinline__ void fetch_grid(u32 *grid) {
+    for (int i = threadIdx.x; i < GRID_WORDS; i += blockDim.x) grid[i] = __ldg(IQ3_S_GRID + i);
+}
+#else
+__device__ __forceinline__ void fetch_grid(u32 *) {}
+#endif
+
+__device__ __forceinline__ u32 word(uint4 v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+__device__ __forceinline__ u32 word(uint2 v, int i) { return i == 0 ? v.x : v.y; }
+// Byte i of a word; and a signed one, if all bytes have been offset by 128. A conversion would go through a much slower unit.
+__device__ __forceinline__ float plain_byte_at(u32 word, int i) { return __uint_as_float(__byte_perm(word, MAGIC_BITS, 0x7650 | i)) - MAGIC; }
+__device__ __forceinline__ float byte_at(u32 offset, int i) { return __uint_as_float(__byte_perm(offset, MAGIC_BITS, 0x7650 | i)) - (MAGIC + 128); }
+__device__ __forceinline__ float exact(int sum) { return __int_as_float(sum) - MAGIC; }
+
+// A matrix of rows of so many inputs. L0..L3: levels of a table, four bytes each.
+template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u32 L3 = 0> struct Weights {
+    static constexpr int UNITS = INPUTS / 128;
+    // Of a unit; vectors are 16 bytes a lane.
+    static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE ? 4 : CODE == GRID ? 1 : 2;
+    static constexpr int CODE_BYTES = VECTORS * 512;
+    static constexpr int PLANE_BYTES = CODE == FIVE ? 256 : CODE == SIX ? 512 : CODE == GRID ? 320 : 0;
+    static constexpr int SCALE_BYTES = SCALE == S_NIBBLE ? 32 : SCALE == S_BYTE ? 64 : 128;
+    // Of two units.
+    static constexpr int GROUP_BYTES = SCALE == S_MIN ? 64 : SCALE == S_BYTE || SCALE == S_NIBBLE || SCALE == S_HALVES ? 32 : 0;
+
+    static constexpr int PLANES_AT = UNITS * CODE_BYTES;
+    static constexpr int SCALES_AT = PLANES_AT + UNITS * PLANE_BYTES;
+    static constexpr int GROUPS_AT = SCALES_AT + UNITS * SCALE_BYTES;
+    static constexpr int TILE_BYTES = (GROUPS_AT + (UNITS + 1) / 2 * GROUP_BYTES + 63) / 64 * 64;
+
+    // Of a unit that is staged in shared memory: codes, plane, scales and the group that it shares with its neighbour.
+    static constexpr int REST_BYTES = PLANE_BYTES + SCALE_BYTES + GROUP_BYTES;
+    static constexpr int STAGED_BYTES = CODE_BYTES + REST_BYTES;
+
+    // Of one lane. Members that a layout does not have are never touched, so they cost nothing.
+    struct Unit {
+        uint4 codes[VECTORS];
+        uint4 plane;
+        u32 high; // of a grid: bit 8 of each index
+        uint4 scales;
+        uint2 group;
+    };
+
+    static __device__ __forceinline__ void load(Unit &w, const u8 *tile, int unit) {
+        int lane = threadIdx.x % WARP, g = lane / 4;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) w.codes[v] = stream16(tile + (unit * VECTORS + v) * 512 + lane * 16);
+        const u8 *planes = tile + PLANES_AT + unit * PLANE_BYTES;
+        if constexpr (CODE == SIX) w.plane = stream16(planes + lane * 16);
+        if constexpr (CODE == FIVE || CODE == GRID) {
+            uint2 two = stream8(planes + lane * 8);
+            w.plane = make_uint4(two.x, two.y, 0, 0);
+        }
+        if constexpr (CODE == GRID) w.high = ahead2(planes + 256 + lane * 2);
+        const u8 *scales = tile + SCALES_AT + unit * SCALE_BYTES;
+        if constexpr (SCALE == S_NIBBLE) {
+            w.scales.x = ahead4(scales + g * 4);
+        } else if constexpr (SCALE == S_BYTE) {
+            uint2 two = ahead8(scales + g * 8);
+            w.scales = make_uint4(two.x, two.y, 0, 0);
+        } else {
+            w.scales = ahead16(scales + g * 16);
+        }
+        const u8 *groups = tile + GROUPS_AT + unit / 2 * GROUP_BYTES;
+        if constexpr (SCALE == S_MIN) w.group = ahead8(groups + g * 8);
+        else if constexpr (GROUP_BYTES > 0) w.group.x = ahead4(groups + g * 4);
+    }
+
+    // What a lane copies of a unit beside the codes: 16 bytes of plane, scales or group each time, from where these lie in the first
+    // unit, and so many bytes on for each unit, or for each two.
+    struct Rest {
+        static constexpr int PIECES = (REST_BYTES + 511) / 512;
+        int first[PIECES], step[PIECES], each[PIECES];
+
+        __device__ __forceinline__ Rest() {
+#pragma unroll
+            for (int i = 0; i < PIECES; i++) {
+                int at = i * 512 + threadIdx.x % WARP * 16, part = at < PLANE_BYTES ? 0 : at < PLANE_BYTES + SCALE_BYTES ? 1 : 2;
+                first[i] = part == 0 ? PLANES_AT + at : part == 1 ? SCALES_AT + at - PLANE_BYTES : GROUPS_AT + at - PLANE_BYTES - SCALE_BYTES;
+                step[i] = part == 0 ? PLANE_BYTES : part == 1 ? SCALE_BYTES : GROUP_BYTES;
+                each[i] = part == 2;
+            }
+        }
+    };
+    // By a warp: asks for a unit to be copied to shared memory, past L1.
+    static __device__ __forceinline__ void fetch(u32 to, const u8 *tile, int unit, const Rest &rest) {
+        int lane = threadIdx.x % WARP;
+        const u8 *codes = tile + unit * CODE_BYTES + lane * 16;
+        to += lane * 16;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) copy16_once(to + v * 512, codes + v * 512);
+#pragma unroll
+        for (int i = 0; i < Rest::PIECES; i++)
+            if (i * 512 + lane * 16 < REST_BYTES) copy16_once(to + CODE_BYTES + i * 512, tile + rest.first[i] + (unit >> rest.each[i]) * rest.step[i]);
+    }
+    // The same as `load` from what `fetch` copied: what `expand` wants, and what `scale_of` does.
+    static __device__ __forceinline__ void load_codes(Unit &w, const u8 *from) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int v = 0; v < VECTORS; v++) w.codes[v] = *(const uint4 *)(from + v * 512 + lane * 16);
+        const u8 *planes = from + CODE_BYTES;
+        if constexpr (CODE == SIX) w.plane = *(const uint4 *)(planes + lane * 16);
+        if constexpr (CODE == FIVE || CODE == GRID) {
+            uint2 two = *(const uint2 *)(planes + lane * 8);
+            w.plane = make_uint4(two.x, two.y, 0, 0);
+        }
+        if constexpr (CODE == GRID) w.high = *(const u16 *)(planes + 256 + lane * 2);
+    }
+    static __device__ __forceinline__ void load_scales(Unit &w, const u8 *from) {
+        int g = threadIdx.x % WARP / 4;
+        const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
+        if constexpr (SCALE == S_NIBBLE) {
+            w.scales.x = *(const u32 *)(scales + g * 4);
+        } else if constexpr (SCALE == S_BYTE) {
+            uint2 two = *(const uint2 *)(scales + g * 8);
+            w.scales = make_uint4(two.x, two.y, 0, 0);
+        } else {
+            w.scales = *(const uint4 *)(scales + g * 16);
+        }
+        load_group(w, from);
+    }
+    static __device__ __forceinline__ void load_group(Unit &w, const u8 *from) {
+        int g = threadIdx.x % WARP / 4;
+        const u8 *groups = from + CODE_BYTES + PLANE_BYTES + SCALE_BYTES;
+        if constexpr (SCALE == S_MIN) w.group = *(const uint2 *)(groups + g * 8);
+        else if constexpr (GROUP_BYTES > 0) w.group.x = *(const u32 *)(groups + g * 4);
+    }
+    // Of block t alone, for lane (g, t), so that `scale_of` finds it as block 0.
+    static __device__ __forceinline__ void load_own_scale(Unit &w, const u8 *from) {
+        int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+        const u8 *scales = from + CODE_BYTES + PLANE_BYTES;
+        if constexpr (SCALE == S_NIBBLE) w.scales.x = scales[g * 4 + t];
+        else if constexpr (SCALE == S_BYTE) w.scales.x = *(const u16 *)(scales + g * 8 + t * 2);
+        else w.scales.x = *(const u32 *)(scales + g * 16 + t * 4);
+        load_group(w, from);
+    }
+
+    // Eight nibbles, in order, to the signed levels of two quads.
+    static __device__ __forceinline__ void look_up(u32 nibbles, u32 &first, u32 &second) {
+        u32 low = nibbles & 0x77777777u, pick = (nibbles & 0x88888888u) >> 1 | 0x32103210u;
+        first = __byte_perm(__byte_perm(L0, L1, low), __byte_perm(L2, L3, low), pick);
+        second = __byte_perm(__byte_perm(L0, L1, low >> 16), __byte_perm(L2, L3, low >> 16), pick >> 16);
+    }
+
+    // A block as a matrix instruction takes it: rows g, g + 8 of quad t, then of quad t + 4; of 16 bits, the high and the low bytes.
+    struct Operand {
+        u32 a[CODE == WORD ? 2 : 1][4];
+    };
+
+    // Block b of the unit. `grid`: of `fetch_grid`, or null where there is none.
+    static __device__ __forceinline__ Operand expand(const Unit &w, int b, const u32 *grid) {
+        Operand o;
+        u32(&a)[4] = o.a[0];
+        if constexpr (CODE == BYTE || CODE == WORD) {
+#pragma unroll
+            for (int p = 0; p < VECTORS / 4; p++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) o.a[p][i] = word(w.codes[p * 4 + b], i);
+        } else if constexpr (CODE == GRID) {
+            u32 low = word(w.codes[0], b), signs = word(w.plane, b / 2) >> b % 2 * 4, high = w.high >> b * 4;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 magnitudes = grid[(low >> 8 * i & 255) | (high >> i & 1) << 8];
+                // -m is ~m + 1; magnitudes are not zero, so that no byte carries into the next.
+                u32 minus = signs >> i & 0x01010101u;
+                a[i] = (magnitudes ^ minus * 255) + minus;
+            }
+        } else {
+            u32 first = word(w.codes[b / 2], b % 2 * 2), second = word(w.codes[b / 2], b % 2 * 2 + 1);
+            if constexpr (CODE == TABLE) {
+                look_up(first, a[0], a[2]);
+                look_up(second, a[1], a[3]);
+            } else {
+                a[0] = first & 0x0f0f0f0fu, a[1] = second & 0x0f0f0f0fu;
+                a[2] = first >> 4 & 0x0f0f0f0fu, a[3] = second >> 4 & 0x0f0f0f0fu;
+            }
+            if constexpr (CODE == FIVE) {
+                u32 plane = word(w.plane, b / 2) >> b % 2 * 4;
+#pragma unroll
+                for (int i = 0; i < 4; i++) a[i] |= (plane >> i & 0x01010101u) << 4;
+            }
+            if constexpr (CODE == SIX) {
+                u32 plane = word(w.plane, b);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    // Bit 4 and the sign, which fills the byte from bit 5 on.
+                    u32 high = (i < 2 ? plane << (4 - 2 * i) : plane >> (2 * i - 4)) & 0x30303030u;
+                    a[i] |= high | (high & 0x20202020u) * 6;
+                }
+            }
+        }
+        return o;
+    }
+
+    struct Scale {
+        float s[2], m[2], s1[2];
+    };
+
+    // Scales of block b for rows g and g + 8.
+    static __device__ __forceinline__ Scale scale_of(const Unit &w, int b) {
+        Scale s;
+        if constexpr (SCALE == S_F16) {
+            s.s[0] = low_half(word(w.scales, b)), s.s[1] = high_half(word(w.scales, b));
+        } else if constexpr (SCALE == S_BF16) {
+            s.s[0] = low_bf16(word(w.scales, b)), s.s[1] = high_bf16(word(w.scales, b));
+        } else if constexpr (SCALE == S_MIN) {
+            // Both factors have six bits.
+            u32 x = word(w.scales, b);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                s.s[r] = low_half(word(w.group, r)) * plain_byte_at(x, 2 * r);
+                s.m[r] = high_half(word(w.group, r)) * plain_byte_at(x, 2 * r + 1);
+            }
+        } else if constexpr (SCALE == S_BYTE) {
+            u32 x = word(w.scales, b / 2) ^ 0x80808080u;
+            s.s[0] = low_half(w.group.x) * byte_at(x, b % 2 * 2), s.s[1] = high_half(w.group.x) * byte_at(x, b % 2 * 2 + 1);
+        } else if constexpr (SCALE == S_NIBBLE) {
+            // 1 + 2 n of the nibbles of byte b: row g's is the low one.
+            u32 x = w.scales.x >> b * 8;
+            s.s[0] = low_half(w.group.x) * exact(MAGIC_BITS | (int)(x << 1 & 30) | 1);
+            s.s[1] = high_half(w.group.x) * exact(MAGIC_BITS | (int)(x >> 3 & 30) | 1);
+        } else {
+            u32 x = word(w.scales, b) ^ 0x80808080u;
+            s.s[0] = low_half(w.group.x) * byte_at(x, 0), s.s1[0] = low_half(w.group.x) * byte_at(x, 1);
+            s.s[1] = high_half(w.group.x) * byte_at(x, 2), s.s1[1] = high_half(w.group.x) * byte_at(x, 3);
+        }
+        return s;
+    }
+
+    // One block of 32 inputs times 8 columns, as integers that start at MAGIC_BITS: rows g, g, g + 8, g + 8 of columns 2t, 2t + 1, 2t,
+    // 2t + 1. `x`: quads t and t + 4 of column g.
+    struct Sums {
+        int c[4], c1[4]; // the second: of a half block, or of low bytes
+    };
+    static __device__ __forceinline__ Sums sums_of(const Operand &o, uint2 x) {
+        Sums s;
+        if constexpr (SCALE == S_HALVES) {
+            mma_k16(s.c, o.a[0][0], o.a[0][1], x.x);
+            mma_k16(s.c1, o.a[0][2], o.a[0][3], x.y);
+        } else {
+            mma_k32(s.c, o.a[0], x);
+            if constexpr (CODE == WORD) mma_k32(s.c1, o.a[1], x);
+        }
+        return s;
+    }
+    // The same in floats, added to `acc`: sum i, of row g if r is 0, else g + 8. `meta`: {d, sum} of the column.
+    static __device__ __forceinline__ float add(float acc, const Sums &sums, int i, const Scale &s, int r, float2 meta) {
+        float t;
+        if constexpr (SCALE == S_HALVES) t = __fmaf_rn(exact(sums.c1[i]), s.s1[r], __fmul_rn(exact(sums.c[i]), s.s[r]));
+        else if constexpr (SCALE == S_MIN) t = __fmaf_rn(exact(sums.c[i]), s.s[r], -__fmul_rn(s.m[r], meta.y));
+        else if constexpr (CODE == WORD) t = __fmul_rn(__fmaf_rn(exact(sums.c[i]), 256.0f, exact(sums.c1[i])), s.s[r]);
+        else t = __fmul_rn(exact(sums.c[i]), s.s[r]);
+        return __fmaf_rn(t, meta.x, acc);
+    }
+    // Both. `meta`: of columns 2t and 2t + 1. EACH 2: column 2t only, acc[1] and acc[3] stay as they are.
+    template <int EACH = 1>
+    static __device__ __forceinline__ void multiply(float (&acc)[4], const Operand &o, const Scale &s, uint2 x, const float2 (&meta)[2]) {
+        Sums sums = sums_of(o, x);
+#pragma unroll
+        for (int i = 0; i < 4; i += EACH) acc[i] = add(acc[i], sums, i, s, i / 2, meta[i % 2]);
+    }
+};

@@ -1,0 +1,110 @@
+// What becomes of a block's sums: plain rows, the residual stream, or gate and up.
+#pragma once
+#include "wide/stages.cuh"
+
+#if SPLIT > 1
+__device__ __forceinline__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Four sums at `address` of this block's shared memory over the blocks of the cluster, in order.
+__device__ __forceinline__ float4 cluster_sum(u32 address) {
+    float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (u32 rank = 0; rank < SPLIT; rank++) {
+        float4 v;
+        asm volatile("{.reg .u32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a];}"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                     : "r"(address), "r"(rank)
+                     : "memory");
+        sum = rank == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+    }
+    return sum;
+}
+#else
+__device__ __forceinline__ void cluster_barrier() {}
+#endif
+
+// Sums of a column of the block, times its factor.
+struct ColumnSums {
+    const float *sums;
+    float factor;
+
+    // Four from row `r` of the block on.
+    __device__ __forceinline__ float4 at(int r) const {
+#if SPLIT > 1
+        float4 v = cluster_sum(shared_address(sums + r));
+#else
+        float4 v = *(const float4 *)(sums + r);
+#endif
+        return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+    }
+};
+
+// Where a lane's outputs go: row `row` of out, if there is such a column; the block's first tile, and rows that the block before has done.
+struct Target {
+    u64 row;
+    bool store;
+    int tile0, skip, t;
+};
+
+// Each finishes piece `piece` of a column, of 32 outputs: a lane those 4t.. and 16 + 4t.., which is how an int8 block is made (quantize_quads).
+template <int KIND> struct Epilogue;
+
+template <> struct Epilogue<PLAIN> {
+    static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int in_block = piece * 32 + half * 16 + 4 * to.t, r = to.tile0 * 16 + in_block;
+            if (in_block >= R || in_block < to.skip) continue;
+            float4 v = sums.at(in_block);
+            float *out = args.out + to.row * args.out_stride + r;
+            if (!to.store) continue;
+            if (ROWS % 4 == 0 && args.aligned) {
+                if (r < ROWS) *(float4 *)out = v;
+            } else {
+                if (r < ROWS) out[0] = v.x;
+                if (r + 1 < ROWS) out[1] = v.y;
+                if (r + 2 < ROWS) out[2] = v.z;
+                if (r + 3 < ROWS) out[3] = v.w;
+            }
+        }
+    }
+};
+
+template <> struct Epilogue<RESIDUAL> {
+    static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
+        int r = to.tile0 * 16 + piece * 32;
+        if (piece * 32 < to.skip || r >= ROWS) return;
+        float4 v[2], w[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int at = half * 16 + 4 * to.t;
+            float4 sum = sums.at(piece * 32 + at), *x = (float4 *)(args.out + to.row * args.out_stride + r + at);
+            float4 old = to.store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(args.weight + r + at));
+            v[half] = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
+            w[half] = make_float4(v[half].x * norm.x, v[half].y * norm.y, v[half].z * norm.z, v[half].w * norm.w);
+            if (to.store) *x = v[half];
+        }
+        u64 block = (to.row * args.code_stride + r) / 32;
+        quantize_quads(w[0], w[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+        float squares = quads_squares(v[0], v[1]);
+        if (to.store && to.t == 0) args.out_squares[to.row * (ROWS / 32) + r / 32] = squares;
+    }
+};
+
+template <> struct Epilogue<GATED> {
+    static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
+        int r = to.tile0 * 8 + piece * 32;
+        if (piece * 64 < to.skip || r >= ROWS / 2) return;
+        float4 v[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            // Eight values are a tile: 4t.. of 16 are the first or second four of tile t / 2.
+            int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
+            float4 gate = sums.at(at), up = sums.at(at + 8);
+            v[half] = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
+        }
+        u64 block = (to.row * args.code_stride + r) / 32;
+        quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+    }
+};

@@ -1,0 +1,145 @@
+// Tiles of a stage times its columns, by a warp.
+#pragma once
+#include "wide/stages.cuh"
+
+// Loads that stay where they are written, behind barriers and near their use: hoisted by the compiler, they would take registers.
+__device__ __forceinline__ uint4 read16(u32 at) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+__device__ __forceinline__ uint2 read8(u32 at) {
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+    return v;
+}
+__device__ __forceinline__ u32 read4(u32 at) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+
+// What block b needs of a unit and earlier blocks have not read.
+__device__ __forceinline__ void load_block(W::Unit &w, u32 unit, int b) {
+    int lane = threadIdx.x % WARP, g = lane / 4;
+#pragma unroll
+    for (int v = 0; v < W::VECTORS; v++)
+        if (CODES == BYTE || CODES == WORD ? v % 4 == b : v * 4 / W::VECTORS == b) w.codes[v] = read16(unit + v * 512 + lane * 16);
+    if (b > 0) return;
+    u32 planes = unit + W::CODE_BYTES;
+    if constexpr (CODES == SIX) w.plane = read16(planes + lane * 16);
+    if constexpr (CODES == FIVE || CODES == GRID) {
+        uint2 two = read8(planes + lane * 8);
+        w.plane = make_uint4(two.x, two.y, 0, 0);
+    }
+    if constexpr (CODES == GRID) w.high = read4(planes + 256 + lane / 2 * 4) >> lane % 2 * 16;
+    if constexpr (SCALES == S_NIBBLE) {
+        w.scales.x = read4(unit + SCALES_IN + g * 4);
+    } else if constexpr (SCALES == S_BYTE) {
+        uint2 two = read8(unit + SCALES_IN + g * 8);
+        w.scales = make_uint4(two.x, two.y, 0, 0);
+    } else {
+        w.scales = read16(unit + SCALES_IN + g * 16);
+    }
+    if constexpr (SCALES == S_MIN) w.group = read8(unit + GROUP_IN + g * 8);
+    else if constexpr (W::GROUP_BYTES > 0) w.group.x = read4(unit + GROUP_IN + g * 4);
+}
+
+// One block of 32 inputs: 16 rows times 8 columns. `d`: of columns 2t and 2t + 1.
+__device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, const W::Scale &s, const float (&ms)[2], uint2 x, float2 d) {
+    int c[4], c1[4];
+    if constexpr (SCALES == S_HALVES) {
+        mma_k16(c, o.a[0][0], o.a[0][1], x.x);
+        mma_k16(c1, o.a[0][2], o.a[0][3], x.y);
+    } else {
+        mma_k32(c, o.a[0], x);
+        if constexpr (CODES == WORD) mma_k32(c1, o.a[1], x);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int r = i / 2;
+        float t;
+        if constexpr (CODES == WORD) t = __fmul_rn(__fmaf_rn(exact(c[i]), 256.0f, exact(c1[i])), s.s[r]);
+        else t = __fmaf_rn(__int_as_float(c[i]), s.s[r], ms[r]);
+        if constexpr (SCALES == S_HALVES) t = __fmaf_rn(exact(c1[i]), s.s1[r], t);
+        acc[i] = __fmaf_rn(t, i % 2 ? d.y : d.x, acc[i]);
+    }
+}
+
+// As of weights.cuh, without minima.
+__device__ __forceinline__ W::Scale scale_of(const W::Unit &w, int b) {
+    if constexpr (SCALES != S_MIN) return W::scale_of(w, b);
+    W::Scale s;
+    u32 x = word(w.scales, b);
+    s.s[0] = low_half(w.group.x) * plain_byte_at(x, 0), s.s[1] = low_half(w.group.y) * plain_byte_at(x, 2);
+    return s;
+}
+
+// D[16,8] += A[16,4] B[4,8]. Lane (g, t): a0 row g, a1 row g + 8, b column g, of k = t; D as of mma_k32.
+__device__ __forceinline__ void mma_tf32(float (&d)[4], u32 a0, u32 a1, u32 b) {
+    asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+// A unit's minima are themselves a product, of the four blocks' factors and d * sum over the planes: a factor has six bits, and d * sum
+// is, to f32's own precision, the sum of two numbers of eleven.
+__device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 weights, u32 d_of, u32 sum_of) {
+    int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
+    u32 m[TW][2];
+    float group[TW][2];
+#pragma unroll
+    for (int i = 0; i < TW; i++) {
+        u32 x = read4(weights + i * UNIT_BYTES + SCALES_IN + g * 16 + t * 4);
+        uint2 halves = read8(weights + i * UNIT_BYTES + GROUP_IN + g * 8);
+        m[i][0] = __float_as_uint(plain_byte_at(x, 1)), m[i][1] = __float_as_uint(plain_byte_at(x, 3));
+        group[i][0] = -high_half(halves.x), group[i][1] = -high_half(halves.y);
+    }
+#pragma unroll
+    for (int n = 0; n < NW; n++) {
+        float x = __uint_as_float(read4(d_of + n * 32)) * __uint_as_float(read4(sum_of + n * 32));
+        if constexpr (PLANES > 1)
+            x = __fmaf_rn(__uint_as_float(read4(d_of + C * 4 + n * 32)), __uint_as_float(read4(sum_of + C * 4 + n * 32)), x);
+        // To the nearest of eleven bits; of what is left the instruction ignores what exceeds eleven.
+        u32 high = __float_as_uint(x) + 0x1000 & 0xffffe000, low = __float_as_uint(x - __uint_as_float(high));
+#pragma unroll
+        for (int i = 0; i < TW; i++) {
+            float sum[4] = {};
+            mma_tf32(sum, m[i][0], m[i][1], high);
+            mma_tf32(sum, m[i][0], m[i][1], low);
+#pragma unroll
+            for (int k = 0; k < 4; k++) acc[i][n][k] = __fmaf_rn(group[i][k / 2], sum[k], acc[i][n][k]);
+        }
+    }
+}
+
+// One unit: TW tiles times NW tiles of columns.
+__device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weights, u32 codes, u32 meta, const u32 *grid) {
+    int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    u32 d_of = meta + t * 8;
+    W::Unit w[TW];
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        W::Operand a[TW];
+        W::Scale s[TW];
+        float ms[TW][2];
+#pragma unroll
+        for (int i = 0; i < TW; i++) {
+            load_block(w[i], weights + i * UNIT_BYTES, b);
+            a[i] = W::expand(w[i], b, grid);
+            s[i] = scale_of(w[i], b);
+            ms[i][0] = -MAGIC * s[i].s[0], ms[i][1] = -MAGIC * s[i].s[1];
+        }
+#pragma unroll
+        for (int n = 0; n < NW; n++)
+#pragma unroll
+            for (int p = 0; p < PLANES; p++) {
+                uint2 x = read8(codes + n * 8 * COLUMN_BYTES + (b * PLANES + p) * 32);
+                uint2 two = read8(d_of + ((b * PLANES + p) * C + n * 8) * 4);
+                float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+#pragma unroll
+                for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d);
+            }
+    }
+    u32 mine = meta + (t * PLANES * C + g) * 4;
+    if constexpr (SCALES == S_MIN) subtract_minima(acc, weights, mine, mine + SU * C * BLOCKS * 4);
+}

@@ -1,0 +1,176 @@
+// Weights and activations on their way to shared memory: which columns a block has, and what a thread copies of a stage.
+#pragma once
+#include "arguments.cuh"
+#include "weights/layout.cuh"
+
+using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
+#define TILES ((ROWS + 15) / 16)
+#define WARPS (WR * WN * KG)
+#define THREADS (WARPS * WARP)
+#define SU (KG * KU)
+#define BT (TW * WR)
+#define R (BT * 16)
+#define CT (NW * WN)
+#define C (CT * 8)
+// Whether every stage is full.
+#define WHOLE (W::UNITS % (SU * SPLIT) == 0)
+#define RESIDENT (512 / THREADS > 0 ? 512 / THREADS : 1)
+#define PLAIN 0
+#define RESIDUAL 1
+#define GATED 2
+
+// A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][COLUMN_BYTES], then of them d
+// [SU][BLOCKS][C] and, where the layout has minima, sum [SU][BLOCKS][C].
+// Columns lie 32 bytes off a multiple of 128 apart, so that the 8 bytes that 16 lanes read of four columns fall into different banks.
+#define SCALES_IN (W::CODE_BYTES + W::PLANE_BYTES)
+#define GROUP_IN (SCALES_IN + W::SCALE_BYTES)
+#define UNIT_BYTES (GROUP_IN + W::GROUP_BYTES)
+#define COLUMN_BYTES (UNIT_CODES + 32)
+// Of a unit of activations: blocks of 32 codes, each with its {d, sum}.
+#define BLOCKS (4 * PLANES)
+#define UNIT_CODES (BLOCKS * 32)
+#define CODES_IN (SU * BT * UNIT_BYTES)
+#define META_IN (CODES_IN + SU * C * COLUMN_BYTES)
+#define SUMS_IN (META_IN + SU * C * BLOCKS * 4)
+#define STAGE_BYTES (SUMS_IN + (SCALES == S_MIN ? SU * C * BLOCKS * 4 : 0))
+// Sums of the block, over the stages: [C][R + 4], where the 4 spreads the columns over the banks.
+#define SUM_STRIDE (R + 4)
+// The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
+#define LISTS_AT (STAGES * STAGE_BYTES > C * SUM_STRIDE * 4 ? STAGES * STAGE_BYTES : C * SUM_STRIDE * 4)
+#define GRID_AT (LISTS_AT + 3 * 4 * C)
+static_assert(UNIT_BYTES % 16 == 0 && (ROWS % 32 == 0 || EPILOGUE == PLAIN), "copies are of 16 bytes, int8 blocks of 32 rows");
+static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == RESIDUAL ? 2 : 1) == 0, "a block of the int8 form belongs to one block");
+
+__device__ __forceinline__ void copy16_of_line(u32 to, const void *from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void copy4(u32 to, const void *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
+}
+// What this block multiplies: columns `first + base`, up to `end`, of a matrix.
+struct Work {
+    int matrix, first, base, end;
+};
+
+// With `spread`, slot s owns the blocks from floor(first / C) + s on: at least as many as it has tiles of columns, because slots come
+// in ascending order of `first`. Blocks beyond its columns have nothing to do.
+__device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
+    int y = blockIdx.y;
+    if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C)};
+    wait_for_inputs();
+    if (!args.spread) {
+        int4 slot = __ldcg(args.slots + y);
+        return {slot.x, slot.y, 0, slot.z};
+    }
+    if (threadIdx.x == 0) *found = -1;
+    __syncthreads();
+    int last = -1;
+    for (int s = threadIdx.x; s < args.slot_count; s += THREADS) {
+        int4 slot = __ldcg(args.slots + s);
+        if (slot.z > 0 && slot.y / C + s <= y) last = s;
+    }
+    if (last >= 0) atomicMax(found, last);
+    __syncthreads();
+    int s = *found;
+    __syncthreads();
+    if (s < 0) return {0, 0, 0, 0};
+    int4 slot = __ldcg(args.slots + s);
+    int base = (y - slot.y / C - s) * C;
+    return {slot.x, slot.y, base, min(slot.z, base + C)};
+}
+
+// A part of a tile's units, BYTES each, EACH units sharing one: what a thread copies of it. A stage's copies lie at fixed distances
+// wherever threads and tiles come out even, so that they share an address.
+template <int BYTES, int EACH> struct Part {
+    static constexpr int CHUNKS = BYTES > 0 ? BYTES / 16 : 1, ALL = BYTES > 0 ? BT * CHUNKS : 0, TIMES = (ALL + THREADS - 1) / THREADS;
+    static constexpr bool EVEN = THREADS % CHUNKS == 0 && TILES >= BT;
+    static constexpr int KEPT = EVEN || TIMES == 0 ? 1 : TIMES;
+    const u8 *from[KEPT];
+    u32 to[KEPT];
+
+    __device__ __forceinline__ void set(const u8 *matrix, int tile0, u32 at, u32 in_unit) {
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            int i = k * THREADS + threadIdx.x, chunk = i % CHUNKS, tile = i / CHUNKS;
+            from[k] = matrix + (u64)min(tile0 + tile, TILES - 1) * W::TILE_BYTES + at + chunk * 16;
+            to[k] = tile * UNIT_BYTES + in_unit + chunk * 16;
+        }
+    }
+    __device__ __forceinline__ void copy(u32 stage, int unit) const {
+#pragma unroll
+        for (int k = 0; k < TIMES; k++) {
+            if ((k + 1) * THREADS > ALL && (int)(k * THREADS + threadIdx.x) >= ALL) break;
+            constexpr int TILES_A_TIME = THREADS / CHUNKS;
+#pragma unroll
+            for (int j = 0; j < SU; j++) {
+                // Past its last unit a block copies some other; what comes of it is not used.
+                const u8 *of_unit = from[EVEN ? 0 : k] + (u64)(u32)((WHOLE ? unit + j : min(unit + j, W::UNITS - 1)) / EACH) * BYTES;
+                copy16_of_line(stage + to[EVEN ? 0 : k] + j * (BT * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
+                       of_unit + (EVEN ? k * TILES_A_TIME * W::TILE_BYTES : 0));
+            }
+        }
+    }
+};
+
+// What a thread copies of the weights.
+struct WeightCopies {
+    Part<W::CODE_BYTES, 1> codes;
+    Part<W::PLANE_BYTES, 1> planes;
+    Part<W::SCALE_BYTES, 1> scales;
+    Part<W::GROUP_BYTES, 2> groups;
+
+    __device__ __forceinline__ void set(const u8 *matrix, int tile0) {
+        codes.set(matrix, tile0, 0, 0);
+        planes.set(matrix, tile0, W::PLANES_AT, W::CODE_BYTES);
+        scales.set(matrix, tile0, W::SCALES_AT, SCALES_IN);
+        groups.set(matrix, tile0, W::GROUPS_AT, GROUP_IN);
+    }
+    __device__ __forceinline__ void copy(u32 stage, int unit) const {
+        codes.copy(stage, unit);
+        planes.copy(stage, unit);
+        scales.copy(stage, unit);
+        groups.copy(stage, unit);
+    }
+};
+
+// What a thread copies of the activations, by place within their arrays, which are below 2^32 elements.
+struct ActivationCopies {
+    // Pieces of 16 bytes of a unit's codes.
+    static constexpr int PIECES = UNIT_CODES / 16;
+    static constexpr int TIMES = (C * PIECES + THREADS - 1) / THREADS, META_TIMES = (C * BLOCKS + THREADS - 1) / THREADS;
+    u32 codes[TIMES], meta[META_TIMES];
+
+    __device__ __forceinline__ void set(const int *in_row) {
+#pragma unroll
+        for (int k = 0; k < TIMES; k++) {
+            int i = k * THREADS + threadIdx.x;
+            codes[k] = i < C * PIECES ? (u32)in_row[i / PIECES] * (COLS * PLANES) + i % PIECES * 16 : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < META_TIMES; k++) {
+            int i = k * THREADS + threadIdx.x;
+            meta[k] = i < C * BLOCKS ? (u32)in_row[i / BLOCKS] * (COLS / 32 * PLANES) + i % BLOCKS : 0;
+        }
+    }
+    __device__ __forceinline__ void copy(u32 stage, const Arguments &args, int unit) const {
+        u32 to = stage + CODES_IN + threadIdx.x / PIECES * COLUMN_BYTES + threadIdx.x % PIECES * 16;
+        u32 meta_to = stage + META_IN + (threadIdx.x % BLOCKS * C + threadIdx.x / BLOCKS) * 4;
+#pragma unroll
+        for (int j = 0; j < SU; j++) {
+            int u = WHOLE ? unit + j : min(unit + j, W::UNITS - 1);
+#pragma unroll
+            for (int k = 0; k < TIMES; k++) {
+                if ((k + 1) * THREADS > C * PIECES && k * THREADS + threadIdx.x >= C * PIECES) break;
+                copy16_of_line(to + (j * C + k * (THREADS / PIECES)) * COLUMN_BYTES, args.codes + (codes[k] + u * UNIT_CODES));
+            }
+#pragma unroll
+            for (int k = 0; k < META_TIMES; k++) {
+                if ((k + 1) * THREADS > C * BLOCKS && k * THREADS + threadIdx.x >= C * BLOCKS) break;
+                const float2 *from = args.meta + (meta[k] + u * BLOCKS);
+                u32 to = meta_to + (j * BLOCKS * C + k * (THREADS / BLOCKS)) * 4;
+                copy4(to, &from->x);
+                if constexpr (SCALES == S_MIN) copy4(to + SU * C * BLOCKS * 4, &from->y);
+            }
+        }
+    }
+};

@@ -1,0 +1,173 @@
+// y[c][r] = sum_k w[r][k] x[c][k] for many columns c     w: [ROWS, COLS] as in weights.cuh, x: int8 rows (common/int8_rows.cuh)
+//
+// A block owns R = 16 TW WR rows by C = 8 NW WN columns. Weights and activations of SU = KG KU units of 128 inputs are one stage, copied
+// to shared memory STAGES - 1 ahead. Group j of the block's KG groups of warps takes the units [j, j + 1) * KU of each stage; within a
+// group, WR x WN warps have TW tiles of 16 rows and NW tiles of 8 columns each. A cluster of SPLIT blocks shares the inputs: block i takes the units
+// [i, i + 1) * UNITS / SPLIT. An output is the sum over its units in order, groups added in order, then blocks in order: it depends on
+// the tiling and never on the columns beside it.
+//
+// In f32, with an integer i that is exact, M = MAGIC, s and m of the weights, d and sum of the activations; f = float(M + i) is what
+// the matrix instruction leaves, and since s * M is exact too, one fma gives the rounded i * s:
+//   scale only        t = fma(f, s, -M s)                                acc = fma(t, d, acc)
+//   with a minimum    the same, and for each unit acc = fma(-dmin, sum over blocks of s[1] * (d * sum), acc)
+//   a scale per half  t = fma(f1 - M, s1, fma(f0, s0, -M s0))            the same
+//   16 bits           t = fma(f1 - M, 256, f0 - M) * s                   the same
+//
+// Bounds: the bytes of w once for every C columns; C PLANES (128 + 32) bytes of activations a unit for every R rows, from the cache; about
+// 12 PLANES instructions for each 4096 products (16 x 8 x 32), whichever is largest.
+//
+// EPILOGUE: 0 plain: out[row][r] = sum * factor; 1 residual: x[row][r] += sum, its int8 form times `weight` and its sums of squares;
+// 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values.
+// `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
+//
+// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES.
+#include "wide/epilogue.cuh"
+#include "wide/multiply.cuh"
+
+// A warp's place among those of the block, and the block's tiles.
+struct Place {
+    int group, wr, wn;
+    int rank;        // of the block in its cluster
+    int begin, end;  // units of the block
+    int tile0, skip; // its first tile, and rows that the block before has done
+};
+
+// The last rows' block goes back to have whole tiles, and leaves alone what the one before it does.
+__device__ __forceinline__ Place place_of(const Thread &me) {
+    Place p;
+    p.group = me.warp / (WR * WN), p.wr = me.warp % (WR * WN) / WN, p.wn = me.warp % WN;
+    const int row_block = blockIdx.x / SPLIT;
+    p.rank = blockIdx.x % SPLIT, p.begin = p.rank * W::UNITS / SPLIT, p.end = (p.rank + 1) * W::UNITS / SPLIT;
+    p.tile0 = TILES >= BT ? min(row_block * BT, TILES - BT) : 0, p.skip = (row_block * BT - p.tile0) * 16;
+    return p;
+}
+
+// What a block knows of its columns, in shared memory.
+struct Lists {
+    int *in_row, *out_row;
+    float *factor;
+
+    __device__ __forceinline__ explicit Lists(u8 *shared) {
+        in_row = (int *)(shared + LISTS_AT), out_row = in_row + C;
+        factor = (float *)(out_row + C);
+    }
+    // Rows of the `left` columns from `first` on. Those past the last one repeat it; their outputs are not stored. A barrier must follow.
+    __device__ __forceinline__ void put_rows(const Arguments &args, int first, int left) {
+        static_assert(C <= THREADS, "a column's row is read by its own thread");
+        if (threadIdx.x < C) {
+            int column = first + min((int)threadIdx.x, left - 1);
+            in_row[threadIdx.x] = args.slots ? __ldcg(args.in_rows + column) : column;
+            out_row[threadIdx.x] = args.slots ? __ldcg(args.out_rows + column) : column;
+        }
+    }
+    __device__ __forceinline__ void put_factors(const Thread &me, const Arguments &args) {
+        for (int c = me.warp; c < C; c += WARPS) {
+            float f = args.factor;
+            if constexpr (NORM_BLOCKS > 0) f *= row_factor<NORM_BLOCKS>(args.squares + (u64)(u32)in_row[c] * NORM_BLOCKS, args.eps);
+            if (me.lane == 0) factor[c] = f;
+        }
+    }
+};
+
+// All units of the block, those of the first stages on their way.
+__device__ __forceinline__ void multiply_stages(const Thread &me, float (&acc)[TW][NW][4], const Arguments &args, const Place &p, u32 stages,
+                                                const WeightCopies &weights, const ActivationCopies &activations, const u32 *grid) {
+    int stage = 0;
+    for (int unit = p.begin; unit < p.end; unit += SU) {
+        copies_wait<STAGES - 2>();
+        __syncthreads();
+        int next = unit + (STAGES - 1) * SU, to = stage == 0 ? STAGES - 1 : stage - 1;
+        if (next < p.end) {
+            weights.copy(stages + to * STAGE_BYTES, next);
+            activations.copy(stages + to * STAGE_BYTES, args, next);
+        }
+        copies_end();
+        u32 at = stages + stage * STAGE_BYTES, column = p.wn * NW * 8;
+#pragma unroll
+        for (int k = 0; k < KU; k++) {
+            int j = p.group * KU + k;
+            if (!WHOLE && unit + j >= p.end) break;
+            multiply_unit(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
+                          at + META_IN + (j * BLOCKS * C + column) * 4, grid);
+        }
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+    }
+    copies_wait<0>();
+}
+
+// Sums of all groups, in their order, to shared memory, where the stages were. Ends with a barrier.
+__device__ __forceinline__ void put_sums(const Thread &me, float *sums, const float (&acc)[TW][NW][4], const Place &p) {
+#pragma unroll
+    for (int j = 0; j < KG; j++) {
+        __syncthreads();
+        if (p.group != j) continue;
+#pragma unroll
+        for (int i = 0; i < TW; i++)
+#pragma unroll
+            for (int n = 0; n < NW; n++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    float *sum = sums + ((p.wn * NW + n) * 8 + 2 * me.t + k % 2) * SUM_STRIDE + (p.wr * TW + i) * 16 + me.g + k / 2 * 8;
+                    *sum = j == 0 ? acc[i][n][k] : *sum + acc[i][n][k];
+                }
+    }
+    __syncthreads();
+}
+
+// Outputs of `left` columns: a lane has column g of eight; the blocks of a cluster share the work.
+__device__ __forceinline__ void finish(const Thread &me, const Arguments &args, const float *sums, const Lists &lists, const Place &p, int left) {
+    constexpr int PIECES = (R / (EPILOGUE == GATED ? 2 : 1) + 31) / 32;
+    for (int i = me.warp * SPLIT + p.rank; i < (left + 7) / 8 * PIECES; i += WARPS * SPLIT) {
+        int c = i / PIECES * 8 + me.g, piece = i % PIECES;
+        Target to = {(u64)(u32)lists.out_row[c], c < left, p.tile0, p.skip, me.t};
+        Epilogue<EPILOGUE>::finish(args, {sums + c * SUM_STRIDE, lists.factor[c]}, to, piece);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+#if SPLIT > 1
+    __cluster_dims__(SPLIT, 1, 1)
+#endif
+        wide(const Arguments args) {
+    extern __shared__ __align__(128) u8 shared[];
+    float *sums = (float *)shared;
+    u32 *grid = (u32 *)(shared + GRID_AT);
+    Lists lists(shared);
+    let_next_start();
+    fetch_grid(grid);
+    // Divided as unsigned numbers, unlike `this_thread`: with signed ones the compiler unrolls the loop over factors, which is half of a kernel.
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const Thread me = {(int)threadIdx.x, warp, lane, lane / 4, lane % 4};
+    const Place p = place_of(me);
+    Work work = find_work(args, lists.in_row);
+    u32 stages = shared_address(shared);
+    WeightCopies weights;
+    weights.set(args.weights + work.matrix * args.matrix_bytes, p.tile0);
+
+    // All blocks of a cluster have the same work, so all of them leave here or none.
+    for (int base = work.base; base < work.end; base += C) {
+#pragma unroll
+        for (int s = 0; s < STAGES - 1; s++)
+            if (p.begin + s * SU < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * SU);
+        if (!args.slots) wait_for_inputs();
+        int left = min(work.end - base, C);
+        lists.put_rows(args, work.first + base, left);
+        __syncthreads();
+        ActivationCopies activations;
+        activations.set(lists.in_row);
+#pragma unroll
+        for (int s = 0; s < STAGES - 1; s++) {
+            if (p.begin + s * SU < p.end) activations.copy(stages + s * STAGE_BYTES, args, p.begin + s * SU);
+            copies_end();
+        }
+        lists.put_factors(me, args);
+        float acc[TW][NW][4] = {};
+        multiply_stages(me, acc, args, p, stages, weights, activations, grid);
+        put_sums(me, sums, acc, p);
+        cluster_barrier();
+        finish(me, args, sums, lists, p, left);
+        // The next columns overwrite what was just read, here or from another block.
+        cluster_barrier();
+        __syncthreads();
+    }
+}

@@ -1,0 +1,387 @@
+//! Attention against its definition, over ragged sequences in shuffled pages of a cache full of what is no number.
+
+use crate::support::{Gpu, Outcome, Test};
+use chimere_kernels::cuda::attention::{self, Attention, Cache, KvType, Norms, Out, PAGE, Rows, Scratch, Shape, tiling};
+use chimere_kernels::cuda::product::sample::Random;
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::{CudaError, Program};
+use chimere_kernels::reference;
+use cudarc::driver::CudaSlice;
+use std::error::Error;
+
+const KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8, KvType::Q8Q4];
+const RELEASED: Shape = shape(256, 16, 2, 64);
+const EPS: f32 = 1e-6;
+
+const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Shape {
+    let stride = (2 * heads + 2 * kv_heads) * dim;
+    Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride, planes: Planes::One }
+}
+
+/// Shapes, and how many positions each sequence has.
+fn cases() -> Vec<(Shape, Vec<usize>)> {
+    let long = vec![1, 31, 32, 33, 255, 256, 257, 5000];
+    let short = vec![1, 33, 257, 600];
+    let mut small = shape(64, 4, 2, 16);
+    small.stride += 6;
+    let two = Shape { planes: Planes::Two, ..small };
+    vec![
+        (RELEASED, long.clone()),
+        (small, long.clone()),
+        (two, long),
+        (shape(64, 2, 2, 16), short.clone()),
+        (shape(256, 8, 2, 64), short.clone()),
+        (shape(256, 12, 2, 64), short.clone()),
+        (shape(256, 16, 1, 64), short.clone()),
+        (shape(128, 8, 4, 0), short),
+    ]
+}
+
+/// What the tests load.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    let mut programs = Vec::new();
+    for kv in KV_TYPES {
+        for (shape, _) in cases() {
+            programs.push(attention::program(shape, kv, tiling(shape, kv))?);
+        }
+    }
+    Ok(programs)
+}
+
+/// Names and tests.
+pub(crate) const TESTS: &[Test] = &[
+    ("attention::rows_attend_to_their_own_sequence_alone_and_among_others", every_cache),
+    ("attention::a_late_position_turns_as_exactly_as_an_early_one", a_late_position_turns_as_exactly_as_an_early_one),
+];
+
+fn every_cache(gpu: &Gpu) -> Outcome {
+    for kv in KV_TYPES {
+        for (shape, contexts) in cases() {
+            rows_attend_to_their_own_sequence(gpu, shape, kv, &contexts)?;
+        }
+    }
+    Ok(())
+}
+
+/// A value as f16 has it.
+fn f16(v: f32) -> f32 {
+    if v.abs() < 2f32.powi(-14) {
+        return (v * 2f32.powi(24)).round_ties_even() * 2f32.powi(-24);
+    }
+    let bits = v.to_bits();
+    f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff)
+}
+
+/// The orthonormal Hadamard transform.
+fn hadamard(v: &[f32]) -> Vec<f32> {
+    let n = v.len();
+    let sign = |i: usize, j: usize| if (i & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+    (0..n).map(|i| ((0..n).map(|j| sign(i, j) * f64::from(v[j])).sum::<f64>() / (n as f64).sqrt()) as f32).collect()
+}
+
+fn eight_bits(v: &[f32]) -> Vec<f32> {
+    let block = |b: &[f32]| {
+        let d = f16(b.iter().fold(0.0f32, |m, v| m.max(v.abs())) / 127.0);
+        b.iter().map(|v| (v / d).round_ties_even().clamp(-127.0, 127.0) * d).collect::<Vec<_>>()
+    };
+    v.chunks(32).flat_map(block).collect()
+}
+
+fn four_bits(v: &[f32]) -> Vec<f32> {
+    let block = |b: &[f32]| {
+        let (top, bottom) = b.iter().fold((f32::MIN, f32::MIN), |(t, l), v| (t.max(*v), l.max(-*v)));
+        let d = f16(if bottom > top { bottom } else { -top } * 0.125);
+        b.iter().map(|v| (v / d).round_ties_even().clamp(-8.0, 7.0) * d).collect::<Vec<_>>()
+    };
+    v.chunks(32).flat_map(block).collect()
+}
+
+/// A sequence on the host: its input rows, and keys and values as the cache holds them, by head.
+struct Sequence {
+    x: Vec<f32>,
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+}
+
+struct Model {
+    shape: Shape,
+    kv: KvType,
+    q_norm: Vec<f32>,
+    k_norm: Vec<f32>,
+}
+
+impl Model {
+    fn random(shape: Shape, kv: KvType) -> Self {
+        let mut random = Random(7);
+        let mut norm = || random.vector(shape.dim).iter().map(|w| 1.0 + 0.5 * w).collect();
+        Self { shape, kv, q_norm: norm(), k_norm: norm() }
+    }
+
+    fn turned(&self, v: &[f32], norm: &[f32], position: usize) -> Vec<f32> {
+        let mut v = reference::rmsnorm(v, norm, EPS);
+        reference::rope(&mut v, position as u32, self.shape.rotary, self.shape.theta);
+        v
+    }
+
+    fn sequence(&self, positions: usize, seed: u64) -> Sequence {
+        let Shape { dim, heads, kv_heads, stride, .. } = self.shape;
+        let x = Random(seed).vector(positions * stride);
+        let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
+        for (p, row) in x.chunks(stride).enumerate() {
+            for h in 0..kv_heads {
+                let k = self.turned(&row[(2 * heads + h) * dim..][..dim], &self.k_norm, p);
+                let v = &row[(2 * heads + kv_heads + h) * dim..][..dim];
+                keys[h].extend(match self.kv {
+                    KvType::F16 => k.into_iter().map(f16).collect(),
+                    KvType::Q8 | KvType::Q8Q4 => eight_bits(&hadamard(&k)),
+                });
+                values[h].extend(match self.kv {
+                    KvType::F16 => v.iter().copied().map(f16).collect(),
+                    KvType::Q8 => eight_bits(v),
+                    KvType::Q8Q4 => four_bits(v),
+                });
+            }
+        }
+        Sequence { x, keys, values }
+    }
+
+    /// The definition: all heads of one position.
+    fn row(&self, sequence: &Sequence, position: usize) -> Vec<f32> {
+        let Shape { dim, heads, kv_heads, stride, .. } = self.shape;
+        let x = &sequence.x[position * stride..][..stride];
+        let head = |h: usize| {
+            let (kv, end) = (h / (heads / kv_heads), (position + 1) * dim);
+            let mut q = self.turned(&x[2 * h * dim..][..dim], &self.q_norm, position);
+            if self.kv != KvType::F16 {
+                q = hadamard(&q);
+            }
+            let o = reference::attention(&q, &sequence.keys[kv][..end], &sequence.values[kv][..end]);
+            let gate = &x[(2 * h + 1) * dim..][..dim];
+            o.iter().zip(gate).map(|(o, g)| o / (1.0 + (-g).exp())).collect::<Vec<f32>>()
+        };
+        (0..heads).flat_map(head).collect()
+    }
+}
+
+/// Everything on the device.
+struct Bench<'a> {
+    gpu: &'a Gpu,
+    shape: Shape,
+    kernel: Attention,
+    norms: [CudaSlice<f32>; 2],
+    keys: CudaSlice<u8>,
+    values: CudaSlice<u8>,
+    scratch: Scratch,
+    table: CudaSlice<i32>,
+    pages_max: usize,
+}
+
+type Bytes = (Vec<i8>, Vec<f32>);
+
+impl Bench<'_> {
+    /// Rows are {slot, position, input row}.
+    fn run(&mut self, rows: &[(i32, usize, &[f32])], pieces: Option<&[usize]>) -> Result<Bytes, Box<dyn Error>> {
+        let (stream, n, stride) = (self.gpu.device.stream(), rows.len(), codes_of(self.shape));
+        let slots = stream.clone_htod(&rows.iter().map(|r| r.0).collect::<Vec<_>>())?;
+        let positions = stream.clone_htod(&rows.iter().map(|r| r.1 as i32).collect::<Vec<_>>())?;
+        let x = stream.clone_htod(&rows.iter().flat_map(|r| r.2.iter().copied()).collect::<Vec<f32>>())?;
+        let mut codes = stream.clone_htod(&vec![99i8; n * stride])?;
+        let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16])?;
+        let rows = Rows {
+            count: n,
+            slots: &slots.as_view(),
+            positions: &positions.as_view(),
+            page_table: &self.table.as_view(),
+            pages_max: self.pages_max,
+        };
+        let norms = Norms { query: &self.norms[0].as_view(), key: &self.norms[1].as_view() };
+        let cache = Cache { keys: &mut self.keys.as_view_mut(), values: &mut self.values.as_view_mut() };
+        let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() };
+        let (device, x) = (&self.gpu.device, x.as_view());
+        match pieces {
+            // SAFETY: slots differ, and the table names pages of the cache for all their positions; copies do not start early.
+            None => unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? },
+            Some(pieces) => {
+                let tiles = attention::tiles(self.shape, pieces);
+                let d_tiles = stream.clone_htod(tiles.as_flattened())?;
+                // SAFETY: as above; the callers' pieces are of one slot each.
+                unsafe { self.kernel.prefill(device, rows, (&d_tiles.as_view(), tiles.len()), &x, norms, cache, out)? }
+            }
+        }
+        Ok((stream.clone_dtoh(&codes)?, stream.clone_dtoh(&meta)?))
+    }
+}
+
+/// From an output row to the next, in codes.
+fn codes_of(shape: Shape) -> usize {
+    shape.out_stride() * shape.planes.count()
+}
+
+fn row_of(bytes: &Bytes, row: usize, stride: usize) -> (&[i8], Vec<u32>) {
+    (&bytes.0[row * stride..][..stride], bytes.1[row * stride / 16..][..stride / 16].iter().map(|v| v.to_bits()).collect())
+}
+
+/// By how much more than half a code the row is off, as a part of its largest value.
+fn excess(bytes: &Bytes, row: usize, shape: Shape, want: &[f32]) -> f32 {
+    let stride = codes_of(shape);
+    let meta = bytes.1.as_chunks::<2>().0;
+    let rows = QuantizedRows {
+        codes: bytes.0[row * stride..][..stride].to_vec(),
+        meta: meta[row * stride / 32..][..stride / 32].to_vec(),
+        planes: shape.planes,
+    };
+    let top = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+    let mut worst = 0.0f32;
+    for (b, want) in want.chunks(32).enumerate() {
+        for (got, want) in rows.values(b).into_iter().zip(want) {
+            let off = ((got - f64::from(*want)).abs() - rows.error_max(b)) as f32 / top;
+            // What is no number is the worst of all.
+            worst = if off <= worst {
+                worst
+            } else if off.is_nan() {
+                f32::INFINITY
+            } else {
+                off
+            };
+        }
+    }
+    worst
+}
+
+fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contexts: &[usize]) -> Outcome {
+    let (stream, stride) = (gpu.device.stream(), codes_of(shape));
+    let model = Model::random(shape, kv);
+    let sequences: Vec<Sequence> = contexts.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
+    let context_max = *contexts.iter().max().expect("some");
+    // Pages in no order, with one more than is used; the sequence of row i is in slot i + 1.
+    let pages_max = context_max.div_ceil(PAGE);
+    let used: usize = contexts.iter().map(|n| n.div_ceil(PAGE)).sum();
+    let mut free: Vec<i32> = (0..=used as i32).collect();
+    let mut random = Random(5);
+    (1..free.len()).rev().for_each(|i| free.swap(i, random.bits() as usize % (i + 1)));
+    let mut table = vec![-1; (contexts.len() + 1) * pages_max];
+    for (i, n) in contexts.iter().enumerate() {
+        table[(i + 1) * pages_max..].iter_mut().take(n.div_ceil(PAGE)).for_each(|page| *page = free.pop().expect("enough"));
+    }
+    let (k_page, v_page) = shape.page_bytes(kv);
+    let mut bench = Bench {
+        gpu,
+        shape,
+        kernel: Attention::load(&gpu.device, &gpu.cache, shape, kv)?,
+        norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
+        keys: stream.clone_htod(&vec![0xffu8; (used + 1) * k_page])?,
+        values: stream.clone_htod(&vec![0xffu8; (used + 1) * v_page])?,
+        scratch: Scratch::new(&gpu.device, shape, contexts.len() + 2, context_max)?,
+        table: stream.clone_htod(&table)?,
+        pages_max,
+    };
+    let input = |s: usize, p: usize| &sequences[s].x[p * shape.stride..][..shape.stride];
+    let (mut worst, nothing) = ([0.0f32; 2], vec![f32::NAN; shape.stride]);
+
+    // All positions but the last: first some of each sequence, then the rest, with a row that is none between them.
+    let part = |n: usize, second: bool| {
+        let (all, cut) = (n - 1, (n - 1) * 2 / 5);
+        if second { cut..all } else { 0..cut }
+    };
+    let mut outputs: Vec<Vec<(Vec<i8>, Vec<u32>)>> = vec![Vec::new(); contexts.len()];
+    for second in [false, true] {
+        let (mut rows, mut pieces) = (Vec::new(), Vec::new());
+        for (s, n) in contexts.iter().enumerate() {
+            rows.extend(part(*n, second).map(|p| (s as i32 + 1, p, input(s, p))));
+            rows.push((-1, 0, nothing.as_slice()));
+            pieces.extend([part(*n, second).len(), 1]);
+        }
+        let got = bench.run(&rows, Some(&pieces))?;
+        for (r, (slot, p, _)) in rows.iter().enumerate() {
+            if *slot < 0 {
+                assert!(got.0[r * stride..][..stride].iter().all(|c| *c == 99), "a row that is none was written");
+                continue;
+            }
+            let s = *slot as usize - 1;
+            outputs[s].push((row_of(&got, r, stride).0.to_vec(), row_of(&got, r, stride).1));
+            if *p < 70 || p % 389 == 0 {
+                worst[0] = worst[0].max(excess(&got, r, shape, &model.row(&sequences[s], *p)));
+            }
+        }
+    }
+    // A whole sequence by itself has the same bytes.
+    for (s, n) in contexts.iter().enumerate().filter(|(_, n)| **n > 1) {
+        let rows: Vec<_> = (0..n - 1).map(|p| (s as i32 + 1, p, input(s, p))).collect();
+        let got = bench.run(&rows, Some(&[n - 1]))?;
+        for (p, want) in outputs[s].iter().enumerate() {
+            let same = row_of(&got, p, stride) == (want.0.as_slice(), want.1.clone());
+            assert!(same, "{shape:?} {kv:?}: position {p} of {n} differs from itself in pieces among others");
+        }
+    }
+    // The last position of each.
+    let mut rows: Vec<_> = contexts.iter().enumerate().map(|(s, n)| (s as i32 + 1, n - 1, input(s, n - 1))).collect();
+    rows.insert(2, (-1, 0, nothing.as_slice()));
+    rows.push((-1, 0, nothing.as_slice()));
+    let got = bench.run(&rows, None)?;
+    for (r, row) in rows.iter().enumerate() {
+        if row.0 < 0 {
+            assert!(got.0[r * stride..][..stride].iter().all(|c| *c == 99), "a row that is none was written");
+            continue;
+        }
+        worst[1] = worst[1].max(excess(&got, r, shape, &model.row(&sequences[row.0 as usize - 1], row.1)));
+        let alone = bench.run(&rows[r..=r], None)?;
+        let same = row_of(&alone, 0, stride) == row_of(&got, r, stride);
+        assert!(same, "{shape:?} {kv:?}: position {} differs from itself alone", row.1);
+    }
+    println!(
+        "attention {kv:?} {} of {}, {} kv heads, {:?}: off by {:.1e} (prefill) and {:.1e} (decode) of a row's largest beyond half a code; alone = among others",
+        shape.heads, shape.dim, shape.kv_heads, shape.planes, worst[0], worst[1]
+    );
+    assert!(worst[0] < 2e-3 && worst[1] < 2e-3, "{shape:?} {kv:?}: off by {worst:?}");
+    Ok(())
+}
+
+/// A lone position far out sees its own value alone where all before it are the same: so only the scores' equality is used. Keys
+/// that are equal before their turns are told apart by them, which the definition's f64 angles decide.
+fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
+    let (shape, kv, first, n) = (shape(64, 2, 1, 64), KvType::F16, 262_080usize, 64usize);
+    let (stream, model) = (gpu.device.stream(), Model::random(shape, KvType::F16));
+    // One page for all that is long ago, as if the sequence repeated itself; it is full of zeros, whose scores are 0.
+    let pages_max = (first + n) / PAGE;
+    let mut table = vec![0; pages_max];
+    (0..n / PAGE).for_each(|i| table[first / PAGE + i] = 1 + i as i32);
+    let (k_page, v_page) = shape.page_bytes(kv);
+    let mut bench = Bench {
+        gpu,
+        shape,
+        kernel: Attention::load(&gpu.device, &gpu.cache, shape, kv)?,
+        norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
+        keys: stream.alloc_zeros(3 * k_page)?,
+        values: stream.alloc_zeros(3 * v_page)?,
+        scratch: Scratch::new(&gpu.device, shape, 1, first + n)?,
+        table: stream.clone_htod(&table)?,
+        pages_max,
+    };
+    // Values a thousand times larger than those of a short sequence, so that 64 of them show among 262,080 zeros.
+    let mut x = Random(3).vector(n * shape.stride);
+    x.chunks_mut(shape.stride).for_each(|row| row[5 * shape.dim..].iter_mut().for_each(|v| *v *= 3e4));
+    let mut got = Vec::new();
+    for (i, row) in x.chunks(shape.stride).enumerate() {
+        got = vec![bench.run(&[(0, first + i, row)], None)?];
+    }
+    let rows: Vec<_> = x.chunks(shape.stride).enumerate().map(|(i, row)| (0, first + i, row)).collect();
+    got.push(bench.run(&rows[n - 1..], Some(&[1]))?);
+    let (mut keys, mut values) = (vec![0.0; first * shape.dim], vec![0.0; first * shape.dim]);
+    for (i, row) in x.chunks(shape.stride).enumerate() {
+        keys.extend(model.turned(&row[4 * shape.dim..][..shape.dim], &model.k_norm, first + i).into_iter().map(f16));
+        values.extend(row[5 * shape.dim..][..shape.dim].iter().copied().map(f16));
+    }
+    let row = &x[(n - 1) * shape.stride..];
+    let want: Vec<f32> = (0..2)
+        .flat_map(|h| {
+            let q = model.turned(&row[2 * h * shape.dim..][..shape.dim], &model.q_norm, first + n - 1);
+            let o = reference::attention(&q, &keys, &values);
+            let gate = &row[(2 * h + 1) * shape.dim..][..shape.dim];
+            o.iter().zip(gate).map(|(o, g)| o / (1.0 + (-g).exp())).collect::<Vec<f32>>()
+        })
+        .collect();
+    let off = [0, 1].map(|i| excess(&got[i], 0, shape, &want));
+    println!("attention at position 262143: off by {:.1e} (decode) and {:.1e} (prefill)", off[0], off[1]);
+    assert!(off[0] < 3e-3 && off[1] < 3e-3, "{off:?}");
+    Ok(())
+}

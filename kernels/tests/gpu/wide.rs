@@ -1,0 +1,336 @@
+//! Products of many columns against the definition, alone and among others.
+
+use crate::support::{Gpu, Outcome, Test, few_cases, pairs};
+use chimere_kernels::cuda::product::layout::Layout;
+use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
+use chimere_kernels::cuda::product::{self};
+use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Output, Shape, Tiling, Wide, program};
+use chimere_kernels::cuda::{CudaError, Program};
+use cudarc::driver::CudaSlice;
+use std::error::Error;
+
+/// Every way to share work at least once: among groups, blocks of a cluster, warps along rows and columns.
+const CHECKED: [Tiling; 3] = [
+    Tiling { tiles: 1, warps_rows: 4, octets: 1, warps_columns: 1, groups: 1, units: 2, split: 1, stages: 3 },
+    Tiling { tiles: 2, warps_rows: 2, octets: 4, warps_columns: 2, groups: 2, units: 1, split: 1, stages: 3 },
+    Tiling { tiles: 2, warps_rows: 4, octets: 2, warps_columns: 1, groups: 1, units: 1, split: 2, stages: 2 },
+];
+/// Activation rows with very different magnitudes.
+fn activations(rows: usize, cols: usize, planes: Planes, random: &mut Random) -> QuantizedRows {
+    let values: Vec<f32> = (0..rows * cols).map(|i| random.signed() * 10f32.powi((i / 32 % 5) as i32 - 2)).collect();
+    QuantizedRows::of(&values, planes)
+}
+
+const EPS: f32 = 1e-6;
+
+fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>, dense: bool) -> Shape {
+    let matrix = product::Shape::new(layout, rows, cols).expect("legal");
+    Shape::new(matrix, epilogue, norm, dense).expect("legal")
+}
+
+struct Checked {
+    shape: Shape,
+    tiling: Tiling,
+}
+
+fn checked() -> Vec<Checked> {
+    let mut all = Vec::new();
+    for layout in LAYOUTS {
+        for tiling in CHECKED {
+            for (rows, cols) in [(40, 256), (1000, 768)] {
+                all.push(Checked { shape: shape(layout, rows, cols, Epilogue::Plain, None, true), tiling });
+            }
+        }
+    }
+    for layout in LAYOUTS {
+        let shape = shape(layout, 1000, 768, Epilogue::Plain, None, true).with_planes(Planes::Two);
+        all.push(Checked { shape, tiling: CHECKED[1] });
+    }
+    // Of IQ3_S, tiles of 512 inputs begin at odd multiples of 64 bytes.
+    for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
+        for tiling in CHECKED {
+            for planes in Planes::ALL {
+                let (gated, residual) = ((192, 512, Epilogue::Gated, false), (96, 512, Epilogue::Residual, true));
+                for (rows, cols, epilogue, dense) in [gated, residual] {
+                    all.push(Checked { shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes), tiling });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What the tests load.
+pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
+    checked().into_iter().map(|c| program(c.shape, c.tiling)).collect()
+}
+
+/// Names and tests.
+pub(crate) const TESTS: &[Test] = &[("wide::columns_are_the_definition_s_and_the_same_alone", every_layout)];
+
+/// Every way to share work with every layout, and every epilogue.
+fn every_layout(gpu: &Gpu) -> Outcome {
+    let step = if few_cases() { 7 } else { 1 };
+    for case in checked().into_iter().step_by(step) {
+        let worst = columns_are_the_definition_s_and_the_same_alone(gpu, &case)?;
+        let matrix = case.shape.matrix();
+        let (layout, size, planes) = (matrix.layout(), matrix.size(), matrix.planes());
+        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.tiling);
+    }
+    Ok(())
+}
+
+/// Everything that a launch wrote, as bits.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Written {
+    values: Vec<u32>,
+    codes: Vec<i8>,
+    meta: Vec<u32>,
+    squares: Vec<u32>,
+}
+
+/// A kernel with the data of a check: three matrices if rows are listed, else one.
+struct Bench<'a> {
+    gpu: &'a Gpu,
+    kernel: Wide,
+    epilogue: Epilogue,
+    rows: usize,
+    cols: usize,
+    planes: Planes,
+    weights: CudaSlice<u8>,
+    codes: CudaSlice<i8>,
+    meta: CudaSlice<f32>,
+    squares: CudaSlice<f32>,
+    norm: usize,
+    next: CudaSlice<f32>,
+}
+
+/// Of what is there already.
+const OLD: f32 = 0.25;
+
+impl Bench<'_> {
+    fn outputs(&self) -> usize {
+        if self.epilogue == Epilogue::Gated { self.rows / 2 } else { self.rows }
+    }
+
+    fn stride(&self) -> usize {
+        if self.epilogue == Epilogue::Plain { self.rows + 5 } else { self.outputs().next_multiple_of(128) }
+    }
+
+    /// Columns `first..first + n` densely, or with `listed`: by slots over all columns.
+    fn run(&self, first: usize, n: usize, listed: Option<&[Vec<i32>; 3]>) -> Result<Written, Box<dyn Error>> {
+        let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
+        let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
+        let mut values = stream.clone_htod(&vec![poison; n * stride])?;
+        let mut codes = stream.clone_htod(&vec![99i8; n * stride * planes])?;
+        let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 * planes + 2])?;
+        let mut squares = stream.clone_htod(&vec![f32::NAN; n * stride / 32 + 2])?;
+        let lists = listed.map(|l| l.each_ref().map(|l| stream.clone_htod(l)));
+        let lists = match lists {
+            Some([a, b, c]) => Some([a?, b?, c?]),
+            None => None,
+        };
+        let views = lists.as_ref().map(|l| l.each_ref().map(|l| l.as_view()));
+        let columns = match &views {
+            Some([slots, in_rows, out_rows]) => Columns::Listed { slots, in_rows, out_rows },
+            None => Columns::First(n),
+        };
+        let from_squares = self.squares.slice(first * self.norm / 32..);
+        let x = Inputs {
+            codes: &self.codes.slice(first * self.cols * planes..),
+            meta: &self.meta.slice(first * self.cols / 16 * planes..),
+            squares: Some(&from_squares),
+            eps: EPS,
+            factor: 0.5,
+        };
+        let next = self.next.as_view();
+        let (mut v, mut c, mut m, mut s) = (values.as_view_mut(), codes.as_view_mut(), meta.as_view_mut(), squares.as_view_mut());
+        let out = match self.epilogue {
+            Epilogue::Plain => Output::Plain { values: &mut v, stride },
+            Epilogue::Residual => {
+                Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride }
+            }
+            Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride },
+        };
+        // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output once.
+        unsafe { self.kernel.launch(&self.gpu.device, &self.weights.as_view(), x, columns, out)? };
+        let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect();
+        Ok(Written {
+            values: bits(stream.clone_dtoh(&values)?),
+            codes: stream.clone_dtoh(&codes)?,
+            meta: bits(stream.clone_dtoh(&meta)?),
+            squares: bits(stream.clone_dtoh(&squares)?),
+        })
+    }
+
+    /// What a launch wrote of column `c`.
+    fn column(&self, all: &Written, c: usize) -> Written {
+        let (stride, n, planes) = (self.stride(), self.outputs(), self.planes.count());
+        let part = |v: &[u32], each: usize, len: usize| v[c * each..][..len].to_vec();
+        match self.epilogue {
+            Epilogue::Plain => Written { values: part(&all.values, stride, stride), ..Written::default() },
+            epilogue => Written {
+                values: if epilogue == Epilogue::Residual { part(&all.values, n, n) } else { Vec::new() },
+                codes: all.codes[c * stride * planes..][..stride * planes].to_vec(),
+                meta: part(&all.meta, stride / 16 * planes, stride / 16 * planes),
+                squares: if epilogue == Epilogue::Residual { part(&all.squares, n / 32, n / 32) } else { Vec::new() },
+            },
+        }
+    }
+}
+
+fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) -> Result<f64, Box<dyn Error>> {
+    const COLUMNS: usize = 75;
+    let (stream, shape) = (gpu.device.stream(), case.shape);
+    let (layout, (rows, cols)) = (shape.matrix().layout(), shape.matrix().size());
+    let epilogue = shape.epilogue();
+    let norm = shape.norm().unwrap_or(0);
+    let mut random = Random(11);
+    let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).collect();
+    let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
+    let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
+    let next = random.vector(rows);
+    let bench = Bench {
+        gpu,
+        kernel: Wide::load(&gpu.device, &gpu.cache, shape, case.tiling)?,
+        epilogue,
+        rows,
+        cols,
+        planes: shape.matrix().planes(),
+        weights: stream.clone_htod(&matrices.iter().flat_map(Matrix::packed).collect::<Vec<u8>>())?,
+        codes: stream.clone_htod(&x.codes)?,
+        meta: stream.clone_htod(x.meta.as_flattened())?,
+        squares: stream.clone_htod(&squares)?,
+        norm,
+        next: stream.clone_htod(&next)?,
+    };
+    let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue };
+    let all = bench.run(0, COLUMNS, None)?;
+    let mut worst = 0.0f64;
+    for c in 0..COLUMNS {
+        let got = bench.column(&all, c);
+        let step = if c < 3 { 1 } else { 37 };
+        worst = worst.max(want.compare(&matrices[0], &got, rows, c, step).map_err(|e| format!("{case:?} column {c}: {e}"))?);
+        if c % 8 == 0 || c > 70 {
+            assert!(got == bench.column(&bench.run(c, 1, None)?, 0), "{case:?}: column {c} differs from itself alone");
+        }
+    }
+    for n in [2, 9, 17, 33, 64] {
+        let some = bench.run(0, n, None)?;
+        for c in 0..n {
+            assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
+        }
+    }
+    // Few slots with many columns are spread over blocks, many with few are not; then matrix 2 has 41 columns, 0 has 11, 1 has one.
+    for padding in [0, 200] {
+        let mut slots = vec![2, 0, 41, 0, 0, 41, 0, 0, 0, 41, 11, 0, 1, 52, 1, 0];
+        slots.resize(slots.len() + 4 * padding, 0);
+        let n = 53;
+        let in_rows: Vec<i32> = (0..n).map(|c| c * 7 % n).collect();
+        let out_rows: Vec<i32> = (0..n).map(|c| (c * 5 + 3) % n).collect();
+        let matrix_of = |c: usize| {
+            if c < 41 {
+                2
+            } else if c < 52 {
+                0
+            } else {
+                1
+            }
+        };
+        let got = bench.run(0, n as usize, Some(&[slots, in_rows.clone(), out_rows.clone()]))?;
+        for c in 0..n as usize {
+            let (from, got) = (in_rows[c] as usize, bench.column(&got, out_rows[c] as usize));
+            if matrix_of(c) == 0 {
+                assert!(got == bench.column(&all, from), "{case:?}: column {from} listed with {padding} empty slots");
+            }
+            want.compare(&matrices[matrix_of(c)], &got, rows, from, 29).map_err(|e| format!("{case:?} listed {c}: {e}"))?;
+        }
+    }
+    Ok(worst)
+}
+
+impl std::fmt::Debug for Checked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} {:?}", self.shape, self.tiling)
+    }
+}
+
+/// The definition.
+struct Want<'a> {
+    x: &'a QuantizedRows,
+    norm: usize,
+    squares: &'a [f32],
+    next: &'a [f32],
+    epilogue: Epilogue,
+}
+
+impl Want<'_> {
+    fn dot(&self, matrix: &Matrix, row: usize, c: usize) -> (f64, f64) {
+        let blocks = self.norm / 32;
+        let sum: f64 = self.squares[c * blocks..][..blocks].iter().map(|v| f64::from(*v)).sum();
+        let factor = 0.5 * if blocks > 0 { 1.0 / (sum / self.norm as f64 + f64::from(EPS)).sqrt() } else { 1.0 };
+        let (dot, size) = matrix.dot(row, self.x, c);
+        (dot * factor, size * factor)
+    }
+
+    /// How much of the tolerance the worst value of every `step`-th row or block takes.
+    fn compare(&self, matrix: &Matrix, got: &Written, rows: usize, c: usize, step: usize) -> Result<f64, String> {
+        const TOLERANCE: f64 = 6e-7;
+        let mut worst = 0.0f64;
+        let mut near = |got: f64, want: f64, tolerance: f64, what: &str| {
+            let ratio = (got - want).abs() / tolerance;
+            worst = worst.max(ratio);
+            if ratio <= 1.0 { Ok(()) } else { Err(format!("{what}: {got} for {want}, tolerance {tolerance:e}")) }
+        };
+        let value = |r: usize| f64::from(f32::from_bits(got.values[r]));
+        if self.epilogue == Epilogue::Plain {
+            for r in (0..rows).step_by(step) {
+                let (want, size) = self.dot(matrix, r, c);
+                near(value(r), want, size * TOLERANCE, &format!("row {r}"))?;
+            }
+            return if got.values[rows..].iter().all(|v| f32::from_bits(*v).is_nan()) { Ok(worst) } else { Err("tail".into()) };
+        }
+        let n = if self.epilogue == Epilogue::Gated { rows / 2 } else { rows };
+        let meta: Vec<f32> = got.meta.iter().map(|m| f32::from_bits(*m)).collect();
+        let int8 = QuantizedRows { codes: got.codes.clone(), meta: pairs(&meta), planes: self.x.planes };
+        let planes = self.x.planes.count();
+        for b in (0..n / 32).step_by(step.min(2)) {
+            let (mut values, mut slack) = ([0.0f64; 32], [0.0f64; 32]);
+            for i in 0..32 {
+                let r = 32 * b + i;
+                (values[i], slack[i]) = if self.epilogue == Epilogue::Residual {
+                    let (want, size) = self.dot(matrix, r, c);
+                    near(value(r), want + f64::from(OLD), (size + 1.0) * TOLERANCE, &format!("x {r}"))?;
+                    let next = f64::from(self.next[r]);
+                    ((want + f64::from(OLD)) * next, (size + 1.0) * TOLERANCE)
+                } else {
+                    let (gate, up) = (r / 8 * 16 + r % 8, r / 8 * 16 + r % 8 + 8);
+                    let ((gate, g_size), (up, u_size)) = (self.dot(matrix, gate, c), self.dot(matrix, up, c));
+                    (
+                        gate / (1.0 + (-gate).exp()) * up,
+                        (g_size * up.abs() * 1.1 + u_size * gate.abs()) * TOLERANCE + 1e-6 * (gate * up).abs(),
+                    )
+                };
+            }
+            for plane in b * planes..(b + 1) * planes {
+                let [_, sum] = int8.meta[plane];
+                if sum != int8.block(plane).iter().map(|c| f32::from(*c)).sum::<f32>() {
+                    return Err(format!("block {b}: sum {sum}"));
+                }
+            }
+            let stored = int8.values(b);
+            for i in 0..32 {
+                near(stored[i], values[i], 1.004 * int8.error_max(b) + slack[i], &format!("code {i} of block {b}"))?;
+            }
+            if self.epilogue == Epilogue::Residual {
+                let want: f64 = (0..32).map(|i| value(32 * b + i).powi(2)).sum();
+                near(f64::from(f32::from_bits(got.squares[b])), want, want * 1e-6, &format!("squares {b}"))?;
+            }
+        }
+        if int8.codes[n * planes..].iter().any(|c| *c != 99) {
+            return Err("padding written".into());
+        }
+        Ok(worst)
+    }
+}

@@ -1,0 +1,330 @@
+#!/usr/bin/env python3
+"""Attacks a service of its own on loopback, bounded, and checks that others are served and that everything is given back.
+
+    python3 loadtest/hostile.py --chimere target/release/chimere               # small: what .ci/run does, within a minute
+    python3 loadtest/hostile.py --chimere target/release/chimere --figures     # also holds times, on a calm machine
+
+Exits with 1 where a check failed. Each attack is one function; what it must leave behind is checked after each: /health answers, a
+second key is served, and requests, connections' files and bytes of bodies come back to what they were.
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+
+START_SECONDS, SETTLE_SECONDS, PATIENCE, HEAD_SECONDS = 60, 20, 30, 10
+GREEDY, OTHER, ADMIN = "greedy-key-of-the-attack", "other-key-of-the-attack", "admin-key-of-the-attack"
+CHAT = "/v1/chat/completions"
+
+
+class Service:
+    """A program of its own, with keys; `with` ends it."""
+
+    def __init__(self, binary, model, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        keys = folder / "keys.txt"
+        keys.touch(0o600)
+        keys.write_text(f"{GREEDY} requests=1\n{OTHER}\n{ADMIN} scope=admin\n")
+        self.tables = folder / "tables"
+        self.tables.mkdir()
+        self.log = folder / "service.log"
+        settings = {"CHIMERE_ENGRAM__DIRECTORY": str(self.tables), "CHIMERE_ENGRAM__RELOAD_SECONDS": "1",
+                    "CHIMERE_LIMITS__CONNECTIONS": "1000", "CHIMERE_LIMITS__HEAD_SECONDS": str(HEAD_SECONDS), "CHIMERE_LIMITS__BODY_SECONDS": "5",
+                    "CHIMERE_LIMITS__UNREAD_SECONDS": "3"}
+        command = [binary, "serve", "--port", str(self.port), "--api-key-file", keys] + (["--model", model] if model else [])
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log)
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                if self.get("/ready")[0] == 200:
+                    return
+            time.sleep(0.1)
+        sys.exit(f"the service did not get ready: {self.log.read_text()[-2000:]}")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(PATIENCE)
+        self.process.kill()
+
+    def send(self, method, path, body=None, key=None, headers={}):
+        more = {"authorization": f"Bearer {key}"} if key else {}
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, {"content-type": "application/json"} | more | headers,
+                                         method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as reply:
+                return reply.status, reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def get(self, path, key=None):
+        return self.send("GET", path, key=key)
+
+    def connect(self, source=None):
+        # From another address of loopback where one is asked for.
+        return socket.create_connection(("127.0.0.1", self.port), PATIENCE, (source, 0) if source else None)
+
+    def metric(self, name):
+        text = self.get("/metrics")[1].decode()
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
+
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def memory_mib(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024
+
+
+def head(path, length, key=None, more=""):
+    who = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{who}Content-Type: application/json\r\nContent-Length: {length}\r\n{more}\r\n".encode()
+
+
+def ask(text, **more):
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 4, "temperature": 0} | more
+
+
+def silent_connections(service, scale):
+    """Many connections that say nothing, from one address; another address is served meanwhile."""
+    held = []
+    for _ in range(2000 * scale):
+        try:
+            held.append(service.connect("127.0.0.2"))
+        except OSError:
+            break
+    begin = time.monotonic()
+    assert service.get("/health")[0] == 200
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    assert time.monotonic() - begin < HEAD_SECONDS - 2, "others need not wait until the silent ones are given up"
+    for connection in held:
+        connection.close()
+
+
+def slow_heads(service, scale):
+    """Heads that come byte by byte end when their time is over."""
+    held = [service.connect() for _ in range(50 * scale)]
+    for connection in held:
+        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    for connection in held:
+        connection.settimeout(PATIENCE)
+        with contextlib.suppress(OSError):
+            while connection.recv(4096):
+                pass
+        connection.close()
+
+
+def bodies_of_one_key(service, scale):
+    """Sixteen bodies of the largest size that never end, of one key; another key's body finds room."""
+    held = []
+    for _ in range(16):
+        connection = service.connect()
+        with contextlib.suppress(OSError):
+            connection.sendall(head(CHAT, 8 << 20, GREEDY) + b" " * ((8 << 20) - 1))
+        held.append(connection)
+    large = ask("hello " * 1000)
+    assert service.send("POST", "/tokenize", large | {"max_tokens": None}, OTHER)[0] in (200, 400)
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    for connection in held:
+        connection.close()
+
+
+def memory_by_shape(service, scale):
+    """Bodies whose parsed form is many times their bytes are refused; what waits takes no more than its room."""
+    before = service.memory_mib()
+    shape = b"[" + b"[0]," * (2 << 20) + b"[0]]"
+    tool = b'{"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f","parameters":{"a":' + shape[: 7 << 20]
+    tool = tool[: tool.rfind(b",")] + b"]}}}]}"
+    answers = []
+    threads = [threading.Thread(target=lambda: answers.append(service.send("POST", CHAT, tool, GREEDY)[0])) for _ in range(6 * scale)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(answers) <= {400, 429}, answers
+    assert service.memory_mib() - before < 700, f"{before:.0f} MiB before, {service.memory_mib():.0f} after"
+
+
+def slow_readers(service, scale):
+    """Whole replies of megabytes that nobody reads are let go."""
+    held = []
+    body = json.dumps({"prompt": "word " * 400_000}).encode()
+    for _ in range(3 * scale):
+        connection = service.connect()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with contextlib.suppress(OSError):
+            connection.sendall(head("/tokenize", len(body), OTHER) + body)
+        held.append(connection)
+    assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    time.sleep(5)
+    for connection in held:
+        connection.close()
+
+
+def vanishing_clients(service, scale):
+    """Streams whose clients reset their connections."""
+    for i in range(40 * scale):
+        connection = service.connect()
+        body = json.dumps(ask("tell me everything", max_tokens=200, stream=True, ignore_eos=True)).encode()
+        connection.sendall(head(CHAT, len(body), OTHER) + body)
+        if i % 2:
+            connection.recv(100)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+
+def flood_of_one_key(service, scale):
+    """One key asks without end; another is served."""
+    stop, codes = threading.Event(), set()
+
+    def flood():
+        while not stop.is_set():
+            codes.add(service.send("POST", CHAT, ask("hi", max_tokens=64), GREEDY)[0])
+
+    threads = [threading.Thread(target=flood) for _ in range(8 * scale)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert codes <= {200, 429}, codes
+
+
+def wrong_keys(service, scale):
+    """Keys that nobody has are answered later and later, and right ones at once."""
+    begin = time.monotonic()
+    for i in range(7):
+        assert service.get("/v1/models", f"wrong-key-{i:032}")[0] == 401
+    assert time.monotonic() - begin > 1, "the seventh waits"
+    assert service.get("/v1/models", OTHER)[0] == 200
+
+
+def pages_of_elsewhere(service, scale):
+    for headers in [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}]:
+        assert service.send("POST", CHAT, ask("hi"), OTHER, headers)[0] == 403, headers
+
+
+def damaged_files(service, scale):
+    """Entries of the directory of tables that are none: the others are served, and what is removed is gone."""
+    assert service.send("PUT", "/v1/engram/tables/facts", {"texts": ["the cat sat on the mat"]}, ADMIN)[0] == 200
+    (service.tables / "a b.engr").write_bytes(b"x")
+    (service.tables / "cut.engr").write_bytes(b"RGNE\x02\0\0\0")
+    (service.tables / "loop.engr").symlink_to("loop.engr")
+    os.mkfifo(service.tables / "fifo.engr")
+    (service.tables / "access.toml").write_text("[tables")
+    until("the table is there", lambda: service.get("/v1/engram/tables/facts", ADMIN)[0] == 200)
+    assert service.send("DELETE", "/v1/engram/tables/facts", None, ADMIN)[0] == 200
+    until("the table is gone", lambda: service.get("/v1/engram/tables/facts", ADMIN)[0] == 404)
+    for entry in ["a b.engr", "cut.engr", "loop.engr", "fifo.engr", "access.toml"]:
+        (service.tables / entry).unlink()
+
+
+def until(what, holds):
+    end = time.monotonic() + SETTLE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, f"not within {SETTLE_SECONDS} s: {what}"
+        time.sleep(0.1)
+
+
+ATTACKS = [silent_connections, slow_heads, bodies_of_one_key, memory_by_shape, slow_readers, vanishing_clients, flood_of_one_key, wrong_keys,
+           pages_of_elsewhere, damaged_files]
+
+
+def latencies(service):
+    """p95 of a second key's whole short answers, and of /health, in milliseconds."""
+    def p95(run):
+        times = []
+        for _ in range(20):
+            begin = time.monotonic()
+            run()
+            times.append((time.monotonic() - begin) * 1e3)
+        return sorted(times)[18]
+    return p95(lambda: service.send("POST", CHAT, ask("hi", max_tokens=1), OTHER)), p95(lambda: service.get("/health"))
+
+
+def figures(service):
+    """A second key beside a flood, against alone."""
+    alone, _ = latencies(service)
+    stop = threading.Event()
+
+    def flood():
+        while not stop.is_set():
+            service.send("POST", CHAT, ask("hi", max_tokens=64), GREEDY)
+
+    threads = [threading.Thread(target=flood) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    try:
+        beside, health = latencies(service)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    print(f"first token p95: {alone:.0f} ms alone, {beside:.0f} ms beside a flood; /health p95 {health:.1f} ms")
+    assert beside <= 2 * alone and health <= 100, "the promise for a calm machine"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chimere", type=pathlib.Path, required=True, help="program to attack")
+    parser.add_argument("--model", type=pathlib.Path, help="model [the program's own]")
+    parser.add_argument("--scale", type=int, default=1, help="how many times as much [1]")
+    parser.add_argument("--figures", action="store_true", help="hold times too")
+    parser.add_argument("attack", nargs="*", help="some attacks by name [all]")
+    args = parser.parse_args()
+    failed = []
+    with tempfile.TemporaryDirectory() as folder, Service(args.chimere.resolve(), args.model, pathlib.Path(folder)) as service:
+        assert service.send("POST", CHAT, ask("hi"), OTHER)[0] == 200
+        files, memory = service.files(), service.memory_mib()
+        for attack in [a for a in ATTACKS if not args.attack or a.__name__ in args.attack]:
+            begin = time.monotonic()
+            try:
+                attack(service, args.scale)
+                assert service.get("/health")[0] == 200
+                until("no request is left", lambda: service.metric("chimere_requests_running") + service.metric("chimere_requests_waiting") == 0)
+                until("files are closed", lambda: service.files() <= files + 20)
+                assert service.process.poll() is None
+                print(f"held    {attack.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
+            except Exception as error:  # noqa: BLE001: whatever went wrong, the other attacks are tried
+                failed.append(attack.__name__)
+                print(f"FAILED  {attack.__name__}: {type(error).__name__}: {error}", flush=True)
+                if service.process.poll() is not None:
+                    break
+        if args.figures and not failed:
+            figures(service)
+        started, ended = service.metric("chimere_requests_started_total"), service.metric("chimere_requests_total")
+        if started != ended:
+            failed.append(f"accounts: {started:.0f} requests started, {ended:.0f} ended")
+        print(f"memory {memory:.0f} MiB before, {service.memory_mib():.0f} MiB after; requests {started:.0f} started, {ended:.0f} ended")
+        if failed:
+            print(service.log.read_text()[-2000:])
+    print(f"{len(failed)} failed" + (": " + ", ".join(failed) if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,424 @@
+#!/usr/bin/env python3
+"""Drives the web console in a real Chromium, as its users do. The last line reads `N passed, N failed`.
+
+    scripts/console.py --chimere target/release/chimere [--chromium /usr/bin/chromium] [--only NAME] [--pictures DIR]
+
+Starts its own servers on free ports of the loopback interface and ends them. Needs `pip install playwright axe-playwright-python` and
+Debian's `chromium`; no browser is fetched. What a model of the shipped size cannot write (20,000 tokens, hostile markup) comes from a
+scripted upstream that passes everything else on to the service.
+"""
+import argparse
+import http.client
+import http.server
+import importlib.util
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import traceback
+
+from playwright.sync_api import sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync"]
+WAIT = 60_000  # milliseconds; a slow machine is no failure
+TOKENS = 20_000
+
+ATTACKS = ["<script>window.hurt=1</script>", "<img src=x onerror=\"window.hurt=1\">", "<svg onload=window.hurt=1>", "[a](javascript:window.hurt=1)",
+           "<a href=\"data:text/html,<script>parent.hurt=1</script>\">b</a>", "<iframe srcdoc=\"<script>parent.hurt=1</script>\"></iframe>",
+           "<math><mtext><table><mglyph><style><img src=x onerror=window.hurt=1>", "<form action=//evil.example><button>c</button></form>",
+           "<style>body{background:url(http://evil.example/s)}</style>", "![d](http://evil.example/pixel.png)", "<base href=http://evil.example/>",
+           "<div style=\"background:url(http://evil.example/t)\">e</div>", "$\\href{javascript:window.hurt=1}{f}$", "$$\\includegraphics{http://evil.example/g}$$",
+           "```\n</code><script>window.hurt=1</script>\n```", "<input onfocus=window.hurt=1 autofocus>", "<details open ontoggle=window.hurt=1>g</details>",
+           "<object data=http://evil.example/h></object>", "<link rel=stylesheet href=http://evil.example/i>", "<meta http-equiv=refresh content='0;url=http://evil.example'>",
+           "<noscript><p title=\"</noscript><img src=x onerror=window.hurt=1>\">", "<a href=\"http://evil.example\" ping=\"http://evil.example/p\">h</a>",
+           "<video poster=http://evil.example/v src=http://evil.example/w></video>", "<template><script>window.hurt=1</script></template>", "j <b id=app name=body>k</b>"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Service:
+    """A running service; `with` ends it."""
+
+    def __init__(self, binary, *options, port=None):
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("CHIMERE_")}
+        self.process = subprocess.Popen([binary, "serve", "--model", ROOT / "models/nano", "--port", str(self.port), "--device", "cpu", *options],
+                                        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.process.poll() is None:
+            try:
+                if self.ask("GET", "/ready").status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        self.process.kill()
+        raise AssertionError("the service is not ready within 60 s")
+
+    def ask(self, method, path, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.request(method, path, headers=headers or {})
+        reply = connection.getresponse()
+        reply.body = reply.read()
+        return reply
+
+    def __enter__(self):
+        return self
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
+    __exit__ = lambda self, *_: self.end()
+
+
+class Scripted:
+    """The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each."""
+
+    def __init__(self, service):
+        self.script, outer = [], self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                reply = service.ask("GET", self.path, {"accept": self.headers.get("accept", "")})
+                self.pass_on(reply.status, reply.getheaders(), reply.body)
+
+            def pass_on(self, status, headers, body):
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in ("transfer-encoding", "connection", "content-length"):
+                        self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["content-length"]))
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream")
+                self.end_headers()
+                for i, piece in enumerate(outer.script):
+                    self.event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+                    if i % 50 == 49:
+                        self.wfile.flush()
+                        time.sleep(0.005)
+                self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": len(outer.script)}})
+                self.wfile.write(b"data: [DONE]\n\n")
+
+            def event(self, value):
+                self.wfile.write(f"data: {json.dumps(value)}\n\n".encode())
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+
+
+class Tests:
+    """Each method whose name is a sentence is a test; it gets a page of its own."""
+
+    def __init__(self, browser, args):
+        self.browser, self.args = browser, args
+        self.service = Service(args.chimere)
+
+    def page(self, url=None, **options):
+        """A fresh page that has the chat, and what went wrong on it."""
+        page = self.browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 850}), **options).new_page()
+        page.set_default_timeout(WAIT)
+        page.wrong, url = [], url or self.service.url
+        page.on("console", lambda m: page.wrong.append(m.text) if "Content Security Policy" in m.text else None)
+        page.on("pageerror", lambda e: page.wrong.append(str(e)))
+        page.on("request", lambda r: None if r.url.startswith((url, "data:", "blob:")) else page.wrong.append(f"asked {r.url}"))
+        page.goto(url)
+        return page
+
+    def chat(self, page, text):
+        page.fill("#ask", text)
+        page.press("#ask", "Enter")
+
+    def answered(self, page, turns):
+        page.wait_for_function("n => document.querySelectorAll('.turn.assistant footer .took').length >= n", arg=turns)
+
+    def a_question_is_answered_as_it_streams(self):
+        page = self.page()
+        self.chat(page, "What is 48 + 276?")
+        self.answered(page, 1)
+        assert "324" in page.inner_text(".turn.assistant .text"), page.inner_text(".turn.assistant")
+        took = page.inner_text(".took")
+        assert "tokens" in took and "a second" in took and "first token" in took, took
+        return page
+
+    def an_answer_can_be_stopped_and_keeps_what_it_has(self):
+        page = self.page()
+        page.click("text=Settings")
+        page.select_option(".settings select", "none")
+        page.fill("input[max='1048576']", "3000")
+        self.chat(page, "Write down what you know of Rust, at length.")
+        page.wait_for_selector("text=Stop")
+        page.keyboard.press("Escape")
+        self.answered(page, 1)
+        assert page.is_visible("button:has-text('Send')")
+        return page
+
+    def an_edit_makes_a_branch_and_both_can_be_read(self):
+        page = self.page()
+        self.chat(page, "What is 2 + 2?")
+        self.answered(page, 1)
+        page.click(".turn.user footer >> text=Edit")
+        page.fill(".turn.user textarea", "What is 3 + 4?")
+        page.click("text=Ask this instead")
+        self.answered(page, 1)
+        page.wait_for_selector(".turn.user >> text=2 / 2")
+        assert "7" in page.inner_text(".turn.assistant .text")
+        page.click("[aria-label='Earlier version']")
+        assert "2 + 2" in page.inner_text(".turn.user") and "4" in page.inner_text(".turn.assistant .text")
+        page.reload()
+        page.wait_for_selector(".turn.user >> text=1 / 2")
+        return page
+
+    def a_retry_is_a_sibling(self):
+        page = self.page()
+        self.chat(page, "Hello!")
+        self.answered(page, 1)
+        page.click("text=Try again")
+        page.wait_for_selector(".turn.assistant >> text=2 / 2")
+        self.answered(page, 1)
+        return page
+
+    def the_inspector_shows_what_else_might_have_been_said(self):
+        page = self.page()
+        page.click("text=Settings")
+        page.check("text=Keep each token")
+        page.click("[aria-label='Close settings']")
+        self.chat(page, "What is 48 + 276?")
+        self.answered(page, 1)
+        page.click("text=Inspect")
+        page.click(".token >> nth=2")
+        assert page.locator(".alternatives tbody tr").count() == 8
+        page.keyboard.press("ArrowRight")
+        assert page.locator(".token[aria-pressed='true']").count() == 1
+        page.select_option(".inspector select", "entropy")
+        return page
+
+    def a_tool_is_called_and_its_result_handed_over(self):
+        page = self.page()
+        page.click("text=Settings")
+        tool = {"name": "get_weather", "description": "Get the current weather of a city",
+                "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+        page.fill(".settings textarea.mono", json.dumps([tool]))
+        self.chat(page, "What is the weather in Oslo?")
+        page.wait_for_selector(".call >> text=get_weather")
+        self.answered(page, 1)
+        page.fill(".call textarea", '{"temperature": 7, "sky": "rain"}')
+        page.click("text=Hand it over")
+        self.answered(page, 2)
+        return page
+
+    def the_live_view_moves_under_load(self):
+        watched = self.page()
+        watched.click("nav >> text=Live")
+        page = self.page()
+        self.chat(page, "What is 123 * 456?")
+        watched.wait_for_selector("dt:has-text('Tokens a second')")
+        self.answered(page, 1)
+        inked = "c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v)"
+        assert watched.eval_on_selector("canvas", inked), "the picture is empty"
+        assert not watched.wrong, watched.wrong
+        return page
+
+    def conversations_are_exported_and_come_back(self):
+        page = self.page()
+        self.chat(page, "Hello!")
+        self.answered(page, 1)
+        with page.expect_download() as download:
+            page.click("text=Export all")
+        file = pathlib.Path(tempfile.mkdtemp()) / "conversations.json"
+        download.value.save_as(file)
+        other = self.page()
+        other.set_input_files("input[accept*=json]", file)
+        other.wait_for_selector(".turn.user >> text=Hello!")
+        file.write_text('{"id": "x", "turns": {"a": {"id": "a", "role": "user", "content": "b", "parent": "a"}}, "leaf": "a"}')
+        other.set_input_files("input[accept*=json]", file)
+        other.wait_for_selector("[role=alert] >> text=was not imported")
+        assert not other.wrong, other.wrong
+        return page
+
+    def what_a_model_writes_is_inert(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            for attack in ["\n\n".join(ATTACKS), *ATTACKS]:
+                scripted.script = [attack[i:i + 7] for i in range(0, len(attack), 7)]
+                before = page.locator(".turn.assistant .took").count()
+                self.chat(page, "go on")
+                self.answered(page, before + 1)
+            page.wait_for_timeout(500)
+            assert page.evaluate("window.hurt") is None
+            bad = page.evaluate("""() => [...document.querySelectorAll('.text *')].filter(e => ['SCRIPT','IFRAME','OBJECT','STYLE','FORM','LINK','META','BASE','VIDEO','SVG']
+                .includes(e.tagName.toUpperCase()) || e.hasAttribute('style') || [...e.attributes].some(a => a.name.startsWith('on')) ||
+                (e.href && /^(javascript|data):/.test(e.href.baseVal || e.href))).map(e => e.outerHTML)""")
+            assert not bad, bad
+        return page
+
+    def a_long_answer_never_holds_the_page_up(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            page.evaluate("""() => { window.long = []; new PerformanceObserver(l => window.long.push(...l.getEntries().map(e => e.duration)))
+                .observe({type: 'longtask', buffered: false}) }""")
+            words = "the **model** says `code` and more, so the text grows. ".split(" ")
+            lines = [w + " " for i in range(TOKENS // 2) for w in [words[i % len(words)] if i % 40 else f"\n\n## Part {i // 40}\n\n- item\n- [ ] other\n\n"]]
+            code = ["\n\n```python\n", *[f"value_{i} = {i} * 2  # line\n" for i in range(TOKENS // 2)], "```\n\nThe end.\n"]
+            scripted.script = lines + code
+            self.chat(page, "Write a lot.")
+            page.wait_for_selector(".turn.assistant .text >> text=The end.")
+            self.answered(page, 1)
+            page.wait_for_timeout(300)
+            longest = max(page.evaluate("window.long"), default=0)
+            print(f"    longest task {longest:.0f} ms, wanted 50")
+            assert longest < 50 * self.args.patience, f"a task of {longest} ms"
+        return page
+
+    def it_is_ready_for_input_soon(self):
+        page = self.page()
+        page.wait_for_selector("#ask")
+        ready = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+        print(f"    ready after {ready:.0f} ms, wanted 300")
+        assert ready < 300 * self.args.patience, ready
+        return page
+
+    def a_key_is_asked_for_and_taken(self):
+        key = subprocess.run([self.args.chimere, "key", "new"], capture_output=True, text=True, check=True).stdout
+        fields = dict(line.split(None, 1) for line in key.splitlines() if len(line.split(None, 1)) == 2)
+        secret = next(v for k, v in fields.items() if v.strip().startswith("sk-")).strip()
+        line = next(v for k, v in fields.items() if v.strip().startswith("sha256:")).strip()
+        folder = pathlib.Path(tempfile.mkdtemp())
+        (folder / "keys.txt").write_text(line + "\n")
+        (folder / "keys.txt").chmod(0o600)
+        with Service(self.args.chimere, "--api-key-file", folder / "keys.txt") as service:
+            assert service.ask("GET", "/", {"accept": "text/html"}).body.startswith(b"<!doctype html>") and service.ask("GET", "/v1/models").status == 401
+            page = self.page(service.url)
+            page.fill("input[type=password]", "sk-wrong-key-of-nobody-at-all-0000")
+            page.click("text=Use it")
+            page.wait_for_selector("text=was not accepted")
+            page.fill("input[type=password]", secret)
+            page.click("text=Use it")
+            self.chat(page, "Hello!")
+            self.answered(page, 1)
+            stored = page.evaluate("JSON.stringify([Object.entries(localStorage), document.cookie])")
+            assert secret not in stored, "the key outlives the tab"
+        return page
+
+    def a_service_that_went_away_is_found_again(self):
+        port = free_port()
+        with Service(self.args.chimere, port=port) as service:
+            page = self.page(service.url)
+            self.chat(page, "Hello!")
+            self.answered(page, 1)
+            service.end()
+            self.chat(page, "Are you there?")
+            page.wait_for_selector("[role=alert] >> text=cannot be reached")
+        with Service(self.args.chimere, port=port):
+            page.wait_for_selector("header + main", state="attached")
+            page.wait_for_function("() => !document.querySelector('.frame > [role=alert]')")
+            page.click("text=Try again >> nth=-1")
+            page.wait_for_function("() => !document.querySelector('.turn:last-child [role=alert]') && document.querySelector('.turn:last-child .took')")
+        return page
+
+    def nothing_serious_is_wrong_for_those_who_read_otherwise(self):
+        source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
+        for theme in ("light", "dark"):
+            page = self.page(color_scheme=theme, bypass_csp=True)
+            self.chat(page, "Hello!")
+            self.answered(page, 1)
+            page.click("text=Settings")
+            for view in ("Chat", "Live", "Memory", "System"):
+                page.click(f"nav >> text={view}")
+                page.wait_for_timeout(300)
+                page.evaluate(source)
+                found = page.evaluate("axe.run().then(r => r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).map(v => [v.id, v.nodes[0].html]))")
+                assert not found, (theme, view, found)
+        return None
+
+    def it_fits_a_telephone_and_needs_no_mouse(self):
+        page = self.page(viewport={"width": 390, "height": 780})
+        page.wait_for_selector("#ask:focus")
+        page.keyboard.type("Hello!")
+        page.keyboard.press("Enter")
+        self.answered(page, 1)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+        return page
+
+    def without_a_console_there_is_none(self):
+        with Service(self.args.chimere, "--no-console") as service:
+            assert b"<html" not in service.ask("GET", "/", {"accept": "text/html"}).body
+            assert service.ask("GET", "/console/app.js").status == 404
+            assert service.ask("HEAD", "/").status == 200
+
+    def files_are_sent_once(self):
+        first = self.service.ask("GET", "/console/app.js", {"accept-encoding": "gzip"})
+        assert first.getheader("content-encoding") == "gzip" and "default-src 'none'" in first.getheader("content-security-policy")
+        again = self.service.ask("GET", "/console/app.js", {"if-none-match": first.getheader("etag")})
+        assert again.status == 304 and not again.body
+        assert self.service.ask("GET", "/console/../Cargo.toml").status == 404
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chimere", default="target/release/chimere")
+    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--only", help="a part of a test's name")
+    parser.add_argument("--pictures", type=pathlib.Path, help="where each test leaves a picture of its page")
+    parser.add_argument("--patience", type=float, default=20, help="how many times the bounds on times a machine that is not calm may take")
+    args = parser.parse_args()
+    args.chimere = str(pathlib.Path(args.chimere).resolve())
+    passed = failed = 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=args.chromium, args=FLAGS)
+        tests = Tests(browser, args)
+        names = [n for n, f in vars(Tests).items() if callable(f) and "_" in n and not n.startswith("_") and (not args.only or args.only in n)]
+        for name in names:
+            try:
+                page = getattr(tests, name)()
+                assert page is None or not page.wrong, page.wrong
+                print(f"ok   {name}", flush=True)
+                passed += 1
+                if page and args.pictures:
+                    args.pictures.mkdir(parents=True, exist_ok=True)
+                    page.screenshot(path=args.pictures / f"{name}.png")
+            except Exception:
+                traceback.print_exc()
+                print(f"FAIL {name}", flush=True)
+                failed += 1
+            for context in browser.contexts:
+                context.close()
+        tests.service.end()
+        browser.close()
+    print(f"{passed} passed, {failed} failed")
+    raise SystemExit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+// The console: which view is shown, the key, the theme. Each view is a file of its own.
+
+import { html, render, useEffect, useState } from "./vendor/preact-htm.js";
+import { ApiError, call, key } from "./api.js";
+import { Chat } from "./chat.js";
+import { Live } from "./live.js";
+import { Memory } from "./memory.js";
+import { System } from "./system.js";
+
+const VIEWS = { chat: ["Chat", Chat], live: ["Live", Live], memory: ["Memory", Memory], system: ["System", System] };
+const THEME = "chimere.theme";
+const THEMES = { auto: "System colours", light: "Light", dark: "Dark" };
+
+function here() {
+  const name = location.hash.replace(/^#\/?/, "").split("/")[0];
+  return VIEWS[name] ? name : "chat";
+}
+
+function wear(theme) {
+  if (theme === "auto") document.documentElement.removeAttribute("data-theme");
+  else document.documentElement.dataset.theme = theme;
+}
+
+function Theme() {
+  const [theme, set] = useState(localStorage.getItem(THEME) || "auto");
+  useEffect(() => {
+    wear(theme);
+    localStorage.setItem(THEME, theme);
+  }, [theme]);
+  return html`<label class="theme"><span class="unseen">Colours</span>
+    <select value=${theme} onChange=${(e) => set(e.target.value)}>
+      ${Object.entries(THEMES).map(([value, name]) => html`<option value=${value} selected=${value === theme}>${name}</option>`)}
+    </select></label>`;
+}
+
+function KeyDialog({ wrong, onDone }) {
+  const [value, set] = useState(key.get());
+  const done = (event) => {
+    event.preventDefault();
+    key.set(value.trim());
+    onDone();
+  };
+  return html`<form class="key" onSubmit=${done} aria-label="API key">
+    <h2>This service wants a key</h2>
+    <p>${wrong ? "The key was not accepted. " : ""}It stays in this tab and is forgotten when the tab is closed.</p>
+    <label>API key <input type="password" autocomplete="off" value=${value} onInput=${(e) => set(e.target.value)} autofocus /></label>
+    <button type="submit" class="first">Use it</button>
+  </form>`;
+}
+
+function App() {
+  const [view, setView] = useState(here());
+  const [model, setModel] = useState(null);
+  const [trouble, setTrouble] = useState(null);
+  const ask = () => call("/v1/models").then((found) => {
+    setModel(found.data[0]);
+    setTrouble(null);
+  }, (error) => setTrouble(error));
+  useEffect(() => {
+    const moved = () => setView(here());
+    addEventListener("hashchange", moved);
+    ask();
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  // A service that went away is asked again until it is back.
+  useEffect(() => {
+    if (!(trouble instanceof ApiError) || (trouble.status !== 0 && trouble.status !== 503)) return;
+    const timer = setInterval(ask, 2000);
+    return () => clearInterval(timer);
+  }, [trouble]);
+  const [, View] = VIEWS[view];
+  const closed = trouble?.status === 401 || trouble?.status === 403;
+  return html`<div class="frame">
+    <header>
+      <a class="brand" href="#/chat"><img src="/console/icon.svg" alt="" width="24" height="24" />Chimère</a>
+      <nav aria-label="Views">${Object.entries(VIEWS).map(([name, [title]]) =>
+        html`<a href=${`#/${name}`} aria-current=${view === name ? "page" : undefined}>${title}</a>`)}</nav>
+      <span class="model" title="The model that is served">${model?.id || ""}</span>
+      <${Theme} />
+    </header>
+    ${trouble && !closed && html`<p class="trouble" role="alert">${sentence(trouble)}</p>`}
+    <main>${closed
+      ? html`<${KeyDialog} wrong=${Boolean(key.get())} onDone=${ask} />`
+      : model || view === "chat" ? html`<${View} model=${model} onClosed=${setTrouble} />` : html`<p class="empty">Waiting for the service…</p>`}</main>
+  </div>`;
+}
+
+function sentence(error) {
+  if (error.status === 0) return "The service cannot be reached. The console asks again until it is back; conversations are safe in this browser.";
+  return error.message;
+}
+
+wear(localStorage.getItem(THEME) || "auto");
+const place = document.getElementById("app");
+place.replaceChildren();
+render(html`<${App} />`, place);

@@ -1,0 +1,95 @@
+// One turn as it is read: text, thought, calls, what it took, and what can be done with it.
+
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { Inspector } from "./inspector.js";
+import { Growing } from "./markdown.js";
+
+/** Markdown that grows. */
+function Text({ text, whole }) {
+  const place = useRef(null);
+  const growing = useRef(null);
+  const pace = useRef({ cost: 0, next: 0, timer: 0 });
+  useEffect(() => {
+    growing.current ||= new Growing(place.current);
+    const p = pace.current;
+    clearTimeout(p.timer);
+    const draw = () => {
+      const begin = performance.now();
+      growing.current.set(text, whole);
+      p.cost = performance.now() - begin;
+      // Drawing takes a tenth of the time at most, however long a block becomes.
+      p.next = performance.now() + 10 * p.cost;
+    };
+    const wait = whole ? 0 : p.next - performance.now();
+    if (wait > 0) p.timer = setTimeout(draw, wait);
+    else draw();
+  }, [text, whole]);
+  return html`<div class="text" ref=${place}></div>`;
+}
+
+function Call({ made, open, onResult }) {
+  const [result, set] = useState("");
+  let shown = made.arguments;
+  try {
+    shown = JSON.stringify(JSON.parse(made.arguments), null, 2);
+  } catch {
+    // Arguments that are still coming are shown as they are.
+  }
+  return html`<div class="call"><p><strong>${made.name || "…"}</strong> is called with</p><pre tabindex="0">${shown}</pre>
+    ${open && html`<form onSubmit=${(e) => { e.preventDefault(); onResult(result); }}>
+      <label>What it gives back<textarea rows="2" class="mono" value=${result} onInput=${(e) => set(e.target.value)}></textarea></label>
+      <button type="submit">Hand it over</button></form>`}</div>`;
+}
+
+const number = (n, digits = 0) => n.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
+
+/** What an answer took, in words. */
+function took(turn) {
+  const parts = [];
+  const t = turn.timings;
+  const tokens = turn.usage?.completion_tokens;
+  if (t?.ttft_ms !== undefined) parts.push(`first token after ${number(t.ttft_ms)} ms`);
+  else if (turn.first !== undefined) parts.push(`first token after ${number(turn.first)} ms`);
+  if (tokens) parts.push(`${number(tokens)} tokens`);
+  if (t?.decode_ms && tokens > 1) parts.push(`${number(((tokens - 1) / t.decode_ms) * 1000)} a second`);
+  if (turn.usage) parts.push(`${number(turn.usage.prompt_tokens)} in the prompt`);
+  const cached = turn.usage?.prompt_tokens_details?.cached_tokens;
+  if (cached) parts.push(`${number(cached)} of them from the cache`);
+  if (t?.engram) parts.push(`Engram changed ${number(t.engram.changed_tokens)} of ${number(t.engram.lookups)} positions`);
+  return parts.join(" · ");
+}
+
+const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopped.", error: "" };
+
+export function Message({ turn, siblings, running, busy, answered, actions }) {
+  const [editing, setEditing] = useState(null);
+  const [inspecting, setInspecting] = useState(false);
+  const who = { user: "You", assistant: "Chimère", tool: turn.name || "Tool" }[turn.role];
+  const at = siblings.findIndex((s) => s.id === turn.id);
+  const save = (event) => {
+    event.preventDefault();
+    const content = editing;
+    setEditing(null);
+    if (content.trim()) actions.edit(turn, content);
+  };
+  return html`<article class=${`turn ${turn.role}`} aria-label=${`${who} said`}>
+    <div class="row"><strong class="who">${who}</strong>
+      ${siblings.length > 1 && html`<span class="branches"><button type="button" aria-label="Earlier version" disabled=${busy || at === 0} onClick=${() => actions.sibling(siblings[at - 1])}>‹</button>
+        ${at + 1} / ${siblings.length}<button type="button" aria-label="Later version" disabled=${busy || at === siblings.length - 1} onClick=${() => actions.sibling(siblings[at + 1])}>›</button></span>`}</div>
+    ${turn.reasoning && html`<details class="thought" open=${running && !turn.content}><summary>Thought${turn.usage?.completion_tokens_details?.reasoning_tokens
+      ? `, ${number(turn.usage.completion_tokens_details.reasoning_tokens)} tokens` : ""}</summary><div class="plain">${turn.reasoning}</div></details>`}
+    ${editing !== null ? html`<form onSubmit=${save}><label class="unseen" for=${`edit-${turn.id}`}>Edit</label>
+        <textarea id=${`edit-${turn.id}`} rows="4" value=${editing} onInput=${(e) => setEditing(e.target.value)} autofocus></textarea>
+        <div class="row"><button type="submit" class="first">Ask this instead</button><button type="button" onClick=${() => setEditing(null)}>Leave it</button></div></form>`
+      : inspecting ? html`<${Inspector} tokens=${turn.tokens} />`
+      : turn.role === "assistant" ? html`<${Text} text=${turn.content} whole=${!running} />` : html`<div class="plain">${turn.content}</div>`}
+    ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
+    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} open=${!running && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
+    ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
+    ${!running && html`<footer>${turn.role === "assistant" && html`<span class="took">${ENDS[turn.finish] || ""} ${took(turn)}</span>`}
+      ${turn.role === "user" && editing === null && html`<button type="button" disabled=${busy} onClick=${() => setEditing(turn.content)}>Edit</button>`}
+      ${turn.role === "assistant" && html`<button type="button" disabled=${busy} onClick=${() => actions.retry(turn)}>Try again</button>
+        <button type="button" onClick=${() => navigator.clipboard.writeText(turn.content)}>Copy</button>
+        ${turn.tokens?.length > 0 && html`<button type="button" aria-pressed=${inspecting} onClick=${() => setInspecting(!inspecting)}>Inspect</button>`}`}</footer>`}
+  </article>`;
+}

@@ -1,0 +1,56 @@
+//! What a request asks for, checked: made once where its body is read, and shared from there to the scheduler.
+
+use chimere_engine::constraint::Sources;
+use chimere_engine::constraint::thinking::Thinking;
+use chimere_engine::scheduler::Spec;
+use std::sync::Arc;
+
+/// The engine's part and the service's own. A field of a request stands in one of the two, and is read there by whoever
+/// needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestSpec {
+    /// What the engine is asked for each prompt.
+    pub engine: Arc<Spec>,
+    /// Strings that end a choice and are not shown.
+    pub stop: Vec<String>,
+    /// Answer as server-sent events.
+    pub stream: bool,
+    /// Send usage in a chunk of its own at the end of a stream.
+    pub include_usage: bool,
+}
+
+impl RequestSpec {
+    /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that
+    /// come after such a prompt, and the late sources that have something to say.
+    pub fn complete(mut self, seed: u64, thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
+        let engine = Arc::make_mut(&mut self.engine);
+        let sampling = Arc::make_mut(&mut engine.sampling);
+        sampling.seed = seed;
+        sampling.certainty |= thinking.as_ref().is_some_and(|rules| rules.adaptive.is_some());
+        engine.thinking = thinking;
+        engine.waits_for = waits_for;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chimere_engine::constraint::Source;
+    use chimere_engine::constraint::thinking::{Adaptive, Level};
+
+    #[test]
+    fn thoughts_that_certainty_may_shorten_have_it_reported() {
+        let spec = RequestSpec { engine: Arc::new(Spec::greedy(9)), stop: Vec::new(), stream: false, include_usage: false };
+        let plain = spec.clone().complete(7, None, Sources::only(Source::Tables)).engine;
+        assert_eq!((plain.sampling.seed, plain.sampling.certainty), (7, false));
+        assert!(plain.waits_for.contains(Source::Tables) && plain.thinking.is_none());
+        let level = Level { entropy_max: 0.1, top_prob_min: 0.9 };
+        let adaptive = Adaptive { window: 2, hold: level, held: [5].into(), stop: None, stop_tokens_min: 0 };
+        let rules = Thinking { opens: None, ends: vec![1], closing: vec![2], tokens_max: None, adaptive: Some(adaptive) };
+        let rules = Arc::new(rules);
+        let thinks = spec.clone().complete(7, Some(rules.clone()), Sources::NONE).engine;
+        assert!(thinks.sampling.certainty && thinks.thinking == Some(rules));
+        assert_eq!(spec.engine.sampling.seed, 0, "who has it keeps what was shared");
+    }
+}

@@ -1,0 +1,195 @@
+//! What the scheduler did of late, for who looks. Kept only while somebody looks: without a watcher a step costs one read of a number.
+
+use chimere_engine::scheduler::Stats;
+use chimere_engine::step::{Form, StepPlan};
+use parking_lot::Mutex;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Steps kept for the slowest of those who look: at 0.3 ms a step more than the quarter of a second between two looks.
+const STEPS_MAX: usize = 2048;
+/// Rows of one step that are told one by one; a picture has no room for more.
+const ROWS_MAX: usize = 64;
+
+/// A step as it was computed.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepSeen {
+    /// Which one.
+    pub id: u64,
+    /// Milliseconds from the end of the step before, or its own launch, to its end.
+    pub ms: f64,
+    /// What was predicted; 0 while nothing is known.
+    pub predicted_ms: f64,
+    /// Tokens that were generated.
+    pub decode_rows: u32,
+    /// Positions of prompts.
+    pub prompt_rows: u32,
+    /// The sequences that had rows, at most [`ROWS_MAX`] of them.
+    pub rows: Vec<RowSeen>,
+}
+
+/// A sequence's part of a step.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct RowSeen {
+    /// Whose.
+    pub seq: u64,
+    /// Of its prompt, or after it.
+    pub prompt: bool,
+    /// Positions.
+    pub tokens: u32,
+}
+
+/// How things stand.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Standing {
+    /// Sequences that have a slot.
+    pub running: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// KV pages in use.
+    pub pages_used: u32,
+    /// KV pages in all.
+    pub pages: u32,
+    /// State slots in use.
+    pub slots_used: u32,
+    /// State slots in all.
+    pub slots: u32,
+}
+
+impl Standing {
+    fn of(stats: &Stats) -> Self {
+        Self {
+            running: stats.requests_running,
+            waiting: stats.requests_waiting,
+            pages_used: stats.pages_used,
+            pages: stats.pages_used + stats.pages_free,
+            slots_used: stats.slots_used,
+            slots: stats.slots_used + stats.slots_free,
+        }
+    }
+}
+
+/// Shared by the scheduler actor, which writes, and by those who look.
+#[derive(Debug, Default)]
+pub struct StepLog {
+    watchers: AtomicUsize,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    steps: VecDeque<StepSeen>,
+    standing: Standing,
+}
+
+impl StepLog {
+    /// Whether anybody looks.
+    pub fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Relaxed) > 0
+    }
+
+    /// Keeps a step that is over.
+    pub fn push(&self, step: StepSeen) {
+        let mut kept = self.kept.lock();
+        if kept.steps.len() == STEPS_MAX {
+            kept.steps.pop_front();
+        }
+        kept.steps.push_back(step);
+    }
+
+    /// Keeps how things stand.
+    pub fn stands(&self, stats: &Stats) {
+        self.kept.lock().standing = Standing::of(stats);
+    }
+
+    /// Begins to look; nothing that was before is seen.
+    pub fn watch(self: &Arc<Self>) -> Watcher {
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        let last = self.kept.lock().steps.back().map(|step| step.id);
+        Watcher { log: self.clone(), last }
+    }
+}
+
+/// Somebody who looks, until dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    log: Arc<StepLog>,
+    last: Option<u64>,
+}
+
+impl Watcher {
+    /// The steps since the last look, the latest `max` of them, and how things stand.
+    pub fn look(&mut self, max: usize) -> (Vec<StepSeen>, Standing) {
+        let kept = self.log.kept.lock();
+        let new = kept.steps.iter().filter(|step| self.last.is_none_or(|last| step.id > last));
+        let mut new: Vec<_> = new.cloned().collect();
+        let standing = kept.standing.clone();
+        drop(kept);
+        self.last = new.last().map(|step| step.id).or(self.last);
+        new.drain(..new.len().saturating_sub(max));
+        (new, standing)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if self.log.watchers.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.log.kept.lock().steps.clear();
+        }
+    }
+}
+
+/// The sequences of a plan, each with what it has in it.
+pub fn rows_of(plan: &StepPlan) -> Vec<RowSeen> {
+    let row = |piece: &chimere_engine::step::Piece| RowSeen {
+        seq: piece.seq.0,
+        prompt: piece.form == Form::Chunked,
+        tokens: piece.len(),
+    };
+    plan.pieces.iter().take(ROWS_MAX).map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(id: u64) -> StepSeen {
+        StepSeen { id, ms: 1.0, predicted_ms: 1.0, decode_rows: 1, prompt_rows: 0, rows: Vec::new() }
+    }
+
+    #[test]
+    fn who_looks_sees_each_later_step_once_and_nobody_is_watched_after_the_last_has_gone() {
+        let log = Arc::new(StepLog::default());
+        assert!(!log.is_watched());
+        log.push(step(1));
+        let (mut one, mut other) = (log.watch(), log.watch());
+        log.push(step(2));
+        log.push(step(3));
+        let ids = |watcher: &mut Watcher| watcher.look(10).0.iter().map(|s| s.id).collect::<Vec<_>>();
+        assert_eq!(ids(&mut one), [2, 3]);
+        log.push(step(4));
+        assert_eq!(ids(&mut one), [4]);
+        assert_eq!(ids(&mut one), [] as [u64; 0]);
+        assert_eq!(ids(&mut other), [2, 3, 4]);
+        drop(one);
+        assert!(log.is_watched());
+        drop(other);
+        assert!(!log.is_watched() && log.kept.lock().steps.is_empty());
+    }
+
+    #[test]
+    fn a_slow_watcher_gets_the_latest_and_the_log_stays_bounded() {
+        let log = Arc::new(StepLog::default());
+        let mut watcher = log.watch();
+        (1..=2 * STEPS_MAX as u64).for_each(|id| log.push(step(id)));
+        assert_eq!(log.kept.lock().steps.len(), STEPS_MAX);
+        let (steps, _) = watcher.look(3);
+        assert_eq!(
+            steps.iter().map(|s| s.id).collect::<Vec<_>>(),
+            (2 * STEPS_MAX as u64 - 2..=2 * STEPS_MAX as u64).collect::<Vec<_>>()
+        );
+        assert!(watcher.look(3).0.is_empty(), "what was passed over does not come later");
+    }
+}

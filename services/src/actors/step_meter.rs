@@ -1,0 +1,207 @@
+//! What the metrics hear of steps and of how the scheduler stands. It sees everything that the scheduler actor does and decides
+//! nothing.
+
+use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
+use crate::metrics;
+use crate::metrics::gateway::Gateway;
+use crate::metrics::keys::Waiting;
+use chimere_engine::ids::{KeyId, Micros, StepId};
+use chimere_engine::scheduler::{Pace, RequestTimes, Stats, StepShape};
+use chimere_engine::step::{Form, StepOutcome, StepPlan};
+use std::sync::Arc;
+
+/// A prediction of a wait is compared with waits that are longer than this: shorter ones than a step or two are chance.
+const WAIT_COMPARED_US: u64 = 50_000;
+
+/// A step that the engine has and that has not come back yet.
+pub(super) struct StepInFlight {
+    pub(super) id: StepId,
+    /// What it mostly is, for its time's label.
+    kind: &'static str,
+    /// What it computes, as far as its time depends on it.
+    pub(super) shape: StepShape,
+    /// Microseconds that it should take; `None` while that is not known.
+    pub(super) predicted: Option<f64>,
+    /// When it was launched.
+    pub(super) at: Micros,
+    /// Decode rows that sat it out.
+    rows_out: u64,
+    /// Its sampler waits for late rules.
+    pub(super) awaits: bool,
+    /// When they were ready.
+    pub(super) rules_at: Option<Micros>,
+    /// Who has rows in it, if anybody looks.
+    seen: Option<Vec<RowSeen>>,
+}
+
+impl StepInFlight {
+    /// When the engine began with it: when the step before was done, or at its own launch.
+    pub(super) fn began(&self, committed: Micros) -> Micros {
+        committed.max(self.at)
+    }
+}
+
+/// What a step mostly is.
+fn kind(plan: &StepPlan) -> &'static str {
+    let prompt = plan.pieces.iter().filter(|p| p.form == Form::Chunked).count();
+    match prompt {
+        0 => "decode",
+        n if n == plan.pieces.len() => "prefill",
+        _ => "mixed",
+    }
+}
+
+/// Tells the metrics. Counters hear what was added since they were told last.
+pub(super) struct StepMeter {
+    /// Positions that one step may compute.
+    step_tokens: u32,
+    waiting: Waiting,
+    told: Stats,
+    gateway: Arc<Gateway>,
+    /// Prompt tokens of the warm-up, which nobody asked for.
+    uncounted: u64,
+    /// For those who look at single steps.
+    log: Arc<StepLog>,
+}
+
+impl StepMeter {
+    /// For a scheduler whose steps compute at most so many positions.
+    pub(super) fn new(step_tokens: u32, gateway: Arc<Gateway>, log: Arc<StepLog>) -> Self {
+        Self { step_tokens, waiting: Waiting::default(), told: Stats::default(), gateway, uncounted: 0, log }
+    }
+
+    /// Prompt tokens that are not to be counted among those that were asked for.
+    pub(super) fn leave_out(&mut self, prompt_tokens: u64) {
+        self.uncounted += prompt_tokens;
+    }
+
+    /// Beside the plan that was made, so many decode rows sit out.
+    pub(super) fn planned(&self, rows_out: u64) {
+        ::metrics::counter!(metrics::ROWS_SAT_OUT).increment(rows_out);
+    }
+
+    /// A plan is about to be launched, beside which so many decode rows sit out.
+    pub(super) fn launched(&self, plan: &StepPlan, pace: &Pace, at: Micros, rows_out: u64, awaits: bool) -> StepInFlight {
+        let shape = pace.shape(plan);
+        let predicted = pace.cost.predict(&shape);
+        let seen = self.log.is_watched().then(|| rows_of(plan));
+        StepInFlight { id: plan.id, kind: kind(plan), shape, predicted, at, rows_out, awaits, rules_at: None, seen }
+    }
+
+    /// Shows a step that took so long to those who look.
+    fn show(&self, step: &StepInFlight, took: Micros) {
+        let Some(rows) = step.seen.clone() else { return };
+        self.log.push(StepSeen {
+            id: step.id.0,
+            ms: took.0 as f64 / 1e3,
+            predicted_ms: step.predicted.unwrap_or(0.0) / 1e3,
+            decode_rows: step.shape.rows,
+            prompt_rows: step.shape.prompt_rows,
+            rows,
+        });
+    }
+
+    /// A step came back. `committed` is when the one before did, and `pace` what was known when it was planned.
+    pub(super) fn done(&self, step: &StepInFlight, outcome: &StepOutcome, committed: Micros, pace: &Pace) {
+        let took = outcome.timing.forward_us + outcome.timing.sample_us;
+        ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(seconds(took));
+        ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
+        ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());
+        ::metrics::counter!(metrics::STEP_ROWS, "form" => "decode").increment(step.shape.rows.into());
+        ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
+        ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
+        ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
+        self.budget(step, pace);
+        count_late(step, Micros(step.began(committed).0 + outcome.timing.forward_us));
+    }
+
+    /// How much of what a step may take was used.
+    fn budget(&self, step: &StepInFlight, pace: &Pace) {
+        let positions = step.shape.rows + step.shape.prompt_rows;
+        let share = f64::from(positions) / f64::from(self.step_tokens);
+        ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "positions").record(share);
+        // Without somebody who waits for a token there is no target to keep.
+        if let Some(predicted) = step.predicted.filter(|_| step.shape.rows > 0 && pace.target_us > 0) {
+            ::metrics::histogram!(metrics::STEP_BUDGET, "of" => "time").record(predicted / pace.target_us as f64);
+        }
+    }
+
+    /// Compares what a step took with what was predicted, and tells what decode rows waited for others' prompts. Its time is that
+    /// between commits, because that is what a stream sees.
+    pub(super) fn compare(&self, step: &StepInFlight, took: Micros, pace: &Pace) {
+        self.show(step, took);
+        let took_us = took.0 as f64;
+        if let Some(predicted) = step.predicted {
+            ::metrics::histogram!(metrics::STEP_PREDICTED, "kind" => step.kind).record(predicted / 1e6);
+            ::metrics::histogram!(metrics::STEP_RATIO, "kind" => step.kind).record(predicted / took_us.max(1.0));
+        }
+        let (prompts, decodes) = (step.shape.prompt_rows > 0, step.shape.rows > 0);
+        if step.rows_out > 0 {
+            ::metrics::histogram!(metrics::DECODE_STALL).record(took_us / 1e6);
+        } else if let Some(without) = pace.cost.predict(&step.shape.without_prompts()).filter(|_| prompts && decodes) {
+            ::metrics::histogram!(metrics::DECODE_STALL).record((took_us - without).max(0.0) / 1e6);
+        }
+    }
+
+    /// A request has to wait, so long as far as one can tell.
+    pub(super) fn foreseen(&self, wait_us: u64) {
+        ::metrics::histogram!(metrics::PREDICTED_WAIT).record(seconds(wait_us));
+    }
+
+    /// A request has started; tells how good the prediction of its wait was, if there was one.
+    pub(super) fn started(&self, foreseen_us: Option<u64>, times: &RequestTimes) {
+        let actual_us = times.started.map_or(0, |started| started.since(times.admitted).0);
+        if let Some(foreseen_us) = foreseen_us.filter(|_| actual_us > WAIT_COMPARED_US) {
+            ::metrics::histogram!(metrics::WAIT_RATIO).record(foreseen_us as f64 / actual_us as f64);
+        }
+    }
+
+    /// A request was refused, and there is room for it after this time.
+    pub(super) fn refused(&self, room_in_us: u64) {
+        ::metrics::histogram!(metrics::REFUSED_WAIT).record(seconds(room_in_us));
+    }
+
+    /// A request that ran or waited was cancelled this long after its client's end was seen.
+    pub(super) fn cancelled(&self, after: Micros) {
+        ::metrics::histogram!(metrics::CANCEL_SECONDS).record(seconds(after.0));
+    }
+
+    /// The Engram actor died and another one was started.
+    pub(super) fn engram_restarted(&self) {
+        ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
+    }
+
+    /// How things stand: gauges as they are, counters by what was added since the last time.
+    pub(super) fn stands(&mut self, mut now: Stats, waiting_by_key: impl Iterator<Item = (KeyId, u32)>) {
+        // A request that started before the warm-up was admitted has been told in full; what is told never falls.
+        now.prompt_tokens_total = now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
+        ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
+        ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
+        ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
+        ::metrics::gauge!(metrics::KV_PAGES, "state" => "free").set(f64::from(now.pages_free));
+        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "used").set(f64::from(now.slots_used));
+        ::metrics::gauge!(metrics::STATE_SLOTS, "state" => "free").set(f64::from(now.slots_free));
+        let preemptions = now.preemptions_total - self.told.preemptions_total;
+        let prompt_tokens = now.prompt_tokens_total - self.told.prompt_tokens_total;
+        ::metrics::counter!(metrics::PREEMPTIONS).increment(preemptions);
+        ::metrics::counter!(metrics::PROMPT_TOKENS).increment(prompt_tokens);
+        self.waiting.tell(&now, waiting_by_key);
+        self.gateway.stands(&now, preemptions, prompt_tokens);
+        if self.log.is_watched() {
+            self.log.stands(&now);
+        }
+        self.told = now;
+    }
+}
+
+/// Counts rules that came after the forward of their step was over.
+fn count_late(step: &StepInFlight, forward_end: Micros) {
+    if let Some(late) = step.rules_at.map(|at| at.since(forward_end)).filter(|late| late.0 > 0) {
+        ::metrics::counter!(metrics::ENGRAM_LATE).increment(1);
+        ::metrics::histogram!(metrics::ENGRAM_LATE_SECONDS).record(seconds(late.0));
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}

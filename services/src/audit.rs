@@ -1,0 +1,111 @@
+//! Who did what that others feel, when, and how it ended: tables that were taught, removed or taken back, collections made and removed,
+//! keys that were read again, keys that nobody has. One JSON object a line, in a log of its own; never what was said.
+
+use chimere_engine::ids::KeyId;
+use serde::Serialize;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The target of its records where they go to the log of everything else.
+pub const TARGET: &str = "chimere::audit";
+
+/// Where records go. Clones share it.
+#[derive(Clone, Default)]
+pub struct Audit(Option<Sink>);
+
+type Sink = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// One thing that was done or tried.
+#[derive(Debug, Serialize)]
+pub struct Record<'a> {
+    /// What: `table.learn`, `keys.reload`, `key.unknown`.
+    pub action: &'a str,
+    /// On which table or collection, in which file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<&'a str>,
+    /// By which account: a number from which no key can be found.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "account")]
+    pub account: Option<KeyId>,
+    /// From where.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The request's name in the log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<&'a str>,
+    /// The status of the reply, or a word.
+    pub outcome: &'a str,
+}
+
+impl Record<'_> {
+    /// Something that the service did by itself or for its operator.
+    pub fn own<'a>(action: &'a str, on: Option<&'a str>, outcome: &'a str) -> Record<'a> {
+        Record { action, on, account: None, address: None, request: None, outcome }
+    }
+}
+
+fn account<S: serde::Serializer>(key: &Option<KeyId>, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_str(&format!("{:016x}", key.unwrap_or_default().0))
+}
+
+impl Audit {
+    /// Into a sink of its own, which takes whole lines.
+    pub fn to(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(sink)))
+    }
+
+    /// Writes a record down.
+    pub fn record(&self, record: &Record<'_>) {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            time_ms: u64,
+            #[serde(flatten)]
+            record: &'a Record<'a>,
+        }
+        let time_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        let line = serde_json::to_string(&Line { time_ms, record }).unwrap_or_default();
+        match &self.0 {
+            Some(sink) => sink(&line),
+            None => tracing::info!(target: TARGET, "{line}"),
+        }
+    }
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Audit(own sink)" } else { "Audit(log)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[test]
+    fn a_record_is_a_line_of_json_with_what_is_known_and_nothing_else() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let audit = Audit::to({
+            let lines = lines.clone();
+            move |line| lines.lock().push(line.to_owned())
+        });
+        audit.record(&Record {
+            action: "table.learn",
+            on: Some("a\n\"b"),
+            account: Some(KeyId(255)),
+            address: Some("127.0.0.1".parse().unwrap()),
+            request: Some("req_1"),
+            outcome: "200",
+        });
+        audit.record(&Record::own("keys.reload", None, "3 keys"));
+        let lines = lines.lock();
+        let read: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.iter().all(|line| !line.contains('\n')));
+        assert_eq!(
+            (&read[0]["on"], &read[0]["account"], &read[0]["address"]),
+            (&"a\n\"b".into(), &"00000000000000ff".into(), &"127.0.0.1".into())
+        );
+        assert_eq!(read[1].as_object().unwrap().keys().collect::<Vec<_>>(), ["time_ms", "action", "outcome"]);
+    }
+}

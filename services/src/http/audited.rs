@@ -1,0 +1,68 @@
+//! Which requests others feel, as the audit log has them: what changes tables and collections, also where it was refused.
+
+use super::app::App;
+use super::auth::Caller;
+use super::reply::RequestName;
+use crate::audit::Record;
+use actix_web::HttpRequest;
+use actix_web::body::BoxBody;
+use actix_web::dev::ServiceResponse;
+use actix_web::http::Method;
+
+const TABLES: &str = "/v1/engram/tables/";
+const COLLECTIONS: &str = "/v1/engram/collections/";
+
+/// Writes a request down, if it is one of these.
+pub(super) fn note(app: &App, reply: &ServiceResponse<BoxBody>) {
+    let request = reply.request();
+    let Some((action, on)) = action(request.method(), request.path()) else { return };
+    let (caller, name) = (Caller::of(request), RequestName::of(request));
+    app.audit.record(&Record {
+        action,
+        on: Some(on),
+        account: Some(caller.key),
+        address: address(request),
+        request: Some(&name),
+        outcome: reply.status().as_str(),
+    });
+}
+
+fn address(request: &HttpRequest) -> Option<std::net::IpAddr> {
+    request.peer_addr().map(|peer| peer.ip())
+}
+
+/// What a request does, and to what.
+fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
+    let (table, rest) = match path.strip_prefix(TABLES) {
+        Some(rest) => (true, rest),
+        None => (false, path.strip_prefix(COLLECTIONS)?),
+    };
+    let (name, verb) = rest.split_once('/').map_or((rest, ""), |(name, verb)| (name, verb));
+    let action = match (table, method, verb) {
+        (true, &Method::PUT, "") => "table.put",
+        (true, &Method::DELETE, "") => "table.delete",
+        (true, &Method::POST, "learn") => "table.learn",
+        (true, &Method::POST, "rollback") => "table.rollback",
+        (false, &Method::PUT, "") => "collection.put",
+        (false, &Method::DELETE, "") => "collection.delete",
+        (false, &Method::POST, "add") => "collection.add",
+        _ => return None,
+    };
+    Some((action, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_something_has_a_word_and_what_reads_has_none() {
+        let of = |method: Method, path| action(&method, path);
+        assert_eq!(of(Method::PUT, "/v1/engram/tables/a"), Some(("table.put", "a")));
+        assert_eq!(of(Method::POST, "/v1/engram/tables/a/learn"), Some(("table.learn", "a")));
+        assert_eq!(of(Method::DELETE, "/v1/engram/collections/b"), Some(("collection.delete", "b")));
+        assert_eq!(of(Method::POST, "/v1/engram/collections/b/search"), None);
+        assert_eq!(of(Method::GET, "/v1/engram/tables/a"), None);
+        assert_eq!(of(Method::POST, "/v1/chat/completions"), None);
+    }
+}

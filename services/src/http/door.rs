@@ -1,0 +1,40 @@
+//! Connections by where they come from: one machine that opens thousands and says nothing leaves as many for the others.
+
+use super::shares::{Holder, Room, Share};
+use crate::metrics;
+use actix_http::Extensions;
+use actix_rt::net::TcpStream;
+use rustix::net::{Shutdown, shutdown};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who comes in by a listener.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    room: Arc<Room>,
+    /// Many come from these addresses.
+    proxies: Arc<[IpAddr]>,
+}
+
+/// A connection that counts until it is over.
+struct Inside(#[expect(dead_code, reason = "held for its end")] Share);
+
+impl Door {
+    /// For so many connections at once.
+    pub(super) fn new(connections: usize, proxies: &[IpAddr]) -> Self {
+        Self { room: Room::new(connections, 1), proxies: proxies.into() }
+    }
+
+    /// Counts a new connection, or ends it at once: it has said nothing yet, and to answer it would take what is scarce.
+    pub(super) fn enter(&self, socket: &TcpStream, connection: &mut Extensions) {
+        let peer = socket.peer_addr().map(|peer| Holder::at(peer.ip(), &self.proxies));
+        match self.room.take(peer.unwrap_or(Holder::Many), 1) {
+            Some(share) => drop(connection.insert(Inside(share))),
+            None => {
+                ::metrics::counter!(metrics::CONNECTIONS_REFUSED).increment(1);
+                // One that is gone already is what was wanted.
+                let _gone = shutdown(socket, Shutdown::Both);
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Where bytes become JSON: what a text would take in memory is known before it takes it, and no name stands twice in one object.
+
+use crate::limits::PARSED_BYTES_MAX;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use std::fmt;
+
+/// What a value takes in an array, with the room that arrays grow by.
+const VALUE_BYTES: usize = 64;
+/// What an array or an object takes beside what it has: its first allocation.
+const LIST_BYTES: usize = 144;
+/// What a member of an object takes beside its name's characters.
+const MEMBER_BYTES: usize = 160;
+
+/// Why a text is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::http) enum JsonError {
+    /// It is no JSON, or says one thing twice.
+    #[error("the body is not valid JSON: {0}")]
+    Invalid(#[from] serde_json::Error),
+    /// Taken apart it would be too large.
+    #[error(
+        "the body would take about {got} bytes when it is taken apart, at most {PARSED_BYTES_MAX} are allowed: it has very many values"
+    )]
+    TooLarge {
+        /// About how many bytes.
+        got: usize,
+    },
+}
+
+/// About how many bytes a text takes once it is parsed, never much less. One pass without memory; what is no JSON is weighed somehow.
+pub(in crate::http) fn weight(text: &[u8]) -> usize {
+    let (mut bytes, mut i) = (VALUE_BYTES, 0);
+    while let Some(&byte) = text.get(i) {
+        match byte {
+            b'[' | b'{' => bytes += LIST_BYTES + VALUE_BYTES,
+            b',' => bytes += VALUE_BYTES,
+            b':' => bytes += MEMBER_BYTES,
+            b'"' => {
+                let end = end_of_string(text, i + 1);
+                bytes += end - i;
+                i = end;
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    bytes
+}
+
+/// Where the quote is that ends a string, or the end of the text.
+fn end_of_string(text: &[u8], from: usize) -> usize {
+    let mut i = from;
+    while let Some(&byte) = text.get(i) {
+        match byte {
+            b'"' => return i,
+            b'\\' => i += 2,
+            _ => i += 1,
+        }
+    }
+    text.len()
+}
+
+/// The value of a text that is not too large to be one.
+pub(in crate::http) fn parse(text: &[u8]) -> Result<Value, JsonError> {
+    let got = weight(text);
+    if got > PARSED_BYTES_MAX {
+        return Err(JsonError::TooLarge { got });
+    }
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = Strict.deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// Makes a [`Value`], as its own reader does, but refuses a name that stands twice: two readers would disagree about what was said.
+struct Strict;
+
+impl<'de> DeserializeSeed<'de> for Strict {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Strict {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, b: bool) -> Result<Value, E> {
+        Ok(Value::Bool(b))
+    }
+
+    fn visit_i64<E>(self, n: i64) -> Result<Value, E> {
+        Ok(n.into())
+    }
+
+    fn visit_u64<E>(self, n: u64) -> Result<Value, E> {
+        Ok(n.into())
+    }
+
+    fn visit_f64<E>(self, x: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(x).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::String(text.to_owned()))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(Strict)? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if map.contains_key(&name) {
+                let shown: String = name.chars().take(64).collect();
+                return Err(A::Error::custom(format_args!("the name {shown:?} stands twice in one object")));
+            }
+            map.insert(name, members.next_value_seed(Strict)?);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_what_the_usual_reader_makes_of_it() {
+        for text in
+            [r#"{"a": [1, -2, 3.5, 1e300, "x\n\u00e9", true, null, {"b": {}}], "c": 18446744073709551615}"#, "[]", "\"\"", " 7 "]
+        {
+            assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
+        }
+        for text in ["", "{", "[1,]", "{} {}", "1e999", "\"\\ud800\""] {
+            let (ours, theirs) = (parse(text.as_bytes()).unwrap_err(), serde_json::from_str::<Value>(text).unwrap_err());
+            assert_eq!(ours.to_string(), format!("the body is not valid JSON: {theirs}"));
+        }
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        assert!(parse(deep.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn a_name_that_stands_twice_is_refused_at_any_depth() {
+        let error = parse(br#"{"a": [{"role": 1, "x": 2, "role": 3}]}"#).unwrap_err().to_string();
+        assert!(error.contains("the name \"role\" stands twice in one object"), "{error}");
+        assert!(parse(br#"{"a": {"b": 1}, "b": {"a": 1}}"#).is_ok());
+    }
+
+    /// Bytes that a value holds on the heap, counted from its lengths: less than what the allocator gives.
+    fn held(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len(),
+            Value::Array(list) => list.iter().map(|v| size_of::<Value>() + held(v)).sum(),
+            Value::Object(map) => map.iter().map(|(k, v)| 2 * size_of::<Value>() + k.len() + held(v)).sum(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn a_text_weighs_at_least_what_it_takes_and_a_plain_one_little_more_than_its_bytes() {
+        for text in [
+            format!("[{}]", vec!["[0]"; 1000].join(",")),
+            format!("[{}]", vec!["{\"a\":{}}"; 1000].join(",")),
+            format!("[{}]", vec!["\"\""; 1000].join(",")),
+            format!("{{\"a,b:[{{\": \"{}\"}}", "\\\"[,".repeat(1000)),
+        ] {
+            let value = parse(text.as_bytes()).unwrap();
+            assert!(weight(text.as_bytes()) >= held(&value), "{text:.40}");
+        }
+        let plain = format!("{{\"content\": \"{}\"}}", "x".repeat(10_000));
+        assert!(weight(plain.as_bytes()) < plain.len() + 1_000);
+    }
+
+    #[test]
+    fn what_would_be_too_large_is_refused_before_it_is_made() {
+        let schema = format!("{{\"a\": [{}]}}", vec!["[0]"; 1 << 19].join(","));
+        let error = parse(schema.as_bytes()).unwrap_err();
+        assert!(matches!(error, JsonError::TooLarge { got } if got > 64 << 20), "{error}");
+        let ids = format!("[{}]", vec!["1234"; 600_000].join(","));
+        assert!(parse(ids.as_bytes()).is_ok(), "as many ids as the largest prompts have");
+    }
+}

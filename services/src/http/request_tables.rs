@@ -1,0 +1,127 @@
+//! From the field `engram` to what tables do for a request: names become tables, documents become a table of the
+//! request's own.
+
+use super::app::App;
+use super::error::ApiError;
+use super::request::EngramRequest;
+use super::text::busy;
+use crate::engram::{Defaults, KeyHash, ModeName, PhaseName, TableSet};
+use crate::limits;
+use crate::text::{Fingerprint, Tokenizer};
+use actix_web::http::StatusCode;
+use chimere_engine::engram::{
+    BuildOptions, Member, Mode, Ngrams, Orders, PredictionRules, RequestTables, Table, Tally, ThinkIds, build,
+};
+use chimere_engine::ids::TokenId;
+use std::sync::Arc;
+
+/// Context lengths of a request's own table.
+const ORDERS: (usize, usize) = (2, 5);
+
+/// What tables do for each prompt of a request: as many as there are prompts, or none where nothing is asked for.
+pub(super) async fn tables_of(
+    app: &App,
+    asked: EngramRequest,
+    key: Option<KeyHash>,
+    prompts: &[Arc<[TokenId]>],
+    end_ids: &[TokenId],
+) -> Result<Vec<Arc<RequestTables>>, ApiError> {
+    let set = app.engram.tables.snapshot();
+    let settings = asked.settings.over(&app.engram.tables.defaults(&set, key.as_ref()));
+    let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), key.as_ref())?;
+    if tables.is_empty() && asked.documents.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mode = mode(&settings)?;
+    let own = own_table(app, asked.documents).await?;
+    let tokenizer = app.text.tokenizer();
+    let prior = set.prior(&tables);
+    let of_prompt = |prompt: &Arc<[TokenId]>| {
+        Arc::new(RequestTables {
+            filter: set.filter().clone(),
+            tables: tables.clone(),
+            prior: prior.clone(),
+            own: own.iter().cloned().collect(),
+            mode,
+            rules: PredictionRules { min_count: settings.min_count },
+            silent_in: if settings.phase == PhaseName::All { None } else { thinking(tokenizer, prompt) },
+            end_ids: end_ids.to_vec(),
+            tally: Tally::default(),
+        })
+    };
+    Ok(prompts.iter().map(of_prompt).collect())
+}
+
+/// The layers of all tables. One that the caller did not name may be gone: the log says so.
+fn find_tables(set: &TableSet, names: &[String], named: bool, key: Option<&KeyHash>) -> Result<Vec<Member>, ApiError> {
+    let mut tables = Vec::new();
+    for (i, name) in names.iter().enumerate() {
+        if names[..i].contains(name) {
+            return Err(ApiError::invalid("engram.tables", format!("`engram.tables` names {name:?} twice")));
+        }
+        match set.find(name, key) {
+            Ok(layers) => tables.extend(layers),
+            Err(e) if named => {
+                let error = ApiError::invalid("engram.tables", format!("`engram.tables[{i}]`: {e}"));
+                return Err(error.with_code("table_not_found"));
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(tables)
+}
+
+fn mode(settings: &Defaults) -> Result<Mode, ApiError> {
+    let (field, mode) = match settings.mode {
+        ModeName::Bias => ("engram.alpha", Mode::bias(settings.alpha)),
+        ModeName::Mixture => ("engram.lambda", Mode::mixture(settings.lambda)),
+    };
+    mode.map_err(|e| ApiError::invalid(field, format!("`{field}`: {e}")))
+}
+
+/// A table of the request's documents, made on a text thread.
+async fn own_table(app: &App, documents: Vec<String>) -> Result<Option<Arc<dyn Ngrams>>, ApiError> {
+    if documents.is_empty() {
+        return Ok(None);
+    }
+    let bytes = documents.iter().map(String::len).sum();
+    let least: usize = documents.iter().map(|d| app.text.tokenizer().tokens_min(d)).sum();
+    if least > limits::ENGRAM_DOCUMENT_TOKENS_MAX {
+        return Err(too_many(format!("at least {least}")));
+    }
+    let (tokenizer, ids) = (app.text.tokenizer().clone(), app.engram.ids);
+    let job = move || table_of(&tokenizer, ids, &documents);
+    let built = app.lanes.for_bytes(bytes).run(job).await.map_err(busy)??;
+    Ok(Some(Arc::new(built)))
+}
+
+fn table_of(tokenizer: &Tokenizer, ids: Fingerprint, documents: &[String]) -> Result<Table, ApiError> {
+    // What looks like a control token is text: documents come from anywhere.
+    let texts: Vec<Vec<TokenId>> = documents.iter().map(|d| tokenizer.encode_plain(d)).collect();
+    let tokens: usize = texts.iter().map(Vec::len).sum();
+    if tokens > limits::ENGRAM_DOCUMENT_TOKENS_MAX {
+        return Err(too_many(tokens.to_string()));
+    }
+    let orders = Orders::new(ORDERS.0, ORDERS.1).expect("constants within range");
+    // Nobody asks such a table how old it is.
+    let options = BuildOptions { orders, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 0 };
+    let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
+    let image = build(&texts, &options).map_err(|e| {
+        let message = format!("`engram.documents`: {e}");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    })?;
+    Ok(Table::in_memory(&image))
+}
+
+fn too_many(got: String) -> ApiError {
+    let max = limits::ENGRAM_DOCUMENT_TOKENS_MAX;
+    ApiError::invalid("engram.documents", format!("`engram.documents` has {got} tokens, at most {max} are taken"))
+        .with_code("too_many_tokens")
+}
+
+/// Where thinking begins and ends for this tokenizer, and whether the prompt has left it open.
+fn thinking(tokenizer: &Tokenizer, prompt: &[TokenId]) -> Option<ThinkIds> {
+    let (open, close) = (tokenizer.id("<think>")?, tokenizer.id("</think>")?);
+    let last = prompt.iter().rev().find(|id| [open, close].contains(id));
+    Some(ThinkIds { open, close, opened: last == Some(&open) })
+}

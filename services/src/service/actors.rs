@@ -1,0 +1,82 @@
+//! The actors that run requests, each on a thread of its own, and the threads between them.
+
+use crate::actors::engine::{Build, EngineActor, wait_for_steps};
+use crate::actors::engram::{EngramLink, Starter};
+use crate::actors::engram_users::EngramUsers;
+use crate::actors::live::Live;
+use crate::actors::phase::Phase;
+use crate::actors::scheduler::SchedulerActor;
+use crate::actors::step_log::StepLog;
+use crate::actors::threads;
+use crate::clock::Clock;
+use crate::metrics::gateway::Gateway;
+use actix::prelude::*;
+use actix_rt::Arbiter;
+use chimere_engine::backend::BackendInfo;
+use chimere_engine::scheduler::{Pace, SchedulerConfig};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What the actors are made of.
+pub(super) struct Crew {
+    /// Makes the backend, on its own thread.
+    pub(super) build: Build,
+    /// Core of that thread.
+    pub(super) core: Option<usize>,
+    /// Bounds of the scheduler.
+    pub(super) scheduler: SchedulerConfig,
+    /// Its targets in time.
+    pub(super) pace: Pace,
+    /// Threads that share large batches of lookups.
+    pub(super) lookup_threads: usize,
+    /// What time it is.
+    pub(super) clock: Clock,
+    /// Requests that are not answered yet.
+    pub(super) live: Live,
+    /// Series under other engines' names.
+    pub(super) gateway: Arc<Gateway>,
+    /// What single steps are shown by.
+    pub(super) step_log: Arc<StepLog>,
+}
+
+/// The running actors. Their threads end with [`Actors::stop`].
+pub(super) struct Actors {
+    /// The actor that runs requests.
+    pub(super) scheduler: Addr<SchedulerActor>,
+    /// Where the service stands.
+    pub(super) phase: watch::Receiver<Phase>,
+    /// What computes, and what it can hold.
+    pub(super) info: BackendInfo,
+    arbiters: [Arbiter; 3],
+}
+
+impl Actors {
+    /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is no backend.
+    pub(super) async fn start(crew: Crew) -> Result<Self, String> {
+        let Crew { build, core, scheduler: config, pace, lookup_threads, clock, live, gateway, step_log } = crew;
+        let (phase_tx, phase) = watch::channel(Phase::Starting);
+
+        let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
+        let (pending, launched) = crossbeam::channel::unbounded();
+        let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, pending).await?;
+
+        let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
+        let link = EngramLink::default();
+        let starter = Starter { arbiter: engram_arbiter.handle(), threads: lookup_threads, rules, clock: clock.clone() };
+        let engram_users = EngramUsers::new(starter, link.clone());
+
+        let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
+            SchedulerActor::new(config, pace, engine, engram_users, phase_tx, live, clock, gateway, step_log)
+        });
+        wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
+        Ok(Self { scheduler, phase, info, arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter] })
+    }
+
+    /// Ends the threads of the actors.
+    pub(super) fn stop(&self) {
+        for arbiter in &self.arbiters {
+            arbiter.stop();
+        }
+    }
+}

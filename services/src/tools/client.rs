@@ -1,0 +1,238 @@
+//! A small client of the service's own HTTP interface, for `chat` and `bench serve`: JSON in, JSON or server-sent events out.
+//! Plain `http://` only; what stands beyond a network that one trusts belongs behind a proxy.
+
+use super::CliError;
+use awc::ClientResponse;
+use awc::error::{ConnectError, SendRequestError};
+use awc::http::StatusCode;
+use futures_util::StreamExt;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+/// Bytes of a reply that is not a stream.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A service that runs somewhere, and how to reach it.
+pub(crate) struct Server {
+    base: String,
+    bearer: Option<String>,
+    client: awc::Client,
+}
+
+impl Server {
+    /// A client for the service at `url`, such as `http://127.0.0.1:8080`; the key file's first line is sent as bearer token.
+    /// Connects only when something is asked. Belongs to the runtime it is made on.
+    pub(crate) fn new(url: &str, key_file: Option<&Path>) -> Result<Self, CliError> {
+        let base = base_url(url)?;
+        let bearer = key_file.map(read_key).transpose()?;
+        // A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
+        let connector = awc::Connector::new().timeout(CONNECT_TIMEOUT).limit(0);
+        let client = awc::Client::builder().connector(connector).disable_timeout().finish();
+        Ok(Self { base, bearer, client })
+    }
+
+    /// Where the service is.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Asks for a JSON document.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        let mut reply = self.request(awc::http::Method::GET, path).send().await.map_err(unsent)?;
+        read_json(&mut reply).await
+    }
+
+    /// Sends a JSON document and reads one.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        let mut reply = self.send(path, body).await?;
+        read_json(&mut reply).await
+    }
+
+    /// Sends a JSON document and reads a stream of them.
+    pub(crate) async fn stream(&self, path: &str, body: &Value) -> Result<Events, Failure> {
+        let mut reply = self.send(path, body).await?;
+        if reply.status() != StatusCode::OK {
+            return Err(read_json(&mut reply).await.err().unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
+        }
+        Ok(Events { reply, parser: SseParser::default(), ready: VecDeque::new() })
+    }
+
+    async fn send(&self, path: &str, body: &Value) -> Result<ClientResponse, Failure> {
+        self.request(awc::http::Method::POST, path).send_json(body).await.map_err(unsent)
+    }
+
+    fn request(&self, method: awc::http::Method, path: &str) -> awc::ClientRequest {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        match &self.bearer {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+}
+
+fn base_url(url: &str) -> Result<String, CliError> {
+    let url = url.trim_end_matches('/');
+    let url = url.strip_suffix("/v1").unwrap_or(url);
+    match url.split_once("://") {
+        Some(("http", _)) => Ok(url.to_owned()),
+        Some((scheme, _)) => Err(CliError::Usage(format!("--url takes http://HOST:PORT, not the scheme {scheme}"))),
+        None => Ok(format!("http://{url}")),
+    }
+}
+
+fn read_key(file: &Path) -> Result<String, CliError> {
+    let text =
+        std::fs::read_to_string(file).map_err(|e| CliError::Failed(format!("cannot read the key file {}: {e}", file.display())))?;
+    let key = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    key.map(str::to_owned).ok_or_else(|| CliError::Failed(format!("the key file {} has no key", file.display())))
+}
+
+/// Why a request did not end well.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Failure {
+    /// No connection could be made.
+    #[error("cannot connect: {0}")]
+    Connect(String),
+    /// The service answered with an error.
+    #[error("the server answered {code}: {message}")]
+    Status {
+        /// Status of the HTTP reply.
+        code: u16,
+        /// The error's own message.
+        message: String,
+    },
+    /// The stream carried an error.
+    #[error("the stream ended with an error: {0}")]
+    Event(String),
+    /// The connection broke, or what came was no JSON.
+    #[error("the reply broke off: {0}")]
+    Broken(String),
+}
+
+impl Failure {
+    fn status(code: StatusCode, body: &Value) -> Self {
+        let message = body["error"]["message"].as_str().unwrap_or("no message").to_owned();
+        Failure::Status { code: code.as_u16(), message }
+    }
+
+    /// A short name to count by.
+    pub(crate) fn kind(&self) -> String {
+        match self {
+            Failure::Connect(_) => "connect".into(),
+            Failure::Status { code, .. } => format!("http_{code}"),
+            Failure::Event(_) => "error_event".into(),
+            Failure::Broken(_) => "broken".into(),
+        }
+    }
+}
+
+fn unsent(error: SendRequestError) -> Failure {
+    match error {
+        SendRequestError::Connect(ConnectError::Io(e)) => Failure::Connect(e.to_string()),
+        SendRequestError::Connect(e) => Failure::Connect(e.to_string()),
+        e => Failure::Broken(e.to_string()),
+    }
+}
+
+async fn read_json(reply: &mut ClientResponse) -> Result<Value, Failure> {
+    let body = reply.body().limit(REPLY_BYTES_MAX).await.map_err(|e| Failure::Broken(e.to_string()))?;
+    let json: Result<Value, _> = serde_json::from_slice(&body);
+    match (reply.status().is_success(), json) {
+        (true, Ok(json)) => Ok(json),
+        (true, Err(e)) => Err(Failure::Broken(format!("the reply is no JSON: {e}"))),
+        (false, json) => Err(Failure::status(reply.status(), &json.unwrap_or(Value::Null))),
+    }
+}
+
+/// A running stream. Dropping it closes the connection, which cancels the request.
+pub(crate) struct Events {
+    reply: ClientResponse,
+    parser: SseParser,
+    ready: VecDeque<String>,
+}
+
+impl Events {
+    /// The next document; `None` after `[DONE]`. A stream that ends without it is broken.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, Failure> {
+        loop {
+            if let Some(data) = self.ready.pop_front() {
+                return document(&data);
+            }
+            match self.reply.next().await {
+                Some(Ok(bytes)) => self.ready.extend(self.parser.push(&bytes)),
+                Some(Err(e)) => return Err(Failure::Broken(e.to_string())),
+                None => return Err(Failure::Broken("no [DONE] at the end of the stream".into())),
+            }
+        }
+    }
+}
+
+fn document(data: &str) -> Result<Option<Value>, Failure> {
+    if data == "[DONE]" {
+        return Ok(None);
+    }
+    let json: Value = serde_json::from_str(data).map_err(|e| Failure::Broken(format!("an event is no JSON: {e}")))?;
+    match json.get("error") {
+        None | Some(Value::Null) => Ok(Some(json)),
+        Some(error) => Err(Failure::Event(error["message"].as_str().unwrap_or("no message").to_owned())),
+    }
+}
+
+/// Splits a byte stream into the data of server-sent events, wherever the bytes were cut.
+#[derive(Default)]
+struct SseParser {
+    rest: Vec<u8>,
+}
+
+impl SseParser {
+    /// The data lines that these bytes complete. Comments and other fields are passed over; the service sends one data line an event.
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        self.rest.extend_from_slice(bytes);
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some(len) = self.rest[at..].iter().position(|b| *b == b'\n') {
+            let line = String::from_utf8_lossy(&self.rest[at..at + len]);
+            if let Some(data) = line.trim_end_matches('\r').strip_prefix("data:") {
+                found.push(data.trim_start().to_owned());
+            }
+            at += len + 1;
+        }
+        self.rest.drain(..at);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_found_wherever_the_bytes_are_cut() {
+        let stream = ": waiting\n\ndata: {\"a\":\"\u{e9}\"}\r\n\r\nevent: x\ndata:[DONE]\n\n".as_bytes();
+        for cut in 0..stream.len() {
+            let mut parser = SseParser::default();
+            let mut found = parser.push(&stream[..cut]);
+            found.extend(parser.push(&stream[cut..]));
+            assert_eq!(found, ["{\"a\":\"\u{e9}\"}", "[DONE]"], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_a_document_an_end_or_an_error() {
+        assert_eq!(document("[DONE]"), Ok(None));
+        assert_eq!(document("{\"x\":1}"), Ok(Some(serde_json::json!({"x": 1}))));
+        assert_eq!(document("{\"error\":{\"message\":\"engine lost\"}}"), Err(Failure::Event("engine lost".into())));
+        assert!(matches!(document("{"), Err(Failure::Broken(_))));
+    }
+
+    #[test]
+    fn an_address_may_leave_out_the_scheme_and_keep_the_v1() {
+        assert_eq!(base_url("127.0.0.1:8080").unwrap(), "http://127.0.0.1:8080");
+        assert_eq!(base_url("http://h:1/v1/").unwrap(), "http://h:1");
+        assert!(base_url("https://h:1").is_err());
+    }
+}
