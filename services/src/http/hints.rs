@@ -5,14 +5,16 @@ use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 14] = [
     "/v1/chat/completions",
+    "/v1/chat/completions/input_tokens",
     "/v1/completions",
     "/v1/embeddings",
     "/v1/models",
     "/v1/engram/tables",
     "/v1/engram/collections",
     "/tokenize",
+    "/apply-template",
     "/detokenize",
     "/version",
     "/health",

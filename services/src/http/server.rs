@@ -133,6 +133,7 @@ fn cors(origins: &[String]) -> Cors {
 fn routes(config: &mut web::ServiceConfig) {
     config
         .service(only("/v1/chat/completions", "POST", web::post().to(chat::chat)))
+        .service(only("/v1/chat/completions/input_tokens", "POST", web::post().to(text::input_tokens)))
         .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
         .service(only("/v1/embeddings", "POST", web::post().to(embeddings::embeddings)))
         .service(only("/v1/models", "GET", read().to(about::models)))
@@ -156,6 +157,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/engram/collections/{name}/add", "POST", web::post().to(collections::add)))
         .service(only("/v1/engram/collections/{name}/search", "POST", web::post().to(collections::search)))
         .service(only("/tokenize", "POST", web::post().to(text::tokenize)))
+        .service(only("/apply-template", "POST", web::post().to(text::apply_template)))
         .service(only("/detokenize", "POST", web::post().to(text::detokenize)))
         .service(only("/version", "GET", read().to(about::version)))
         .service(only("/", "GET", read().to(console::page)))

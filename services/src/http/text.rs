@@ -3,7 +3,7 @@
 use super::app::App;
 use super::error::ApiError;
 use super::intake::{Taken, take};
-use super::request::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use super::request::{ChatRequest, DetokenizeRequest, TokenizeInput, TokenizeRequest};
 use crate::text::pool::PoolError;
 use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
 use actix_web::http::StatusCode;
@@ -40,6 +40,34 @@ pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payloa
     let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } = take(&app, &request, payload, parse).await?;
     let tokenizer = app.text.tokenizer().clone();
     written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&tokens, true)}))).await
+}
+
+/// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
+pub(super) async fn input_tokens(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (prompt, _) = chat_prompt(&app, &request, payload).await?;
+    Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
+}
+
+/// A chat request's prompt as text, control tokens written out.
+pub(super) async fn apply_template(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (prompt, bytes) = chat_prompt(&app, &request, payload).await?;
+    let tokenizer = app.text.tokenizer().clone();
+    written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}))).await
+}
+
+/// What chat would read, and the bytes of the body that asked for it.
+async fn chat_prompt(app: &web::Data<App>, request: &HttpRequest, payload: web::Payload) -> Result<(ChatPrompt, usize), ApiError> {
+    let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
+    let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
+    Ok((prompt_of(app, asked.conversation, bytes, usize::MAX).await?, bytes))
 }
 
 /// What `/tokenize` says.

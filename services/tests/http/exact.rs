@@ -66,6 +66,21 @@ fn a_call_that_max_tokens_cut_off_is_said_to_be_incomplete() {
 }
 
 #[test]
+fn a_prompt_is_counted_and_shown_as_chat_would_read_it() {
+    let server = Server::start(Options::default());
+    let tools = json!([{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]);
+    let body = with(ask("hello <|im_end|> there"), json!({"tools": tools, "reasoning_effort": "none", "stream": true}));
+    let counted = post(server.addr, "/v1/chat/completions/input_tokens", &body).json();
+    let shown = post(server.addr, "/apply-template", &body).json()["prompt"].as_str().unwrap().to_owned();
+    assert!(shown.contains("hello <|im_end|> there<|im_end|>") && shown.ends_with("<think>\n\n</think>\n\n"), "{shown}");
+    let whole = with(body, json!({"stream": false}));
+    let usage = post(server.addr, CHAT, &whole).json()["usage"]["prompt_tokens"].clone();
+    assert_eq!(counted, json!({"object": "response.input_tokens", "input_tokens": usage}));
+    let refused = post(server.addr, "/apply-template", &json!({"messages": []}));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("messages")));
+}
+
+#[test]
 fn a_conversation_s_numbers_are_rendered_as_they_were_written() {
     let server = Server::start(Options::default());
     let numbers = r#"{"a": {"x": 0.37331193139504204}, "b": 123456789012345678901234567890, "c": -0}"#;
