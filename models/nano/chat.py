@@ -46,7 +46,7 @@ def pieces(messages, tools=None, learn_history=False):
     last_query = max(i for i, m in enumerate(messages) if m["role"] == "user")
     for i, m in enumerate(messages):
         if m["role"] == "user":
-            prompt(f"<|im_start|>user\n{m['content']}<|im_end|>\n")
+            prompt(f"<|im_start|>user\n{m['content'].strip()}<|im_end|>\n")
         elif m["role"] == "tool":
             opened = messages[i - 1]["role"] == "tool"
             goes_on = i + 1 < len(messages) and messages[i + 1]["role"] == "tool"

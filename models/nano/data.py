@@ -14,14 +14,20 @@ import time
 import chat
 from tasks import facts
 from tasks.grade import FAMILIES
-from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN
+from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN, plain
 
 ROW_TOKENS = 4096
 CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answered all the same
 CLOSERS = ["\n</think>\n\n", "\n</think>\n\n", "</think>\n\n"]
-SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions."]
+SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions.",
+          "You are a helpful, honest assistant. Today is Monday.", "Be friendly.", "Answer in English.", "You are an assistant in a console.",
+          "Keep answers short.", "You are a tutor for children.", "Think step by step.", "You are an expert.", "Never make things up.",
+          "If you do not know, say so.", "You help users of a service.", "Use plain words.", "Reply in one sentence.", "Follow the instructions."]
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
-MIX = {"arithmetic": 0.29, "strings": 0.13, "context": 0.20, "extract": 0.09, "tools": 0.15, "facts": 0.03, "talk": 0.04, "docs": 0.07}
+MIX = {"arithmetic": 0.15, "strings": 0.14, "context": 0.10, "extract": 0.06, "tools": 0.07, "facts": 0.02, "talk": 0.03, "beyond": 0.05,
+       "conversation": 0.09, "followup": 0.07, "passages": 0.07, "toolbox": 0.10, "docs": 0.05}
+NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
+NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
 
 
@@ -74,7 +80,8 @@ class Stream:
                     add(thought + text, True)
                 thought = None
             else:
-                add(text, kind == "reply")
+                # What was said before comes back as text, which is cut into tokens like any other.
+                add(text if kind == "reply" else plain(text), kind == "reply")
         return ids, loss
 
     def passage(self, rng):
@@ -82,7 +89,12 @@ class Stream:
         size = rng.randint(200, 2000)
         start = rng.randrange(max(1, len(page) - size)) if rng.random() < 0.6 else 0
         ids = page[start:start + size]
-        return ids, [True] * len(ids)
+        loss = [True] * len(ids)
+        if rng.random() < NOISED:
+            for i in range(len(ids)):
+                if rng.random() < NOISE:
+                    ids[i], loss[i] = rng.choice(page), False
+        return ids, loss
 
     def document(self, family, rng):
         if family == "docs":

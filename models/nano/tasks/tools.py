@@ -159,6 +159,28 @@ def without_tool(rng, tools, test, thinking):
     return sample
 
 
+NONE = "I have no tool for that. I can call {}."
+
+
+def names_of(declared):
+    names = [d["function"]["name"] for d in declared]
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def refusal(text, declared, thinking):
+    """-> a request that nothing declared serves, and what is said to it."""
+    thought = f"None of the tools does that: {names_of(declared)}." if thinking else None
+    return [user(text), assistant(NONE.format(names_of(declared)), thought)]
+
+
+def without_fitting(rng, function, declared, thinking):
+    """A request for one of the functions, and only others are declared."""
+    text, values = ask_for(rng, function)
+    thinking = rng.random() < 0.5 if thinking is None else thinking
+    messages = refusal(text, declared, thinking)
+    return Sample("tools", f"tools none {text}", messages, thinking, expect=([], messages[-1]["content"]), tools=declared)
+
+
 def make(rng, test=False, thinking=None):
     chosen = rng.sample(TABLE, rng.choice((1, 2, 2, 3, 3, 4, 5)))
     declared = [declare(rng, function) for function in chosen]
@@ -169,6 +191,8 @@ def make(rng, test=False, thinking=None):
         tools = json.loads(json.dumps(tools, sort_keys=True))
     if not test and rng.random() < 0.08:
         return without_tool(rng, tools, test, thinking)
+    if not test and len(tools) > 1 and rng.random() < 0.1:
+        return without_fitting(rng, chosen[0], [t for t in tools if t["function"] != declared[0][0]["function"]], thinking)
     wanted = [0, 1] if len(chosen) > 1 and rng.random() < 0.12 else [0]
     asks, calls, canonical = [], [], []
     for i in wanted:
