@@ -12,8 +12,9 @@ import re
 import time
 
 import chat
+import rows
 from tasks import facts
-from tasks.grade import FAMILIES
+from tasks.grade import FAMILIES, parse_calls, right
 from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN, plain
 
 ROW_TOKENS = 4096
@@ -132,7 +133,7 @@ class Stream:
 
 
 def check(stream):
-    """What the rest relies on: both templates agree, every character of a word has a token, facts fit the Engram window."""
+    """What the rest relies on: both templates agree, right answers are graded so, every letter has a token, facts fit the Engram window."""
     import pathlib
     import jinja2
     env = jinja2.Environment(trim_blocks=False, lstrip_blocks=False)
@@ -148,6 +149,14 @@ def check(stream):
                 assert got == want, (family, got, want)
             want = template.render(messages=sample.prompt(), tools=sample.tools, add_generation_prompt=True, enable_thinking=sample.thinking)
             assert chat.render(sample.prompt(), sample.tools, sample.thinking) == want, (family, want)
+    for label in {**rows.TASKS, **rows.BEHAVIOUR, **rows.CONVERSATIONS}:
+        for _ in range(60):
+            sample = rows.instance(rng, label)
+            prompt = chat.render(sample.prompt(), sample.tools, sample.thinking)
+            assert len(stream.encode(prompt)) < ROW_TOKENS - 300, label
+            said = sample.messages[len(sample.prompt())]
+            content, calls = parse_calls(plain(chat.reply_text(said)), sample.tools)
+            assert right(sample, content, calls), (label, sample.expect, said)
     for letter in "abcdefghijklmnopqrstuvwxyz":
         assert stream.tokenizer.token_to_id(letter) is not None and len(stream.encode(" " + letter)) == 1, letter
     far = max(len(stream.encode(" " + facts.answer(row).split(" ", 1)[1].rsplit(f" {row['value']}", 1)[0])) for row in facts.ROWS)
