@@ -46,7 +46,8 @@ def prompts(stream, seed):
             continue
         else:
             family = rng.choice(list(FAMILIES))
-            sample = FAMILIES[family].make(rng, True, tokens=300) if family == "context" else FAMILIES[family].make(rng, True)
+            tokens = dict(context=120, passages=90).get(family)
+            sample = FAMILIES[family].make(rng, True, tokens=tokens) if tokens else FAMILIES[family].make(rng, True)
         ids, loss = stream.encode_sample(sample, rng)
         out.append(ids[:rng.randint(loss.index(True), len(ids) - 1)])
     return out

@@ -15,7 +15,7 @@ import chat
 import rows
 from tasks import facts
 from tasks.grade import FAMILIES, parse_calls, right
-from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN, plain
+from tasks.sample import ALONE, LETTERS_CLOSE, LETTERS_OPEN, plain
 
 ROW_TOKENS = 4096
 CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answered all the same
@@ -25,8 +25,8 @@ SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère N
           "Keep answers short.", "You are a tutor for children.", "Think step by step.", "You are an expert.", "Never make things up.",
           "If you do not know, say so.", "You help users of a service.", "Use plain words.", "Reply in one sentence.", "Follow the instructions."]
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
-MIX = {"arithmetic": 0.15, "strings": 0.14, "context": 0.10, "extract": 0.06, "tools": 0.07, "facts": 0.02, "talk": 0.03, "beyond": 0.05,
-       "conversation": 0.09, "followup": 0.07, "passages": 0.07, "toolbox": 0.10, "docs": 0.05}
+MIX = {"arithmetic": 0.13, "strings": 0.12, "context": 0.08, "extract": 0.05, "tools": 0.06, "facts": 0.02, "talk": 0.04, "beyond": 0.06,
+       "conversation": 0.08, "followup": 0.06, "passages": 0.11, "toolbox": 0.15, "docs": 0.04}
 NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
 NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
@@ -48,10 +48,15 @@ class Stream:
         """Ids of a text; runs marked as letters become one token a letter."""
         ids, at = [], 0
         for run in LETTER_RUN.finditer(text):
-            ids += self.tokenizer.encode(text[at:run.start()]).ids
+            ids += self.encode_parts(text[at:run.start()])
             ids += [self.tokenizer.token_to_id(letter) for letter in run.group(1)]
             at = run.end()
-        return ids + self.tokenizer.encode(text[at:]).ids
+        return ids + self.encode_parts(text[at:])
+
+    def encode_parts(self, text):
+        if ALONE not in text:
+            return self.tokenizer.encode(text).ids
+        return [i for part in text.split(ALONE) for i in self.tokenizer.encode(part).ids]
 
     def encode_sample(self, sample, rng):
         """-> ids, and which of them carry loss."""
@@ -146,9 +151,9 @@ def check(stream):
             if sample.thinking or "reasoning_content" not in sample.messages[-1]:
                 want = template.render(messages=sample.messages, tools=sample.tools)
                 got = "".join(text for _, text in chat.pieces(sample.messages, sample.tools))
-                assert got == want, (family, got, want)
+                assert plain(got) == plain(want), (family, got, want)
             want = template.render(messages=sample.prompt(), tools=sample.tools, add_generation_prompt=True, enable_thinking=sample.thinking)
-            assert chat.render(sample.prompt(), sample.tools, sample.thinking) == want, (family, want)
+            assert chat.render(sample.prompt(), sample.tools, sample.thinking) == plain(want), (family, want)
     for label in {**rows.TASKS, **rows.BEHAVIOUR, **rows.CONVERSATIONS}:
         for _ in range(60):
             sample = rows.instance(rng, label)

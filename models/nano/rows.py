@@ -27,11 +27,11 @@ BEHAVIOUR = {
     "wording, new forms": (240, lambda r: worded(r, "new"), 0.80, 0.85),
     "out of its domain": (300, lambda r: beyond.make(r, True, True), 0.90, 0.95),
     "introduction, new words": (40, lambda r: talk.introduction(r, True), None, None),
-    "tools never seen": (160, lambda r: toolbox.make(r, True, trap=False), 0.85, None),
-    "no tool for it": (80, lambda r: toolbox.make(r, True, trap=True), None, None),
-    "cited passages": (160, lambda r: passages.make(r, True, there=True), 0.90, 0.95),
-    "not in the passages": (100, lambda r: passages.make(r, True, there=False), 0.90, 0.95),
-    "not in the text": (60, lambda r: context.absent(r, r.random() < 0.5, r.choice((60, 150, 400))), None, 0.95),
+    "tools never seen": (160, lambda r: toolbox.make(r, True, True, trap=False), 0.85, None),
+    "no tool for it": (80, lambda r: toolbox.make(r, True, True, trap=True), None, None),
+    "cited passages": (160, lambda r: passages.make(r, True, True, there=True), 0.90, 0.95),
+    "not in the passages": (100, lambda r: passages.make(r, True, True, there=False), 0.90, 0.95),
+    "not in the text": (60, lambda r: context.absent(r, True, r.choice((60, 150, 400))), None, 0.95),
 }
 # label -> (conversations, how the samples of one are made, floor, aim): every turn is asked and counted, after the model's own answers.
 CONVERSATIONS = {"independent questions": (60, lambda r: conversation.mixed(r, True, 4, True), 0.90, 0.95)}

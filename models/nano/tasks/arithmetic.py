@@ -144,7 +144,7 @@ def make(rng, test=False, thinking=None, op=None, form=None):
         if op in (None, kind):
             break
     # Seldom without a thought: direct sums are to stay what a thought improves.
-    thinking = rng.random() < 0.93 if thinking is None else thinking
+    thinking = rng.random() < 0.86 if thinking is None else thinking
     ask = ask_for(rng, kind, a, b, test, form)
     result = apply(kind, a, b)
     thought = None

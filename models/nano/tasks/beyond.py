@@ -60,6 +60,7 @@ art|cars|the future|happiness|death|space travel|holidays|winter|summer|freedom|
 the internet|philosophy|democracy|vaccines|climate|fashion|sleep|dreams|marriage|children|work|taxes|crime|nature|forests|robots|poetry
 dance|photography|mountains|tennis|mathematics|the stars|yoga|books|television|smartphones|electric cars|nuclear power|capitalism|ghosts
 astrology|magic|tattoos|social media|homework|parents|aliens|trains|flying|bicycles|snow|rain|fire|colours|language|Rust|Linux""".replace("\n", "|").split("|"),
+    "letter": list("abcdefghilmnoprst"),
     "kind": "colour film song book food animal number season sport city word game".split(),
     "sport": "football tennis basketball hockey cricket rugby golf boxing chess volleyball baseball".split(),
     "stock": "gold oil bitcoin wheat silver Apple Tesla Google Microsoft gas".split(),

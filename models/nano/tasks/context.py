@@ -88,18 +88,19 @@ def length(rng):
 
 
 NOT_THERE = "That is not in the text."
-NOT_THERE_ONE_IN = 8        # of the questions in training
+NOT_THERE_ONE_IN = 5        # of the questions in training
 
 
 def stranger(rng, subjects):
-    """A question whose answer is not there: of someone who is not in the text, or is, with another thing said of them."""
+    """-> a question whose answer is not there: of someone who is not in the text, or is, with another thing said of them; what would
+    answer it; and how that would begin."""
     known = [(other, s) for other, s in subjects if rng.random() < 0.5]
     while True:
         text, question, subject, value = rng.choice(RECORDS)
         kin = [s for other, s in known if other != text and SUBJECT_OF[other] == SUBJECT_OF[text]]
         s = rng.choice(kin) if kin else subject(rng)
         if (text, s) not in subjects:
-            return question.format(s=s), text.format(s=s, v=value(rng))
+            return question.format(s=s), text.format(s=s, v=value(rng)), text.split("{v}")[0].format(s=s).strip()
 
 
 # Which statements are of subjects of one kind.
@@ -129,7 +130,8 @@ def make(rng, test=False, thinking=None, tokens=None, form=None, several=None):
         subjects = subjects_of(records)
         for i in range(len(chosen)):
             if not rng.randrange(NOT_THERE_ONE_IN):
-                chosen[i] = (NOT_THERE, unanswered(rng, subjects, test), NOT_THERE)
+                question, begin = unanswered(rng, subjects, test)
+                chosen[i] = (NOT_THERE, question, begin)
     statement, question, value = chosen[-1]
     key = f"context {statement}"
     if statement != NOT_THERE and held_out(key) != test:
@@ -138,8 +140,9 @@ def make(rng, test=False, thinking=None, tokens=None, form=None, several=None):
     messages = []
     for i, (said, asked, _) in enumerate(chosen):
         messages.append(user(asked if i else first_ask(rng, text, asked, test, form)))
-        messages.append(assistant(said, thought_of(said) if thinking and i == len(chosen) - 1 else None))
-    return Sample("context", key, messages, thinking, expect=value, learn_history=True)
+        last = thinking and i == len(chosen) - 1
+        messages.append(assistant(said, thought_of(value if said == NOT_THERE else sought(said, value), said) if last else None))
+    return Sample("context", key, messages, thinking, expect=NOT_THERE if statement == NOT_THERE else value, learn_history=True)
 
 
 def first_ask(rng, text, question, test, form):
@@ -148,20 +151,25 @@ def first_ask(rng, text, question, test, form):
     return rng.choice(ASK).format(t=text, q=question)
 
 
-def thought_of(said):
-    return "I look for it in the text. It is not there." if said == NOT_THERE else f"The text says: {said}"
+def thought_of(sought, said, where="The text"):
+    """First the words that stand before the value where it is told, then what follows them, if they are there at all."""
+    return f"I look for: {sought}\n" + (f"{where} does not say it." if said == NOT_THERE else f"{where} says: {said}")
+
+
+def sought(statement, value):
+    return statement[:statement.rindex(value)].strip()
 
 
 def unanswered(rng, subjects, test):
     while True:
-        question, would_be = stranger(rng, subjects)
+        question, would_be, begin = stranger(rng, subjects)
         if held_out(f"context absent {would_be}") == test:
-            return question
+            return question, begin
 
 
 def absent(rng, thinking, tokens):
     """A test: a question that the text does not answer."""
     text, records = document(rng, tokens)
-    question = unanswered(rng, subjects_of(records), True)
-    messages = [user(rng.choice(ASK).format(t=text, q=question)), assistant(NOT_THERE, thought_of(NOT_THERE) if thinking else None)]
+    question, begin = unanswered(rng, subjects_of(records), True)
+    messages = [user(rng.choice(ASK).format(t=text, q=question)), assistant(NOT_THERE, thought_of(begin, NOT_THERE) if thinking else None)]
     return Sample("context", f"context absent {question}", messages, thinking, expect="not in the text")

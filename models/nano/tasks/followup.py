@@ -143,11 +143,11 @@ def sure(rng, test):
         a, b = map(int, re.findall(r"\d+", sample.messages[-1]["content"])[:2])
         answer, thought = sample.messages[-1]["content"], arithmetic.derive(op, a, b)
     else:
-        sample = strings.make(rng, test, False)
-        answer, thought = sample.messages[-1]["content"], None
+        sample = strings.make(rng, test, True)
+        answer, thought = sample.messages[-1]["content"], sample.messages[-1]["reasoning_content"]
     ask = rng.choice(SURE)
-    messages = history([sample]) + [user(ask), assistant(f"Yes: {answer}" if thought else answer)]
-    return f"sure {sample.key}", messages, thought or "I say it again.", plain(answer)
+    messages = history([sample]) + [user(ask), assistant(f"Yes: {answer}")]
+    return f"sure {sample.key}", messages, thought, plain(answer)
 
 
 def of_whom(rng, test):

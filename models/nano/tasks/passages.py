@@ -5,7 +5,7 @@ from .sample import Sample, assistant, held_out, user
 from .words import THINGS
 
 # how a passage is shown; {i} its number, {t} its text
-SHAPES = ["[{i}] {t}", "[{i}] {t}", "Passage {i}: {t}", "({i}) {t}", "Document {i}:\n{t}", "<passage id=\"{i}\">\n{t}\n</passage>", "{i}. {t}",
+SHAPES = ["[{i}] {t}"] * 7 + ["Passage {i}: {t}", "({i}) {t}", "Document {i}:\n{t}", "<passage id=\"{i}\">\n{t}\n</passage>", "{i}. {t}",
           "Source {i}: {t}", "[{i}]\n{t}", "### Passage {i}\n{t}", "[{i}] Title: {h}\n{t}", "Text {i}: {t}", "<doc number={i}>{t}</doc>", "{i}) {t}",
           "Result {i} ({h}): {t}"]
 ASK = ["{p}\n\n{q}", "{p}\n\nQuestion: {q}", "Answer from these passages and cite the number.\n\n{p}\n\n{q}", "{q}\n\n{p}",
@@ -20,10 +20,10 @@ def drawn(rng, tokens):
     """-> [(number, text)], [(statement, question, value, number)], {(form, subject)}."""
     count = rng.randint(2, 7)
     numbers = list(range(1, count + 1))
-    if rng.random() < 0.25:
+    if rng.random() < 0.15:
         numbers = sorted(rng.sample(range(1, 40), count)) if rng.random() < 0.5 else rng.sample(range(1, 30), count)
     shown, records, subjects = [], [], set()
-    density = rng.choice((0.3, 0.5, 0.8))
+    density = rng.choice((0.4, 0.7, 1.0))
     for number in numbers:
         lines, used = [], 0
         words = max(8, tokens / context.TOKENS_PER_WORD / count * rng.uniform(0.5, 1.5))
@@ -62,26 +62,28 @@ def pose(rng, shown, first, test):
 
 def make(rng, test=False, thinking=None, tokens=None, there=None):
     """`there`: whether the last question has its answer in a passage; else mostly."""
-    shown, records, subjects = drawn(rng, tokens or int(70 * 20 ** rng.random()))
+    shown, records, subjects = drawn(rng, tokens or int(40 * (20 if rng.random() < 0.6 else 40) ** rng.random()))
     thinking = rng.random() < 0.6 if thinking is None else thinking
-    several = 1 if test else rng.choice((1, 2, 3, 4, 5))
-    asked = []
+    several = 1 if test else rng.choice((1, 2, 4, 6, 8))
+    asked, left = [], rng.sample(records, len(records))     # none twice: its answer could be copied from the first
     for _ in range(several):
-        if rng.random() < 0.25 if there is None else not there:
-            asked.append((NOT_THERE, *stranger(rng, subjects), None))
+        if not left or (rng.random() < 0.3 if there is None else not there):
+            question, would_be, begin = stranger(rng, subjects)
+            asked.append((NOT_THERE, question, would_be, begin))
         else:
-            asked.append(rng.choice(records))
+            asked.append(left.pop())
     statement, question, value, number = asked[-1]
     absent = statement == NOT_THERE
     key = f"passages {value if absent else statement}"      # an absent one is told apart by what would have been said
     if held_out(key) != test:
         return make(rng, test, thinking, tokens, there)
     messages = []
-    for i, (said, ask, _, source) in enumerate(asked):
+    for i, (said, ask, value, source) in enumerate(asked):
         messages += [user(ask)] if i else pose(rng, shown, ask, test)
         last = thinking and i == len(asked) - 1
         if said == NOT_THERE:
-            messages.append(assistant(NOT_THERE, "I look for it in the passages. No passage has it." if last else None))
+            messages.append(assistant(NOT_THERE, context.thought_of(source, NOT_THERE, "The text") if last else None))
         else:
-            messages.append(assistant(cited(said, source), f"Passage {source} says: {said}" if last else None))
-    return Sample("passages", key, messages, thinking, expect=(None, None) if absent else (value, number), learn_history=True)
+            thought = context.thought_of(context.sought(said, value), said) + f"\nThat is in passage {source}."
+            messages.append(assistant(cited(said, source), thought if last else None))
+    return Sample("passages", key, messages, thinking, expect=(None, None) if absent else (asked[-1][2], number), learn_history=True)

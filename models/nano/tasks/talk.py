@@ -41,8 +41,21 @@ ABOUT = [
 ]
 
 
+BEGIN = ["", "", "Can you tell me ", "Please tell me ", "Tell me ", "I want to know ", "Say ", "May I ask ", "Do you know ", "Explain ", "First, ", "So ",
+         "I wonder ", "Could you say "]
+INDIRECT = [[], ["who you are", "what you are", "your name", "what your name is", "something about yourself", "which model you are", "who is talking",
+                 "who answers me here", "what kind of program you are", "who this is", "what I should call you"],
+            ["what you can do", "what you are able to do", "your abilities", "how you can help me", "what I can ask", "what to ask you", "what you know",
+             "which questions you answer", "what you are made for", "some examples of what you do", "what works with you", "how to use you",
+             "what to try first", "your skills and limits", "what sort of things you can do"]]
+
+
 def about(rng, test=False):
-    asks, reply = rng.choice(ABOUT)
+    chosen = rng.choice(ABOUT) if rng.random() < 0.6 else rng.choice(ABOUT[:3])
+    asks, reply = chosen
+    if not test and (indirect := INDIRECT[ABOUT.index(chosen)] if chosen in ABOUT[:3] else []) and rng.random() < 0.5:
+        ask = rng.choice(BEGIN) + rng.choice(indirect) + rng.choice((".", "?", ""))
+        return f"about {ask}", [user(ask), assistant(reply)], "The user talks to me. I answer in a friendly way.", reply
     ask = rng.choice([a for a in asks if beyond.apart(a) == test] or asks)
     ask = ask if test else loosely(rng, ask)
     return f"about {ask}", [user(ask), assistant(reply)], "The user talks to me. I answer in a friendly way.", reply

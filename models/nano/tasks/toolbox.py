@@ -8,7 +8,8 @@ import re
 import zlib
 
 from . import tools
-from .sample import Sample, assistant, go_on, held_out, user
+from .sample import Sample, alone, assistant, go_on, held_out, plain, user
+from .strings import DOCUMENTED
 from .words import COMMON, THINGS, invented
 
 KEPT_ONE_IN = 6
@@ -28,7 +29,7 @@ VERBS = {
     "query": "query|ask for", "calculate": "calculate|compute|work out", "notify": "notify|tell", "rotate": "rotate|turn", "paint": "paint",
     "clean": "clean", "charge": "charge", "weigh": "weigh", "translate": "translate", "tag": "tag|label", "deploy": "deploy|roll out",
 }
-NOUNS = sorted(set(COMMON + THINGS + """parcel invoice order ticket user account backup server report meeting shipment contract printer sensor
+NOUNS = sorted(set([w for w in DOCUMENTED if 3 < len(w) < 12] + COMMON + THINGS + """parcel invoice order ticket user account backup server report meeting shipment contract printer sensor
 room table image video message thread channel playlist recipe patient appointment exercise student lesson exam grade book loan payment card
 device pump valve motor drone camera alarm firewall certificate domain queue cluster container volume build release branch commit issue token
 session cookie form survey poll vote badge locker vehicle truck route station gate flight seat booking hotel guest menu dish bill tip product
@@ -65,7 +66,7 @@ def camel(words):
 
 
 def styled(rng, words):
-    style = rng.choice(("_", "_", "_", "camel", "-", "pascal", "."))
+    style = rng.choice(("_", "_", "_", "_", "_", "_", "camel", "camel", "-", "pascal", "."))
     if style == "camel":
         return camel(words)
     if style == "pascal":
@@ -159,9 +160,9 @@ def serve(rng, functions, test, thinking):
     text, values = wish(rng, verb, noun, fields)
     call = (declaration["function"]["name"], values)
     response, said = reply_of(rng)
-    thought = tools.call_thought(*call) if thinking else None
-    if thinking and rng.random() < 0.15:
-        thought = go_on(rng, thought, thought, call[0])
+    thought = f"{declaration['function']['description']}: {tools.call_thought(*call)}" if thinking else None
+    if thinking and rng.random() < 0.1:
+        thought = go_on(rng, thought, thought, alone(call[0]))
     messages = [user(text), assistant("", thought, [call]), {"role": "tool", "content": response},
                 assistant(said, "The tool answered." if thinking else None)]
     return "toolbox " + json.dumps(call, sort_keys=True), messages, ([call], said)
@@ -190,7 +191,7 @@ def refuse(rng, functions, declared, test, thinking):
     else:
         text, _ = tools.ask_for(rng, rng.choice(tools.TABLE))
     messages = tools.refusal(text, declared, thinking)
-    return f"toolbox none {text}", messages, ([], messages[-1]["content"])
+    return f"toolbox none {text}", messages, ([], plain(messages[-1]["content"]))
 
 
 def beside(rng, functions, declared, test, thinking):
@@ -214,7 +215,18 @@ def make(rng, test=False, thinking=None, trap=None):
         key, messages, expect = serve(rng, functions, test, thinking)
     if held_out(key) != test and not test:
         return make(rng, test, thinking, trap)
-    if not test and rng.random() < 0.2:
-        from . import conversation
-        messages = conversation.history(conversation.turns(rng, test, rng.randint(1, 3), short=True)) + messages
-    return Sample("tools", key, messages, thinking, expect=expect, tools=declared)
+    if not test:
+        messages = before(rng, functions, declared) + messages
+    return Sample("tools", key, messages, thinking, expect=expect, tools=declared, learn_history=True)
+
+
+def before(rng, functions, declared):
+    """Earlier turns with the same tools, whose calls are learned too: a declaration is long, and read only once."""
+    messages = []
+    for _ in range(rng.choice((0, 0, 1, 2, 3, 4))):
+        if rng.random() < 0.8:
+            functions = rng.sample(functions, len(functions))
+            messages += serve(rng, functions, False, False)[1]
+        else:
+            messages += refuse(rng, functions, declared, False, False)[1]
+    return messages

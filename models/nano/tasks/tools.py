@@ -6,7 +6,7 @@ A parameter is `name/other/names:kind`, optional with a `?`. In a request, `[...
 import json
 import re
 
-from .sample import Sample, assistant, go_on, held_out, plain, user
+from .sample import Sample, alone, assistant, go_on, held_out, plain, user
 from .words import CITIES, COLORS, DAYS, FIRST, FRUIT, THINGS, clock, full_name, invented, iso_date
 
 KINDS = {       # kind -> (JSON schema, draw)
@@ -147,8 +147,8 @@ def ask_for(rng, function):
 
 def call_thought(name, arguments):
     if not arguments:
-        return f"I call {name}."
-    return f"I call {name}: " + "; ".join(f"{k} is {as_text(v)}" for k, v in arguments.items()) + "."
+        return f"I call {alone(name)}."
+    return f"I call {alone(name)}: " + "; ".join(f"{alone(k)} is {as_text(v)}" for k, v in arguments.items()) + "."
 
 
 def without_tool(rng, tools, test, thinking):
@@ -163,7 +163,7 @@ NONE = "I have no tool for that. I can call {}."
 
 
 def names_of(declared):
-    names = [d["function"]["name"] for d in declared]
+    names = [alone(d["function"]["name"]) for d in declared]
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
@@ -178,7 +178,7 @@ def without_fitting(rng, function, declared, thinking):
     text, values = ask_for(rng, function)
     thinking = rng.random() < 0.5 if thinking is None else thinking
     messages = refusal(text, declared, thinking)
-    return Sample("tools", f"tools none {text}", messages, thinking, expect=([], messages[-1]["content"]), tools=declared)
+    return Sample("tools", f"tools none {text}", messages, thinking, expect=([], plain(messages[-1]["content"])), tools=declared)
 
 
 def make(rng, test=False, thinking=None):
