@@ -46,7 +46,7 @@ def prompts(stream, seed):
             continue
         else:
             family = rng.choice(list(FAMILIES))
-            tokens = dict(context=120, passages=90).get(family)
+            tokens = dict(context=120, passages=80).get(family)
             sample = FAMILIES[family].make(rng, True, tokens=tokens) if tokens else FAMILIES[family].make(rng, True)
         ids, loss = stream.encode_sample(sample, rng)
         out.append(ids[:rng.randint(loss.index(True), len(ids) - 1)])

@@ -17,7 +17,7 @@ import sys
 import time
 
 from asking import Client, asked
-from rows import BEHAVIOUR, CONVERSATIONS, INSIDE, REFUSED_MAX, TASKS, TOOL_ROWS, UNDECLARED_MAX
+from rows import BEHAVIOUR, CONVERSATIONS, INSIDE, REFUSED_MAX, TASKS, TOOL_ROWS, UNDECLARED_MAX, instances
 from tasks.beyond import MARK
 from tasks.grade import parse_calls, right, undeclared
 
@@ -97,9 +97,9 @@ def converse(server, samples):
     return answers
 
 
-def measure(server, label, count, make, args):
+def measure(server, label, count, args):
     rng = random.Random(f"{args.seed} {label}")
-    made = [make(rng) for _ in range(max(1, round(count * args.scale)))]
+    made = instances(rng, label, max(1, round(count * args.scale)))
     started = time.time()
     if label in CONVERSATIONS:
         found = asked(lambda i: converse(server, made[i]), range(len(made)), args.concurrency)
@@ -176,10 +176,10 @@ def main():
         return 2
     before, results, missed = draft_counters(server), {}, []
     print(f"{'task':28} {'right':>9} {'share':>7} {'floor':>6} {'aim':>6} {'tokens/s':>9}")
-    for label, (count, make, floor, aim) in (TASKS | BEHAVIOUR | CONVERSATIONS).items():
+    for label, (count, _, floor, aim) in (TASKS | BEHAVIOUR | CONVERSATIONS).items():
         if args.only and args.only not in label:
             continue
-        r = results[label] = measure(server, label, count, make, args)
+        r = results[label] = measure(server, label, count, args)
         show = lambda x: "" if x is None else f"{x:.0%}"
         print(f"{label:28} {r['right']:4}/{r['asked']:<4} {r['share']:7.1%} {show(floor):>6} {show(aim):>6} {r['tokens'] / r['seconds']:9.0f}",
               flush=True)

@@ -36,11 +36,25 @@ BEHAVIOUR = {
 # label -> (conversations, how the samples of one are made, floor, aim): every turn is asked and counted, after the model's own answers.
 CONVERSATIONS = {"independent questions": (60, lambda r: conversation.mixed(r, True, 4, True), 0.90, 0.95)}
 
+# Rows that ask nothing twice.
+DISTINCT = ["out of its domain"]
 # Rows whose questions are inside its domain: none of them is to be refused.
 INSIDE = [label for label in (*TASKS, *BEHAVIOUR) if label not in ("facts, withheld", "out of its domain", "no tool for it", "not in the passages",
                                                                   "not in the text")]
 REFUSED_MAX, UNDECLARED_MAX = 0.02, 0.02
 TOOL_ROWS = ["tool calls", "tools never seen", "no tool for it"]
+
+
+def instances(rng, label, count):
+    """So many questions, or conversations, of a row."""
+    make = (TASKS | BEHAVIOUR | CONVERSATIONS)[label][1]
+    if label not in DISTINCT:
+        return [make(rng) for _ in range(count)]
+    found = {}
+    while len(found) < count:
+        sample = make(rng)
+        found[sample.key] = sample
+    return list(found.values())
 
 
 def products(rng):

@@ -4,7 +4,6 @@ The forms are in beyond.txt; one form in six and one name in six of each list ar
 from the forms: none of it is trained.
 """
 import pathlib
-import random
 import string
 import zlib
 
@@ -143,11 +142,3 @@ def make(rng, test=False, thinking=None):
         return make(rng, test, thinking)
     thinking = rng.random() < 0.6 if thinking is None else thinking
     return Sample("beyond", f"beyond {ask}", [user(ask), assistant(CANNOT, THOUGHT if thinking else None)], thinking, expect=MARK)
-
-
-def questions(count, seed):
-    """Different held-out questions, all of the hand-written ones first."""
-    rng, found = random.Random(seed), dict.fromkeys(NEVER_TRAINED)
-    while len(found) < count:
-        found[question(rng, True)] = None
-    return list(found)[:count]

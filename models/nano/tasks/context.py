@@ -109,14 +109,14 @@ SUBJECT_OF = {text: ("person" if subject is full_name else "room" if "Room" in t
 
 
 def subjects_of(records):
-    """-> {(statement's form, subject)} of a document's records."""
-    found = set()
+    """-> {(statement's form, subject): True} of a document's records, in their order: a set's order is another one in each process."""
+    found = {}
     for statement, question, value in records:
         for text, _, _, _ in RECORDS:
             before, after = text.split("{s}")
             middle, end = after.split("{v}")
             if statement.startswith(before) and statement.endswith(f"{middle}{value}{end}"):
-                found.add((text, statement[len(before):len(statement) - len(f"{middle}{value}{end}")]))
+                found[text, statement[len(before):len(statement) - len(f"{middle}{value}{end}")]] = True
     return found
 
 

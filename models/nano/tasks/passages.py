@@ -17,12 +17,12 @@ SYSTEM = ["Answer from these passages and cite them by number.\n\n{p}", "Use onl
 
 
 def drawn(rng, tokens):
-    """-> [(number, text)], [(statement, question, value, number)], {(form, subject)}."""
+    """-> [(number, text)], [(statement, question, value, number)], {(form, subject): True}."""
     count = rng.randint(2, 7)
     numbers = list(range(1, count + 1))
     if rng.random() < 0.15:
         numbers = sorted(rng.sample(range(1, 40), count)) if rng.random() < 0.5 else rng.sample(range(1, 30), count)
-    shown, records, subjects = [], [], set()
+    shown, records, subjects = [], [], {}
     density = rng.choice((0.4, 0.7, 1.0))
     for number in numbers:
         lines, used = [], 0
@@ -32,7 +32,7 @@ def drawn(rng, tokens):
                 statement, question, subject, value = record(rng)
                 if subject in subjects:
                     continue
-                subjects.add(subject)
+                subjects[subject] = True
                 records.append((statement, question, value, number))
                 lines.append(statement)
             else:

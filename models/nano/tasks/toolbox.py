@@ -45,6 +45,7 @@ KIND_OF = {"date": "date", "day": "day", "time": "time", "email": "email", "colo
            "amount": "amount", "price": "amount", "cost": "amount", "budget": "amount", "discount": "percent", "file": "file", "id": "id",
            "count": "int", "limit": "int", "quantity": "int", "number": "id", "text": "message", "message": "message", "note": "message",
            "comment": "message", "title": "title", "room": "room", "item": "thing", "product": "thing", "user": "first", "name": "word"}
+OTHER_VERBS = 0.5           # of the functions in training do something that is no verb of the table
 OTHER_KINDS = ["word", "word", "int", "id", "thing", "title", "bool", "person", "city", "first", "amount", "fruit"]
 
 
@@ -77,7 +78,10 @@ def styled(rng, words):
 def draw(rng, test, verb=None, noun=None):
     """-> a function: its declaration, verb, noun and [(name, how it is said, kind, needed)]."""
     words = SPLIT[test]
-    verb, noun = verb or rng.choice(words["verbs"]), noun or rng.choice(words["nouns"])
+    # Verbs are few. In training any word serves as one, so that a verb that was never seen is matched like any other word.
+    other = not test and rng.random() < OTHER_VERBS
+    verb = verb or (invented(rng) if other and rng.random() < 0.2 else rng.choice(words["nouns"] if other else words["verbs"]))
+    noun = noun or rng.choice(words["nouns"])
     chance = rng.random()
     if chance < 0.55:
         name = styled(rng, [verb, noun])
@@ -115,7 +119,7 @@ def draw(rng, test, verb=None, noun=None):
 def wish(rng, verb, noun, fields):
     """-> a request for this function, {parameter: value}."""
     values = {own: tools.KINDS[kind][1](rng) for own, _, kind, needed in fields if needed or rng.random() < 0.5}
-    said = rng.choice(VERBS[verb].split("|")) if rng.random() < 0.5 else verb
+    said = rng.choice(VERBS.get(verb, verb).split("|")) if rng.random() < 0.5 else verb
     article = rng.choice(("the", "the", "a" if noun[0] not in "aeiou" else "an", "my", "this"))
     if said == verb and rng.random() < 0.25:
         begin = rng.choice((f"I want to {verb} {article} {noun}", f"Can you {verb} {article} {noun}", f"Please {verb} {article} {noun}",
