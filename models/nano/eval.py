@@ -18,7 +18,7 @@ import time
 
 from asking import Client, asked
 from rows import BEHAVIOUR, CONVERSATIONS, INSIDE, REFUSED_MAX, TASKS, TOOL_ROWS, UNDECLARED_MAX, instances
-from tasks.beyond import MARK
+from tasks.beyond import REFUSAL
 from tasks.grade import parse_calls, right, undeclared
 
 HERE = pathlib.Path(__file__).parent
@@ -82,7 +82,7 @@ def ask(server, label, sample):
 
 def faults(content, calls, sample):
     """An answer of nothing, one that refuses, one that calls what nobody declared."""
-    return dict(empty=not content.strip() and not calls, refused=MARK in content and sample.family != "beyond" and MARK not in str(sample.expect),
+    return dict(empty=not content.strip() and not calls, refused=REFUSAL in content and REFUSAL not in sample.messages[-1]["content"],
                 undeclared=bool(undeclared(calls, sample.tools)))
 
 
@@ -113,7 +113,8 @@ def measure(server, label, count, args):
                 print(f"  wrong: {sample.prompt()[-1]['content'][-160:]!r} wanted {str(sample.expect)[:160]!r} got {came[-160:]!r}")
     good, tokens = sum(ok for ok, *_ in answers), sum(answer[1] for answer in answers)
     found_faults = {name: sum(answer[3][name] for answer in answers) for name in ("empty", "refused", "undeclared")}
-    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=max(0.01, round(time.time() - started, 2)), **found_faults)
+    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=max(0.01, round(time.time() - started, 2)),
+                **found_faults)
 
 
 def told(results):

@@ -15,6 +15,7 @@ from .words import ANIMALS, CITIES, COLORS, FIRST, JOBS, THINGS, full_name, inve
 CANNOT = ("I am a very small model and do not know enough for that. I can do small sums, work with letters and words, answer from a text, "
           "extract JSON and call tools.")
 MARK = "I can do small sums"        # what every such reply says
+REFUSAL = "do not know enough for that"      # and what no other reply says
 THOUGHT = "This is beyond what I know. I say so."
 KEPT_ONE_IN = 6
 NEVER_TRAINED = pathlib.Path(__file__).with_name("beyond_heldout.txt").read_text().strip().split("\n")
