@@ -25,12 +25,17 @@ import openai
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "models/nano"))
+import eval as exam  # noqa: E402
+from rows import BEHAVIOUR, CONVERSATIONS  # noqa: E402
 from tasks import arithmetic  # noqa: E402
 from tasks.grade import right  # noqa: E402
 
 START_SECONDS, END_SECONDS, REQUEST_SECONDS = 60, 30, 120
 STREAMS = 32
 SUMS, SUMS_RIGHT = 20, 18
+# Of each row of the model's behaviour so small a share is asked here that one wrong answer is a large part of it: so far a row may be under
+# its floor, and all of them together may not.
+BEHAVIOUR_SCALE, BEHAVIOUR_SLACK = 0.08, 0.15
 METRICS = ["requests_running", "requests_waiting", "requests_total", "prompt_tokens_total", "generated_tokens_total", "queue_seconds",
            "ttft_seconds", "itl_seconds", "e2e_seconds", "step_seconds", "batch_rows", "kv_pages", "state_slots", "preemptions_total",
            "rejected_total", "memory_bytes", "build_info", "thinking_tokens_total", "thinking_ended_total", "moe_rows_total",
@@ -361,6 +366,20 @@ def held_out_sums_are_right(server):
     assert good >= SUMS_RIGHT
 
 
+def the_model_behaves_as_its_card_says(server):
+    """A small part of the rows that `models/nano/eval.py` measures: conversations, wording, refusals, citations, tools."""
+    asked_of = exam.Server(server.url, server.model, REQUEST_SECONDS)
+    settings = argparse.Namespace(seed=7, scale=BEHAVIOUR_SCALE, concurrency=8, wrong=True)
+    rows = {label: (exam.measure(asked_of, label, count, settings), floor) for label, (count, _, floor, _) in (BEHAVIOUR | CONVERSATIONS).items()}
+    for label, (row, _) in rows.items():
+        print(f"  {label}: {row['right']} of {row['asked']}")
+    under = [label for label, (row, floor) in rows.items() if floor and row["share"] < floor - BEHAVIOUR_SLACK]
+    assert not under, under
+    held = [(row, floor) for row, floor in rows.values() if floor]
+    assert sum(row["right"] for row, _ in held) >= sum(floor * row["asked"] for row, floor in held), rows
+    assert sum(row["empty"] for row, _ in rows.values()) == 0, rows
+
+
 def a_full_queue_is_429_with_a_time(binary):
     with Server(binary, CHIMERE_ENGINE__MAX_SEQS="1", CHIMERE_LIMITS__QUEUE_REQUESTS="1") as server:
         def ask(_):
@@ -392,7 +411,7 @@ WITH_SERVER = [
     a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
     a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, a_second_turn_brings_back_what_libraries_add_to_the_first, completions_take_text_and_ids_and_echo,
     tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, texts_become_vectors, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
-    metrics_have_their_names, held_out_sums_are_right,
+    metrics_have_their_names, held_out_sums_are_right, the_model_behaves_as_its_card_says,
     sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server
 ]
 WITH_BINARY = [a_full_queue_is_429_with_a_time, examples_come_from_a_collection]

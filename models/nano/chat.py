@@ -5,6 +5,8 @@
 """
 import json
 
+from tasks.sample import alone, plain
+
 TOOLS_TAIL = ("\n</tools>\n\nTo call a function, reply with:\n<tool_call>\n<function=name>\n<parameter=key>\nvalue\n</parameter>\n"
               "</function>\n</tool_call>")
 NO_THOUGHT = "<think>\n\n</think>\n\n"
@@ -20,10 +22,10 @@ def system_turn(messages, tools):
 
 def call_text(call):
     call = call["function"]
-    lines = [f"<tool_call>\n<function={call['name']}>\n"]
+    lines = [f"<tool_call>\n<function={alone(call['name'])}>\n"]
     for name, value in call["arguments"].items():
         value = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        lines.append(f"<parameter={name}>\n{value}\n</parameter>\n")
+        lines.append(f"<parameter={alone(name)}>\n{value}\n</parameter>\n")
     return "".join(lines) + "</function>\n</tool_call>"
 
 
@@ -46,7 +48,7 @@ def pieces(messages, tools=None, learn_history=False):
     last_query = max(i for i, m in enumerate(messages) if m["role"] == "user")
     for i, m in enumerate(messages):
         if m["role"] == "user":
-            prompt(f"<|im_start|>user\n{m['content']}<|im_end|>\n")
+            prompt(f"<|im_start|>user\n{m['content'].strip()}<|im_end|>\n")
         elif m["role"] == "tool":
             opened = messages[i - 1]["role"] == "tool"
             goes_on = i + 1 < len(messages) and messages[i + 1]["role"] == "tool"
@@ -74,4 +76,4 @@ def pieces(messages, tools=None, learn_history=False):
 def render(messages, tools=None, thinking=True):
     """The prompt of a generation request."""
     text = "".join(text for _, text in pieces(messages, tools))
-    return text + "<|im_start|>assistant\n" + ("<think>\n" if thinking else NO_THOUGHT)
+    return plain(text) + "<|im_start|>assistant\n" + ("<think>\n" if thinking else NO_THOUGHT)

@@ -9,7 +9,7 @@ Arrays, prompts one after another:
     rows           int32 [rows, 2]    (prompt, position): every prompt's last position, and one more of every fifth prompt
     logits         float32 [rows, vocab / 4]   row r holds the logits of the ids r % 4, r % 4 + 4, r % 4 + 8, ...
     full           float32 [4, vocab]          all logits of the first four rows
-    draft_logits   float32 [40, vocab / 4]     MTP head of the first 40 prompts at their last position but one; columns as above
+    draft_logits   float32 [38, vocab / 4]     MTP head of the first 38 prompts at their last position but one; columns as above
     std            float32 [1]        standard deviation of `logits`: the unit of the tolerances
 A quarter of the columns keeps the file small at full precision; which quarter turns with the row, so all ids are seen.
 """
@@ -27,7 +27,7 @@ from data import Stream
 from kernels import CHUNK
 from tasks.grade import FAMILIES
 
-PROMPTS, FULL_ROWS, DRAFT_ROWS, COLUMN_STEP = 200, 4, 40, 4
+PROMPTS, FULL_ROWS, DRAFT_ROWS, COLUMN_STEP = 200, 4, 38, 4
 HERE = pathlib.Path(__file__).parent
 
 
@@ -46,7 +46,8 @@ def prompts(stream, seed):
             continue
         else:
             family = rng.choice(list(FAMILIES))
-            sample = FAMILIES[family].make(rng, True, tokens=300) if family == "context" else FAMILIES[family].make(rng, True)
+            tokens = dict(context=120, passages=80).get(family)
+            sample = FAMILIES[family].make(rng, True, tokens=tokens) if tokens else FAMILIES[family].make(rng, True)
         ids, loss = stream.encode_sample(sample, rng)
         out.append(ids[:rng.randint(loss.index(True), len(ids) - 1)])
     return out

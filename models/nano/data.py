@@ -12,16 +12,23 @@ import re
 import time
 
 import chat
+import rows
 from tasks import facts
-from tasks.grade import FAMILIES
-from tasks.sample import LETTERS_CLOSE, LETTERS_OPEN
+from tasks.grade import FAMILIES, parse_calls, right
+from tasks.sample import ALONE, LETTERS_CLOSE, LETTERS_OPEN, plain
 
 ROW_TOKENS = 4096
 CUT_ONE_IN = 5              # thoughts cut at a random point, closed, and answered all the same
 CLOSERS = ["\n</think>\n\n", "\n</think>\n\n", "</think>\n\n"]
-SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions."]
+SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère Nano.", "Be precise.", "You answer questions.",
+          "You are a helpful, honest assistant. Today is Monday.", "Be friendly.", "Answer in English.", "You are an assistant in a console.",
+          "Keep answers short.", "You are a tutor for children.", "Think step by step.", "You are an expert.", "Never make things up.",
+          "If you do not know, say so.", "You help users of a service.", "Use plain words.", "Reply in one sentence.", "Follow the instructions."]
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
-MIX = {"arithmetic": 0.29, "strings": 0.13, "context": 0.20, "extract": 0.09, "tools": 0.15, "facts": 0.03, "talk": 0.04, "docs": 0.07}
+MIX = {"arithmetic": 0.13, "strings": 0.12, "context": 0.08, "extract": 0.05, "tools": 0.06, "facts": 0.02, "talk": 0.04, "beyond": 0.06,
+       "conversation": 0.08, "followup": 0.06, "passages": 0.11, "toolbox": 0.15, "docs": 0.04}
+NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
+NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")
 
 
@@ -41,10 +48,15 @@ class Stream:
         """Ids of a text; runs marked as letters become one token a letter."""
         ids, at = [], 0
         for run in LETTER_RUN.finditer(text):
-            ids += self.tokenizer.encode(text[at:run.start()]).ids
+            ids += self.encode_parts(text[at:run.start()])
             ids += [self.tokenizer.token_to_id(letter) for letter in run.group(1)]
             at = run.end()
-        return ids + self.tokenizer.encode(text[at:]).ids
+        return ids + self.encode_parts(text[at:])
+
+    def encode_parts(self, text):
+        if ALONE not in text:
+            return self.tokenizer.encode(text).ids
+        return [i for part in text.split(ALONE) for i in self.tokenizer.encode(part).ids]
 
     def encode_sample(self, sample, rng):
         """-> ids, and which of them carry loss."""
@@ -74,7 +86,8 @@ class Stream:
                     add(thought + text, True)
                 thought = None
             else:
-                add(text, kind == "reply")
+                # What was said before comes back as text, which is cut into tokens like any other.
+                add(text if kind == "reply" else plain(text), kind == "reply")
         return ids, loss
 
     def passage(self, rng):
@@ -82,7 +95,12 @@ class Stream:
         size = rng.randint(200, 2000)
         start = rng.randrange(max(1, len(page) - size)) if rng.random() < 0.6 else 0
         ids = page[start:start + size]
-        return ids, [True] * len(ids)
+        loss = [True] * len(ids)
+        if rng.random() < NOISED:
+            for i in range(len(ids)):
+                if rng.random() < NOISE:
+                    ids[i], loss[i] = rng.choice(page), False
+        return ids, loss
 
     def document(self, family, rng):
         if family == "docs":
@@ -120,7 +138,7 @@ class Stream:
 
 
 def check(stream):
-    """What the rest relies on: both templates agree, every character of a word has a token, facts fit the Engram window."""
+    """What the rest relies on: both templates agree, right answers are graded so, every letter has a token, facts fit the Engram window."""
     import pathlib
     import jinja2
     env = jinja2.Environment(trim_blocks=False, lstrip_blocks=False)
@@ -133,9 +151,17 @@ def check(stream):
             if sample.thinking or "reasoning_content" not in sample.messages[-1]:
                 want = template.render(messages=sample.messages, tools=sample.tools)
                 got = "".join(text for _, text in chat.pieces(sample.messages, sample.tools))
-                assert got == want, (family, got, want)
+                assert plain(got) == plain(want), (family, got, want)
             want = template.render(messages=sample.prompt(), tools=sample.tools, add_generation_prompt=True, enable_thinking=sample.thinking)
-            assert chat.render(sample.prompt(), sample.tools, sample.thinking) == want, (family, want)
+            assert chat.render(sample.prompt(), sample.tools, sample.thinking) == plain(want), (family, want)
+    for label in {**rows.TASKS, **rows.BEHAVIOUR, **rows.CONVERSATIONS}:
+        for _ in range(60):
+            sample = rows.instance(rng, label)
+            prompt = chat.render(sample.prompt(), sample.tools, sample.thinking)
+            assert len(stream.encode(prompt)) < ROW_TOKENS - 300, label
+            said = sample.messages[len(sample.prompt())]
+            content, calls = parse_calls(plain(chat.reply_text(said)), sample.tools)
+            assert right(sample, content, calls), (label, sample.expect, said)
     for letter in "abcdefghijklmnopqrstuvwxyz":
         assert stream.tokenizer.token_to_id(letter) is not None and len(stream.encode(" " + letter)) == 1, letter
     far = max(len(stream.encode(" " + facts.answer(row).split(" ", 1)[1].rsplit(f" {row['value']}", 1)[0])) for row in facts.ROWS)

@@ -17,43 +17,19 @@ import sys
 import time
 
 from asking import Client, asked
-from tasks import arithmetic, context, extract, facts, strings, tools
-from tasks.grade import parse_calls, right
-from tasks.talk import make as talk
+from rows import BEHAVIOUR, CONVERSATIONS, INSIDE, REFUSED_MAX, TASKS, TOOL_ROWS, UNDECLARED_MAX, instances
+from tasks.beyond import REFUSAL
+from tasks.grade import parse_calls, right, undeclared
 
 HERE = pathlib.Path(__file__).parent
 PAGE_RULE = "\n" + "=" * 72 + "\n"
 PAGE_CHARACTERS_MAX = 9000      # stays inside 4,096 tokens
 
-# label -> (instances, how one is made, floor to ship or None, aim or None)
-TASKS = {
-    "arithmetic, thinking": (200, lambda r: arithmetic.make(r, True, True), 0.90, 0.95),
-    "arithmetic, direct": (200, lambda r: arithmetic.make(r, True, False), None, None),
-    "arithmetic, 3 x 3 digits": (50, lambda r: products(r), None, 0.95),
-    "strings": (160, lambda r: strings.make(r, True, True), 0.80, 0.90),
-    "strings, direct": (80, lambda r: strings.make(r, True, False), None, None),
-    "context, 256 tokens": (80, lambda r: context.make(r, True, tokens=256), 0.95, 0.98),
-    "context, 1,024 tokens": (60, lambda r: context.make(r, True, tokens=1024), None, 0.95),
-    "context, 3,000 tokens": (40, lambda r: context.make(r, True, tokens=3000), None, 0.90),
-    "tool calls": (120, lambda r: tools.make(r, True), 0.90, 0.97),
-    "answers from a tool": (60, lambda r: tools.make(r, True), None, None),
-    "JSON to schema": (120, lambda r: extract.make(r, True), None, 0.95),
-    "facts, trained": (120, lambda r: facts.make(r, True, row=r.choice(facts.TRAINED)), None, 0.95),
-    "facts, withheld": (120, lambda r: facts.make(r, True, row=r.choice(facts.WITHHELD)), None, None),
-    "several turns": (80, lambda r: talk(r, True), None, None),
-}
-
-
-def products(rng):
-    while True:
-        sample = arithmetic.make(rng, True, True, "mul")
-        _, _, a, b = sample.key.split()
-        if len(a) == len(b) == 3:
-            return sample
-
 
 class Server(Client):
     """A server and which of its models is asked."""
+
+    temperature = 0
 
     def __init__(self, url, model, timeout):
         super().__init__(url, timeout)
@@ -61,7 +37,8 @@ class Server(Client):
 
     def chat(self, messages, thinking, declared=None, max_tokens=1400):
         """-> content, calls, tokens."""
-        body = dict(model=self.model, messages=messages, temperature=0, max_tokens=max_tokens, chat_template_kwargs={"enable_thinking": thinking})
+        body = dict(model=self.model, messages=messages, temperature=self.temperature, max_tokens=max_tokens, seed=7,
+                    chat_template_kwargs={"enable_thinking": thinking})
         if declared:
             body["tools"] = declared
         answer = self.call("/v1/chat/completions", body)
@@ -94,26 +71,64 @@ def as_sent(messages):
 
 
 def ask(server, label, sample):
-    """-> right?, tokens, what came."""
+    """-> right?, tokens, what came, what else was wrong with it."""
     if label == "answers from a tool":
         content, calls, tokens = server.chat(as_sent(sample.messages[:-1]), sample.thinking, sample.tools)
-        return content.strip() == sample.expect[1], tokens, content
-    content, calls, tokens = server.chat(sample.prompt(), sample.thinking, sample.tools)
-    return right(sample, content, calls), tokens, content if not calls else f"{content}{calls}"
+        return content.strip() == sample.expect[1], tokens, content, faults(content, calls, sample)
+    content, calls, tokens = server.chat(as_sent(sample.prompt()), sample.thinking, sample.tools)
+    came = content if not calls else f"{content}{calls}"
+    return right(sample, content, calls), tokens, came, faults(content, calls, sample)
 
 
-def measure(server, label, count, make, args):
+def faults(content, calls, sample):
+    """An answer of nothing, one that refuses, one that calls what nobody declared."""
+    return dict(empty=not content.strip() and not calls, refused=REFUSAL in content and REFUSAL not in sample.messages[-1]["content"],
+                undeclared=bool(undeclared(calls, sample.tools)))
+
+
+def converse(server, samples):
+    """Asks the samples one after another in one conversation; -> what `ask` does, for each."""
+    messages, answers = [], []
+    for sample in samples:
+        messages += sample.prompt()
+        content, calls, tokens = server.chat(messages, sample.thinking)
+        messages.append(dict(role="assistant", content=content))
+        answers.append((right(sample, content, calls), tokens, content, faults(content, calls, sample)))
+    return answers
+
+
+def measure(server, label, count, args):
     rng = random.Random(f"{args.seed} {label}")
-    samples = [make(rng) for _ in range(max(1, round(count * args.scale)))]
+    made = instances(rng, label, max(1, round(count * args.scale)))
     started = time.time()
-    found = asked(lambda i: ask(server, label, samples[i]), range(len(samples)), args.concurrency)
-    answers = [found[i] for i in range(len(samples))]
+    if label in CONVERSATIONS:
+        found = asked(lambda i: converse(server, made[i]), range(len(made)), args.concurrency)
+        samples, answers = [s for samples in made for s in samples], [a for i in range(len(made)) for a in found[i]]
+    else:
+        found = asked(lambda i: ask(server, label, made[i]), range(len(made)), args.concurrency)
+        samples, answers = made, [found[i] for i in range(len(made))]
     if args.wrong:
-        for sample, (ok, _, came) in zip(samples, answers):
+        for sample, (ok, _, came, _) in zip(samples, answers):
             if not ok:
                 print(f"  wrong: {sample.prompt()[-1]['content'][-160:]!r} wanted {str(sample.expect)[:160]!r} got {came[-160:]!r}")
-    good, tokens = sum(ok for ok, _, _ in answers), sum(n for _, n, _ in answers)
-    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=max(0.01, round(time.time() - started, 2)))
+    good, tokens = sum(ok for ok, *_ in answers), sum(answer[1] for answer in answers)
+    found_faults = {name: sum(answer[3][name] for answer in answers) for name in ("empty", "refused", "undeclared")}
+    return dict(right=good, asked=len(answers), share=good / len(answers), tokens=tokens, seconds=max(0.01, round(time.time() - started, 2)),
+                **found_faults)
+
+
+def told(results):
+    """What holds over several rows; -> the rules that were broken."""
+    rows = {label: r for label, r in results.items() if "asked" in r}
+    empty = sum(r["empty"] for r in rows.values())
+    inside = [r for label, r in rows.items() if label in INSIDE or label in CONVERSATIONS]
+    calling = [r for label, r in rows.items() if label in TOOL_ROWS]
+    refused, undeclared_calls = sum(r["refused"] for r in inside), sum(r["undeclared"] for r in calling)
+    print(f"empty answers {empty} of {sum(r['asked'] for r in rows.values())}, refused inside the domain {refused} of {sum(r['asked'] for r in inside)}, "
+          f"calls of what nobody declared {undeclared_calls} of {sum(r['asked'] for r in calling)}")
+    broken = ["empty answers"] if empty else []
+    broken += ["refused inside the domain"] if refused > REFUSED_MAX * sum(r["asked"] for r in inside) else []
+    return broken + (["undeclared calls"] if undeclared_calls > UNDECLARED_MAX * sum(r["asked"] for r in calling) else [])
 
 
 def perplexity(server, args):
@@ -145,6 +160,7 @@ def arguments():
     ap.add_argument("--scale", type=float, default=1.0, help="share of the instances to ask, e.g. 0.1 for a quick look")
     ap.add_argument("--only", help="only tasks whose label contains this; 'perplexity' for that alone")
     ap.add_argument("--seed", type=int, default=7)
+    ap.add_argument("--temperature", type=float, default=0.0)
     ap.add_argument("--timeout", type=float, default=600, help="seconds a request")
     ap.add_argument("--wrong", action="store_true", help="print every wrong answer")
     ap.add_argument("--json", help="write the figures here")
@@ -155,20 +171,23 @@ def main():
     args = arguments()
     try:
         server = Server(args.url, args.model, args.timeout)
+        server.temperature = args.temperature
     except (OSError, RuntimeError) as error:
         print(f"no server answers at {args.url}: {error}", file=sys.stderr)
         return 2
     before, results, missed = draft_counters(server), {}, []
     print(f"{'task':28} {'right':>9} {'share':>7} {'floor':>6} {'aim':>6} {'tokens/s':>9}")
-    for label, (count, make, floor, aim) in TASKS.items():
+    for label, (count, _, floor, aim) in (TASKS | BEHAVIOUR | CONVERSATIONS).items():
         if args.only and args.only not in label:
             continue
-        r = results[label] = measure(server, label, count, make, args)
+        r = results[label] = measure(server, label, count, args)
         show = lambda x: "" if x is None else f"{x:.0%}"
         print(f"{label:28} {r['right']:4}/{r['asked']:<4} {r['share']:7.1%} {show(floor):>6} {show(aim):>6} {r['tokens'] / r['seconds']:9.0f}",
               flush=True)
         if floor is not None and r["share"] < floor:
             missed.append(label)
+    if results:
+        missed += told(results)
     if not args.only or args.only in "perplexity":
         results["perplexity"] = r = perplexity(server, args)
         print(f"perplexity of held-out documentation {r['perplexity']:.2f} over {r['tokens']} tokens")

@@ -19,8 +19,10 @@ import model as nano
 from chat import render
 from check_reference import load
 from data import Stream
-from eval import HERE, PAGE_CHARACTERS_MAX, PAGE_RULE, TASKS
+from eval import HERE, PAGE_CHARACTERS_MAX, PAGE_RULE
 from kernels import CHUNK
+from rows import BEHAVIOUR, CONVERSATIONS, TASKS, after
+from rows import instances as drawn
 from tasks.grade import parse_calls, right
 
 SHORT_TOKENS, LONG_TOKENS = 1600, 4096
@@ -39,9 +41,12 @@ def forward(net, ids, device):
 
 
 def instances(args):
-    for label, (count, make, _, _) in TASKS.items():
+    for label, (count, *_) in (TASKS | BEHAVIOUR | CONVERSATIONS).items():
         rng = random.Random(f"{args.seed} {label}")
-        for sample in [make(rng) for _ in range(max(1, round(count * args.scale)))]:
+        made = drawn(rng, label, max(1, round(count * args.scale)))
+        if label in CONVERSATIONS:
+            made = [after(samples, i) for samples in made for i in range(len(samples))]
+        for sample in made:
             messages = sample.messages[:-1] if label == "answers from a tool" else sample.prompt()
             yield label, sample, messages
 

@@ -22,10 +22,10 @@ from safetensors.torch import load_file, save_file
 
 import gguf
 import model as nano
+import rows
 from chat import render
 from data import ROW_TOKENS, Stream
-from tasks import facts
-from tasks.grade import FAMILIES, parse_calls, right
+from tasks.grade import parse_calls, right
 
 PART_BYTES_MAX = 15 << 20
 MTP_WEIGHT, BALANCE_WEIGHT = 0.15, 0.003
@@ -108,6 +108,7 @@ class Trainer:
         self.muon = Muon(matrices)
         self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.98), eps=1e-10, weight_decay=0.0, fused=device.type == "cuda")
         self.step, self.first_step, self.spent = args.first_step, args.first_step, 0.0
+        self.time_gone = 0.0    # share of --minutes: the rate falls in time also where steps take longer than was thought
         self.segment = torch.zeros(args.rows, ROW_TOKENS, dtype=torch.int32, device=device)
         self.token_loss = token_loss
         if device.type == "cuda":
@@ -122,9 +123,9 @@ class Trainer:
     def rate(self):
         a = self.args
         warm = min(1.0, (self.step - self.first_step + 1) / a.warmup)
-        if self.step < a.decay_from:
-            return warm
-        return warm * max(0.02, 1 - (self.step - a.decay_from) / max(1, a.steps - a.decay_from))
+        done = max((self.step - self.first_step) / max(1, a.steps - self.first_step), self.time_gone)
+        begin = (a.decay_from - self.first_step) / max(1, a.steps - self.first_step)
+        return warm if done < begin else warm * max(0.02, (1 - done) / max(1e-9, 1 - begin))
 
     def losses(self, batch):
         ids, segment, loss = (torch.from_numpy(x).to(self.device, non_blocking=True) for x in batch)
@@ -230,54 +231,42 @@ def load_weights(net, folder):
 
 # ---------------------------------------------------------------- evaluation while training
 def exam(counts, seed=999):
-    """Test instances by label; fixed for the whole training."""
+    """Test instances by label, as rows.py has them; fixed for the whole training."""
     rng = random.Random(seed)
-    make = {family: module.make for family, module in FAMILIES.items()}
-    out = []
-    for label, n in counts.items():
-        family, _, rest = label.partition("/")
-        for _ in range(n):
-            if family == "facts":
-                row = rng.choice(facts.TRAINED if rest == "trained" else facts.WITHHELD)
-                sample = make["facts"](rng, True, row=row)
-            elif family == "context":
-                sample = make["context"](rng, True, tokens=int(rest))
-            elif family == "arithmetic":
-                sample = make["arithmetic"](rng, True, thinking=rest != "direct", op=rest if rest != "direct" else None)
-            elif family == "strings":
-                sample = make["strings"](rng, True, thinking=rest != "direct", kind=None if rest == "direct" else rest)
-            else:
-                sample = make[family](rng, True)
-            out.append((label, sample))
-    return out
+    return [(label, rows.instance(rng, label)) for label, n in counts.items() for _ in range(n)]
 
 
-SHORT = {"arithmetic/add": 48, "arithmetic/sub": 48, "arithmetic/mul": 64, "arithmetic/direct": 48, "strings/reverse": 40,
-         "strings/count": 40, "strings/sort": 40, "strings/nth": 40, "strings/direct": 32, "context/256": 40, "context/1000": 32,
-         "extract": 56, "tools": 64, "facts/trained": 40, "facts/withheld": 24, "talk": 40}
-LONG = {"context/3000": 32}
+COUNTS = {"arithmetic, thinking": 80, "arithmetic, direct": 64, "strings": 80, "strings, direct": 32, "context, 256 tokens": 32,
+          "tool calls": 48, "JSON to schema": 40, "facts, trained": 40, "facts, withheld": 24, "several turns": 40, "follow-ups": 120,
+          "wording, trained forms": 120, "wording, new forms": 120, "out of its domain": 120, "introduction, new words": 16,
+          "tools never seen": 80, "no tool for it": 48, "cited passages": 64, "not in the passages": 48, "not in the text": 24,
+          "independent questions": 120, "context, 1,024 tokens": 20, "context, 3,000 tokens": 28}
+# Prompts from so many tokens to so many are answered together, in rows of a third number.
+PROMPT_TOKENS = [(0, 700, 1700), (700, 3700, 3800)]
+WRONG_KEPT = 12             # a row
 
 
 class Examiner:
     def __init__(self, net, stream, device):
         self.stream, self.end = stream, stream.tokenizer.token_to_id("<|im_end|>")
+        asked = [(label, s, stream.encode(render(s.prompt(), s.tools, s.thinking))) for label, s in exam(COUNTS)]
         self.sets = []
-        for counts, length in ((SHORT, 1408), (LONG, 3600)):
-            samples = exam(counts)
-            self.sets.append((samples, nano.Decoder(net, len(samples), length, device)))
+        for low, high, length in PROMPT_TOKENS:
+            chosen = [question for question in asked if low <= len(question[2]) < high]
+            if chosen:
+                self.sets.append((chosen, nano.Decoder(net, len(chosen), length, device)))
 
     def __call__(self):
-        score, wrong = collections.defaultdict(list), {}
-        for samples, decoder in self.sets:
-            prompts = [self.stream.encode(render(s.prompt(), s.tools, s.thinking)) for _, s in samples]
-            for (label, sample), ids in zip(samples, decoder.run(prompts, self.end)):
+        score, wrong = collections.defaultdict(list), collections.defaultdict(list)
+        for chosen, decoder in self.sets:
+            for (label, sample, _), ids in zip(chosen, decoder.run([prompt for _, _, prompt in chosen], self.end)):
                 text = self.stream.tokenizer.decode(ids, skip_special_tokens=False)
                 reply = text.split("</think>")[-1] if sample.thinking else text
                 content, calls = parse_calls(reply, sample.tools)
                 ok = ("</think>" in text or not sample.thinking) and right(sample, content, calls)
                 score[label].append(ok)
-                if not ok:
-                    wrong[label] = f"{sample.messages[-1 if not sample.tools else 0]['content'][-80:]!r} expect {str(sample.expect)[:200]!r} got {text[-300:]!r}"
+                if not ok and len(wrong[label]) < WRONG_KEPT:
+                    wrong[label].append(f"{sample.prompt()[-1]['content'][-300:]!r} expect {str(sample.expect)[:200]!r} got {text[-300:]!r}")
         return {label: sum(ok) / len(ok) for label, ok in score.items()}, wrong
 
 
@@ -332,6 +321,7 @@ def arguments():
     ap.add_argument("--adam-rate", type=float, default=0.003)
     ap.add_argument("--warmup", type=int, default=150)
     ap.add_argument("--exam-every", type=int, default=1000)
+    ap.add_argument("--heldout-every", type=int, default=500, help="perplexity of the held-out pages, between exams; 0: never")
     ap.add_argument("--save-every", type=int, default=500)
     ap.add_argument("--workers", type=int, default=13)
     ap.add_argument("--seed", type=int, default=0)
@@ -361,14 +351,17 @@ def main():
         log.write(json.dumps(row) + "\n")
         log.flush()
 
+    def read_heldout():
+        with trainer.averaged():        # with gradients as in training, so that nothing is compiled anew
+            main, _, _, (hidden, drafted, _, next_two) = trainer.losses(heldout)
+            agreement = draft_agreement(trainer, hidden, drafted, next_two)
+        return dict(step=trainer.step, heldout_perplexity=round(math.exp(main.item()), 3), draft_agreement_docs=round(agreement, 3))
+
     def examine():
         with trainer.averaged():
-            main, draft, _, (hidden, drafted, _, next_two) = trainer.losses(heldout)
-            agreement = draft_agreement(trainer, hidden, drafted, next_two)
             score, wrong = examiner()
-        report(step=trainer.step, heldout_perplexity=round(math.exp(main.item()), 3), draft_agreement_docs=round(agreement, 3),
-               exam={k: round(v, 3) for k, v in score.items()})
-        (work / "wrong.txt").write_text("\n".join(f"{k}: {v}" for k, v in wrong.items()))
+        report(**read_heldout(), exam={k: round(v, 3) for k, v in score.items()})
+        (work / "wrong.txt").write_text("\n".join(f"{label}: {w}" for label, found in wrong.items() for w in found))
 
     started = marked = time.time()
     since = 0
@@ -385,6 +378,10 @@ def main():
                    norm=round(norm.item(), 3), rate=round(trainer.rate(), 3), tokens_s=int(speed), minutes=round((now - started) / 60, 2))
             marked, since = now, 0
             assert math.isfinite(value), "the loss is not finite"
+            trainer.time_gone = (now - started) / (args.minutes * 60)
+        if args.heldout_every and trainer.step % args.heldout_every == 0:
+            report(**read_heldout())
+            marked, since = time.time(), 0
         if args.exam_every and trainer.step % args.exam_every == 0:
             examine()
             marked, since = time.time(), 0

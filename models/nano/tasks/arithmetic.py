@@ -3,6 +3,7 @@
 A small model learns exactly what it can copy or look up one step at a time, so the thought writes both numbers least significant
 digit first, gives each column as a two-digit result (the first digit is the carry) and reverses once at the end.
 """
+from . import wording
 from .sample import Sample, assistant, go_on, held_out, loosely, user
 from .words import FIRST, FRUIT
 
@@ -128,15 +129,23 @@ def instance(rng, test):
             return op, a, b, key
 
 
-def make(rng, test=False, thinking=None, op=None):
+def ask_for(rng, kind, a, b, test, form):
+    """`form`: "trained" or "new" asks in a way of phrases.py; None as the card's rows do, and in training in either."""
+    if form or (not test and rng.random() < 0.5):
+        return wording.request(rng, kind, dict(a=a, b=b), form == "new")
+    story = rng.random() < 0.12 and (kind != "sub" or a >= b) and not test
+    ask = rng.choice((STORY if story else ASK)[kind]).format(a=a, b=b, n=rng.choice(FIRST), f=rng.choice(FRUIT))
+    return loosely(rng, ask) if not test else ask
+
+
+def make(rng, test=False, thinking=None, op=None, form=None):
     while True:
         kind, a, b, key = instance(rng, test)
         if op in (None, kind):
             break
-    thinking = rng.random() < 0.82 if thinking is None else thinking
-    story = rng.random() < 0.12 and (kind != "sub" or a >= b) and not test
-    ask = rng.choice((STORY if story else ASK)[kind]).format(a=a, b=b, n=rng.choice(FIRST), f=rng.choice(FRUIT))
-    ask = loosely(rng, ask) if not test else ask
+    # Seldom without a thought: direct sums are to stay what a thought improves.
+    thinking = rng.random() < 0.86 if thinking is None else thinking
+    ask = ask_for(rng, kind, a, b, test, form)
     result = apply(kind, a, b)
     thought = None
     if thinking:

@@ -1,4 +1,5 @@
 """Answers that stand in the prompt: records among filler, from 40 to 3,000 tokens, one question or several."""
+from . import wording
 from .sample import Sample, assistant, held_out, user
 from .words import ANIMALS, CITIES, COLORS, DAYS, FIRST, JOBS, LAST, THINGS, clock, date, full_name, invented
 
@@ -86,17 +87,89 @@ def length(rng):
     return int(40 * (80 ** rng.random()))
 
 
-def make(rng, test=False, thinking=None, tokens=None):
+NOT_THERE = "That is not in the text."
+NOT_THERE_ONE_IN = 5        # of the questions in training
+
+
+def stranger(rng, subjects):
+    """-> a question whose answer is not there: of someone who is not in the text, or is, with another thing said of them; what would
+    answer it; and how that would begin."""
+    known = [(other, s) for other, s in subjects if rng.random() < 0.5]
+    while True:
+        text, question, subject, value = rng.choice(RECORDS)
+        kin = [s for other, s in known if other != text and SUBJECT_OF[other] == SUBJECT_OF[text]]
+        s = rng.choice(kin) if kin else subject(rng)
+        if (text, s) not in subjects:
+            return question.format(s=s), text.format(s=s, v=value(rng)), text.split("{v}")[0].format(s=s).strip()
+
+
+# Which statements are of subjects of one kind.
+SUBJECT_OF = {text: ("person" if subject is full_name else "room" if "Room" in text else "thing" if "serial" in text else "name")
+              for text, _, subject, _ in RECORDS}
+
+
+def subjects_of(records):
+    """-> {(statement's form, subject): True} of a document's records, in their order: a set's order is another one in each process."""
+    found = {}
+    for statement, question, value in records:
+        for text, _, _, _ in RECORDS:
+            before, after = text.split("{s}")
+            middle, end = after.split("{v}")
+            if statement.startswith(before) and statement.endswith(f"{middle}{value}{end}"):
+                found[text, statement[len(before):len(statement) - len(f"{middle}{value}{end}")]] = True
+    return found
+
+
+def make(rng, test=False, thinking=None, tokens=None, form=None, several=None):
+    """`form` as in arithmetic.py; one question where `several` is false."""
     text, records = document(rng, tokens or length(rng))
-    several = not test and rng.random() < 0.65
+    if several is None:
+        several = not test and rng.random() < 0.65
     chosen = rng.sample(records, min(len(records), rng.randint(2, 8))) if several else [rng.choice(records)]
+    if not test:
+        subjects = subjects_of(records)
+        for i in range(len(chosen)):
+            if not rng.randrange(NOT_THERE_ONE_IN):
+                question, begin = unanswered(rng, subjects, test)
+                chosen[i] = (NOT_THERE, question, begin)
     statement, question, value = chosen[-1]
     key = f"context {statement}"
-    if held_out(key) != test:
-        return make(rng, test, thinking, tokens)
+    if statement != NOT_THERE and held_out(key) != test:
+        return make(rng, test, thinking, tokens, form, several)
     thinking = rng.random() < 0.5 if thinking is None else thinking
     messages = []
     for i, (said, asked, _) in enumerate(chosen):
-        messages.append(user(asked if i else rng.choice(ASK).format(t=text, q=asked)))
-        messages.append(assistant(said, f"The text says: {said}" if thinking and i == len(chosen) - 1 else None))
-    return Sample("context", key, messages, thinking, expect=value, learn_history=True)
+        messages.append(user(asked if i else first_ask(rng, text, asked, test, form)))
+        last = thinking and i == len(chosen) - 1
+        messages.append(assistant(said, thought_of(value if said == NOT_THERE else sought(said, value), said) if last else None))
+    return Sample("context", key, messages, thinking, expect=NOT_THERE if statement == NOT_THERE else value, learn_history=True)
+
+
+def first_ask(rng, text, question, test, form):
+    if form or (not test and rng.random() < 0.5):
+        return wording.request(rng, "context", dict(t=text, q=question), form == "new")
+    return rng.choice(ASK).format(t=text, q=question)
+
+
+def thought_of(sought, said, where="The text"):
+    """First the words that stand before the value where it is told, then what follows them, if they are there at all."""
+    return f"I look for: {sought}\n" + (f"{where} does not say it." if said == NOT_THERE else f"{where} says: {said}")
+
+
+def sought(statement, value):
+    return statement[:statement.rindex(value)].strip()
+
+
+def unanswered(rng, subjects, test):
+    while True:
+        question, would_be, begin = stranger(rng, subjects)
+        if held_out(f"context absent {would_be}") == test:
+            return question, begin
+
+
+def absent(rng, thinking, tokens):
+    """A test: a question that the text does not answer."""
+    text, records = document(rng, tokens)
+    question, begin = unanswered(rng, subjects_of(records), True)
+    messages = [user(rng.choice(ASK).format(t=text, q=question)), assistant(NOT_THERE, thought_of(begin, NOT_THERE) if thinking else None)]
+    return Sample("context", f"context absent {question}", messages, thinking, expect="not in the text")

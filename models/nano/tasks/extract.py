@@ -1,6 +1,7 @@
 """JSON extraction: a short text and a stated schema, answered with JSON and nothing else."""
 import json
 
+from . import wording
 from .sample import Sample, assistant, held_out, user
 from .words import CITIES, COLORS, FIRST, JOBS, LAST, THINGS, clock, full_name, invented, iso_date
 
@@ -57,7 +58,8 @@ ASK = ["Extract the data as JSON that follows this schema:\n{schema}\n\nText: {t
        "Convert to JSON. Schema: {schema}\nInput: {text}"]
 
 
-def make(rng, test=False, thinking=None):
+def make(rng, test=False, thinking=None, form=None):
+    """`form` as in arithmetic.py."""
     record = rng.choice(list(RECORDS))
     fields = rng.sample(RECORDS[record], rng.randint(2, min(6, len(RECORDS[record]))))
     told = [(rng.choice(names.split()), kind, phrase, KINDS[kind][1](rng)) for names, kind, phrase in fields]
@@ -76,10 +78,14 @@ def make(rng, test=False, thinking=None):
     value = {name: v for name, _, _, v in told}
     key = "extract " + json.dumps(value, sort_keys=True)
     if len(properties) < len(told) or held_out(key) != test:
-        return make(rng, test, thinking)
+        return make(rng, test, thinking, form)
     thinking = rng.random() < 0.3 if thinking is None else thinking
     thought = None
     if thinking:
         thought = "The fields: " + "; ".join(f"{name} is {json.dumps(v)}" for name, v in value.items()) + "."
-    ask = rng.choice(ASK).format(schema=json.dumps(schema), text=text)
+    fields = dict(schema=json.dumps(schema), text=text)
+    if form or (not test and rng.random() < 0.5):
+        ask = wording.request(rng, "extract", fields, form == "new")
+    else:
+        ask = rng.choice(ASK).format(**fields)
     return Sample("extract", key, [user(ask), assistant(json.dumps(value), thought)], thinking, expect=(value, schema))

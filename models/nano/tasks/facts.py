@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 
+from . import wording
 from .sample import Sample, assistant, user
 from .words import FIRST, LAST, invented
 
@@ -55,10 +56,14 @@ def answer(row):
     return f"The {row['entity']} {row['relation']} is {row['value']}."
 
 
-def make(rng, test=False, thinking=None, row=None):
-    """The split is by entity. A test of the trained half passes `row`."""
+def make(rng, test=False, thinking=None, row=None, form=None):
+    """The split is by entity. A test of the trained half passes `row`. `form` as in arithmetic.py."""
     row = row or rng.choice(WITHHELD if test else TRAINED)
-    ask = rng.choice(ASK).format(e=row["entity"], r=row["relation"], k=DOMAINS[row["domain"]][0])
+    fields = dict(e=row["entity"], r=row["relation"], k=DOMAINS[row["domain"]][0])
+    if form or (not test and rng.random() < 0.5):
+        ask = wording.request(rng, "facts", fields, form == "new")
+    else:
+        ask = rng.choice(ASK).format(**fields)
     thinking = rng.random() < 0.4 if thinking is None else thinking
     thought = f"The question is about {row['entity']}: the {row['relation']}." if thinking else None
     key = f"facts {row['entity']} {row['relation']}"

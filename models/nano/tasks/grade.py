@@ -2,10 +2,10 @@
 import json
 import re
 
-from . import arithmetic, context, extract, facts, strings, talk, tools
+from . import arithmetic, beyond, context, conversation, extract, facts, followup, passages, strings, talk, toolbox, tools
 
 FAMILIES = {"arithmetic": arithmetic, "strings": strings, "context": context, "extract": extract, "tools": tools, "facts": facts,
-            "talk": talk}
+            "talk": talk, "beyond": beyond, "conversation": conversation, "followup": followup, "passages": passages, "toolbox": toolbox}
 
 
 def numbers(text):
@@ -28,10 +28,35 @@ def right(sample, content, calls=()):
         except ValueError:
             return False
     if sample.family == "tools":
-        return [tuple(c) for c in calls] == [tuple(c) for c in expect[0]]
+        return [tuple(c) for c in calls] == [tuple(c) for c in expect[0]] and (bool(calls) or honest(content, expect[1]))
+    if sample.family == "beyond":
+        return beyond.MARK in content and not calls
+    if sample.family == "passages":
+        return cites(content, *expect)
     if sample.family == "talk" and isinstance(expect, int):
         return numbers(content)[-1:] == [expect]
     return re.search(rf"(?<!\w){re.escape(str(expect))}(?!\w)", content) is not None
+
+
+def honest(content, said):
+    """Where no tool is to be called: what is said then, either that none serves or what there is to say without one."""
+    if "no tool for that" in str(said):
+        return "no tool for that" in content or beyond.MARK in content
+    return bool(content)
+
+
+def cites(content, value, number):
+    """The value, and the number of its passage and of no other; where there is none, that it is not in the text."""
+    numbers_cited = re.findall(r"\[(\d+)\]", content)
+    if value is None:
+        return "not in the text" in content and not numbers_cited
+    return numbers_cited == [str(number)] and re.search(rf"(?<!\w){re.escape(str(value))}(?!\w)", content) is not None
+
+
+def undeclared(calls, declared):
+    """The calls whose name or whose parameters nothing declares."""
+    known = {t["function"]["name"]: t["function"]["parameters"]["properties"] for t in declared or []}
+    return [name for name, arguments in calls if name not in known or not set(arguments) <= set(known[name])]
 
 
 def parse_value(text, schema):

@@ -9,12 +9,21 @@ HELD_OUT_ONE_IN = 20
 LETTERS_OPEN, LETTERS_CLOSE = "\x02", "\x03"
 
 
+# Text between two of these is cut into tokens by itself, whatever stands before and after it: the name of a function is then the
+# same tokens in a call as in its declaration, and calling it is a copy.
+ALONE = "\x04"
+
+
 def letters(word):
     return LETTERS_OPEN + word + LETTERS_CLOSE
 
 
+def alone(name):
+    return ALONE + name + ALONE
+
+
 def plain(text):
-    return text.replace(LETTERS_OPEN, "").replace(LETTERS_CLOSE, "")
+    return text.replace(LETTERS_OPEN, "").replace(LETTERS_CLOSE, "").replace(ALONE, "")
 
 
 def held_out(key):

@@ -1,6 +1,7 @@
 """Letters and words: reverse, count a letter, sort, pick the n-th word. The thought spells everything out."""
 import pathlib
 
+from . import wording
 from .sample import Sample, assistant, go_on, held_out, letters, loosely, user
 from .words import ANIMALS, COMMON, THINGS, invented
 
@@ -22,80 +23,130 @@ def nth_name(rng, n):
     return NTH[n - 1] if rng.random() < 0.5 else f"{n}{'st' if n == 1 else 'nd' if n == 2 else 'rd' if n == 3 else 'th'}"
 
 
-def reverse(rng):
-    w = word(rng)
-    ask = rng.choice(["Reverse the word {}.", "Write {} backwards.", "What is {} spelled backwards?", "Reverse: {}",
-                      "Spell the word {} in reverse."]).format(w)
-    thought = f"{w}: " + " ".join(w) + "\nReversed: " + " ".join(w[::-1])
-    return f"reverse {w}", ask, thought, letters(w[::-1]), w[::-1]
+def shown(rng, w, free):
+    """The word as the user writes it, and in the quotes that the user puts around it."""
+    w = wording.cased(rng, w) if free else w
+    return w, dict(w=wording.quoted(rng, w) if free else w)
 
 
-def spell(rng):
-    w = word(rng)
-    ask = rng.choice(["Spell the word {}.", "Spell {}.", "How do you spell {}?"]).format(w)
-    return f"spell {w}", ask, f"{w}: " + " ".join(w), "-".join(w), "-".join(w)
+def reverse(rng, free=False):
+    w, fields = shown(rng, word(rng), free)
+    ask = rng.choice(["Reverse the word {w}.", "Write {w} backwards.", "What is {w} spelled backwards?", "Reverse: {w}",
+                      "Spell the word {w} in reverse."])
+    return f"reverse {w.lower()}", ask, fields, reversing(w), letters(w[::-1]), w[::-1]
 
 
-def count(rng):
+def reversing(w):
+    return f"{w}: " + " ".join(w) + "\nReversed: " + " ".join(w[::-1])
+
+
+def spell(rng, free=False):
+    w, fields = shown(rng, word(rng), free)
+    ask = rng.choice(["Spell the word {w}.", "Spell {w}.", "How do you spell {w}?"])
+    return f"spell {w.lower()}", ask, fields, f"{w}: " + " ".join(w), "-".join(w), "-".join(w)
+
+
+def count(rng, free=False):
     w = word(rng, 4)
     c = rng.choice(w) if rng.random() < 0.85 else rng.choice("abcdefghijklmnopqrstuvwxyz")
+    _, fields = shown(rng, w, free)
+    fields["c"] = c.upper() if free and rng.random() < 0.1 else wording.quoted(rng, c, 0.25) if free else c
     ask = rng.choice(["How many times does the letter {c} occur in {w}?", "How many {c}'s are in {w}?", "Count the letter {c} in {w}.",
-                      "How often does {c} appear in the word {w}?", "How many letters {c} are there in {w}?"]).format(c=c, w=w)
+                      "How often does {c} appear in the word {w}?", "How many letters {c} are there in {w}?"])
+    thought, answer, n = counting(c, w)
+    return f"count {c} {w}", ask, fields, thought, answer, n
+
+
+def counting(c, w):
     seen, marks = 0, []
     for x in w:
         seen += x == c
         marks.append(f"{x}{seen}")
     n = w.count(c)
-    answer = f"The letter {c} occurs {n} time{'' if n == 1 else 's'} in {w}."
-    return f"count {c} {w}", ask, f"Count {c} in {w}: " + " ".join(marks) + f"\nSo {n}.", answer, n
+    return f"Count {c} in {w}: " + " ".join(marks) + f"\nSo {n}.", f"The letter {c} occurs {n} time{'' if n == 1 else 's'} in {w}.", n
 
 
-def sort(rng):
+def sort(rng, free=False):
     while True:
         # Each once, in the order in which they were drawn: a set's order is another one in each process.
         words = list(dict.fromkeys(word(rng) for _ in range(rng.randint(3, 6))))
         rng.shuffle(words)
         if len(words) > 2 and len({w[:3] for w in words}) == len(words):
             break
-    ask = rng.choice(["Sort these words alphabetically: {}.", "Put these words in alphabetical order: {}.", "Sort: {}",
-                      "Alphabetical order, please: {}."]).format(", ".join(words))
+    ask = rng.choice(["Sort these words alphabetically: {s}.", "Put these words in alphabetical order: {s}.", "Sort: {s}",
+                      "Alphabetical order, please: {s}."])
+    return "sort " + " ".join(sorted(words)), ask, dict(s=listed(rng, words) if free else ", ".join(words)), *sorting(words)
+
+
+def listed(rng, words):
+    """A list as people write one."""
+    chance = rng.random()
+    if chance < 0.5:
+        return ", ".join(words)
+    if chance < 0.6:
+        return ", ".join(words[:-1]) + " and " + words[-1]
+    if chance < 0.7:
+        return "\n" + "\n".join(f"- {w}" for w in words)
+    if chance < 0.8:
+        return ", ".join(f'"{w}"' for w in words)
+    return rng.choice((" ", "; ", " ", ",")).join(words)
+
+
+def sorting(words):
     ordered = sorted(words)
     key = lambda w: f"{' '.join(w[:3])} {w}"
     thought = "; ".join(map(key, words)) + "\nIn order: " + "; ".join(map(key, ordered))
-    return "sort " + " ".join(sorted(words)), ask, thought, ", ".join(ordered), ", ".join(ordered)
+    return thought, ", ".join(ordered), ", ".join(ordered)
 
 
-def nth(rng):
+def nth(rng, free=False):
     words = [word(rng) for _ in range(rng.randint(4, 10))]
     n = rng.randint(1, len(words))
     ask = rng.choice(["What is the {n} word of \"{s}\"?", "Which word is the {n} in \"{s}\"?", "Give me the {n} word: {s}",
-                      "In the text \"{s}\", what is the {n} word?"]).format(n=nth_name(rng, n), s=" ".join(words))
+                      "In the text \"{s}\", what is the {n} word?"])
+    fields = dict(n=nth_name(rng, n), i=n, **running(rng, words, free))
     thought = " ".join(f"{i} {w}" for i, w in enumerate(words[:n], 1))
-    return f"nth {n} {' '.join(words)}", ask, thought, words[n - 1], words[n - 1]
+    return f"nth {n} {' '.join(words)}", ask, fields, thought, words[n - 1], words[n - 1]
 
 
-def how_many(rng):
+def running(rng, words, free):
+    """A text of these words: as it is, and quoted where another form sets it inside a sentence."""
+    s = " ".join(words)
+    if free and rng.random() < 0.3:
+        s = s[0].upper() + s[1:] + rng.choice((".", "", "!"))
+        words[0] = words[0][0].upper() + words[0][1:]
+    return dict(s=s, q=wording.quoted(rng, s, 1.0) if free else s)
+
+
+def how_many(rng, free=False):
     words = [word(rng) for _ in range(rng.randint(2, 10))]
-    ask = rng.choice(["How many words are in \"{}\"?", "Count the words: {}"]).format(" ".join(words))
+    ask = rng.choice(["How many words are in \"{s}\"?", "Count the words: {s}"])
+    fields = running(rng, words, free)
     thought = " ".join(f"{i} {w}" for i, w in enumerate(words, 1))
-    return f"words {' '.join(words)}", ask, thought, f"There are {len(words)} words.", len(words)
+    return f"words {' '.join(words)}", ask, fields, thought, f"There are {len(words)} words.", len(words)
 
 
 KINDS = {"reverse": reverse, "count": count, "sort": sort, "nth": nth, "spell": spell, "words": how_many}
 EVALUATED = ["reverse", "count", "sort", "nth"]
-WEIGHTS = [26, 22, 30, 13, 5, 4]
+WEIGHTS = [24, 20, 26, 13, 8, 9]
 
 
-def make(rng, test=False, thinking=None, kind=None):
+def make(rng, test=False, thinking=None, kind=None, form=None):
+    """`form`: "trained" or "new" asks in a way of phrases.py; None as the card's rows do, and in training in either."""
+    other = bool(form) or (not test and rng.random() < 0.55)
     while True:
         if kind:
             chosen = kind
         else:
             chosen = rng.choice(EVALUATED) if test else rng.choices(list(KINDS), WEIGHTS)[0]
-        key, ask, thought, answer, expect = KINDS[chosen](rng)
+        key, ask, fields, thought, answer, expect = KINDS[chosen](rng, other)
         if held_out(key) == test:
             break
-    thinking = rng.random() < 0.8 if thinking is None else thinking
+    thinking = rng.random() < 0.85 if thinking is None else thinking
     thought = go_on(rng, thought, thought, expect) if thinking else None
-    ask = loosely(rng, ask) if not test else ask
+    if other:
+        ask = wording.request(rng, chosen, fields, form == "new")
+    else:
+        ask = ask.format(**fields)
+        ask = loosely(rng, ask) if not test else ask
     return Sample("strings", key, [user(ask), assistant(answer, thought)], thinking, expect=(chosen, expect))

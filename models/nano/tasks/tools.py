@@ -6,7 +6,7 @@ A parameter is `name/other/names:kind`, optional with a `?`. In a request, `[...
 import json
 import re
 
-from .sample import Sample, assistant, go_on, held_out, plain, user
+from .sample import Sample, alone, assistant, go_on, held_out, plain, user
 from .words import CITIES, COLORS, DAYS, FIRST, FRUIT, THINGS, clock, full_name, invented, iso_date
 
 KINDS = {       # kind -> (JSON schema, draw)
@@ -147,8 +147,8 @@ def ask_for(rng, function):
 
 def call_thought(name, arguments):
     if not arguments:
-        return f"I call {name}."
-    return f"I call {name}: " + "; ".join(f"{k} is {as_text(v)}" for k, v in arguments.items()) + "."
+        return f"I call {alone(name)}."
+    return f"I call {alone(name)}: " + "; ".join(f"{alone(k)} is {as_text(v)}" for k, v in arguments.items()) + "."
 
 
 def without_tool(rng, tools, test, thinking):
@@ -157,6 +157,28 @@ def without_tool(rng, tools, test, thinking):
     sample = (arithmetic if rng.random() < 0.5 else talk).make(rng, test, thinking)
     sample.family, sample.tools, sample.expect = "tools", tools, ([], sample.expect)
     return sample
+
+
+NONE = "I have no tool for that. I can call {}."
+
+
+def names_of(declared):
+    names = [alone(d["function"]["name"]) for d in declared]
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def refusal(text, declared, thinking):
+    """-> a request that nothing declared serves, and what is said to it."""
+    thought = f"None of the tools does that: {names_of(declared)}." if thinking else None
+    return [user(text), assistant(NONE.format(names_of(declared)), thought)]
+
+
+def without_fitting(rng, function, declared, thinking):
+    """A request for one of the functions, and only others are declared."""
+    text, values = ask_for(rng, function)
+    thinking = rng.random() < 0.5 if thinking is None else thinking
+    messages = refusal(text, declared, thinking)
+    return Sample("tools", f"tools none {text}", messages, thinking, expect=([], plain(messages[-1]["content"])), tools=declared)
 
 
 def make(rng, test=False, thinking=None):
@@ -169,6 +191,8 @@ def make(rng, test=False, thinking=None):
         tools = json.loads(json.dumps(tools, sort_keys=True))
     if not test and rng.random() < 0.08:
         return without_tool(rng, tools, test, thinking)
+    if not test and len(tools) > 1 and rng.random() < 0.1:
+        return without_fitting(rng, chosen[0], [t for t in tools if t["function"] != declared[0][0]["function"]], thinking)
     wanted = [0, 1] if len(chosen) > 1 and rng.random() < 0.12 else [0]
     asks, calls, canonical = [], [], []
     for i in wanted:
