@@ -1,5 +1,6 @@
 // Markdown as it comes. A block that is finished is drawn once; only the last one is drawn again, so a long answer stays
-// linear. What a model writes is never trusted: DOMPurify lets no script, style, form or remote picture through.
+// linear. What a model writes is never trusted: markup is shown as text, and DOMPurify lets no script, style, form or remote
+// picture through.
 
 import { marked } from "./vendor/marked.js";
 
@@ -14,6 +15,8 @@ const ALIASES = { sh: "bash", shell: "bash", js: "javascript", ts: "typescript",
 
 marked.use({
   gfm: true,
+  // Markup that a model writes is shown as text: even a parser that throws it away would meet the page's policy first.
+  renderer: { html: (token) => escape(token.text) },
   extensions: [formula("blockFormula", "block", /^\$\$([\s\S]+?)\$\$(?:\n|$)|^\\\[([\s\S]+?)\\\](?:\n|$)/, /\$\$|\\\[/, true),
     formula("formula", "inline", /^\\\((.+?)\\\)|^\$(?![\s\d])([^$\n]*[^$\s\\])\$(?!\d)/, /\\\(|\$/, false)],
 });
@@ -85,8 +88,9 @@ async function typeset(place) {
     document.head.append(script);
   });
   const source = place.textContent;
-  const math = (await temml).renderToString(source, { displayMode: place.dataset.display === "true", throwOnError: false, trust: false });
+  const drawn = (await temml).renderToString(source, { displayMode: place.dataset.display === "true", throwOnError: false, trust: false });
   // Inline styles would break the page's policy; MathML reads well without them.
+  const math = drawn.replace(/ style="[^"]*"/g, "");
   place.replaceChildren(purify.sanitize(math, { USE_PROFILES: { mathMl: true }, FORBID_ATTR: ["style", "href"], RETURN_DOM_FRAGMENT: true }));
   place.title = source;
 }
