@@ -5,12 +5,13 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// What a value takes in an array, with the room that arrays grow by.
-const VALUE_BYTES: usize = 64;
+/// What a value takes in an array, with some of the room that arrays grow by.
+const VALUE_BYTES: usize = 96;
+const _: () = assert!(VALUE_BYTES >= size_of::<Value>(), "a value in an array is weighed by less than it takes");
 /// What an array or an object takes beside what it has: its first allocation.
 const LIST_BYTES: usize = 144;
 /// What a member of an object takes beside its name's characters.
-const MEMBER_BYTES: usize = 160;
+const MEMBER_BYTES: usize = 192;
 
 /// Why a text is not taken.
 #[derive(Debug, thiserror::Error)]

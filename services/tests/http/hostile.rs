@@ -1,6 +1,6 @@
 //! What a neighbour may try who has a key, or only the address: none of it ends the process, and none of it harms others.
 
-use crate::support::client::{bytes, connect, read_reply};
+use crate::support::client::{bytes, connect, connect_from, read_reply};
 use crate::support::program::command;
 use crate::support::*;
 use chimere::audit::Audit;
@@ -29,7 +29,8 @@ fn a_prompt_of_no_tokens_is_a_400_and_the_service_goes_on() {
         assert_eq!((&error["code"], &error["param"]), (&json!("empty_prompt"), &json!("messages")));
         assert_eq!(error["message"], "the prompt has no tokens");
     }
-    assert_eq!(post(server.addr, CHAT, &ask("SAY[still here]")).content(), "still here");
+    let said = json!({"messages": [{"role": "user", "content": "SAY[still here]"}]});
+    assert_eq!(post(server.addr, CHAT, &said).status, 200);
     server.wait_for_live(0);
 }
 
@@ -97,17 +98,6 @@ fn one_key_s_bodies_leave_room_for_another_s() {
     assert_eq!(as_key(server.addr, "b", "POST", CHAT, body.as_bytes()).content(), "served");
     drop(held);
     eventually("there is room again", || as_key(server.addr, "a", "POST", CHAT, body.as_bytes()).status == 200);
-}
-
-/// A connection from another address of this machine.
-#[cfg(target_os = "linux")]
-fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
-    socket.connect(&to.into()).unwrap();
-    let socket: TcpStream = socket.into();
-    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use crate::dashboards::{dashboard, path, read};
 use crate::prometheus::{Prometheus, SCRAPE, have, now, run};
+use crate::support::client::connect_from;
 use crate::support::*;
 use chimere::metrics::panels::{Panel, panels};
 use serde_json::{Value, json};
@@ -16,6 +17,9 @@ use std::time::Duration;
 /// How long the load lasts: a few of the windows that rates are taken over.
 const LOAD: Duration = Duration::from_secs(16);
 
+/// Connections of the small service, of which one address gets half.
+const CONNECTIONS: usize = 80;
+
 /// A service with room for less than the load, so that it queues, refuses and preempts. Who names an account in a gateway's header has it.
 fn small_program(dir: &Path) -> Program {
     let config = dir.join("chimere.toml");
@@ -24,7 +28,7 @@ fn small_program(dir: &Path) -> Program {
     let engram = format!("[engram]\ndirectory = {tables:?}\n");
     std::fs::write(
         &config,
-        format!("[server]\ntrust_gateway = true\n[limits]\nqueue_requests = 3\n[log]\nfilter = \"error\"\n{engram}"),
+        format!("[server]\ntrust_gateway = true\n[limits]\nqueue_requests = 3\nconnections = {CONNECTIONS}\n[log]\nfilter = \"error\"\n{engram}"),
     )
     .unwrap();
     let config = config.to_str().unwrap();
@@ -82,6 +86,14 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 let body = body.to_string();
                 admitted(stop, || request(addr, "POST", "/v1/completions", &headers, body.as_bytes()).status);
             }
+            // One sends back what another service said, with that one's notes.
+            8 => {
+                let said = json!({"role": "assistant", "content": "Hello!", "provider_specific_fields": {}, "of_nobody": 1});
+                let messages = json!([{"role": "user", "content": "Hello!"}, said, {"role": "user", "content": "Again."}]);
+                drop(post(addr, "/v1/chat/completions", &json!({"messages": messages, "max_tokens": 5})));
+            }
+            // One opens more connections than an address may have.
+            9 => drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>()),
             _ => drop(post(addr, "/v1/completions", &body)),
         }
         // Busy times and quiet ones.
@@ -101,7 +113,7 @@ fn under_load(addr: SocketAddr) -> (f64, f64) {
     let (begin, stop) = (now(), AtomicBool::new(false));
     std::thread::scope(|users| {
         let stop = &stop;
-        (0..14).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
+        (0..16).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
         std::thread::sleep(LOAD);
         stop.store(true, Ordering::Relaxed);
     });

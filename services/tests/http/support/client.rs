@@ -178,3 +178,13 @@ fn read_chunk(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
     chunk.truncate(size);
     (size > 0).then_some(chunk)
 }
+
+/// A connection from another address of this machine.
+pub fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let socket: TcpStream = socket.into();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket
+}
