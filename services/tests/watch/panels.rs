@@ -18,7 +18,7 @@ use std::time::Duration;
 const LOAD: Duration = Duration::from_secs(16);
 
 /// Connections of the small service, of which one address gets half.
-const CONNECTIONS: usize = 80;
+const CONNECTIONS: usize = 300;
 
 /// A service with room for less than the load, so that it queues, refuses and preempts. Who names an account in a gateway's header has it.
 fn small_program(dir: &Path) -> Program {
@@ -92,8 +92,8 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
                 let messages = json!([{"role": "user", "content": "Hello!"}, said, {"role": "user", "content": "Again."}]);
                 drop(post(addr, "/v1/chat/completions", &json!({"messages": messages, "max_tokens": 5})));
             }
-            // One opens more connections than an address may have.
-            9 => drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>()),
+            // One opens more connections now and then than an address may have.
+            9 if turn % 4 == 0 => drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>()),
             _ => drop(post(addr, "/v1/completions", &body)),
         }
         // Busy times and quiet ones.
@@ -113,7 +113,7 @@ fn under_load(addr: SocketAddr) -> (f64, f64) {
     let (begin, stop) = (now(), AtomicBool::new(false));
     std::thread::scope(|users| {
         let stop = &stop;
-        (0..16).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
+        (0..14).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
         std::thread::sleep(LOAD);
         stop.store(true, Ordering::Relaxed);
     });

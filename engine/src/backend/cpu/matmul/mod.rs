@@ -9,6 +9,11 @@
 //! Quantised weights read the int8 form of the activations ([`Rows::quantize`]), float weights the values themselves; a matrix
 //! packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in `scalar.rs`.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "kernels loop over numbers: an iterator is a function, which may be compiled without its caller's instruction set"
+)]
+
 #[cfg(target_arch = "x86_64")]
 mod amx;
 #[cfg(target_arch = "x86_64")]
