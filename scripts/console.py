@@ -193,9 +193,11 @@ class Tests:
         page.click("text=Ask this instead")
         page.wait_for_selector(".turn.user >> text=2 / 2")
         self.answered(page, 1)
-        assert "7" in page.inner_text(".turn.assistant .text")
+        page.wait_for_selector(".turn.assistant .text >> text=7")
         page.click("[aria-label='Earlier version']")
-        assert "2 + 2" in page.inner_text(".turn.user") and "4" in page.inner_text(".turn.assistant .text")
+        # Drawn after the click's own task.
+        page.wait_for_selector(".turn.user >> text=2 + 2")
+        page.wait_for_selector(".turn.assistant .text >> text=4")
         page.reload()
         page.wait_for_selector(".turn.user >> text=1 / 2")
         return page
