@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Drives the release binary as its users do, with the official `openai` client. The last line reads `N passed, N failed`.
+"""Drives the release binary as its users do, with the official `openai` client, and those of `anthropic` and `ollama`. The last line reads `N passed, N failed`.
 
     python3 .ci/smoke.py target/release/chimere
 
-Starts its own servers on free ports of the loopback interface and ends them. Needs `pip install openai`.
+Starts its own servers on free ports of the loopback interface and ends them. Needs `pip install openai anthropic ollama`.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
+import pty
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -25,6 +28,8 @@ import openai
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "models/nano"))
+sys.path.insert(0, str(ROOT / "scripts"))
+import clients  # noqa: E402
 import eval as exam  # noqa: E402
 from rows import BEHAVIOUR, CONVERSATIONS  # noqa: E402
 from tasks import arithmetic  # noqa: E402
@@ -85,7 +90,7 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.binary, self.url = str(binary), f"http://127.0.0.1:{self.port}"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("CHIMERE_")} | settings
         self.process = subprocess.Popen([binary, "serve", "--model", ROOT / "models/nano", "--port", str(self.port)], cwd=ROOT,
                                         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -331,8 +336,8 @@ def errors_name_what_was_wrong(server):
     assert error.body["param"] == "temperature" and "9" in error.body["message"], error.body
     error = refused(openai.BadRequestError, lambda: server.chat("hi", extra_body={"no_such_field": 1}))
     assert error.body["param"] == "no_such_field", error.body
-    error = refused(openai.BadRequestError, lambda: server.chat("hi", response_format={"type": "json_object"}))
-    assert error.body["param"].startswith("response_format"), error.body
+    error = refused(openai.BadRequestError, lambda: server.chat("hi", response_format={"type": "xml"}))
+    assert error.body["param"] == "response_format.type" and "xml" in error.body["message"], error.body
     error = refused(openai.BadRequestError, lambda: server.chat("word " * 6000))
     assert "6010" in error.body["message"] and "4095" in error.body["message"], error.body
     error = refused(openai.NotFoundError, lambda: server.chat("hi", model="no-such-model"))
@@ -380,6 +385,68 @@ def the_model_behaves_as_its_card_says(server):
     assert sum(row["empty"] for row, _ in rows.values()) == 0, rows
 
 
+class Terminal:
+    """`chimere chat` at a terminal of its own."""
+
+    def __init__(self, server, folder, *flags):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            environment = os.environ | {"TERM": "xterm-256color", "XDG_STATE_HOME": folder}
+            os.execve(server.binary, [server.binary, "chat", "--url", server.http.base, *flags], environment)
+        self.seen = ""
+
+    def until(self, text):
+        """What comes up to this text."""
+        end = time.monotonic() + REQUEST_SECONDS
+        while text not in self.seen:
+            assert time.monotonic() < end, f"no {text!r} in {self.seen!r}"
+            if select.select([self.fd], [], [], 1)[0]:
+                self.seen += os.read(self.fd, 65536).decode(errors="replace")
+        before, self.seen = self.seen.split(text, 1)
+        return before
+
+    def say(self, text):
+        """Types when the editor asks: what is typed before that is lost."""
+        self.until("> \r\x1b[2C")
+        os.write(self.fd, text.encode())
+
+    def end(self):
+        """Its exit code."""
+        with contextlib.suppress(OSError):
+            while os.read(self.fd, 65536):
+                pass
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def the_terminal_has_an_editor_and_commands(server):
+    with tempfile.TemporaryDirectory() as folder:
+        chat = Terminal(server, folder, "--temperature", "0", "--max-tokens", "60")
+        chat.say("this is not meant\x03")
+        chat.say("/think off\r")
+        chat.say("What is 12 + 30?\r")
+        assert "42" in chat.until(" a second, the first after ")
+        chat.say("/sta\t\r")
+        assert "1 answers of " in chat.until(" messages")
+        chat.say(f"/save {folder}/talk.json\r")
+        chat.until("2 messages are in")
+        chat.say("/undo\r")
+        chat.until('took back "What is 12 + 30?"')
+        chat.say("\x04")
+        assert chat.end() == 0
+        saved = json.loads((pathlib.Path(folder) / "talk.json").read_text())
+        assert [m["role"] for m in saved["messages"]] == ["user", "assistant"], saved
+        history = pathlib.Path(folder) / "chimere/chat_history"
+        assert "What is 12 + 30?" in history.read_text() and history.stat().st_mode & 0o077 == 0, oct(history.stat().st_mode)
+
+
+def a_script_asks_one_question(server):
+    command = [server.binary, "chat", "--url", server.http.base, "--temperature", "0", "--max-tokens", "400", "What is 12 + 30?"]
+    run = subprocess.run(command, input="", capture_output=True, text=True, timeout=REQUEST_SECONDS)
+    assert run.returncode == 0 and "42" in run.stdout and "\x1b" not in run.stdout, run
+    run = subprocess.run(command[:2] + ["--url", "http://127.0.0.1:9", "Hello?"], input="", capture_output=True, text=True, timeout=REQUEST_SECONDS)
+    assert run.returncode == 1 and "no server at" in run.stderr and not run.stdout, run
+
+
 def a_full_queue_is_429_with_a_time(binary):
     with Server(binary, CHIMERE_ENGINE__MAX_SEQS="1", CHIMERE_LIMITS__QUEUE_REQUESTS="1") as server:
         def ask(_):
@@ -394,6 +461,11 @@ def a_full_queue_is_429_with_a_time(binary):
         for error in errors:
             assert 1 <= int(error.response.headers["retry-after"]) <= 60, error.response.headers
             assert int(error.response.headers["retry-after-ms"]) > 0
+
+
+def other_dialects_are_spoken_as_their_clients_speak_them(server):
+    for client in (clients.openai_responses, clients.anthropic, clients.ollama):
+        client(server.url + "/v1", server.model)
 
 
 def sigterm_lets_a_stream_finish_and_exits_0(server):
@@ -411,6 +483,7 @@ WITH_SERVER = [
     a_thought_keeps_to_its_budget, a_thought_is_skipped_where_it_is_not_wanted_or_not_needed, fewer_experts_answer_too,
     a_tool_is_called_with_its_arguments, a_tool_call_streams_as_deltas, a_second_turn_brings_back_what_libraries_add_to_the_first, completions_take_text_and_ids_and_echo,
     tokens_come_back_as_their_text, many_streams_run_at_once, documents_supply_what_the_model_does_not_know, texts_become_vectors, errors_name_what_was_wrong, a_body_over_the_limit_is_413,
+    the_terminal_has_an_editor_and_commands, a_script_asks_one_question, other_dialects_are_spoken_as_their_clients_speak_them,
     metrics_have_their_names, held_out_sums_are_right, the_model_behaves_as_its_card_says,
     sigterm_lets_a_stream_finish_and_exits_0,   # last: it ends the server
 ]

@@ -27,7 +27,7 @@ import time
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-SCENARIOS = ["smoke", "steady", "ramp", "spike", "long", "disconnect", "overload", "fairness", "soak", "open"]
+SCENARIOS = ["smoke", "steady", "ramp", "spike", "long", "disconnect", "overload", "fairness", "conversation", "soak", "open"]
 KEYS = {"MODEST_KEY": "modest-key-of-the-load-test", "GREEDY_KEY": "greedy-key-of-the-load-test"}
 # What a scenario needs of the server: the environment overrides its configuration file.
 SETTINGS = {"overload": {"CHIMERE_ENGINE__MAX_SEQS": "4", "CHIMERE_LIMITS__QUEUE_REQUESTS": "8"}}
@@ -35,7 +35,7 @@ START_SECONDS, END_SECONDS = 120, 60
 BINS = 120
 WIDTH, HEIGHT, MARGIN = 420, 180, 46
 COLOURS = ["#3b6fb6", "#d1702f", "#3a8f5c"]
-LATENCIES = ["ttft", "itl", "queue", "total"]
+LATENCIES = ["ttft", "ttft_first_turn", "ttft_later_turns", "itl", "queue", "total"]
 # Title, unit factor, and lines: name, metric, what becomes of the values that fall into a bin of so many seconds.
 PLOTS = [
     ("requests a second", [("answered", "answered", lambda v, s: sum(v) / s), ("refused", "refused", lambda v, s: sum(v) / s)]),

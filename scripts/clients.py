@@ -36,12 +36,32 @@ PINNED = {
     "langchain-openai": ["langchain-openai==1.7.3"],
     "instructor": ["instructor==1.17.0"],
     "guidellm": ["guidellm==0.8.1"],
+    "anthropic": ["anthropic==2.12.0"],
+    "openai-responses": ["openai==3.54.0"],
+    "ollama": ["ollama==0.6.3"],
 }
+
+# What typed answers are asked for: the text, and what of it there can be.
+PLACE = 'Which city does it name? "Anna moved to Paris in 2019."'
+
+
+def place():
+    """A type that only a few short answers have. It takes no other fields: of those a small model finds no end."""
+    import typing
+
+    import pydantic
+
+    class Place(pydantic.BaseModel, extra="forbid"):
+        city: typing.Literal["Paris", "London", "Rome"]
+        year: int = pydantic.Field(ge=1900, le=2100)
+
+    return Place
 
 
 def openai(url, model):
-    """A stream, and two turns with a tool whose first reply goes back as it was dumped."""
+    """A stream, two turns with a tool whose first reply goes back as it was dumped, a typed answer and a call that must come."""
     import openai
+    import pydantic
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
     text = ""
     for chunk in client.chat.completions.create(model=model, messages=[{"role": "user", "content": "What is 17 + 25?"}], temperature=0,
@@ -56,6 +76,10 @@ def openai(url, model):
     messages += [message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": RESULT}]
     answer = client.chat.completions.create(messages=messages, **settings).choices[0].message
     assert answer.content and "21" in answer.content, answer
+    typed = client.chat.completions.parse(model=model, messages=[{"role": "user", "content": PLACE}], response_format=place(), temperature=0)
+    assert isinstance(typed.choices[0].message.parsed, pydantic.BaseModel), typed
+    forced = client.chat.completions.create(messages=[{"role": "user", "content": "Hello!"}], tool_choice="required", **settings)
+    assert forced.choices[0].message.tool_calls[0].function.name == "get_weather", forced
 
 
 def litellm(url, model):
@@ -71,8 +95,8 @@ def litellm(url, model):
 
 
 def pydantic_ai(url, model):
-    """An agent with two system prompts and a tool, which the library declares as strict."""
-    from pydantic_ai import Agent
+    """An agent with two system prompts and a tool, which the library declares as strict; typed output by tool and by schema."""
+    from pydantic_ai import Agent, NativeOutput
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.settings import ModelSettings
@@ -88,10 +112,15 @@ def pydantic_ai(url, model):
 
     output = agent.run_sync(QUESTION).output
     assert asked == ["Paris"] and "21" in output, (asked, output)
+    kind = place()
+    plain = Agent(agent.model, model_settings=ModelSettings(temperature=0))
+    for output_type in (kind, NativeOutput(kind)):
+        output = plain.run_sync(PLACE, output_type=output_type).output
+        assert isinstance(output, kind), output
 
 
 def openai_agents(url, model):
-    """An agent with a tool, on chat completions."""
+    """An agent with a tool, on chat completions, and one with typed output."""
     import openai
     from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
     set_tracing_disabled(True)
@@ -108,10 +137,13 @@ def openai_agents(url, model):
                   model=OpenAIChatCompletionsModel(model=model, openai_client=client))
     output = Runner.run_sync(agent, QUESTION).final_output
     assert asked == ["Paris"] and "21" in output, (asked, output)
+    kind = place()
+    typed = Runner.run_sync(agent.clone(tools=[], output_type=kind), PLACE).final_output
+    assert isinstance(typed, kind), typed
 
 
 def langchain_openai(url, model):
-    """A model with a tool bound to it, and its message sent back."""
+    """A model with a tool bound to it, its message sent back, and typed output by schema and by a call."""
     from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
     from langchain_openai import ChatOpenAI
     chat = ChatOpenAI(model=model, base_url=url, api_key="none", temperature=0, max_tokens=32_000).bind_tools([WEATHER], strict=True)
@@ -121,21 +153,22 @@ def langchain_openai(url, model):
     assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"}), call
     answer = chat.invoke(messages + [message, ToolMessage(RESULT, tool_call_id=call["id"])])
     assert "21" in answer.content, answer
+    kind = place()
+    plain = ChatOpenAI(model=model, base_url=url, api_key="none", temperature=0, max_tokens=1000)
+    for method in ("json_schema", "function_calling"):
+        made = plain.with_structured_output(kind, method=method).invoke(PLACE)
+        assert isinstance(made, kind), (method, made)
 
 
 def instructor(url, model):
-    """A typed answer by asking for it in words; modes that force it need structured output, which is not there yet."""
+    """Typed answers by a call that must come and by schema."""
     import instructor
     import openai
-    import pydantic
-
-    class City(pydantic.BaseModel):
-        city: str
-
-    client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=instructor.Mode.MD_JSON)
-    text = 'Extract the city as JSON to the schema. Text: "Anna moved to Paris in 2019."'
-    made = client.chat.completions.create(model=model, messages=[{"role": "user", "content": text}], response_model=City, temperature=0)
-    assert isinstance(made, City), made
+    kind = place()
+    for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
+        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=mode)
+        made = client.chat.completions.create(model=model, messages=[{"role": "user", "content": PLACE}], response_model=kind, temperature=0)
+        assert isinstance(made, kind), (mode, made)
 
 
 def guidellm(url, model):
@@ -152,8 +185,100 @@ def guidellm(url, model):
     assert (totals["successful"], totals["errored"]) == (3, 0), totals
 
 
+def anthropic(url, model):
+    """A stream with a thought that is not shown and a call, and its message sent back with the call's result."""
+    import anthropic
+    client = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
+    greedy = {"extra_body": {"temperature": 0}}   # which the library's newest signature leaves out
+    answer = client.messages.create(model=model, max_tokens=300, messages=[{"role": "user", "content": "What is 17 + 25?"}], **greedy)
+    assert "42" in answer.content[0].text and answer.stop_reason == "end_turn", answer
+    function = WEATHER["function"]
+    tool = {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
+    system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+    settings = dict(model=model, max_tokens=1000, system=system, tools=[tool], **greedy)
+    messages = [{"role": "user", "content": QUESTION}]
+    with client.messages.stream(messages=messages, thinking={"type": "adaptive", "display": "omitted"}, output_config={"effort": "low"},
+                                **settings) as stream:
+        message = stream.get_final_message()
+    call = message.content[-1]
+    assert (call.type, call.name, call.input, message.stop_reason) == ("tool_use", "get_weather", {"city": "Paris"}, "tool_use"), message
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": RESULT}]}
+    messages += [{"role": "assistant", "content": message.content}, {"role": "user", "content": [result]}]
+    forced = client.messages.create(messages=[{"role": "user", "content": "Hello!"}], tool_choice={"type": "any"}, **settings)
+    assert forced.content[-1].name == "get_weather", forced
+    counted = client.messages.count_tokens(model=model, system=system, tools=[tool], messages=messages).input_tokens
+    answer = client.messages.create(messages=messages, **settings)
+    assert "21" in answer.content[0].text, answer
+    assert counted == answer.usage.input_tokens + answer.usage.cache_read_input_tokens, (counted, answer.usage)
+    try:
+        client.messages.create(messages=[{"role": "user", "content": "word " * 9000}], **settings)
+        raise AssertionError("a prompt that does not fit was taken")
+    except anthropic.BadRequestError as error:
+        assert "prompt is too long: " in str(error), error
+
+
+def openai_responses(url, model):
+    """A stream with a thought and a call, gone on from by its id, and the same where the client keeps everything."""
+    import openai
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+    tool = {"type": "function", "strict": False} | WEATHER["function"]
+    settings = dict(model=model, tools=[tool], temperature=0, instructions="Be brief.")
+    with client.responses.stream(input=QUESTION, reasoning={"effort": "low"}, **settings) as stream:
+        kinds = [event.type for event in stream]
+        first = stream.get_final_response()
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed", kinds
+    call = first.output[-1]
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "get_weather", {"city": "Paris"}), first
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": RESULT}
+    answer = client.responses.create(previous_response_id=first.id, input=[result], **settings)
+    assert "21" in answer.output_text and answer.usage.total_tokens > 0, answer
+    assert client.responses.retrieve(answer.id).output_text == answer.output_text
+    client.responses.delete(answer.id)
+    typed = client.responses.parse(model=model, input=PLACE, text_format=place(), temperature=0)
+    assert typed.output_parsed is not None, typed
+    stateless = settings | dict(store=False, include=["reasoning.encrypted_content"])
+    items = [{"role": "user", "content": QUESTION}]
+    items += [item.model_dump() for item in client.responses.create(input=items, **stateless).output]
+    answer = client.responses.create(input=items + [result | {"call_id": items[-1]["call_id"]}], **stateless)
+    assert "21" in answer.output_text, answer
+    try:
+        client.responses.create(previous_response_id=answer.id, input="x", **settings)
+        raise AssertionError("a response that was not kept was found")
+    except openai.NotFoundError as error:
+        assert error.code == "previous_response_not_found", error
+
+
+def ollama(url, model):
+    """Two turns with a tool, a prompt, vectors, and what there is."""
+    import ollama
+    client = ollama.Client(host=url.removesuffix("/v1"))
+    name = client.list().models[0].model
+    assert name == f"{model}:latest" and "tools" in client.show(name).capabilities, name
+    settings = dict(model=name, tools=[WEATHER], options={"temperature": 0})
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
+    parts = list(client.chat(messages=messages, stream=True, think=False, **settings))
+    call = [call for part in parts for call in part.message.tool_calls or []][0].function
+    assert (call.name, call.arguments, parts[-1].done_reason) == ("get_weather", {"city": "Paris"}, "stop"), parts
+    message = client.chat(messages=messages, **settings).message
+    messages += [message, {"role": "tool", "tool_name": call.name, "content": RESULT}]
+    answer = client.chat(messages=messages, **settings).message.content
+    assert "21" in answer, answer
+    kind = place()
+    typed = client.chat(name, [{"role": "user", "content": PLACE}], format=kind.model_json_schema(), think=False, options={"temperature": 0})
+    assert kind.model_validate_json(typed.message.content), typed
+    text = client.generate(name, "What is 17 + 25?", think=False, options={"temperature": 0}).response
+    assert "42" in text, text
+    assert len(client.embed(name, ["a", "b"]).embeddings) == 2 and client.pull(name).status == "success"
+    try:
+        client.pull("llama3")
+        raise AssertionError("another model was pulled")
+    except ollama.ResponseError as error:
+        assert "models are files" in str(error), error
+
+
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
-            "langchain-openai": langchain_openai, "instructor": instructor, "guidellm": guidellm}
+            "langchain-openai": langchain_openai, "instructor": instructor, "guidellm": guidellm, "anthropic": anthropic,
+            "openai-responses": openai_responses, "ollama": ollama}
 
 
 class Server:

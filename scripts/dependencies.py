@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 """Holds the dependencies to deny.toml and lists them.
 
-    python3 scripts/dependencies.py                       # licences, duplicates, sources, banned crates; advisories if cargo-deny is there
+    python3 scripts/dependencies.py                       # licences, duplicates, sources, banned crates, known holes
     python3 scripts/dependencies.py --sbom sbom.json      # also writes what is in the program, as CycloneDX 1.5
 
-Reads `cargo metadata` for the locked versions and asks nobody on the network. Known holes (advisories) are in a database that cargo-deny
-fetches: where it is not installed or cannot reach it, this says so, and the rest still holds.
+Reads `cargo metadata` for the locked versions. Known holes (advisories) are in RustSec's database, which is fetched with git: where it
+cannot be reached, this says so, and the rest still holds.
 """
 import argparse
 import json
+import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
+DATABASE = "https://github.com/RustSec/advisory-db"
 
 
 def metadata():
@@ -99,22 +100,68 @@ def sbom(packages):
             "metadata": {"component": component(ours) | {"type": "application"}}, "components": [component(p) for p in others]}
 
 
-def check_advisories():
-    """Asks cargo-deny, if there is one. True unless it found something."""
-    if shutil.which("cargo-deny") is None:
-        print("advisories: NOT CHECKED, cargo-deny is not installed here")
-        return True
-    done = subprocess.run(["cargo", "deny", "check", "advisories"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    if done.returncode and "failed to fetch" in done.stderr:
+def number(version):
+    """A version as something to compare; what is before a release counts as it."""
+    parts = [int(part) for part in re.split(r"[-+]", version.strip())[0].split(".")]
+    return tuple(parts + [0] * (3 - len(parts)))
+
+
+def meets(version, requirement):
+    """Whether a version meets all parts of a requirement such as `>= 1.2.3, < 2`, `^1.2` or `~1.2`."""
+    def one(text):
+        operator, wanted = re.fullmatch(r"\s*([<>=^~]*)\s*(.+?)\s*", text).groups()
+        low = number(wanted)
+        if operator in ("", "^"):
+            # The first number that is not zero stays; of those that are not given any may be.
+            given = wanted.count(".") + 1
+            kept = next((n for n in range(given) if low[n]), given - 1)
+            return low <= version < low[:kept] + (low[kept] + 1,) + (0,) * (2 - kept)
+        if operator == "~":
+            return low <= version < ((low[0], low[1] + 1, 0) if "." in wanted else (low[0] + 1, 0, 0))
+        return {"=": version == low, ">": version > low, ">=": version >= low, "<": version < low, "<=": version <= low}[operator]
+    return all(one(part) for part in requirement.split(","))
+
+
+def holes(packages, database, ignored):
+    """Advisories of a checkout of RustSec's database that are about these packages."""
+    for package in packages:
+        for page in sorted((database / "crates" / package["name"]).glob("RUSTSEC-*.md")):
+            advisory = tomllib.loads(page.read_text().split("```toml", 1)[1].split("```", 1)[0])
+            about, versions, version = advisory["advisory"], advisory["versions"], number(package["version"])
+            spared = versions.get("patched", []) + versions.get("unaffected", [])
+            if about["id"] in ignored or "withdrawn" in about or any(meets(version, spare) for spare in spared):
+                continue
+            yield f"{package['name']} {package['version']}: {about['id']} ({about.get('informational', 'a hole')})"
+
+
+def fetch_advisories():
+    """A checkout of the database, or none where it cannot be had."""
+    folder = ROOT / "target" / "advisory-db"
+    command = ["git", "-C", folder, "pull", "-q"] if folder.exists() else ["git", "clone", "-q", "--depth", "1", DATABASE, folder]
+    try:
+        done = subprocess.run(command, env=os.environ | {"GIT_TERMINAL_PROMPT": "0"}, stderr=subprocess.DEVNULL, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return folder if done.returncode == 0 else None
+
+
+def check_advisories(packages, rules, database):
+    """True unless a known hole was found."""
+    database = database or fetch_advisories()
+    if database is None:
         print("advisories: NOT CHECKED, their database cannot be reached")
         return True
-    print(done.stderr, end="", file=sys.stderr)
-    return done.returncode == 0
+    found = list(holes([p for p in packages if p["source"]], database, set(rules["advisories"]["ignore"])))
+    for hole in found:
+        print(f"advisories: {hole}", file=sys.stderr)
+    print(f"advisories: {len(list(database.glob('crates/*/RUSTSEC-*.md')))} known, {len(found)} of them here")
+    return not found
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sbom", type=pathlib.Path, help="file to write the list of all components to")
+    parser.add_argument("--advisories", type=pathlib.Path, help="checkout of RustSec's database [one of our own, where it can be had]")
     args = parser.parse_args()
     rules = tomllib.loads((ROOT / "deny.toml").read_text())
     packages = metadata()
@@ -123,7 +170,7 @@ def main():
         print(f"dependencies: {fault}", file=sys.stderr)
     if args.sbom:
         args.sbom.write_text(json.dumps(sbom(packages), indent=1) + "\n")
-    well = check_advisories() and not found
+    well = check_advisories(packages, rules, args.advisories) and not found
     print(f"dependencies: {len(packages)} packages, licences, duplicates and sources {'as deny.toml says' if not found else 'NOT as deny.toml says'}")
     return 0 if well else 1
 

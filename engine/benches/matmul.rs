@@ -1,11 +1,11 @@
 //! Products of packed weights: bytes per second for one row, operations per second for many.
 //!
-//! `cargo bench -p chimere-engine --bench matmul`, on one thread. Weights of one row come from beyond the second-level cache:
-//! each product takes the next of several matrices.
+//! `cargo bench -p chimere-engine --bench matmul`, on one thread. Weights of one row come from beyond the second-level
+//! cache: each product takes the next of several matrices.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented items")]
 
-use chimere_engine::backend::cpu::matmul::{OutView, PackedMatrix, Rows, matmul};
+use chimere_engine::backend::cpu::matmul::{ActivationRows, OutView, PackedMatrix, matmul};
 use chimere_engine::format::{BlockType, Tensor};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -21,7 +21,8 @@ const WORKING_SET: usize = 64 << 20;
 fn matrices(ty: BlockType, out: usize, cols: usize, count: usize) -> Vec<PackedMatrix> {
     let bytes = out * ty.row_bytes(cols).expect("whole blocks");
     // Any bytes do: the time does not depend on values, as long as none is denormal.
-    let tensor = Tensor::owned("bench".into(), ty, vec![out, cols], (0..bytes).map(|i| 0x11 + (i * 7 % 40) as u8).collect());
+    let tensor =
+        Tensor::owned("bench".into(), ty, vec![out, cols], (0..bytes).map(|i| 0x11 + (i * 7 % 40) as u8).collect());
     let tensor = tensor.expect("bytes fit the shape");
     (0..count).map(|_| PackedMatrix::pack(&tensor, 0, false)).collect()
 }
@@ -32,9 +33,11 @@ fn products(c: &mut Criterion) {
             let one = matrices(ty, out, cols, 1)[0].bytes();
             let w = matrices(ty, out, cols, WORKING_SET / one);
             for rows in [1usize, 2, 4, 8, 64, 512] {
-                let mut x = Rows::with_capacity(rows, cols);
+                let mut x = ActivationRows::with_capacity(rows, cols);
                 x.set_len(rows, cols);
-                (0..rows).for_each(|i| x.row_mut(i).iter_mut().enumerate().for_each(|(k, v)| *v = ((i + k) % 13) as f32 - 6.0));
+                (0..rows).for_each(|i| {
+                    x.row_mut(i).iter_mut().enumerate().for_each(|(k, v)| *v = ((i + k) % 13) as f32 - 6.0)
+                });
                 x.quantize(0..rows);
                 let pairs: Vec<(u32, u32)> = (0..rows as u32).map(|i| (i, i)).collect();
                 let mut result = vec![0.0; rows * out];
@@ -48,7 +51,13 @@ fn products(c: &mut Criterion) {
                 group.bench_function(format!("{rows} rows"), |b| {
                     b.iter(|| {
                         turn = (turn + 1) % w.len();
-                        matmul(&w[turn], x.view(), black_box(&pairs), 0..w[turn].tiles(), OutView::of(&mut result, out));
+                        matmul(
+                            &w[turn],
+                            x.view(),
+                            black_box(&pairs),
+                            0..w[turn].tiles(),
+                            OutView::of(&mut result, out),
+                        );
                     });
                 });
             }
@@ -60,7 +69,8 @@ fn packing(c: &mut Criterion) {
     for ty in [BlockType::Q8_0, BlockType::Q4K, BlockType::Q6K] {
         let (out, cols) = (512, 2048);
         let bytes = out * ty.row_bytes(cols).expect("whole blocks");
-        let tensor = Tensor::owned("bench".into(), ty, vec![out, cols], vec![0x11; bytes]).expect("bytes fit the shape");
+        let tensor =
+            Tensor::owned("bench".into(), ty, vec![out, cols], vec![0x11; bytes]).expect("bytes fit the shape");
         let mut group = c.benchmark_group("pack");
         group.throughput(Throughput::Bytes(bytes as u64));
         group.bench_function(ty.name(), |b| b.iter(|| PackedMatrix::pack(black_box(&tensor), 0, false)));
@@ -76,7 +86,10 @@ fn reading(c: &mut Criterion) {
 }
 
 fn config() -> Criterion {
-    Criterion::default().warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(600)).sample_size(10)
+    Criterion::default()
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(600))
+        .sample_size(10)
 }
 
 criterion_group! { name = benches; config = config(); targets = reading, packing, products }

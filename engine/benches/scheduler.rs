@@ -6,7 +6,7 @@
 
 use chimere_engine::constraint::Sources;
 use chimere_engine::ids::{Micros, RequestId};
-use chimere_engine::scheduler::{Request, Scheduler, SchedulerConfig, Spec};
+use chimere_engine::scheduler::{PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::{Sample, StepOutcome, StepPlan};
 use criterion::{Criterion, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -27,6 +27,7 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
         queue_requests_max: SEQUENCES,
         queue_prompt_tokens_max: u64::MAX,
         steps_in_flight_max: 2,
+        prefix: PrefixConfig::OFF,
     });
     let prompt: Arc<[u32]> = (0..prompt_tokens).collect();
     for id in 0..u64::from(SEQUENCES) {
@@ -42,7 +43,14 @@ fn decoding(prompt_tokens: u32) -> Scheduler {
 fn outcome(plan: &StepPlan) -> StepOutcome {
     let rows = plan.pieces.iter().flat_map(|piece| &piece.samples);
     let samples = rows
-        .map(|row| Sample { seq: row.seq, token: 7, logprobs: None, certainty: None, changed: None, yielded: Sources::NONE })
+        .map(|row| Sample {
+            seq: row.seq,
+            token: 7,
+            logprobs: None,
+            certainty: None,
+            changed: None,
+            yielded: Sources::NONE,
+        })
         .collect();
     StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() }
 }

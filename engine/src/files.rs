@@ -1,12 +1,13 @@
-//! Files that the owner of a machine names, opened with suspicion: only regular ones, never waiting for anybody, never more than was said.
+//! Files that the owner of a machine names, opened with suspicion: only regular ones, never waiting for anybody, never
+//! more than was said.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Opens a regular file to read it. Anything else is an error that says what it is: opening a FIFO would wait for its writer, and a
-/// device has no end.
+/// Opens a regular file to read it. Anything else is an error that says what it is: opening a FIFO would wait for its
+/// writer, and a device has no end.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Looked at before it is opened, since to open a device may already do something, and once more behind the name.
     check_kind(&std::fs::metadata(path)?)?;
@@ -14,6 +15,26 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     options.read(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    check_kind(&file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a regular file to read and change it; one that is not there is made, for its owner alone. Anything else is an
+/// error that says what it is.
+pub fn open_regular_to_change(path: &Path) -> io::Result<File> {
+    match std::fs::metadata(path) {
+        Ok(meta) => check_kind(&meta)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(libc::O_NONBLOCK).mode(0o600);
+    }
     let file = options.open(path)?;
     check_kind(&file.metadata()?)?;
     Ok(file)
@@ -30,14 +51,18 @@ pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
     let got = announced.max(bytes.len() as u64);
     if got > bytes_max {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("wanted at most {bytes_max} bytes, got {got}")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("wanted at most {bytes_max} bytes, got {got}"),
+        ));
     }
     Ok(bytes)
 }
 
 /// The text of a regular file that has at most so many bytes.
 pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
-    String::from_utf8(read_regular(path, bytes_max)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
+    String::from_utf8(read_regular(path, bytes_max)?)
+        .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
 }
 
 fn check_kind(meta: &Metadata) -> io::Result<()> {
@@ -80,7 +105,7 @@ impl Stamp {
         Ok(Self { bytes: meta.len(), modified: meta.modified().ok() })
     }
 
-    /// How many bytes.
+    /// How many bytes the file has.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -113,8 +138,9 @@ mod tests {
             (dir.path(), "a directory"),
             (Path::new("/dev/zero"), "a character device"),
         ] {
-            let error = read_regular(path, 1 << 20).unwrap_err().to_string();
-            assert_eq!(error, format!("wanted a regular file, got {kind}"));
+            for error in [read_regular(path, 1 << 20).unwrap_err(), open_regular_to_change(path).unwrap_err()] {
+                assert_eq!(error.to_string(), format!("wanted a regular file, got {kind}"));
+            }
         }
     }
 }

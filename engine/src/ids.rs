@@ -38,9 +38,26 @@ id! {
     SlotId(u32)
 }
 id! {
+    /// A place for a copy of a recurrent state as it was at some position of a prompt. Counted from 0, apart from slots.
+    CheckpointId(u32)
+}
+id! {
+    /// A block of the host's memory that belongs to the prefix cache.
+    HostBlockId(u32)
+}
+id! {
+    /// A copy between the device's memory and the host's, counted from 0. Never reused.
+    TransferId(u64)
+}
+id! {
     /// A page of [`crate::PAGE_TOKENS`] positions in every attention layer's KV cache.
     PageId(u32)
 }
+
+/// Who may find what a prompt left in the cache: only requests of the same scope. Made from a key, or from a name that
+/// an operator lets several keys share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CacheScope(pub u128);
 
 impl Default for KeyId {
     /// Of requests without a key.
@@ -59,7 +76,7 @@ impl Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// In milliseconds.
+    /// The time in milliseconds.
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }

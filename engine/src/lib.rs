@@ -1,6 +1,7 @@
 //! Tokens in, tokens out: the scheduler, the caches, the model formats and the backends of Chimère.
 //!
-//! Text, HTTP, actors and clocks live in the `chimere` crate; nothing here is asynchronous. The three calls that matter are
+//! Text, HTTP, actors and clocks live in the `chimere` crate; nothing here is asynchronous. The three calls that matter
+//! are
 //! `Scheduler::plan`, [`backend::Backend::launch`] and `Scheduler::commit`, and only the middle one touches a device.
 
 pub mod backend;

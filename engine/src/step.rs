@@ -5,8 +5,8 @@
 //! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
-use crate::constraint::{Rule, Sources};
-use crate::ids::{PageId, SeqId, SlotId, StepId, TokenId};
+use crate::constraint::{Awaiting, Rule, Source, Sources};
+use crate::ids::{CheckpointId, HostBlockId, PageId, SeqId, SlotId, StepId, TokenId, TransferId};
 pub use crate::sampling::Certainty;
 use crate::sampling::SamplingParams;
 pub use chimere_kernels::reference::ExpertCut;
@@ -22,9 +22,20 @@ pub struct StepPlan {
     pub copies: Vec<StateCopy>,
     /// At most one piece a sequence.
     pub pieces: Vec<Piece>,
+    /// Copies to and from the host's memory, which run beside the steps: they begin when `copies` and restored states
+    /// are done, those of a direction one after the other.
+    pub transfers: Vec<Transfer>,
+    /// The rows wait for all transfers of this and earlier plans: memory that one of them reads or writes has a new
+    /// owner.
+    pub settles: bool,
 }
 
 impl StepPlan {
+    /// A step of these pieces alone.
+    pub fn new(id: StepId, pieces: Vec<Piece>) -> Self {
+        Self { id, copies: Vec::new(), pieces, transfers: Vec::new(), settles: false }
+    }
+
     /// The rows that are sampled, in the order of their samples.
     pub fn sample_rows(&self) -> impl Iterator<Item = &SampleRow> {
         self.pieces.iter().flat_map(|piece| &piece.samples)
@@ -33,6 +44,13 @@ impl StepPlan {
     /// The late sources that its rows wait for.
     pub fn waits_for(&self) -> Sources {
         self.sample_rows().fold(Sources::NONE, |all, row| all.with(row.waits_for))
+    }
+
+    /// The rows that wait for one of them, if any do.
+    pub fn awaiting(&self, source: Source) -> Option<Awaiting> {
+        let waiting = self.sample_rows().filter(|row| row.waits_for.contains(source));
+        let rows: Vec<_> = waiting.map(|row| (row.seq, row.output_index)).collect();
+        (!rows.is_empty()).then_some(Awaiting { step: self.id, rows })
     }
 }
 
@@ -55,13 +73,62 @@ pub enum StateCopy {
     },
 }
 
+/// A checkpoint and KV of units before it, copied between the device's memory and the host's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// [`HostProgress::finished`] names it when it is done.
+    pub id: TransferId,
+    /// Which way.
+    pub direction: Direction,
+    /// On the device. A checkpoint that is being loaded may be restored from: that step waits for it.
+    pub checkpoint: CheckpointId,
+    /// The same on the host, in order.
+    pub blocks: Vec<HostBlockId>,
+    /// Units of [`CHUNK_TOKENS`] positions with the block of each.
+    pub units: Vec<(UnitPages, HostBlockId)>,
+}
+
+/// The KV pages of a unit of [`CHUNK_TOKENS`] positions.
+pub type UnitPages = [PageId; (CHUNK_TOKENS / crate::PAGE_TOKENS) as usize];
+
+/// Which way a [`Transfer`] goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the device to the host.
+    Save,
+    /// From the host to the device.
+    Load,
+}
+
+/// What is known of transfers and of the memory that they use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostProgress {
+    /// Transfers that were found to be done, each once.
+    pub finished: Vec<FinishedTransfer>,
+    /// Blocks of the host's memory that are there by now: it is taken piece by piece.
+    pub blocks: u32,
+}
+
+/// A transfer that is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinishedTransfer {
+    /// Which.
+    pub id: TransferId,
+    /// Which way it went.
+    pub direction: Direction,
+    /// How long it took.
+    pub micros: u64,
+}
+
 /// Consecutive positions of one sequence, computed in one step.
 #[derive(Clone, Debug)]
 pub struct Piece {
     /// Whose positions these are.
     pub seq: SeqId,
-    /// Its recurrent state. With `start == 0` the backend clears state and history first.
+    /// Its recurrent state.
     pub slot: SlotId,
+    /// What the slot holds before the first row.
+    pub state: StateStart,
     /// Which arithmetic the rows take. Never depends on the batch.
     pub form: Form,
     /// Absolute position of the first token.
@@ -82,6 +149,40 @@ pub struct Piece {
     /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
     /// [`crate::CHUNK_TOKENS`].
     pub pool_from: Option<u32>,
+    /// Checkpoints to take on the way, by position. Only of prompt pieces.
+    pub exports: Vec<StateExport>,
+}
+
+/// What a piece's rows go on from. The copy or the clearing comes before all rows of the step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateStart {
+    /// Nothing: state, convolution tail and token history are cleared.
+    Clear,
+    /// What the piece before it left in the slot.
+    Continue,
+    /// A checkpoint, which an earlier step took at the piece's first position.
+    Restore {
+        /// Keeps its contents.
+        from: CheckpointId,
+        /// The prompt, of which the tokens before the piece are the slot's history.
+        prompt: Arc<[TokenId]>,
+    },
+}
+
+impl StateStart {
+    /// Of a piece at this position of a sequence that no cache helps.
+    pub fn at(start: u32) -> Self {
+        if start == 0 { Self::Clear } else { Self::Continue }
+    }
+}
+
+/// A copy of the recurrent state as it is between two positions of a piece. The rest of a slot follows from the tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateExport {
+    /// After so many positions of the sequence: a multiple of [`CHUNK_TOKENS`] inside the piece or at its end.
+    pub position: u32,
+    /// Overwritten whole.
+    pub to: CheckpointId,
 }
 
 impl Piece {
@@ -181,6 +282,8 @@ pub struct StepOutcome {
     pub graph_replays: u32,
     /// Sums of hidden states, in the order of pieces and positions.
     pub pooled: Vec<PooledUnit>,
+    /// How the second tier of the prefix cache gets on.
+    pub host: HostProgress,
 }
 
 /// The sum of a few consecutive rows' hidden states as the head reads them, which is after the final norm.
@@ -261,6 +364,7 @@ mod tests {
         let mut piece = Piece {
             seq: SeqId(1),
             slot: SlotId(0),
+            state: StateStart::Continue,
             form: Form::Recurrent,
             start: 70,
             tokens: PieceTokens::Sampled,
@@ -270,6 +374,7 @@ mod tests {
             score: None,
             experts: None,
             pool_from: None,
+            exports: Vec::new(),
         };
         assert_eq!(piece.len(), 1);
         piece.tokens = PieceTokens::Known(vec![5, 6, 7]);
@@ -283,6 +388,7 @@ mod tests {
             let piece = Piece {
                 seq: SeqId(1),
                 slot: SlotId(0),
+                state: StateStart::at(start),
                 form: Form::Chunked,
                 start,
                 tokens: PieceTokens::Known(vec![0; len as usize]),
@@ -292,6 +398,7 @@ mod tests {
                 score: None,
                 experts: None,
                 pool_from,
+                exports: Vec::new(),
             };
             piece.pooled_units().map(|unit| (unit.start, unit.end)).collect::<Vec<_>>()
         };

@@ -1,4 +1,5 @@
-//! Files that somebody changes while they are loaded or served: the load fails with a word, and what is served does not change.
+//! Files that somebody changes while they are loaded or served: the load fails with a word, and what is served does not
+//! change.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
@@ -28,7 +29,16 @@ fn write_to(path: &Path) -> File {
 }
 
 fn backend(model: &Model) -> CpuBackend {
-    let config = CpuConfig { threads: 2, slots: 1, pages: 3, kv_type: KvType::F16, exact: false, step_rows_max: 64, context: 96 };
+    let config = CpuConfig {
+        threads: 2,
+        slots: 1,
+        pages: 3,
+        checkpoints: 0,
+        kv_type: KvType::F16,
+        exact: false,
+        step_rows_max: 64,
+        context: 96,
+    };
     CpuBackend::new(model, &config, &mut |_| {}).unwrap()
 }
 

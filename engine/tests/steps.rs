@@ -1,5 +1,5 @@
-//! Steps beyond the plain run: rules that come late, forks, scores, plans that contradict the backend. The same on the CPU and, where
-//! there is one, on a GPU.
+//! Steps beyond the plain run: rules that come late, forks, scores, plans that contradict the backend. The same on the
+//! CPU and, where there is one, on a GPU.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
@@ -11,7 +11,9 @@ use chimere_engine::backend::{Backend, BackendError, EarlyRules};
 use chimere_engine::constraint::{Effect, RowRule, Rule, Source, Sources, StepRules};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{ExpertCut, Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StepOutcome, StepPlan};
+use chimere_engine::step::{
+    ExpertCut, Form, Piece, PieceTokens, SampleRow, ScoreRows, StateCopy, StateStart, StepOutcome, StepPlan,
+};
 use std::sync::Arc;
 
 const PROMPT: [TokenId; 5] = [7, 300, 41, 5, 99];
@@ -37,6 +39,8 @@ fn on_the_gpu() -> Box<dyn Backend> {
         ordinal: 0,
         slots: 3,
         pages: 12,
+        checkpoints: 0,
+        host_cache_bytes: 0,
         kv: KvStorage::F16,
         activations: Activations::Auto,
         step_rows_max: 64,
@@ -50,7 +54,16 @@ fn on_the_gpu() -> Box<dyn Backend> {
 }
 
 fn on_the_cpu() -> Box<dyn Backend> {
-    let config = CpuConfig { threads: 2, slots: 3, pages: 12, kv_type: KvType::F16, exact: false, step_rows_max: 64, context: 96 };
+    let config = CpuConfig {
+        threads: 2,
+        slots: 3,
+        pages: 12,
+        checkpoints: 0,
+        kv_type: KvType::F16,
+        exact: false,
+        step_rows_max: 64,
+        context: 96,
+    };
     Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
 }
 
@@ -66,6 +79,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
     Piece {
         seq: SeqId(slot.into()),
         slot: SlotId(slot),
+        state: StateStart::at(start),
         form,
         start,
         tokens,
@@ -75,6 +89,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         score: None,
         experts: None,
         pool_from: None,
+        exports: Vec::new(),
     }
 }
 
@@ -87,7 +102,7 @@ fn next(slot: u32, start: u32) -> Piece {
 }
 
 fn plan(id: u64, pieces: Vec<Piece>) -> StepPlan {
-    StepPlan { id: StepId(id), copies: Vec::new(), pieces }
+    StepPlan::new(StepId(id), pieces)
 }
 
 /// What tables say of a step's row for this slot.
@@ -161,7 +176,8 @@ fn rules_that_are_there_before_the_forward_is_done_give_what_late_ones_give() {
         assert_eq!([first, second].map(|pending| tokens(&pending.wait().unwrap())), want);
         // Another step's rules are not this one's.
         early.put(rules(9, 0, &[(5, 100.0)]));
-        let third = b.launch(plan(2, vec![piece(0, Form::Recurrent, 6, PieceTokens::Sampled, vec![row(0, true)])])).unwrap();
+        let third =
+            b.launch(plan(2, vec![piece(0, Form::Recurrent, 6, PieceTokens::Sampled, vec![row(0, true)])])).unwrap();
         b.constrain(rules(2, 0, &[(77, 100.0)])).unwrap();
         assert_eq!(tokens(&third.wait().unwrap()), [77]);
         assert!(early.take(StepId(9)).is_some());
@@ -217,7 +233,10 @@ fn a_fork_goes_on_as_its_source_does() {
         both.samples.push(row(2, false));
         let first = b.launch(plan(3, vec![both])).unwrap().wait().unwrap();
         assert_eq!(tokens(&first), [want[0], want[0]]);
-        let copies = vec![StateCopy::Slot { from: SlotId(1), to: SlotId(2) }, StateCopy::Page { from: PageId(4), to: PageId(8) }];
+        let copies = vec![
+            StateCopy::Slot { from: SlotId(1), to: SlotId(2) },
+            StateCopy::Page { from: PageId(4), to: PageId(8) },
+        ];
         let step = StepPlan { copies, ..plan(4, vec![next(1, 5), next(2, 5)]) };
         assert_eq!(tokens(&b.launch(step).unwrap().wait().unwrap()), [want[1], want[1]]);
         let step = plan(5, vec![next(2, 6), next(1, 6)]);
@@ -256,11 +275,15 @@ fn plans_that_contradict_the_backend_are_refused_by_name_and_leave_it_usable() {
         assert!(wrong(&mut *b, 1, &|p| p.pieces[0].pages[0] = PageId(12)).contains("page 12 of 12"));
         assert!(wrong(&mut *b, 2, &|p| p.pieces[0].pages.clear()).contains("0 pages for 5 positions"));
         assert!(
-            wrong(&mut *b, 3, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![512])).contains("token 512 of a vocabulary of 512")
+            wrong(&mut *b, 3, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![512]))
+                .contains("token 512 of a vocabulary of 512")
         );
         assert!(wrong(&mut *b, 4, &|p| p.pieces[0].start = 95).contains("beyond the context of 96"));
         assert!(wrong(&mut *b, 5, &|p| p.pieces.push(p.pieces[0].clone())).contains("two pieces write slot 0"));
-        assert!(wrong(&mut *b, 6, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![1; 65])).contains("65 rows, at most 64"));
+        assert!(
+            wrong(&mut *b, 6, &|p| p.pieces[0].tokens = PieceTokens::Known(vec![1; 65]))
+                .contains("65 rows, at most 64")
+        );
         let copy = StateCopy::Page { from: PageId(0), to: PageId(40) };
         assert!(wrong(&mut *b, 7, &|p| p.copies.push(copy)).contains("beyond 3 slots or 12 pages"));
         let early = |p: &mut StepPlan| p.pieces[0].samples[0].waits_for = Sources::only(Source::Forced);

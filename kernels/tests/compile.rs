@@ -1,16 +1,18 @@
-//! Every kernel compiles, for the oldest, the measured and the newest kind of chip. Needs the run-time compiler and no device.
+//! Every kernel compiles, for the oldest, the measured and the newest kind of chip. Needs the run-time compiler and no
+//! device.
 //!
-//! Without the compiler this prints why and passes, unless `CHIMERE_REQUIRE` names `nvrtc`. `CHIMERE_KEEP_KERNELS` names a directory where the
-//! machine code stays, for `scripts/compare_kernels.py`; `CHIMERE_KERNEL_ARCHS` the architectures, with commas between them.
+//! Without the compiler this prints why and passes, unless `CHIMERE_REQUIRE` names `nvrtc`. `CHIMERE_KEEP_KERNELS`
+//! names a directory where the machine code stays, for `scripts/compare_kernels.py`; `CHIMERE_KERNEL_ARCHS` the
+//! architectures, with commas between them.
 
 use chimere_kernels::cuda::attention::{self, KvType};
-use chimere_kernels::cuda::experts::{self, Experts, Kind};
+use chimere_kernels::cuda::experts::{self, ExpertShape, Experts};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
-use chimere_kernels::cuda::product::{self, Residual, Shape, layout::Layout, sample::LAYOUTS};
+use chimere_kernels::cuda::product::{self, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
-use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, pool, router, sampler};
+use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, history, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
@@ -36,33 +38,43 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
     let mut programs = vec![sampler::program(248_320)?, sampler::program(512)?];
     for encoding in TableEncoding::ALL {
-        programs.push(embed::program(embed::Shape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One })?);
+        programs.push(embed::program(embed::TableShape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One })?);
     }
     for (cols, experts, used) in [(2048, 256, 8), (4096, 512, 10), (32, 16, 4)] {
-        programs.push(router::program(router::Shape { cols, experts, used })?);
-        programs.push(combine::program(combine::Shape { cols, used, shared: true, planes: Planes::One })?);
+        programs.push(router::program(router::RouterShape { cols, experts, used })?);
+        programs.push(combine::program(combine::CombineShape { cols, used, shared: true, planes: Planes::One })?);
         programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
     }
-    programs.push(combine::program(combine::Shape { cols: 5120, used: 0, shared: true, planes: Planes::One })?);
+    programs.push(combine::program(combine::CombineShape { cols: 5120, used: 0, shared: true, planes: Planes::One })?);
+    programs.extend([history::program(248_320), history::program(511)]);
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One)?);
         programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
     for (dim, heads, kv_heads, rotary) in [(256, 16, 2, 64), (64, 4, 2, 16)] {
         let stride = (2 * heads + 2 * kv_heads) * dim;
-        let shape = attention::Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: 1e-6, stride, planes: Planes::One };
+        let shape = attention::AttentionShape {
+            dim,
+            heads,
+            kv_heads,
+            rotary,
+            theta: 1e7,
+            eps: 1e-6,
+            stride,
+            planes: Planes::One,
+        };
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
             programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
         }
     }
-    let mut shapes = vec![Shape::new(Layout::Q8_0, 256, 128)?];
+    let mut shapes = vec![MatrixShape::new(Layout::Q8_0, 256, 128)?];
     for layout in LAYOUTS {
-        shapes.push(Shape::new(layout, 2048, 512)?);
+        shapes.push(MatrixShape::new(layout, 2048, 512)?);
     }
     programs.extend(shapes.iter().flat_map(|s| product::programs(*s, Some(128), 132)));
     programs.extend(shapes[..3].iter().flat_map(|s| Residual::programs(*s, 132)));
-    let kind = |width, layout| Kind { width, gate_up: layout, down: layout };
+    let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     for experts in [
         Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,
         Experts::new(32, 16, 4, kind(32, Layout::IQ3_S), kind(96, Layout::W16))?,
@@ -73,7 +85,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     // Of many columns: every layout, and every epilogue.
     for (i, product) in shapes.iter().enumerate() {
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
-        let shape = wide::Shape::new(*product, epilogue, Some(64), true)?;
+        let shape = wide::WideShape::new(*product, epilogue, Some(64), true)?;
         programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
     programs.extend(two_planes()?);
@@ -84,13 +96,21 @@ fn programs() -> Result<Vec<Program>, CudaError> {
 fn two_planes() -> Result<Vec<Program>, CudaError> {
     const PLANES: Planes = Planes::Two;
     let heads = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-    let attends =
-        attention::Shape { dim: 64, heads: 4, kv_heads: 2, rotary: 16, theta: 1e7, eps: 1e-6, stride: 768, planes: PLANES };
-    let kind = |width, layout| Kind { width, gate_up: layout, down: layout };
+    let attends = attention::AttentionShape {
+        dim: 64,
+        heads: 4,
+        kv_heads: 2,
+        rotary: 16,
+        theta: 1e7,
+        eps: 1e-6,
+        stride: 768,
+        planes: PLANES,
+    };
+    let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     let experts = Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(PLANES);
     let mut programs = vec![
-        embed::program(embed::Shape { cols: 256, vocab: 512, encoding: TableEncoding::F16, planes: PLANES })?,
-        combine::program(combine::Shape { cols: 256, used: 4, shared: true, planes: PLANES })?,
+        embed::program(embed::TableShape { cols: 256, vocab: 512, encoding: TableEncoding::F16, planes: PLANES })?,
+        combine::program(combine::CombineShape { cols: 256, used: 4, shared: true, planes: PLANES })?,
         gather::program(256, PLANES)?,
         gdn_decode::program(heads, heads.inputs(), PLANES)?,
         gdn_prefill::program(heads, heads.inputs(), PLANES)?,
@@ -98,13 +118,13 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")),
     ];
     for (i, layout) in LAYOUTS.into_iter().enumerate() {
-        let product = Shape::new(layout, 256, 512)?.with_planes(PLANES);
+        let product = MatrixShape::new(layout, 256, 512)?.with_planes(PLANES);
         programs.extend(product::programs(product, Some(128), 132).into_iter().take(2 - i % 2));
         let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
-        let wide = wide::Shape::new(product, epilogue, Some(64), true)?;
+        let wide = wide::WideShape::new(product, epilogue, Some(64), true)?;
         programs.push(wide::program(wide, wide::tiling(wide, 32, ANY))?);
     }
-    programs.extend(Residual::programs(Shape::new(Layout::W16, 256, 1024)?.with_planes(PLANES), 132));
+    programs.extend(Residual::programs(MatrixShape::new(Layout::W16, 256, 1024)?.with_planes(PLANES), 132));
     Ok(programs)
 }
 
@@ -124,7 +144,11 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     assert!((built > 0 || kept.is_some()) && built <= archs.len() * programs.len());
     for program in &programs {
         for arch in archs.iter().copied() {
-            assert!(cache.get(program, arch).unwrap().starts_with(b"\x7fELF"), "{} for {arch} is no machine code", program.name);
+            assert!(
+                cache.get(program, arch).unwrap().starts_with(b"\x7fELF"),
+                "{} for {arch} is no machine code",
+                program.name
+            );
         }
     }
     if kept.is_none() {

@@ -1,4 +1,5 @@
-//! What an exact search takes: the ten nearest of a full collection, for the shipped model's width and for the family's.
+//! What an exact search takes: the ten nearest of a full collection, for the shipped model's width and for the
+//! family's.
 //!
 //! `cargo bench -p chimere --bench nearest`; each line has the least and the middle time of a search.
 
@@ -33,6 +34,10 @@ fn main() {
             })
             .collect();
         times.sort_unstable();
-        println!("{COLLECTION_ITEMS_MAX} x {width}: {:?} at the least, {:?} in the middle", times[0], times[SEARCHES / 2]);
+        println!(
+            "{COLLECTION_ITEMS_MAX} x {width}: {:?} at the least, {:?} in the middle",
+            times[0],
+            times[SEARCHES / 2]
+        );
     }
 }

@@ -51,7 +51,7 @@ class Picture {
       for (const row of step.rows) {
         const y = this.lines.get(row.seq) * (ROW + GAP) + 4;
         if (y >= height - 40) continue;
-        g.fillStyle = row.prompt ? "#d98200" : "#5b6ee0";
+        g.fillStyle = row.cached ? "#2f9e5b" : row.prompt ? "#d98200" : "#5b6ee0";
         const tall = row.prompt ? ROW : ROW * 0.6;
         g.fillRect(x, y + (ROW - tall) / 2, Math.max(1, column - 1), tall);
       }
@@ -107,11 +107,12 @@ export function Live({ onClosed }) {
     ["Requests waiting", now.waiting],
     ["KV pages", share(now.pages_used, now.pages)],
     ["State slots", share(now.slots_used, now.slots)],
+    ...(now.entries_max ? [["Prompts kept", share(now.entries, now.entries_max) + (now.host_entries ? `, ${now.host_entries.toLocaleString("en")} on the host` : "")]] : []),
     ["A step takes, predicted", `${now.step_ms.toFixed(2)} ms, ${now.predicted_ms.toFixed(2)} ms`],
     ...(now.memory || []).map((m) => [`Memory: ${m.use}`, bytes(m.bytes)]),
   ];
   return html`<div class="live"><h1>Live</h1>
-    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="decode"></i>a token</span><span>below: how long each step took, and the line that was predicted</span></div>
+    <div class="legend"><span><i class="prompt"></i>a piece of a prompt</span><span><i class="cached"></i>the first piece behind what the prefix cache had</span><span><i class="decode"></i>a token</span><span>below: how long each step took, and the line that was predicted</span></div>
     <canvas ref=${canvas} role="img" aria-label="Sequences as rows over the last steps; the figures below say the same in numbers"></canvas>
     ${said && html`<p class="trouble" role="status">${said}</p>`}
     ${facts ? html`<dl>${facts.map(([k, v]) => html`<div><dt>${k}</dt><dd>${String(v)}</dd></div>`)}</dl>` : html`<p class="empty">Waiting for a step. Ask something in another tab.</p>`}

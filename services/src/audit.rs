@@ -1,5 +1,6 @@
-//! Who did what that others feel, when, and how it ended: tables that were taught, removed or taken back, collections made and removed,
-//! keys that were read again, keys that nobody has. One JSON object a line, in a log of its own; never what was said.
+//! Who did what that others feel, when, and how it ended: tables that were taught, removed or taken back, collections
+//! made and removed, keys that were read again, keys that nobody has. One JSON object a line, in a log of its own;
+//! never what was said.
 
 use chimere_engine::ids::KeyId;
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub struct Record<'a> {
     /// By which account: a number from which no key can be found.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "account")]
     pub account: Option<KeyId>,
-    /// From where.
+    /// The address that it came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// The request's name in the log.

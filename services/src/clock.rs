@@ -15,7 +15,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts at 0.
+    /// A clock that reads 0 now.
     pub fn start() -> Self {
         Self { start: Some(Instant::now()), skew: Arc::default() }
     }
@@ -43,6 +43,28 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
+/// A moment in seconds since 1970, as RFC 3339 writes it in UTC.
+pub fn rfc3339(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day, so many days after the first of 1970. Counted in years that begin in March, whose months have
+/// the same lengths every year.
+fn date(days: u64) -> (u64, u64, u64) {
+    const ERA_DAYS: u64 = 146_097;
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / ERA_DAYS, shifted % ERA_DAYS);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (400 * era + year_of_era + u64::from(month <= 2), month, day)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +84,19 @@ mod tests {
         let clock = Clock::stopped();
         clock.jump(5);
         assert_eq!((clock.now(), clock.now()), (Micros(5), Micros(5)));
+    }
+
+    #[test]
+    fn a_moment_is_written_as_clients_read_it() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_795_392_061, "2026-11-23T00:01:01Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Configuration: defaults < file < environment < flags, every key known, and its check.
 //!
-//! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot come in by
-//! any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
+//! All four layers meet in one TOML table whose shape is that of [`Config::default`], so a key that no field has cannot
+//! come in by any of them. `config/chimere.toml` shows every key; a test holds it to the struct.
 
 mod activations;
 mod args;
 mod budget;
+mod cache;
 mod check;
 mod engine;
 mod engram;
@@ -14,6 +15,7 @@ mod layers;
 mod limits;
 mod log;
 mod model;
+mod responses;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -23,12 +25,14 @@ mod trace;
 pub use activations::Activations;
 pub use args::ServeArgs;
 pub use budget::Budget;
+pub use cache::{Cache, PrefixCacheMode};
 pub use engine::{Device, Embedding, Engine, KvType};
 pub use engram::Engram;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
+pub use responses::Responses;
 pub use server::{Server, items};
 pub use trace::Trace;
 
@@ -47,12 +51,16 @@ pub struct Config {
     pub model: ModelChoice,
     /// How it is computed.
     pub engine: Engine,
+    /// What prompts leave behind.
+    pub cache: Cache,
     /// How long models think.
     pub thinking: Thinking,
     /// Bounds.
     pub limits: Limits,
     /// Tables of n-grams.
     pub engram: Engram,
+    /// What is kept for those who go on from it.
+    pub responses: Responses,
     /// What is written to standard error.
     pub log: Log,
     /// Where spans of requests go.
@@ -72,6 +80,7 @@ impl Config {
             ("thinking", thinking::check(&config.thinking)),
             ("limits", config.limits.check()),
             ("engram", config.engram.check()),
+            ("responses", config.responses.check()),
             ("trace", config.trace.check()),
         ] {
             checked.map_err(|(key, why)| refused(format!("{section}.{key}"), why))?;

@@ -1,19 +1,77 @@
-//! Opens the embedded databases of tables and of collections, and tells a disk that is full from all else that can go wrong with them.
+//! Opens the embedded databases of tables and of collections, and tells a disk that is full from all else that can go
+//! wrong with them.
 
-use redb::Database;
+use chimere_engine::files::{open_regular, open_regular_to_change};
+use redb::backends::FileBackend;
+use redb::{Builder, Database, ReadOnlyDatabase, ReadTransaction, ReadableDatabase, WriteTransaction};
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The database in a file, made if it is not there.
-pub fn open(file: &Path) -> Result<Database, redb::DatabaseError> {
-    clear_unfinished(file)?;
-    Database::create(file)
+/// An open database.
+pub enum Opened {
+    /// Of a file that can be changed.
+    ToChange(Database),
+    /// Of a file that the process may only read, or that lies where nobody writes.
+    ToRead(ReadOnlyDatabase),
 }
 
-/// A file whose making was cut short, by a full disk or a crash, has a length and begins with zeros. It never held anything, and would be
-/// refused as no database for ever.
+impl Opened {
+    /// Looks at what is there now.
+    pub fn begin_read(&self) -> Result<ReadTransaction, redb::TransactionError> {
+        match self {
+            Self::ToChange(db) => db.begin_read(),
+            Self::ToRead(db) => db.begin_read(),
+        }
+    }
+
+    /// Begins a change.
+    pub fn begin_write(&self) -> Result<WriteTransaction, redb::Error> {
+        match self {
+            Self::ToChange(db) => Ok(db.begin_write()?),
+            Self::ToRead(_) => Err(io::Error::from(io::ErrorKind::ReadOnlyFilesystem).into()),
+        }
+    }
+
+    /// Nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, Self::ToRead(_))
+    }
+}
+
+/// The database in a file, made if it is not there. What is no regular file is refused by its kind.
+pub fn open(file: &Path) -> Result<Opened, redb::DatabaseError> {
+    open_with(file, &Builder::new())
+}
+
+/// The same, and all of it is looked at: damage is an error now and not a surprise later. Takes as long as reading it.
+pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
+    let mut builder = Builder::new();
+    builder.set_check_integrity_on_open(true);
+    open_with(file, &builder)
+}
+
+fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+    match open_regular_to_change(file) {
+        Ok(to_change) => {
+            clear_unfinished(file)?;
+            builder.create_with_backend(FileBackend::new(to_change)?).map(Opened::ToChange)
+        }
+        Err(e) if is_read_only(&e) => {
+            drop(open_regular(file)?);
+            builder.open_read_only(file).map(Opened::ToRead)
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// A file whose making was cut short, by a full disk or a crash, has a length and begins with zeros. It never held
+/// anything, and would be refused as no database for ever.
 fn clear_unfinished(file: &Path) -> io::Result<()> {
     let Ok(mut begun) = File::options().read(true).write(true).open(file) else { return Ok(()) };
     // Who makes or uses it holds the same lock.
@@ -39,6 +97,12 @@ pub enum DatabaseError {
         /// What the system or the database said.
         why: String,
     },
+    /// The file can only be read.
+    #[error("{file}: it can only be read here", file = file.display())]
+    ReadOnly {
+        /// The database's file.
+        file: PathBuf,
+    },
     /// The disk is full, or the file as large as the process may make it.
     #[error("{file}: no room: {why}", file = file.display())]
     NoRoom {
@@ -53,6 +117,7 @@ impl DatabaseError {
     /// The database's own error.
     pub fn of(file: &Path, error: impl Into<redb::Error>) -> Self {
         match error.into() {
+            redb::Error::Io(e) if is_read_only(&e) => Self::ReadOnly { file: file.to_owned() },
             redb::Error::Io(e) if is_full(&e) => Self::NoRoom { file: file.to_owned(), why: e.to_string() },
             other => Self::failed(file, other),
         }
@@ -72,7 +137,7 @@ fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redb::{ReadableDatabase, TableDefinition};
+    use redb::TableDefinition;
 
     const NUMBERS: TableDefinition<'_, u64, u64> = TableDefinition::new("numbers");
 
@@ -105,6 +170,73 @@ mod tests {
         let db = open(&path).unwrap();
         let read = db.begin_read().unwrap();
         assert_eq!(read.open_table(NUMBERS).unwrap().get(1).unwrap().unwrap().value(), 2);
+    }
+
+    /// A database of one table in which 1 is 2.
+    fn made(path: &Path) {
+        let db = open(path).unwrap();
+        let txn = db.begin_write().unwrap();
+        txn.open_table(NUMBERS).unwrap().insert(1, 2).unwrap();
+        txn.commit().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_can_only_be_read_is_read_and_a_write_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.redb");
+        made(&path);
+        let db = Opened::ToRead(ReadOnlyDatabase::open(&path).unwrap());
+        let number = db.begin_read().unwrap().open_table(NUMBERS).unwrap().get(1).unwrap().unwrap().value();
+        assert_eq!((number, db.is_read_only()), (2, true));
+        let error = DatabaseError::of(&path, db.begin_write().err().unwrap());
+        assert!(matches!(error, DatabaseError::ReadOnly { .. }), "{error}");
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
+            assert!(is_read_only(&kind.into()));
+        }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_new_one_is_its_owner_s_alone_and_what_is_no_file_is_refused_by_its_kind() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.redb");
+        made(&path);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let fifo = dir.path().join("fifo.redb");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let link = dir.path().join("loop.redb");
+        std::os::unix::fs::symlink(&link, &link).unwrap();
+        for (path, what) in [(fifo.as_path(), "got a FIFO"), (dir.path(), "got a directory"), (&link, "loop.redb: ")] {
+            let error = DatabaseError::of(path, open(path).err().unwrap()).to_string();
+            assert!(error.contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_is_an_error_or_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, damaged) = (dir.path().join("a.redb"), dir.path().join("b.redb"));
+        made(&path);
+        let whole = std::fs::read(&path).unwrap();
+        // Where it is all zeros there is nothing yet.
+        let places: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] != 0).collect();
+        for at in places.iter().step_by(places.len().div_ceil(300)) {
+            for bit in [0x01, 0x80] {
+                let mut bytes = whole.clone();
+                bytes[*at] ^= bit;
+                std::fs::write(&damaged, &bytes).unwrap();
+                let read = || -> Result<Option<u64>, redb::Error> {
+                    let txn = open_checked(&damaged)?.begin_read()?;
+                    Ok(txn.open_table(NUMBERS)?.get(1)?.map(|number| number.value()))
+                };
+                assert!(matches!(read(), Err(_) | Ok(None | Some(2))), "byte {at} of {}", whole.len());
+            }
+        }
+        for len in [0, 9, 100, 4096, whole.len() - 1] {
+            std::fs::write(&damaged, &whole[..len]).unwrap();
+            let _an_error_or_empty = open_checked(&damaged).map(drop);
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Which device computes: what was asked for, what this machine has, and why not. Then the backend's sizes on it, and the backend.
+//! Which device computes: what was asked for, what this machine has, and why not. Then the backend's sizes on it, and
+//! the backend.
 //!
-//! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found out by [`usable`].
+//! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found
+//! out by [`usable`].
 
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType};
 use crate::limits;
-use crate::memory::{Bytes, Needs, Plan, free_bytes};
+use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use chimere_engine::CHUNK_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, MemoryUse};
@@ -15,7 +17,8 @@ use chimere_engine::model::Model;
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 const ORDINAL: usize = 0;
-/// Never planned with when the budget is what is free on a GPU: other programs, and what the driver takes for itself later.
+/// Never planned with when the budget is what is free on a GPU: other programs, and what the driver takes for itself
+/// later.
 const GPU_MARGIN_BYTES: u64 = 256 << 20;
 /// Lines of a message that are shown: a compiler can say the same thing a thousand times.
 const MESSAGE_LINES_MAX: usize = 12;
@@ -33,8 +36,8 @@ pub enum DeviceError {
 
 /// What a caller asks of the backend; 0 takes the device's own default, where the field says so.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    /// Where to compute.
+pub struct DeviceRequest {
+    /// The kind of device to compute on.
     pub device: Device,
     /// Threads on a CPU; 0 takes every core.
     pub threads: u32,
@@ -56,7 +59,7 @@ pub struct Wanted {
     pub deterministic: bool,
 }
 
-impl Wanted {
+impl DeviceRequest {
     /// As the configuration has it, with this many positions a sequence.
     pub fn of(engine: &Engine, context: u32) -> Self {
         Self {
@@ -106,6 +109,7 @@ impl Wanted {
             threads: if self.threads == 0 { cores() } else { self.threads as usize },
             slots,
             pages: 1,
+            checkpoints: 0,
             kv_type,
             exact: self.exact,
             step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_CPU), slots),
@@ -120,6 +124,8 @@ impl Wanted {
             ordinal: ORDINAL,
             slots,
             pages: 1,
+            checkpoints: 0,
+            host_cache_bytes: 0,
             kv: match self.kv_type {
                 KvType::F32 | KvType::F16 => KvStorage::F16,
                 KvType::Q8_0 => KvStorage::Q8Q8,
@@ -173,13 +179,13 @@ impl Built {
 }
 
 /// Chooses, and gives a line that says what was chosen and, where that could surprise, why.
-pub fn choose(wanted: &Wanted, model: &Model) -> Result<(Setup, String), DeviceError> {
+pub fn choose(wanted: &DeviceRequest, model: &Model) -> Result<(Setup, String), DeviceError> {
     Ok(match decide(wanted, || usable(model, wanted))? {
-        Choice::Cpu(cpu, why) => {
+        ChosenDevice::Cpu(cpu, why) => {
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             (Setup::Cpu(cpu), format!("computing on the CPU{why}"))
         }
-        Choice::Gpu((config, gpu)) => {
+        ChosenDevice::Gpu((config, gpu)) => {
             let (free, total) = (Bytes(gpu.free_bytes), Bytes(gpu.total_bytes));
             let (major, minor) = gpu.driver;
             let (name, arch, activations) = (&gpu.name, gpu.arch, config.activations.name());
@@ -192,28 +198,30 @@ pub fn choose(wanted: &Wanted, model: &Model) -> Result<(Setup, String), DeviceE
 }
 
 #[derive(Debug, PartialEq)]
-enum Choice<G> {
+enum ChosenDevice<G> {
     /// With the reason why it is not a GPU, where one would have been taken.
     Cpu(CpuConfig, Option<String>),
     Gpu(G),
 }
 
-fn decide<G>(wanted: &Wanted, gpu: impl FnOnce() -> Result<G, String>) -> Result<Choice<G>, DeviceError> {
+fn decide<G>(wanted: &DeviceRequest, gpu: impl FnOnce() -> Result<G, String>) -> Result<ChosenDevice<G>, DeviceError> {
     match (wanted.device, wanted.needs_cpu()) {
-        (Device::Cpu, _) => Ok(Choice::Cpu(wanted.cpu(None)?, None)),
+        (Device::Cpu, _) => Ok(ChosenDevice::Cpu(wanted.cpu(None)?, None)),
         (Device::Cuda, Some(what)) => Err(DeviceError::Usage(format!("device cuda: {what}"))),
-        (Device::Cuda, None) => gpu().map(Choice::Gpu).map_err(|why| DeviceError::Unusable(format!("device cuda: {why}"))),
-        (Device::Auto, Some(what)) => Ok(Choice::Cpu(wanted.cpu(None)?, Some(what.into()))),
-        (Device::Auto, None) => gpu().map(Choice::Gpu).or_else(|why| {
+        (Device::Cuda, None) => {
+            gpu().map(ChosenDevice::Gpu).map_err(|why| DeviceError::Unusable(format!("device cuda: {why}")))
+        }
+        (Device::Auto, Some(what)) => Ok(ChosenDevice::Cpu(wanted.cpu(None)?, Some(what.into()))),
+        (Device::Auto, None) => gpu().map(ChosenDevice::Gpu).or_else(|why| {
             // One line: whoever wants the rest asks for cuda.
             let why = why.lines().next().unwrap_or_default().to_owned();
-            Ok(Choice::Cpu(wanted.cpu(Some(&why))?, Some(why)))
+            Ok(ChosenDevice::Cpu(wanted.cpu(Some(&why))?, Some(why)))
         }),
     }
 }
 
 /// Whether a GPU can run this model, with code that is there or can be compiled.
-fn usable(model: &Model, wanted: &Wanted) -> Result<(CudaConfig, GpuInfo), String> {
+fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo), String> {
     let mut config = wanted.cuda();
     config.activations = config.activations.of(model);
     let gpu = cuda::probe(config.ordinal).map_err(|e| e.to_string())?;
@@ -233,7 +241,7 @@ impl Setup {
         }
     }
 
-    /// Live sequences.
+    /// How many sequences can have state at once.
     pub fn slots(&self) -> u32 {
         match self {
             Setup::Cpu(c) => c.slots,
@@ -257,11 +265,21 @@ impl Setup {
         }
     }
 
-    /// With this many pages.
-    pub fn set_pages(&mut self, pages: u32) {
+    /// With the pages and the room for the prefix cache that were planned.
+    pub fn set_room(&mut self, plan: &MemoryPlan) {
         match self {
-            Setup::Cpu(c) => c.pages = pages,
-            Setup::Cuda(c, _) => c.pages = pages,
+            Setup::Cpu(c) => (c.pages, c.checkpoints) = (plan.pages, plan.checkpoints),
+            Setup::Cuda(c, _) => {
+                (c.pages, c.checkpoints, c.host_cache_bytes) = (plan.pages, plan.checkpoints, plan.host_cache);
+            }
+        }
+    }
+
+    /// A GPU's prefix cache goes on in the host's memory; a CPU's lies there already.
+    pub fn with_host_cache(&self, plan: MemoryPlan, budget: Budget) -> Result<MemoryPlan, String> {
+        match self {
+            Setup::Cpu(_) => Ok(plan),
+            Setup::Cuda(..) => plan.with_host_cache(budget, free_bytes()),
         }
     }
 
@@ -281,7 +299,7 @@ impl Setup {
         }
     }
 
-    /// What memory the backend needs on its device.
+    /// What memory the backend needs on its device, with a prefix cache.
     pub fn needs(&self, model: &Model) -> Needs {
         match self {
             Setup::Cpu(c) => {
@@ -292,6 +310,7 @@ impl Setup {
                     reserve: 0,
                     slot: uses.slot_bytes,
                     page: uses.page_bytes,
+                    checkpoint: Some(uses.slot_bytes),
                     host: 0,
                     seqs: c.slots,
                     context: c.context,
@@ -301,13 +320,15 @@ impl Setup {
         }
     }
 
-    /// Splits the budget. The pages that fit are the caller's to set.
-    pub fn plan(&self, budget: Budget, model: &Model) -> Result<Plan, String> {
+    /// Splits the budget. What fits of pages, and of the prefix cache if there is to be one, is the caller's to set.
+    pub fn plan(&self, budget: Budget, model: &Model, prefix_cache: bool) -> Result<MemoryPlan, String> {
         let bytes = match self {
             Setup::Cpu(_) => host_budget(budget)?,
             Setup::Cuda(_, gpu) => gpu_budget(budget, gpu.free_bytes, gpu.total_bytes)?,
         };
-        Plan::new(bytes, self.needs(model)).map_err(|e| e.to_string())
+        let needs = self.needs(model);
+        let checkpoint = needs.checkpoint.filter(|_| prefix_cache);
+        MemoryPlan::new(bytes, Needs { checkpoint, ..needs }).map_err(|e| e.to_string())
     }
 
     /// Loads the weights and takes all memory. `progress` hears the share done.
@@ -315,7 +336,9 @@ impl Setup {
         let built = match self {
             Setup::Cpu(c) => CpuBackend::new(model, &c, progress).map(Built::Cpu).map_err(|e| e.to_string()),
             // The device that was probed stays open until the backend has opened it too.
-            Setup::Cuda(c, gpu) => CudaBackend::new(model, &c, progress).map(Built::Cuda).map_err(|e| start_error(&e, &gpu)),
+            Setup::Cuda(c, gpu) => {
+                CudaBackend::new(model, &c, progress).map(Built::Cuda).map_err(|e| start_error(&e, &gpu))
+            }
         }?;
         // Only now has all of it been read.
         model.files.check().map_err(|e| e.to_string())?;
@@ -324,18 +347,22 @@ impl Setup {
 }
 
 fn cuda_needs(model: &Model, config: &CudaConfig) -> Needs {
-    let CudaMemory { weights, workspace, reserve, slot, page, host } = CudaMemory::of(model, config);
-    Needs { weights, workspace, reserve, slot, page, host, seqs: config.slots, context: config.context }
+    let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host } = CudaMemory::of(model, config);
+    let checkpoint = Some(checkpoint);
+    Needs { weights, workspace, reserve, slot, page, checkpoint, host, seqs: config.slots, context: config.context }
 }
 
 fn host_budget(budget: Budget) -> Result<u64, String> {
     match budget {
         Budget::Bytes(n) => Ok(n),
-        Budget::Auto => free_bytes().ok_or_else(|| "the system does not tell how much memory is free: give --vram-budget".into()),
+        Budget::Auto => {
+            free_bytes().ok_or_else(|| "the system does not tell how much memory is free: give --vram-budget".into())
+        }
     }
 }
 
-/// A budget counts all that the process takes of the device, its context included, which exists already and is not among the free bytes.
+/// A budget counts all that the process takes of the device, its context included, which exists already and is not
+/// among the free bytes.
 fn gpu_budget(budget: Budget, free: u64, total: u64) -> Result<u64, String> {
     let most = free.saturating_add(CudaMemory::CONTEXT_BYTES).min(total);
     match budget {
@@ -379,8 +406,8 @@ fn first_lines(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn wanted(device: Device) -> Wanted {
-        Wanted { device, ..Wanted::of(&Engine::default(), 4096) }
+    fn wanted(device: Device) -> DeviceRequest {
+        DeviceRequest { device, ..DeviceRequest::of(&Engine::default(), 4096) }
     }
 
     fn no_gpu() -> Result<u8, String> {
@@ -389,8 +416,8 @@ mod tests {
 
     #[test]
     fn auto_takes_a_gpu_and_falls_back_with_one_line_of_reason() {
-        assert_eq!(decide(&wanted(Device::Auto), || Ok(7)), Ok(Choice::Gpu(7)));
-        let Ok(Choice::Cpu(cpu, why)) = decide(&wanted(Device::Auto), no_gpu) else { panic!("the CPU is left") };
+        assert_eq!(decide(&wanted(Device::Auto), || Ok(7)), Ok(ChosenDevice::Gpu(7)));
+        let Ok(ChosenDevice::Cpu(cpu, why)) = decide(&wanted(Device::Auto), no_gpu) else { panic!("the CPU is left") };
         assert_eq!(why.as_deref(), Some("no NVIDIA driver found"));
         assert_eq!((cpu.slots, cpu.step_rows_max), (16, 512));
     }
@@ -400,23 +427,26 @@ mod tests {
         let error = decide(&wanted(Device::Cuda), no_gpu).unwrap_err();
         assert_eq!(error, DeviceError::Unusable("device cuda: no NVIDIA driver found\nand more".into()));
         let never = || -> Result<u8, String> { panic!("nobody asked for a GPU") };
-        assert!(matches!(decide(&wanted(Device::Cpu), never), Ok(Choice::Cpu(_, None))));
+        assert!(matches!(decide(&wanted(Device::Cpu), never), Ok(ChosenDevice::Cpu(_, None))));
     }
 
     #[test]
     fn what_only_a_cpu_does_decides_for_it_and_against_a_gpu() {
         let never = || -> Result<u8, String> { panic!("a GPU cannot do it") };
-        for exact in [Wanted { exact: true, ..wanted(Device::Auto) }, Wanted { kv_type: KvType::F32, ..wanted(Device::Auto) }] {
-            let Ok(Choice::Cpu(_, Some(why))) = decide(&exact, never) else { panic!("{exact:?}") };
+        for exact in [
+            DeviceRequest { exact: true, ..wanted(Device::Auto) },
+            DeviceRequest { kv_type: KvType::F32, ..wanted(Device::Auto) },
+        ] {
+            let Ok(ChosenDevice::Cpu(_, Some(why))) = decide(&exact, never) else { panic!("{exact:?}") };
             assert!(why.contains("on the CPU only"), "{why}");
-            let error = decide(&Wanted { device: Device::Cuda, ..exact }, never).unwrap_err();
+            let error = decide(&DeviceRequest { device: Device::Cuda, ..exact }, never).unwrap_err();
             assert!(matches!(&error, DeviceError::Usage(why) if why.starts_with("device cuda: ")), "{error}");
         }
     }
 
     #[test]
     fn a_type_that_only_a_gpu_keeps_is_refused_on_the_cpu_with_those_it_has() {
-        let quantised = |device| Wanted { kv_type: KvType::Q8_0Q4_0, ..wanted(device) };
+        let quantised = |device| DeviceRequest { kv_type: KvType::Q8_0Q4_0, ..wanted(device) };
         let error = decide(&quantised(Device::Cpu), no_gpu).unwrap_err().to_string();
         assert_eq!(error, "kv-type q8_0:q4_0: the CPU keeps keys and values as f32 or f16");
         let error = decide(&quantised(Device::Auto), no_gpu).unwrap_err().to_string();
@@ -428,7 +458,7 @@ mod tests {
     fn a_gpu_runs_more_at_once_unless_told_otherwise() {
         let config = wanted(Device::Cuda).cuda();
         assert_eq!((config.slots, config.step_rows_max), (64, 2048));
-        let config = Wanted { seqs: 256, step_tokens: 128, ..wanted(Device::Cuda) }.cuda();
+        let config = DeviceRequest { seqs: 256, step_tokens: 128, ..wanted(Device::Cuda) }.cuda();
         assert_eq!((config.slots, config.step_rows_max), (256, 256 + 64));
     }
 
@@ -450,7 +480,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("outline.gguf");
         let shape = SynthOptions::shapes().next().unwrap().to_owned();
-        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 }).unwrap();
+        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 })
+            .unwrap();
         chimere_engine::model::load(&file).unwrap()
     }
 
@@ -459,7 +490,7 @@ mod tests {
     fn the_released_shape_fits_a_card_of_16_gb() {
         let model = released();
         for (seqs, context) in [(4, 8 << 10), (1, 64 << 10)] {
-            let wanted = Wanted {
+            let wanted = DeviceRequest {
                 seqs,
                 context,
                 kv_type: KvType::Q8_0Q4_0,
@@ -467,7 +498,7 @@ mod tests {
                 step_tokens: 128,
                 ..wanted(Device::Cuda)
             };
-            let plan = Plan::new(31 << 29, cuda_needs(&model, &wanted.cuda())).unwrap();
+            let plan = MemoryPlan::new(31 << 29, cuda_needs(&model, &wanted.cuda())).unwrap();
             assert_eq!(plan.pages, seqs * context / 32, "every sequence may be of full length:\n{plan}");
         }
     }

@@ -1,4 +1,5 @@
-//! The GPU as NVML sees it: memory, utilisation, power, temperature. NVML is looked for at run time; without it there are no figures.
+//! The GPU as NVML sees it: memory, utilisation, power, temperature. NVML is looked for at run time; without it there
+//! are no figures.
 
 use crate::metrics;
 use nvml_wrapper::enum_wrappers::device::TemperatureSensor;

@@ -14,6 +14,8 @@ pub mod limits;
 pub mod locate;
 pub mod memory;
 pub mod metrics;
+pub mod printable;
+pub mod responses;
 pub mod semantic;
 pub mod serve;
 pub mod service;

@@ -1,8 +1,9 @@
-//! What the service takes and holds at most: every bound that a client or an operator can run into, with its unit and, where the
-//! configuration can change it, its default. `config/chimere.toml` shows those.
+//! What the service takes and holds at most: every bound that a client or an operator can run into, with its unit and,
+//! where the configuration can change it, its default. `config/chimere.toml` shows those.
 //!
-//! Elsewhere stand bounds that belong to one mechanism and that nobody runs into from outside: sizes of a buffer or of a cache beside
-//! the code that fills it, what a file may be in the engine's formats, defaults that are no bounds beside their keys in `config/`.
+//! Elsewhere stand bounds that belong to one mechanism and that nobody runs into from outside: sizes of a buffer or of
+//! a cache beside the code that fills it, what a file may be in the engine's formats, defaults that are no bounds
+//! beside their keys in `config/`.
 
 /// Requests that may wait for a slot.
 pub const QUEUE_REQUESTS_MAX: u32 = 256;
@@ -12,17 +13,25 @@ pub const QUEUE_PROMPT_TOKENS_MAX: u64 = 1 << 20;
 pub const SEQS_MAX_CPU: u32 = 16;
 /// Sequences that run at once on a GPU.
 pub const SEQS_MAX_GPU: u32 = 64;
+/// States that the prefix cache keeps on a device: to find which of them should go takes a look at each.
+pub const CHECKPOINTS_MAX: u32 = 4096;
+/// The most memory of the host that the prefix cache takes unless a budget says more.
+pub const HOST_CACHE_BYTES: u64 = 16 << 30;
+/// Bytes of a request's `cache_salt`.
+pub const CACHE_SALT_BYTES_MAX: usize = 256;
+/// Characters of the name of a group of keys that share what their prompts leave in the prefix cache.
+pub const CACHE_GROUP_CHARS_MAX: usize = 64;
 /// Positions one step may compute on a CPU, unless the configuration says otherwise.
 pub const STEP_TOKENS_CPU: u32 = 512;
 /// Positions one step may compute on a GPU, unless the configuration says otherwise.
 pub const STEP_TOKENS_GPU: u32 = 2048;
-/// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for each other in
-/// every step, so a slip of the finger would stop the service before its first token.
+/// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for
+/// each other in every step, so a slip of the finger would stop the service before its first token.
 pub const THREADS_MAX: u32 = 1024;
 /// Prompts that wait for a text thread.
 pub const TEXT_JOBS_MAX: usize = 1024;
-/// Bytes above which a text has the lane of the long ones: rendering and cutting it takes tens of milliseconds and more, and short prompts
-/// must not wait for that.
+/// Bytes above which a text has the lane of the long ones: rendering and cutting it takes tens of milliseconds and
+/// more, and short prompts must not wait for that.
 pub const LONG_TEXT_BYTES: usize = 64 << 10;
 /// Long prompts that wait for their text thread.
 pub const LONG_TEXT_JOBS_MAX: usize = 64;
@@ -30,7 +39,8 @@ pub const LONG_TEXT_JOBS_MAX: usize = 64;
 pub const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Bytes of a request body.
 pub const BODY_BYTES_MAX: usize = 8 << 20;
-/// Bytes that one body may take when it is taken apart: as many ids as the largest prompts have, and a hundred times what a conversation needs.
+/// Bytes that one body may take when it is taken apart: as many ids as the largest prompts have, and a hundred times
+/// what a conversation needs.
 pub const PARSED_BYTES_MAX: usize = 64 << 20;
 /// Bytes that all bodies which were taken apart may take together, until they are prompts.
 pub const PARSED_TOTAL_BYTES_MAX: usize = 192 << 20;
@@ -50,12 +60,15 @@ pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
 pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
 pub const BODY_SECONDS: u64 = 60;
-/// Bytes of the name that a client may give its request (`x-request-id`); a request with a longer one gets a name of ours.
+/// Bytes of the name that a client may give its request (`x-request-id`); a request with a longer one gets a name of
+/// ours.
 pub const REQUEST_NAME_BYTES_MAX: usize = 128;
 /// Connections open at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Connections open at once to the listener of probes.
 pub const PROBE_CONNECTIONS: usize = 64;
+/// Bytes that all unfinished heads may take together, beyond what each connection has room for anyway.
+pub const HEADS_BYTES_MAX: usize = 32 << 20;
 /// Connections that wait to be accepted; the kernel may allow fewer (`net.core.somaxconn`).
 pub const ACCEPTS_WAITING_MAX: i32 = 4096;
 /// Messages an actor's mailbox holds: more than the connections, so that it is never the limit.
@@ -74,6 +87,60 @@ pub const STOP_STRING_BYTES_MAX: usize = 1024;
 pub const STOP_TOKEN_IDS_MAX: usize = 64;
 /// Tokens with a bias in one request.
 pub const LOGIT_BIAS_MAX: usize = 1024;
+/// Bytes of text in a schema that an answer keeps to, of a grammar, and of all texts to choose from.
+pub const GRAMMAR_BYTES_MAX: usize = 256 << 10;
+/// Bytes of an expression that an answer matches, and of a schema's `pattern`.
+pub const GRAMMAR_REGEX_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a grammar in Lark's notation: rules that refer to each other in a row take the stack's room.
+pub const LARK_BYTES_MAX: usize = 64 << 10;
+/// Conditions that hold at once for one value of a schema (`pattern` in `allOf`, `multipleOf`) or in one grammar (`&`):
+/// time and memory double with each.
+pub const GRAMMAR_CONDITIONS_MAX: usize = 8;
+/// Expressions for the names of an object's members, of which each is compared with every other.
+pub const GRAMMAR_NAME_PATTERNS_MAX: usize = 32;
+/// Comparisons of these with the names that the object lists.
+pub const GRAMMAR_NAME_COMPARISONS_MAX: usize = 16_384;
+/// The largest `multipleOf`, and one over the smallest.
+pub const GRAMMAR_MULTIPLE_MAX: u32 = 1_000_000;
+/// Values in a schema, each key's own among them.
+pub const GRAMMAR_VALUES_MAX: usize = 20_000;
+/// Levels of a schema.
+pub const GRAMMAR_DEPTH_MAX: usize = 64;
+/// Texts that an answer may be chosen from.
+pub const GRAMMAR_CHOICES_MAX: usize = 4096;
+/// Bytes of the grammar that is made of a request's tools.
+pub const GRAMMAR_TOOLS_BYTES_MAX: usize = 1 << 20;
+/// Symbols of a grammar, after all of it is written out.
+pub const GRAMMAR_SYMBOLS_MAX: usize = 250_000;
+/// States that the expressions of one grammar may have for one choice, a kilobyte or two each.
+pub const GRAMMAR_STATES_MAX: usize = 50_000;
+/// Steps of the lexer that making a grammar may take: about a second.
+pub const GRAMMAR_COMPILE_STEPS_MAX: u64 = 1_000_000;
+/// Steps of the lexer for one token. Counted, and not timed, so that the same answer comes on any machine; time alone
+/// ends only what nobody could wait for.
+pub const GRAMMAR_TOKEN_STEPS_MAX: u64 = 200_000;
+/// Items of the parser for one token.
+pub const GRAMMAR_TOKEN_ITEMS_MAX: usize = 20_000;
+/// Of these, at one place of the text.
+pub const GRAMMAR_PLACE_ITEMS_MAX: usize = 2000;
+/// The same for grammars in Lark's notation, which may be ambiguous: then the steps grow with the cube of these.
+pub const LARK_TOKEN_ITEMS_MAX: usize = 5000;
+/// Likewise, at one place of the text.
+pub const LARK_PLACE_ITEMS_MAX: usize = 300;
+/// Hundredths of a second that a grammar may take for one token; longer where code is not optimised.
+pub const GRAMMAR_LOOKS_MAX: u32 = if cfg!(debug_assertions) { 400 } else { 10 };
+/// Grammars that are kept for requests that ask for the same.
+pub const GRAMMARS_KEPT_MAX: usize = 32;
+/// Threads that make grammars. None of them does anything else, so a hard one holds up no prompt.
+pub const GRAMMAR_THREADS: usize = 2;
+/// Bytes of their stacks, which deep grammars need.
+pub const GRAMMAR_STACK_BYTES: usize = 64 << 20;
+/// Grammars that wait for a thread.
+pub const GRAMMAR_JOBS_MAX: usize = 64;
+/// Characters of what is said about a form that cannot be followed.
+pub const GRAMMAR_ERROR_CHARS_MAX: usize = 300;
+/// Bytes of the name of a tool's argument: what the parser of calls reads.
+pub const TOOL_ARGUMENT_BYTES_MAX: usize = 256;
 /// Tools of one request.
 pub const TOOLS_MAX: usize = 128;
 /// Tokens of the window over which a model's certainty is averaged.
@@ -96,6 +163,8 @@ pub const ENGRAM_TEXTS_MAX: usize = 4096;
 pub const ENGRAM_DOCUMENT_TOKENS_MAX: usize = 65_536;
 /// Tokens that one table may have been taught and not forgotten.
 pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
+/// Tokens that all tables may have been taught together; a key leaves as much to others as it has.
+pub const ENGRAM_TAUGHT_TOKENS_MAX: u64 = 256 << 20;
 /// Texts that were put in the place of each other and can be gone back to, for each table.
 pub const ENGRAM_VERSIONS_MAX: usize = 8;
 /// Sets of tables that share a prior, 8 bytes a token of the vocabulary each; other sets ask their tables one by one.
@@ -120,12 +189,29 @@ pub const SEMANTIC_K_MAX: u32 = 16;
 pub const COLLECTIONS_MIB: u64 = 512;
 /// Mebibytes that the configuration may say: a tebibyte.
 pub const COLLECTIONS_MIB_MAX: u64 = 1 << 20;
+/// Mebibytes that the responses of all keys may take, unless the configuration says otherwise.
+pub const RESPONSES_MIB: u64 = 64;
+/// Mebibytes that the responses of one key may take, unless the configuration says otherwise.
+pub const RESPONSES_KEY_MIB: u64 = 16;
+/// Hours that a response is kept, unless the configuration says otherwise.
+pub const RESPONSES_HOURS: u64 = 24;
+/// What the configuration may say of each of these: a tebibyte, and a century.
+pub const RESPONSES_NUMBER_MAX: u64 = 1 << 20;
+/// Bytes of responses that wait to be written; one that comes while they are so many is not kept.
+pub const RESPONSES_UNWRITTEN_BYTES: u64 = 64 << 20;
+/// The version of Ollama's API that is spoken: programs compare it with what they need.
+pub const OLLAMA_VERSION: &str = "0.14.0";
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
 pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
-/// Numbers in the tools and earlier calls of one request, and in the arguments of one call, whose digits are kept where a double would lose
-/// some; those that come after so many are read as doubles.
+/// Bytes that a template may make for one conversation, its output and all that it makes on the way together: as much as
+/// thirty of the largest conversations.
+pub const TEMPLATE_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a chat template; the largest that are around have some 30 thousand.
+pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
+/// Numbers in the tools and earlier calls of one request, and in the arguments of one call, whose digits are kept where
+/// a double would lose some; those that come after so many are read as doubles.
 pub const NUMBERS_KEPT_MAX: usize = 16_384;
 /// Alternatives reported with each token.
 pub const TOP_LOGPROBS_MAX: u8 = 20;
@@ -135,11 +221,12 @@ pub const DRAIN_SECONDS: u64 = 15;
 pub const KEEP_ALIVE_SECONDS: u64 = 10;
 /// Milliseconds between two tokens of a stream that steps are planned to keep, unless the configuration says otherwise.
 pub const ITL_TARGET_MS: u32 = 50;
-/// Microseconds before the predicted end of a running step at which the next one is planned: a few times what planning, messages and a launch
-/// take together. Who comes later than that waits for the next step too; a step that is launched too late leaves the device idle.
+/// Microseconds before the predicted end of a running step at which the next one is planned: a few times what planning,
+/// messages and a launch take together. Who comes later than that waits for the next step too; a step that is launched
+/// too late leaves the device idle.
 pub const PLAN_AHEAD_US: u64 = 700;
-/// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its own
-/// (`deterministic` on a GPU): others' tokens wait for that many passes.
+/// Positions of one sequence that a step recomputes after a preemption where each takes a pass over the weights of its
+/// own (`deterministic` on a GPU): others' tokens wait for that many passes.
 pub const RECOMPUTED_PASSES_MAX: std::num::NonZeroU32 = std::num::NonZeroU32::new(16).expect("16 is not 0");
 /// Seconds that a request may be predicted to wait for its first step.
 pub const PREDICTED_WAIT_SECONDS: u64 = 60;
@@ -165,7 +252,8 @@ pub const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 const _: () = assert!(MAILBOX_MESSAGES > CONNECTIONS_MAX, "a mailbox must never be the limit");
 const _: () = assert!(PARSED_BYTES_MAX <= PARSED_TOTAL_BYTES_MAX, "one body must fit");
 const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body must fit");
-const _: () = assert!(EMBEDDING_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
+const _: () =
+    assert!(EMBEDDING_IN_FLIGHT_MAX < QUEUE_REQUESTS_MAX as usize, "the texts of one request must not fill the queue");
 const _: () = assert!(CHOICES_MAX <= SEQS_MAX_CPU, "the choices of one request run together");
 
 #[cfg(test)]

@@ -4,12 +4,18 @@ use std::path::{Path, PathBuf};
 
 /// The model file or directory, or an error that names every place looked at.
 ///
-/// `asked` is `--model`, `env` is `$CHIMERE_MODEL`, `exe` is this program's own path. A directory that holds a single `.gguf` file, or
-/// the first part of a single split one, stands for that file.
+/// `asked` is `--model`, `env` is `$CHIMERE_MODEL`, `exe` is this program's own path. A directory that holds a single
+/// `.gguf` file, or the first part of a single split one, stands for that file.
 pub fn model(asked: Option<&Path>, env: Option<&Path>, exe: Option<&Path>) -> Result<PathBuf, String> {
     let named = [(asked, "--model"), (env, "$CHIMERE_MODEL")];
-    if let Some((Some(path), what)) = named.into_iter().find(|(path, _)| path.is_some_and(|p| !p.as_os_str().is_empty())) {
-        return if path.exists() { file_of(path) } else { Err(format!("{what} names {}, which does not exist", path.display())) };
+    if let Some((Some(path), what)) =
+        named.into_iter().find(|(path, _)| path.is_some_and(|p| !p.as_os_str().is_empty()))
+    {
+        return if path.exists() {
+            file_of(path)
+        } else {
+            Err(format!("{what} names {}, which does not exist", path.display()))
+        };
     }
     let here = PathBuf::from("models/nano");
     let shared = exe.and_then(Path::parent).map(|dir| dir.join("../share/chimere/nano"));
@@ -33,7 +39,8 @@ fn file_of(path: &Path) -> Result<PathBuf, String> {
         [] if path.join("config.json").exists() => Ok(path.to_path_buf()),
         [] => Err(format!("{} holds neither a .gguf file nor a config.json", path.display())),
         _ => {
-            let names = files.iter().filter_map(|p| p.file_name()).map(|n| n.to_string_lossy()).collect::<Vec<_>>().join(", ");
+            let names =
+                files.iter().filter_map(|p| p.file_name()).map(|n| n.to_string_lossy()).collect::<Vec<_>>().join(", ");
             Err(format!("{} holds several models ({names}): name one of the files", path.display()))
         }
     }
@@ -44,7 +51,9 @@ fn is_model(path: &Path) -> bool {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(stem) = name.strip_suffix(".gguf") else { return false };
     match stem.rsplit_once("-of-") {
-        Some((front, count)) if count.len() == 5 && count.bytes().all(|b| b.is_ascii_digit()) => front.ends_with("-00001"),
+        Some((front, count)) if count.len() == 5 && count.bytes().all(|b| b.is_ascii_digit()) => {
+            front.ends_with("-00001")
+        }
         _ => true,
     }
 }

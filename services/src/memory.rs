@@ -1,12 +1,19 @@
-//! The memory plan: one budget of bytes, split before anything is allocated, and shown. A pure function; who asks the system how much
-//! is free is [`free_bytes`].
+//! The memory plan: one budget of bytes, split before anything is allocated, and shown. A pure function; who asks the
+//! system how much is free is [`free_bytes`].
 
-use crate::metrics;
+use crate::config::Budget;
+use crate::{limits, metrics};
 use chimere_engine::PAGE_TOKENS;
+use chimere_engine::scheduler::{HostBlocks, PrefixConfig};
 use std::fmt;
 
-/// Never planned with when the budget is taken from what is free: other programs, threads' stacks, requests and their texts.
+/// Never planned with when the budget is taken from what is free: other programs, threads' stacks, requests and their
+/// texts.
 const MARGIN_BYTES: u64 = 256 << 20;
+
+/// States that the prefix cache keeps for each sequence that can run, where there is room beside keys and values:
+/// people read and think longer than answers take, so there are more conversations than sequences.
+const CHECKPOINTS_A_SEQ: u64 = 4;
 
 /// What a plan is made from, in bytes where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +28,8 @@ pub struct Needs {
     pub slot: u64,
     /// One page of keys and values.
     pub page: u64,
+    /// One recurrent state that the prefix cache keeps; `None` without the cache.
+    pub checkpoint: Option<u64>,
     /// Memory of the host that a GPU reads, beside the budget.
     pub host: u64,
     /// Sequences that run at once.
@@ -31,13 +40,18 @@ pub struct Needs {
 
 /// Where the bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct MemoryPlan {
     /// What there was to split.
     pub budget: u64,
     /// What it was split for.
     pub needs: Needs,
     /// Pages of keys and values: as many as fit, at most what all sequences can use.
     pub pages: u32,
+    /// States that the prefix cache can keep on the device: a quarter of what keys and values would take, or out of
+    /// what these cannot use anyway some for each sequence, whichever is more.
+    pub checkpoints: u32,
+    /// Bytes of the host's memory for what the prefix cache keeps beyond them.
+    pub host_cache: u64,
 }
 
 /// The budget is too small.
@@ -88,36 +102,91 @@ impl Needs {
     }
 }
 
-impl Plan {
+impl MemoryPlan {
     /// Splits `budget` into its uses, or says what it does not hold.
     pub fn new(budget: u64, needs: Needs) -> Result<Self, TooSmall> {
         if needs.least() > budget {
             return Err(TooSmall { budget, needs });
         }
         let most = u64::from(needs.pages_of_one()) * u64::from(needs.seqs);
-        let fit = (budget - needs.fixed()).checked_div(needs.page).unwrap_or(most);
+        let left = budget - needs.fixed();
+        let checkpoints = needs.checkpoint.map_or(0, |each| checkpoints(&needs, each.max(1), left, most));
+        let left = left - needs.checkpoint.unwrap_or(0) * u64::from(checkpoints);
+        let fit = left.checked_div(needs.page).unwrap_or(most);
         // The page ids are 32 bits wide.
         let pages = u32::try_from(fit.min(most)).unwrap_or(u32::MAX);
-        Ok(Self { budget, needs, pages })
+        Ok(Self { budget, needs, pages, checkpoints, host_cache: 0 })
+    }
+
+    /// Gives the prefix cache a second tier in the host's memory, of which `free` bytes are free. One that was asked for
+    /// and cannot be had is an error; without a first tier there is none.
+    pub fn with_host_cache(self, budget: Budget, free: Option<u64>) -> Result<Self, String> {
+        let blocks = self.host_blocks();
+        let least = u64::from(blocks.checkpoint + blocks.unit) * blocks.bytes;
+        let host_cache = match (budget, free) {
+            _ if self.checkpoints == 0 => 0,
+            (Budget::Auto, free) => {
+                let quarter = (free.unwrap_or(0) / 4).min(limits::HOST_CACHE_BYTES);
+                if quarter < least { 0 } else { quarter }
+            }
+            (Budget::Bytes(0), _) => 0,
+            (Budget::Bytes(n), _) if n < least => {
+                return Err(format!(
+                    "host-cache-budget {}: the state and the keys and values of one prompt take at least {}; 0 is for none",
+                    Bytes(n),
+                    Bytes(least)
+                ));
+            }
+            (Budget::Bytes(n), Some(free)) if n > free => {
+                let (n, free) = (Bytes(n), Bytes(free));
+                return Err(format!("host-cache-budget {n}: of the host's memory {free} are free"));
+            }
+            (Budget::Bytes(n), _) => n,
+        };
+        Ok(Self { host_cache, ..self })
+    }
+
+    fn host_blocks(&self) -> HostBlocks {
+        HostBlocks::of(self.needs.checkpoint.unwrap_or(0), self.needs.page)
+    }
+
+    /// What the prefix cache may keep.
+    pub fn prefix(&self) -> PrefixConfig {
+        let (checkpoint_bytes, page_bytes) = (self.needs.checkpoint.unwrap_or(0), self.needs.page);
+        let host = if self.host_cache > 0 { self.host_blocks() } else { HostBlocks::NONE };
+        PrefixConfig { checkpoints: self.checkpoints, checkpoint_bytes, page_bytes, host }
+    }
+
+    /// Why the prefix cache, if it is wanted, has no place for a single state.
+    pub fn no_checkpoint(&self) -> Option<String> {
+        let each = self.needs.checkpoint.filter(|_| self.checkpoints == 0)?;
+        Some(format!(
+            "a state of {} does not fit into a quarter of the {} for keys and values, nor beside them; raise \
+             --vram-budget, or lower --step-tokens",
+            Bytes(each),
+            Bytes(self.needs.page * u64::from(self.pages))
+        ))
     }
 
     /// Uses with their bytes, by the names that the metric has. What is 0 by its nature is left out.
     pub fn uses(&self) -> Vec<(&'static str, u64)> {
         let kv = self.needs.page * u64::from(self.pages);
+        let checkpoints = self.needs.checkpoint.unwrap_or(0) * u64::from(self.checkpoints);
         let all = [
             ("weights", self.needs.weights),
             ("workspace", self.needs.workspace),
             ("reserve", self.needs.reserve),
             ("states", self.needs.states()),
+            ("checkpoints", checkpoints),
             ("kv", kv),
         ];
-        all.into_iter().filter(|(name, bytes)| *name != "reserve" || *bytes > 0).collect()
+        all.into_iter().filter(|(name, bytes)| !["reserve", "checkpoints"].contains(name) || *bytes > 0).collect()
     }
 
     /// Sets the gauges that show the plan.
     pub fn export(&self) {
-        let host = Some(("host", self.needs.host)).filter(|(_, bytes)| *bytes > 0);
-        for (name, bytes) in self.uses().into_iter().chain(host) {
+        let host = [("host", self.needs.host), ("host_cache", self.host_cache)];
+        for (name, bytes) in self.uses().into_iter().chain(host.into_iter().filter(|(_, bytes)| *bytes > 0)) {
             ::metrics::gauge!(metrics::MEMORY_BYTES, "use" => name).set(bytes as f64);
         }
     }
@@ -126,6 +195,11 @@ impl Plan {
         match name {
             "reserve" => "the driver's context, machine code, graphs".into(),
             "states" => format!("{} sequences x {}", self.needs.seqs, Bytes(self.needs.slot)),
+            "checkpoints" => format!(
+                "{} states of the prefix cache x {}",
+                self.checkpoints,
+                Bytes(self.needs.checkpoint.unwrap_or(0))
+            ),
             "kv" => format!(
                 "{} pages of {PAGE_TOKENS} tokens x {}, {} tokens in all",
                 self.pages,
@@ -137,25 +211,44 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "memory plan")?;
         for (name, bytes) in self.uses() {
-            let line = format!("  {name:<10}{:>12}  {}", Bytes(bytes).to_string(), self.note(name));
+            let line = format!("  {name:<11}{:>12}  {}", Bytes(bytes).to_string(), self.note(name));
             writeln!(f, "{}", line.trim_end())?;
         }
         let used: u64 = self.uses().iter().map(|(_, bytes)| bytes).sum();
-        write!(f, "  {:<10}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))?;
+        write!(f, "  {:<11}{:>12}  of {}", "total", Bytes(used).to_string(), Bytes(self.budget))?;
         if self.needs.host > 0 {
             write!(
                 f,
-                "\n  {:<10}{:>12}  pinned memory of the host, beside the budget",
+                "\n  {:<11}{:>12}  pinned memory of the host, beside the budget",
                 "host",
                 Bytes(self.needs.host).to_string()
             )?;
         }
+        if self.host_cache > 0 {
+            let bytes = Bytes(self.host_cache).to_string();
+            write!(
+                f,
+                "\n  {:<11}{bytes:>12}  memory of the host for the prefix cache, beside the budget",
+                "host cache"
+            )?;
+        }
         Ok(())
     }
+}
+
+/// How many states fit into the bytes that are left for them and for at most `most` pages. Without a page less than one
+/// sequence of full length needs.
+fn checkpoints(needs: &Needs, each: u64, left: u64, most: u64) -> u32 {
+    let kv = needs.page.saturating_mul(most);
+    let quarter = left.min(kv) / 4;
+    let wanted = (quarter / each).max(CHECKPOINTS_A_SEQ.saturating_mul(needs.seqs.into()));
+    // What keys and values could not use anyway, or a quarter of what they would have.
+    let room = quarter.max(left.saturating_sub(kv)).min(left - needs.least_kv());
+    u32::try_from(wanted.min(room / each).min(limits::CHECKPOINTS_MAX.into())).unwrap_or(u32::MAX)
 }
 
 /// Bytes as people read them.
@@ -171,7 +264,8 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// What this process may still take: the system's available memory or its control group's, whichever is less, less a margin.
+/// What this process may still take: the system's available memory or its control group's, whichever is less, less a
+/// margin.
 pub fn free_bytes() -> Option<u64> {
     let mut system = sysinfo::System::new().ok()?;
     system.refresh_memory();
@@ -184,27 +278,61 @@ pub fn free_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    const NEEDS: Needs = Needs { weights: 1_000, workspace: 100, reserve: 0, slot: 10, page: 50, host: 0, seqs: 4, context: 100 };
+    const NEEDS: Needs = Needs {
+        weights: 1_000,
+        workspace: 100,
+        reserve: 0,
+        slot: 10,
+        page: 50,
+        checkpoint: None,
+        host: 0,
+        seqs: 4,
+        context: 100,
+    };
 
     #[test]
     fn what_the_fixed_parts_leave_becomes_pages() {
-        let plan = Plan::new(1_000 + 100 + 40 + 7 * 50 + 49, NEEDS).unwrap();
+        let plan = MemoryPlan::new(1_000 + 100 + 40 + 7 * 50 + 49, NEEDS).unwrap();
         assert_eq!(plan.pages, 7);
         assert_eq!(plan.uses(), [("weights", 1_000), ("workspace", 100), ("states", 40), ("kv", 350)]);
     }
 
     #[test]
     fn no_more_pages_than_all_sequences_can_use() {
-        assert_eq!(Plan::new(1 << 40, NEEDS).unwrap().pages, 4 * 4);
+        assert_eq!(MemoryPlan::new(1 << 40, NEEDS).unwrap().pages, 4 * 4);
     }
 
     #[test]
     fn a_budget_that_cannot_hold_one_whole_sequence_is_refused_with_the_numbers() {
-        assert!(Plan::new(1_340, NEEDS).is_ok());
-        let err = Plan::new(1_339, NEEDS).unwrap_err().to_string();
-        for part in ["1.3 KiB", "1000 B", "100 B", "4 states 40 B", "200 B for one sequence of 100 tokens", "--vram-budget"] {
+        assert!(MemoryPlan::new(1_340, NEEDS).is_ok());
+        let err = MemoryPlan::new(1_339, NEEDS).unwrap_err().to_string();
+        for part in
+            ["1.3 KiB", "1000 B", "100 B", "4 states 40 B", "200 B for one sequence of 100 tokens", "--vram-budget"]
+        {
             assert!(err.contains(part), "{part:?} in {err}");
         }
+    }
+
+    #[test]
+    fn the_prefix_cache_has_what_is_left_over_or_a_quarter_of_the_pages_and_never_the_last_ones() {
+        let split = |checkpoint: u64, left: u64| {
+            let needs = Needs { checkpoint: Some(checkpoint), ..NEEDS };
+            let plan = MemoryPlan::new(1_140 + left, needs).unwrap();
+            (plan.checkpoints, plan.pages)
+        };
+        // All sequences together can use 16 pages, 800 bytes.
+        assert_eq!(split(10, 1 << 30), (20, 16), "a quarter's worth of what keys and values take");
+        assert_eq!(split(100, 1 << 30), (16, 16), "or four for each sequence");
+        assert_eq!(split(100, 800 + 250), (2, 16), "if that fits beside them");
+        assert_eq!(split(100, 600), (1, 10), "else of what they could use a quarter");
+        assert_eq!(split(10, 240), (4, 4), "one sequence of full length fits whatever is kept");
+        assert_eq!(split(100, 240), (0, 4));
+        assert_eq!(MemoryPlan::new(2_000, NEEDS).unwrap().no_checkpoint(), None, "nobody asked for one");
+        let none = MemoryPlan::new(1_380, Needs { checkpoint: Some(100), ..NEEDS }).unwrap();
+        assert!(none.no_checkpoint().unwrap().starts_with("a state of 100 B does not fit into a quarter of the 200 B"));
+        assert!(!none.to_string().contains("checkpoints"));
+        let some = MemoryPlan::new(1 << 20, Needs { checkpoint: Some(100), ..NEEDS }).unwrap().to_string();
+        assert!(some.contains("  checkpoints     1.6 KiB  16 states of the prefix cache x 100 B\n"), "{some}");
     }
 
     #[test]
@@ -215,37 +343,76 @@ mod tests {
             reserve: u64::MAX,
             slot: u64::MAX,
             page: u64::MAX,
+            checkpoint: Some(u64::MAX),
             host: u64::MAX,
             seqs: u32::MAX,
             context: u32::MAX,
         };
-        assert!(Plan::new(u64::MAX - 1, huge).is_err());
+        assert!(MemoryPlan::new(u64::MAX - 1, huge).is_err());
     }
 
     #[test]
     fn the_table_shows_each_use_and_the_sum() {
-        let plan = Plan::new(
+        let plan = MemoryPlan::new(
             12 << 30,
-            Needs { weights: 22 << 20, workspace: 8 << 20, slot: 1 << 20, page: 1 << 17, seqs: 16, context: 4096, ..NEEDS },
+            Needs {
+                weights: 22 << 20,
+                workspace: 8 << 20,
+                slot: 1 << 20,
+                page: 1 << 17,
+                seqs: 16,
+                context: 4096,
+                ..NEEDS
+            },
         );
-        let want = "memory plan\n  weights       22.0 MiB\n  workspace      8.0 MiB\n  states        16.0 MiB  16 sequences x 1.0 MiB\n  \
-                    kv           256.0 MiB  2048 pages of 32 tokens x 128.0 KiB, 65536 tokens in all\n  total        302.0 MiB  of 12.0 GiB";
+        let want = "memory plan\n  weights        22.0 MiB\n  workspace       8.0 MiB\n  states         16.0 MiB  16 sequences x 1.0 MiB\n  \
+                    kv            256.0 MiB  2048 pages of 32 tokens x 128.0 KiB, 65536 tokens in all\n  total         302.0 MiB  of 12.0 GiB";
         assert_eq!(plan.unwrap().to_string(), want);
     }
 
     #[test]
     fn on_a_gpu_the_driver_s_own_memory_is_a_use_and_the_host_s_is_not() {
         let needs = Needs { reserve: 640 << 20, host: 273 << 20, ..NEEDS };
-        let plan = Plan::new(1 << 30, needs).unwrap();
+        let plan = MemoryPlan::new(1 << 30, needs).unwrap();
         assert_eq!(plan.uses()[2], ("reserve", 640 << 20));
         let table = plan.to_string();
-        for part in ["  reserve      640.0 MiB  the driver's context", "of 1.0 GiB\n  host         273.0 MiB  pinned memory"] {
+        for part in
+            ["  reserve       640.0 MiB  the driver's context", "of 1.0 GiB\n  host          273.0 MiB  pinned memory"]
+        {
             assert!(table.contains(part), "{part:?} in {table}");
         }
-        let error = Plan::new(640 << 20, needs).unwrap_err().to_string();
+        let error = MemoryPlan::new(640 << 20, needs).unwrap_err().to_string();
         for part in ["the driver's own 640.0 MiB", "--embedding host"] {
             assert!(error.contains(part), "{part:?} in {error}");
         }
+    }
+
+    #[test]
+    fn the_host_keeps_what_is_asked_for_or_a_quarter_of_what_is_free() {
+        let needs = Needs { page: 1 << 20, checkpoint: Some(64 << 20), ..NEEDS };
+        let plan = MemoryPlan::new(1 << 30, needs).unwrap();
+        let host = |budget, free| plan.with_host_cache(budget, free).map(|plan| plan.host_cache);
+        assert_eq!(host(Budget::Auto, Some(40 << 30)), Ok(10 << 30));
+        assert_eq!(host(Budget::Auto, Some(1 << 40)), Ok(16 << 30));
+        assert_eq!(host(Budget::Auto, Some(100 << 20)), Ok(0), "a quarter of it holds no entry");
+        assert_eq!(host(Budget::Auto, None), Ok(0));
+        assert_eq!(host(Budget::Bytes(0), Some(1 << 40)), Ok(0));
+        assert_eq!(host(Budget::Bytes(8 << 30), Some(9 << 30)), Ok(8 << 30));
+        let refused = host(Budget::Bytes(8 << 30), Some(7 << 30)).unwrap_err();
+        assert_eq!(refused, "host-cache-budget 8.0 GiB: of the host's memory 7.0 GiB are free");
+        let refused = host(Budget::Bytes(1 << 20), None).unwrap_err();
+        assert!(
+            refused.contains("1.0 MiB: the state and the keys and values of one prompt take at least 66.0 MiB"),
+            "{refused}"
+        );
+        let with = plan.with_host_cache(Budget::Bytes(8 << 30), None).unwrap();
+        assert_eq!(with.prefix().host, HostBlocks { bytes: 2 << 20, checkpoint: 32, unit: 1 });
+        assert!(
+            with.to_string()
+                .ends_with("\n  host cache      8.0 GiB  memory of the host for the prefix cache, beside the budget")
+        );
+        let none = MemoryPlan::new(1_380, NEEDS).unwrap().with_host_cache(Budget::Bytes(8 << 30), None).unwrap();
+        assert_eq!((none.host_cache, none.prefix()), (0, PrefixConfig { page_bytes: 50, ..PrefixConfig::OFF }));
     }
 
     #[test]

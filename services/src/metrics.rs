@@ -1,5 +1,6 @@
-//! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them. `docs/metrics.md` is made from
-//! this file by [`docs::document`]; who records under the names that other engines' dashboards read is in `gateway.rs`.
+//! Every metric's name, type, labels, unit and meaning, written once, and the recorder that keeps them.
+//! `docs/metrics.md` is made from this file by [`docs::document`]; who records under the names that other engines'
+//! dashboards read is in `gateway.rs`.
 
 pub mod docs;
 pub mod gateway;
@@ -15,19 +16,19 @@ pub struct Metric {
     /// Name as exported.
     pub name: &'static str,
     /// What it counts.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// Label names.
     pub labels: &'static [&'static str],
     /// What one is one of.
     pub unit: &'static str,
-    /// Meaning.
+    /// What it means, as `/metrics` says it.
     pub help: &'static str,
 }
 
-/// Prometheus' types.
+/// The types that Prometheus has for metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    /// Goes up.
+pub enum MetricKind {
+    /// A number that only goes up.
     Counter,
     /// Goes up and down.
     Gauge,
@@ -38,9 +39,9 @@ pub enum Kind {
 macro_rules! metrics {
     ($($ident:ident $kind:ident $(($bounds:ident))? $name:literal [$($label:literal),*] $unit:literal $help:literal;)*) => {
         $(#[doc = $help] pub const $ident: &str = $name;)*
-        /// All of them.
+        /// Every metric that is exported.
         pub const ALL: &[Metric] = &[
-            $(Metric { name: $name, kind: Kind::$kind $(($bounds))?, labels: &[$($label),*], unit: $unit, help: $help }),*
+            $(Metric { name: $name, kind: MetricKind::$kind $(($bounds))?, labels: &[$($label),*], unit: $unit, help: $help }),*
         ];
     };
 }
@@ -78,9 +79,21 @@ metrics! {
     STATE_SLOTS        Gauge     "chimere_state_slots" ["state"] "slots"             "State slots, by state: used, free.";
     ROWS_SAT_OUT       Counter   "chimere_rows_sat_out_total" [] "positions"         "Decode rows that sat out a step, so that prompts of another key, or of a step of their own, came sooner.";
     PREEMPTIONS        Counter   "chimere_preemptions_total" [] "sequences"          "Sequences preempted because no KV page was left.";
+    PREFIX_QUERIES     Counter   "chimere_prefix_queries_total" [] "requests"        "Prompts looked up in the prefix cache: those of requests that started and did not opt out.";
+    PREFIX_HITS        Counter   "chimere_prefix_hits_total" [] "requests"           "Prompts that went on from an entry of the prefix cache.";
+    PREFIX_QUERY_TOKENS Counter  "chimere_prefix_query_tokens_total" [] "tokens"     "Tokens of the prompts that were looked up in the prefix cache.";
+    PREFIX_HIT_TOKENS  Counter   "chimere_prefix_hit_tokens_total" ["tier"] "tokens" "Prompt tokens that the prefix cache spared, by where their entry lay: device, or host, from where it was brought back.";
+    PREFIX_KNOWN_TOKENS Counter  "chimere_prefix_known_tokens_total" [] "tokens"     "Tokens of looked-up prompts that were read before in the same scope, in whole units of 64: what an unbounded cache with an entry at every unit would have spared.";
+    PREFIX_ENTRIES     Gauge     "chimere_prefix_entries" ["tier"] "entries"         "Entries of the prefix cache, a state and the KV pages before it, by where they lie: device, host; most lie on both.";
+    PREFIX_PAGES       Gauge     "chimere_prefix_pages" [] "pages"                   "KV pages that entries of the prefix cache on the device need; running sequences may share them.";
+    PREFIX_BYTES       Gauge     "chimere_prefix_bytes" ["tier"] "bytes"             "Bytes of the states and pages of entries of the prefix cache, by where they lie: device, host.";
+    PREFIX_TAKEN       Counter   "chimere_prefix_taken_total" [] "entries"           "Entries that prompts left in the prefix cache.";
+    PREFIX_EVICTIONS   Counter   "chimere_prefix_evictions_total" ["tier"] "entries" "Entries of the prefix cache given up because something else needed their room, by where: device, host. One that the device gives up may be on the host still.";
+    PREFIX_SKIPPED     Counter   "chimere_prefix_skipped_total" [] "entries"         "Entries that were not made because somebody was about to go on from the entry of every place.";
+    PREFIX_TRANSFER    Histogram(SECONDS) "chimere_prefix_transfer_seconds" ["direction"] "seconds" "Time that copying an entry of the prefix cache between the device and the host took, beside the steps: save, load.";
     REJECTED           Counter   "chimere_rejected_total" ["reason"] "requests"      "Requests refused, by reason.";
     IGNORED_FIELDS     Counter   "chimere_ignored_fields_total" ["field"] "fields"   "Fields of requests that were taken without effect, by place and name; other for names that nobody here knows.";
-    MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, kv, host (pinned for a GPU), process.";
+    MEMORY_BYTES       Gauge     "chimere_memory_bytes" ["use"] "bytes"              "Bytes by use: weights, workspace, reserve (a GPU driver's own), states, checkpoints (of the prefix cache), kv, host (pinned for a GPU), process.";
     GPU_MEMORY_BYTES   Gauge     "chimere_gpu_memory_bytes" ["of"] "bytes"           "Bytes of the GPU's memory: total, used (by everybody), process (by this one, where NVML tells).";
     GPU_UTILIZATION    Gauge     "chimere_gpu_utilization_ratio" [] "0 to 1"         "Share of the last moments in which a kernel ran on the GPU, 0 to 1.";
     GPU_POWER_WATTS    Gauge     "chimere_gpu_power_watts" [] "watts"                "Power that the GPU draws, in watts.";
@@ -94,6 +107,9 @@ metrics! {
     ENGRAM_LATE        Counter   "chimere_engram_late_total" [] "steps"              "Steps whose forward was over before their edits were ready; the sampler waited for them.";
     ENGRAM_LATE_SECONDS Histogram(LOOKUP) "chimere_engram_late_seconds" [] "seconds" "How long samplers waited for late edits, in seconds.";
     ENGRAM_RESTARTS    Counter   "chimere_engram_restarts_total" [] "times"          "Times that the actor which looks tables up died and was started anew; the requests that used tables failed.";
+    GRAMMAR_MASKS      Counter   "chimere_grammar_masks_total" [] "positions"        "Positions that a grammar was asked about: what of the vocabulary may come there.";
+    GRAMMAR_MASK_SECONDS Histogram(LOOKUP) "chimere_grammar_mask_seconds" [] "seconds" "Time to ask the grammars of all rows of a step, in seconds.";
+    GRAMMAR_RESTARTS   Counter   "chimere_grammar_restarts_total" [] "times"         "Times that the actor which follows grammars died and was started anew; the requests under a grammar failed.";
     ENGRAM_TABLES      Gauge     "chimere_engram_tables" [] "tables"                 "Tables that requests can name.";
     ENGRAM_TABLE_BYTES Gauge     "chimere_engram_table_bytes" [] "bytes"             "Bytes of the mapped tables and of their filter.";
     CONNECTIONS_REFUSED Counter  "chimere_connections_refused_total" [] "connections" "Connections ended as they came, because their address had its share of limits.connections.";
@@ -114,8 +130,8 @@ metrics! {
     VLLM_GENERATION_TOKENS Counter "vllm:generation_tokens_total" ["model_name", "engine"] "tokens" "Tokens generated and delivered.";
     VLLM_SUCCESS       Counter   "vllm:request_success_total" ["finished_reason", "model_name", "engine"] "requests" "Requests ended, by reason: stop (tool calls too), length, abort (the client left), error.";
     VLLM_PREEMPTIONS   Counter   "vllm:num_preemptions_total" ["model_name", "engine"] "sequences" "Sequences preempted because no KV page was left.";
-    VLLM_CACHE_QUERIES Counter   "vllm:prefix_cache_queries_total" ["model_name", "engine"] "tokens" "Prompt tokens looked up in a prefix cache; 0 while there is none.";
-    VLLM_CACHE_HITS    Counter   "vllm:prefix_cache_hits_total" ["model_name", "engine"] "tokens" "Prompt tokens found in a prefix cache; 0 while there is none.";
+    VLLM_CACHE_QUERIES Counter   "vllm:prefix_cache_queries_total" ["model_name", "engine"] "tokens" "Prompt tokens looked up in the prefix cache.";
+    VLLM_CACHE_HITS    Counter   "vllm:prefix_cache_hits_total" ["model_name", "engine"] "tokens" "Prompt tokens found in the prefix cache.";
     VLLM_TTFT          Histogram(VLLM_FIRST_TOKEN) "vllm:time_to_first_token_seconds" ["model_name", "engine"] "seconds" "Time from admission to the first token, in seconds.";
     VLLM_ITL           Histogram(VLLM_TOKEN) "vllm:inter_token_latency_seconds" ["model_name", "engine"] "seconds" "Time between two tokens of a choice, in seconds.";
     VLLM_TPOT          Histogram(VLLM_TOKEN) "vllm:request_time_per_output_token_seconds" ["model_name", "engine"] "seconds" "Mean time between two tokens of a request that has ended, in seconds.";
@@ -128,8 +144,10 @@ metrics! {
 }
 
 /// Bucket bounds of times in seconds: 1 ms to two minutes, each about twice the one before.
-const SECONDS: &[f64] =
-    &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
+const SECONDS: &[f64] = &[
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    120.0,
+];
 /// Bucket bounds of what should take no time, in seconds: 10 us to a second.
 const SHORT: &[f64] =
     &[0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
@@ -144,27 +162,36 @@ const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0
 
 /// vLLM's bounds of the time to the first token: panels ask for some of them by name.
 const VLLM_FIRST_TOKEN: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0,
-    2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    160.0, 640.0, 2560.0,
 ];
 /// vLLM's bounds of the time between tokens, and finer ones below 10 ms, where its first bound lies.
 const VLLM_TOKEN: &[f64] = &[
-    0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0,
-    7.5, 10.0, 20.0, 40.0, 80.0,
+    0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
 ];
 /// vLLM's bounds of the parts of a request's time.
-const VLLM_REQUEST: &[f64] =
-    &[0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0];
+const VLLM_REQUEST: &[f64] = &[
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+    1920.0, 7680.0,
+];
 /// vLLM's bounds of token counts, up to contexts that models of the family have.
 const VLLM_TOKENS: &[f64] = &[
-    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0, 200000.0,
-    500000.0, 1000000.0,
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0, 50000.0, 100000.0,
+    200000.0, 500000.0, 1000000.0,
 ];
 
 /// Values of [`REQUESTS_TOTAL`]'s label.
-pub const OUTCOMES: &[&str] = &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded"];
+pub const OUTCOMES: &[&str] =
+    &["stop", "length", "tool_calls", "cancelled", "failed", "slow_client", "deadline", "embedded"];
 /// Values of [`THINKING_ENDED`]'s label.
 pub const THINKING_ENDS: &[&str] = &["model", "budget", "certain", "sure"];
+/// Where an entry of the prefix cache can lie: beside the sequences that compute, and in the host's memory.
+pub const DEVICE_TIER: &str = "device";
+/// See [`DEVICE_TIER`].
+pub const HOST_TIER: &str = "host";
+/// Values of [`PREFIX_TRANSFER`]'s label: to the host, and back.
+pub const TRANSFERS: &[&str] = &["save", "load"];
 /// Values of [`STEP_SECONDS`]'s label.
 pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
 /// Values of [`STEP_BUDGET`]'s label.
@@ -179,6 +206,7 @@ pub const REASONS: &[&str] = &[
     "prompt_too_long",
     "too_many_choices",
     "too_many_pages",
+    "grammar",
     "text_threads_busy",
     "draining",
     "engine_lost",
@@ -201,9 +229,12 @@ pub const REASONS: &[&str] = &[
     "body_encoding",
 ];
 
-/// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options` that changes nothing
-/// here. Names that are not listed share one series, or any client could make any number of them.
+/// Values of [`IGNORED_FIELDS`]'s label: what known programs send inside messages, parts, tools and `stream_options`
+/// that changes nothing here. Names that are not listed share one series, or any client could make any number of them.
 pub const IGNORED: &[&str] = &[
+    "container",
+    "context_management",
+    "mcp_servers",
     "messages.annotations",
     "messages.cache_control",
     "messages.id",
@@ -217,10 +248,15 @@ pub const IGNORED: &[&str] = &[
     "messages.tool_calls.provider_specific_fields",
     "messages.tool_calls.function.description",
     "stream_options.continuous_usage_stats",
+    "output_config.task_budget",
+    "system.cache_control",
+    "thinking.display",
     "tools.cache_control",
+    "tools.defer_loading",
+    "tools.eager_input_streaming",
     "tools.strict",
+    "tools.type",
     "tools.function.cache_control",
-    "tools.function.strict",
     "other",
 ];
 
@@ -236,10 +272,12 @@ pub fn count_rejected(reason: &'static str) {
     ::metrics::counter!(REJECTED, "reason" => reason).increment(1);
 }
 
-/// Counts a field that was taken without effect, under one of [`IGNORED`]. `place` is where it stands, without numbers of entries:
+/// Counts a field that was taken without effect, under one of [`IGNORED`]. `place` is where it stands, without numbers
+/// of entries:
 /// `messages.content`.
 pub fn count_ignored(place: &str, name: &str) {
-    let known = IGNORED.iter().find(|field| field.strip_prefix(place).and_then(|rest| rest.strip_prefix('.')) == Some(name));
+    let field = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    let known = IGNORED.iter().find(|known| **known == field);
     ::metrics::counter!(IGNORED_FIELDS, "field" => known.copied().unwrap_or("other")).increment(1);
 }
 
@@ -260,12 +298,24 @@ fn start_series() {
         PREEMPTIONS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
+        PREFIX_QUERIES,
+        PREFIX_HITS,
+        PREFIX_QUERY_TOKENS,
+        PREFIX_KNOWN_TOKENS,
+        PREFIX_TAKEN,
+        PREFIX_SKIPPED,
+        GRAMMAR_MASKS,
+        GRAMMAR_RESTARTS,
     ];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
     }
     for outcome in OUTCOMES {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
+    }
+    for tier in [DEVICE_TIER, HOST_TIER] {
+        ::metrics::counter!(PREFIX_HIT_TOKENS, "tier" => tier).absolute(0);
+        ::metrics::counter!(PREFIX_EVICTIONS, "tier" => tier).absolute(0);
     }
     for end in THINKING_ENDS {
         ::metrics::counter!(THINKING_ENDED, "reason" => *end).absolute(0);
@@ -280,13 +330,16 @@ fn start_series() {
         ::metrics::counter!(STEP_ROWS, "form" => *form).absolute(0);
     }
     // To ask for a histogram is to have it; the ones with labels of a service's own are started by that.
-    for metric in ALL.iter().filter(|m| matches!(m.kind, Kind::Histogram(_)) && m.labels.is_empty()) {
+    for metric in ALL.iter().filter(|m| matches!(m.kind, MetricKind::Histogram(_)) && m.labels.is_empty()) {
         let _exists = ::metrics::histogram!(metric.name);
     }
     ::metrics::gauge!(CERTIFICATE_EXPIRY).set(0.0);
     ::metrics::gauge!(WAITING_BY_KEY, "key" => "none").set(0.0);
     for budget in BUDGETS {
         let _exists = ::metrics::histogram!(STEP_BUDGET, "of" => *budget);
+    }
+    for direction in TRANSFERS {
+        let _exists = ::metrics::histogram!(PREFIX_TRANSFER, "direction" => *direction);
     }
     for kind in STEP_KINDS {
         for name in [STEP_SECONDS, STEP_PREDICTED, STEP_RATIO] {
@@ -298,7 +351,7 @@ fn start_series() {
 fn start_recorder() -> PrometheusHandle {
     let mut builder = PrometheusBuilder::new();
     for metric in ALL {
-        if let Kind::Histogram(bounds) = metric.kind {
+        if let MetricKind::Histogram(bounds) = metric.kind {
             let name = Matcher::Full(metric.name.into());
             builder = builder.set_buckets_for_metric(name, bounds).expect("bucket bounds are not empty");
         }
@@ -309,9 +362,9 @@ fn start_recorder() -> PrometheusHandle {
     ::metrics::set_global_recorder(recorder).ok();
     for metric in ALL {
         match metric.kind {
-            Kind::Counter => ::metrics::describe_counter!(metric.name, metric.help),
-            Kind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
-            Kind::Histogram(_) => ::metrics::describe_histogram!(metric.name, metric.help),
+            MetricKind::Counter => ::metrics::describe_counter!(metric.name, metric.help),
+            MetricKind::Gauge => ::metrics::describe_gauge!(metric.name, metric.help),
+            MetricKind::Histogram(_) => ::metrics::describe_histogram!(metric.name, metric.help),
         }
     }
     start_series();
@@ -331,7 +384,7 @@ mod tests {
             let others = m.name.starts_with("vllm:");
             assert!(others || m.name.starts_with("chimere_"), "{}", m.name);
             assert_eq!(others, m.labels.ends_with(&["model_name", "engine"]), "{}", m.name);
-            assert_eq!(m.kind == Kind::Counter, m.name.ends_with("_total"), "{}", m.name);
+            assert_eq!(m.kind == MetricKind::Counter, m.name.ends_with("_total"), "{}", m.name);
             assert_eq!(m.unit == "seconds", m.name.ends_with("_seconds"), "{}", m.name);
             assert!(m.help.ends_with('.'), "{}", m.name);
         }
@@ -340,7 +393,7 @@ mod tests {
     #[test]
     fn bucket_bounds_rise() {
         for metric in ALL {
-            if let Kind::Histogram(bounds) = metric.kind {
+            if let MetricKind::Histogram(bounds) = metric.kind {
                 assert!(bounds.is_sorted_by(|a, b| a < b), "{}", metric.name);
             }
         }

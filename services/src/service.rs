@@ -1,13 +1,13 @@
-//! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes from and what
-//! a signal means is not here.
+//! The running service: actors, threads and the HTTP server, started together and ended together. Where the model comes
+//! from and what a signal means is not here.
 
 mod actors;
 
 use crate::actors::engine::Build;
-use crate::actors::live::Live;
+use crate::actors::live::LiveRequests;
 use crate::actors::messages::{Drain, Open, RequestEvent, Submit};
 use crate::actors::phase::Phase;
-use crate::actors::request::Around;
+use crate::actors::request::ServiceHandles;
 use crate::actors::step_log::StepLog;
 use crate::actors::telemetry::TelemetryActor;
 use crate::audit::Audit;
@@ -15,12 +15,14 @@ use crate::clock::{Clock, unix_seconds};
 use crate::engram::{EngramParts, Keeper, Store, Tables, Teacher};
 use crate::http::app::App;
 use crate::http::edge::Edge;
+use crate::http::grammar::GrammarMaker;
 use crate::http::origin::Origins;
 use crate::http::request::ModelLimits;
 use crate::http::ring::Ring;
 use crate::http::server::{probes, server};
 use crate::http::shares::Room;
 use crate::metrics::gateway::Gateway;
+use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Fingerprint, Lanes, TextModel, Tokenizer};
 use crate::traces::Traces;
@@ -40,10 +42,10 @@ use tokio::sync::{mpsc, watch};
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// What a service is made of.
-pub struct Parts {
-    /// An open socket.
+pub struct ServiceParts {
+    /// A socket that is bound already.
     pub listener: TcpListener,
-    /// HTTP threads.
+    /// How many threads serve HTTP.
     pub workers: usize,
     /// Connections open at once.
     pub connections: usize,
@@ -63,12 +65,14 @@ pub struct Parts {
     pub limits: ModelLimits,
     /// Who may come in.
     pub keys: Arc<Ring>,
-    /// Who changed what.
+    /// The log of who changed what.
     pub audit: Audit,
     /// Tables that requests can name.
     pub tables: Arc<Tables>,
     /// What accounts keep to find it by its meaning.
     pub collections: Collections,
+    /// What accounts keep of their conversations.
+    pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
     pub learn_quality_min: f64,
     /// How often their directory is looked at; zero for never.
@@ -101,20 +105,20 @@ pub struct Parts {
 pub struct Service {
     address: SocketAddr,
     actors: Actors,
-    live: Live,
+    live: LiveRequests,
     server: ServerHandle,
     probes: Option<ServerHandle>,
 }
 
 impl Service {
-    /// Starts everything on the current actix system. The service answers from now on, but is ready only after [`Service::warm_up`].
-    pub async fn start(parts: Parts) -> Result<Self, String> {
+    /// Starts everything on the current actix system. The service answers from now on, but is ready only after
+    /// [`Service::warm_up`].
+    pub async fn start(parts: ServiceParts) -> Result<Self, String> {
         let recorder = parts.metrics.then(metrics::install);
         parts.tables.export();
         parts.collections.export();
-        let (clock, live) = (parts.clock, Live::default());
+        let (clock, live, step_log) = (parts.clock, LiveRequests::default(), Arc::new(StepLog::default()));
         let gateway = Arc::new(Gateway::new(&parts.limits.name, &parts.scheduler));
-        let step_log = Arc::new(StepLog::default());
         let crew = Crew {
             build: parts.build,
             core: parts.core,
@@ -131,7 +135,7 @@ impl Service {
         say_what_runs(&actors.info, &parts.limits.name);
 
         let (lanes, text) = (text_threads()?, Arc::new(parts.text));
-        let around = Around {
+        let handles = ServiceHandles {
             scheduler: actors.scheduler.clone(),
             context: parts.scheduler.context,
             tokenizer: text.tokenizer().clone(),
@@ -139,15 +143,15 @@ impl Service {
             unread: parts.edge.patience.unread,
             gateway,
         };
-        // One body must fit, whatever the configuration says of its size.
-        let bodies_bytes_max = parts.bodies_bytes_max.max(parts.body_bytes_max);
         let app = App {
+            grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone())?,
             limits: parts.limits,
             engram: engram_parts(parts.tables, text.tokenizer(), parts.learn_quality_min, parts.tables_period)?,
             collections: Arc::new(parts.collections),
+            responses: parts.responses,
             text,
             lanes,
-            around,
+            handles,
             phase: actors.phase.clone(),
             live: live.clone(),
             origins: Origins::of(
@@ -168,36 +172,30 @@ impl Service {
             step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,
-            bodies: Room::new(bodies_bytes_max, parts.body_bytes_max),
+            // One body must fit, whatever the configuration says of the size of all.
+            bodies: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),
         };
         let address = parts.listener.local_addr().map_err(|e| format!("address: {e}"))?;
-        let (app, mut edge) = (web::Data::new(app), parts.edge);
-        let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
-        let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
-        let server = server(app, parts.listener, parts.workers, parts.connections, edge);
-        let server = server.map_err(|e| format!("HTTP server: {e}"))?;
-        let (handle, probe_handle) = (server.handle(), probes.as_ref().map(|server| server.handle()));
-        actix_rt::spawn(server);
-        probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
-        Ok(Self { address, actors, live, server: handle, probes: probe_handle })
+        let (server, probes) = listen(app, parts.listener, (parts.workers, parts.connections), parts.edge)?;
+        Ok(Self { address, actors, live, server, probes })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What computes.
+    /// What computes, and how much it can hold.
     pub fn info(&self) -> &BackendInfo {
         &self.actors.info
     }
 
     /// Requests that are not answered yet.
-    pub fn live(&self) -> Live {
+    pub fn live(&self) -> LiveRequests {
         self.live.clone()
     }
 
@@ -212,7 +210,11 @@ impl Service {
         let request = Request::new(entry.id, [0], Spec::greedy(2));
         let (events, mut heard) = mpsc::channel(Submit::events_max(&request, self.actors.info.context));
         let terms = Terms { exempt: true, ..Terms::default() };
-        let submitted = self.actors.scheduler.send(Submit { request, terms, events, tables: None, warm_up: true }).await;
+        let submitted = self
+            .actors
+            .scheduler
+            .send(Submit { request, terms, events, tables: None, grammar: None, warm_up: true })
+            .await;
         submitted.map_err(|e| format!("warm-up: {e}"))?.map_err(|e| format!("warm-up: {e}"))?;
         while let Some(event) = heard.recv().await {
             if let RequestEvent::Event(Event::Failed(why)) = event {
@@ -261,6 +263,23 @@ impl Service {
     }
 }
 
+/// Starts the HTTP servers: the one for all, and the one of probes where they have a socket.
+fn listen(
+    app: App,
+    listener: TcpListener,
+    (workers, connections): (usize, usize),
+    mut edge: Edge,
+) -> Result<(ServerHandle, Option<ServerHandle>), String> {
+    let app = web::Data::new(app);
+    let probes = edge.probes.take().map(|listener| probes(app.clone(), listener, edge.patience)).transpose();
+    let probes = probes.map_err(|e| format!("server of probes: {e}"))?;
+    let server = server(app, listener, workers, connections, edge).map_err(|e| format!("HTTP server: {e}"))?;
+    let handles = (server.handle(), probes.as_ref().map(|server| server.handle()));
+    actix_rt::spawn(server);
+    probes.into_iter().for_each(|server| drop(actix_rt::spawn(server)));
+    Ok(handles)
+}
+
 /// Gauges that never change while the service runs.
 fn say_what_runs(info: &BackendInfo, model: &str) {
     let build = [("version", env!("CARGO_PKG_VERSION")), ("device", info.device), ("model", model)];
@@ -275,10 +294,16 @@ fn text_threads() -> Result<Lanes, String> {
 }
 
 /// Tables, what they are taught through, and the thread that looks after both.
-fn engram_parts(tables: Arc<Tables>, tokenizer: &Tokenizer, quality_min: f64, period: Duration) -> Result<EngramParts, String> {
+fn engram_parts(
+    tables: Arc<Tables>,
+    tokenizer: &Tokenizer,
+    quality_min: f64,
+    period: Duration,
+) -> Result<EngramParts, String> {
     let ids = Fingerprint::of(tokenizer);
     let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
     let teacher = store.map(|store| Arc::new(Teacher::new(store, tables.clone())));
-    let keeper = Keeper::start(tables.clone(), teacher.clone(), period).map_err(|e| format!("thread of the tables: {e}"))?;
+    let keeper =
+        Keeper::start(tables.clone(), teacher.clone(), period).map_err(|e| format!("thread of the tables: {e}"))?;
     Ok(EngramParts { ids, tables, teacher, keeper, quality_min })
 }

@@ -1,5 +1,5 @@
-//! Which crate may know which: services -> engine -> kernels and never back, no asynchronous runtime below services, no C++.
-//! Also the directions between modules, where a crate's compiler cannot see them.
+//! Which crate may know which: services -> engine -> kernels and never back, no asynchronous runtime below services, no
+//! C++. Also the directions between modules, where a crate's compiler cannot see them.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -13,22 +13,58 @@ const DIRECTIONS: &[(&str, &[&str])] =
     &[("chimere", &["chimere-engine"]), ("chimere-engine", &["chimere-kernels"]), ("chimere-kernels", &[])];
 
 /// What only services may bring in, directly or not.
-const ASYNCHRONOUS: &[&str] = &["actix", "actix-rt", "actix-web", "actix-http", "awc", "tokio", "hyper", "async-std", "smol"];
+const ASYNCHRONOUS: &[&str] =
+    &["actix", "actix-rt", "actix-web", "actix-http", "awc", "tokio", "hyper", "async-std", "smol"];
 
 /// Build-time crates that call a C or C++ compiler, a generator that parses C, or look for system libraries.
 const FOREIGN_BUILD: &[&str] =
     &["autotools", "bindgen", "cc", "cmake", "cxx-build", "nasm-rs", "pkg-config", "system-deps", "vcpkg"];
 
-/// The rooms of each crate from the ground up: the code of a room may name those before it and none after. Rooms in one string that
-/// are parted by blanks stand on one floor and may name each other.
+/// The rooms of each crate from the ground up: the code of a room may name those before it and none after. Rooms in one
+/// string that are parted by blanks stand on one floor and may name each other.
 const ROOMS: &[(&str, &[&str])] = &[
     ("kernels", &["reference", "cuda"]),
-    ("engine", &["ids", "files", "sampling", "constraint", "step", "format", "model", "cache", "engram", "scheduler", "backend"]),
+    (
+        "engine",
+        &[
+            "ids",
+            "files",
+            "sampling",
+            "constraint",
+            "step",
+            "format",
+            "model",
+            "cache",
+            "engram",
+            "scheduler",
+            "backend",
+        ],
+    ),
     (
         "services",
         &[
-            "limits", "clock", "audit", "metrics", "database", "traces", "text", "engram", "semantic", "config", "locate", "gpu",
-            "memory", "device", "actors", "http", "service", "serve", "tools", "cli",
+            "limits",
+            "clock",
+            "printable",
+            "audit",
+            "metrics",
+            "database",
+            "traces",
+            "text",
+            "engram",
+            "semantic",
+            "responses",
+            "config",
+            "locate",
+            "gpu",
+            "memory",
+            "device",
+            "actors",
+            "http",
+            "service",
+            "serve",
+            "tools",
+            "cli",
         ],
     ),
 ];
@@ -71,7 +107,8 @@ impl Graph {
             let kinds = list(&d["dep_kinds"]).map(|k| k["kind"].as_str().unwrap_or("normal").to_owned()).collect();
             (text(&d["pkg"]), kinds)
         };
-        let edges = list(&json["resolve"]["nodes"]).map(|n| (text(&n["id"]), list(&n["deps"]).map(edge).collect())).collect();
+        let edges =
+            list(&json["resolve"]["nodes"]).map(|n| (text(&n["id"]), list(&n["deps"]).map(edge).collect())).collect();
         Self { names, edges, members: list(&json["workspace_members"]).map(text).collect() }
     }
 
@@ -94,8 +131,8 @@ impl Graph {
     }
 }
 
-/// Names of what a build on this machine compiles. `cargo metadata` also lists optional packages that nothing turns on, where a feature
-/// would only add to them (rustls-webpki's `ring?/alloc`).
+/// Names of what a build on this machine compiles. `cargo metadata` also lists optional packages that nothing turns on,
+/// where a feature would only add to them (rustls-webpki's `ring?/alloc`).
 fn compiled() -> BTreeSet<String> {
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--workspace", "--locked", "--prefix=none", "--format={p}"])

@@ -1,5 +1,5 @@
-//! Tokenizers and templates of real files: the model that ships, and the family's release where `CHIMERE_FAMILY_DIR` has it
-//! (`qwen35-vocab.gguf`, `qwen3.5-chat-template.jinja`).
+//! Tokenizers and templates of real files: the model that ships, and the family's release where `CHIMERE_FAMILY_DIR`
+//! has it (`qwen35-vocab.gguf`, `qwen3.5-chat-template.jinja`).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -46,7 +46,8 @@ fn nano(file: &str) -> PathBuf {
 /// The crate's whole pipeline over the arrays of a GGUF file: another way to the same ids.
 fn oracle(source: &TokenizerSource) -> tokenizers::Tokenizer {
     let TokenizerSource::Gguf { tokens, types, merges, .. } = source else { panic!("from a GGUF file") };
-    let of = |kinds: &'static [i32]| (0usize..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| kinds.contains(kind));
+    let of =
+        |kinds: &'static [i32]| (0usize..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| kinds.contains(kind));
     let vocab: serde_json::Map<String, Json> = of(&[1]).map(|(id, (token, _))| (token.clone(), id.into())).collect();
     let added = of(&[3, 4]).map(|(id, (token, kind))| {
         json!({"id": id, "content": token, "special": *kind == 3, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
@@ -88,7 +89,10 @@ fn the_shipped_model_s_template_takes_every_kind_of_message() {
     assert_eq!(prompt.thinking, Thinking::Open);
     let text = model.tokenizer().decode(&prompt.ids, true);
     assert!(text.contains("<tool_call>\n<function=lookup>\n<parameter=id>\n7\n</parameter>\n"), "{text}");
-    assert!(text.ends_with("<tool_response>\nr2\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"), "{text}");
+    assert!(
+        text.ends_with("<tool_response>\nr2\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -114,7 +118,8 @@ fn a_text_ten_times_as_long_takes_about_ten_times_as_long_to_encode() {
     let Some((assets, _)) = family() else { return };
     let tokenizer = Tokenizer::new(&assets.tokenizer).unwrap();
     // Half prose and half words that no cache has seen.
-    let words = (0..8_000u32).map(|i| format!("{}x{:x} the quick brown fox, ", i.wrapping_mul(2_654_435_761), i.wrapping_mul(97)));
+    let words = (0..8_000u32)
+        .map(|i| format!("{}x{:x} the quick brown fox, ", i.wrapping_mul(2_654_435_761), i.wrapping_mul(97)));
     let text: String = words.collect::<String>().chars().take(100_000).collect();
     let time = |text: &str| {
         let start = computed();
@@ -122,7 +127,8 @@ fn a_text_ten_times_as_long_takes_about_ten_times_as_long_to_encode() {
         computed() - start
     };
     let best = |text: &str| (0..5).map(|_| time(text)).fold(f64::INFINITY, f64::min);
-    // Unusual texts may take longer, but in proportion to their length: what is quadratic takes a hundred times as long.
+    // Unusual texts may take longer, but in proportion to their length: what is quadratic takes a hundred times as
+    // long.
     let cases = [
         ("prose", text),
         ("one word", "x".repeat(100_000)),
@@ -139,8 +145,12 @@ fn a_text_ten_times_as_long_takes_about_ten_times_as_long_to_encode() {
 
 fn render(template: &ChatTemplate, messages: Json, tools: Json, options: Json) -> String {
     let list = |v: Json| v.as_array().cloned().unwrap_or_default();
-    let conversation =
-        Conversation { messages: list(messages), tools: list(tools), options: options.as_object().cloned().unwrap_or_default() };
+    let conversation = Conversation {
+        messages: list(messages),
+        tools: list(tools),
+        options: options.as_object().cloned().unwrap_or_default(),
+        continues: false,
+    };
     template.render(&conversation).unwrap_or_else(|e| format!("error: {e}"))
 }
 
@@ -192,12 +202,10 @@ fn the_family_s_template_drops_reasoning_before_the_last_question() {
 #[test]
 fn the_family_s_template_writes_tools_calls_and_results() {
     let Some(template) = family_template() else { return };
-    let tool =
-        json!({"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}});
+    let tool = json!({"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}});
     let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "q"}]);
     let text = render(&template, messages, json!([tool]), json!({}));
-    let line =
-        r#"{"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}}"#;
+    let line = r#"{"type": "function", "function": {"name": "lookup", "description": "fïnd <it>", "parameters": {"type": "object"}}}"#;
     assert!(
         text.starts_with(&format!(
             "<|im_start|>system\n# Tools\n\nYou have access to the following functions:\n\n<tools>\n{line}\n</tools>"
@@ -222,7 +230,10 @@ fn the_family_s_template_objects_in_its_own_words() {
     let cases = [
         (json!([]), "No messages provided."),
         (json!([{"role": "system", "content": "a"}]), "No user query found in messages."),
-        (json!([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}]), "System message must be at the beginning."),
+        (
+            json!([{"role": "user", "content": "a"}, {"role": "system", "content": "a"}]),
+            "System message must be at the beginning.",
+        ),
     ];
     for (messages, expected) in cases {
         assert_eq!(render(&template, messages, json!([]), json!({})), format!("error: {expected}"));

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+#[path = "../../fuzz/targets/limits.rs"]
+#[allow(unreachable_pub, reason = "shared with the fuzzer, whose programs are other crates")]
+mod limits;
+
 use chimere::http::request::{
-    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, ModelLimits, SearchRequest, TokenizeRequest, parse_items,
+    ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, SearchRequest, TokenizeRequest, parse_items,
 };
-use chimere::text::{Thoughts, Tokenizer};
-use chimere_engine::format::{GenerationDefaults, TokenizerSource};
+use limits::LIMITS;
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -23,38 +26,22 @@ static CORPUS: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
     files
 });
 
-/// Of a small tokenizer.
-static THOUGHTS: LazyLock<Thoughts> = LazyLock::new(|| {
-    let file = include_bytes!("../../engine/tests/golden/moe/tokenizer.json");
-    let tokenizer = Tokenizer::new(&TokenizerSource::Json(file.to_vec())).unwrap();
-    Thoughts::new(&tokenizer, 500, &Default::default()).unwrap().unwrap()
-});
-
-/// Which endpoints take a body: chat, completions, tokenize, detokenize, embeddings, items of a collection and searches in it.
+/// Which endpoints take a body: chat, completions, tokenize, detokenize, embeddings, items of a collection and searches
+/// in it.
 fn taken(body: &[u8]) -> [bool; 7] {
-    let limits = ModelLimits {
-        name: "nano".into(),
-        aliases: vec!["gpt-4o-mini".into()],
-        vocab: 500,
-        width: 64,
-        choices_max: 16,
-        end_ids: vec![470, 468],
-        defaults: GenerationDefaults::default(),
-        template_options: vec!["enable_thinking".into()],
-        experts: Some(8),
-        thinking: Some(THOUGHTS.clone()),
-    };
+    let limits = &*LIMITS;
     let results = [
-        ChatRequest::parse(body, &limits).err(),
-        CompletionRequest::parse(body, &limits).err(),
-        TokenizeRequest::parse(body, &limits).err(),
-        DetokenizeRequest::parse(body, &limits).err(),
-        EmbeddingRequest::parse(body, &limits).err(),
+        ChatRequest::parse(body, limits).err(),
+        CompletionRequest::parse(body, limits).err(),
+        TokenizeRequest::parse(body, limits).err(),
+        DetokenizeRequest::parse(body, limits).err(),
+        EmbeddingRequest::parse(body, limits).err(),
         parse_items(body).err(),
         SearchRequest::parse(body).err(),
     ];
     for error in results.iter().flatten() {
-        // Messages may quote the body, and their own words take up to 200 bytes: the parser's longest is 108 on a body of 3.
+        // Messages may quote the body, and their own words take up to 200 bytes: the parser's longest is 108 on a body
+        // of 3.
         assert!(error.status.is_client_error() && error.message.len() < 200 + 2 * body.len(), "{error}");
     }
     results.map(|error| error.is_none())
@@ -64,7 +51,8 @@ fn taken(body: &[u8]) -> [bool; 7] {
 fn every_file_of_the_corpus_is_taken_where_it_belongs() {
     for (name, body) in CORPUS.iter() {
         let [chat, completions, tokenize, detokenize, embeddings, items, search] = taken(body);
-        let good = ["chat_least", "chat_all", "chat_thinking", "chat_nulls", "schema_refers_to_itself"].contains(&name.as_str());
+        let good = ["chat_least", "chat_all", "chat_thinking", "chat_nulls", "schema_refers_to_itself"]
+            .contains(&name.as_str());
         assert_eq!(chat, good, "{name}");
         assert_eq!(completions, name.starts_with("completion"), "{name}");
         assert_eq!(embeddings, name.starts_with("embedding"), "{name}");

@@ -2,8 +2,9 @@
 
 use super::{BackendError, BackendInfo};
 use crate::constraint::Effect;
-use crate::step::{Form, Piece, PieceTokens, StateCopy, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, StateCopy, StateStart, StepPlan, Transfer};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
+use std::collections::HashSet;
 
 /// Capacities, page tables, token ids. A plan that fails here is a bug of the scheduler, told apart from a crash.
 pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendError> {
@@ -17,15 +18,60 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
             return fail(format!("{copy:?} is beyond {} slots or {} pages", info.slots, info.pages));
         }
     }
+    for transfer in &plan.transfers {
+        check_transfer(transfer, info).or_else(|why| fail(format!("transfer {}: {why}", transfer.id)))?;
+    }
     let rows: u64 = plan.pieces.iter().map(|p| u64::from(p.len())).sum();
     if rows > u64::from(info.step_rows_max) {
         return fail(format!("{rows} rows, at most {}", info.step_rows_max));
     }
     let mut slots = vec![false; info.slots as usize];
+    let mut written = HashSet::new();
+    if let Some(export) = plan.pieces.iter().flat_map(|p| &p.exports).find(|export| !written.insert(export.to)) {
+        return fail(format!("two exports write checkpoint {}", export.to));
+    }
     for piece in &plan.pieces {
         check_piece(piece, info).or_else(|why| fail(format!("sequence {}: {why}", piece.seq)))?;
         if std::mem::replace(&mut slots[piece.slot.0 as usize], true) {
             return fail(format!("two pieces write slot {}", piece.slot));
+        }
+    }
+    Ok(())
+}
+
+fn check_transfer(transfer: &Transfer, info: &BackendInfo) -> Result<(), String> {
+    if transfer.checkpoint.0 >= info.checkpoints {
+        return Err(format!("checkpoint {} of {}", transfer.checkpoint, info.checkpoints));
+    }
+    let blocks = transfer.blocks.iter().chain(transfer.units.iter().map(|(_, block)| block));
+    if let Some(block) = blocks.into_iter().find(|block| block.0 >= info.host_blocks) {
+        return Err(format!("block {block} of {} of the host", info.host_blocks));
+    }
+    match transfer.units.iter().flat_map(|(pages, _)| pages).find(|page| page.0 >= info.pages) {
+        Some(page) => Err(format!("page {page} of {}", info.pages)),
+        None => Ok(()),
+    }
+}
+
+/// Where its state comes from, and where copies of it go.
+fn check_state(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    if let StateStart::Restore { from, prompt } = &piece.state {
+        if from.0 >= info.checkpoints {
+            return Err(format!("checkpoint {from} of {}", info.checkpoints));
+        }
+        if (prompt.len() as u64) < u64::from(piece.start) {
+            return Err(format!("a history of {} tokens for {} positions", prompt.len(), piece.start));
+        }
+    }
+    let end = piece.start + piece.len();
+    for export in &piece.exports {
+        if export.to.0 >= info.checkpoints {
+            return Err(format!("checkpoint {} of {}", export.to, info.checkpoints));
+        }
+        let whole = export.position.is_multiple_of(CHUNK_TOKENS) && piece.form == Form::Chunked;
+        if !whole || export.position <= piece.start || export.position > end {
+            let (form, start) = (piece.form, piece.start);
+            return Err(format!("a checkpoint at {} of {form:?} positions {start}..{end}", export.position));
         }
     }
     Ok(())
@@ -52,8 +98,12 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         return Err(format!("experts cut to between {} and {}", cut.min, cut.max));
     }
     if piece.pool_from.is_some() && (piece.form != Form::Chunked || !piece.start.is_multiple_of(CHUNK_TOKENS)) {
-        return Err(format!("hidden states of {:?} positions from {} on: only prompt pieces report them", piece.form, piece.start));
+        return Err(format!(
+            "hidden states of {:?} positions from {} on: only prompt pieces report them",
+            piece.form, piece.start
+        ));
     }
+    check_state(piece, info)?;
     if let PieceTokens::Known(ids) = &piece.tokens
         && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
     {
@@ -66,7 +116,8 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         if sample.slot.0 >= info.slots {
             return Err(format!("sample into slot {} of {}", sample.slot, info.slots));
         }
-        let forced = sample.rules.iter().find_map(|rule| if let Effect::Force(id) = rule.effect { Some(id) } else { None });
+        let forced =
+            sample.rules.iter().find_map(|rule| if let Effect::Force(id) = rule.effect { Some(id) } else { None });
         if let Some(id) = forced.filter(|id| *id >= info.vocab) {
             return Err(format!("forced token {id} of a vocabulary of {}", info.vocab));
         }

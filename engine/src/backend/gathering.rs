@@ -12,7 +12,7 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// Nobody has answered.
+    /// What the plan waits for, before anybody has answered.
     pub(super) fn of(plan: &StepPlan) -> Self {
         Self { missing: plan.waits_for(), answers: Vec::new() }
     }
@@ -70,7 +70,11 @@ mod tests {
     use crate::ids::StepId;
 
     fn answer(source: Source, rows: &[(u64, u32, Effect)]) -> StepRules {
-        let rows = rows.iter().map(|(seq, output, effect)| RowRule { seq: SeqId(*seq), output: *output, effect: effect.clone() });
+        let rows = rows.iter().map(|(seq, output, effect)| RowRule {
+            seq: SeqId(*seq),
+            output: *output,
+            effect: effect.clone(),
+        });
         StepRules { step: StepId(1), source, rows: rows.collect() }
     }
 
@@ -82,7 +86,8 @@ mod tests {
     fn each_row_gets_what_was_planned_and_what_came_for_it_whatever_their_order() {
         let (grammar, tables) = (Sources::only(Source::Grammar), Sources::only(Source::Tables));
         let held = Rule { source: Source::HeldWords, effect: Effect::Forbid([3].into()) };
-        let rows = [row(4, tables.with(grammar)), SampleRow { rules: vec![held], ..row(2, tables) }, row(9, Sources::NONE)];
+        let rows =
+            [row(4, tables.with(grammar)), SampleRow { rules: vec![held], ..row(2, tables) }, row(9, Sources::NONE)];
         // A sequence may have several rows in a step; the number of the output tells them apart.
         let second = SampleRow { output_index: 1, ..row(4, tables) };
         let plan = plan(1, rows.into_iter().chain([second]).collect());
@@ -96,7 +101,11 @@ mod tests {
         let got = gathering.compose(&plan, 100);
         let ids = |c: &Constraint| c.bias.iter().map(|b| b.0).collect::<Vec<_>>();
         assert_eq!(got.iter().map(ids).collect::<Vec<_>>(), [vec![40], vec![20], vec![], vec![41]]);
-        assert_eq!(got.iter().map(|c| c.forced).collect::<Vec<_>>(), [Some(6), None, None, None], "row 2 has no grammar");
+        assert_eq!(
+            got.iter().map(|c| c.forced).collect::<Vec<_>>(),
+            [Some(6), None, None, None],
+            "row 2 has no grammar"
+        );
         assert_eq!(got[1].forbidden, [3]);
     }
 

@@ -40,8 +40,12 @@ pub struct BackendInfo {
     pub device: &'static str,
     /// Live sequences it has state for.
     pub slots: u32,
-    /// KV pages.
+    /// How many pages of keys and values there are.
     pub pages: u32,
+    /// Recurrent states that it keeps for the prefix cache, beside those of slots.
+    pub checkpoints: u32,
+    /// Blocks of the host's memory that the prefix cache will have; 0 where there is no second tier.
+    pub host_blocks: u32,
     /// Rows one step may have.
     pub step_rows_max: u32,
     /// Tokens in its vocabulary.
@@ -84,17 +88,17 @@ pub enum BackendError {
     /// The plan contradicts the backend's capacity or order; a bug, reported instead of panicking on the engine thread.
     #[error("step {step} cannot run: {why}")]
     Plan {
-        /// The refused step.
+        /// The step that was refused.
         step: StepId,
-        /// What was wrong.
+        /// What was wrong with its plan.
         why: String,
     },
-    /// The device failed.
+    /// The device failed and does not come back.
     #[error("device failed in step {step}: {why}")]
     Device {
         /// The step that hit it.
         step: StepId,
-        /// The driver's words.
+        /// What the driver said.
         why: String,
     },
     /// The thread that would have delivered the outcome is gone.
@@ -112,7 +116,11 @@ mod tests {
 
     #[test]
     fn a_pending_step_is_waited_for_on_another_thread() {
-        let outcome = StepOutcome { id: Some(StepId(7)), timing: StepTiming { forward_us: 3, sample_us: 1 }, ..Default::default() };
+        let outcome = StepOutcome {
+            id: Some(StepId(7)),
+            timing: StepTiming { forward_us: 3, sample_us: 1 },
+            ..Default::default()
+        };
         let pending = Pending::ready(StepId(7), outcome);
         assert_eq!(pending.step(), StepId(7));
         let waited = std::thread::spawn(move || pending.wait()).join().unwrap().unwrap();

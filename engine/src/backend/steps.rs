@@ -31,7 +31,11 @@ pub(super) trait StepDevice: Sized {
     fn forward(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError>;
 
     /// The sampler of a step that waited, with a constraint for each sampled row in the order of its samples.
-    fn finish(&mut self, forwarded: Self::Forwarded, constraints: &[Constraint]) -> Result<Self::Finished, BackendError>;
+    fn finish(
+        &mut self,
+        forwarded: Self::Forwarded,
+        constraints: &[Constraint],
+    ) -> Result<Self::Finished, BackendError>;
 
     /// Blocks until the tokens are on the host. Called on the thread that waits for the step.
     fn outcome(finished: Self::Finished) -> Result<StepOutcome, BackendError>;
@@ -183,7 +187,7 @@ pub(super) mod tests {
     use crate::constraint::{Effect, RowRule, Source, Sources};
     use crate::ids::{PageId, SeqId, SlotId};
     use crate::sampling::SamplingParams;
-    use crate::step::{Form, Piece, PieceTokens, Sample, SampleRow};
+    use crate::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart};
 
     pub(in super::super) fn row(seq: u64, waits_for: Sources) -> SampleRow {
         SampleRow { waits_for, ..SampleRow::new(SeqId(seq), SlotId(0), Arc::new(SamplingParams::greedy())) }
@@ -194,6 +198,7 @@ pub(super) mod tests {
         let piece = Piece {
             seq: SeqId(0),
             slot: SlotId(0),
+            state: StateStart::Clear,
             form: Form::Recurrent,
             start: 0,
             tokens: PieceTokens::Sampled,
@@ -203,8 +208,9 @@ pub(super) mod tests {
             score: None,
             experts: None,
             pool_from: None,
+            exports: Vec::new(),
         };
-        StepPlan { id: StepId(id), copies: Vec::new(), pieces: vec![piece] }
+        StepPlan::new(StepId(id), vec![piece])
     }
 
     /// Notes what it is told to compute: `f` for a forward, `s` for a sampler with the tokens that are forced on its
@@ -222,8 +228,23 @@ pub(super) mod tests {
 
     impl Notes {
         fn new() -> Self {
-            let capacity = BackendInfo { device: "none", slots: 1, pages: 1, step_rows_max: 1, vocab: 100, context: 32 };
-            Self { capacity, steps: UnfinishedSteps::default(), noted: Vec::new(), looks: Duration::ZERO, fails_at: None }
+            let capacity = BackendInfo {
+                device: "none",
+                slots: 1,
+                pages: 1,
+                checkpoints: 0,
+                host_blocks: 0,
+                step_rows_max: 1,
+                vocab: 100,
+                context: 32,
+            };
+            Self {
+                capacity,
+                steps: UnfinishedSteps::default(),
+                noted: Vec::new(),
+                looks: Duration::ZERO,
+                fails_at: None,
+            }
         }
 
         fn sampled(&mut self, mut outcome: StepOutcome, constraints: &[Constraint]) -> Computed {
@@ -316,7 +337,8 @@ pub(super) mod tests {
     fn a_step_waits_behind_its_logits_and_the_steps_after_it_wait_for_it() {
         let mut device = Notes::new();
         let waiting = [(0, TABLES), (1, Sources::NONE), (2, TABLES), (3, Sources::NONE)];
-        let [first, second, third, fourth] = waiting.map(|(id, waits)| device.launch(plan(id, vec![row(0, waits)])).unwrap());
+        let [first, second, third, fourth] =
+            waiting.map(|(id, waits)| device.launch(plan(id, vec![row(0, waits)])).unwrap());
         assert_eq!(device.noted.join(" "), "f0");
         device.constrain(force(0, Source::Tables, 5)).unwrap();
         assert_eq!(device.noted.join(" "), "f0 s0:5 f1 s1:- f2");
@@ -374,9 +396,12 @@ pub(super) mod tests {
     fn a_step_that_fails_tells_who_waits_for_it_and_a_lost_device_those_behind() {
         let mut device = Notes::new();
         device.fails_at = Some(StepId(1));
-        let pending =
-            [TABLES, Sources::NONE, TABLES].into_iter().zip(0..).map(|(waits, id)| device.launch(plan(id, vec![row(0, waits)])));
-        let [first, second, third]: [Pending; 3] = pending.collect::<Result<Vec<_>, _>>().unwrap().try_into().ok().unwrap();
+        let pending = [TABLES, Sources::NONE, TABLES]
+            .into_iter()
+            .zip(0..)
+            .map(|(waits, id)| device.launch(plan(id, vec![row(0, waits)])));
+        let [first, second, third]: [Pending; 3] =
+            pending.collect::<Result<Vec<_>, _>>().unwrap().try_into().ok().unwrap();
         device.constrain(force(0, Source::Tables, 5)).unwrap();
         assert_eq!(token(first), 5);
         assert!(matches!(second.wait(), Err(BackendError::Device { step: StepId(1), .. })));

@@ -1,9 +1,19 @@
-//! Who holds which part of the device's memory: KV pages and state slots. Bookkeeping only; the memory itself is the backend's.
+//! Who holds which part of the device's memory: KV pages, state slots and checkpoints. Bookkeeping only; the memory
+//! itself is the backend's.
 
+mod config;
+mod host;
+mod order;
 mod pages;
+mod prefix;
+mod prompts;
 mod slots;
 
+pub use config::PrefixConfig;
+pub use host::HostBlocks;
 pub(crate) use pages::Pages;
+pub(crate) use prefix::{Hit, HostHit, PrefixCache};
+pub use prefix::{PrefixStats, PrefixTotals};
 pub(crate) use slots::Slots;
 
 /// Pages that hold `positions` positions.

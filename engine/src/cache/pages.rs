@@ -1,11 +1,15 @@
-//! KV pages: which are free, and how many sequences share each of the others.
+//! KV pages: which are free, how many sequences share each of the others, and which are kept for prompts to come.
 
 use crate::ids::PageId;
 
-/// All pages of the device. A page is free, or has as many owners as page tables name it.
+/// All pages of the device. A page is free, or is kept, or has as many owners as page tables name it.
 #[derive(Debug)]
 pub(crate) struct Pages {
     owners: Vec<u32>,
+    /// Named by the prefix cache too.
+    kept: Vec<bool>,
+    /// Kept and without an owner: to be had for the giving up of what needs them.
+    reclaimable: u32,
     /// Last freed, first claimed: a small set of pages stays in use, and the order depends on nothing but the calls.
     free: Vec<PageId>,
 }
@@ -13,7 +17,12 @@ pub(crate) struct Pages {
 impl Pages {
     /// `count` free pages.
     pub(crate) fn new(count: u32) -> Self {
-        Self { owners: vec![0; count as usize], free: (0..count).rev().map(PageId).collect() }
+        Self {
+            owners: vec![0; count as usize],
+            kept: vec![false; count as usize],
+            reclaimable: 0,
+            free: (0..count).rev().map(PageId).collect(),
+        }
     }
 
     /// Takes a free page for one owner.
@@ -25,26 +34,62 @@ impl Pages {
         Some(page)
     }
 
-    /// Adds an owner to a page that has one.
+    /// Adds an owner to a page that has one, or that is kept.
     pub(crate) fn share(&mut self, page: PageId) {
-        let owners = &mut self.owners[page.0 as usize];
-        assert!(*owners > 0, "page {page} is shared but nobody owns it");
+        let (owners, kept) = (&mut self.owners[page.0 as usize], self.kept[page.0 as usize]);
+        assert!(*owners > 0 || kept, "page {page} is shared but nobody has it");
+        self.reclaimable -= u32::from(*owners == 0);
         *owners += 1;
     }
 
-    /// Takes one owner away; the page of the last one is free at once.
+    /// Takes one owner away; the page of the last one is free at once, if it is not kept.
     pub(crate) fn release(&mut self, page: PageId) {
         let owners = &mut self.owners[page.0 as usize];
         assert!(*owners > 0, "page {page} is released twice");
         *owners -= 1;
-        if *owners == 0 {
+        if *owners > 0 {
+            return;
+        }
+        if self.kept[page.0 as usize] {
+            self.reclaimable += 1;
+        } else {
             self.free.push(page);
         }
     }
 
-    /// Pages nobody owns.
+    /// Keeps a page that has an owner when its owners are gone.
+    pub(crate) fn keep(&mut self, page: PageId) {
+        assert!(self.owners[page.0 as usize] > 0, "page {page} is kept but nobody has it");
+        assert!(!std::mem::replace(&mut self.kept[page.0 as usize], true), "page {page} is kept twice");
+    }
+
+    /// Gives a kept page up; it is free at once, if it has no owner.
+    pub(crate) fn give_up(&mut self, page: PageId) {
+        assert!(std::mem::replace(&mut self.kept[page.0 as usize], false), "page {page} is given up but was not kept");
+        if self.owners[page.0 as usize] == 0 {
+            self.reclaimable -= 1;
+            self.free.push(page);
+        }
+    }
+
+    /// Does a sequence have it?
+    pub(crate) fn is_owned(&self, page: PageId) -> bool {
+        self.owners[page.0 as usize] > 0
+    }
+
+    /// Pages that nobody owns or keeps.
     pub(crate) fn free(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Pages that are kept and have no owner.
+    pub(crate) fn reclaimable(&self) -> u32 {
+        self.reclaimable
+    }
+
+    /// Pages that sequences may come to have: free ones, and those that are only kept.
+    pub(crate) fn available(&self) -> u32 {
+        self.free() + self.reclaimable
     }
 
     /// All pages.
@@ -52,10 +97,10 @@ impl Pages {
         self.owners.len() as u32
     }
 
-    /// Owners of each page and the free list, for tests that count them again.
+    /// Owners of each page, whether it is kept, and the free list, for tests that count them again.
     #[cfg(test)]
-    pub(crate) fn audit(&self) -> (&[u32], &[PageId]) {
-        (&self.owners, &self.free)
+    pub(crate) fn audit(&self) -> (&[u32], &[bool], &[PageId]) {
+        (&self.owners, &self.kept, &self.free)
     }
 }
 
@@ -89,5 +134,22 @@ mod tests {
         let page = pages.claim().unwrap();
         pages.release(page);
         pages.release(page);
+    }
+
+    #[test]
+    fn a_kept_page_waits_for_a_prompt_to_come_or_is_given_up() {
+        let mut pages = Pages::new(1);
+        let page = pages.claim().unwrap();
+        pages.keep(page);
+        assert_eq!((pages.available(), pages.is_owned(page)), (0, true));
+        pages.release(page);
+        assert_eq!((pages.free(), pages.reclaimable(), pages.available()), (0, 1, 1));
+        assert_eq!(pages.claim(), None, "what is kept is not free");
+        pages.share(page);
+        assert_eq!(pages.available(), 0);
+        pages.give_up(page);
+        assert_eq!(pages.available(), 0, "a sequence has it still");
+        pages.release(page);
+        assert_eq!((pages.free(), pages.reclaimable()), (1, 0));
     }
 }

@@ -2,13 +2,50 @@
 
 use super::{Effect, Source};
 use crate::ids::{SeqId, StepId};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use std::collections::VecDeque;
+
+/// A launched step with rows that wait for one late source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaiting {
+    /// The step that waits for the answers.
+    pub step: StepId,
+    /// The sequences that it samples for, each with the number of the output that is awaited, from 0.
+    pub rows: Vec<(SeqId, u32)>,
+}
+
+/// Launched steps that wait for one late source, oldest first: they are answered in the order in which they were
+/// launched.
+#[derive(Debug, Default)]
+pub(crate) struct AwaitedSteps(VecDeque<Awaiting>);
+
+impl AwaitedSteps {
+    /// A step was launched whose sampler waits.
+    pub(crate) fn launched(&mut self, step: Awaiting) {
+        debug_assert!(self.0.back().is_none_or(|last| last.step < step.step), "steps are launched in order");
+        self.0.push_back(step);
+    }
+
+    /// Takes the oldest step, if all its rows have what they depend on. `outputs`: how many a sequence has had; `None`
+    /// for one that nobody follows, whose rows wait for nothing.
+    pub(crate) fn next_ready(&mut self, outputs: impl Fn(&SeqId) -> Option<u32>) -> Option<Awaiting> {
+        let ready = |(seq, output): &(SeqId, u32)| outputs(seq).is_none_or(|had| had >= *output);
+        self.0.pop_front_if(|step| step.rows.iter().all(ready))
+    }
+}
+
+/// Threads that share a late source's work with the caller's: `threads` in all. With fewer than two there are none.
+pub(crate) fn helpers(threads: usize, name: &'static str) -> Result<Option<ThreadPool>, ThreadPoolBuildError> {
+    let pool = |n| ThreadPoolBuilder::new().num_threads(n).thread_name(move |i| format!("{name}-{}", i + 1)).build();
+    (threads > 1).then(|| pool(threads - 1)).transpose()
+}
 
 /// What one late source says about the rows of one step: all that it has to say, so an empty list frees the rows too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRules {
-    /// Which step.
+    /// The step whose rows wait for them.
     pub step: StepId,
-    /// Who says it.
+    /// The source that says them.
     pub source: Source,
     /// In any order; a row may have several entries or none.
     pub rows: Vec<RowRule>,

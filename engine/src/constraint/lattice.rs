@@ -15,9 +15,9 @@ pub struct Constraint {
     pub mask: Option<Arc<[u32]>>,
     /// Tokens that may not come although the mask allows them; a token may stand in it twice.
     pub forbidden: Vec<TokenId>,
-    /// As in [`Effect::Bias`].
+    /// Tokens with what is added to their logits, as in [`Effect::Bias`].
     pub bias: Vec<(TokenId, f32)>,
-    /// As in [`Effect::Mix`].
+    /// Tokens with the weights that they are mixed in with, as in [`Effect::Mix`].
     pub mix: Vec<(TokenId, f32)>,
     /// Sources with a rule that was left out, because with it no token would have been left.
     pub yielded: Sources,
@@ -112,7 +112,8 @@ fn leaves_some(mask: Option<&[u32]>, forbidden: &[TokenId], vocab: u32) -> bool 
     if allowed > forbidden.len() {
         return true;
     }
-    let mut taken: Vec<_> = forbidden.iter().filter(|id| **id < vocab && mask.is_none_or(|mask| allows(mask, **id))).collect();
+    let mut taken: Vec<_> =
+        forbidden.iter().filter(|id| **id < vocab && mask.is_none_or(|mask| allows(mask, **id))).collect();
     taken.sort_unstable();
     taken.dedup();
     allowed > taken.len()
@@ -278,14 +279,22 @@ mod tests {
         use Source::{Grammar, HeldWords, MinTokens};
         check(&[(Grammar, allow(&[1, 2, 33])), (MinTokens, Effect::Forbid([2].into()))], &[1, 33], &[]);
         check(
-            &[(HeldWords, Effect::Forbid([1].into())), (MinTokens, Effect::Forbid([2].into())), (Grammar, allow(&[1, 2, 3]))],
+            &[
+                (HeldWords, Effect::Forbid([1].into())),
+                (MinTokens, Effect::Forbid([2].into())),
+                (Grammar, allow(&[1, 2, 3])),
+            ],
             &[3],
             &[],
         );
         // The grammar allows nothing but its end.
         check(&[(Grammar, allow(&[2])), (MinTokens, Effect::Forbid([2].into()))], &[2], &[MinTokens]);
         // Held words yield to the two before them, and those stand.
-        let both = [(Grammar, allow(&[1, 2])), (MinTokens, Effect::Forbid([2].into())), (HeldWords, Effect::Forbid([1].into()))];
+        let both = [
+            (Grammar, allow(&[1, 2])),
+            (MinTokens, Effect::Forbid([2].into())),
+            (HeldWords, Effect::Forbid([1].into())),
+        ];
         check(&both, &[1], &[HeldWords]);
         check(&[(Grammar, allow(&[])), (MinTokens, all_but(&[4]))], &[4], &[Grammar]);
         check(&[(MinTokens, all_but(&[])), (HeldWords, all_but(&[5]))], &[5], &[MinTokens]);

@@ -6,14 +6,17 @@
 //! and which tokens each source reads stands in `docs/constraints.md`; what a new source needs is told there too.
 //!
 //! `lattice.rs` composes. `sequence.rs` has the sources that the scheduler asks when it plans a row, `thinking.rs`
-//! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] is one.
+//! among them; `late.rs` is how the others answer, whose rows wait: [`crate::engram::Tracker`] for tables and
+//! [`grammar::GrammarTracker`] for grammars.
 
+pub mod grammar;
 mod late;
 mod lattice;
 mod sequence;
 pub mod thinking;
 
-pub use late::{RowRule, StepRules};
+pub(crate) use late::{AwaitedSteps, helpers};
+pub use late::{Awaiting, RowRule, StepRules};
 pub use lattice::Constraint;
 pub(crate) use sequence::SequenceRules;
 
@@ -72,10 +75,10 @@ impl Source {
 pub struct Sources(u8);
 
 impl Sources {
-    /// Nobody.
+    /// The set without a source.
     pub const NONE: Self = Self(0);
 
-    /// This one alone.
+    /// The set of this source alone.
     pub const fn only(source: Source) -> Self {
         Self(1 << source as u8)
     }
@@ -121,9 +124,9 @@ impl std::fmt::Debug for Sources {
 /// What one source says about one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
-    /// Who says it.
+    /// The source that says it.
     pub source: Source,
-    /// What it does.
+    /// What it does to the tokens that may come.
     pub effect: Effect,
 }
 

@@ -1,7 +1,7 @@
 //! The sources of one sequence: those that the scheduler asks when it plans a row, and the names of those that the row
 //! waits for.
 
-use super::thinking::{LAG, Thinking, Thought, Watch};
+use super::thinking::{LAG, Thinking, Thought, ThoughtWatch};
 use super::{Effect, Rule, Source, Sources};
 use crate::ids::TokenId;
 use crate::sampling::Certainty;
@@ -14,15 +14,19 @@ pub(crate) struct SequenceRules {
     min_tokens: u32,
     end_ids: Arc<[TokenId]>,
     /// Decides about its thinking, if the request bounds it.
-    thinking: Option<Watch>,
+    thinking: Option<ThoughtWatch>,
     waits_for: Sources,
 }
 
 impl SequenceRules {
     /// Of a sequence that has no output yet; its rows wait for the late sources `waits_for`.
-    pub(crate) fn new((min_tokens, end_ids): (u32, Arc<[TokenId]>), thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
+    pub(crate) fn new(
+        (min_tokens, end_ids): (u32, Arc<[TokenId]>),
+        thinking: Option<Arc<Thinking>>,
+        waits_for: Sources,
+    ) -> Self {
         debug_assert!(waits_for.iter().all(Source::is_late), "{waits_for:?} are asked when a row is planned");
-        Self { min_tokens, end_ids, thinking: thinking.map(Watch::new), waits_for }
+        Self { min_tokens, end_ids, thinking: thinking.map(ThoughtWatch::new), waits_for }
     }
 
     /// The late sources that each row waits for.
@@ -63,7 +67,7 @@ impl SequenceRules {
 
     /// How thinking went, once, as soon as its end is known.
     pub(crate) fn thought(&mut self) -> Option<Thought> {
-        self.thinking.as_mut().and_then(Watch::report)
+        self.thinking.as_mut().and_then(ThoughtWatch::report)
     }
 }
 

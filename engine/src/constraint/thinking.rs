@@ -55,7 +55,7 @@ pub struct Level {
     pub top_prob_min: f32,
 }
 
-/// Why thinking ended.
+/// Why a thought ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThoughtEnd {
     /// The model ended it.
@@ -71,26 +71,26 @@ pub enum ThoughtEnd {
 pub struct Thought {
     /// Tokens that the model chose, without the one that ended it.
     pub tokens: u32,
-    /// Why it ended.
+    /// Why the thought ended.
     pub end: ThoughtEnd,
 }
 
 /// Follows one choice's outputs. Outputs are taken as they are committed, and read only as far as the output that is
 /// decided allows.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ThoughtWatch {
     rules: Arc<Thinking>,
-    state: State,
+    state: ThoughtState,
     /// Committed and not read yet.
     unread: VecDeque<(TokenId, Option<Certainty>)>,
-    /// Outputs read.
+    /// How many outputs were read.
     read: u32,
     window: VecDeque<Certainty>,
     holds: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum ThoughtState {
     /// The first output decides.
     Unopened,
     /// Thinking from output `since`; outputs from `closing` on are forced.
@@ -99,19 +99,25 @@ enum State {
     Over { thought: Option<Thought> },
 }
 
-impl Watch {
+impl ThoughtWatch {
     /// For a choice that has no output yet.
     pub(crate) fn new(rules: Arc<Thinking>) -> Self {
         debug_assert!(!rules.closing.is_empty(), "thinking is closed with something");
-        let mut watch =
-            Self { rules, state: State::Unopened, unread: VecDeque::new(), read: 0, window: VecDeque::new(), holds: false };
+        let mut watch = Self {
+            rules,
+            state: ThoughtState::Unopened,
+            unread: VecDeque::new(),
+            read: 0,
+            window: VecDeque::new(),
+            holds: false,
+        };
         if watch.rules.opens.is_none() {
             watch.open(0, 0);
         }
         watch
     }
 
-    /// A committed output.
+    /// Takes a committed output, which is read when it is needed.
     pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>) {
         if !self.is_over() {
             self.unread.push_back((token, certainty));
@@ -120,14 +126,14 @@ impl Watch {
 
     /// Nothing is decided any more.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state, State::Over { .. })
+        matches!(self.state, ThoughtState::Over { .. })
     }
 
     /// What it says about output `index`: the token that closes the thought there, or which words are held back. Every
     /// output before `index - 1` must have been taken.
     pub(crate) fn rule(&mut self, index: u32) -> Option<Rule> {
         self.read_before(index);
-        let State::Open { closing, .. } = self.state else { return None };
+        let ThoughtState::Open { closing, .. } = self.state else { return None };
         match closing.and_then(|(from, _)| index.checked_sub(from)) {
             Some(at) => {
                 let token = self.rules.closing.get(at as usize)?;
@@ -143,7 +149,7 @@ impl Watch {
     /// How thinking went, once, as soon as its end has been read.
     pub(crate) fn report(&mut self) -> Option<Thought> {
         match &mut self.state {
-            State::Over { thought } => thought.take(),
+            ThoughtState::Over { thought } => thought.take(),
             _ => None,
         }
     }
@@ -160,35 +166,41 @@ impl Watch {
             self.read(token, certainty);
             self.read += 1;
         }
-        debug_assert!(self.is_over() || index == u32::MAX || self.read + LAG > index, "output {index} is decided too early");
+        debug_assert!(
+            self.is_over() || index == u32::MAX || self.read + LAG > index,
+            "output {index} is decided too early"
+        );
     }
 
     fn read(&mut self, token: TokenId, certainty: Option<Certainty>) {
         let index = self.read;
         match self.state {
-            State::Unopened if self.rules.opens == Some(token) => self.open(index + 1, index + LAG),
-            State::Unopened => self.state = State::Over { thought: None },
-            State::Open { since, closing: Some((from, end)) } if index >= from => {
+            ThoughtState::Unopened if self.rules.opens == Some(token) => self.open(index + 1, index + LAG),
+            ThoughtState::Unopened => self.state = ThoughtState::Over { thought: None },
+            ThoughtState::Open { since, closing: Some((from, end)) } if index >= from => {
                 if index + 1 - from >= self.rules.closing.len() as u32 {
-                    self.state = State::Over { thought: Some(Thought { tokens: from - since, end }) };
+                    self.state = ThoughtState::Over { thought: Some(Thought { tokens: from - since, end }) };
                 }
             }
-            State::Open { since, .. } if self.rules.ends.contains(&token) => {
-                self.state = State::Over { thought: Some(Thought { tokens: index - since, end: ThoughtEnd::Model }) };
+            ThoughtState::Open { since, .. } if self.rules.ends.contains(&token) => {
+                self.state =
+                    ThoughtState::Over { thought: Some(Thought { tokens: index - since, end: ThoughtEnd::Model }) };
             }
-            State::Open { since, closing } => {
-                if self.certain_enough_to_stop(index + 1 - since, certainty) && closing.is_none_or(|(from, _)| index + LAG < from) {
-                    self.state = State::Open { since, closing: Some((index + LAG, ThoughtEnd::Certain)) };
+            ThoughtState::Open { since, closing } => {
+                if self.certain_enough_to_stop(index + 1 - since, certainty)
+                    && closing.is_none_or(|(from, _)| index + LAG < from)
+                {
+                    self.state = ThoughtState::Open { since, closing: Some((index + LAG, ThoughtEnd::Certain)) };
                 }
             }
-            State::Over { .. } => {}
+            ThoughtState::Over { .. } => {}
         }
     }
 
     /// Begins at output `since`; nothing before `earliest` can be forced any more.
     fn open(&mut self, since: u32, earliest: u32) {
         let end = |tokens: u32| (since.saturating_add(tokens).max(earliest), ThoughtEnd::Budget);
-        self.state = State::Open { since, closing: self.rules.tokens_max.map(end) };
+        self.state = ThoughtState::Open { since, closing: self.rules.tokens_max.map(end) };
     }
 
     /// Moves the window on; says whether thinking, which has had `tokens` tokens, should be closed for certainty.
@@ -232,7 +244,7 @@ mod tests {
 
     /// What the outputs become if the model says `said`, with `ahead` outputs known beyond what a decision may read.
     fn outputs(rules: Thinking, said: &[(TokenId, Certainty)], ahead: bool) -> (Vec<TokenId>, Option<Thought>) {
-        let mut watch = Watch::new(Arc::new(rules));
+        let mut watch = ThoughtWatch::new(Arc::new(rules));
         let mut out: Vec<(TokenId, Certainty)> = Vec::new();
         for (j, says) in said.iter().enumerate() {
             if let (false, Some(late)) = (ahead, j.checked_sub(2)) {
@@ -258,7 +270,11 @@ mod tests {
         for ahead in [false, true] {
             let got = outputs(rules.clone(), said, ahead);
             // Unless outputs are handed over at once, the last two are still unread.
-            assert_eq!((got.0.as_slice(), if ahead { got.1 } else { thought }), (want, thought), "known at once: {ahead}");
+            assert_eq!(
+                (got.0.as_slice(), if ahead { got.1 } else { thought }),
+                (want, thought),
+                "known at once: {ahead}"
+            );
         }
     }
 
@@ -279,13 +295,23 @@ mod tests {
         check(&rules(Some(4)), &sure(&[1, 2, END, 4, 5, 6]), &[1, 2, END, 4, 5, 6], Some((2, ThoughtEnd::Model)));
         check(&rules(Some(4)), &sure(&[1, 2, 3, END, 5, 6]), &[1, 2, 3, END, 80, 6], Some((3, ThoughtEnd::Model)));
         check(&rules(Some(4)), &sure(&[1, 91, 3, 4, 5, 6]), &[1, 91, 3, 4, 5, 6], Some((1, ThoughtEnd::Model)));
-        check(&rules(Some(4)), &sure(&[1, 2, 3, 4, END, 6, 7]), &[1, 2, 3, 4, 80, END, 81], Some((4, ThoughtEnd::Budget)));
+        check(
+            &rules(Some(4)),
+            &sure(&[1, 2, 3, 4, END, 6, 7]),
+            &[1, 2, 3, 4, 80, END, 81],
+            Some((4, ThoughtEnd::Budget)),
+        );
     }
 
     #[test]
     fn thinking_that_the_model_opens_itself_is_counted_from_there() {
         let free = |tokens_max| Thinking { opens: Some(60), ..rules(tokens_max) };
-        check(&free(Some(2)), &sure(&[60, 1, 2, 3, 4, 5, 6]), &[60, 1, 2, 80, END, 81, 6], Some((2, ThoughtEnd::Budget)));
+        check(
+            &free(Some(2)),
+            &sure(&[60, 1, 2, 3, 4, 5, 6]),
+            &[60, 1, 2, 80, END, 81, 6],
+            Some((2, ThoughtEnd::Budget)),
+        );
         check(&free(Some(0)), &sure(&[60, 1, 2, 3, 4, 5]), &[60, 1, 80, END, 81, 5], Some((1, ThoughtEnd::Budget)));
         check(&free(Some(2)), &sure(&[1, 60, 2, 3, 4, 5]), &[1, 60, 2, 3, 4, 5], None);
     }
@@ -299,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_it_says_is_said_as_what_it_is_for_others_to_yield_to() {
-        let mut watch = Watch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(Some(3)) }));
+        let mut watch = ThoughtWatch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(Some(3)) }));
         let mut said = |index| {
             let rule = watch.rule(index);
             watch.take(1, Some(SURE));
@@ -309,7 +335,7 @@ mod tests {
         let forced = |token| Some(Rule { source: Source::Forced, effect: Effect::Force(token) });
         // The window is full after two outputs, which the fourth may read first: by then the thought is closed.
         assert_eq!([0, 1, 2, 3, 4].map(&mut said), [None, None, None, forced(80), forced(END)]);
-        let mut watch = Watch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(None) }));
+        let mut watch = ThoughtWatch::new(Arc::new(Thinking { adaptive: Some(adaptive(None)), ..rules(None) }));
         (0..3).for_each(|_| watch.take(1, Some(SURE)));
         assert_eq!([2, 3].map(|index| watch.rule(index)), [None, Some(held)]);
     }

@@ -1,4 +1,5 @@
-//! What a prediction does to logits: two ways, both on the listed tokens only. Tokens that a mask forbids stay forbidden in both.
+//! What a prediction does to logits: two ways, both on the listed tokens only. Tokens that a mask forbids stay
+//! forbidden in both.
 
 use super::predict::{Prediction, confidence};
 use crate::ids::TokenId;
@@ -27,11 +28,11 @@ pub struct Strength(f32);
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("{name}: wanted 0 to {max}, got {got}")]
 pub struct ModeError {
-    /// `alpha` or `lambda`.
+    /// Which one is out of bounds, `alpha` or `lambda`.
     pub name: &'static str,
-    /// The limit.
+    /// The most that it may be.
     pub max: f32,
-    /// The value.
+    /// What it was.
     pub got: f32,
 }
 
@@ -63,8 +64,8 @@ pub enum Mixing {
 impl Mixing {
     /// Of a prediction; empty where the strength is 0 or nothing is listed.
     ///
-    /// In a mixture p_table is taken as it is: what the tables leave to unlisted tokens goes to the model. So a context that was
-    /// seen once moves little, whatever lambda is.
+    /// In a mixture p_table is taken as it is: what the tables leave to unlisted tokens goes to the model. So a context
+    /// that was seen once moves little, whatever lambda is.
     pub fn new(prediction: &Prediction, mode: Mode) -> Self {
         let listed = || prediction.listed.iter();
         match mode {
@@ -84,8 +85,9 @@ impl Mixing {
     }
 
     /// The logit of a listed token in the mixture, up to the constant ln(1 - lambda) that all tokens share:
-    /// ln(e^logit + weight * e^lse). `lse` is the log-sum-exp of all logits. A masked token has the logit minus infinity and keeps
-    /// it. The sampler's own arithmetic, the same bit for bit on every backend, is in `chimere_kernels::reference::sampler`.
+    /// ln(e^logit + weight * e^lse). `lse` is the log-sum-exp of all logits. A masked token has the logit minus
+    /// infinity and keeps it. The sampler's own arithmetic, the same bit for bit on every backend, is in
+    /// `chimere_kernels::reference::sampler`.
     pub fn mixed(logit: f32, weight: f32, lse: f32) -> f32 {
         if logit == f32::NEG_INFINITY {
             return logit;

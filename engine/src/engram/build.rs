@@ -9,7 +9,7 @@ use crate::ids::TokenId;
 /// What a table is built with.
 #[derive(Clone, Copy, Debug)]
 pub struct BuildOptions {
-    /// Context lengths.
+    /// Lengths of the contexts that are counted.
     pub orders: Orders,
     /// Continuations seen less often after a context are not listed; they still count as occurrences of the context.
     pub min_count: u32,
@@ -31,7 +31,7 @@ pub enum BuildError {
         text: usize,
         /// Where in it, from 0.
         position: usize,
-        /// The id.
+        /// The id that is too large.
         id: TokenId,
         /// Tokens of the vocabulary.
         vocab: u32,
@@ -39,7 +39,7 @@ pub enum BuildError {
     /// Positions are counted in 32 bits.
     #[error("wanted at most {max} tokens, got {got}")]
     TooManyTokens {
-        /// The limit.
+        /// The most that there may be.
         max: u64,
         /// Tokens of all texts.
         got: u64,
@@ -47,7 +47,7 @@ pub enum BuildError {
     /// An order's records are counted in 32 bits.
     #[error("order {order}: wanted at most 16 GiB of records, got more; raise min_count or split the text")]
     TooLarge {
-        /// Which order.
+        /// The context length that has too many.
         order: usize,
     },
 }

@@ -1,4 +1,5 @@
-//! XXH64 with seed 0: finds damage, several gigabytes a second. It is no defence against somebody who means harm; the checks of
+//! XXH64 with seed 0: finds damage, several gigabytes a second. It is no defence against somebody who means harm; the
+//! checks of
 //! `table.rs` are.
 
 const P1: u64 = 0x9E37_79B1_85EB_CA87;
@@ -8,7 +9,7 @@ const P4: u64 = 0x85EB_CA77_C2B2_AE63;
 const P5: u64 = 0x27D4_EB2F_1656_67C5;
 
 /// The checksum of some bytes, as the xxHash specification 0.1.1 defines XXH64.
-pub(super) fn xxh64(bytes: &[u8]) -> u64 {
+pub fn xxh64(bytes: &[u8]) -> u64 {
     let (stripes, rest) = bytes.as_chunks::<32>();
     let start = if stripes.is_empty() { P5 } else { converge(stripes) };
     avalanche(tail(start.wrapping_add(bytes.len() as u64), rest))
@@ -22,7 +23,8 @@ fn converge(stripes: &[[u8; 32]]) -> u64 {
         }
     }
     let [a, b, c, d] = lanes;
-    let sum = a.rotate_left(1).wrapping_add(b.rotate_left(7)).wrapping_add(c.rotate_left(12)).wrapping_add(d.rotate_left(18));
+    let sum =
+        a.rotate_left(1).wrapping_add(b.rotate_left(7)).wrapping_add(c.rotate_left(12)).wrapping_add(d.rotate_left(18));
     lanes.iter().fold(sum, |h, &lane| (h ^ round(0, lane)).wrapping_mul(P1).wrapping_add(P4))
 }
 

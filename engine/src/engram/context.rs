@@ -68,7 +68,8 @@ pub(super) fn hash(key: &[TokenId]) -> u64 {
     key.iter().rev().fold(SEED, |hash, &id| extend(hash, id))
 }
 
-/// The hash of a context that reaches one id further back. From new to old, so that one pass yields the hashes of all orders.
+/// The hash of a context that reaches one id further back. From new to old, so that one pass yields the hashes of all
+/// orders.
 #[inline]
 fn extend(hash: u64, id: TokenId) -> u64 {
     let x = (hash ^ (u64::from(id) + 1).wrapping_mul(0xD6E8_FEB8_6659_FD93)).wrapping_mul(0x9E37_79B9_7F4A_7C15);

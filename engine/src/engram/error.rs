@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", file.display())]
 pub struct TableError {
-    /// The file.
+    /// The table's file.
     pub file: PathBuf,
     /// What is wrong with it.
     pub problem: TableProblem,
@@ -17,7 +17,7 @@ pub struct TableError {
 /// What is wrong with a table file.
 #[derive(Debug, thiserror::Error)]
 pub enum TableProblem {
-    /// The system refused.
+    /// The system did not let it be read.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file was written to while it was read.
@@ -41,7 +41,7 @@ pub enum TableProblem {
         part: String,
         /// What it should say.
         want: String,
-        /// What it says.
+        /// What the file has there.
         got: String,
     },
     /// Made for other token ids.

@@ -1,11 +1,12 @@
-//! Tier 0: a filter that says which tables may know a context without touching any of them. Where it says that one does not, it is never
-//! wrong; a context that no table knows is taken for some table's about once in 10,000 times. Built whole from the tables it speaks for,
-//! and rebuilt when they change.
+//! Tier 0: a filter that says which tables may know a context without touching any of them. Where it says that one does
+//! not, it is never wrong; a context that no table knows is taken for some table's about once in 10,000 times. Built
+//! whole from the tables it speaks for, and rebuilt when they change.
 //!
-//! After Fan et al., "Cuckoo Filter: Practically Better Than Bloom" (2014), with a cache line as the bucket: 20 fingerprints of 17 bits,
-//! each with the bits of the tables that know its context. A fingerprint is in its first line if there was room, else in its second one, and then
-//! the first is marked for the fingerprints that share 5 bits with it: so 99 questions of 100 read one line and not two. The second line is
-//! found by subtraction instead of xor, so that the number of lines need not be a power of two.
+//! After Fan et al., "Cuckoo Filter: Practically Better Than Bloom" (2014), with a cache line as the bucket: 20
+//! fingerprints of 17 bits, each with the bits of the tables that know its context. A fingerprint is in its first line
+//! if there was room, else in its second one, and then the first is marked for the fingerprints that share 5 bits with
+//! it: so 99 questions of 100 read one line and not two. The second line is found by subtraction instead of xor, so
+//! that the number of lines need not be a power of two.
 
 use super::context::Context;
 use super::pages::{Pages, prefetch};
@@ -21,8 +22,9 @@ pub struct Filter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableBits(u8);
 
-/// A cache line: u16 of each place's fingerprint, 0 = empty; u8 of each place's tables, with the fingerprint's 17th bit on top; and u32 of
-/// marks, one bit for each value of a fingerprint's lowest 5. Places are filled from the first one on.
+/// A cache line: u16 of each place's fingerprint, 0 = empty; u8 of each place's tables, with the fingerprint's 17th bit
+/// on top; and u32 of marks, one bit for each value of a fingerprint's lowest 5. Places are filled from the first one
+/// on.
 type Line = [u8; LINE_BYTES];
 
 const LINE_BYTES: usize = 64;
@@ -49,13 +51,13 @@ struct Print {
 }
 
 impl TableBits {
-    /// The bit of a filter's table number `index`, from 0. Tables beyond 7 share bits: whoever asks for one of them may then be sent to it
-    /// for a context that only another one knows.
+    /// The bit of a filter's table number `index`, from 0. Tables beyond 7 share bits: whoever asks for one of them may
+    /// then be sent to it for a context that only another one knows.
     pub fn of(index: usize) -> Self {
         Self(1 << (index % BITS))
     }
 
-    /// No table.
+    /// Whether no table is in the set.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -81,7 +83,7 @@ impl Filter {
         }
     }
 
-    /// Bytes it takes.
+    /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         LINE_BYTES * self.lines
     }
@@ -264,7 +266,9 @@ mod tests {
     #[test]
     fn a_context_has_the_bits_of_all_tables_that_know_it_and_almost_never_others() {
         let knows = |i: u64, table: usize| hash(i ^ 0xAB00 << table).is_multiple_of(3);
-        let pairs = || (0..20).flat_map(|t| (0..100_000).filter(move |&i| knows(i, t)).map(move |i| (hash(i), TableBits::of(t))));
+        let pairs = || {
+            (0..20).flat_map(|t| (0..100_000).filter(move |&i| knows(i, t)).map(move |i| (hash(i), TableBits::of(t))))
+        };
         let filter = Filter::new(100_000, pairs);
         let mut wrong = 0;
         for i in 0..100_000 {

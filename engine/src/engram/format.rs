@@ -1,5 +1,5 @@
-//! File format v2 as bytes: the header, the sections and their checksums. What the sections mean is in `table.rs`; the whole format
-//! is described in `docs/engram.md`.
+//! File format v2 as bytes: the header, the sections and their checksums. What the sections mean is in `table.rs`; the
+//! whole format is described in `docs/engram.md`.
 
 use super::ORDER_MAX;
 use super::checksum::xxh64;
@@ -60,10 +60,10 @@ impl Image {
     /// Writes the file's bytes.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let prior: Vec<u8> = self.prior.iter().flat_map(|n| n.to_le_bytes()).collect();
-        let mut sections = vec![(Kind::Prior, 0, &prior[..])];
+        let mut sections = vec![(SectionKind::Prior, 0, &prior[..])];
         for order in &self.orders {
-            sections.push((Kind::Index, order.order, &order.index));
-            sections.push((Kind::Records, order.order, &order.records));
+            sections.push((SectionKind::Index, order.order, &order.index));
+            sections.push((SectionKind::Records, order.order, &order.records));
         }
         out.write_all(&self.header(&sections))?;
         for (.., bytes) in sections {
@@ -73,7 +73,7 @@ impl Image {
         Ok(())
     }
 
-    /// The file's bytes.
+    /// The bytes that a file of it has.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.write(&mut bytes).expect("writing to memory does not fail");
@@ -85,7 +85,7 @@ impl Image {
         self.orders.iter().map(|o| o.ngrams).sum()
     }
 
-    fn header(&self, sections: &[(Kind, usize, &[u8])]) -> Vec<u8> {
+    fn header(&self, sections: &[(SectionKind, usize, &[u8])]) -> Vec<u8> {
         let table_end = HEADER_BYTES + sections.len() * SECTION_BYTES;
         let mut at = table_end + padding(table_end);
         let first = at;
@@ -114,7 +114,7 @@ impl Image {
 
 /// What a section holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SectionKind {
     /// u64 a token of the vocabulary: how often it stood in the text.
     Prior = 1,
     /// u64 a slot: fingerprint and place of a record.
@@ -188,8 +188,9 @@ fn sections(file: &[u8], count: usize, first: usize) -> Result<Vec<Section>, Tab
         }
         let left = file.len() - at;
         let length = usize::try_from(u64(16)?).ok().filter(|&n| n <= left && padding(n) <= left - n);
-        let length = length
-            .ok_or_else(|| TableProblem::damaged(format!("{name}: length"), format!("at most {left}"), u64(16).unwrap_or(0)))?;
+        let length = length.ok_or_else(|| {
+            TableProblem::damaged(format!("{name}: length"), format!("at most {left}"), u64(16).unwrap_or(0))
+        })?;
         let range = at..at + length;
         at = range.end + padding(length);
         check(&name, u64(24)?, &file[range.clone()])?;
@@ -207,9 +208,15 @@ fn sections(file: &[u8], count: usize, first: usize) -> Result<Vec<Section>, Tab
 /// Puts the sections into their places: the prior, then index and records of each order, orders rising.
 fn arrange(file: &[u8], sections: &[Section]) -> Result<Header, TableProblem> {
     let wrong = |i: usize, s: &Section, want: &str| {
-        TableProblem::damaged(format!("section {i}: kind and order"), want, format!("kind {} of order {}", s.kind, s.order))
+        TableProblem::damaged(
+            format!("section {i}: kind and order"),
+            want,
+            format!("kind {} of order {}", s.kind, s.order),
+        )
     };
-    let Some((prior, rest)) = sections.split_first().filter(|(s, _)| s.kind == Kind::Prior as u32 && s.order == 0) else {
+    let Some((prior, rest)) =
+        sections.split_first().filter(|(s, _)| s.kind == SectionKind::Prior as u32 && s.order == 0)
+    else {
         return Err(wrong(0, &sections[0], "the prior, kind 1 of order 0"));
     };
     let mut orders: Vec<(usize, Range<usize>, Range<usize>)> = Vec::new();
@@ -217,7 +224,7 @@ fn arrange(file: &[u8], sections: &[Section]) -> Result<Header, TableProblem> {
         let low = orders.last().map_or(1, |o| o.0 + 1);
         match pair {
             [index, records]
-                if (index.kind, records.kind) == (Kind::Index as u32, Kind::Records as u32)
+                if (index.kind, records.kind) == (SectionKind::Index as u32, SectionKind::Records as u32)
                     && index.order == records.order
                     && (low..=ORDER_MAX).contains(&index.order) =>
             {
@@ -228,7 +235,11 @@ fn arrange(file: &[u8], sections: &[Section]) -> Result<Header, TableProblem> {
     }
     let vocab = u32_at(file, 56).ok_or_else(|| short(file))?;
     if prior.range.len() as u64 != 8 * u64::from(vocab) || vocab == 0 {
-        return Err(TableProblem::damaged("prior", format!("8 bytes for each of {vocab} tokens, at least one"), prior.range.len()));
+        return Err(TableProblem::damaged(
+            "prior",
+            format!("8 bytes for each of {vocab} tokens, at least one"),
+            prior.range.len(),
+        ));
     }
     let mut tokenizer = [0; 32];
     tokenizer.copy_from_slice(&file[24..56]);

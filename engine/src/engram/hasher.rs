@@ -1,5 +1,5 @@
-//! A hasher for maps whose keys are numbers that nobody from outside chooses: one multiplication. The standard one, made for keys that
-//! somebody might choose to collide, takes longer than a lookup of an n-gram.
+//! A hasher for maps whose keys are numbers that nobody from outside chooses: one multiplication. The standard one,
+//! made for keys that somebody might choose to collide, takes longer than a lookup of an n-gram.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,7 +7,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// A map by such numbers.
 pub(super) type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// See [`ByNumber`].
+/// The hasher of [`ByNumber`]: a number is its own hash, mixed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -1,5 +1,5 @@
-//! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read one stage
-//! ahead: filter, index, record.
+//! Many sequences ask many tables at once. Memory is what lookups wait for, so a batch asks for everything it will read
+//! one stage ahead: filter, index, record.
 
 use super::context::Context;
 use super::filter::{Filter, TableBits};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 /// Most continuations of one context and table that are looked at: the most frequent ones.
 pub const CONTINUATIONS_MAX: usize = 64;
 
-/// One sequence's question.
+/// What one sequence asks the tables.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
-    /// Its last ids.
+    /// The last ids of the sequence.
     pub context: Context,
     /// Tables that the filter speaks for, those that the request names, in any order.
     pub tables: &'a [Member],
@@ -36,9 +36,9 @@ pub struct Member {
 /// One table's answer for one order.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// Context length.
+    /// Length of the context that was found.
     pub order: usize,
-    /// What followed.
+    /// The tokens that followed it, with how often.
     pub list: Continuations<'a>,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Lookup<'a> {
 }
 
 /// A context that some table may know.
-struct Probe<'a> {
+struct TableProbe<'a> {
     query: u32,
     order: usize,
     table: &'a dyn Ngrams,
@@ -85,20 +85,22 @@ impl Member {
         tables.enumerate().map(|(i, table)| Self::new(table, TableBits::of(i))).collect()
     }
 
-    /// The table.
+    /// The table that is asked.
     pub fn table(&self) -> &Arc<dyn Ngrams> {
         &self.table
     }
 }
 
-/// Answers a batch. `filter` knows at least the contexts of all tables under [`Query::tables`], by the bits that they have there. Contexts
-/// may be of any length, and tables may have any orders.
+/// Answers a batch. `filter` knows at least the contexts of all tables under [`Query::tables`], by the bits that they
+/// have there. Contexts may be of any length, and tables may have any orders.
 pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
     let mut result = Lookup::default();
     let mut probes = Vec::with_capacity(queries.len() * 8);
     for query in queries {
         let shared = query.shared_orders();
-        (1..=query.context.len()).filter(|&order| has(shared, order)).for_each(|order| filter.prefetch(&query.context, order));
+        (1..=query.context.len())
+            .filter(|&order| has(shared, order))
+            .for_each(|order| filter.prefetch(&query.context, order));
     }
     for (i, query) in queries.iter().enumerate() {
         push_probes(filter, i as u32, query, &mut probes, &mut result);
@@ -107,7 +109,7 @@ pub fn lookup<'a>(filter: &Filter, queries: &[Query<'a>]) -> Lookup<'a> {
         probe.candidate = probe.table.locate(&queries[probe.query as usize].context, probe.order);
     }
     result.found.reserve(probes.len());
-    for Probe { query, order, table, candidate } in probes {
+    for TableProbe { query, order, table, candidate } in probes {
         let list = candidate.and_then(|at| table.read(&queries[query as usize].context, order, at));
         result.found.extend(list.map(|list| (query, Found { order, list })));
     }
@@ -127,10 +129,16 @@ fn has(orders: u32, order: usize) -> bool {
 }
 
 /// Asks memory for the places of a query's contexts, shortest first, in the tables that may know them.
-fn push_probes<'a>(filter: &Filter, i: u32, query: &Query<'a>, probes: &mut Vec<Probe<'a>>, result: &mut Lookup<'a>) {
+fn push_probes<'a>(
+    filter: &Filter,
+    i: u32,
+    query: &Query<'a>,
+    probes: &mut Vec<TableProbe<'a>>,
+    result: &mut Lookup<'a>,
+) {
     let mut push = |order, table: &'a dyn Ngrams| {
         table.prefetch(&query.context, order);
-        probes.push(Probe { query: i, order, table, candidate: None });
+        probes.push(TableProbe { query: i, order, table, candidate: None });
     };
     let shared = query.shared_orders();
     for order in 1..=query.context.len() {

@@ -22,21 +22,21 @@ pub enum MergeError {
         want: TokenizerHash,
         /// Of the first table.
         want_vocab: u32,
-        /// Of this table.
+        /// The tokenizer hash of this table.
         got: TokenizerHash,
-        /// Of this table.
+        /// The vocabulary size of this table.
         got_vocab: u32,
     },
     /// An order's records are counted in 32 bits.
     #[error("order {order}: wanted at most 16 GiB of records, got more")]
     TooLarge {
-        /// Which order.
+        /// The context length that has too many.
         order: usize,
     },
 }
 
-/// Adds counts, saturating, and keeps the later times. Equal to building from all texts at once if the tables were built with a
-/// minimum count of 1; with a higher one, what was too rare in each table alone stays away.
+/// Adds counts, saturating, and keeps the later times. Equal to building from all texts at once if the tables were
+/// built with a minimum count of 1; with a higher one, what was too rare in each table alone stays away.
 pub fn merge(tables: &[&Table]) -> Result<Image, MergeError> {
     let first = tables.first().ok_or(MergeError::None)?;
     for (index, table) in tables.iter().enumerate() {

@@ -1,9 +1,9 @@
-//! Engram: n-gram tables over token ids that add knowledge at the sampler. A [`Table`] says what followed a context how often;
-//! [`lookup()`] asks many tables for many sequences at once; [`Prediction`] backs off over orders; [`Mode`] turns it into sparse
-//! changes of logits. `docs/engram.md` has the file format and the formulas.
+//! Engram: n-gram tables over token ids that add knowledge at the sampler. A [`Table`] says what followed a context how
+//! often; [`lookup()`] asks many tables for many sequences at once; [`Prediction`] backs off over orders; [`Mode`]
+//! turns it into sparse changes of logits. `docs/engram.md` has the file format and the formulas.
 //!
-//! An n-gram's order is the length of its context: order 2 predicts a token from the two before it. Nothing here knows requests,
-//! actors or text.
+//! An n-gram's order is the length of its context: order 2 predicts a token from the two before it. Nothing here knows
+//! requests, actors or text.
 
 mod apply;
 mod build;
@@ -13,7 +13,7 @@ mod error;
 mod filter;
 mod format;
 mod hasher;
-mod live;
+mod latest;
 mod lookup;
 mod merge;
 mod order;
@@ -34,11 +34,12 @@ mod tests;
 
 pub use apply::{ALPHA_MAX, BIAS_NATS_MAX, LAMBDA_MAX, Mixing, Mode, ModeError, Strength};
 pub use build::{BuildError, BuildOptions, build};
+pub use checksum::xxh64;
 pub use context::Context;
 pub use error::{TableError, TableProblem};
 pub use filter::{Filter, TableBits};
 pub use format::{Image, TokenizerHash};
-pub use live::Live;
+pub use latest::Latest;
 pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Member, Query, lookup};
 pub use merge::{MergeError, merge};
 pub use order::{Orders, OrdersError};
@@ -49,7 +50,7 @@ pub use publish::publish;
 pub use repeats::{RUN_TOKENS, RUNS_REMEMBERED};
 pub use request_tables::{RequestTables, Tally, ThinkIds};
 pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
-pub use tracker::{Answered, Awaiting, Tracker};
+pub use tracker::{Answered, Tracker};
 pub use v1::{V1Error, V1Table, write_v1};
 
 /// The longest context a table may have, in tokens.

@@ -24,7 +24,7 @@ impl Orders {
         Ok(Self { low, high })
     }
 
-    /// Shortest first.
+    /// The context lengths, shortest first.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = usize> {
         self.low..=self.high
     }

@@ -1,5 +1,6 @@
-//! Memory for large arrays that are read at random: in huge pages where the system has them, since the processor keeps the addresses of
-//! a few megabytes of small pages at a time, and finding one that it does not keep takes longer than reading the memory itself.
+//! Memory for large arrays that are read at random: in huge pages where the system has them, since the processor keeps
+//! the addresses of a few megabytes of small pages at a time, and finding one that it does not keep takes longer than
+//! reading the memory itself.
 
 use memmap2::MmapMut;
 use std::io;
@@ -7,7 +8,7 @@ use std::io;
 /// What the system gives at once, if it does, where that is a whole number of it from a multiple of it on.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Zeroed memory.
+/// Zeroed memory, in huge pages where the system has them.
 #[derive(Debug)]
 pub(super) struct Pages {
     map: MmapMut,
@@ -51,13 +52,16 @@ impl std::ops::DerefMut for Pages {
     }
 }
 
-/// Asks memory for the cache line of an element; does nothing where there is none, or where the processor has no such request.
+/// Asks memory for the cache line of an element; does nothing where there is none, or where the processor has no such
+/// request.
 #[inline]
 pub(super) fn prefetch<T>(data: &[T], index: usize) {
     #[cfg(target_arch = "x86_64")]
     if let Some(element) = data.get(index) {
         // SAFETY: a prefetch reads nothing and faults on nothing; the address is inside the slice all the same.
-        unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(element).cast()) };
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(std::ptr::from_ref(element).cast())
+        };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (data, index);

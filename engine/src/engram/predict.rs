@@ -1,8 +1,8 @@
 //! From counts to probabilities: interpolated back-off over orders, as confident as the counts allow.
 //!
-//! p_0(t) = (c(t) + 1) / (C + V), the prior. For each order k that knows the context, shortest first, with N_k occurrences of which
-//! c_k(t) went on with t: p_k(t) = w p_ml + (1 - w) p_(k-1)(t), with p_ml = c_k(t) / N_k and w = N_k / (N_k + 4). Several tables
-//! count as one table of all their texts.
+//! p_0(t) = (c(t) + 1) / (C + V), the prior. For each order k that knows the context, shortest first, with N_k
+//! occurrences of which c_k(t) went on with t: p_k(t) = w p_ml + (1 - w) p_(k-1)(t), with p_ml = c_k(t) / N_k and w =
+//! N_k / (N_k + 4). Several tables count as one table of all their texts.
 
 use super::ORDER_MAX;
 use super::lookup::{Found, Member, Query};
@@ -33,10 +33,10 @@ pub struct Prediction {
     pub seen: u64,
 }
 
-/// One expected token.
+/// A token that the tables expect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Predicted {
-    /// The token.
+    /// The expected token.
     pub token: TokenId,
     /// Probability by the tables.
     pub p: f64,
@@ -52,8 +52,8 @@ pub(super) fn confidence(seen: u64) -> f64 {
 /// Counts of the answers for some queries, side by side.
 #[derive(Default)]
 pub(super) struct Counts {
-    /// From the top: token, order, and where in the query's part of `amounts` the count is. They sort as one number, which takes half as
-    /// long as sorting pairs.
+    /// From the top: token, order, and where in the query's part of `amounts` the count is. They sort as one number,
+    /// which takes half as long as sorting pairs.
     keys: Vec<u64>,
     amounts: Vec<u32>,
 }
@@ -99,7 +99,7 @@ impl<'a> Gathered<'a> {
         let Self { prior, counts: own, seen } = self;
         let (keys, amounts) = (&mut counts.keys[own.clone()], &counts.amounts[own]);
         keys.sort_unstable();
-        let levels: [Level; ORDER_MAX + 1] = std::array::from_fn(|order| Level::new(order, seen[order]));
+        let levels: [OrderShare; ORDER_MAX + 1] = std::array::from_fn(|order| OrderShare::new(order, seen[order]));
         let first = seen.iter().position(|&n| n > 0).unwrap_or(0);
         prediction.order = seen.iter().rposition(|&n| n > 0).unwrap_or(0);
         prediction.seen = seen[prediction.order];
@@ -123,15 +123,15 @@ impl Prediction {
 
 /// A context of one order, known or not.
 #[derive(Clone, Copy)]
-struct Level {
+struct OrderShare {
     order: usize,
-    /// 1 / (N + 4), and 4 / (N + 4): a division here saves one for each token. Without the context they are 1/4 and 1, which leaves what
-    /// is said so far to the last bit, so that nobody asks.
+    /// 1 / (N + 4), and 4 / (N + 4): a division here saves one for each token. Without the context they are 1/4 and 1,
+    /// which leaves what is said so far to the last bit, so that nobody asks.
     share: f64,
     rest: f64,
 }
 
-impl Level {
+impl OrderShare {
     fn new(order: usize, seen: u64) -> Self {
         let all = seen as f64 + HALF;
         Self { order, share: 1.0 / all, rest: HALF / all }
@@ -141,7 +141,7 @@ impl Level {
 /// What all tokens of a prediction share.
 struct BackOff<'a> {
     /// From the shortest known context to the longest.
-    levels: &'a [Level],
+    levels: &'a [OrderShare],
     count_min: f64,
     prior: Prior<'a>,
     amounts: &'a [u32],

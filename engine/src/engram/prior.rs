@@ -1,5 +1,5 @@
-//! The prior of several tables as one: their counts of each token added up, so that a prediction asks memory once for a token and not once
-//! a table.
+//! The prior of several tables as one: their counts of each token added up, so that a prediction asks memory once for a
+//! token and not once a table.
 
 use super::pages::{Pages, prefetch};
 use super::table::Ngrams;
@@ -28,7 +28,7 @@ impl JointPrior {
         Self { counts, vocab, total }
     }
 
-    /// Bytes it takes.
+    /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         self.counts.len()
     }

@@ -13,8 +13,8 @@ pub struct PruneRules {
     pub half_life_s: Option<u32>,
     /// Continuations not seen for longer than this are removed, and no longer count as occurrences of their context.
     pub age_s_max: Option<u32>,
-    /// Continuations whose weighted count, rounded, is below this are not listed any more; they still count as occurrences of their
-    /// context.
+    /// Continuations whose weighted count, rounded, is below this are not listed any more; they still count as
+    /// occurrences of their context.
     pub min_count: u32,
 }
 
@@ -23,8 +23,9 @@ pub fn prune(table: &Table, rules: &PruneRules) -> Image {
     changed(table, |entry| rules.keep(entry))
 }
 
-/// The table with every count at its weight of now, rounded and at least 1, and without what is older than `age_s_max` seconds. Unlike
-/// [`prune`] this changes counts, so it is for the image that is published and not for what that is made of.
+/// The table with every count at its weight of now, rounded and at least 1, and without what is older than `age_s_max`
+/// seconds. Unlike [`prune`] this changes counts, so it is for the image that is published and not for what that is
+/// made of.
 pub fn fade(table: &Table, now: u32, half_life_s: u32, age_s_max: u32) -> Image {
     let rules = PruneRules { now, half_life_s: Some(half_life_s), age_s_max: Some(age_s_max), min_count: 0 };
     changed(table, |entry| {

@@ -7,8 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a file beside `path`, brings it to the disk, and renames it. A reader that has read the old one keeps it; a crash leaves
-/// the old one, and perhaps a file whose name starts with a dot and ends with `.part`.
+/// Writes a file beside `path`, brings it to the disk, and renames it. A reader that has read the old one keeps it; a
+/// crash leaves the old one, and perhaps a file whose name starts with a dot and ends with `.part`.
 pub fn publish(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> Result<(), TableError> {
     let part = part_path(path);
     let done = write_synced(&part, write).and_then(|()| fs::rename(&part, path)).and_then(|()| sync_directory(path));

@@ -17,14 +17,14 @@ const _: () = assert!(
     "places are found by masks"
 );
 
-/// The runs of an output, by hash: a ring of the newest, and chains through it of those that share their last bits, newest first. What is
-/// overwritten in the ring is not taken out of its chain: a chain ends where it gets too old.
+/// The runs of an output, by hash: a ring of the newest, and chains through it of those that share their last bits,
+/// newest first. What is overwritten in the ring is not taken out of its chain: a chain ends where it gets too old.
 ///
 /// Each of a step's outputs has its own places in memory, so a run is announced first and taken when all have been.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     /// Run number n, from 1, at n modulo the length.
-    ring: Vec<Run>,
+    ring: Vec<RepeatedRun>,
     /// Number of the newest run of each chain; 0 if there is none.
     chains: Vec<u32>,
     /// Runs so far, and so the number of the newest.
@@ -34,7 +34,7 @@ pub(super) struct Repeats {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Run {
+struct RepeatedRun {
     hash: u64,
     /// Number of the one before it in its chain.
     before: u32,
@@ -81,13 +81,13 @@ impl Repeats {
         self.runs += 1;
         let (chain, place) = (self.chain(hash), self.place(self.runs));
         let before = std::mem::replace(&mut self.chains[chain], self.runs);
-        self.ring[place] = Run { hash, before };
+        self.ring[place] = RepeatedRun { hash, before };
     }
 
     /// Doubles the room of a ring that has just been filled for the first time.
     fn grow(&mut self) {
         let room = (2 * self.ring.len()).max(ROOM_MIN);
-        let ring = std::mem::replace(&mut self.ring, vec![Run::default(); room]);
+        let ring = std::mem::replace(&mut self.ring, vec![RepeatedRun::default(); room]);
         self.chains = vec![0; CHAINS_PER_RUN * room];
         let runs = std::mem::take(&mut self.runs) as usize;
         (1..=runs).for_each(|number| self.put(ring[number % ring.len()].hash));
@@ -155,7 +155,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Hashes that share their last bits share chains, and old ones come again just before and after they are forgotten.
+        /// Hashes that share their last bits share chains, and old ones come again just before and after they are
+        /// forgotten.
         #[test]
         fn a_run_is_known_as_long_as_it_is_among_the_newest(runs in prop::collection::vec((0u64..6_000, 0u64..3), 1..14_000), round in any::<bool>()) {
             let (mut repeats, mut newest) = (Repeats::default(), VecDeque::new());

@@ -43,7 +43,7 @@ pub struct RequestTables {
 pub struct ThinkIds {
     /// Opens it, as the output's first token only.
     pub open: TokenId,
-    /// Closes it.
+    /// The token that closes a thought.
     pub close: TokenId,
     /// The prompt has opened it.
     pub opened: bool,
@@ -74,7 +74,7 @@ impl Tally {
 }
 
 /// One position that the tables are asked about.
-pub(super) struct Ask {
+pub(super) struct TableQuestion {
     pub(super) seq: SeqId,
     /// Number of the output that is asked about.
     pub(super) output: u32,
@@ -82,22 +82,22 @@ pub(super) struct Ask {
     pub(super) request: Arc<RequestTables>,
 }
 
-impl Ask {
+impl TableQuestion {
     /// The answers to some questions, in their order, and whether a table knew something. Each depends on its own
     /// question alone.
-    pub(super) fn answer_all(asks: &[Ask]) -> Vec<(RowRule, bool)> {
+    pub(super) fn answer_all(asks: &[TableQuestion]) -> Vec<(RowRule, bool)> {
         // Requests from before and after a change of the tables have filters of their own.
-        let same_filter = |a: &Ask, b: &Ask| Arc::ptr_eq(&a.request.filter, &b.request.filter);
+        let same_filter = |a: &TableQuestion, b: &TableQuestion| Arc::ptr_eq(&a.request.filter, &b.request.filter);
         asks.chunk_by(same_filter).flat_map(Self::answer_with_one_filter).collect()
     }
 
-    fn answer_with_one_filter(asks: &[Ask]) -> Vec<(RowRule, bool)> {
+    fn answer_with_one_filter(asks: &[TableQuestion]) -> Vec<(RowRule, bool)> {
         let queries: Vec<_> = asks.iter().map(Self::query).collect();
         let found = lookup(&asks[0].request.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
         let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
-        let predict = |(ask, gathered): (&Ask, Gathered<'_>)| {
+        let predict = |(ask, gathered): (&TableQuestion, Gathered<'_>)| {
             gathered.predict(&mut counts, ask.request.rules, &mut prediction);
             ask.rule(&prediction)
         };

@@ -3,7 +3,7 @@
 //! The asking thread begins at once and goes on until nothing is left: to wake another thread can take longer than to
 //! answer, so nobody waits for one that has not come yet.
 
-use super::request_tables::Ask;
+use super::request_tables::TableQuestion;
 use crate::constraint::RowRule;
 use rayon::ThreadPool;
 use std::any::Any;
@@ -20,8 +20,8 @@ const LOOKS_MAX: u32 = 2_000;
 type Answers = Vec<(RowRule, bool)>;
 
 /// Questions and the answers so far, both in parts.
-struct Job {
-    asks: Vec<Ask>,
+struct ShareJob {
+    asks: Vec<TableQuestion>,
     parts: Vec<Mutex<Answers>>,
     /// The first part that nobody has taken.
     next: AtomicUsize,
@@ -30,9 +30,9 @@ struct Job {
 }
 
 /// The answers in the order of the questions. As many threads of `helpers` are asked for as could find something to do.
-pub(super) fn answer_together(asks: Vec<Ask>, helpers: &ThreadPool) -> Answers {
+pub(super) fn answer_together(asks: Vec<TableQuestion>, helpers: &ThreadPool) -> Answers {
     let parts = asks.len().div_ceil(PART);
-    let job = Arc::new(Job {
+    let job = Arc::new(ShareJob {
         asks,
         parts: (0..parts).map(|_| Mutex::default()).collect(),
         next: AtomicUsize::new(0),
@@ -51,7 +51,7 @@ pub(super) fn answer_together(asks: Vec<Ask>, helpers: &ThreadPool) -> Answers {
     job.parts.iter().flat_map(take).collect()
 }
 
-impl Job {
+impl ShareJob {
     /// Answers part after part, as long as there is one.
     fn work(&self) {
         loop {
@@ -59,7 +59,7 @@ impl Job {
             let Some(answers) = self.parts.get(i) else { return };
             let asks = &self.asks[PART * i..self.asks.len().min(PART * (i + 1))];
             // A panic here is the asking thread's: it alone is waited for, and its end is noticed.
-            match catch_unwind(AssertUnwindSafe(|| Ask::answer_all(asks))) {
+            match catch_unwind(AssertUnwindSafe(|| TableQuestion::answer_all(asks))) {
                 Ok(found) => *lock(answers) = found,
                 Err(panic) => *lock(&self.panic) = Some(panic),
             }

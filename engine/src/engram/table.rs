@@ -1,8 +1,9 @@
-//! A table that can be asked, read from a file or made for one request. It is in memory and checked in full when it is opened, so that
-//! looking up needs no trust, whatever becomes of the file; read by any number of threads.
+//! A table that can be asked, read from a file or made for one request. It is in memory and checked in full when it is
+//! opened, so that looking up needs no trust, whatever becomes of the file; read by any number of threads.
 //!
-//! An order's records are sorted by (hash, key); its index is an open-addressed table of the records in that order. Both follow
-//! from the contents alone, so equal contents make equal bytes, merging is one pass, and checking an index is one pass too.
+//! An order's records are sorted by (hash, key); its index is an open-addressed table of the records in that order.
+//! Both follow from the contents alone, so equal contents make equal bytes, merging is one pass, and checking an index
+//! is one pass too.
 
 use super::context::{self, Context};
 use super::error::{TableError, TableProblem};
@@ -15,7 +16,8 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
-/// What answers which tokens followed a context. Asked in three steps, so that a batch can wait for memory once, not each time.
+/// What answers which tokens followed a context. Asked in three steps, so that a batch can wait for memory once, not
+/// each time.
 pub trait Ngrams: Send + Sync {
     /// Bit `order` is set if the table has contexts of that order.
     fn orders(&self) -> u32;
@@ -61,7 +63,9 @@ impl<'a> Continuations<'a> {
     /// (token, count), most frequent first, ties by lower id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (TokenId, u32)> + use<'a> {
         let pairs = self.pairs.as_chunks::<8>().0;
-        pairs.iter().map(|&[a, b, c, d, e, f, g, h]| (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
+        pairs
+            .iter()
+            .map(|&[a, b, c, d, e, f, g, h]| (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])))
     }
 }
 
@@ -70,7 +74,7 @@ impl<'a> Continuations<'a> {
 pub struct Continuation {
     /// The token that followed.
     pub token: TokenId,
-    /// How often.
+    /// How often it followed.
     pub count: u32,
     /// When it was last seen, seconds since 1970.
     pub time: u32,
@@ -96,16 +100,16 @@ pub struct Table {
     /// Bit `order` is set if there are contexts of that order.
     orders: u32,
     /// By order; the last one is `ORDER_MAX`.
-    places: [Option<Place>; super::ORDER_MAX + 1],
+    places: [Option<OrderRanges>; super::ORDER_MAX + 1],
     stats: Vec<OrderStats>,
 }
 
 /// Sizes of one order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderStats {
-    /// Context length.
+    /// The length of the contexts.
     pub order: usize,
-    /// Distinct contexts.
+    /// How many distinct contexts have it.
     pub contexts: u64,
     /// Distinct continuations of all contexts.
     pub ngrams: u64,
@@ -134,7 +138,7 @@ impl std::ops::Deref for Bytes {
 }
 
 #[derive(Clone, Debug)]
-struct Place {
+struct OrderRanges {
     /// Slots that a hash is scaled to; probing may run past them.
     homes: usize,
     index: Range<usize>,
@@ -171,9 +175,10 @@ impl Table {
         let mut places = [const { None }; super::ORDER_MAX + 1];
         let mut stats = Vec::new();
         for (order, index, records) in header.orders.clone() {
-            let walk = Check { order, vocab: header.vocab, index: &bytes[index.clone()], records: &bytes[records.clone()] };
+            let walk =
+                Check { order, vocab: header.vocab, index: &bytes[index.clone()], records: &bytes[records.clone()] };
             let found = walk.run()?;
-            places[order] = Some(Place { homes: homes(found.contexts), index, records });
+            places[order] = Some(OrderRanges { homes: homes(found.contexts), index, records });
             stats.push(found);
         }
         let counts = bytes[header.prior.clone()].as_chunks::<8>().0;
@@ -220,7 +225,8 @@ impl Table {
     }
 
     fn records(&self, order: usize) -> impl Iterator<Item = Record<'_>> {
-        let mut rest = self.places.get(order).and_then(|p| p.as_ref()).map_or(&[][..], |p| &self.bytes[p.records.clone()]);
+        let mut rest =
+            self.places.get(order).and_then(|p| p.as_ref()).map_or(&[][..], |p| &self.bytes[p.records.clone()]);
         std::iter::from_fn(move || {
             let record = Record::read(rest, order)?;
             rest = &rest[record.bytes()..];
@@ -245,7 +251,8 @@ fn read_file(path: &Path) -> Result<Bytes, TableProblem> {
     let size = usize::try_from(stamp.bytes()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     let mut bytes = Pages::try_zeroed(size)?;
     let rest = bytes.get_mut(head.len()..).ok_or(TableProblem::Changed)?;
-    file.read_exact(rest).map_err(|e| if e.kind() == io::ErrorKind::UnexpectedEof { TableProblem::Changed } else { e.into() })?;
+    file.read_exact(rest)
+        .map_err(|e| if e.kind() == io::ErrorKind::UnexpectedEof { TableProblem::Changed } else { e.into() })?;
     bytes[..head.len()].copy_from_slice(&head);
     if Stamp::of(&file)? != stamp {
         return Err(TableProblem::Changed);
@@ -306,7 +313,7 @@ impl Ngrams for Table {
     }
 }
 
-impl Place {
+impl OrderRanges {
     /// The first slot from `slot` on with this hash's fingerprint, before an empty one.
     #[inline]
     fn probe(&self, bytes: &[u8], hash: u64, mut slot: usize) -> Option<usize> {
@@ -395,8 +402,8 @@ impl OrderImage {
         Self { order, index: Vec::new(), records: Vec::new(), ngrams: 0, contexts: Vec::new() }
     }
 
-    /// Adds a context, if any continuation is left of it; sorts `list`. `false` if the order has become larger than its index
-    /// can say.
+    /// Adds a context, if any continuation is left of it; sorts `list`. `false` if the order has become larger than its
+    /// index can say.
     #[must_use]
     pub(super) fn push(&mut self, hash: u64, key: &[TokenId], total: u64, list: &mut [Continuation]) -> bool {
         if list.is_empty() {
@@ -458,7 +465,11 @@ impl Check<'_> {
             slot = slot.max(scale(hash, homes));
             self.check_slots(slot..slot + 1, slot_word(hash, (at / 4 + 1) as u32))?;
             if last.replace((hash, key)) >= last {
-                return Err(self.damaged("records", "contexts sorted by hash and key, each once", format!("another at byte {at}")));
+                return Err(self.damaged(
+                    "records",
+                    "contexts sorted by hash and key, each once",
+                    format!("another at byte {at}"),
+                ));
             }
             slot += 1;
             at += record.bytes();
@@ -479,15 +490,26 @@ impl Check<'_> {
         let (mut at, mut contexts) = (0, 0);
         while at < self.records.len() {
             let record = Record::read(&self.records[at..], self.order);
-            let record = record.ok_or_else(|| self.damaged("records", "whole records", format!("a part of one at byte {at}")))?;
+            let record = record
+                .ok_or_else(|| self.damaged("records", "whole records", format!("a part of one at byte {at}")))?;
             at += record.bytes();
             contexts += 1;
         }
         let fits = contexts > 0 && self.records.len() / 4 < u32::MAX as usize;
-        if fits { Ok(contexts) } else { Err(self.damaged("records", "1 context or more in less than 16 GiB", self.records.len())) }
+        if fits {
+            Ok(contexts)
+        } else {
+            Err(self.damaged("records", "1 context or more in less than 16 GiB", self.records.len()))
+        }
     }
 
-    fn check_record(&self, at: usize, key: &[TokenId], record: &Record<'_>, seen: &mut Vec<TokenId>) -> Result<(), TableProblem> {
+    fn check_record(
+        &self,
+        at: usize,
+        key: &[TokenId],
+        record: &Record<'_>,
+        seen: &mut Vec<TokenId>,
+    ) -> Result<(), TableProblem> {
         let wrong = |want: &str| Err(self.damaged("records", want, format!("otherwise at byte {at}")));
         if key.iter().copied().chain(record.list().map(|c| c.token)).any(|id| id >= self.vocab) {
             return wrong(&format!("ids below {}", self.vocab));

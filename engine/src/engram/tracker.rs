@@ -9,12 +9,10 @@
 use super::context::Context;
 use super::hasher::ByNumber;
 use super::repeats::{RUN_TOKENS, Repeats};
-use super::request_tables::{Ask, RequestTables};
+use super::request_tables::{RequestTables, TableQuestion};
 use super::share::answer_together;
-use crate::constraint::{RowRule, Source, StepRules};
-use crate::ids::{SeqId, StepId, TokenId};
-use crate::step::StepPlan;
-use std::collections::VecDeque;
+use crate::constraint::{AwaitedSteps, Awaiting, RowRule, Source, StepRules, helpers};
+use crate::ids::{SeqId, TokenId};
 use std::sync::Arc;
 
 /// Questions that one thread answers before another one could be there to help.
@@ -24,26 +22,8 @@ const ALONE: usize = 16;
 #[derive(Default)]
 pub struct Tracker {
     sequences: ByNumber<SeqId, Followed>,
-    waiting: VecDeque<Awaiting>,
+    waiting: AwaitedSteps,
     helpers: Option<rayon::ThreadPool>,
-}
-
-/// A launched step with rows that wait for tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Awaiting {
-    /// Which step.
-    pub step: StepId,
-    /// The sequences that it samples for, each with the number of the output that is awaited, from 0.
-    pub rows: Vec<(SeqId, u32)>,
-}
-
-impl Awaiting {
-    /// Of a plan; `None` if no row waits for tables.
-    pub fn of(plan: &StepPlan) -> Option<Self> {
-        let awaiting = plan.sample_rows().filter(|row| row.waits_for.contains(Source::Tables));
-        let rows: Vec<_> = awaiting.map(|row| (row.seq, row.output_index)).collect();
-        (!rows.is_empty()).then_some(Self { step: plan.id, rows })
-    }
 }
 
 /// What a step waited for.
@@ -57,7 +37,7 @@ pub struct Answered {
     pub hits: u64,
 }
 
-/// One sequence.
+/// A sequence whose outputs are followed.
 struct Followed {
     request: Arc<RequestTables>,
     context: Context,
@@ -71,10 +51,7 @@ struct Followed {
 impl Tracker {
     /// `threads` threads share large batches, the caller's among them; with fewer than two it does it all.
     pub fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
-        let name = |i| format!("engram-{}", i + 1);
-        let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).thread_name(name).build();
-        let helpers = (threads > 1).then(|| pool(threads - 1)).transpose()?;
-        Ok(Self { helpers, ..Self::default() })
+        Ok(Self { helpers: helpers(threads, "engram")?, ..Self::default() })
     }
 
     /// Follows the sequence `seq` from its prompt on.
@@ -82,7 +59,8 @@ impl Tracker {
         let thinking = request.silent_in.is_some_and(|t| t.opened);
         let context = Context::new(prompt);
         let repeats = Repeats::default();
-        let before = self.sequences.insert(seq, Followed { request, context, outputs: 0, thinking, ended: false, repeats });
+        let before =
+            self.sequences.insert(seq, Followed { request, context, outputs: 0, thinking, ended: false, repeats });
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
@@ -94,8 +72,7 @@ impl Tracker {
 
     /// A step was launched whose sampler waits.
     pub fn launched(&mut self, step: Awaiting) {
-        debug_assert!(self.waiting.back().is_none_or(|last| last.step < step.step), "steps are launched in order");
-        self.waiting.push_back(step);
+        self.waiting.launched(step);
     }
 
     /// Tokens of a finished step; sequences that nobody follows are passed over.
@@ -115,13 +92,10 @@ impl Tracker {
 
     /// What the tables say of the oldest step that waits, if all that they depend on is here.
     pub fn answer(&mut self) -> Option<Answered> {
-        let first = self.waiting.front()?;
-        let ready = |(seq, output): &(SeqId, u32)| self.sequences.get(seq).is_none_or(|f| f.outputs >= *output);
-        if !first.rows.iter().all(ready) {
-            return None;
-        }
-        let Awaiting { step, rows } = self.waiting.pop_front()?;
-        let asks: Vec<Ask> = rows.iter().filter_map(|(seq, output)| self.sequences.get(seq)?.ask(*seq, *output)).collect();
+        let outputs = |seq: &SeqId| self.sequences.get(seq).map(|followed| followed.outputs);
+        let Awaiting { step, rows } = self.waiting.next_ready(outputs)?;
+        let asks: Vec<TableQuestion> =
+            rows.iter().filter_map(|(seq, output)| self.sequences.get(seq)?.ask(*seq, *output)).collect();
         let lookups = asks.len() as u64;
         let (rows, hits): (Vec<_>, Vec<_>) = self.answers(asks).into_iter().unzip();
         let hits = hits.into_iter().filter(|hit| *hit).count() as u64;
@@ -133,15 +107,15 @@ impl Tracker {
         self.sequences.len()
     }
 
-    /// Nobody uses tables.
+    /// Whether no sequence uses tables.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
 
-    fn answers(&self, asks: Vec<Ask>) -> Vec<(RowRule, bool)> {
+    fn answers(&self, asks: Vec<TableQuestion>) -> Vec<(RowRule, bool)> {
         match &self.helpers {
             Some(helpers) if asks.len() > ALONE => answer_together(asks, helpers),
-            _ => Ask::answer_all(&asks),
+            _ => TableQuestion::answer_all(&asks),
         }
     }
 }
@@ -160,8 +134,8 @@ impl Followed {
         run.into_iter().for_each(|run| self.repeats.announce(run));
     }
 
-    fn ask(&self, seq: SeqId, output: u32) -> Option<Ask> {
+    fn ask(&self, seq: SeqId, output: u32) -> Option<TableQuestion> {
         let silent = self.thinking || self.ended || self.repeats.again();
-        (!silent).then(|| Ask { seq, output, context: self.context, request: self.request.clone() })
+        (!silent).then(|| TableQuestion { seq, output, context: self.context, request: self.request.clone() })
     }
 }

@@ -1,8 +1,9 @@
 //! The first Chimère's `.engr` format, version 1: one order, hashes without keys, counts by falling frequency.
 //!
-//! header: u32 magic, version 1, order, table_size, num_entries; slots of 16 bytes {u64 hash, u32 data offset, u32 total}, hash 0 =
-//! empty; data: u32 n, then n x (u32 token, u32 count). FNV-1a-64 over the little-endian bytes of the last `order` ids, index = hash
-//! mod size, linear probing. Without keys two contexts with one hash cannot be told apart, so such a file cannot become version 2.
+//! header: u32 magic, version 1, order, table_size, num_entries; slots of 16 bytes {u64 hash, u32 data offset, u32
+//! total}, hash 0 = empty; data: u32 n, then n x (u32 token, u32 count). FNV-1a-64 over the little-endian bytes of the
+//! last `order` ids, index = hash mod size, linear probing. Without keys two contexts with one hash cannot be told
+//! apart, so such a file cannot become version 2.
 
 use super::ORDER_MAX;
 use super::context::Context;
@@ -50,7 +51,8 @@ pub enum V1Error {
 }
 
 impl V1Table {
-    /// Reads and checks a file for a model with `vocab` tokens. The format does not say whose ids it holds: the caller must know.
+    /// Reads and checks a file for a model with `vocab` tokens. The format does not say whose ids it holds: the caller
+    /// must know.
     pub fn open(path: &Path, vocab: u32) -> Result<Self, TableError> {
         let bytes = read_regular(path, BYTES_MAX).map_err(|e| TableProblem::from(e).in_file(path))?;
         Self::from_bytes(bytes, vocab).map_err(|e| e.in_file(path))
@@ -91,7 +93,9 @@ impl V1Table {
         let (mut tokens, mut taken, mut total) = (HashMap::<TokenId, u64>::new(), 0u32, 0u64);
         for slot in (0..self.slots).filter(|&slot| self.hash(slot) != Some(0)) {
             let name = |part: &str| format!("slot {slot}: {part}");
-            let list = self.at(slot).ok_or_else(|| TableProblem::damaged(name("continuations"), "inside the file", "outside"))?;
+            let list = self
+                .at(slot)
+                .ok_or_else(|| TableProblem::damaged(name("continuations"), "inside the file", "outside"))?;
             taken += 1;
             for (token, count) in list.iter() {
                 if token >= self.vocab {
@@ -165,15 +169,18 @@ impl Ngrams for V1Table {
 /// Writes one order of a table in format v1. Totals saturate at 32 bits; keys, times and the prior are lost.
 pub fn write_v1(table: &Table, order: usize, out: &mut impl Write) -> Result<(), V1Error> {
     let contexts = table.stats().iter().find(|s| s.order == order).ok_or(V1Error::Order(order))?.contexts;
-    let size = usize::try_from(contexts * 4 / 3 + 1).ok().filter(|&n| n <= u32::MAX as usize).ok_or(V1Error::TooLarge)?;
+    let size =
+        usize::try_from(contexts * 4 / 3 + 1).ok().filter(|&n| n <= u32::MAX as usize).ok_or(V1Error::TooLarge)?;
     let mut slots = vec![(0u64, 0u32, 0u32); size];
     let mut data: Vec<u8> = Vec::new();
     for entry in table.entries(order) {
         let hash = fnv1a(&entry.key);
         let home = (hash % size as u64) as usize;
         let probes = (home..size).chain(0..home);
-        let slot =
-            probes.clone().find(|&slot| slots[slot].0 == 0 || slots[slot].0 == hash).filter(|&s| slots[s].0 == 0 && hash != 0);
+        let slot = probes
+            .clone()
+            .find(|&slot| slots[slot].0 == 0 || slots[slot].0 == hash)
+            .filter(|&s| slots[s].0 == 0 && hash != 0);
         let slot = slot.ok_or(V1Error::Hash(entry.key))?;
         let at = u32::try_from(data.len()).map_err(|_| V1Error::TooLarge)?;
         slots[slot] = (hash, at, u32::try_from(entry.total).unwrap_or(u32::MAX));

@@ -89,7 +89,8 @@ impl BlockType {
         self.row().4
     }
 
-    /// Bytes of a row of `n` elements; `None` if `n` is not a whole number of blocks, or the bytes are more than memory can have.
+    /// Bytes of a row of `n` elements; `None` if `n` is not a whole number of blocks, or the bytes are more than memory
+    /// can have.
     pub fn row_bytes(self, n: usize) -> Option<usize> {
         if n.is_multiple_of(self.elements()) { (n / self.elements()).checked_mul(self.bytes()) } else { None }
     }

@@ -17,7 +17,7 @@ pub struct LoadError {
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// The system refused.
+    /// The system did not let it be read.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The file was cut or written to after it was opened.
@@ -31,7 +31,7 @@ pub enum Problem {
     Truncated {
         /// What was being read.
         part: String,
-        /// Where it starts.
+        /// The byte at which the part starts.
         at: u64,
         /// Its length, as the file says.
         want: u64,
@@ -41,47 +41,47 @@ pub enum Problem {
     /// A number of the container itself is impossible.
     #[error("{part}: wanted {want}, got {got}")]
     Container {
-        /// Which number.
+        /// The number that does not fit.
         part: String,
         /// What it may be.
         want: String,
-        /// What it is.
+        /// What it is in the file.
         got: String,
     },
     /// A metadata key is missing or its value cannot be used.
     #[error("key `{key}`: wanted {want}, got {got}")]
     Key {
-        /// The key.
+        /// The key of the metadata.
         key: String,
         /// What it may be.
         want: String,
-        /// What it is.
+        /// What its value is.
         got: String,
     },
     /// A tensor is missing, or its shape, encoding or place cannot be used.
     #[error("tensor `{name}`: wanted {want}, got {got}")]
     Tensor {
-        /// The tensor.
+        /// The tensor's name.
         name: String,
         /// What it may be.
         want: String,
-        /// What it is.
+        /// What the tensor is.
         got: String,
     },
 }
 
 impl Problem {
-    /// A [`Problem::Container`].
+    /// Makes a [`Problem::Container`].
     pub fn container(part: impl fmt::Display, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Container { part: part.to_string(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// A [`Problem::Key`].
+    /// Makes a [`Problem::Key`].
     pub fn key(key: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Key { key: key.into(), want: want.to_string(), got: got.to_string() }
     }
 
-    /// A [`Problem::Tensor`].
+    /// Makes a [`Problem::Tensor`].
     pub fn tensor(name: impl Into<String>, want: impl fmt::Display, got: impl fmt::Display) -> Self {
         Self::Tensor { name: name.into(), want: want.to_string(), got: got.to_string() }
     }

@@ -1,10 +1,12 @@
-//! What happens where a mapped file has lost its pages, because somebody cut it or because its disk failed: the system sends SIGBUS, whose
-//! default is the end of the process. Maps that are watched read zeros from then on, and whoever made them can ask.
+//! What happens where a mapped file has lost its pages, because somebody cut it or because its disk failed: the system
+//! sends SIGBUS, whose default is the end of the process. Maps that are watched read zeros from then on, and whoever
+//! made them can ask.
 //!
-//! A signal may come at any instruction, so the handler takes no lock and no memory: the watched ranges lie in a table of numbers.
+//! A signal may come at any instruction, so the handler takes no lock and no memory: the watched ranges lie in a table
+//! of numbers.
 
 #[cfg(unix)]
-pub(super) use unix::Watch;
+pub(super) use unix::FaultWatch;
 
 #[cfg(unix)]
 mod unix {
@@ -24,15 +26,16 @@ mod unix {
     }
 
     static SLOTS: [Slot; WATCHED_MAX] =
-        [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), hit: AtomicBool::new(false) } }; WATCHED_MAX];
+        [const { Slot { start: AtomicUsize::new(0), bytes: AtomicUsize::new(0), hit: AtomicBool::new(false) } };
+            WATCHED_MAX];
     /// Who was asked before us: the standard library, which tells a stack that overflowed.
     static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
     /// A range of memory that may lose its pages. Dropped before the range is unmapped.
     #[derive(Debug)]
-    pub(in crate::format) struct Watch(Option<usize>);
+    pub(in crate::format) struct FaultWatch(Option<usize>);
 
-    impl Watch {
+    impl FaultWatch {
         /// Watches a map from its first to its last byte.
         pub(in crate::format) fn over(map: &memmap2::Mmap) -> io::Result<Self> {
             if map.is_empty() {
@@ -40,10 +43,12 @@ mod unix {
             }
             listen()?;
             let start = map.as_ptr().addr();
-            let claim = |slot: &Slot| slot.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+            let claim =
+                |slot: &Slot| slot.start.compare_exchange(0, start, Ordering::AcqRel, Ordering::Relaxed).is_ok();
             let slot = SLOTS.iter().position(claim);
-            let slot =
-                slot.ok_or_else(|| io::Error::other(format!("more than {WATCHED_MAX} files of models are mapped at once")))?;
+            let slot = slot.ok_or_else(|| {
+                io::Error::other(format!("more than {WATCHED_MAX} files of models are mapped at once"))
+            })?;
             SLOTS[slot].hit.store(false, Ordering::Relaxed);
             SLOTS[slot].bytes.store(map.len(), Ordering::Release);
             Ok(Self(Some(slot)))
@@ -55,7 +60,7 @@ mod unix {
         }
     }
 
-    impl Drop for Watch {
+    impl Drop for FaultWatch {
         fn drop(&mut self) {
             if let Some(slot) = self.0 {
                 SLOTS[slot].bytes.store(0, Ordering::Release);
@@ -78,8 +83,8 @@ mod unix {
         if BEFORE.set(unsafe { before.assume_init() }).is_err() {
             return Ok(());
         }
-        // SAFETY: a zeroed action is one without flags; the handler has the signature that SA_SIGINFO asks for, and keeps to what signal
-        // handlers may do. SA_ONSTACK as the standard library's, which may be asked next.
+        // SAFETY: a zeroed action is one without flags; the handler has the signature that SA_SIGINFO asks for, and
+        // keeps to what signal handlers may do. SA_ONSTACK as the standard library's, which may be asked next.
         let done = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_missing_page as *const () as libc::sighandler_t;
@@ -106,12 +111,14 @@ mod unix {
         }
     }
 
-    /// Lays zeros over the whole range, which nobody writes to: one map takes the place of the other, so that a file of any size costs one.
+    /// Lays zeros over the whole range, which nobody writes to: one map takes the place of the other, so that a file of
+    /// any size costs one.
     fn put_zeros(slot: &Slot) -> bool {
         slot.hit.store(true, Ordering::Release);
         let start = std::ptr::with_exposed_provenance_mut(slot.start.load(Ordering::Acquire));
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: the range is a map that its owner keeps while it is watched, reads only, and believes nothing of after this.
+        // SAFETY: the range is a map that its owner keeps while it is watched, reads only, and believes nothing of
+        // after this.
         let zeros = unsafe { libc::mmap(start, slot.bytes.load(Ordering::Acquire), libc::PROT_READ, flags, -1, 0) };
         zeros != libc::MAP_FAILED
     }
@@ -120,10 +127,10 @@ mod unix {
 /// Where there is no such signal, a file that is mapped cannot be cut.
 #[cfg(not(unix))]
 #[derive(Debug)]
-pub(super) struct Watch;
+pub(super) struct FaultWatch;
 
 #[cfg(not(unix))]
-impl Watch {
+impl FaultWatch {
     pub(super) fn over(_: &memmap2::Mmap) -> std::io::Result<Self> {
         Ok(Self)
     }

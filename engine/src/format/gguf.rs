@@ -1,4 +1,5 @@
-//! GGUF v3 files by mmap, split ones too: metadata and tensors by name. What keys and tensors mean is [`crate::model`]'s business.
+//! GGUF v3 files by mmap, split ones too: metadata and tensors by name. What keys and tensors mean is
+//! [`crate::model`]'s business.
 
 mod meta;
 mod parse;

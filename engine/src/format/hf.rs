@@ -1,4 +1,5 @@
-//! Hugging Face directories: config.json, sharded safetensors by mmap, the files about text. Nothing else here reads these files.
+//! Hugging Face directories: config.json, sharded safetensors by mmap, the files about text. Nothing else here reads
+//! these files.
 
 mod config;
 mod json;
@@ -11,7 +12,7 @@ use super::{Files, LoadError, Tensor};
 use std::path::{Path, PathBuf};
 use tensors::Tensors;
 
-/// An open directory.
+/// A model's directory in Hugging Face's layout, open.
 #[derive(Debug)]
 pub struct HfDir {
     path: PathBuf,
@@ -31,7 +32,7 @@ impl HfDir {
         Ok(Self { path: path.to_owned(), config, tensors })
     }
 
-    /// The directory.
+    /// The directory's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -56,7 +57,8 @@ impl HfDir {
         self.tensors.has(name)
     }
 
-    /// The tensor of this name: a view of the mapped file, or bf16 of its own where the file has 8-bit floats with scales.
+    /// The tensor of this name: a view of the mapped file, or bf16 of its own where the file has 8-bit floats with
+    /// scales.
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError> {
         self.tensors.get(name)
     }

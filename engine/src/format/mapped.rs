@@ -1,7 +1,8 @@
-//! A model's file while it is loaded: mapped, so that every core reads its own part, and looked after, so that whoever cuts or overwrites
-//! the file meanwhile makes the load fail and not the process. Nothing is served from a map: backends copy what they keep.
+//! A model's file while it is loaded: mapped, so that every core reads its own part, and looked after, so that whoever
+//! cuts or overwrites the file meanwhile makes the load fail and not the process. Nothing is served from a map:
+//! backends copy what they keep.
 
-use super::fault::Watch;
+use super::fault::FaultWatch;
 use super::{LoadError, Problem};
 use crate::files::{Stamp, open_regular};
 use memmap2::{Mmap, MmapMut};
@@ -23,7 +24,7 @@ struct Origin {
     path: PathBuf,
     file: File,
     stamp: Stamp,
-    watch: Watch,
+    watch: FaultWatch,
 }
 
 impl MappedFile {
@@ -32,10 +33,11 @@ impl MappedFile {
         let open = || -> Result<Self, Problem> {
             let file = open_regular(path)?;
             let stamp = Stamp::of(&file)?;
-            // SAFETY: the map is read-only and private to this process. The file may be changed by others: bytes are read as bytes, what was
-            // checked is checked again where it is used, `watch` survives that pages go away, and `check` tells before anything is served.
+            // SAFETY: the map is read-only and private to this process. The file may be changed by others: bytes are
+            // read as bytes, what was checked is checked again where it is used, `watch` survives that pages go away,
+            // and `check` tells before anything is served.
             let map = unsafe { Mmap::map(&file) }?;
-            let watch = Watch::over(&map)?;
+            let watch = FaultWatch::over(&map)?;
             let len = map.len();
             Ok(Self { origin: Some(Origin { path: path.to_owned(), file, stamp, watch }), map, len })
         };

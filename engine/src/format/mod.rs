@@ -1,7 +1,7 @@
 //! Model files: GGUF and Hugging Face directories, read into one shape.
 //!
-//! What is here reads bytes and names; what the tensors mean is in [`crate::model`]. Text is handed over as the bytes that the
-//! file carries ([`TextAssets`]): the tokenizer and the template engine live elsewhere.
+//! What is here reads bytes and names; what the tensors mean is in [`crate::model`]. Text is handed over as the bytes
+//! that the file carries ([`TextAssets`]): the tokenizer and the template engine live elsewhere.
 
 pub mod blocks;
 mod error;
@@ -61,14 +61,14 @@ pub enum TokenizerSource {
 pub struct GenerationDefaults {
     /// See [`crate::sampling::SamplingParams`] for each.
     pub temperature: Option<f32>,
-    /// Nucleus.
+    /// Tokens that make up this probability are kept.
     pub top_p: Option<f32>,
-    /// Count.
+    /// As many of the most probable tokens are kept.
     pub top_k: Option<u32>,
-    /// Relative floor.
+    /// Tokens of less than this share of the best one's probability are dropped.
     pub min_p: Option<f32>,
-    /// Repetition penalty.
+    /// What logits of tokens that were there are divided by.
     pub repetition_penalty: Option<f32>,
-    /// Presence penalty.
+    /// What is taken from logits of tokens that were generated.
     pub presence_penalty: Option<f32>,
 }

@@ -1,7 +1,8 @@
-//! Synthetic models: whole GGUF files of a released shape with random weights, to measure speed and memory without a download.
+//! Synthetic models: whole GGUF files of a released shape with random weights, to measure speed and memory without a
+//! download.
 //!
-//! Weights are scaled like a fresh initialisation, so activations stay finite; what the model says means nothing. A byte-level
-//! tokenizer and a chat template are in the file, so it can be served.
+//! Weights are scaled like a fresh initialisation, so activations stay finite; what the model says means nothing. A
+//! byte-level tokenizer and a chat template are in the file, so it can be served.
 
 mod plan;
 mod text;
@@ -18,8 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// Bytes that one task makes and writes at once: as large a write as the system takes gladly, and small enough to lie in a cache while it
-/// is made and copied.
+/// Bytes that one task makes and writes at once: as large a write as the system takes gladly, and small enough to lie
+/// in a cache while it is made and copied.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Why a synthetic model could not be written.
@@ -31,23 +32,25 @@ pub enum SynthError {
     /// The file could not be written.
     #[error("{}: {error}", file.display())]
     Io {
-        /// The file.
+        /// The file that was to be written.
         file: PathBuf,
-        /// The system's reason.
+        /// Why the system refused.
         error: io::Error,
     },
 }
 
-/// Writes the model to `path` and gives the file's size. The same options make the same bytes on every machine. `progress` is told
+/// Writes the model to `path` and gives the file's size. The same options make the same bytes on every machine.
+/// `progress` is told
 /// `(bytes written, bytes in all)` a few times a second or more.
 ///
-/// Every thread makes a piece and writes it where it belongs, so that making, and the copy into the system's cache, go on side by side.
+/// Every thread makes a piece and writes it where it belongs, so that making, and the copy into the system's cache, go
+/// on side by side.
 pub fn write(path: &Path, options: &SynthOptions, progress: impl FnMut(u64, u64) + Send) -> Result<u64, SynthError> {
     create(path, options, progress, |_| true)
 }
 
-/// Writes only what a reader decodes while it loads (header, norms and the like) and leaves holes where the matrices are: a file that has
-/// the size of the model, takes no room, and can be planned for but not computed with.
+/// Writes only what a reader decodes while it loads (header, norms and the like) and leaves holes where the matrices
+/// are: a file that has the size of the model, takes no room, and can be planned for but not computed with.
 pub fn write_outline(path: &Path, options: &SynthOptions) -> Result<u64, SynthError> {
     create(path, options, |_, _| (), |tensor| matches!(tensor.fill, Fill::Uniform(..)))
 }
@@ -63,7 +66,7 @@ fn create(
     let (mut pieces, mut offset) = (Vec::new(), head.len() as u64);
     for (i, tensor) in tensors.iter().enumerate() {
         if wanted(tensor) {
-            pieces.extend(Piece::all_of(tensor, i as u64, offset));
+            pieces.extend(TensorPiece::all_of(tensor, i as u64, offset));
         }
         offset += header.padded(tensor.bytes() as u64);
     }
@@ -95,16 +98,16 @@ fn create(
 }
 
 /// A stretch of one tensor, made by one task.
-struct Piece<'a> {
+struct TensorPiece<'a> {
     tensor: &'a Planned,
-    /// Of random numbers.
+    /// Number of the stream of random numbers that fills it.
     stream: u64,
-    /// In the file.
+    /// Where it begins in the file.
     offset: u64,
     len: usize,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TensorPiece<'a> {
     fn all_of(tensor: &'a Planned, index: u64, offset: u64) -> impl Iterator<Item = Self> {
         let step = PIECE_BYTES / tensor.ty.bytes() * tensor.ty.bytes();
         (0..tensor.bytes().div_ceil(step)).map(move |p| Self {

@@ -27,7 +27,8 @@ enum Data {
 }
 
 impl Tensor {
-    /// A tensor over a range of a mapped file. `None` if the shape is no whole number of blocks or its size is not the range's.
+    /// A tensor over a range of a mapped file. `None` if the shape is no whole number of blocks or its size is not the
+    /// range's.
     pub(super) fn mapped(
         name: String,
         ty: BlockType,
@@ -36,7 +37,13 @@ impl Tensor {
         range: Range<usize>,
     ) -> Option<Self> {
         file.get(range.clone())?;
-        (encoded_len(ty, &shape)? == range.len()).then_some(Self { name, ty, shape, scale: None, data: Data::Mapped(file, range) })
+        (encoded_len(ty, &shape)? == range.len()).then_some(Self {
+            name,
+            ty,
+            shape,
+            scale: None,
+            data: Data::Mapped(file, range),
+        })
     }
 
     /// A tensor of its own bytes. `None` as for [`Tensor::mapped`].
@@ -57,7 +64,7 @@ impl Tensor {
         }
     }
 
-    /// All encoded bytes.
+    /// The tensor's bytes as encoded.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
             Data::Mapped(file, range) => &file[range.clone()],
@@ -162,7 +169,8 @@ mod tests {
 
     #[test]
     fn rows_are_picked_from_one_matrix_and_from_each_of_a_stack() {
-        let t = Tensor::owned("w".into(), BlockType::Q8_0, vec![2, 3, 32], (0..6).flat_map(|r| [r; 34]).collect()).unwrap();
+        let t =
+            Tensor::owned("w".into(), BlockType::Q8_0, vec![2, 3, 32], (0..6).flat_map(|r| [r; 34]).collect()).unwrap();
         let first = |t: &Tensor| t.bytes().chunks_exact(34).map(|r| r[0]).collect::<Vec<_>>();
         assert_eq!(first(&t.rows_of_each(1..3)), [1, 2, 4, 5]);
         assert_eq!(t.rows_of_each(1..3).shape, [2, 2, 32]);

@@ -12,7 +12,11 @@ impl TextAssets {
         let meta = file.meta();
         let model = meta.need_str("tokenizer.ggml.model")?;
         if model != "gpt2" {
-            return Err(meta.error(Problem::key("tokenizer.ggml.model", "`gpt2`, a byte-level BPE", format_args!("`{model}`"))));
+            return Err(meta.error(Problem::key(
+                "tokenizer.ggml.model",
+                "`gpt2`, a byte-level BPE",
+                format_args!("`{model}`"),
+            )));
         }
         let strings = |key| meta.strings(key)?.ok_or_else(|| meta.missing(key, "an array of strings"));
         let tokens = strings("tokenizer.ggml.tokens")?;
@@ -47,7 +51,8 @@ fn end_ids(file: &Gguf, tokens: &[String]) -> Result<Vec<TokenId>, LoadError> {
     for key in ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"] {
         if let Some(id) = meta.u64(key)? {
             let known = TokenId::try_from(id).ok().filter(|id| (*id as usize) < tokens.len());
-            let id = known.ok_or_else(|| meta.error(Problem::key(key, format_args!("an id below {}", tokens.len()), id)))?;
+            let id =
+                known.ok_or_else(|| meta.error(Problem::key(key, format_args!("an id below {}", tokens.len()), id)))?;
             push_new(&mut ids, id);
         }
     }

@@ -1,7 +1,7 @@
 //! A model from GGUF metadata and tensor names, for every family.
 
 use super::families::{Family, Layers};
-use super::reader::{Format, Layer, Reader, SIZE_MAX, Source};
+use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource};
 use super::*;
 use crate::format::gguf::Metadata;
 use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
@@ -16,7 +16,9 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     let Layers { main, draft } = (family.gguf_layers)(&keys)?;
     check_vocabulary(file, &text, shape.vocab)?;
     let (hidden, vocab) = (shape.hidden, shape.vocab);
-    let layer = |i: usize, plan| Layer { reader, format: Format::Gguf, family, prefix: &format!("blk.{i}."), hidden }.read(plan);
+    let layer = |i: usize, plan| {
+        Layer { reader, format: Format::Gguf, family, prefix: &format!("blk.{i}."), hidden }.read(plan)
+    };
     let weights = Weights {
         embed: reader.need("token_embd.weight", &[vocab, hidden])?,
         norm: reader.values("output_norm.weight", &[hidden])?,
@@ -32,7 +34,7 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     Ok(Model { config: shape.with_layers(&main), weights, text, files })
 }
 
-impl Source for Gguf {
+impl TensorSource for Gguf {
     fn path(&self) -> &Path {
         self.path()
     }
@@ -69,7 +71,7 @@ pub(super) struct Keys<'a> {
     prefix: &'static str,
     /// `block_count`: main layers and those of the draft head.
     pub(super) blocks: usize,
-    /// Main layers.
+    /// How many main layers there are.
     pub(super) main: usize,
 }
 
@@ -143,7 +145,8 @@ impl<'a> Keys<'a> {
     /// A size that may be written a layer, and must be the same in all main layers that `counts` picks.
     pub(super) fn size_in(&self, which: &str, name: &str, counts: impl Fn(usize) -> bool) -> Result<usize, LoadError> {
         let key = self.key(name);
-        let all = self.meta.u64_per_layer(&key, self.blocks)?.ok_or_else(|| self.meta.missing(&key, "a whole number"))?;
+        let all =
+            self.meta.u64_per_layer(&key, self.blocks)?.ok_or_else(|| self.meta.missing(&key, "a whole number"))?;
         let mut picked = all.iter().enumerate().take(self.main).filter(|(layer, _)| counts(*layer)).map(|(_, n)| *n);
         let first = picked.next().unwrap_or(all[0]);
         if let Some(other) = picked.find(|n| *n != first) {

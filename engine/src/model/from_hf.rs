@@ -1,8 +1,8 @@
-//! A model from a Hugging Face directory, for every family. Here 1 is added to norms and -exp taken of A_log, experts are stacked
-//! and fused ones split; value heads stay in grouped order.
+//! A model from a Hugging Face directory, for every family. Here 1 is added to norms and -exp taken of A_log, experts
+//! are stacked and fused ones split; value heads stay in grouped order.
 
 use super::families::{Family, Layers};
-use super::reader::{Format, Layer, Reader, SIZE_MAX, Source, plus_one};
+use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource, plus_one};
 use super::*;
 use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Tensor, TextAssets};
@@ -37,7 +37,7 @@ pub(super) fn read(dir: &HfDir, family: &'static Family) -> Result<Model, LoadEr
     Ok(Model { config, weights, text, files })
 }
 
-impl Source for HfDir {
+impl TensorSource for HfDir {
     fn path(&self) -> &Path {
         self.path()
     }
@@ -74,7 +74,11 @@ pub(super) fn layer_count(dir: &HfDir) -> Result<u64, LoadError> {
 
 /// A size that can be believed.
 pub(super) fn size(c: &HfConfig, key: &str, value: u64) -> Result<usize, LoadError> {
-    if (1..=SIZE_MAX).contains(&value) { Ok(value as usize) } else { Err(c.error(key, format_args!("1 to {SIZE_MAX}"), value)) }
+    if (1..=SIZE_MAX).contains(&value) {
+        Ok(value as usize)
+    } else {
+        Err(c.error(key, format_args!("1 to {SIZE_MAX}"), value))
+    }
 }
 
 /// That `value` is a multiple of `of`.

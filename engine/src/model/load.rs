@@ -6,8 +6,8 @@ use crate::format::gguf::set_name;
 use crate::format::{Gguf, HfDir, LoadError, Problem};
 use std::path::{Path, PathBuf};
 
-/// Opens a GGUF file (or any part of a split one), a Hugging Face directory, or a directory with one GGUF model in it. Files are
-/// mapped: weights are read when they are used.
+/// Opens a GGUF file (or any part of a split one), a Hugging Face directory, or a directory with one GGUF model in it.
+/// Files are mapped: weights are read when they are used.
 pub fn load(path: &Path) -> Result<Model, LoadError> {
     if !path.is_dir() {
         return load_gguf(&Gguf::open(path)?);

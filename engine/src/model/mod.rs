@@ -14,8 +14,9 @@ mod reader;
 mod summary;
 
 pub use blocks::{
-    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, MlpConfig, MlpWeights,
-    MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, Rope, Router, SharedConfig, SharedWeights, StateShape,
+    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, MlpConfig,
+    MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, Rope, Router, SharedConfig, SharedWeights,
+    StateShape,
 };
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
@@ -28,7 +29,7 @@ use families::LayerPlan;
 /// Everything read from a model file or directory.
 #[derive(Debug)]
 pub struct Model {
-    /// Shape.
+    /// What the model is made of.
     pub config: ModelConfig,
     /// Encoded weights; large ones are views of the mapped file.
     pub weights: Weights,
@@ -94,7 +95,8 @@ impl ModelConfig {
 
     /// The same with the layers of a plan.
     fn with_layers(self, plans: &[LayerPlan]) -> Self {
-        let layer = |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
+        let layer =
+            |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
         Self { layers: plans.iter().map(layer).collect(), ..self }
     }
 }
@@ -104,7 +106,7 @@ impl ModelConfig {
 pub struct Weights {
     /// `[vocab, hidden]`.
     pub embed: Tensor,
-    /// Final norm, `[hidden]`.
+    /// Weight of the norm before the head, `[hidden]`.
     pub norm: Vec<f32>,
     /// `[vocab, hidden]`; `None` if tied to the embedding.
     pub head: Option<Tensor>,
@@ -123,7 +125,7 @@ pub struct MtpWeights {
     pub hidden_norm: Vec<f32>,
     /// `[hidden, 2 * hidden]`, embedding half first.
     pub fc: Tensor,
-    /// Its layer.
+    /// The blocks of the head's layer.
     pub layer: Vec<Block>,
     /// Final norm of the draft, `[hidden]`.
     pub norm: Vec<f32>,

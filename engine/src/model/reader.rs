@@ -9,7 +9,7 @@ use std::path::Path;
 pub(super) const SIZE_MAX: u64 = 1 << 20;
 
 /// A place that tensors come from.
-pub(super) trait Source {
+pub(super) trait TensorSource {
     /// The file or directory, for messages.
     fn path(&self) -> &Path;
     /// The tensor of this name.
@@ -19,15 +19,16 @@ pub(super) trait Source {
 /// Checked access to a source.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn TensorSource,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(source: &'a dyn Source) -> Self {
+    pub(super) fn new(source: &'a dyn TensorSource) -> Self {
         Self { source }
     }
 
-    /// The tensor of this name if there is one, of this shape. Dimensions of 1 do not count: formats differ in writing them.
+    /// The tensor of this name if there is one, of this shape. Dimensions of 1 do not count: formats differ in writing
+    /// them.
     pub(super) fn find(&self, name: &str, shape: &[usize]) -> Result<Option<Tensor>, LoadError> {
         let Some(mut tensor) = self.source.tensor(name)? else { return Ok(None) };
         let same = squeezed(&tensor.shape).eq(squeezed(shape));

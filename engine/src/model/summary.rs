@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 pub enum Role {
     /// Token embedding; also the head where they are tied.
     Embedding,
-    /// Output head.
+    /// The output head.
     Head,
-    /// Routed experts.
+    /// Experts that tokens are routed to.
     Experts,
-    /// Shared experts.
+    /// Experts that every token takes.
     SharedExperts,
     /// Dense feed-forward parts.
     FeedForward,
@@ -60,9 +60,9 @@ impl Role {
 /// The weights of one role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleSummary {
-    /// Parameters.
+    /// How many parameters there are.
     pub parameters: u64,
-    /// Encoded bytes.
+    /// Bytes that they take as encoded.
     pub bytes: u64,
     /// Encoded bytes by encoding's name.
     pub types: BTreeMap<&'static str, u64>,
@@ -107,7 +107,7 @@ impl Summary {
         *r.types.entry(ty.name()).or_default() += bytes as u64;
     }
 
-    /// Counts a tensor.
+    /// Adds a tensor to what has its role.
     pub(super) fn tensor(&mut self, role: Role, t: &Tensor) {
         self.add(role, t.ty, t.shape.iter().product(), t.bytes().len());
     }

@@ -15,6 +15,7 @@ impl Scheduler {
         }
         let step = self.in_flight.pop_front().expect("an outcome belongs to a launched step");
         assert_eq!(outcome.id, Some(step.id), "outcomes come in the order of the steps");
+        self.prefix.transferred(&outcome.host);
         let mut events = Vec::new();
         let mut samples = outcome.samples.into_iter();
         let mut scores = outcome.scores.into_iter();

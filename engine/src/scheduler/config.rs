@@ -1,6 +1,7 @@
 //! The bounds that a scheduler works within.
 
 use crate::CHUNK_TOKENS;
+use crate::cache::PrefixConfig;
 
 /// Capacities and limits; all counts are positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,9 +10,9 @@ pub struct SchedulerConfig {
     pub slots: u32,
     /// KV pages.
     pub pages: u32,
-    /// Positions one step should compute. Decode rows come first and all run; prompt pieces and recomputed positions share what
-    /// they leave. One unit of [`CHUNK_TOKENS`] is granted even if less is left, so that a prompt always moves:
-    /// [`Self::step_rows_max`] is the hard bound.
+    /// Positions one step should compute. Decode rows come first and all run; prompt pieces and recomputed positions
+    /// share what they leave. One unit of [`CHUNK_TOKENS`] is granted even if less is left, so that a prompt always
+    /// moves: [`Self::step_rows_max`] is the hard bound.
     pub step_tokens: u32,
     /// Positions a sequence may have, prompt and output together.
     pub context: u32,
@@ -21,6 +22,8 @@ pub struct SchedulerConfig {
     pub queue_prompt_tokens_max: u64,
     /// Launched steps that are not committed yet.
     pub steps_in_flight_max: u32,
+    /// What prompts leave behind for others.
+    pub prefix: PrefixConfig,
 }
 
 impl SchedulerConfig {
@@ -30,7 +33,8 @@ impl SchedulerConfig {
     }
 
     pub(super) fn assert_positive(&self) {
-        let counts = [self.slots, self.pages, self.step_tokens, self.context, self.queue_requests_max, self.steps_in_flight_max];
+        let counts =
+            [self.slots, self.pages, self.step_tokens, self.context, self.queue_requests_max, self.steps_in_flight_max];
         assert!(counts.iter().all(|&n| n > 0) && self.queue_prompt_tokens_max > 0, "every bound is positive: {self:?}");
     }
 }

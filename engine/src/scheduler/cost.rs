@@ -1,9 +1,9 @@
 //! What a step will take, learned from what steps took. Plain numbers: no clock, no device.
 //!
-//! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows (passes over the
-//! weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of positions). The first part is learned from
-//! steps without prompts, the second from what steps with prompts took beyond it, so a night of decoding alone does not make
-//! the model forget what prompts cost.
+//! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows
+//! (passes over the weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of
+//! positions). The first part is learned from steps without prompts, the second from what steps with prompts took
+//! beyond it, so a night of decoding alone does not make the model forget what prompts cost.
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
@@ -12,8 +12,9 @@ use crate::step::{Form, Piece, StepPlan};
 const KEEP: f64 = 0.98;
 /// Rounds of descent an observation; the estimate goes on from where the last one left it.
 const ROUNDS: usize = 12;
-/// An observation counts as at most this many times what was predicted, and at least as that part of it, so that a machine that was
-/// asleep for a while does not teach that steps are slow. A change that lasts is learned all the same, in a few steps.
+/// An observation counts as at most this many times what was predicted, and at least as that part of it, so that a
+/// machine that was asleep for a while does not teach that steps are slow. A change that lasts is learned all the same,
+/// in a few steps.
 const SURPRISE_MAX: f64 = 4.0;
 /// Observations before surprises are cut.
 const SURPRISE_AFTER: u32 = 4;
@@ -100,8 +101,8 @@ impl Fit {
         let expected = self.at(&features);
         let cut = self.observations >= SURPRISE_AFTER && expected > 0.0;
         let took = if cut { took.clamp(expected / SURPRISE_MAX, SURPRISE_MAX * expected) } else { took };
-        // Relative errors are what matters, so a large step weighs no more than a small one. Not by the times themselves: what happened
-        // to be fast would weigh most.
+        // Relative errors are what matters, so a large step weighs no more than a small one. Not by the times
+        // themselves: what happened to be fast would weigh most.
         let weight = features.iter().sum::<f64>().max(1.0).powi(-2);
         for i in 0..3 {
             self.times[i] = KEEP * self.times[i] + weight * features[i] * took;
@@ -156,8 +157,8 @@ impl CostModel {
         known.then(|| self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts()))
     }
 
-    /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None` before any
-    /// were seen.
+    /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`
+    /// before any were seen.
     pub fn prompt_us(&self, start: u32, len: u32, first: bool) -> Option<f64> {
         let features = [f64::from(len), pairs(start, len) as f64 * THOUSAND, f64::from(u32::from(first))];
         self.prompts.knows().then(|| self.prompts.at(&features))
@@ -186,14 +187,16 @@ const AHEAD_SHARE: f64 = 0.03;
 pub struct Pace {
     /// What steps take.
     pub cost: CostModel,
-    /// A step in which somebody decodes takes no more prompt positions than this time allows, microseconds; 0 sets no target. The
-    /// unit of [`crate::CHUNK_TOKENS`] that moves a prompt is granted all the same.
+    /// A step in which somebody decodes takes no more prompt positions than this time allows, microseconds; 0 sets no
+    /// target. The unit of [`crate::CHUNK_TOKENS`] that moves a prompt is granted all the same.
     pub target_us: u64,
     /// A request that would wait longer than this for its first step is refused, microseconds; 0 sets no bound.
     pub wait_us_max: u64,
-    /// On a device where each recomputed position of a sequence takes a pass over the weights of its own: the most of them in a step.
+    /// On a device where each recomputed position of a sequence takes a pass over the weights of its own: the most of
+    /// them in a step.
     pub passes_max: Option<std::num::NonZeroU32>,
-    /// Decode rows and prompts take passes over the weights of their own, so that steps of either alone take no longer than one of both.
+    /// Decode rows and prompts take passes over the weights of their own, so that steps of either alone take no longer
+    /// than one of both.
     pub apart: bool,
     /// While a step runs, the next one is planned this long before its predicted end, microseconds; 0: at once.
     pub ahead_us: u64,
@@ -205,8 +208,9 @@ impl Pace {
         StepShape::of(plan, self.passes_max.is_some())
     }
 
-    /// When to plan the step after the only one in flight, which began then and should take so long: late, so that who comes meanwhile is in it.
-    /// At once while nobody knows what steps take, and after short ones, for which nobody waits long.
+    /// When to plan the step after the only one in flight, which began then and should take so long: late, so that who
+    /// comes meanwhile is in it. At once while nobody knows what steps take, and after short ones, for which nobody
+    /// waits long.
     pub fn plan_at(&self, began: Micros, predicted_us: Option<f64>) -> Micros {
         let ahead_us = self.ahead_us as f64;
         let late = predicted_us.filter(|us| self.ahead_us > 0 && *us > AHEAD_WORTH * ahead_us);
@@ -227,7 +231,8 @@ mod tests {
         StepShape { prompt_rows, prompt_pairs: pairs(start, prompt_rows), ..decode(rows, 500) }
     }
 
-    /// A device whose steps take 4 ms, 200 us a row, 100 us for each thousand positions, 150 us a prompt row and 2 ms if there are any.
+    /// A device whose steps take 4 ms, 200 us a row, 100 us for each thousand positions, 150 us a prompt row and 2 ms
+    /// if there are any.
     fn truth(shape: &StepShape) -> f64 {
         let prompts = shape.prompts();
         let recurrent = shape.recurrent();
@@ -242,7 +247,11 @@ mod tests {
     fn learned() -> CostModel {
         let mut model = CostModel::default();
         for i in 0..2_000u32 {
-            let shape = if i % 4 == 3 { mixed(i % 13, 64 * (1 + i % 5), 64 * (i % 37)) } else { decode(1 + i % 16, 50 + i % 700) };
+            let shape = if i % 4 == 3 {
+                mixed(i % 13, 64 * (1 + i % 5), 64 * (i % 37))
+            } else {
+                decode(1 + i % 16, 50 + i % 700)
+            };
             model.observe(&shape, Micros(truth(&shape) as u64));
         }
         model

@@ -23,6 +23,10 @@ pub(super) struct Draft<'a> {
     /// Waiting sequences may still start.
     pub(super) starts: bool,
     pub(super) out: SitsOut,
+    /// Sequences that wait for their state from the host.
+    pub(super) loading: u32,
+    /// They may be in it all the same.
+    pub(super) waits_for_loads: bool,
     /// Decode rows that sit out.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
@@ -111,6 +115,8 @@ impl Scheduler {
             prompts: false,
             starts: out.turn != Turn::Decodes,
             out,
+            loading: 0,
+            waits_for_loads: false,
             rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),

@@ -1,21 +1,22 @@
 //! Whose request it is, what each key was served, and what a key may ask for.
 //!
-//! Every key has an account of served tokens over its weight. Who was served least goes first: in the queue, among prompts that share a
-//! step's budget, and where memory runs out its sequences are preempted last. A key that comes back after a pause starts a little ahead
-//! of the least served of those that are active: enough for a prompt to go first, however long it stayed away, so nobody saves up a
-//! claim (the virtual counters of fair queueing).
+//! Every key has an account of served tokens over its weight. Who was served least goes first: in the queue, among
+//! prompts that share a step's budget, and where memory runs out its sequences are preempted last. A key that comes
+//! back after a pause starts a little ahead of the least served of those that are active: enough for a prompt to go
+//! first, however long it stayed away, so nobody saves up a claim (the virtual counters of fair queueing).
 
 use super::Rejected;
 use crate::ids::{KeyId, Micros};
 use std::collections::BTreeMap;
 
-/// What a generated token counts, when a prompt token counts 1: it takes a row in a step of its own, whose pass over the weights few share. A GPU takes
-/// five times as long for it (64 rows of the 35B's shape in 10 ms, a prompt of 2,000 in 67 ms), a CPU twice.
+/// What a generated token counts, when a prompt token counts 1: it takes a row in a step of its own, whose pass over
+/// the weights few share. A GPU takes five times as long for it (64 rows of the 35B's shape in 10 ms, a prompt of 2,000
+/// in 67 ms), a CPU twice.
 const OUTPUT_TOKEN: u64 = 4;
 /// Units of a token, so that weights divide well.
 const SCALE: u64 = 1 << 10;
-/// Tokens that a key which rested may be ahead of the others: about a prompt of a conversation, so that somebody who asks now and
-/// then does not share his prompt's time with whoever asks all the time.
+/// Tokens that a key which rested may be ahead of the others: about a prompt of a conversation, so that somebody who
+/// asks now and then does not share his prompt's time with whoever asks all the time.
 const RESTED_AHEAD: u64 = 4_096;
 /// How long a key counts among those that come and go after its last request was admitted, microseconds.
 const LATELY_US: u64 = 30_000_000;
@@ -67,8 +68,8 @@ struct Account {
     live: u32,
     /// Since when its rows have sat out one step after another.
     out_since: Option<Micros>,
-    /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is computed; outputs
-    /// as they come, so it can be negative. Only kept for keys with a rate.
+    /// Tokens it may take now. Prompts are taken at admission, or a burst of them would pass before the first is
+    /// computed; outputs as they come, so it can be negative. Only kept for keys with a rate.
     allowance: f64,
     filled: Micros,
 }
@@ -79,12 +80,14 @@ impl Account {
         let rate = f64::from(limits.tokens_per_minute);
         let fresh = self.limits.tokens_per_minute == 0;
         self.limits = limits;
-        self.allowance = if fresh { rate } else { (self.allowance + rate * now.since(self.filled).0 as f64 / 60e6).min(rate) };
+        self.allowance =
+            if fresh { rate } else { (self.allowance + rate * now.since(self.filled).0 as f64 / 60e6).min(rate) };
         // Also backwards: a clock that jumped ahead and came back must not keep a key out until it gets there again.
         self.filled = now;
     }
 
-    /// Microseconds until `tokens` may be taken; a request that asks for more than a minute's worth waits for a full minute's.
+    /// Microseconds until `tokens` may be taken; a request that asks for more than a minute's worth waits for a full
+    /// minute's.
     fn lacks(&self, tokens: u32) -> u64 {
         let rate = f64::from(self.limits.tokens_per_minute);
         ((f64::from(tokens).min(rate) - self.allowance).max(0.0) / rate * 60e6) as u64
@@ -116,7 +119,8 @@ impl Accounts {
         }
     }
 
-    /// Do several keys compete, or did they a moment ago? Who asks, reads and asks again is between two requests most of the time.
+    /// Do several keys compete, or did they a moment ago? Who asks, reads and asks again is between two requests most
+    /// of the time.
     pub(super) fn several_lately(&self, now: Micros) -> bool {
         self.visits.other.is_some_and(|other| now.since(other).0 < LATELY_US) || self.active_count() > 1
     }
@@ -178,8 +182,8 @@ impl Accounts {
         account.allowance -= f64::from(taken);
     }
 
-    /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of others ran, if `decodes`
-    /// says that decode rows did.
+    /// From now on sequences are ordered by what was served up to here. The rows of `out` sat out the step; those of
+    /// others ran, if `decodes` says that decode rows did.
     pub(super) fn settle(&mut self, out: &[KeyId], decodes: bool, now: Micros) {
         for (key, account) in &mut self.all {
             account.turn = account.served;
@@ -221,14 +225,19 @@ impl Accounts {
     pub(super) fn share_with(&self, newcomer: KeyId, of: KeyId, places: u32) -> u32 {
         let there = self.all.get(&newcomer).is_some_and(|account| account.live > 0);
         let more = if there { 0 } else { self.all.get(&newcomer).map_or(1, |account| account.limits.weight.max(1)) };
-        let total: u64 = self.active().map(|(_, account)| u64::from(account.limits.weight)).sum::<u64>() + u64::from(more);
+        let total: u64 =
+            self.active().map(|(_, account)| u64::from(account.limits.weight)).sum::<u64>() + u64::from(more);
         ((u64::from(places) * u64::from(self.weight(of)) / total.max(1)) as u32).max(1)
     }
 
     /// Where a key stands, or would if it came now.
     pub(super) fn turn_of_newcomer(&self, key: KeyId) -> u64 {
         let own = self.all.get(&key);
-        if own.is_some_and(|account| account.live > 0) { self.turn(key) } else { own.map_or(0, |a| a.served).max(self.level()) }
+        if own.is_some_and(|account| account.live > 0) {
+            self.turn(key)
+        } else {
+            own.map_or(0, |a| a.served).max(self.level())
+        }
     }
 
     pub(super) fn weight(&self, key: KeyId) -> u32 {
@@ -346,7 +355,9 @@ mod tests {
         accounts.enter(&limited, 500);
         (0..200).for_each(|_| accounts.output_served(A));
         assert!(accounts.check(&limited, 1, Micros(0)).is_err(), "a clock that goes back gives nothing");
-        accounts.check(&limited, 5_000, Micros(70_000_000)).expect("a prompt above the rate is not told to come back for ever");
+        accounts
+            .check(&limited, 5_000, Micros(70_000_000))
+            .expect("a prompt above the rate is not told to come back for ever");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! When a request would start, give its first token and end: a simulation of what is running and waiting, with predicted times of steps
-//! and lengths as they have been lately. An estimate, cheap enough to be made for every request that comes.
+//! When a request would start, give its first token and end: a simulation of what is running and waiting, with
+//! predicted times of steps and lengths as they have been lately. An estimate, cheap enough to be made for every
+//! request that comes.
 
 use super::cost::Pace;
 use super::fair::{Terms, charge_of};
@@ -58,8 +59,19 @@ pub struct Forecast {
     pub end_us: u64,
 }
 
+/// How much there is to do for a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// Tokens that it generates at most.
+    pub(super) output_max: u32,
+    /// Prompt tokens that the prefix cache spares.
+    pub(super) cached: u32,
+}
+
 /// What waits, as far as the simulation needs it.
 struct Waiting {
+    /// Positions that a cache spares, and all of them.
+    cached: u32,
     prompt: u32,
     outputs: u32,
     slots: u32,
@@ -123,12 +135,13 @@ impl Future<'_> {
         }
     }
 
-    fn prompt_us(&self, tokens: u32) -> f64 {
-        self.pace.cost.prompt_us(0, tokens, false).unwrap_or(0.0)
+    fn prompt_us(&self, waiting: &Waiting) -> f64 {
+        let (start, len) = (waiting.cached, waiting.prompt - waiting.cached);
+        self.pace.cost.prompt_us(start, len, false).unwrap_or(0.0)
     }
 
     fn start(&mut self, waiting: &Waiting, key: KeyId) {
-        self.prompts_us += self.prompt_us(waiting.prompt);
+        self.prompts_us += self.prompt_us(waiting);
         let end = self.steps + self.prompt_steps() + u64::from(waiting.outputs.max(1));
         self.free = self.free.saturating_sub(waiting.slots);
         self.decoding += waiting.slots;
@@ -138,10 +151,12 @@ impl Future<'_> {
 }
 
 impl Scheduler {
-    /// When this request would start and end if it were admitted now. `None` while too little is known of what steps take.
+    /// When this request would start and end if it were admitted now. `None` while too little is known of what steps
+    /// take.
     pub fn forecast(&self, request: &Request, terms: &Terms, pace: &Pace) -> Option<Forecast> {
         let output_max = self.output_max(request).ok()?;
-        let (forecast, _) = self.foresee(request, output_max, terms, pace)?;
+        let extent = Extent { output_max, cached: self.cached(request, pace) };
+        let (forecast, _) = self.foresee(request, extent, terms, pace)?;
         Some(forecast)
     }
 
@@ -158,13 +173,13 @@ impl Scheduler {
     pub(super) fn check_times(
         &self,
         request: &Request,
-        output_max: u32,
+        extent: Extent,
         terms: &Terms,
         now: Micros,
         pace: &Pace,
     ) -> Result<(), Rejected> {
         let bounded = (pace.wait_us_max > 0 && !terms.exempt) || terms.deadline.is_some();
-        let foreseen = if bounded { self.foresee(request, output_max, terms, pace) } else { None };
+        let foreseen = if bounded { self.foresee(request, extent, terms, pace) } else { None };
         let left_us = terms.deadline.map(|deadline| deadline.since(now).0);
         match (foreseen, left_us) {
             (_, Some(0)) => Err(Rejected::DeadlineUnreachable { needs_us: 0, left_us: 0 }),
@@ -179,12 +194,13 @@ impl Scheduler {
     }
 
     /// The forecast, and whether anything waits before the request.
-    fn foresee(&self, request: &Request, output_max: u32, terms: &Terms, pace: &Pace) -> Option<(Forecast, bool)> {
+    fn foresee(&self, request: &Request, extent: Extent, terms: &Terms, pace: &Pace) -> Option<(Forecast, bool)> {
         let mut future = self.future(pace)?;
         let mut line = Line::new(self, request, terms);
         let own = Waiting {
+            cached: extent.cached,
             prompt: request.prompt.len() as u32,
-            outputs: self.lengths.known(output_max).unwrap_or(1),
+            outputs: self.lengths.known(extent.output_max).unwrap_or(1),
             slots: request.spec.choices,
             weight: terms.limits.weight,
         };
@@ -192,10 +208,12 @@ impl Scheduler {
         loop {
             let next = line.peek();
             let slots = next.map_or(own.slots, |(_, waiting)| waiting.slots);
-            // A start needs room in the step for its first unit, so it comes when the prompts before it are nearly computed.
+            // A start needs room in the step for its first unit, so it comes when the prompts before it are nearly
+            // computed.
             let crowded = future.prompts_us > 0.0 && future.prompt_steps() > 1;
             let key = next.map_or(terms.key, |(key, _)| key);
-            if crowded || (future.free < slots && !future.ends.is_empty() && !self.makes_way(key, slots, &future.held)) {
+            if crowded || (future.free < slots && !future.ends.is_empty() && !self.makes_way(key, slots, &future.held))
+            {
                 future.stride();
                 continue;
             }
@@ -205,7 +223,7 @@ impl Scheduler {
             }
         }
         let start_us = future.at_us;
-        future.prompts_us += future.prompt_us(own.prompt);
+        future.prompts_us += future.prompt_us(&own);
         let (steps, decode_us) = (future.prompt_steps() as f64, future.decode_us());
         let first_token_us = start_us + future.prompts_us + steps * decode_us;
         future.decoding += own.slots;
@@ -214,8 +232,8 @@ impl Scheduler {
         Some((Forecast { start_us: us(start_us), first_token_us: us(first_token_us), end_us: us(end_us) }, behind))
     }
 
-    /// Would somebody be preempted for a request of this key? As `Scheduler::make_way` decides it, roughly: with its slots the key has
-    /// no more than its part of them, and others have more.
+    /// Would somebody be preempted for a request of this key? As `Scheduler::make_way` decides it, roughly: with its
+    /// slots the key has no more than its part of them, and others have more.
     fn makes_way(&self, key: KeyId, slots: u32, held: &BTreeMap<KeyId, u32>) -> bool {
         let share = |of: KeyId| self.accounts.share_with(key, of, self.slots.total());
         let own = held.get(&key).copied().unwrap_or(0);
@@ -268,8 +286,11 @@ impl Line {
         for (key, sequences) in scheduler.queue.by_key() {
             // A later request of the same key goes behind what is as urgent.
             let before = |seq: &&Sequence| key != terms.key || seq.rank.priority <= request.spec.priority;
-            let waiting: VecDeque<_> =
-                sequences.filter(|seq| seq.role != Role::Follower).filter(before).map(|seq| scheduler.waiting(seq)).collect();
+            let waiting: VecDeque<_> = sequences
+                .filter(|seq| seq.role != Role::Follower)
+                .filter(before)
+                .map(|seq| scheduler.waiting(seq))
+                .collect();
             keys.insert(key, (accounts.turn(key), waiting));
         }
         keys.entry(terms.key).or_insert_with(|| (accounts.turn_of_newcomer(terms.key), VecDeque::new()));
@@ -305,6 +326,7 @@ impl Scheduler {
     fn waiting(&self, seq: &Sequence) -> Waiting {
         let slots = seq.slots_wanted();
         Waiting {
+            cached: if seq.is_new() { seq.cached } else { 0 },
             // What was preempted is computed again, outputs too.
             prompt: seq.len(),
             outputs: self.lengths.left(seq.output_max, seq.sampled()),

@@ -15,8 +15,9 @@ impl Scheduler {
             return 0;
         }
         let id = self.running[at].request.id;
+        let cached = self.running[at].cached;
         for seq in self.running[at..].iter_mut().take_while(|seq| seq.request.id == id) {
-            seq.role = Role::Alone;
+            (seq.role, seq.cached) = (Role::Alone, cached);
         }
         let mut forked = 0;
         while self.running.get(at + 1 + forked).is_some_and(|seq| seq.request.id == id) {
@@ -37,7 +38,7 @@ impl Scheduler {
         }
         let full = (computed / PAGE_TOKENS) as usize;
         let part_filled = self.running[leader].pages.get(full).copied();
-        while part_filled.is_some() && self.pages.free() == 0 {
+        while part_filled.is_some() && self.pages.available() == 0 {
             if !self.preempt_youngest(follower) {
                 return false;
             }
@@ -46,7 +47,7 @@ impl Scheduler {
         for &page in &pages {
             self.pages.share(page);
         }
-        let copy = part_filled.map(|from| (from, self.pages.claim().expect("one is free")));
+        let copy = part_filled.map(|from| (from, self.claim_page().expect("one is available")));
         pages.extend(copy.map(|(_, to)| to));
         let seq = &mut self.running[follower];
         seq.pages = pages;

@@ -15,6 +15,7 @@ mod forecast;
 mod forks;
 mod plan;
 mod preemption;
+mod prefix;
 mod queue;
 mod request;
 mod sequence;
@@ -24,6 +25,7 @@ mod stats;
 mod tests;
 mod yielding;
 
+pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
 pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
@@ -32,25 +34,26 @@ pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
 pub use spec::{Pooling, Spec};
 pub use stats::{Stats, WaitReason};
 
-use crate::cache::{Pages, Slots, pages_for};
+use crate::cache::{Pages, PrefixCache, Slots, pages_for};
 use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
 use draft::Fork;
 use fair::Accounts;
-use forecast::Lengths;
+use forecast::{Extent, Lengths};
 use queue::Queue;
 use sequence::{Rank, Sequence};
 use stats::Totals;
 use std::collections::{BTreeMap, VecDeque};
 use yielding::Turn;
 
-/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every page and slot by a running
-/// sequence.
+/// All requests of one engine. Every sequence is owned by `running` or by `queue`, every slot by a running sequence,
+/// every page by running sequences, by the prefix cache, or by both.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
     door: Door,
     pages: Pages,
     slots: Slots,
+    prefix: PrefixCache,
     /// Sequences with a slot: those of the key that was served least first, within a key by rank.
     running: Vec<Sequence>,
     queue: Queue,
@@ -130,6 +133,7 @@ impl Scheduler {
             door: Door::Open,
             pages: Pages::new(config.pages),
             slots: Slots::new(config.slots),
+            prefix: PrefixCache::new(&config.prefix),
             running: Vec::with_capacity(config.slots as usize),
             queue: Queue::default(),
             accounts: Accounts::default(),
@@ -156,7 +160,11 @@ impl Scheduler {
         assert!(request.spec.choices > 0, "request {} has no choice", request.id);
         assert!(!self.live.contains_key(&request.id), "request {} is live already", request.id);
         let reads_only = request.spec.max_tokens == Some(0) && request.spec.choices == 1;
-        assert!(request.spec.pool.is_none() || reads_only, "request {} wants tokens beside its hidden state", request.id);
+        assert!(
+            request.spec.pool.is_none() || reads_only,
+            "request {} wants tokens beside its hidden state",
+            request.id
+        );
         if self.door != Door::Open {
             return Err(Rejected::Draining);
         }
@@ -166,17 +174,25 @@ impl Scheduler {
         let output_max = self.output_max(&request)?;
         self.accounts.check(terms, request.prompt.len() as u32, now)?;
         self.queue.check(&request, terms.key, &self.config)?;
-        self.check_times(&request, output_max, terms, now, pace)?;
+        let cached = self.cached(&request, pace);
+        self.check_times(&request, Extent { output_max, cached }, terms, now, pace)?;
         self.accounts.enter(terms, request.prompt.len() as u32);
         self.accounts.visited(terms.key, now);
         let first = SeqId(self.next_seq);
         self.next_seq += u64::from(request.spec.choices);
         let times = RequestTimes { admitted: now, ..RequestTimes::default() };
-        let live =
-            LiveRequest { first, key: terms.key, unfinished: request.spec.choices, times, scored: 0, pooled: Pooled::default() };
+        let live = LiveRequest {
+            first,
+            key: terms.key,
+            unfinished: request.spec.choices,
+            times,
+            scored: 0,
+            pooled: Pooled::default(),
+        };
         self.live.insert(request.id, live);
         for choice in 0..request.spec.choices {
-            self.queue.push(Sequence::new(request.clone(), terms.key, first, choice, output_max));
+            let seq = Sequence::new(request.clone(), terms.key, first, choice, output_max);
+            self.queue.push(Sequence { cached, ..seq });
         }
         Ok(())
     }
@@ -210,6 +226,11 @@ impl Scheduler {
         self.live.get(&id).map(|live| live.times)
     }
 
+    /// Prompt tokens that the prefix cache spared a request of which a choice runs.
+    pub fn cached_tokens(&self, id: RequestId) -> Option<u32> {
+        self.running.iter().find(|seq| seq.request.id == id).map(|seq| seq.cached)
+    }
+
     /// The sequence of a live request's first choice; those of the others follow it.
     pub fn first_sequence(&self, id: RequestId) -> Option<SeqId> {
         self.live.get(&id).map(|live| live.first)
@@ -232,6 +253,7 @@ impl Scheduler {
         while let Some(seq) = self.running.pop() {
             self.release(seq);
         }
+        self.prefix.clear(&mut self.pages);
         let live = std::mem::take(&mut self.live);
         live.values().for_each(|live| self.accounts.leave(live.key));
         live.into_keys().map(|id| (id, Event::Failed(why.to_owned()))).collect()
@@ -291,11 +313,14 @@ impl Scheduler {
     /// They may be claimed by the very next plan although steps in flight still name them, because the device runs
     /// plans in order:
     /// - a row in flight has read its pages and its slot before the next plan's copies and rows run;
-    /// - a wasted row (launched before its sequence was known to have ended) writes its page, its state and the slot's last token
-    ///   before the next owner writes, and the next owner reads nothing that it has not written: it starts at position 0, where the
-    ///   backend clears the slot, and a page's positions are written before they are read;
-    /// - a page in which a launched row writes has one owner (a prompt's full pages are shared, the part-filled one is copied), so
-    ///   a wasted row cannot reach another sequence's positions.
+    /// - a wasted row (launched before its sequence was known to have ended) writes its page, its state and the slot's
+    ///   last token before the next owner writes, and the next owner reads nothing that it has not written: before its
+    ///   first row the backend clears the slot or copies a checkpoint over it, and a page's positions are written
+    ///   before they are read;
+    /// - a page in which a launched row writes has one owner and is not kept by the cache (a prompt's full pages are
+    ///   shared, the part-filled one is copied), so a wasted row cannot reach another sequence's positions.
+    ///
+    /// The prefix cache has had its pages and checkpoints since the plan that computes them; they outlive the sequence.
     ///
     /// The same holds for a fork's copies: they run before any row of the next plan, so they find the leader's state as
     /// the prompt's last piece left it, even if the leader has ended meanwhile and its slot and pages have new owners.
@@ -307,6 +332,9 @@ impl Scheduler {
             self.slots.release(slot);
         }
         self.forks.retain(|fork| fork.rank != seq.rank);
+        if let Some(hit) = seq.restore.take() {
+            self.prefix.unpin(hit);
+        }
         seq.computed = 0;
         seq
     }

@@ -10,10 +10,25 @@ use super::sequence::{Next, Rank, Role, Sequence, canonical_end};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, LaunchedStep, Scheduler, WaitReason};
 use crate::ids::{KeyId, Micros, StepId};
-use crate::step::{Form, Piece, PieceTokens, ScoreRows, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, ScoreRows, StateExport, StateStart, StepPlan};
 
 /// A sequence's place in the order of a walk.
 type Place = (u64, KeyId, Rank);
+
+/// How a piece's rows are computed, and what of them stays beside their tokens.
+struct PieceForm {
+    form: Form,
+    state: StateStart,
+    score: Option<ScoreRows>,
+    exports: Vec<StateExport>,
+}
+
+impl PieceForm {
+    /// Of rows after the prompt.
+    fn recurrent() -> Self {
+        Self { form: Form::Recurrent, state: StateStart::Continue, score: None, exports: Vec::new() }
+    }
+}
 
 impl Scheduler {
     /// The next step, which counts as launched with this. `None` if there is nothing to compute, or if as many steps
@@ -35,6 +50,11 @@ impl Scheduler {
             draft = self.draft(now, pace, SitsOut::nobody());
             self.walk(&mut draft);
         }
+        if draft.pieces.is_empty() && draft.loading > 0 {
+            // Nobody else is held up if the step itself waits.
+            draft = Draft { waits_for_loads: true, ..self.draft(now, pace, SitsOut::nobody()) };
+            self.walk(&mut draft);
+        }
         self.launch(draft)
     }
 
@@ -46,6 +66,10 @@ impl Scheduler {
             let next = seq.next();
             at += match next {
                 Next::Nothing => 1,
+                _ if !draft.waits_for_loads && self.waits_for_load(seq) => {
+                    draft.loading += 1;
+                    1
+                }
                 _ if draft.out.holds(seq.key, next) => {
                     draft.rows_out += u64::from(next == Next::Output(1));
                     1
@@ -79,6 +103,9 @@ impl Scheduler {
         loop {
             let mut seq = self.queue.pop_first_of(key).expect("a leader's followers wait behind it");
             seq.slot = Some(self.slots.claim().expect("counted by can_start"));
+            if seq.role != Role::Follower {
+                self.look_up(&mut seq, draft.pace);
+            }
             self.running.insert(place, seq);
             place += 1;
             if self.queue.first_of(key).is_none_or(|next| next.role != Role::Follower) {
@@ -90,7 +117,10 @@ impl Scheduler {
     fn can_start(&self, head: &Sequence, draft: &Draft<'_>) -> bool {
         let first_unit = canonical_end(0, 0, head.prompt_len());
         // A preempted one waits for the tokens that were in flight: they belong to what it recomputes.
-        head.pending == 0 && head.slots_wanted() <= self.slots.free() && first_unit <= draft.room(0) && self.pages_suffice(head)
+        head.pending == 0
+            && head.slots_wanted() <= self.slots.free()
+            && first_unit <= draft.room(0)
+            && self.pages_suffice(head)
     }
 
     /// Are there pages for all its known tokens, beside those that running sequences need for theirs and a page for
@@ -99,7 +129,9 @@ impl Scheduler {
         // Alone it may start with fewer: choices that find no page are preempted, and run one after the other.
         let needed = head.pages_wanted().min(self.pages.total());
         let owed: u32 = self.running.iter().filter(|s| s.role != Role::Follower).map(|s| s.pages_wanted() + 1).sum();
-        self.pages.free() >= needed + owed
+        let lacking = (needed + owed).saturating_sub(self.pages.available());
+        // Pages that it will share with running sequences cost nothing; they are counted only where that decides.
+        lacking == 0 || lacking <= self.pages_shared_by(head)
     }
 
     /// What keeps the first in the queue from starting, for whoever watches.
@@ -119,22 +151,25 @@ impl Scheduler {
         if unit_end - start > room || !self.make_room(at, unit_end) {
             return 0;
         }
-        let reach = self.running[at].reach(self.pages.free()).min(start.saturating_add(room));
+        let reach = self.running[at].reach(self.pages.available()).min(start.saturating_add(room));
         let end = canonical_end(start, reach, prompt_len);
         self.claim_pages(at, end);
         draft.grant(end - start, draft.pace.cost.prompt_us(start, end - start, !draft.prompts));
         draft.prompts = true;
         self.charge_prompt(at, end);
-        if start == 0 {
+        let state = self.state_start(at);
+        if state != StateStart::Continue {
             self.note_start(at, draft.now);
         }
+        let exports = self.exports(at, end, draft.pace);
         self.running[at].computed = end;
         let samples_due = end == prompt_len && self.running[at].sampled() == 0 && self.running[at].output_max > 0;
         let forked = if samples_due { self.fork(at, draft) } else { 0 };
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
         let score = self.score_rows(at, start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
-        self.push_piece(at, Form::Chunked, start, tokens, samples, score, draft);
+        let form = PieceForm { form: Form::Chunked, state, score, exports };
+        self.push_piece(at, form, start, tokens, samples, draft);
         forked
     }
 
@@ -145,7 +180,7 @@ impl Scheduler {
         if room == 0 || !self.make_room(at, start + 1) {
             return;
         }
-        let end = (start + room).min(self.running[at].reach(self.pages.free()));
+        let end = (start + room).min(self.running[at].reach(self.pages.available()));
         self.claim_pages(at, end);
         if ahead > 1 {
             draft.grant(end - start, draft.recompute_us(start, end - start));
@@ -155,20 +190,20 @@ impl Scheduler {
         let known = seq.len() - seq.pending;
         let tokens = if end <= known { PieceTokens::Known(seq.tokens(start, end)) } else { PieceTokens::Sampled };
         let samples = if end == seq.len() { at..at + 1 } else { at..at };
-        self.push_piece(at, Form::Recurrent, start, tokens, samples, None, draft);
+        let form = PieceForm::recurrent();
+        self.push_piece(at, form, start, tokens, samples, draft);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of a piece, each computed where it is known")]
     fn push_piece(
         &mut self,
         at: usize,
-        form: Form,
+        form: PieceForm,
         start: u32,
         tokens: PieceTokens,
         samples: std::ops::Range<usize>,
-        score: Option<ScoreRows>,
         draft: &mut Draft<'_>,
     ) {
+        let PieceForm { form, state, score, exports } = form;
         let rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
         let key = self.running[at].key;
         rows.iter().for_each(|_| self.accounts.output_served(key));
@@ -177,6 +212,7 @@ impl Scheduler {
         let piece = Piece {
             seq: seq.rank.seq,
             slot: seq.held_slot(),
+            state,
             form,
             start,
             tokens,
@@ -186,6 +222,7 @@ impl Scheduler {
             score,
             experts: seq.request.spec.experts.filter(|_| form == Form::Recurrent),
             pool_from: seq.request.spec.pool.map(|pool| pool.from(seq.prompt_len())),
+            exports,
         };
         draft.launched.push(LaunchedPiece {
             rank: seq.rank,
@@ -248,6 +285,8 @@ impl Scheduler {
         self.totals.rows_sat_out += draft.rows_out;
         self.last_turn = draft.out.took();
         self.settle(&draft.out, draft.now);
-        Some(StepPlan { id, copies: forks.iter().flat_map(Fork::copies).collect(), pieces: draft.pieces })
+        let copies = forks.iter().flat_map(Fork::copies).collect();
+        let (transfers, settles) = self.prefix.begin_transfers(id);
+        Some(StepPlan { copies, transfers, settles, ..StepPlan::new(id, draft.pieces) })
     }
 }

@@ -16,11 +16,13 @@ impl Scheduler {
             return;
         }
         let held = |key: KeyId, running: &[Sequence]| running.iter().filter(|seq| seq.key == key).count() as u32;
-        if held(key, &self.running) + slots > self.accounts.share(key, self.slots.total()) || !self.pages_suffice(head) {
+        if held(key, &self.running) + slots > self.accounts.share(key, self.slots.total()) || !self.pages_suffice(head)
+        {
             return;
         }
         while slots > self.slots.free() {
-            let above = |seq: &Sequence| held(seq.key, &self.running) > self.accounts.share(seq.key, self.slots.total());
+            let above =
+                |seq: &Sequence| held(seq.key, &self.running) > self.accounts.share(seq.key, self.slots.total());
             // Who would be ahead of the head in the queue would only take its place.
             let behind = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key) > (self.accounts.turn(key), key);
             let victim = self.running.iter().rposition(|seq| behind(seq) && seq.role != Role::Follower && above(seq));
@@ -34,7 +36,7 @@ impl Scheduler {
     /// alone it fits.
     pub(super) fn make_room(&mut self, at: usize, positions: u32) -> bool {
         let needed = self.running[at].pages_lacking(positions);
-        while self.pages.free() < needed {
+        while self.pages.available() < needed {
             if !self.preempt_youngest(at) {
                 assert!(at > 0, "sequence {} was admitted and does not fit alone", self.running[at].rank.seq);
                 return false;
@@ -45,7 +47,7 @@ impl Scheduler {
 
     pub(super) fn claim_pages(&mut self, at: usize, positions: u32) {
         for _ in 0..self.running[at].pages_lacking(positions) {
-            let page = self.pages.claim().expect("make_room found enough");
+            let page = self.claim_page().expect("make_room found enough");
             self.running[at].pages.push(page);
         }
     }

@@ -14,6 +14,9 @@ pub struct Request {
     pub id: RequestId,
     /// All of the model's vocabulary. Without a token it is refused.
     pub prompt: Arc<[TokenId]>,
+    /// Where turns of a conversation begin in it, ascending, the one that is to be generated last. A prompt that is no
+    /// conversation has none.
+    pub turns: Arc<[u32]>,
     /// What is asked for.
     pub spec: Arc<Spec>,
 }
@@ -21,7 +24,12 @@ pub struct Request {
 impl Request {
     /// `spec` may be shared with other requests, as those of one call with several prompts.
     pub fn new(id: RequestId, prompt: impl Into<Arc<[TokenId]>>, spec: impl Into<Arc<Spec>>) -> Self {
-        Self { id, prompt: prompt.into(), spec: spec.into() }
+        Self { id, prompt: prompt.into(), turns: Arc::new([]), spec: spec.into() }
+    }
+
+    /// The same with the positions at which its turns begin.
+    pub fn with_turns(self, turns: impl Into<Arc<[u32]>>) -> Self {
+        Self { turns: turns.into(), ..self }
     }
 }
 

@@ -2,7 +2,7 @@
 //! slot, and decides neither when it runs nor what it may hold.
 
 use super::{FinishReason, Request, Usage};
-use crate::cache::pages_for;
+use crate::cache::{Hit, pages_for};
 use crate::constraint::SequenceRules;
 use crate::ids::{KeyId, PageId, SeqId, SlotId, TokenId};
 use crate::step::{Sample, SampleRow};
@@ -46,6 +46,14 @@ pub(crate) struct Sequence {
     pub(crate) rank: Rank,
     /// Whose it is.
     pub(crate) key: KeyId,
+    /// Of the prompt, tokens that the cache spared when it first ran; while it waits for that, those that it would.
+    pub(crate) cached: u32,
+    /// What its first piece goes on from.
+    pub(crate) restore: Option<Hit>,
+    /// Positions of the prompt after which a checkpoint is worth its room, descending.
+    pub(crate) exports: Vec<u32>,
+    /// The furthest of them, taken or not.
+    pub(crate) last_export: u32,
     /// Prompt positions that its key was charged for: a recomputation is not the caller's doing.
     pub(crate) charged: u32,
     pub(crate) request: Request,
@@ -82,6 +90,10 @@ impl Sequence {
         Self {
             rank: Rank { priority: spec.priority, seq: SeqId(first.0 + u64::from(choice)) },
             key,
+            cached: 0,
+            restore: None,
+            exports: Vec::new(),
+            last_export: 0,
             charged: 0,
             choice,
             output_max,
@@ -206,7 +218,7 @@ impl Sequence {
     pub(crate) fn usage(&self) -> Usage {
         Usage {
             prompt_tokens: self.prompt_len(),
-            cached_tokens: 0,
+            cached_tokens: self.cached,
             output_tokens: self.output.len() as u32,
             preemptions: self.preemptions,
         }

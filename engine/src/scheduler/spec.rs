@@ -2,7 +2,7 @@
 
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thinking;
-use crate::ids::TokenId;
+use crate::ids::{CacheScope, TokenId};
 use crate::sampling::SamplingParams;
 use crate::step::ExpertCut;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub struct Spec {
     pub waits_for: Sources,
     /// Report the prompt's hidden state. Such a request has one choice and wants no token.
     pub pool: Option<Pooling>,
+    /// Whose prompts it may go on from, and who may go on from its own; `None` neither looks nor leaves anything.
+    pub cache: Option<CacheScope>,
 }
 
 impl Default for Spec {
@@ -52,11 +54,17 @@ impl Default for Spec {
             experts: None,
             waits_for: Sources::NONE,
             pool: None,
+            cache: None,
         }
     }
 }
 
 impl Spec {
+    /// Every row of the prompt must be computed: each reports something.
+    pub(crate) fn wants_every_row(&self) -> bool {
+        self.score_prompt.is_some() || self.pool == Some(Pooling::Mean)
+    }
+
     /// So many tokens of one choice, the most probable ones.
     pub fn greedy(max_tokens: u32) -> Self {
         Self { max_tokens: Some(max_tokens), sampling: Arc::new(SamplingParams::greedy()), ..Self::default() }

@@ -1,6 +1,7 @@
 //! Figures of a scheduler, for metrics and for predicting how long a refused caller should wait.
 
 use super::{Door, Scheduler};
+use crate::cache::PrefixStats;
 use crate::ids::KeyId;
 
 /// What the first of those that wait lacks.
@@ -44,9 +45,9 @@ pub struct Stats {
     pub prompt_tokens_waiting: u64,
     /// Sequences with a slot.
     pub sequences_running: u32,
-    /// KV pages with an owner.
+    /// KV pages that a sequence has.
     pub pages_used: u32,
-    /// KV pages without.
+    /// KV pages that none has: those that only the prefix cache keeps too.
     pub pages_free: u32,
     /// State slots with an owner.
     pub slots_used: u32,
@@ -82,6 +83,11 @@ impl Scheduler {
         self.totals.rows_sat_out
     }
 
+    /// What prompts left behind.
+    pub fn prefix_stats(&self) -> PrefixStats {
+        self.prefix.stats(&self.pages)
+    }
+
     /// Requests that never ran, by key.
     pub fn waiting_by_key(&self) -> impl Iterator<Item = (KeyId, u32)> {
         self.queue.new_by_key()
@@ -98,8 +104,8 @@ impl Scheduler {
             waits_for: self.waits_for(),
             prompt_tokens_waiting: self.queue.new_prompt_tokens(),
             sequences_running: self.running.len() as u32,
-            pages_used: self.pages.total() - self.pages.free(),
-            pages_free: self.pages.free(),
+            pages_used: self.pages.total() - self.pages.available(),
+            pages_free: self.pages.available(),
             slots_used: self.slots.total() - self.slots.free(),
             slots_free: self.slots.free(),
             steps_in_flight: self.in_flight.len() as u32,

@@ -101,7 +101,9 @@ impl Scheduler {
         }
         let unit = canonical_end(first.computed, first.computed, first.prompt_len()) - first.computed;
         let others = held.keys().filter(|key| above(**key));
-        let claims = others.map(|other| (*other, self.accounts.claim(first.key, *other, now))).filter(|(_, claim)| *claim >= unit);
+        let claims = others
+            .map(|other| (*other, self.accounts.claim(first.key, *other, now)))
+            .filter(|(_, claim)| *claim >= unit);
         let (keys, claims): (Vec<_>, Vec<_>) = claims.unzip();
         Some(SitsOut { tokens: claims.into_iter().min()?, keys, turn: Turn::Both })
     }

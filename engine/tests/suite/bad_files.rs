@@ -1,4 +1,5 @@
-//! Broken model files: an error that names what is wrong, never a panic, never an allocation by a number that a file merely claims.
+//! Broken model files: an error that names what is wrong, never a panic, never an allocation by a number that a file
+//! merely claims.
 
 use chimere_engine::format::gguf::{GgufHeader, MetaValue};
 use chimere_engine::format::{BlockType, Gguf};
@@ -27,8 +28,14 @@ fn string(s: &str) -> Vec<u8> {
 /// A tensor's entry, dimensions fastest first.
 fn entry(name: &str, dims: &[u64], ty: u32, offset: u64) -> Vec<u8> {
     let dims_bytes: Vec<u8> = dims.iter().flat_map(|d| d.to_le_bytes()).collect();
-    [string(name), (dims.len() as u32).to_le_bytes().to_vec(), dims_bytes, ty.to_le_bytes().to_vec(), offset.to_le_bytes().to_vec()]
-        .concat()
+    [
+        string(name),
+        (dims.len() as u32).to_le_bytes().to_vec(),
+        dims_bytes,
+        ty.to_le_bytes().to_vec(),
+        offset.to_le_bytes().to_vec(),
+    ]
+    .concat()
 }
 
 /// A file of these entries, padded, with `data` bytes of data.
@@ -55,7 +62,10 @@ fn a_file_cut_anywhere_in_its_header_is_an_error() {
 #[test]
 fn what_is_no_gguf_file_is_said_to_be_none() {
     assert_eq!(refusal(b""), "m.gguf: not a GGUF file: wanted the magic `GGUF`, got ``");
-    assert_eq!(refusal(b"PK\x03\x04 and so on"), "m.gguf: not a GGUF file: wanted the magic `GGUF`, got `PK\\x03\\x04`");
+    assert_eq!(
+        refusal(b"PK\x03\x04 and so on"),
+        "m.gguf: not a GGUF file: wanted the magic `GGUF`, got `PK\\x03\\x04`"
+    );
     let version = |v: u32| refusal(&[b"GGUF".as_slice(), &v.to_le_bytes(), &[0; 16]].concat());
     assert_eq!(version(2), "m.gguf: GGUF version: wanted 3, got 2");
     assert_eq!(version(3 << 24), "m.gguf: GGUF version: wanted 3, got 50331648 (a big-endian file)");
@@ -63,16 +73,29 @@ fn what_is_no_gguf_file_is_said_to_be_none() {
 
 #[test]
 fn counts_and_lengths_beyond_the_file_are_refused_before_anything_is_made_of_them() {
-    assert_eq!(refusal(&head(0, u64::MAX)), format!("m.gguf: key count: wanted at most 0 in the 0 bytes left, got {}", u64::MAX));
+    assert_eq!(
+        refusal(&head(0, u64::MAX)),
+        format!("m.gguf: key count: wanted at most 0 in the 0 bytes left, got {}", u64::MAX)
+    );
     assert_eq!(
         refusal(&head(1 << 60, 0)),
         format!("m.gguf: tensor count: wanted at most 0 in the 0 bytes left, got {}", 1u64 << 60)
     );
     let long_key = [head(0, 1), u64::MAX.to_le_bytes().to_vec(), vec![0; 8]].concat();
-    assert_eq!(refusal(&long_key), format!("m.gguf: name of key 0 at byte 32: wanted {} bytes, 8 are left in the file", u64::MAX));
+    assert_eq!(
+        refusal(&long_key),
+        format!("m.gguf: name of key 0 at byte 32: wanted {} bytes, 8 are left in the file", u64::MAX)
+    );
     let array = |of: u32, len: u64| {
-        [head(0, 1), string("a"), 9u32.to_le_bytes().to_vec(), of.to_le_bytes().to_vec(), len.to_le_bytes().to_vec(), vec![0; 64]]
-            .concat()
+        [
+            head(0, 1),
+            string("a"),
+            9u32.to_le_bytes().to_vec(),
+            of.to_le_bytes().to_vec(),
+            len.to_le_bytes().to_vec(),
+            vec![0; 64],
+        ]
+        .concat()
     };
     assert_eq!(
         refusal(&array(10, 1 << 61)),
@@ -120,10 +143,16 @@ fn tensors_must_lie_in_the_file_each_in_its_own_place() {
     );
     assert_eq!(
         refusal(&file_of(&[f32s("w", &[8], u64::MAX - 31)], 32)),
-        format!("m.gguf: tensor `w`: wanted 32 bytes of data at offset {}, got a data section of 32 bytes", u64::MAX - 31)
+        format!(
+            "m.gguf: tensor `w`: wanted 32 bytes of data at offset {}, got a data section of 32 bytes",
+            u64::MAX - 31
+        )
     );
     assert_eq!(refusal(&file_of(&[f32s("w", &[8, 0], 0)], 32)), "m.gguf: tensor `w`: wanted dimensions above 0, got 0");
-    assert_eq!(refusal(&file_of(&[f32s("w", &[1, 1, 1, 1, 1], 0)], 32)), "m.gguf: tensor `w`: wanted 1 to 4 dimensions, got 5");
+    assert_eq!(
+        refusal(&file_of(&[f32s("w", &[1, 1, 1, 1, 1], 0)], 32)),
+        "m.gguf: tensor `w`: wanted 1 to 4 dimensions, got 5"
+    );
     assert_eq!(
         refusal(&file_of(&[entry("w", &[33, 2], 8, 0)], 96)),
         "m.gguf: tensor `w`: wanted rows of whole Q8_0 blocks of 32 elements, got 33 elements a row"
@@ -134,14 +163,19 @@ fn tensors_must_lie_in_the_file_each_in_its_own_place() {
 fn types_that_are_not_read_are_refused_by_name_with_the_tensor() {
     for (id, name) in [(19, "IQ1_S"), (34, "TQ1_0"), (137, "IQ2_K of ik_llama.cpp"), (9999, "unknown")] {
         let e = refusal(&file_of(&[entry("blk.0.ffn_up_exps.weight", &[256], id, 0)], 256));
-        assert!(e.starts_with("m.gguf: tensor `blk.0.ffn_up_exps.weight`: wanted an encoding that is read here"), "{e}");
+        assert!(
+            e.starts_with("m.gguf: tensor `blk.0.ffn_up_exps.weight`: wanted an encoding that is read here"),
+            "{e}"
+        );
         assert!(e.ends_with(&format!(", got type {id} ({name})")), "{e}");
     }
 }
 
 #[test]
 fn odd_metadata_is_named() {
-    let with = |key: &str, ty: u32, value: &[u8]| [head(0, 1), string(key), ty.to_le_bytes().to_vec(), value.to_vec()].concat();
+    let with = |key: &str, ty: u32, value: &[u8]| {
+        [head(0, 1), string(key), ty.to_le_bytes().to_vec(), value.to_vec()].concat()
+    };
     assert_eq!(
         refusal(&with("general.alignment", 4, &[24, 0, 0, 0])),
         "m.gguf: key `general.alignment`: wanted a power of two of at most 1 GiB, got 24"
@@ -317,14 +351,23 @@ fn shapes_that_contradict_the_metadata_are_told_with_both() {
 fn metadata_that_contradicts_itself_is_named() {
     let tiny = Tiny::new();
     let number = |key: &str, n| refusal(&tiny.set(&format!("qwen35.{key}"), MetaValue::U32(n)).bytes());
-    assert_eq!(number("block_count", 1000), "m.gguf: key `qwen35.block_count`: wanted 1 to 27, the number of tensors, got 1000");
+    assert_eq!(
+        number("block_count", 1000),
+        "m.gguf: key `qwen35.block_count`: wanted 1 to 27, the number of tensors, got 1000"
+    );
     assert_eq!(
         number("nextn_predict_layers", 2),
         "m.gguf: key `qwen35.nextn_predict_layers`: wanted less than the block count of 2, got 2"
     );
     assert_eq!(number("embedding_length", 0), "m.gguf: key `qwen35.embedding_length`: wanted 1 to 1048576, got 0");
-    assert_eq!(number("embedding_length", u32::MAX), "m.gguf: key `qwen35.embedding_length`: wanted 1 to 1048576, got 4294967295");
-    assert_eq!(number("full_attention_interval", 0), "m.gguf: key `qwen35.full_attention_interval`: wanted at least 1, got 0");
+    assert_eq!(
+        number("embedding_length", u32::MAX),
+        "m.gguf: key `qwen35.embedding_length`: wanted 1 to 1048576, got 4294967295"
+    );
+    assert_eq!(
+        number("full_attention_interval", 0),
+        "m.gguf: key `qwen35.full_attention_interval`: wanted at least 1, got 0"
+    );
     assert_eq!(
         number("ssm.time_step_rank", 5),
         "m.gguf: key `qwen35.ssm.time_step_rank`: wanted a multiple of 2, the value of ssm.group_count, got 5"
@@ -382,7 +425,8 @@ fn sizes_may_be_written_a_layer_and_layers_listed() {
 
 #[test]
 fn a_draft_head_that_cannot_be_read_is_left_out() {
-    let tiny = Tiny::new().set("qwen35.block_count", MetaValue::U32(3)).set("qwen35.nextn_predict_layers", MetaValue::U32(1));
+    let tiny =
+        Tiny::new().set("qwen35.block_count", MetaValue::U32(3)).set("qwen35.nextn_predict_layers", MetaValue::U32(1));
     let model = tiny.loads();
     assert!(model.weights.mtp.is_none());
     assert_eq!(model.weights.layers.len(), 2);
@@ -391,7 +435,8 @@ fn a_draft_head_that_cannot_be_read_is_left_out() {
 #[test]
 fn fused_attention_projections_are_split() {
     let separate = Tiny::new();
-    let mut fused = separate.without("blk.1.attn_q.weight").without("blk.1.attn_k.weight").without("blk.1.attn_v.weight");
+    let mut fused =
+        separate.without("blk.1.attn_q.weight").without("blk.1.attn_k.weight").without("blk.1.attn_v.weight");
     fused.add("blk.1.attn_qkv.weight", &[96, 32]);
     let chimere_engine::model::Op::Attention(a) = &fused.loads().weights.layers[1][0].op else { panic!("attention") };
     assert_eq!((a.q.rows(), a.k.rows(), a.v.rows()), (64, 16, 16));
@@ -446,7 +491,11 @@ fn a_split_model_with_a_part_missing_or_swapped_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let fails = || load(&dir.path().join("m-00002-of-00003.gguf")).map(|m| m.config.name).unwrap_err().to_string();
     write_split(dir.path(), 3, |i, t| if i == 1 { t.set("split.no", MetaValue::U32(2)) } else { t });
-    assert!(fails().ends_with("m-00002-of-00003.gguf: key `split.no`: wanted 1 by the file's name, got 2"), "{}", fails());
+    assert!(
+        fails().ends_with("m-00002-of-00003.gguf: key `split.no`: wanted 1 by the file's name, got 2"),
+        "{}",
+        fails()
+    );
     write_split(dir.path(), 3, |_, t| t.set("split.tensors.count", MetaValue::U32(28)));
     assert!(
         fails().ends_with("m-00001-of-00003.gguf: key `split.tensors.count`: wanted 27 as the parts have, got 28"),

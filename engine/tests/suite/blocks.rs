@@ -5,8 +5,8 @@ use chimere_engine::format::blocks::{decode_row, encode_row};
 use safetensors::SafeTensors;
 
 const ALL: [&str; 20] = [
-    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ2_S", "IQ3_XXS",
-    "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4",
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ2_S",
+    "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS", "MXFP4", "NVFP4",
 ];
 
 fn vectors(file: &str) -> Vec<u8> {

@@ -1,14 +1,15 @@
-//! A sequence gives the same bytes alone and among others: the real scheduler drives the real backend, requests join and leave at
-//! random, budgets and thread counts vary, pages run out.
+//! A sequence gives the same bytes alone and among others: the real scheduler drives the real backend, requests join
+//! and leave at random, budgets and thread counts vary, pages run out.
 
 use crate::support;
+use crate::support::Random;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Perturbation, Probe};
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::constraint::thinking::{Adaptive, Level, Thinking, Thought, ThoughtEnd};
 use chimere_engine::ids::{Micros, RequestId, SeqId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Pooling, Request, Scheduler, SchedulerConfig, Spec};
+use chimere_engine::scheduler::{Event, Pooling, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::ExpertCut;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,15 +39,6 @@ struct Run {
     outputs: BTreeMap<u64, Output>,
     preemptions: u32,
     thoughts: Vec<(u64, Thought)>,
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
 }
 
 /// Every second request is greedy, the others have a seed and everything that looks at earlier tokens.
@@ -87,7 +79,8 @@ fn request(id: u64) -> Request {
     Request::new(RequestId(id), prompt, spec)
 }
 
-/// Holds ten tokens back while the model is more certain than such models mostly are, and is closed when it is more so still.
+/// Holds ten tokens back while the model is more certain than such models mostly are, and is closed when it is more so
+/// still.
 fn thinking(tokens_max: u32) -> Thinking {
     let adaptive = Adaptive {
         window: 3,
@@ -96,7 +89,13 @@ fn thinking(tokens_max: u32) -> Thinking {
         stop: Some(Level { entropy_max: 6.2, top_prob_min: 0.033 }),
         stop_tokens_min: 8,
     };
-    Thinking { opens: None, ends: vec![6], closing: vec![5, 6, 5], tokens_max: Some(tokens_max), adaptive: Some(adaptive) }
+    Thinking {
+        opens: None,
+        ends: vec![6],
+        closing: vec![5, 6, 5],
+        tokens_max: Some(tokens_max),
+        adaptive: Some(adaptive),
+    }
 }
 
 fn run(model: &Model, setup: Setup) -> Run {
@@ -108,6 +107,7 @@ fn run(model: &Model, setup: Setup) -> Run {
         queue_requests_max: 64,
         queue_prompt_tokens_max: 1 << 20,
         steps_in_flight_max: setup.in_flight,
+        prefix: PrefixConfig::OFF,
     };
     let mut backend = CpuBackend::new(
         model,
@@ -115,6 +115,7 @@ fn run(model: &Model, setup: Setup) -> Run {
             threads: setup.threads,
             slots: setup.slots,
             pages: setup.pages,
+            checkpoints: 0,
             kv_type: KvType::F16,
             exact: setup.exact,
             step_rows_max: config.step_rows_max(),
@@ -224,8 +225,8 @@ fn check(preset: &str, exact: bool) {
     }
     assert!(preemptions > 0, "no sequence was preempted, so the test does not cover it");
 
-    // The comparison can fail: a row in the middle of one prompt is disturbed. Nothing is sampled from it, it only leaves traces
-    // in state and cache.
+    // The comparison can fail: a row in the middle of one prompt is disturbed. Nothing is sampled from it, it only
+    // leaves traces in state and cache.
     let crowd = Setup { slots: 17, pages: 400, arrivals: Some(9), in_flight: 2, ..alone(exact) };
     let order = arrival_order(crowd);
     let seq = order.iter().position(|id| *id == 9).unwrap() as u64;

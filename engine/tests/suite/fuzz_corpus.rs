@@ -1,4 +1,5 @@
-//! The corpus of the fuzz targets, replayed, and random damage to it: what the fuzzer checks at length, briefly and everywhere.
+//! The corpus of the fuzz targets, replayed, and random damage to it: what the fuzzer checks at length, briefly and
+//! everywhere.
 
 use chimere_engine::format::{Gguf, TextAssets};
 use chimere_engine::model::load_gguf;

@@ -1,6 +1,8 @@
 //! The CPU backend against the reference's outputs on the tiny models of each architecture.
 
-use crate::support::{self, Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms};
+use crate::support::{
+    self, Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms,
+};
 use chimere_engine::ids::{PageId, SlotId};
 use chimere_engine::model::{AttentionConfig, GdnConfig, HeadOrder, Model, OperatorConfig};
 use chimere_engine::step::{Form, Piece};
@@ -201,7 +203,8 @@ fn hidden_states_are_summed_after_the_final_norm_from_where_it_was_asked() {
     let piece = Piece { pool_from: Some(3), ..support::piece(Form::Chunked, 0, &ids) };
     let units = driver.step(vec![piece]).pooled;
     let hidden = golden.array(&format!("layer.{}.out", model.config.layers.len() - 1)).1;
-    let rows: Vec<_> = hidden.chunks(model.config.hidden).map(|x| rmsnorm(x, &model.weights.norm, model.config.rms_eps)).collect();
+    let rows: Vec<_> =
+        hidden.chunks(model.config.hidden).map(|x| rmsnorm(x, &model.weights.norm, model.config.rms_eps)).collect();
     assert_eq!((units[0].positions.start, units.last().unwrap().positions.end as usize), (3, ids.len()));
     for unit in units {
         let mut want = vec![0.0; model.config.hidden];

@@ -24,7 +24,8 @@ impl Export {
     fn new() -> Self {
         let bytes = std::fs::read(golden("model.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
-        let tensors = file.iter().map(|(n, t)| (n.to_owned(), (t.dtype(), t.shape().to_vec(), t.data().to_vec()))).collect();
+        let tensors =
+            file.iter().map(|(n, t)| (n.to_owned(), (t.dtype(), t.shape().to_vec(), t.data().to_vec()))).collect();
         let config = serde_json::from_slice(&std::fs::read(golden("config.json")).unwrap()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         std::fs::copy(golden("tokenizer.json"), dir.path().join("tokenizer.json")).unwrap();
@@ -148,7 +149,9 @@ fn experts_may_be_one_tensor_each() {
         let stem = name.rsplit_once('.').unwrap().0;
         for (e, matrix) in bytes.chunks(bytes.len() / shape[0]).enumerate() {
             let mut put = |part: &str, rows: usize, b: &[u8]| {
-                export.tensors.insert(format!("{stem}.{e}.{part}_proj.weight"), (dtype, vec![rows, shape[2]], b.to_vec()));
+                export
+                    .tensors
+                    .insert(format!("{stem}.{e}.{part}_proj.weight"), (dtype, vec![rows, shape[2]], b.to_vec()));
             };
             if name.ends_with("gate_up_proj") {
                 let (gate, up) = matrix.split_at(matrix.len() / 2);
@@ -201,7 +204,10 @@ fn vision_tensors_are_left_out_and_strange_types_only_matter_where_they_are_used
     export.tensors.insert("model.visual.blocks.0.attn.qkv.weight".into(), (Dtype::I64, vec![1], vec![0; 8]));
     assert!(all_bytes(&export.load()) == whole);
     export.tensors.insert("model.language_model.norm.weight".into(), (Dtype::I64, vec![32], vec![0; 256]));
-    assert_eq!(export.refusal(), "DIR: tensor `model.language_model.norm.weight`: wanted F32, F16, BF16 or F8_E4M3, got I64");
+    assert_eq!(
+        export.refusal(),
+        "DIR: tensor `model.language_model.norm.weight`: wanted F32, F16, BF16 or F8_E4M3, got I64"
+    );
 }
 
 #[test]
@@ -252,7 +258,10 @@ fn keys_of_the_config_are_missed_and_refused_by_name() {
         with("hidden_size", json!(u64::MAX)),
         format!("config.json: key `hidden_size`: wanted 1 to 1048576, got {}", u64::MAX)
     );
-    assert_eq!(with("num_hidden_layers", json!(5)), "config.json: key `layer_types`: wanted 5 entries, one a layer, got 4");
+    assert_eq!(
+        with("num_hidden_layers", json!(5)),
+        "config.json: key `layer_types`: wanted 5 entries, one a layer, got 4"
+    );
     assert_eq!(
         with("layer_types", json!(["sliding"])),
         "config.json: key `layer_types`: wanted `linear_attention` or `full_attention`, got \"sliding\""
@@ -261,7 +270,10 @@ fn keys_of_the_config_are_missed_and_refused_by_name() {
         with("num_experts_per_tok", json!(17)),
         "config.json: key `num_experts_per_tok`: wanted at most 16, the number of experts, got 17"
     );
-    assert_eq!(with("mlp_only_layers", json!([1])), "config.json: key `mlp_only_layers`: wanted no layer, got 1 layers");
+    assert_eq!(
+        with("mlp_only_layers", json!([1])),
+        "config.json: key `mlp_only_layers`: wanted no layer, got 1 layers"
+    );
     let mut e = Export::new();
     e.text()["rope_parameters"]["rope_type"] = json!("yarn");
     assert_eq!(
@@ -303,7 +315,10 @@ fn a_cut_weight_file_or_an_empty_directory_is_an_error() {
     for len in [0, 7, 8, 100, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&path, &bytes[..len]).unwrap();
         let e = strip(export.path(), &load(export.path()).map(|m| m.config.name).unwrap_err().to_string());
-        assert!(e.starts_with("model.safetensors: safetensors header: wanted one that describes this file"), "cut to {len}: {e}");
+        assert!(
+            e.starts_with("model.safetensors: safetensors header: wanted one that describes this file"),
+            "cut to {len}: {e}"
+        );
     }
     let empty = tempfile::tempdir().unwrap();
     let e = load(empty.path()).map(|m| m.config.name).unwrap_err().to_string();
@@ -316,8 +331,10 @@ fn sampling_defaults_end_ids_and_templates_are_found_where_releases_put_them() {
     let text = || TextAssets::from_hugging_face(export.path()).unwrap();
     let names = text().end_ids;
     assert_eq!(names.len(), 2, "both end tokens by name");
-    export
-        .json("generation_config.json", &json!({ "eos_token_id": [5, names[0]], "temperature": 0.7, "top_k": 20, "top_p": null }));
+    export.json(
+        "generation_config.json",
+        &json!({ "eos_token_id": [5, names[0]], "temperature": 0.7, "top_k": 20, "top_p": null }),
+    );
     assert_eq!(text().end_ids, [5, names[0], names[1]]);
     assert_eq!(text().defaults, GenerationDefaults { temperature: Some(0.7), top_k: Some(20), ..Default::default() });
     assert_eq!(text().chat_template, None);

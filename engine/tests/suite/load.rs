@@ -28,7 +28,10 @@ fn the_reference_files_have_the_shapes_they_were_made_with() {
         let mixers: Vec<&str> = m.config.layers.iter().map(|layer| layer[0].op.name()).collect();
         let want = ["gated delta", "gated delta", "gated delta", "attention"];
         assert_eq!(mixers, want, "{preset}: the draft layer is not among them");
-        assert!(m.config.layers.iter().all(|layer| layer.len() == 2 && layer[1].op.name() == "feed-forward"), "{preset}");
+        assert!(
+            m.config.layers.iter().all(|layer| layer.len() == 2 && layer[1].op.name() == "feed-forward"),
+            "{preset}"
+        );
         assert!(m.weights.mtp.is_some() && m.weights.head.is_some(), "{preset}");
         assert_eq!((m.config.vocab, m.config.context, m.config.rms_eps), (512, 8192, 1e-6), "{preset}");
         let attention: Vec<&AttentionConfig> = m.config.each().collect();
@@ -171,7 +174,8 @@ fn push_gdn(out: &mut Vec<Named>, at: &str, w: &GdnWeights, gdn: &GdnConfig) {
     named("a", grouped(&w.a.decode(), gdn, hidden));
     named(
         "conv",
-        [&w.conv[..qk * gdn.conv_taps], &grouped(&w.conv[qk * gdn.conv_taps..], gdn, gdn.value_dim * gdn.conv_taps)].concat(),
+        [&w.conv[..qk * gdn.conv_taps], &grouped(&w.conv[qk * gdn.conv_taps..], gdn, gdn.value_dim * gdn.conv_taps)]
+            .concat(),
     );
     named("a_neg", grouped(&w.a_neg, gdn, 1));
     named("dt_bias", grouped(&w.dt_bias, gdn, 1));
@@ -235,7 +239,8 @@ fn old_qwen3next() -> Vec<u8> {
             name = format!("{block}ssm_in.weight");
             let z = file.tensor(&format!("{block}attn_gate.weight")).unwrap();
             let both =
-                Tensor::owned(name.clone(), t.ty, vec![t.rows() + z.rows(), t.cols()], [t.bytes(), z.bytes()].concat()).unwrap();
+                Tensor::owned(name.clone(), t.ty, vec![t.rows() + z.rows(), t.cols()], [t.bytes(), z.bytes()].concat())
+                    .unwrap();
             let (k_at, v_at, z_at) = (gdn.key_heads * k, 2 * gdn.key_heads * k, t.rows());
             let group = |h: usize| {
                 let part = |at: usize, len: usize| at + h * len..at + (h + 1) * len;

@@ -1,6 +1,6 @@
-//! What the engine's library promises to those who use it: files are read or refused, and models compute what they should. One binary,
-//! because each one is linked with the whole engine. Beside it stand `gpu.rs` and `steps.rs`, which are carried to a machine with a
-//! GPU, and `changed_files.rs`, which takes files away from under its process.
+//! What the engine's library promises to those who use it: files are read or refused, and models compute what they
+//! should. One binary, because each one is linked with the whole engine. Beside it stand `gpu.rs` and `steps.rs`, which
+//! are carried to a machine with a GPU, and `changed_files.rs`, which takes files away from under its process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
 
@@ -12,6 +12,7 @@ mod golden;
 mod hugging_face;
 mod load;
 mod nano;
+mod prefix;
 #[path = "../support/mod.rs"]
 mod support;
 mod synth;

@@ -64,7 +64,14 @@ fn an_outline_loads_like_the_model_and_takes_no_room() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("outline.gguf");
-    let whole = SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 };
+    let whole = SynthOptions {
+        shape: "qwen3.5-35b-a3b".into(),
+        mix: Mix::Iq3,
+        layers: None,
+        experts: None,
+        vocab: None,
+        seed: 1,
+    };
     let size = write_outline(&path, &whole).unwrap();
     let file = std::fs::metadata(&path).unwrap();
     assert_eq!(file.len(), size);

@@ -1,18 +1,32 @@
 //! What the tests of exactness share: golden data, and a backend driven by hand.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
+pub mod conversations;
+
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Probe, Recording};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{self, Model};
-use chimere_engine::step::{Form, Piece, PieceTokens, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepOutcome, StepPlan};
 use safetensors::{Dtype, SafeTensors};
 use std::path::{Path, PathBuf};
 
-/// The repository, or where `CHIMERE_TEST_DATA` says its data was copied to: a test binary also runs on machines without a checkout.
+/// The repository, or where `CHIMERE_TEST_DATA` says its data was copied to: a test binary also runs on machines
+/// without a checkout.
 pub fn data_dir() -> PathBuf {
-    std::env::var_os("CHIMERE_TEST_DATA").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".."), PathBuf::from)
+    std::env::var_os("CHIMERE_TEST_DATA")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(".."), PathBuf::from)
+}
+
+/// Numbers that are the same in every run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
 }
 
 /// The folder of a golden preset.
@@ -80,7 +94,21 @@ impl Golden {
 
 /// Small and exact, for the presets.
 pub fn config(exact: bool, threads: usize) -> CpuConfig {
-    CpuConfig { threads, slots: 2, pages: 16, kv_type: KvType::F16, exact, step_rows_max: 128, context: 512 }
+    CpuConfig {
+        threads,
+        slots: 2,
+        pages: 16,
+        checkpoints: 0,
+        kv_type: KvType::F16,
+        exact,
+        step_rows_max: 128,
+        context: 512,
+    }
+}
+
+/// One sequence of the shipped model.
+pub fn shipped_config(exact: bool, threads: usize) -> CpuConfig {
+    CpuConfig { slots: 1, pages: 128, step_rows_max: 512, context: 4096, ..config(exact, threads) }
 }
 
 /// A backend and the next step's id.
@@ -101,7 +129,7 @@ impl Driver {
     pub fn step(&mut self, pieces: Vec<Piece>) -> StepOutcome {
         let id = StepId(self.next);
         self.next += 1;
-        self.backend.launch(StepPlan { id, copies: Vec::new(), pieces }).unwrap().wait().unwrap()
+        self.backend.launch(StepPlan::new(id, pieces)).unwrap().wait().unwrap()
     }
 
     /// One step of one piece without samples, in slot 0 and pages from 0; what it recorded.
@@ -122,6 +150,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
     Piece {
         seq: SeqId(1),
         slot: SlotId(0),
+        state: StateStart::at(start as u32),
         form,
         start: start as u32,
         tokens: PieceTokens::Known(ids.to_vec()),
@@ -131,6 +160,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         score: None,
         experts: None,
         pool_from: None,
+        exports: Vec::new(),
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::time::graph_time;
 use crate::{Gpu, Outcome};
-use chimere_kernels::cuda::attention::{self, Attention, Cache, KvType, Norms, Out, PAGE, Rows, Scratch, Shape, Tiling, tiling};
+use chimere_kernels::cuda::attention::{
+    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, Tiling, tiling,
+};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::{CudaError, Program};
@@ -10,8 +12,16 @@ use cudarc::driver::CudaSlice;
 use std::error::Error;
 
 const KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8, KvType::Q8Q4];
-const RELEASED: Shape =
-    Shape { dim: 256, heads: 16, kv_heads: 2, rotary: 64, theta: 1e7, eps: 1e-6, stride: 9216, planes: Planes::One };
+const RELEASED: AttentionShape = AttentionShape {
+    dim: 256,
+    heads: 16,
+    kv_heads: 2,
+    rotary: 64,
+    theta: 1e7,
+    eps: 1e-6,
+    stride: 9216,
+    planes: Planes::One,
+};
 
 /// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
@@ -45,7 +55,11 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             let seconds = prefill_time(gpu, kv, pieces, rows, start)?;
             let keys: usize = pieces * (0..rows).map(|i| start + i + 1).sum::<usize>();
             let rate = (keys * RELEASED.heads * RELEASED.dim * 4) as f64 / seconds;
-            println!("| prefill {kv:?} | {pieces} x {rows} | {start} + | {:.1} | {:.0} TFLOP/s |", seconds * 1e6, rate / 1e12);
+            println!(
+                "| prefill {kv:?} | {pieces} x {rows} | {start} + | {:.1} | {:.0} TFLOP/s |",
+                seconds * 1e6,
+                rate / 1e12
+            );
         }
     }
     Ok(())
@@ -99,7 +113,7 @@ fn decode_time(gpu: &Gpu, kv: KvType, n: usize, context: usize) -> Outcome {
         let kernel = Attention::load_tiled(&gpu.device, &gpu.cache, RELEASED, kv, tiling)?;
         let seconds = graph_time(gpu, 20, |i| {
             let at = i % t.layers * t.pages;
-            let rows = Rows {
+            let rows = AttentionRows {
                 count: n,
                 slots: &slots.as_view(),
                 positions: &positions.as_view(),
@@ -107,7 +121,8 @@ fn decode_time(gpu: &Gpu, kv: KvType, n: usize, context: usize) -> Outcome {
                 pages_max: t.pages_max,
             };
             let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
-            let cache = Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
+            let cache =
+                Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
             let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut() };
             // SAFETY: slots differ, the table names pages of each layer's part.
             unsafe { kernel.decode(&gpu.device, rows, &t.x.as_view(), norms, cache, &mut scratch, out) }
@@ -135,7 +150,7 @@ fn prefill_time(gpu: &Gpu, kv: KvType, pieces: usize, rows: usize, start: usize)
     let kernel = Attention::load(&gpu.device, &gpu.cache, RELEASED, kv)?;
     graph_time(gpu, 4, |i| {
         let at = i % t.layers * t.pages;
-        let rows = Rows {
+        let rows = AttentionRows {
             count: n,
             slots: &slots.as_view(),
             positions: &positions.as_view(),
@@ -143,9 +158,12 @@ fn prefill_time(gpu: &Gpu, kv: KvType, pieces: usize, rows: usize, start: usize)
             pages_max: t.pages_max,
         };
         let norms = Norms { query: &t.norm.as_view(), key: &t.norm.as_view() };
-        let cache = Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
+        let cache =
+            Cache { keys: &mut t.keys.slice_mut(at * k_page..), values: &mut t.values.slice_mut(at * v_page..) };
         let out = Out { codes: &mut t.codes.as_view_mut(), meta: &mut t.meta.as_view_mut() };
         // SAFETY: pieces are of one slot each, the table names pages of each layer's part.
-        unsafe { kernel.prefill(&gpu.device, rows, (&d_tiles.as_view(), tiles.len()), &t.x.as_view(), norms, cache, out) }
+        unsafe {
+            kernel.prefill(&gpu.device, rows, (&d_tiles.as_view(), tiles.len()), &t.x.as_view(), norms, cache, out)
+        }
     })
 }

@@ -4,7 +4,7 @@ use crate::rows::Outputs;
 use crate::tables::random_table;
 use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome, TIMED};
-use chimere_kernels::cuda::embed::{self, Embed, Shape, Table, TableEncoding, TokenRows};
+use chimere_kernels::cuda::embed::{self, Embed, Table, TableEncoding, TableShape, TokenRows};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::rows::FoldedOut;
@@ -17,7 +17,7 @@ const RELEASED: usize = 248_320;
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let encodings = [TableEncoding::Q8_0, TableEncoding::Q6K, TableEncoding::Bf16];
     encodings
-        .map(|encoding| Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One })
+        .map(|encoding| TableShape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One })
         .into_iter()
         .map(embed::program)
         .collect()
@@ -32,16 +32,17 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         (TableEncoding::Q8_0, true),
         (TableEncoding::Q6K, true),
     ] {
-        let shape = Shape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One };
+        let shape = TableShape { cols: 2048, vocab: RELEASED, encoding, planes: Planes::One };
         let (row_bytes, rows_held) = (shape.bytes()? / RELEASED, if host { 20_000 } else { RELEASED });
         let sample = random_table(shape, 500, 3);
         let stream = gpu.device.stream();
         let mut on_device = stream.alloc_zeros::<u8>(if host { 16 } else { shape.bytes()? })?;
         // SAFETY: written below.
         let mut pinned = unsafe {
-            stream
-                .context()
-                .alloc_pinned_with_flags::<u8>(if host { rows_held * row_bytes } else { 16 }, sys::CU_MEMHOSTALLOC_DEVICEMAP)?
+            stream.context().alloc_pinned_with_flags::<u8>(
+                if host { rows_held * row_bytes } else { 16 },
+                sys::CU_MEMHOSTALLOC_DEVICEMAP,
+            )?
         };
         let address = if host {
             pinned.as_mut_slice()?.chunks_mut(sample.len()).for_each(|c| c.copy_from_slice(&sample[..c.len()]));
@@ -87,7 +88,12 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 }
             })?;
             let bytes = n * (row_bytes + 2048 * 21 / 4 + 2048 / 8);
-            table_row(&format!("embed {encoding:?}{}", if host { ", host memory" } else { "" }), n, seconds, bytes as f64);
+            table_row(
+                &format!("embed {encoding:?}{}", if host { ", host memory" } else { "" }),
+                n,
+                seconds,
+                bytes as f64,
+            );
         }
     }
     Ok(())

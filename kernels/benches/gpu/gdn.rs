@@ -1,4 +1,5 @@
-//! Times of the released model's GDN layers, a layer after another, as a step does, so that states are not in the cache.
+//! Times of the released model's GDN layers, a layer after another, as a step does, so that states are not in the
+//! cache.
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
@@ -16,7 +17,10 @@ const PROMPTS: [(usize, usize); 5] = [(1, 64), (1, 512), (1, 2048), (8, 256), (3
 
 /// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    Ok(vec![gdn_decode::program(HEADS, HEADS.inputs(), Planes::One)?, gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?])
+    Ok(vec![
+        gdn_decode::program(HEADS, HEADS.inputs(), Planes::One)?,
+        gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?,
+    ])
 }
 
 /// Measures both kernels.
@@ -94,7 +98,7 @@ fn prefill(gpu: &Gpu, sequences: usize, rows: usize) -> Result<f64, Box<dyn Erro
     let list = stream.clone_htod(&list)?;
     let mut scratch = stream.alloc_zeros::<f32>(gdn_prefill::scratch(HEADS, sequences * rows, sequences))?;
     graph_time(gpu, layers, |i| {
-        let pieces = Pieces { list: &list.as_view(), count: sequences, rows: sequences * rows };
+        let pieces = Pieces { list: &list.as_view(), count: sequences, rows: sequences * rows, exports: None };
         let [taps, decay, dt_bias, norm] = &l.weights;
         let layer = LayerWeights {
             taps: &taps.as_view(),

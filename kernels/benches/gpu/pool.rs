@@ -28,7 +28,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         let squares = stream.clone_htod(&vec![8.0f32; rows * cols / 32])?;
         let (d_units, mut sums) = (stream.clone_htod(units.as_flattened())?, stream.alloc_zeros::<f32>(n * cols)?);
         let seconds = graph_time(gpu, if rows > 256 { 8 } else { 64 }, |i| {
-            let from = HiddenRows { x: x[i % sets].as_view(), squares: squares.as_view(), weight: w.as_view(), eps: EPS };
+            let from =
+                HiddenRows { x: x[i % sets].as_view(), squares: squares.as_view(), weight: w.as_view(), eps: EPS };
             // SAFETY: the units part `rows` rows.
             unsafe { kernel.launch(&gpu.device, n, &d_units.as_view(), from, &mut sums.as_view_mut()) }
         })?;

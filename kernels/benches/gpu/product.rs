@@ -1,11 +1,14 @@
-//! Times of products with few rows, for the released model's shapes: every tiling that might be best at one row, then the best at more.
+//! Times of products with few rows, for the released model's shapes: every tiling that might be best at one row, then
+//! the best at more.
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, H200, Outcome};
-use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
+use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, ExpertsKernels, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
-use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape, Tiling};
+use chimere_kernels::cuda::product::{
+    self, Activations, MatrixShape, NextRows, Norm, Output, Product, Residual, Tiling,
+};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
 use chimere_kernels::cuda::wide::Chip;
@@ -97,8 +100,8 @@ impl Case {
         }
     }
 
-    fn shape(&self) -> Shape {
-        Shape::new(self.layout, self.rows, self.cols).expect("legal")
+    fn shape(&self) -> MatrixShape {
+        MatrixShape::new(self.layout, self.rows, self.cols).expect("legal")
     }
 }
 
@@ -108,7 +111,7 @@ fn tiling([warps_k, tiles, cluster, depth, registers]: [usize; 5]) -> Tiling {
 
 fn mixes() -> [(&'static str, Experts); 2] {
     let of = |routed, shared| {
-        let kind = |layout| Kind { width: 512, gate_up: layout, down: layout };
+        let kind = |layout| ExpertShape { width: 512, gate_up: layout, down: layout };
         Experts::new(HIDDEN, EXPERTS, USED, kind(routed), kind(shared)).expect("legal")
     };
     [("Q4_K and Q8_0", of(Layout::Q4_K, Layout::Q8_0)), ("IQ3_S and Q5_K", of(Layout::IQ3_S, Layout::Q5_K))]
@@ -157,14 +160,18 @@ pub(crate) fn experts(gpu: &Gpu) -> Outcome {
     for (name, experts) in mixes() {
         let layer = Layer::new(gpu, experts)?;
         for n in [1, 2, 4, 8, 12, 16] {
-            println!("experts {name}, {n} rows: {:.2}, floor {:.2}", 1e6 * layer.time(gpu, n)?, 1e6 * layer.bytes(n) / ceiling);
+            println!(
+                "experts {name}, {n} rows: {:.2}, floor {:.2}",
+                1e6 * layer.time(gpu, n)?,
+                1e6 * layer.bytes(n) / ceiling
+            );
         }
     }
     Ok(())
 }
 
 /// `copies` matrices, one after another.
-fn weights(gpu: &Gpu, shape: Shape, copies: usize) -> Result<CudaSlice<u8>, Box<dyn Error>> {
+fn weights(gpu: &Gpu, shape: MatrixShape, copies: usize) -> Result<CudaSlice<u8>, Box<dyn Error>> {
     let (stream, (_, cols)) = (gpu.device.stream(), shape.size());
     let sample = stream.clone_htod(&Matrix::random(shape.layout(), 256, cols, 9).packed())?;
     let mut all = stream.alloc_zeros::<u8>(copies * shape.bytes())?;
@@ -178,7 +185,7 @@ fn weights(gpu: &Gpu, shape: Shape, copies: usize) -> Result<CudaSlice<u8>, Box<
 }
 
 /// Device buffers of `n` rows of the residual stream.
-struct Rows {
+struct ResidualRows {
     x: CudaSlice<f32>,
     weight: CudaSlice<f32>,
     codes: CudaSlice<i8>,
@@ -186,7 +193,7 @@ struct Rows {
     squares: CudaSlice<f32>,
 }
 
-impl Rows {
+impl ResidualRows {
     fn new(gpu: &Gpu, n: usize, values: usize) -> Result<Self, Box<dyn Error>> {
         let stream = gpu.device.stream();
         let form = QuantizedRows::of(&Random(5).vector(n * values), Planes::One);
@@ -203,7 +210,7 @@ impl Rows {
 
 fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, bytes) = (gpu.device.stream(), case.shape().bytes());
-    let y = Rows::new(gpu, n, case.cols)?;
+    let y = ResidualRows::new(gpu, n, case.cols)?;
     let columns = product::COLUMNS.into_iter().find(|c| n <= *c).expect("few rows");
     let copies = weights.len() / bytes;
     let matrix = |i: usize| weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
@@ -211,7 +218,7 @@ fn time_of(gpu: &Gpu, case: &Case, tiling: Tiling, weights: &CudaSlice<u8>, n: u
     let launches = (2 * copies).max(4);
     if case.residual {
         let kernel = Residual::load_tiled(&gpu.device, &gpu.cache, case.shape(), &[(columns, tiling)])?;
-        let mut x = Rows::new(gpu, n, case.rows)?;
+        let mut x = ResidualRows::new(gpu, n, case.rows)?;
         return graph_time(gpu, launches, |i| {
             let next = NextRows {
                 weight: &x.weight.as_view(),
@@ -243,7 +250,7 @@ struct Layer {
 
 impl Layer {
     fn new(gpu: &Gpu, experts: Experts) -> Result<Self, Box<dyn Error>> {
-        let of = |[routed, shared]: [Shape; 2]| -> Result<_, Box<dyn Error>> {
+        let of = |[routed, shared]: [MatrixShape; 2]| -> Result<_, Box<dyn Error>> {
             Ok((weights(gpu, routed, EXPERTS)?, weights(gpu, shared, SHARED_COPIES)?))
         };
         Ok(Self { experts, gate_up: of(experts.gate_up())?, down: of(experts.down())? })
@@ -252,7 +259,8 @@ impl Layer {
     /// Bytes that `n` rows read, on average.
     fn bytes(&self, n: usize) -> f64 {
         let distinct: usize = (0..64).map(|i| chosen(n, i).into_iter().collect::<HashSet<_>>().len()).sum();
-        let [routed, shared] = [0, 1].map(|i| (self.experts.gate_up()[i].bytes() + self.experts.down()[i].bytes()) as f64);
+        let [routed, shared] =
+            [0, 1].map(|i| (self.experts.gate_up()[i].bytes() + self.experts.down()[i].bytes()) as f64);
         distinct as f64 / 64.0 * routed + shared
     }
 
@@ -261,18 +269,19 @@ impl Layer {
         let stream = gpu.device.stream();
         let tiling = experts::tiling(self.experts, Chip::of(&gpu.device)).expect("enough shared memory");
         let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, self.experts, tiling)?;
-        let mut x = Rows::new(gpu, n, HIDDEN)?;
-        let y = Rows::new(gpu, n, HIDDEN)?;
+        let mut x = ResidualRows::new(gpu, n, HIDDEN)?;
+        let y = ResidualRows::new(gpu, n, HIDDEN)?;
         let [h_cols, s_cols] = self.experts.down().map(|s| s.size().1);
         let mut h = (stream.alloc_zeros::<i8>(n * USED * h_cols)?, stream.alloc_zeros::<f32>(n * USED * h_cols / 16)?);
         let mut s = (stream.alloc_zeros::<i8>(n * s_cols)?, stream.alloc_zeros::<f32>(n * s_cols / 16)?);
-        let routers: Vec<CudaSlice<f32>> = (0..ROUTERS).map(|i| stream.clone_htod(&router(i))).collect::<Result<_, _>>()?;
+        let routers: Vec<CudaSlice<f32>> =
+            (0..ROUTERS).map(|i| stream.clone_htod(&router(i))).collect::<Result<_, _>>()?;
         let ones = stream.clone_htod(&vec![1f32; HIDDEN])?;
         let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
         let mut taken = stream.alloc_zeros::<i32>(n * USED)?;
         let sizes = [self.experts.gate_up()[1].bytes(), self.experts.down()[1].bytes()];
         graph_time(gpu, 64, |i| {
-            let between = Between {
+            let between = ExpertRows {
                 codes: &mut h.0.as_view_mut(),
                 meta: &mut h.1.as_view_mut(),
                 shared_codes: &mut s.0.as_view_mut(),

@@ -3,10 +3,12 @@
 use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome, TIMED};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::router::{self, Choice, Cuts, Groups, LayerWeights, Router, Rows, Shape, Variant};
+use chimere_kernels::cuda::router::{
+    self, ChosenExperts, Cuts, Groups, LayerWeights, Router, RouterRows, RouterShape, Variant,
+};
 use chimere_kernels::cuda::{CudaError, Program};
 
-const RELEASED: Shape = Shape { cols: 2048, experts: 256, used: 8 };
+const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
 const EPS: f32 = 1e-6;
 
 /// What [`time`] loads.
@@ -55,9 +57,16 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                     shared_gate: &gate.as_view(),
                     eps: EPS,
                 };
-                let rows = Rows { count: n, slots: &slots.as_view(), x: &x.as_view(), squares: &squares.as_view(), cuts };
-                let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
-                let (mut slots, mut ins, mut outs) = (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
+                let rows = RouterRows {
+                    count: n,
+                    slots: &slots.as_view(),
+                    x: &x.as_view(),
+                    squares: &squares.as_view(),
+                    cuts,
+                };
+                let choice = ChosenExperts { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
+                let (mut slots, mut ins, mut outs) =
+                    (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
                 let lists = grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs });
                 router.launch(&gpu.device, &mut work, variant, rows, layer, choice, lists)
             })?;

@@ -2,7 +2,7 @@
 
 use crate::time::{graph_time, table_head, table_row};
 use crate::{Gpu, Outcome, TIMED};
-use chimere_kernels::cuda::combine::{self, Combine, Shape, Terms};
+use chimere_kernels::cuda::combine::{self, Combine, CombineShape, Terms};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -11,7 +11,7 @@ use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
-const RELEASED: Shape = Shape { cols: 2048, used: 8, shared: true, planes: Planes::One };
+const RELEASED: CombineShape = CombineShape { cols: 2048, used: 8, shared: true, planes: Planes::One };
 
 /// Memory for folded rows.
 pub(crate) struct Outputs {
@@ -23,7 +23,11 @@ pub(crate) struct Outputs {
 impl Outputs {
     pub(crate) fn new(gpu: &Gpu, rows: usize, cols: usize, planes: Planes) -> Result<Self, Box<dyn Error>> {
         let (stream, [codes, meta, squares]) = (gpu.device.stream(), lengths(rows, cols, planes));
-        Ok(Self { codes: stream.alloc_zeros(codes)?, meta: stream.alloc_zeros(meta)?, squares: stream.alloc_zeros(squares)? })
+        Ok(Self {
+            codes: stream.alloc_zeros(codes)?,
+            meta: stream.alloc_zeros(meta)?,
+            squares: stream.alloc_zeros(squares)?,
+        })
     }
 }
 
@@ -35,7 +39,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     table_head("combine and gather, 2048 wide");
     let (stream, shape) = (gpu.device.stream(), RELEASED);
-    let Shape { cols, used, .. } = shape;
+    let CombineShape { cols, used, .. } = shape;
     let (kernel, gather) =
         (Combine::load(&gpu.device, &gpu.cache, shape)?, Gather::load(&gpu.device, &gpu.cache, cols, shape.planes)?);
     for n in TIMED.into_iter().chain([16384]) {
@@ -54,15 +58,18 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 experts: Some(&experts.as_view()),
                 shared: Some(&own.as_view()),
             };
-            let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+            let (mut codes, mut meta, mut squares) =
+                (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
             let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
             kernel.launch(&gpu.device, n, terms, &w.as_view(), &mut x.as_view_mut(), folded)
         })?;
         table_row("combine", n, seconds, (n * cols) as f64 * (4.0 * (used + 3) as f64 + 1.375));
         let mut to = Outputs::new(gpu, n, cols, shape.planes)?;
         let seconds = graph_time(gpu, if n > 256 { 8 } else { 64 }, |_| {
-            let from = Folded { codes: &out.codes.as_view(), meta: &out.meta.as_view(), squares: &out.squares.as_view() };
-            let (mut codes, mut meta, mut squares) = (to.codes.as_view_mut(), to.meta.as_view_mut(), to.squares.as_view_mut());
+            let from =
+                Folded { codes: &out.codes.as_view(), meta: &out.meta.as_view(), squares: &out.squares.as_view() };
+            let (mut codes, mut meta, mut squares) =
+                (to.codes.as_view_mut(), to.meta.as_view_mut(), to.squares.as_view_mut());
             let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
             // SAFETY: slots are 0..n.
             unsafe { gather.launch(&gpu.device, n, &slots.as_view(), from, folded) }

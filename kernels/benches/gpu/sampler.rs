@@ -37,7 +37,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         Ok(all)
     };
     let plain = repeated(&flat)?;
-    flat.chunks_mut(vocab).for_each(|row| (0..40).for_each(|i| row[random.bits() as usize % vocab] = 14.0 + 0.25 * i as f32));
+    flat.chunks_mut(vocab)
+        .for_each(|row| (0..40).for_each(|i| row[random.bits() as usize % vocab] = 14.0 + 0.25 * i as f32));
     let peaked = repeated(&flat)?;
     let history = stream.clone_htod(&(0..SLOTS * vocab).map(|i| u16::from(i % 100 == 0)).collect::<Vec<_>>())?;
     // 64 pairs, as many as a table gives at most.
@@ -76,7 +77,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                         history: &history.as_view(),
                         tally: None,
                     };
-                    let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };
+                    let outputs =
+                        SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };
                     // SAFETY: rows, slots and history are below their numbers; launches are in order.
                     unsafe { kernel.launch(&gpu.device, n, inputs, outputs) }
                 })?;

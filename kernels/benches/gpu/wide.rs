@@ -6,7 +6,7 @@ use chimere_kernels::cuda::product;
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Shape, Tiling, Wide};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
@@ -48,18 +48,32 @@ const STEPS: [usize; 6] = [16, 32, 64, 128, 256, 2048];
 /// More are not sampled in a step.
 const SAMPLED_MAX: usize = 256;
 
-const fn dense(name: &'static str, layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>) -> Case {
+const fn dense(
+    name: &'static str,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    epilogue: Epilogue,
+    norm: Option<usize>,
+) -> Case {
     Case { name, layout, rows, cols, epilogue, norm, used: None }
 }
 
-const fn experts(name: &'static str, layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>) -> Case {
+const fn experts(
+    name: &'static str,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    epilogue: Epilogue,
+    norm: Option<usize>,
+) -> Case {
     Case { name, layout, rows, cols, epilogue, norm, used: Some(8) }
 }
 
 impl Case {
-    fn shape(&self) -> Shape {
-        let matrix = product::Shape::new(self.layout, self.rows, self.cols).expect("legal");
-        Shape::new(matrix, self.epilogue, self.norm, self.used.is_none()).expect("legal")
+    fn shape(&self) -> WideShape {
+        let matrix = product::MatrixShape::new(self.layout, self.rows, self.cols).expect("legal");
+        WideShape::new(matrix, self.epilogue, self.norm, self.used.is_none()).expect("legal")
     }
 
     fn steps(&self) -> impl Iterator<Item = usize> {
@@ -75,7 +89,9 @@ impl Case {
 /// Measures what is chosen for every case.
 pub(crate) fn time(gpu: &Gpu) -> Outcome {
     println!("copy: {:.0} GB/s", copy_bandwidth(gpu)? / 1e9);
-    println!("| product | rows | tiles x warps, octets x warps, groups, units, split, stages | us | GB/s of weights | TOPS |");
+    println!(
+        "| product | rows | tiles x warps, octets x warps, groups, units, split, stages | us | GB/s of weights | TOPS |"
+    );
     println!("| --- | --- | --- | --- | --- | --- |");
     for case in &CASES {
         let weights = weights(gpu, case)?;
@@ -111,7 +127,13 @@ fn weights(gpu: &Gpu, case: &Case) -> Result<CudaSlice<u8>, Box<dyn Error>> {
     Ok(all)
 }
 
-fn product_time(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, tiling: Tiling) -> Result<(f64, f64), Box<dyn Error>> {
+fn product_time(
+    gpu: &Gpu,
+    case: &Case,
+    weights: &CudaSlice<u8>,
+    n: usize,
+    tiling: Tiling,
+) -> Result<(f64, f64), Box<dyn Error>> {
     let (stream, shape) = (gpu.device.stream(), case.shape());
     let kernel = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
     let pairs = n * case.used.unwrap_or(1);
@@ -138,15 +160,21 @@ fn product_time(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, tilin
     let launches = if case.used.is_some() { 32.min(32768 / n) } else { copies.clamp(4, 32.max(4096 / n)) };
     let seconds = graph_time(gpu, launches, |i| {
         let squares = squares.as_view();
-        let x = Inputs { codes: &codes.as_view(), meta: &meta.as_view(), squares: Some(&squares), eps: EPS, factor: 1.0 };
+        let x =
+            Inputs { codes: &codes.as_view(), meta: &meta.as_view(), squares: Some(&squares), eps: EPS, factor: 1.0 };
         let (mut v, mut c, mut m, mut s) =
             (values.as_view_mut(), out_codes.as_view_mut(), out_meta.as_view_mut(), out_squares.as_view_mut());
         let next = next.as_view();
         let out = match case.epilogue {
             Epilogue::Plain => Output::Plain { values: &mut v, stride: case.rows },
-            Epilogue::Residual => {
-                Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride: case.rows }
-            }
+            Epilogue::Residual => Output::Residual {
+                x: &mut v,
+                weight: &next,
+                codes: &mut c,
+                meta: &mut m,
+                squares: &mut s,
+                stride: case.rows,
+            },
             Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
         };
         if case.used.is_none() {
@@ -163,8 +191,8 @@ fn product_time(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, tilin
     Ok((seconds, if case.used.is_some() { distinct * bytes as f64 } else { bytes as f64 }))
 }
 
-/// Slots for `n` tokens that each use `used` experts at random, padded with empty ones to the most there can be, the token of each
-/// column, and how many experts are used.
+/// Slots for `n` tokens that each use `used` experts at random, padded with empty ones to the most there can be, the
+/// token of each column, and how many experts are used.
 fn lists(n: usize, used: usize, seed: u64) -> (Vec<i32>, Vec<i32>, usize) {
     let mut random = Random(seed);
     let mut tokens: Vec<Vec<i32>> = vec![Vec::new(); EXPERTS];

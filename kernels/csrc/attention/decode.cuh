@@ -273,7 +273,7 @@ __device__ __forceinline__ void store_heads(const Thread &me, const Arguments &a
         if (task >= (item.owns ? GQ + 2 : GQ)) continue;
         if (task <= GQ) {
             norm_head(heads[i], s.norms[task == GQ], args.eps);
-            rotate_head(heads[i], turn);
+            rotate_head<IN_DECODE>(heads[i], turn);
         }
         if (task < GQ) {
             finish_query(heads[i]);

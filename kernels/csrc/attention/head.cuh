@@ -10,6 +10,16 @@ struct Turn {
     float2 first, second;
 };
 
+// a * b + c * d, of which a * b is fused with the sum. Left to the compiler, which product is fused depends on the code around it, and a query's
+// last bits change when that code moves.
+__device__ __forceinline__ float sum_of_products(float a, float b, float c, float d) { return __fmaf_rn(a, b, __fmul_rn(c, d)); }
+
+// Which product of a turned dim is fused: its own or its partner's. Only last bits hang on it; these are the ones that outputs have always had.
+enum class Fused { own, partner };
+constexpr Fused IN_PREFILL = ROTARY == 64 ? Fused::own : Fused::partner;
+constexpr Fused IN_WRITE = D == 64 ? Fused::own : IN_PREFILL;
+constexpr Fused IN_DECODE = GQ <= 6 ? IN_WRITE : IN_PREFILL;
+
 __device__ __forceinline__ Turn turn_of(const double *turns, int position) {
     Turn r = {make_float2(1, 0), make_float2(1, 0)};
 #if ROTARY > 0
@@ -30,7 +40,7 @@ __device__ __forceinline__ void load_head(Head &h, const float *x) {
 __device__ __forceinline__ void norm_head(Head &h, const float *weight, float eps) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++) sum += h.v[i].x * h.v[i].x + h.v[i].y * h.v[i].y;
+    for (int i = 0; i < PAIRS; i++) sum = __fadd_rn(sum, sum_of_products(h.v[i].x, h.v[i].x, h.v[i].y, h.v[i].y));
     float scale = __frcp_rn(__fsqrt_rn(warp_sum(sum) * (1.0f / D) + eps));
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
@@ -39,7 +49,12 @@ __device__ __forceinline__ void norm_head(Head &h, const float *weight, float ep
     }
 }
 
-__device__ __forceinline__ void rotate_head(Head &h, const Turn &turn) {
+template <Fused FUSED> __device__ __forceinline__ float turned(float own, float cos, float partner, float sin) {
+    if (FUSED == Fused::own) return sum_of_products(own, cos, partner, sin);
+    return sum_of_products(partner, sin, own, cos);
+}
+
+template <Fused FUSED> __device__ __forceinline__ void rotate_head(Head &h, const Turn &turn) {
 #if ROTARY > 0
     int lane = lane_id(), d = 2 * lane;
     bool first = d < ROTARY / 2;
@@ -47,8 +62,8 @@ __device__ __forceinline__ void rotate_head(Head &h, const Turn &turn) {
     float x = __shfl_sync(~0u, h.v[0].x, partner & 31), y = __shfl_sync(~0u, h.v[0].y, partner & 31);
     if (d < ROTARY) {
         float sign = first ? -1.0f : 1.0f;
-        h.v[0].x = h.v[0].x * turn.first.x + sign * x * turn.first.y;
-        h.v[0].y = h.v[0].y * turn.second.x + sign * y * turn.second.y;
+        h.v[0].x = turned<FUSED>(h.v[0].x, turn.first.x, sign * x, turn.first.y);
+        h.v[0].y = turned<FUSED>(h.v[0].y, turn.second.x, sign * y, turn.second.y);
     }
 #endif
 }

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(2 * WARP) attention_write(const Arg
     if (threadIdx.x < WARP) {
         load_head(h, key_of(x, head));
         norm_head(h, args.k_norm, args.eps);
-        rotate_head(h, turn_of(args.turns, position));
+        rotate_head<IN_WRITE>(h, turn_of(args.turns, position));
         Keys::store(h, args.k_cache + page * Keys::BYTES, position % PAGE);
     } else {
         load_head(h, value_of(x, head));
@@ -133,7 +133,7 @@ __device__ __forceinline__ void load_queries(const Thread &me, const Arguments &
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             norm_head(h[i], args.q_norm, args.eps);
-            rotate_head(h[i], turn_of(args.turns, tile.start + (at + i) / GQ));
+            rotate_head<IN_PREFILL>(h[i], turn_of(args.turns, tile.start + (at + i) / GQ));
             finish_query(h[i]);
             store_query<P_ROWS>(h[i], q, at + i);
         }

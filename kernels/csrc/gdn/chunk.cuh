@@ -55,10 +55,11 @@ struct Triangles {
     float sum[2][C], beta[2][C], half[2];
 };
 
-// Of a last chunk: what the convolution of the tokens to come wants of this piece; the one of this piece has read what was there. `kh`: the block's key head.
-__device__ __forceinline__ void keep_inputs(const Thread &me, const Arguments &args, const Chunk &chunk, int kh) {
-    float *ring = args.tail + (u64)chunk.slot * 4 * CHANNELS;
-    for (int n = max(0, chunk.rows - 4); n < chunk.rows; n++)
+// What the convolution of the tokens after the piece's first `rows` wants of them, to the ring of `slot`; that of this piece has read what was
+// there. `kh`: the block's key head.
+__device__ __forceinline__ void keep_inputs(const Thread &me, const Arguments &args, const Chunk &chunk, int kh, int slot, int rows) {
+    float *ring = args.tail + (u64)slot * 4 * CHANNELS;
+    for (int n = max(0, rows - 4); n < rows; n++)
         for (int ch = kh * THREADS + me.id; ch < CHANNELS; ch += HK * THREADS)
             ring[((chunk.start + n) & 3) * CHANNELS + ch] = args.x[((u64)chunk.first_row + n) * X_STRIDE + ch];
 }
@@ -162,7 +163,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_chunk(const Arguments 
     auto mats_of = [&](int n) { return args.mats + ((u64)blockIdx.x * HV + head(n)) * MATS_ELEMENTS; };
     Gates mine = {0, 0};
     if (which < SHARING) mine = gates(chunk, token, head(which), args.x, args.a_log_neg, args.dt_bias);
-    if (chunk.index * C + C >= chunk.rows) keep_inputs(me, args, chunk, kh);
+    if (chunk.index * C + C >= chunk.rows) keep_inputs(me, args, chunk, kh, chunk.slot, chunk.rows);
+    int kept_at = args.exports ? args.exports[blockIdx.x] : -1;
+    if (kept_at >= 0) keep_inputs(me, args, chunk, kh, kept_at, chunk.index * C + C);
     copies_wait<0>();
     __syncthreads();
     float kk[8][4] = {}, qk[8][4] = {};

@@ -184,6 +184,14 @@ __device__ __forceinline__ void scan_chunk(float (&s)[K / 8][4], const float (&v
     add_chunk(s, delta, sum, k_at, lanes);
 }
 
+// What a lane has of S^T, to `at` of its head and columns.
+__device__ __forceinline__ void store_state(float *at, const float (&s)[K / 8][4], int t) {
+#pragma unroll
+    for (int n = 0; n < K / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) at[(8 * n + 2 * t + i % 2) * V + i / 2 * 8] = s[n][i];
+}
+
 // Block (h * TILES + tile, piece): SCAN_COLS columns of value head h. `args.stages`: chunks that shared memory holds, 1 or 2.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
@@ -203,7 +211,8 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Argume
     source.fetch(0);
 
     // S^T: tile n has columns 8n.. of K; element 0, 1: row v0 + g, columns 2t, 2t + 1; 2, 3: row v0 + g + 8.
-    float *at_state = args.state + ((u64)piece.x * HV + h) * K * V + v0 + g;
+    const u64 of_lane = (u64)h * K * V + v0 + g, of_slot = (u64)HV * K * V;
+    float *at_state = args.state + piece.x * of_slot + of_lane;
     float s[K / 8][4];
 #pragma unroll
     for (int n = 0; n < K / 8; n++)
@@ -220,11 +229,12 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Argume
         source.wait_for(chunk, ahead);
         const float *sum = (const float *)(shared + chunk % stages * STAGE_BYTES + KEYS_BYTES + MATS_BYTES);
         scan_chunk(s, v, columns, source.place_of(chunk), sum, lanes);
+        if (args.exports) {
+            int kept_at = args.exports[number + chunk];
+            if (kept_at >= 0) store_state(args.state + kept_at * of_slot + of_lane, s, t);
+        }
         __syncthreads();
         if (stages == 1 && chunk + 1 < chunks) source.fetch(chunk + 1);
     }
-#pragma unroll
-    for (int n = 0; n < K / 8; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) at_state[(8 * n + 2 * t + i % 2) * V + i / 2 * 8] = s[n][i];
+    store_state(at_state, s, t);
 }

@@ -1,8 +1,10 @@
-//! What host and device agree on: structs that are written down once, here as Rust, from which the device's text is made.
+//! What host and device agree on: structs that are written down once, here as Rust, from which the device's text is
+//! made.
 //!
-//! [`device_struct!`] declares a `#[repr(C)]` struct and derives its CUDA declaration with the offsets that Rust gave it. A program brings
-//! the declarations of its structs along as `arguments.cuh`; there the device's compiler asserts size and offsets again. A launch hands its
-//! kernel exactly one of them, so nothing is passed that has no name and no type.
+//! [`device_struct!`] declares a `#[repr(C)]` struct and derives its CUDA declaration with the offsets that Rust gave
+//! it. A program brings the declarations of its structs along as `arguments.cuh`; there the device's compiler asserts
+//! size and offsets again. A launch hands its kernel exactly one of them, so nothing is passed that has no name and no
+//! type.
 
 use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut};
 use std::fmt::Write as _;
@@ -107,7 +109,7 @@ macro_rules! pointers {
         impl<T> Copy for $pointer<T> {}
 
         impl<T> Default for $pointer<T> {
-            /// Null.
+            /// The null pointer.
             fn default() -> Self {
                 Self(0, PhantomData)
             }
@@ -119,7 +121,7 @@ macro_rules! pointers {
                 if self.0 == 0 { self } else { Self(self.0 + (elements * size_of::<T>()) as u64, PhantomData) }
             }
 
-            /// Its address.
+            /// The address on the device.
             pub(super) fn address(self) -> u64 {
                 self.0
             }
@@ -180,7 +182,8 @@ pub(super) fn declaration(name: &str, size: usize, fields: &[(&str, String, usiz
     text
 }
 
-/// Whether fields of these offsets and sizes follow one another without gaps, so that every byte up to the last field's end is one's.
+/// Whether fields of these offsets and sizes follow one another without gaps, so that every byte up to the last field's
+/// end is one's.
 pub(super) const fn gapless(fields: &[(usize, usize)]) -> bool {
     let (mut i, mut end) = (0, 0);
     while i < fields.len() {
@@ -208,7 +211,8 @@ macro_rules! device_struct {
             "larger fields come first"
         );
 
-        // SAFETY: the text is made of the same fields, and the device's compiler asserts their offsets, which are those of `repr(C)`.
+        // SAFETY: the text is made of the same fields, and the device's compiler asserts their offsets, which are those
+        // of `repr(C)`.
         unsafe impl $crate::cuda::arguments::DeviceStruct for $name {
             fn declaration() -> String {
                 let fields = [$((

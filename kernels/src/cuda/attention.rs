@@ -1,8 +1,9 @@
 //! Full attention over a paged cache, from a step's in-projections to the int8 rows of the out-projection:
-//! [`crate::reference::rmsnorm`] and [`crate::reference::rope`] of queries and keys, [`crate::reference::attention`], the sigmoid gate.
+//! [`crate::reference::rmsnorm`] and [`crate::reference::rope`] of queries and keys, [`crate::reference::attention`],
+//! the sigmoid gate.
 //!
-//! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of sequences. A row's
-//! bytes depend on its own sequence alone; the two ways differ in the last bits.
+//! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of
+//! sequences. A row's bytes depend on its own sequence alone; the two ways differ in the last bits.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -27,10 +28,10 @@ const SHARED_BYTES_MAX: usize = 99 << 10;
 
 /// Heads of an attention layer, and its rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct AttentionShape {
     /// D, of queries, keys and values.
     pub dim: usize,
-    /// Query heads.
+    /// How many query heads there are.
     pub heads: usize,
     /// Key-value heads; query head `h` uses `h / (heads / kv_heads)`.
     pub kv_heads: usize,
@@ -38,7 +39,7 @@ pub struct Shape {
     pub rotary: usize,
     /// Base of the rotations' frequencies.
     pub theta: f64,
-    /// Of both norms.
+    /// Epsilon of the norms of queries and keys.
     pub eps: f32,
     /// From an input row to the next, in values: D of q and D of gate for each query head, all k, all v.
     pub stride: usize,
@@ -49,7 +50,7 @@ pub struct Shape {
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvType {
-    /// Both as f16.
+    /// Keys and values as f16.
     F16,
     /// Both in blocks of 32 dims that share an f16 scale, codes of 8 bits; keys after a Hadamard rotation.
     Q8,
@@ -78,7 +79,7 @@ impl KvType {
     }
 }
 
-impl Shape {
+impl AttentionShape {
     /// Query heads that share a key-value head.
     pub fn group(&self) -> usize {
         self.heads / self.kv_heads
@@ -102,12 +103,14 @@ impl Shape {
 
     fn check(&self) -> Result<(), CudaError> {
         let fail = |reason: String| Err(CudaError::shape("attention", reason));
-        let Shape { dim, heads, kv_heads, rotary, stride, .. } = *self;
+        let AttentionShape { dim, heads, kv_heads, rotary, stride, .. } = *self;
         if ![64, 128, 256].contains(&dim) {
             return fail(format!("heads of {dim}: must be of 64, 128 or 256"));
         }
         if kv_heads == 0 || heads == 0 || !heads.is_multiple_of(kv_heads) || heads / kv_heads > 16 {
-            return fail(format!("{heads} query heads for {kv_heads} key-value heads: must be a multiple, at most 16 of each"));
+            return fail(format!(
+                "{heads} query heads for {kv_heads} key-value heads: must be a multiple, at most 16 of each"
+            ));
         }
         if !rotary.is_multiple_of(4) || rotary > 64 {
             return fail(format!("{rotary} rotated dims: must be a multiple of 4, at most 64"));
@@ -118,7 +121,8 @@ impl Shape {
         Ok(())
     }
 
-    /// Shared memory of a prefill block: queries, and two pages of keys and values as f16 or one of these and one as it is kept.
+    /// Shared memory of a prefill block: queries, and two pages of keys and values as f16 or one of these and one as it
+    /// is kept.
     fn prefill_shared_bytes(&self, kv: KvType) -> usize {
         let (queries, f16_pages) = (TILE_ROWS * self.dim * 2, 2 * PAGE * self.dim * 2);
         let (k, v) = kv.vector_bytes(self.dim);
@@ -138,7 +142,8 @@ impl Shape {
     }
 }
 
-/// Most splits of a row of up to `context` positions: a split has 8 pages, and twice as many whenever there would be more than 128.
+/// Most splits of a row of up to `context` positions: a split has 8 pages, and twice as many whenever there would be
+/// more than 128.
 pub fn splits(context: usize) -> usize {
     let pages = context.div_ceil(PAGE);
     // One page more may halve their number; the most is reached before.
@@ -146,12 +151,13 @@ pub fn splits(context: usize) -> usize {
 }
 
 /// Tokens of a prefill tile.
-pub fn tile_tokens(shape: Shape) -> usize {
+pub fn tile_tokens(shape: AttentionShape) -> usize {
     TILE_ROWS / shape.group()
 }
 
-/// Tiles `{first row, rows}` of a step whose sequences have `pieces` neighbouring rows each, one after another. Pieces of 0 have none.
-pub fn tiles(shape: Shape, pieces: &[usize]) -> Vec<[i32; 2]> {
+/// Tiles `{first row, rows}` of a step whose sequences have `pieces` neighbouring rows each, one after another. Pieces
+/// of 0 have none.
+pub fn tiles(shape: AttentionShape, pieces: &[usize]) -> Vec<[i32; 2]> {
     let (tokens, mut first, mut tiles) = (tile_tokens(shape), 0, Vec::new());
     for piece in pieces {
         let rows = |at: &usize| [(first + at) as i32, tokens.min(piece - at) as i32];
@@ -170,8 +176,9 @@ pub struct Tiling {
     pub resident: usize,
 }
 
-/// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a large one.
-pub fn tiling(shape: Shape, kv: KvType) -> Tiling {
+/// As many pages as fit into 72 KiB, where that leaves room for the rest on every chip; two blocks of that fit on a
+/// large one.
+pub fn tiling(shape: AttentionShape, kv: KvType) -> Tiling {
     const STAGED_BYTES_MAX: usize = 72 << 10;
     let (k, v) = kv.vector_bytes(shape.dim);
     let fits = |round: usize| {
@@ -185,7 +192,7 @@ pub fn tiling(shape: Shape, kv: KvType) -> Tiling {
 ///
 /// # Errors
 /// If there is no kernel for the shape.
-pub fn program(shape: Shape, kv: KvType, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Program, CudaError> {
     shape.check()?;
     debug_assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX, "every legal shape fits");
     let (k_type, v_type) = kv.codes();
@@ -214,7 +221,7 @@ pub fn program(shape: Shape, kv: KvType, tiling: Tiling) -> Result<Program, Cuda
 /// The kernels for the attention layers of a model.
 #[derive(Debug)]
 pub struct Attention {
-    shape: Shape,
+    shape: AttentionShape,
     kv: KvType,
     tiling: Tiling,
     /// Turns of a circle a position, for each pair.
@@ -239,7 +246,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// Bytes for `rows` rows of up to `context` positions.
-    pub fn bytes(shape: Shape, rows: usize, context: usize) -> usize {
+    pub fn bytes(shape: AttentionShape, rows: usize, context: usize) -> usize {
         rows * (splits(context) * shape.heads * (2 * shape.dim + 8) + 8 * shape.kv_heads)
     }
 
@@ -247,7 +254,7 @@ impl Scratch {
     ///
     /// # Errors
     /// If the device has not that much memory.
-    pub fn new(device: &Device, shape: Shape, rows: usize, context: usize) -> Result<Self, CudaError> {
+    pub fn new(device: &Device, shape: AttentionShape, rows: usize, context: usize) -> Result<Self, CudaError> {
         let (stream, splits) = (device.stream(), splits(context));
         let failed = |error| CudaError::Driver { call: "cuMemAlloc", error };
         Ok(Self {
@@ -262,14 +269,15 @@ impl Scratch {
 
 /// A step's rows; on the device, written before the step begins.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct AttentionRows<'a> {
     /// Rows, with those that are none.
     pub count: usize,
     /// Slot of each row's sequence; below 0: no row.
     pub slots: &'a CudaView<'a, i32>,
     /// Position of each row.
     pub positions: &'a CudaView<'a, i32>,
-    /// `[slots, pages_max]`: page of the cache that holds positions `32 i` to `32 i + 31`. Written before the step begins.
+    /// `[slots, pages_max]`: page of the cache that holds positions `32 i` to `32 i + 31`. Written before the step
+    /// begins.
     pub page_table: &'a CudaView<'a, i32>,
     /// Pages of a slot's row in the table.
     pub pages_max: usize,
@@ -284,7 +292,7 @@ pub struct Norms<'a> {
     pub key: &'a CudaView<'a, f32>,
 }
 
-/// A layer's cache, pages of [`Shape::page_bytes`] each.
+/// A layer's cache, pages of [`AttentionShape::page_bytes`] each.
 pub struct Cache<'a, 'b> {
     /// Pages of keys.
     pub keys: &'a mut CudaViewMut<'b, u8>,
@@ -292,7 +300,7 @@ pub struct Cache<'a, 'b> {
     pub values: &'a mut CudaViewMut<'b, u8>,
 }
 
-/// Where the result goes: int8 rows of [`Shape::out_stride`]; what is beyond `heads * dim` of a row stays as it is.
+/// Where the result goes: int8 rows of [`AttentionShape::out_stride`]; what is beyond `heads * dim` of a row stays as it is.
 pub struct Out<'a, 'b> {
     /// `[rows, out_stride * planes]`.
     pub codes: &'a mut CudaViewMut<'b, i8>,
@@ -343,7 +351,7 @@ impl Attention {
     ///
     /// # Errors
     /// If there are none for it, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, kv: KvType) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: AttentionShape, kv: KvType) -> Result<Self, CudaError> {
         Self::load_tiled(device, cache, shape, kv, tiling(shape, kv))
     }
 
@@ -351,11 +359,18 @@ impl Attention {
     ///
     /// # Errors
     /// As [`Attention::load`].
-    pub fn load_tiled(device: &Device, cache: &KernelCache, shape: Shape, kv: KvType, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load_tiled(
+        device: &Device,
+        cache: &KernelCache,
+        shape: AttentionShape,
+        kv: KvType,
+        tiling: Tiling,
+    ) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape, kv, tiling)?)?;
         // Never empty, so that it has an address.
         let turns: Vec<f64> = (0..(shape.rotary / 2).max(1)).map(|i| turns_a_position(shape, i)).collect();
-        let turns = device.stream().clone_htod(&turns).map_err(|error| CudaError::Driver { call: "cuMemcpyHtoD", error })?;
+        let turns =
+            device.stream().clone_htod(&turns).map_err(|error| CudaError::Driver { call: "cuMemcpyHtoD", error })?;
         let shared_bytes = shape.prefill_shared_bytes(kv);
         Ok(Self {
             shape,
@@ -368,22 +383,23 @@ impl Attention {
         })
     }
 
-    /// Enqueues one row a sequence: writes its key and value, attends to all positions up to its own. `x` is `[rows, stride]`. Rows
-    /// that are none stay as they are.
+    /// Enqueues one row a sequence: writes its key and value, attends to all positions up to its own. `x` is `[rows,
+    /// stride]`. Rows that are none stay as they are.
     ///
     /// # Errors
     /// If there are more than [`DECODE_ROWS_MAX`] rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// No two rows have the same slot; slots are rows of the page table, positions are below 32 times its pages and below the context
-    /// that `scratch` was made for, pages up to each row's position are named by the table and lie within the cache, and the page of
-    /// the position itself belongs to this sequence alone. Slots, positions, pages and what the cache holds of earlier positions were
-    /// last written before a launch that does not start early, such as the first of a graph.
+    /// No two rows have the same slot; slots are rows of the page table, positions are below 32 times its pages and
+    /// below the context that `scratch` was made for, pages up to each row's position are named by the table and lie
+    /// within the cache, and the page of the position itself belongs to this sequence alone. Slots, positions, pages
+    /// and what the cache holds of earlier positions were last written before a launch that does not start early, such
+    /// as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
     pub unsafe fn decode(
         &self,
         device: &Device,
-        rows: Rows<'_>,
+        rows: AttentionRows<'_>,
         x: &CudaView<'_, f32>,
         norms: Norms<'_>,
         cache: Cache<'_, '_>,
@@ -391,8 +407,10 @@ impl Attention {
         out: Out<'_, '_>,
     ) -> Result<(), CudaError> {
         if rows.count > DECODE_ROWS_MAX || rows.count > scratch.rows {
-            let reason =
-                format!("{} rows at once: at most {DECODE_ROWS_MAX}, and {} of the scratch memory", rows.count, scratch.rows);
+            let reason = format!(
+                "{} rows at once: at most {DECODE_ROWS_MAX}, and {} of the scratch memory",
+                rows.count, scratch.rows
+            );
             return Err(CudaError::shape("attention", reason));
         }
         let mut arguments = self.arguments(device, rows, x, norms, cache, out)?;
@@ -401,7 +419,12 @@ impl Attention {
         }
         let (stream, kv_heads) = (device.stream(), self.shape.kv_heads);
         // Of another shape, these would be too small.
-        self.fits("the scratch memory", rows.count, scratch.stats.len(), scratch.rows * scratch.splits * self.shape.heads * 2)?;
+        self.fits(
+            "the scratch memory",
+            rows.count,
+            scratch.stats.len(),
+            scratch.rows * scratch.splits * self.shape.heads * 2,
+        )?;
         self.fits("the partial sums", rows.count, scratch.partials.len(), scratch.stats.len() / 2 * self.shape.dim)?;
         self.fits("the counters", rows.count, scratch.counters.len(), scratch.rows * kv_heads * 2)?;
         arguments.splits_max = scratch.splits as i32;
@@ -411,25 +434,27 @@ impl Attention {
         let items = rows.count * kv_heads * scratch.splits;
         let blocks = (self.tiling.resident * device.multiprocessors() as usize).min(items);
         let grid = Grid { blocks: (blocks as u32, 1), threads: DECODE_THREADS };
-        // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and for what is read
-        // before the wait.
+        // SAFETY: buffers were found large enough for the rows, the caller vouches for slots, positions and pages, and
+        // for what is read before the wait.
         unsafe { self.decode.launch(device, grid, &arguments) }
     }
 
-    /// Enqueues neighbouring rows of sequences: writes all their keys and values, then attends. `tiles` holds `count` of what [`tiles`]
-    /// makes of the pieces, in any order; it lies on the device. Rows in no tile get no output; rows that are none stay as they are.
+    /// Enqueues neighbouring rows of sequences: writes all their keys and values, then attends. `tiles` holds `count`
+    /// of what [`tiles`] makes of the pieces, in any order; it lies on the device. Rows in no tile get no output; rows
+    /// that are none stay as they are.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// As for [`Attention::decode`], but rows of a slot may be many: those of a tile have one slot and positions that count up by one,
-    /// and each tile lies within the rows and is no longer than [`tile_tokens`]. No two rows have the same slot and position.
+    /// As for [`Attention::decode`], but rows of a slot may be many: those of a tile have one slot and positions that
+    /// count up by one, and each tile lies within the rows and is no longer than [`tile_tokens`]. No two rows have the
+    /// same slot and position.
     #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
     pub unsafe fn prefill(
         &self,
         device: &Device,
-        rows: Rows<'_>,
+        rows: AttentionRows<'_>,
         (tiles, count): (&CudaView<'_, i32>, usize),
         x: &CudaView<'_, f32>,
         norms: Norms<'_>,
@@ -461,7 +486,7 @@ impl Attention {
     fn arguments(
         &self,
         device: &Device,
-        rows: Rows<'_>,
+        rows: AttentionRows<'_>,
         x: &CudaView<'_, f32>,
         norms: Norms<'_>,
         cache: Cache<'_, '_>,
@@ -506,7 +531,7 @@ impl Attention {
 }
 
 /// Pair `i` turns by `theta^(-2i / rotary)` radians a position.
-fn turns_a_position(shape: Shape, i: usize) -> f64 {
+fn turns_a_position(shape: AttentionShape, i: usize) -> f64 {
     shape.theta.powf(-2.0 * i as f64 / shape.rotary.max(1) as f64) / std::f64::consts::TAU
 }
 
@@ -514,8 +539,16 @@ fn turns_a_position(shape: Shape, i: usize) -> f64 {
 mod tests {
     use super::*;
 
-    const RELEASED: Shape =
-        Shape { dim: 256, heads: 16, kv_heads: 2, rotary: 64, theta: 1e7, eps: 1e-6, stride: 9216, planes: Planes::One };
+    const RELEASED: AttentionShape = AttentionShape {
+        dim: 256,
+        heads: 16,
+        kv_heads: 2,
+        rotary: 64,
+        theta: 1e7,
+        eps: 1e-6,
+        stride: 9216,
+        planes: Planes::One,
+    };
 
     #[test]
     fn the_released_model_s_cache_takes_what_the_specification_says() {
@@ -549,14 +582,14 @@ mod tests {
     #[test]
     fn tiles_do_not_reach_from_one_sequence_to_the_next() {
         assert_eq!(tiles(RELEASED, &[3, 0, 17]), [[0, 3], [3, 8], [11, 8], [19, 1]]);
-        assert_eq!(tile_tokens(Shape { heads: 12, ..RELEASED }), 10);
+        assert_eq!(tile_tokens(AttentionShape { heads: 12, ..RELEASED }), 10);
     }
 
     #[test]
     fn every_legal_shape_fits_a_small_chip_and_others_are_refused_by_name() {
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
             for (dim, heads) in [64, 128, 256].into_iter().flat_map(|dim| (1..=16).map(move |group| (dim, 2 * group))) {
-                let shape = Shape { dim, heads, stride: 20000, ..RELEASED };
+                let shape = AttentionShape { dim, heads, stride: 20000, ..RELEASED };
                 let tiling = tiling(shape, kv);
                 assert!(program(shape, kv, tiling).is_ok());
                 assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX);
@@ -564,10 +597,11 @@ mod tests {
             }
         }
         assert_eq!([KvType::F16, KvType::Q8, KvType::Q8Q4].map(|kv| tiling(RELEASED, kv).round), [2, 4, 4]);
-        let refused = |s: Shape| program(s, KvType::F16, Tiling { round: 2, resident: 2 }).unwrap_err().to_string();
-        assert!(refused(Shape { dim: 96, ..RELEASED }).contains("heads of 96"));
-        assert!(refused(Shape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
-        assert!(refused(Shape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));
-        assert!(refused(Shape { stride: 9000, ..RELEASED }).contains("9000 apart"));
+        let refused =
+            |s: AttentionShape| program(s, KvType::F16, Tiling { round: 2, resident: 2 }).unwrap_err().to_string();
+        assert!(refused(AttentionShape { dim: 96, ..RELEASED }).contains("heads of 96"));
+        assert!(refused(AttentionShape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
+        assert!(refused(AttentionShape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));
+        assert!(refused(AttentionShape { stride: 9000, ..RELEASED }).contains("9000 apart"));
     }
 }

@@ -23,11 +23,14 @@ impl KernelCache {
         Self { dir: dir.into(), compiler: OnceLock::new() }
     }
 
-    /// `CHIMERE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/chimere/kernels`, else `~/.cache/chimere/kernels`, else a directory for temporary files.
+    /// `CHIMERE_KERNEL_CACHE`, else `$XDG_CACHE_HOME/chimere/kernels`, else `~/.cache/chimere/kernels`, else a
+    /// directory for temporary files.
     pub fn default_dir() -> PathBuf {
         let var = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         var("CHIMERE_KERNEL_CACHE").unwrap_or_else(|| {
-            let base = var("XDG_CACHE_HOME").or_else(|| var("HOME").map(|h| h.join(".cache"))).unwrap_or_else(std::env::temp_dir);
+            let base = var("XDG_CACHE_HOME")
+                .or_else(|| var("HOME").map(|h| h.join(".cache")))
+                .unwrap_or_else(std::env::temp_dir);
             base.join("chimere/kernels")
         })
     }
@@ -60,7 +63,8 @@ impl KernelCache {
         read(&self.path(program, arch, &fingerprint), &fingerprint).is_some()
     }
 
-    /// Compiles `program` for each of `archs` that the directory lacks, on all cores and without a device; returns how many.
+    /// Compiles `program` for each of `archs` that the directory lacks, on all cores and without a device; returns how
+    /// many.
     ///
     /// # Errors
     /// If something cannot be compiled.
@@ -69,12 +73,16 @@ impl KernelCache {
         self.build_each(&work, &|_, _| ())
     }
 
-    /// Compiles those of `work` that the directory lacks, on all cores and without a device; returns how many. `progress` is told how many
-    /// are done and how many there are, at first and after each, from any thread.
+    /// Compiles those of `work` that the directory lacks, on all cores and without a device; returns how many.
+    /// `progress` is told how many are done and how many there are, at first and after each, from any thread.
     ///
     /// # Errors
     /// If something cannot be compiled.
-    pub fn build_each(&self, work: &[(&Program, Arch)], progress: &(dyn Fn(usize, usize) + Sync)) -> Result<usize, CudaError> {
+    pub fn build_each(
+        &self,
+        work: &[(&Program, Arch)],
+        progress: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<usize, CudaError> {
         let work: Vec<_> = work.iter().filter(|(p, arch)| !self.has(p, *arch)).collect();
         if work.is_empty() {
             return Ok(0);
@@ -114,7 +122,9 @@ impl KernelCache {
 /// FNV-1a of 128 bits. The whole fingerprint is compared too, so that a collision cannot load the wrong code.
 fn fnv128(bytes: &[u8]) -> u128 {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+    bytes
+        .iter()
+        .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
 }
 
 fn header(fingerprint: &str) -> String {

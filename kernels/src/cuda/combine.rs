@@ -1,5 +1,5 @@
-//! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then the int8
-//! form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
+//! Adds what a layer's experts made to the residual stream, weighted by the router: [`crate::reference::combine`]. Then
+//! the int8 form of the rows times the next norm's weight, and their squares. A thread holds eight values of a row.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -17,7 +17,7 @@ const EACH: usize = 8;
 
 /// A layer's feed-forward part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct CombineShape {
     /// Values of a row.
     pub cols: usize,
     /// Experts of a row; 0 for a dense layer.
@@ -32,10 +32,13 @@ pub struct Shape {
 ///
 /// # Errors
 /// If there is no kernel for it.
-pub fn program(shape: Shape) -> Result<Program, CudaError> {
+pub fn program(shape: CombineShape) -> Result<Program, CudaError> {
     check_cols(NAME, shape.cols, COLS_MAX)?;
     if shape.used > USED_MAX || shape.used == 0 && !shape.shared {
-        return Err(CudaError::shape(NAME, format!("{} experts a row: must be 1 to {USED_MAX}, or a shared one", shape.used)));
+        return Err(CudaError::shape(
+            NAME,
+            format!("{} experts a row: must be 1 to {USED_MAX}, or a shared one", shape.used),
+        ));
     }
     let defines = vec![
         ("COLS", shape.cols as i64),
@@ -44,7 +47,12 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("SHARED", i64::from(shape.shared)),
         shape.planes.define(),
     ];
-    Ok(Program { name: NAME, source: source!("rows/combine.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program {
+        name: NAME,
+        source: source!("rows/combine.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// Threads of a block: few while there are few rows, so that they spread. No result depends on it.
@@ -55,7 +63,7 @@ pub fn threads(rows: usize, cols: usize) -> usize {
 /// The kernel of a shape.
 #[derive(Debug)]
 pub struct Combine {
-    shape: Shape,
+    shape: CombineShape,
     kernel: Kernel<Arguments>,
 }
 
@@ -99,7 +107,7 @@ impl Combine {
     ///
     /// # Errors
     /// If there is none, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: CombineShape) -> Result<Self, CudaError> {
         Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
     }
 
@@ -116,7 +124,7 @@ impl Combine {
         x: &mut CudaViewMut<'_, f32>,
         out: FoldedOut<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Shape { cols, used, shared, planes } = self.shape;
+        let CombineShape { cols, used, shared, planes } = self.shape;
         let len = |view: Option<&CudaView<'_, f32>>| view.map_or(0, |v| v.len());
         fits(NAME, "slots", terms.slots.len(), rows)?;
         if used > 0 {
@@ -147,7 +155,8 @@ impl Combine {
         };
         let threads = threads(rows, cols);
         let grid = Grid { blocks: ((rows * cols / EACH).div_ceil(threads) as u32, 1), threads: threads as u32 };
-        // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight only.
+        // SAFETY: every buffer that the shape reads was found large enough; before its wait the kernel reads the weight
+        // only.
         unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
@@ -158,7 +167,7 @@ mod tests {
 
     #[test]
     fn dense_layers_are_a_shared_expert_alone() {
-        let shape = |used, shared| program(Shape { cols: 2048, used, shared, planes: Planes::One });
+        let shape = |used, shared| program(CombineShape { cols: 2048, used, shared, planes: Planes::One });
         assert!(shape(8, true).is_ok() && shape(10, false).is_ok() && shape(0, true).is_ok());
         assert!(shape(0, false).is_err() && shape(17, true).unwrap_err().to_string().contains("17 experts"));
     }

@@ -117,7 +117,8 @@ pub struct Arch(&'static str);
 
 impl Arch {
     /// All that are supported.
-    pub const ALL: [Arch; 6] = [Arch("sm_80"), Arch("sm_86"), Arch("sm_89"), Arch("sm_90a"), Arch("sm_100a"), Arch("sm_120a")];
+    pub const ALL: [Arch; 6] =
+        [Arch("sm_80"), Arch("sm_86"), Arch("sm_89"), Arch("sm_90a"), Arch("sm_100a"), Arch("sm_120a")];
 
     /// The newest one whose code a device of this compute capability runs.
     ///
@@ -125,7 +126,11 @@ impl Arch {
     pub fn of_capability(major: i32, minor: i32) -> Option<Self> {
         let number = 10 * major + minor;
         Self::ALL.into_iter().rev().find(|arch| {
-            if arch.0.ends_with('a') { arch.number() == number } else { arch.number() <= number && arch.number() / 10 == major }
+            if arch.0.ends_with('a') {
+                arch.number() == number
+            } else {
+                arch.number() <= number && arch.number() / 10 == major
+            }
         })
     }
 
@@ -167,7 +172,7 @@ impl FromStr for Arch {
     }
 }
 
-/// The library, loaded.
+/// NVRTC's library, loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct Compiler {
     version: (i32, i32),
@@ -216,19 +221,21 @@ impl Compiler {
         };
         let handle = Handle::create(program).map_err(|code| failed(format!("{code:?}"), String::new()))?;
         // SAFETY: the handle is alive, here and below.
-        unsafe { result::compile_program(handle.0, &options) }.map_err(|e| failed(format!("{:?}", e.0), handle.log()))?;
+        unsafe { result::compile_program(handle.0, &options) }
+            .map_err(|e| failed(format!("{:?}", e.0), handle.log()))?;
         handle.cubin().map_err(|code| failed(format!("{code:?}"), handle.log()))
     }
 }
 
-/// Loads the library at `path` for good: what looks for it by its short name from now on gets this one. The builtins that lie
-/// beside it come first, because the library of the wheel does not look there.
+/// Loads the library at `path` for good: what looks for it by its short name from now on gets this one. The builtins
+/// that lie beside it come first, because the library of the wheel does not look there.
 fn preload(path: &Path) -> Result<(), libloading::Error> {
     let beside = path.parent().and_then(|dir| std::fs::read_dir(dir).ok());
     let builtins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libnvrtc-builtins.so"));
     let paths = beside.into_iter().flatten().flatten().map(|entry| entry.path()).filter(builtins);
     for path in paths.chain([path.to_owned()]) {
-        // SAFETY: the libraries are NVRTC's by the user's word; their initialisers do nothing that depends on our state.
+        // SAFETY: the libraries are NVRTC's by the user's word; their initialisers do nothing that depends on our
+        // state.
         std::mem::forget(unsafe { libloading::Library::new(path) }?);
     }
     Ok(())
@@ -240,7 +247,8 @@ impl Handle {
     fn create(program: &Program) -> Result<Self, sys::nvrtcResult> {
         let text = |s: &str| CString::new(s).expect("sources have no zero bytes");
         let (source, name) = (text(program.source), text(program.name));
-        let files: Vec<[CString; 2]> = program.files().into_iter().map(|(name, file)| [text(name), text(file)]).collect();
+        let files: Vec<[CString; 2]> =
+            program.files().into_iter().map(|(name, file)| [text(name), text(file)]).collect();
         let [names, texts] = [0, 1].map(|part| files.iter().map(|file| file[part].as_ptr()).collect::<Vec<_>>());
         let mut handle = std::ptr::null_mut();
         // SAFETY: strings end in zero and outlive the call, which copies them; there are as many names as texts.

@@ -48,21 +48,23 @@ impl Device {
         let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
         // SAFETY: everything runs on one stream, whose order is all the synchronisation that buffers need.
         unsafe { context.disable_event_tracking() };
-        // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The kernels here want next to none, and
-        // `Module::kernel` raises the limit to what one does; whoever opened the device before may have done so already. A driver
-        // that refuses stays with more than is needed.
+        // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The
+        // kernels here want next to none, and
+        // `Module::kernel` raises the limit to what one does; whoever opened the device before may have done so
+        // already. A driver that refuses stays with more than is needed.
         if context.get_limit(STACK).is_ok_and(|bytes| bytes == STACK_DEFAULT) {
             let _ = context.set_limit(STACK, 0);
         }
         let (major, minor) = context.compute_capability().during("cuDeviceGetAttribute")?;
-        let arch = Arch::of_capability(major, minor).ok_or_else(|| CudaError::Arch { got: format!("sm_{major}{minor}") })?;
+        let arch =
+            Arch::of_capability(major, minor).ok_or_else(|| CudaError::Arch { got: format!("sm_{major}{minor}") })?;
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let multiprocessors = context.attribute(count).during("cuDeviceGetAttribute")? as u32;
         let stream = context.new_stream().during("cuStreamCreate")?;
         Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
     }
 
-    /// Where everything runs.
+    /// The stream that every launch and copy runs on.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
@@ -99,7 +101,8 @@ impl Device {
         let cubin = cache.get(program, self.arch)?;
         self.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // SAFETY: a cubin says how long it is; the driver copies it.
-        let module = unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }.during("cuModuleLoadData")?;
+        let module =
+            unsafe { result::module::load_data(cubin.as_ptr().cast::<c_void>()) }.during("cuModuleLoadData")?;
         let module = Arc::new(Module { module, context: self.context.clone() });
         modules.insert(fingerprint, module.clone());
         Ok(module)
@@ -110,7 +113,7 @@ impl Device {
 #[derive(Debug)]
 pub struct Module {
     module: sys::CUmodule,
-    /// Outlives the module.
+    /// Held so that it outlives the module.
     context: Arc<CudaContext>,
 }
 
@@ -130,7 +133,9 @@ impl Module {
         let function = unsafe { result::module::get_function(self.module, c_name) }.during("cuModuleGetFunction")?;
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: the function is loaded; the driver writes two numbers.
-        unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut bytes) }.result().during("cuFuncGetParamInfo")?;
+        unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut bytes) }
+            .result()
+            .during("cuFuncGetParamInfo")?;
         if bytes != size_of::<A>() {
             return Err(CudaError::Argument { kernel: name.into(), got: bytes, want: size_of::<A>() });
         }
@@ -144,7 +149,8 @@ impl Module {
     fn keep_stack(&self, function: sys::CUfunction) -> Result<(), CudaError> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
         // SAFETY: the function is loaded.
-        let bytes = unsafe { result::function::get_function_attribute(function, attribute) }.during("cuFuncGetAttribute")? as usize;
+        let bytes = unsafe { result::function::get_function_attribute(function, attribute) }
+            .during("cuFuncGetAttribute")? as usize;
         if bytes <= self.context.get_limit(STACK).during("cuCtxGetLimit")? {
             return Ok(());
         }
@@ -174,7 +180,7 @@ pub(super) struct Kernel<A> {
     function: sys::CUfunction,
     /// Dynamic shared memory of a block.
     shared_bytes: u32,
-    /// Outlives the function.
+    /// Held so that it outlives the function.
     _module: Arc<Module>,
     _argument: PhantomData<fn(A)>,
 }
@@ -199,7 +205,9 @@ impl<A: DeviceStruct> Kernel<A> {
     pub(super) fn with_shared(mut self, bytes: usize) -> Result<Self, CudaError> {
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the module is loaded, so the function is there.
-        unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }.result().during("cuFuncSetAttribute")?;
+        unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) }
+            .result()
+            .during("cuFuncSetAttribute")?;
         self.shared_bytes = bytes as u32;
         Ok(self)
     }
@@ -223,8 +231,8 @@ impl<A: DeviceStruct> Kernel<A> {
     /// If the driver refuses; what happens on the device shows later.
     ///
     /// # Safety
-    /// Memory that `argument` names is the device's, as large as the kernel takes it to be, and lives until the stream has passed the
-    /// launch. The kernel waits for the one before it before it touches what that one writes.
+    /// Memory that `argument` names is the device's, as large as the kernel takes it to be, and lives until the stream
+    /// has passed the launch. The kernel waits for the one before it before it touches what that one writes.
     pub(super) unsafe fn launch(&self, device: &Device, grid: Grid, argument: &A) -> Result<(), CudaError> {
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -246,8 +254,9 @@ impl<A: DeviceStruct> Kernel<A> {
         device.context.bind_to_thread().during("cuCtxSetCurrent")?;
         // The driver copies what it points to before it returns, and writes nothing there.
         let mut params = [std::ptr::from_ref(argument).cast_mut().cast::<c_void>()];
-        // SAFETY: function, stream and attribute are alive; the kernel's one parameter has the argument's size, as `Module::kernel` found,
-        // and its layout, as the device's compiler did; the caller vouches for the memory that it names.
+        // SAFETY: function, stream and attribute are alive; the kernel's one parameter has the argument's size, as
+        // `Module::kernel` found, and its layout, as the device's compiler did; the caller vouches for the memory that
+        // it names.
         unsafe { sys::cuLaunchKernelEx(&config, self.function, params.as_mut_ptr(), std::ptr::null_mut()) }
             .result()
             .during("cuLaunchKernelEx")

@@ -1,6 +1,6 @@
-//! The first values of a step's rows: a row of the token table each, its int8 form times the first norm's weight, its squares; and
-//! the history of tokens that penalties look at. The table stays encoded as in its file: [`crate::reference::table_row`] is its
-//! definition. One block a row.
+//! The first values of a step's rows: a row of the token table each, its int8 form times the first norm's weight, its
+//! squares; and the history of tokens that penalties look at. The table stays encoded as in its file:
+//! [`crate::reference::table_row`] is its definition. One block a row.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -16,12 +16,12 @@ const COLS_MAX: usize = 8192;
 /// What the addresses of tables are multiples of.
 const ALIGNMENT: u64 = 16;
 
-/// A token table.
+/// The shape of a token table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct TableShape {
     /// Values of a row.
     pub cols: usize,
-    /// Rows.
+    /// How many rows there are, one a token.
     pub vocab: usize,
     /// How rows are stored.
     pub encoding: TableEncoding,
@@ -29,7 +29,7 @@ pub struct Shape {
     pub planes: Planes,
 }
 
-impl Shape {
+impl TableShape {
     /// Bytes of the table.
     ///
     /// # Errors
@@ -55,8 +55,8 @@ impl Shape {
 /// The program for a table.
 ///
 /// # Errors
-/// As [`Shape::bytes`].
-pub fn program(shape: Shape) -> Result<Program, CudaError> {
+/// As [`TableShape::bytes`].
+pub fn program(shape: TableShape) -> Result<Program, CudaError> {
     shape.bytes()?;
     let encoding = match shape.encoding {
         TableEncoding::F32 => 0,
@@ -75,13 +75,18 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
         ("ENCODING", encoding),
         shape.planes.define(),
     ];
-    Ok(Program { name: NAME, source: source!("rows/embed.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program {
+        name: NAME,
+        source: source!("rows/embed.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernel for one table.
 #[derive(Debug)]
 pub struct Embed {
-    shape: Shape,
+    shape: TableShape,
     kernel: Kernel<Arguments>,
 }
 
@@ -143,20 +148,20 @@ impl Embed {
     ///
     /// # Errors
     /// If there is none, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: TableShape) -> Result<Self, CudaError> {
         Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
     }
 
-    /// Enqueues it. `x` is `[rows, cols]`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a word: bit 15 says
-    /// that a token is of the prompt, the others count how often it was generated, up to 32,767. Rows that are none become zeros; a
-    /// token outside the vocabulary makes a row of NaN.
+    /// Enqueues it. `x` is `[rows, cols]`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a
+    /// word: bit 15 says that a token is of the prompt, the others count how often it was generated, up to 32,767. Rows
+    /// that are none become zeros; a token outside the vocabulary makes a row of NaN.
     ///
     /// # Errors
     /// If a buffer is too small, the table is not aligned, or the driver refuses.
     ///
     /// # Safety
-    /// `table` is memory that the device can read, and lives until the stream has passed the launch. Slots on the device are below
-    /// the length of `sampled` and those that `history` has room for.
+    /// `table` is memory that the device can read, and lives until the stream has passed the launch. Slots on the
+    /// device are below the length of `sampled` and those that `history` has room for.
     #[allow(clippy::too_many_arguments, reason = "table, rows, weight, history and both outputs of one operation")]
     pub unsafe fn launch(
         &self,
@@ -171,11 +176,17 @@ impl Embed {
         let (n, cols) = (rows.count, self.shape.cols);
         fits(NAME, "the table (bytes)", table.bytes, self.shape.bytes()?)?;
         if !table.address.is_multiple_of(ALIGNMENT) {
-            return Err(CudaError::shape(NAME, format!("the table is at {:#x}: must be a multiple of {ALIGNMENT}", table.address)));
+            return Err(CudaError::shape(
+                NAME,
+                format!("the table is at {:#x}: must be a multiple of {ALIGNMENT}", table.address),
+            ));
         }
-        for (what, list) in
-            [("tokens", rows.tokens), ("slots", rows.slots), ("positions", rows.positions), ("prompt_lens", rows.prompt_lens)]
-        {
+        for (what, list) in [
+            ("tokens", rows.tokens),
+            ("slots", rows.slots),
+            ("positions", rows.positions),
+            ("prompt_lens", rows.prompt_lens),
+        ] {
             fits(NAME, what, list.len(), n)?;
         }
         fits(NAME, "the weight", weight.len(), cols)?;
@@ -203,8 +214,8 @@ impl Embed {
             squares: PtrMut::of(out.squares, stream),
         };
         let threads = (cols / 8).next_multiple_of(32) as u32;
-        // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots and the table's
-        // memory; before its wait the kernel reads the weight only.
+        // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots
+        // and the table's memory; before its wait the kernel reads the weight only.
         unsafe { self.kernel.launch(device, Grid { blocks: (n as u32, 1), threads }, &arguments) }
     }
 }
@@ -215,12 +226,15 @@ mod tests {
 
     #[test]
     fn tables_have_the_bytes_of_their_file() {
-        let bytes = |cols, encoding| Shape { cols, vocab: 3, encoding, planes: Planes::One }.bytes();
+        let bytes = |cols, encoding| TableShape { cols, vocab: 3, encoding, planes: Planes::One }.bytes();
         assert_eq!(bytes(2048, TableEncoding::Q8_0).unwrap(), 3 * 2176);
         assert_eq!(bytes(2048, TableEncoding::Q6K).unwrap(), 3 * 1680);
         assert_eq!(bytes(32, TableEncoding::F16).unwrap(), 192);
         assert!(bytes(96, TableEncoding::Q4K).unwrap_err().to_string().contains("multiple of 256"));
         assert!(bytes(48, TableEncoding::F32).is_err() && bytes(16384, TableEncoding::F32).is_err());
-        assert_eq!(Shape { cols: 32, vocab: 511, encoding: TableEncoding::F16, planes: Planes::One }.history(3), 767);
+        assert_eq!(
+            TableShape { cols: 32, vocab: 511, encoding: TableEncoding::F16, planes: Planes::One }.history(3),
+            767
+        );
     }
 }

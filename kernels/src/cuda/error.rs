@@ -20,7 +20,7 @@ pub enum CudaError {
         .tried.as_ref().map(|p| format!(" from CHIMERE_NVRTC={}", p.display())).unwrap_or_default()
     )]
     NoCompiler {
-        /// What CHIMERE_NVRTC named.
+        /// The path that CHIMERE_NVRTC named, if it was set.
         tried: Option<PathBuf>,
     },
     /// The compiler is older than the architectures and options used here.
@@ -38,7 +38,7 @@ pub enum CudaError {
         program: &'static str,
         /// Architecture it was compiled for.
         arch: String,
-        /// Options, as passed.
+        /// The options as they were passed.
         options: String,
         /// What the compiler returned.
         code: String,
@@ -72,9 +72,9 @@ pub enum CudaError {
     /// A call to the driver failed.
     #[error("{call}: {error}")]
     Driver {
-        /// What was called.
+        /// The call that failed.
         call: &'static str,
-        /// What it returned.
+        /// What the driver returned.
         error: DriverError,
     },
 }

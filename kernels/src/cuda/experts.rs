@@ -1,14 +1,14 @@
-//! The experts of a few rows in one launch (`csrc/experts/experts.cu`): gate and up with SiLU, down, the sum over the experts and the residual
-//! stream.
+//! The experts of a few rows in one launch (`csrc/experts/experts.cu`): gate and up with SiLU, down, the sum over the
+//! experts and the residual stream.
 //!
-//! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the same for any number of
-//! rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
+//! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the
+//! same for any number of rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
-use super::product::{Activations, NextRows, Norm, Shape, layout_defines};
+use super::product::{Activations, MatrixShape, NextRows, Norm, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
 use super::wide::Chip;
@@ -17,16 +17,16 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Experts of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kind {
+pub struct ExpertShape {
     /// Values between gate, up and down.
     pub width: usize,
     /// Of gate and up, which are one matrix of `2 * width` rows: tiles of 8 rows of gate and the same 8 of up.
     pub gate_up: Layout,
-    /// Of down.
+    /// Layout of down.
     pub down: Layout,
 }
 
-impl Kind {
+impl ExpertShape {
     fn padded(self) -> usize {
         self.width.next_multiple_of(UNIT)
     }
@@ -38,8 +38,8 @@ pub struct Experts {
     hidden: usize,
     count: usize,
     used: usize,
-    routed: Kind,
-    shared: Kind,
+    routed: ExpertShape,
+    shared: ExpertShape,
     planes: Planes,
 }
 
@@ -48,7 +48,13 @@ impl Experts {
     ///
     /// # Errors
     /// If a width is no whole number of blocks, or more experts are used than there are or than are taken.
-    pub fn new(hidden: usize, count: usize, used: usize, routed: Kind, shared: Kind) -> Result<Self, CudaError> {
+    pub fn new(
+        hidden: usize,
+        count: usize,
+        used: usize,
+        routed: ExpertShape,
+        shared: ExpertShape,
+    ) -> Result<Self, CudaError> {
         let wrong = |reason: String| Err(CudaError::shape("experts", reason));
         for (what, n) in [("a row", hidden), ("an expert", routed.width), ("the shared expert", shared.width)] {
             if n == 0 || !n.is_multiple_of(32) {
@@ -66,12 +72,12 @@ impl Experts {
         Self { planes, ..self }
     }
 
-    /// Of the rows.
+    /// Planes of the rows' int8 form.
     pub fn planes(&self) -> Planes {
         self.planes
     }
 
-    /// Experts there are.
+    /// How many experts there are.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -82,14 +88,15 @@ impl Experts {
     }
 
     /// `[2 * width, hidden]` of a routed and of the shared expert.
-    pub fn gate_up(&self) -> [Shape; 2] {
-        [self.routed, self.shared]
-            .map(|k| Shape::new(k.gate_up, 2 * k.width, self.hidden.next_multiple_of(UNIT)).expect("checked by `new`"))
+    pub fn gate_up(&self) -> [MatrixShape; 2] {
+        [self.routed, self.shared].map(|k| {
+            MatrixShape::new(k.gate_up, 2 * k.width, self.hidden.next_multiple_of(UNIT)).expect("checked by `new`")
+        })
     }
 
     /// `[hidden, width]` of a routed and of the shared expert.
-    pub fn down(&self) -> [Shape; 2] {
-        [self.routed, self.shared].map(|k| Shape::new(k.down, self.hidden, k.padded()).expect("checked by `new`"))
+    pub fn down(&self) -> [MatrixShape; 2] {
+        [self.routed, self.shared].map(|k| MatrixShape::new(k.down, self.hidden, k.padded()).expect("checked by `new`"))
     }
 
     /// Scores from one row to the next.
@@ -110,10 +117,12 @@ const USED_MAX: usize = 15;
 const COUNT_MAX: usize = 512;
 /// Tiles of gate and up that a block does at a time: 32 values of h.
 const TILES: usize = 4;
-/// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared memory.
+/// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared
+/// memory.
 const NEIGHBOUR_BYTES: usize = 12 << 10;
-/// Units of a routed expert that a warp's ring has room for, at most, in the kernels for one row, for some and for most; and the least. More
-/// are slower where there are many: what is asked for stands in the way of everything that is asked for later, in all of the device's memory.
+/// Units of a routed expert that a warp's ring has room for, at most, in the kernels for one row, for some and for
+/// most; and the least. More are slower where there are many: what is asked for stands in the way of everything that is
+/// asked for later, in all of the device's memory.
 const RING_UNITS: [usize; 3] = [8, 4, 3];
 const RING_UNITS_MIN: usize = 2;
 
@@ -148,7 +157,8 @@ pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
     [16, 8, 4].into_iter().find_map(|most| Some(Tiling { warps_k, kernels: kernels(most)? }))
 }
 
-/// Bytes of a warp's ring, of `units` units if there is room, and of a block's shared memory; `None` if there is not enough.
+/// Bytes of a warp's ring, of `units` units if there is room, and of a block's shared memory; `None` if there is not
+/// enough.
 fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: Chip) -> Option<(usize, usize)> {
     let warps = TILES * warps_k;
     let unit = experts.layouts().iter().map(|l| l.unit_bytes()).max().unwrap_or(0);
@@ -167,8 +177,8 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
     let Experts { hidden, count, used, routed, shared, planes } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
-    let chosen =
-        (4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows).next_multiple_of(16);
+    let chosen = (4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
+        .next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
     let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
     let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
@@ -184,7 +194,8 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
         ["C_CODES", "C_SCALES", "C_LEVELS0", "C_LEVELS1", "C_LEVELS2", "C_LEVELS3"],
         ["D_CODES", "D_SCALES", "D_LEVELS0", "D_LEVELS1", "D_LEVELS2", "D_LEVELS3"],
     ];
-    let mut defines: Vec<_> = NAMES.into_iter().zip(experts.layouts()).flat_map(|(n, l)| layout_defines(n, l)).collect();
+    let mut defines: Vec<_> =
+        NAMES.into_iter().zip(experts.layouts()).flat_map(|(n, l)| layout_defines(n, l)).collect();
     let [one, few, most] = tiling.kernels;
     defines.extend(
         [
@@ -231,7 +242,8 @@ pub struct Matrices<'a> {
     pub shared: &'a CudaView<'a, u8>,
 }
 
-/// How rows choose their experts: by scores of the residual stream that have the bits of [`super::router::Variant::Few`].
+/// How rows choose their experts: by scores of the residual stream that have the bits of
+/// [`super::router::Variant::Few`].
 pub struct Routing<'a, 'b> {
     /// Of the router; its norm's squares are those of the launch.
     pub weights: LayerWeights<'a>,
@@ -239,12 +251,12 @@ pub struct Routing<'a, 'b> {
     pub slots: &'a CudaView<'a, i32>,
     /// How few experts rows may do with; `None` where all take all.
     pub cuts: Option<Cuts<'a>>,
-    /// `[rows, used]`: gets what was chosen, as [`super::router::Choice`] has it.
+    /// `[rows, used]`: gets what was chosen, as [`super::router::ChosenExperts`] has it.
     pub chosen: &'a mut CudaViewMut<'b, i32>,
 }
 
 /// Int8 rows between gate and up and down.
-pub struct Between<'a, 'b> {
+pub struct ExpertRows<'a, 'b> {
     /// `[rows, used, width rounded up to 128, times planes]`, what is beyond the width zeroed once.
     pub codes: &'a mut CudaViewMut<'b, i8>,
     /// `[rows, used, the same / 32, 2]`.
@@ -277,13 +289,13 @@ device_struct! {
         router_norm: Ptr<f32>,
         /// `[rows_max, scores]`: count of launches and score, the shared gate's behind the experts'.
         tagged: PtrMut<u64>,
-        /// Their count.
+        /// How many launches there were.
         launches: PtrMut<u32>,
         /// `[rows]`; below 0: no row.
         slots: Ptr<i32>,
         /// `[rows]`, or null.
         cuts: Ptr<[i32; 2]>,
-        /// As the router's.
+        /// Counts each expert's rows, as the router's tally does.
         tally: PtrMut<u32>,
         /// `[rows, used]`: gets what was chosen.
         experts: PtrMut<i32>,
@@ -318,12 +330,14 @@ device_struct! {
 pub struct ExpertsKernels {
     experts: Experts,
     tiling: Tiling,
-    /// As the tiling's.
+    /// The three kernels in the order of [`Tiling::kernels`].
     kernels: [Kernel<Arguments>; 3],
     blocks: u32,
-    /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves all.
+    /// Where the blocks of a launch meet. Launches follow one another on the device's stream, so that one word serves
+    /// all.
     barrier: CudaSlice<u32>,
-    /// Scores that blocks tell each other, `[rows, scores]`, each with the number of its launch; and how many launches there were.
+    /// Scores that blocks tell each other, `[rows, scores]`, each with the number of its launch; and how many launches
+    /// there were.
     tagged: CudaSlice<u64>,
     launches: CudaSlice<u32>,
 }
@@ -350,8 +364,9 @@ impl ExpertsKernels {
         self.tiling.rows_max()
     }
 
-    /// Enqueues `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and up read, with
-    /// their norm, which is that of scores too; `next`'s buffers may be the same memory. `soon`: what the launch after this one reads.
+    /// Enqueues `rows` rows: `x[row] += sum over the experts`, then [`NextRows`] of `x`. `y` are the rows that gate and
+    /// up read, with their norm, which is that of scores too; `next`'s buffers may be the same memory. `soon`: what the
+    /// launch after this one reads.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
@@ -365,19 +380,16 @@ impl ExpertsKernels {
         y: Activations<'_>,
         norm: Norm<'_>,
         rows: usize,
-        between: Between<'_, '_>,
+        between: ExpertRows<'_, '_>,
         x: &mut CudaViewMut<'_, f32>,
         next: NextRows<'_, '_>,
         soon: &CudaView<'_, u8>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, used, routed, shared, planes, .. } = self.experts;
+        let Experts { hidden, planes, .. } = self.experts;
         self.check(gate_up, down, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden, planes)?;
         let stream = device.stream();
-        // Codes of a row; each 32 of them have a pair.
-        let [codes, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
-        let blocks = hidden / BLOCK;
         let all = Arguments {
             gate_up: Ptr::of(gate_up.routed, stream),
             shared_gate_up: Ptr::of(gate_up.shared, stream),
@@ -405,24 +417,7 @@ impl ExpertsKernels {
         let [one, some, most] = self.tiling.kernels.map(|k| k.0);
         for first in (0..rows).step_by(most) {
             let n = (rows - first).min(most);
-            let arguments = Arguments {
-                codes: all.codes.skip(first * codes),
-                meta: all.meta.skip(first * codes / BLOCK),
-                squares: all.squares.skip(first * blocks),
-                slots: all.slots.skip(first),
-                cuts: all.cuts.skip(first),
-                experts: all.experts.skip(first * used),
-                hidden: all.hidden.skip(first * used * routed),
-                hidden_meta: all.hidden_meta.skip(first * used * routed / BLOCK),
-                shared_hidden: all.shared_hidden.skip(first * shared),
-                shared_meta: all.shared_meta.skip(first * shared / BLOCK),
-                x: all.x.skip(first * hidden),
-                next_codes: all.next_codes.skip(first * codes),
-                next_meta: all.next_meta.skip(first * codes / BLOCK),
-                next_squares: all.next_squares.skip(first * blocks),
-                rows: n as i32,
-                ..all
-            };
+            let arguments = self.of_rows(&all, first, n);
             let kernel = usize::from(n > one) + usize::from(n > some);
             let grid = Grid { blocks: (self.blocks, 1), threads: (TILES * self.tiling.warps_k * 32) as u32 };
             // SAFETY: the buffers were found large enough. Before its wait the kernel reads
@@ -432,8 +427,40 @@ impl ExpertsKernels {
         Ok(())
     }
 
+    /// The arguments of `n` rows from `first` on.
+    fn of_rows(&self, all: &Arguments, first: usize, n: usize) -> Arguments {
+        let Experts { hidden, used, routed, shared, planes, .. } = self.experts;
+        // Codes of a row; each 32 of them have a pair.
+        let [codes, routed, shared] =
+            [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
+        let blocks = hidden / BLOCK;
+        Arguments {
+            codes: all.codes.skip(first * codes),
+            meta: all.meta.skip(first * codes / BLOCK),
+            squares: all.squares.skip(first * blocks),
+            slots: all.slots.skip(first),
+            cuts: all.cuts.skip(first),
+            experts: all.experts.skip(first * used),
+            hidden: all.hidden.skip(first * used * routed),
+            hidden_meta: all.hidden_meta.skip(first * used * routed / BLOCK),
+            shared_hidden: all.shared_hidden.skip(first * shared),
+            shared_meta: all.shared_meta.skip(first * shared / BLOCK),
+            x: all.x.skip(first * hidden),
+            next_codes: all.next_codes.skip(first * codes),
+            next_meta: all.next_meta.skip(first * codes / BLOCK),
+            next_squares: all.next_squares.skip(first * blocks),
+            rows: n as i32,
+            ..*all
+        }
+    }
+
     /// What says how experts are chosen; zeros elsewhere.
-    fn routing_arguments(&self, device: &Device, routing: Routing<'_, '_>, rows: usize) -> Result<Arguments, CudaError> {
+    fn routing_arguments(
+        &self,
+        device: &Device,
+        routing: Routing<'_, '_>,
+        rows: usize,
+    ) -> Result<Arguments, CudaError> {
         let (Experts { hidden, count, used, .. }, stream) = (self.experts, device.stream());
         let Routing { weights, slots, cuts, chosen } = routing;
         weights.check("experts", count, hidden)?;
@@ -461,10 +488,11 @@ impl ExpertsKernels {
         y: &Activations<'_>,
         norm: &Norm<'_>,
         rows: usize,
-        between: &Between<'_, '_>,
+        between: &ExpertRows<'_, '_>,
     ) -> Result<(), CudaError> {
         let Experts { hidden, count, used, routed, shared, planes } = self.experts;
-        let [cols, routed, shared] = [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
+        let [cols, routed, shared] =
+            [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
         for (what, matrices, [of_routed, of_shared]) in
             [("gate and up", gate_up, self.experts.gate_up()), ("down", down, self.experts.down())]
         {
@@ -482,14 +510,18 @@ impl ExpertsKernels {
 }
 
 fn fits(what: &str, got: usize, need: usize) -> Result<(), CudaError> {
-    if got >= need { Ok(()) } else { Err(CudaError::shape("experts", format!("{what} has {got} elements, {need} are needed"))) }
+    if got >= need {
+        Ok(())
+    } else {
+        Err(CudaError::shape("experts", format!("{what} has {got} elements, {need} are needed")))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { width: 512, gate_up: Layout::Q4_K, down: Layout::Q4_K };
+    const KIND: ExpertShape = ExpertShape { width: 512, gate_up: Layout::Q4_K, down: Layout::Q4_K };
     const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
 
     #[test]
@@ -501,13 +533,17 @@ mod tests {
             (256, 16, 4, 128, 16),
             (32, 16, 4, 32, 16),
         ] {
-            let kind = Kind { width, ..KIND };
+            let kind = ExpertShape { width, ..KIND };
             let experts = Experts::new(hidden, count, used, kind, kind).unwrap();
             let tiling = tiling(experts, H200).unwrap();
             assert_eq!(tiling.rows_max(), rows, "{hidden} {count} {used} {width}");
-            assert!(tiling.kernels.iter().all(|(_, _, bytes)| bytes + NEIGHBOUR_BYTES <= H200.shared_bytes), "{tiling:?}");
+            assert!(
+                tiling.kernels.iter().all(|(_, _, bytes)| bytes + NEIGHBOUR_BYTES <= H200.shared_bytes),
+                "{tiling:?}"
+            );
         }
-        let error = |used, width| Experts::new(2048, 256, used, Kind { width, ..KIND }, KIND).unwrap_err().to_string();
+        let error =
+            |used, width| Experts::new(2048, 256, used, ExpertShape { width, ..KIND }, KIND).unwrap_err().to_string();
         assert!(error(8, 48).contains("48 values"));
         assert!(error(16, 512).contains("16 of 256"));
         assert!(error(0, 512).contains("0 of 256"));
@@ -516,7 +552,7 @@ mod tests {
     #[test]
     fn rows_of_two_planes_take_more_memory_so_that_fewer_are_done_at_a_time() {
         let experts = |hidden, count, used, width| {
-            let kind = Kind { width, ..KIND };
+            let kind = ExpertShape { width, ..KIND };
             Experts::new(hidden, count, used, kind, kind).unwrap().with_planes(Planes::Two)
         };
         let rows = |e| tiling(e, H200).map(|t| t.rows_max());
@@ -526,7 +562,9 @@ mod tests {
 
     #[test]
     fn a_chip_with_little_shared_memory_takes_fewer_rows_at_a_time() {
-        let experts = Experts::new(2048, 256, 8, KIND, Kind { gate_up: Layout::Q8_0, down: Layout::Q8_0, ..KIND }).unwrap();
+        let experts =
+            Experts::new(2048, 256, 8, KIND, ExpertShape { gate_up: Layout::Q8_0, down: Layout::Q8_0, ..KIND })
+                .unwrap();
         let small = tiling(experts, Chip { shared_bytes: 99 << 10, ..H200 }).unwrap();
         assert!(small.rows_max() < 16, "{small:?}");
         assert_eq!(tiling(experts, Chip { shared_bytes: 48 << 10, ..H200 }), None);

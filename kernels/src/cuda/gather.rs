@@ -1,5 +1,5 @@
-//! Chosen rows of folded ones ([`super::rows`]), side by side: of a prompt only the rows that are sampled go through the head.
-//! One block a row.
+//! Chosen rows of folded ones ([`super::rows`]), side by side: of a prompt only the rows that are sampled go through
+//! the head. One block a row.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -20,7 +20,12 @@ const THREADS: u32 = 128;
 pub fn program(cols: usize, planes: Planes) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("PADDED", padded(cols) as i64), planes.define()];
-    Ok(Program { name: NAME, source: source!("rows/gather.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program {
+        name: NAME,
+        source: source!("rows/gather.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernel for rows of one length.

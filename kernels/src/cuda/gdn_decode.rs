@@ -1,5 +1,6 @@
-//! One token of a GDN layer's mixer for each sequence of a step, from the in-projections to the int8 rows of the out-projection:
-//! [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`], [`crate::reference::gated_norm`].
+//! One token of a GDN layer's mixer for each sequence of a step, from the in-projections to the int8 rows of the
+//! out-projection: [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`],
+//! [`crate::reference::gated_norm`].
 //!
 //! One block a value head and sequence; the state is read once and written once.
 
@@ -14,11 +15,11 @@ use cudarc::driver::{CudaView, CudaViewMut};
 pub struct Heads {
     /// K, of keys and queries.
     pub key_dim: usize,
-    /// V.
+    /// Width of a value, V.
     pub value_dim: usize,
-    /// Key heads.
+    /// How many key heads there are.
     pub keys: usize,
-    /// Value heads.
+    /// How many value heads there are.
     pub values: usize,
     /// Whether value head `h` belongs to key head `h / (values / keys)`; else it is `h % keys`.
     pub grouped: bool,
@@ -73,7 +74,10 @@ impl Heads {
 pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, CudaError> {
     heads.check()?;
     if stride < heads.inputs() {
-        return Err(CudaError::shape("gdn_decode", format!("input rows of {} values only {stride} apart", heads.inputs())));
+        return Err(CudaError::shape(
+            "gdn_decode",
+            format!("input rows of {} values only {stride} apart", heads.inputs()),
+        ));
     }
     let defines = vec![
         ("K", heads.key_dim as i64),
@@ -169,19 +173,26 @@ impl GdnDecode {
     ///
     /// # Errors
     /// If there is none for them, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize, planes: Planes) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        heads: Heads,
+        stride: usize,
+        planes: Planes,
+    ) -> Result<Self, CudaError> {
         let kernel = device.module(cache, &program(heads, stride, planes)?)?.kernel("gdn_decode")?;
         Ok(Self { heads, stride, planes, kernel })
     }
 
-    /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay as they are.
+    /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay
+    /// as they are.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The memory and the
-    /// lists were last written before a launch that does not start early, such as the first of a graph.
+    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The memory and
+    /// the lists were last written before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,
@@ -230,8 +241,8 @@ impl GdnDecode {
         };
         let threads = heads.value_dim / WARP_COLS * 32;
         let grid = Grid { blocks: (heads.values as u32, n as u32), threads: threads as u32 };
-        // SAFETY: buffers were found large enough, the caller vouches for slots and for the memory; that, the lists and weights are all
-        // that the kernel reads before its wait.
+        // SAFETY: buffers were found large enough, the caller vouches for slots and for the memory; that, the lists and
+        // weights are all that the kernel reads before its wait.
         unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }

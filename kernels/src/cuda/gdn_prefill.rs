@@ -1,9 +1,10 @@
-//! Many tokens of a GDN layer's mixer for pieces of several sequences: what [`super::gdn_decode`] computes token by token, in
-//! chunks of 64 ([`crate::reference::gdn_chunked`]), from the in-projections to the int8 rows of the out-projection.
+//! Many tokens of a GDN layer's mixer for pieces of several sequences: what [`super::gdn_decode`] computes token by
+//! token, in chunks of 64 ([`crate::reference::gdn_chunked`]), from the in-projections to the int8 rows of the
+//! out-projection.
 //!
-//! Four launches: convolution and norms; what a chunk needs of itself; chunks after one another; gated norm. Products run on
-//! tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on where chunks
-//! begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
+//! Four launches: convolution and norms; what a chunk needs of itself; chunks after one another; gated norm. Products
+//! run on tensor cores with 16 bits of precision, the state is f32. A sequence's bytes depend on its own rows and on
+//! where chunks begin, so they are the same however a prompt is cut at multiples of [`CHUNK`].
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -76,8 +77,8 @@ fn stages_max(heads: Heads, shared_max: usize) -> usize {
     if 2 * stage_bytes(heads) <= shared_max { 2 } else { 1 }
 }
 
-/// How many it holds: with two the next chunk comes in while one is worked on; where blocks are more than multiprocessors, two
-/// blocks with one chunk each overlap better.
+/// How many it holds: with two the next chunk comes in while one is worked on; where blocks are more than
+/// multiprocessors, two blocks with one chunk each overlap better.
 fn stages(heads: Heads, pieces: usize, shared_max: usize, multiprocessors: usize) -> usize {
     if heads.values * tiles(heads) * pieces > multiprocessors { 1 } else { stages_max(heads, shared_max) }
 }
@@ -89,7 +90,7 @@ fn tiles(heads: Heads) -> usize {
 
 /// Where the parts of the scratch memory begin, in values of 4 bytes, and where the last one ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Parts {
+struct ScratchLayout {
     mats: usize,
     sums: usize,
     values: usize,
@@ -101,12 +102,22 @@ fn chunks(rows: usize, pieces: usize) -> usize {
     rows / CHUNK + pieces
 }
 
-fn parts(heads: Heads, rows: usize, pieces: usize) -> Parts {
+/// The device's number of a chunk: of piece `piece`, which begins at row `first_row`, the `index`th.
+pub fn chunk_number(piece: usize, first_row: usize, index: usize) -> usize {
+    first_row / CHUNK + piece + index
+}
+
+/// Numbers of chunks are below this.
+pub fn chunks_max(rows: usize, pieces: usize) -> usize {
+    chunks(rows, pieces)
+}
+
+fn parts(heads: Heads, rows: usize, pieces: usize) -> ScratchLayout {
     let chunks = chunks(rows, pieces);
     let mats = chunks * heads.keys * 2 * CHUNK * heads.key_dim;
     let sums = mats + chunks * heads.values * 2 * CHUNK * CHUNK;
     let values = sums + chunks * heads.values * CHUNK;
-    Parts { mats, sums, values, end: values + rows * heads.values * heads.value_dim }
+    ScratchLayout { mats, sums, values, end: values + rows * heads.values * heads.value_dim }
 }
 
 /// Values of scratch memory (f32) that a launch for `rows` rows in `pieces` pieces wants. Layers may share it.
@@ -166,8 +177,11 @@ device_struct! {
         codes: PtrMut<i8>,
         /// `[rows, value heads * V / 32 * planes]`.
         meta: PtrMut<[f32; 2]>,
+        /// `[chunks]`: where the state after each chunk is kept beside its own place, as if it were a slot; below 0:
+        /// nowhere. Null if no chunk's is kept.
+        exports: Ptr<i32>,
         eps: f32,
-        /// Pieces.
+        /// How many pieces there are.
         count: i32,
         /// Chunks that the scan's shared memory holds, 1 or 2.
         stages: i32,
@@ -177,13 +191,16 @@ device_struct! {
 /// The pieces of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
 pub struct Pieces<'a> {
-    /// `[count, 4]`: slot (below 0: no piece), start position (a multiple of [`CHUNK`]), first row, rows (0: no piece). First rows
-    /// ascend, rows of pieces do not overlap, no slot comes twice.
+    /// `[count, 4]`: slot (below 0: no piece), start position (a multiple of [`CHUNK`]), first row, rows (0: no piece).
+    /// First rows ascend, rows of pieces do not overlap, no slot comes twice.
     pub list: &'a CudaView<'a, i32>,
     /// Pieces, with those that are none.
     pub count: usize,
     /// All rows of pieces are below this.
     pub rows: usize,
+    /// `[chunks]`: for the chunk with each number ([`chunk_number`]) where state and ring after it are kept too, as if
+    /// it were a slot, or below 0. Only chunks of 64 rows have such a place, each its own.
+    pub exports: Option<&'a CudaView<'a, i32>>,
 }
 
 /// Where the int8 rows go; rows in no piece stay as they are.
@@ -199,7 +216,13 @@ impl GdnPrefill {
     ///
     /// # Errors
     /// If there are none for them, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, heads: Heads, stride: usize, planes: Planes) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        heads: Heads,
+        stride: usize,
+        planes: Planes,
+    ) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(heads, stride, planes)?)?;
         let shared_max = device.shared_memory_max()?;
         let scan = module.kernel("gdn_scan")?;
@@ -236,7 +259,7 @@ impl GdnPrefill {
         scratch: &mut CudaViewMut<'_, f32>,
         out: MixedRows<'_, '_>,
     ) -> Result<(), CudaError> {
-        let (heads, Pieces { list, count, rows }) = (self.heads, pieces);
+        let (heads, Pieces { list, count, rows, exports }) = (self.heads, pieces);
         let (width, parts) = (heads.values * heads.value_dim, parts(heads, rows, count));
         let fits = |what: &str, got: usize, need: usize| {
             let text = || format!("{what} has {got} elements, {rows} rows in {count} pieces of {heads:?} need {need}");
@@ -244,6 +267,7 @@ impl GdnPrefill {
         };
         fits("the list of pieces", list.len(), count * PIECE)?;
         fits("the input", x.len(), rows * self.stride)?;
+        fits("the exports", exports.map_or(usize::MAX, |list| list.len()), chunks(rows, count))?;
         fits("the convolution", layer.taps.len(), heads.channels() * super::gdn_decode::TAPS)?;
         fits("the decay", layer.decay.len(), heads.values)?;
         fits("dt_bias", layer.dt_bias.len(), heads.values)?;
@@ -274,14 +298,15 @@ impl GdnPrefill {
             state: PtrMut::of(memory.state, stream),
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
+            exports: Ptr::of_some(exports, stream),
             eps: layer.eps,
             count: count as i32,
             stages: stages as i32,
         };
         let run = |kernel: &Kernel<Arguments>, blocks: (u32, u32), threads: usize| {
             let grid = Grid { blocks, threads: threads as u32 };
-            // SAFETY: buffers were found large enough; the caller vouches for the pieces and slots; before their waits the kernels read
-            // weights only.
+            // SAFETY: buffers were found large enough; the caller vouches for the pieces and slots; before their waits
+            // the kernels read weights only.
             unsafe { kernel.launch(device, grid, &arguments) }
         };
         let (chunks, warps) = (chunks(rows, count) as u32, scan_warps(heads));

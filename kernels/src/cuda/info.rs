@@ -7,9 +7,10 @@ use cudarc::driver::sys;
 /// Name, memory and driver of a device, as the driver tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Marketing name.
+    /// The name that the vendor sells it by.
     pub name: String,
-    /// `GPU-` and 32 hexadecimal digits in five groups: what NVML knows the device by, whatever `CUDA_VISIBLE_DEVICES` renumbers.
+    /// `GPU-` and 32 hexadecimal digits in five groups: what NVML knows the device by, whatever `CUDA_VISIBLE_DEVICES`
+    /// renumbers.
     pub uuid: String,
     /// Bytes of device memory.
     pub total_bytes: u64,

@@ -1,7 +1,7 @@
 //! CUDA kernels: sources in `csrc`, compiled at run time for the device at hand, launched through typed calls.
 //!
-//! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used is a pure
-//! function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
+//! An operation is a module: its head says what is computed, a shape is checked when it is made, which tiles are used
+//! is a pure function, and the launcher's `unsafe` stands under its checks. Not here: which operations make a layer.
 
 mod arguments;
 pub mod attention;
@@ -15,6 +15,7 @@ pub mod experts;
 pub mod gather;
 pub mod gdn_decode;
 pub mod gdn_prefill;
+pub mod history;
 mod info;
 pub mod pool;
 pub mod product;

@@ -1,5 +1,5 @@
-//! Sums of the residual stream after the final norm, over a few neighbouring rows each: [`crate::reference::pool`]. A thread has one
-//! column of a unit.
+//! Sums of the residual stream after the final norm, over a few neighbouring rows each: [`crate::reference::pool`]. A
+//! thread has one column of a unit.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -22,11 +22,16 @@ pub const UNIT_ROWS_MAX: usize = 64;
 pub fn program(cols: usize) -> Result<Program, CudaError> {
     check_cols(NAME, cols, COLS_MAX)?;
     let defines = vec![("COLS", cols as i64), ("UNIT", UNIT_ROWS_MAX as i64)];
-    Ok(Program { name: NAME, source: source!("rows/pool.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program {
+        name: NAME,
+        source: source!("rows/pool.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
-/// Blocks of a launch: a unit's columns, [`THREADS`] at a time. Smaller blocks would spread one unit over more of the chip and are slower: a block
-/// works out its rows' factors with all its warps. No result depends on it.
+/// Blocks of a launch: a unit's columns, [`THREADS`] at a time. Smaller blocks would spread one unit over more of the
+/// chip and are slower: a block works out its rows' factors with all its warps. No result depends on it.
 fn grid(units: usize, cols: usize) -> Grid {
     Grid { blocks: (units as u32, cols.div_ceil(THREADS) as u32), threads: THREADS as u32 }
 }
@@ -108,8 +113,8 @@ impl Pool {
             sums: PtrMut::of(sums, stream),
             eps: rows.eps,
         };
-        // SAFETY: weight and sums were found large enough, the caller vouches for the units; before its wait the kernel reads the weight
-        // only.
+        // SAFETY: weight and sums were found large enough, the caller vouches for the units; before its wait the kernel
+        // reads the weight only.
         unsafe { self.kernel.launch(device, grid(n, self.cols), &arguments) }
     }
 }

@@ -1,7 +1,8 @@
-//! The int8 form of activation rows: what products read and what norms write. The device's twin is in `csrc/common/int8_rows.cuh`.
+//! The int8 form of activation rows: what products read and what norms write. The device's twin is in
+//! `csrc/common/int8_rows.cuh`.
 //!
-//! A row of `cols` values has `cols * planes` codes and a pair of floats for each 32 of them: of each block of values first one plane, then
-//! the other.
+//! A row of `cols` values has `cols * planes` codes and a pair of floats for each 32 of them: of each block of values
+//! first one plane, then the other.
 
 /// Values that share a scale.
 pub const BLOCK: usize = 32;
@@ -19,7 +20,7 @@ pub enum Planes {
 }
 
 impl Planes {
-    /// Both.
+    /// Both numbers of planes.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
     /// Codes of a value.
@@ -51,8 +52,8 @@ pub struct QuantizedRows {
 }
 
 impl QuantizedRows {
-    /// `d = max |x| / 127` (NaN if a value is not finite, 0 below 1e-30), codes the nearest integers of `x * (127 / max)`, ties to even. Of a
-    /// second plane `d / 254`, and 254 times what that leaves.
+    /// `d = max |x| / 127` (NaN if a value is not finite, 0 below 1e-30), codes the nearest integers of `x * (127 /
+    /// max)`, ties to even. Of a second plane `d / 254`, and 254 times what that leaves.
     pub fn of(values: &[f32], planes: Planes) -> Self {
         assert!(values.len().is_multiple_of(BLOCK), "{} values are not whole blocks of {BLOCK}", values.len());
         let mut rows = Self { planes, ..Self::default() };
@@ -89,8 +90,8 @@ impl QuantizedRows {
         values
     }
 
-    /// As far as a value of block `index` of values may be from what stands for it: half a step of the last plane, and what the factors of
-    /// the first, three numbers in f32, are off by.
+    /// As far as a value of block `index` of values may be from what stands for it: half a step of the last plane, and
+    /// what the factors of the first, three numbers in f32, are off by.
     pub fn error_max(&self, index: usize) -> f64 {
         let [first, last] =
             [index * self.planes.count(), (index + 1) * self.planes.count() - 1].map(|p| f64::from(self.meta[p][0]));

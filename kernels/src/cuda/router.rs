@@ -1,5 +1,5 @@
-//! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, and the shared expert's gate), and
-//! lists rows by expert for products that take them together ([`crate::reference::group`]).
+//! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, and the shared expert's
+//! gate), and lists rows by expert for products that take them together ([`crate::reference::group`]).
 //!
 //! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
 
@@ -37,9 +37,9 @@ pub const FEW_ROWS_MAX: usize = 256;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 
-/// A layer's router.
+/// The shape of a layer's router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct RouterShape {
     /// Values of a row.
     pub cols: usize,
     /// Experts to choose from.
@@ -62,10 +62,10 @@ pub fn variant(rows: usize) -> Variant {
     if rows <= FEW_ROWS { Variant::Few } else { Variant::Tiled }
 }
 
-impl Shape {
+impl RouterShape {
     fn check(&self) -> Result<(), CudaError> {
         check_cols(NAME, self.cols, COLS_MAX)?;
-        let Shape { experts, used, .. } = *self;
+        let RouterShape { experts, used, .. } = *self;
         if experts == 0 || experts > EXPERTS_MAX || used == 0 || used > USED_MAX.min(experts) {
             let text = format!("{used} of {experts} experts: must be 1 to {USED_MAX} of at most {EXPERTS_MAX}");
             return Err(CudaError::shape(NAME, text));
@@ -105,7 +105,7 @@ impl Shape {
 ///
 /// # Errors
 /// If there is no kernel for it.
-pub fn program(shape: Shape) -> Result<Program, CudaError> {
+pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
     shape.check()?;
     let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
     Ok(Program {
@@ -119,7 +119,7 @@ pub fn program(shape: Shape) -> Result<Program, CudaError> {
 /// The kernels of a router's shape.
 #[derive(Debug)]
 pub struct Router {
-    shape: Shape,
+    shape: RouterShape,
     few: [Kernel<Arguments>; 2],
     tiled: [Kernel<Arguments>; 2],
     choose: Kernel<Arguments>,
@@ -146,7 +146,7 @@ pub struct LayerWeights<'a> {
     pub experts: &'a CudaView<'a, f32>,
     /// `[cols]`.
     pub shared_gate: &'a CudaView<'a, f32>,
-    /// Of the norm.
+    /// Epsilon of the norm before the router.
     pub eps: f32,
 }
 
@@ -159,9 +159,9 @@ impl LayerWeights<'_> {
     }
 }
 
-/// The rows.
+/// The rows of a step that are routed.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct RouterRows<'a> {
     /// Rows, with those that are none.
     pub count: usize,
     /// `[rows]`; below 0: no row.
@@ -198,12 +198,12 @@ pub fn cut_words(cut: Option<&ExpertCut>) -> [i32; 2] {
     cut.map_or([0; 2], |c| [part(c.min) | part(c.max) << 16, c.mass.to_bits() as i32])
 }
 
-/// What was chosen.
-pub struct Choice<'a, 'b> {
+/// The experts that rows were given, and their weights.
+pub struct ChosenExperts<'a, 'b> {
     /// `[rows, used]`, best first; -1 in rows that are none, and behind those that a cut leaves.
     pub experts: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are none, and of
-    /// experts that were cut away.
+    /// `[rows, used + 1]`: weights of those experts, which add up to one, then the shared expert's; 0 in rows that are
+    /// none, and of experts that were cut away.
     pub gates: &'a mut CudaViewMut<'b, f32>,
 }
 
@@ -211,8 +211,8 @@ pub struct Choice<'a, 'b> {
 pub struct Groups<'a, 'b> {
     /// `[experts, 4]`: `{expert, first, count, 0}`.
     pub slots: &'a mut CudaViewMut<'b, i32>,
-    /// `[rows * used]`: rows of expert 0 in order, then those of expert 1, and so on. Rows that are none are nowhere; what lies
-    /// behind the last stays as it is.
+    /// `[rows * used]`: rows of expert 0 in order, then those of expert 1, and so on. Rows that are none are nowhere;
+    /// what lies behind the last stays as it is.
     pub in_rows: &'a mut CudaViewMut<'b, i32>,
     /// `[rows * used]`: the pair `row * used + k` beside each.
     pub out_rows: &'a mut CudaViewMut<'b, i32>,
@@ -267,7 +267,7 @@ impl Router {
     ///
     /// # Errors
     /// If there are none, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: RouterShape) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape)?)?;
         let kernel = |name| module.kernel(name);
         Ok(Self {
@@ -307,9 +307,9 @@ impl Router {
         device: &Device,
         work: &mut Workspace,
         variant: Variant,
-        rows: Rows<'_>,
+        rows: RouterRows<'_>,
         layer: LayerWeights<'_>,
-        choice: Choice<'_, '_>,
+        choice: ChosenExperts<'_, '_>,
         groups: Option<Groups<'_, '_>>,
     ) -> Result<(), CudaError> {
         let (shape, n) = (self.shape, rows.count);
@@ -368,7 +368,7 @@ impl Router {
         &self,
         device: &Device,
         work: &mut Workspace,
-        rows: Rows<'_>,
+        rows: RouterRows<'_>,
         layer: LayerWeights<'_>,
     ) -> Result<Arguments, CudaError> {
         let (shape, n, stream) = (self.shape, rows.count, device.stream());
@@ -450,9 +450,15 @@ impl Router {
         self.enqueue(device, &self.place, grid, arguments)
     }
 
-    fn enqueue(&self, device: &Device, kernel: &Kernel<Arguments>, grid: Grid, arguments: &Arguments) -> Result<(), CudaError> {
-        // SAFETY: the buffers were found large enough where the arguments were made, ids are those that were chosen or the caller vouches
-        // for; before their wait kernels read weights only.
+    fn enqueue(
+        &self,
+        device: &Device,
+        kernel: &Kernel<Arguments>,
+        grid: Grid,
+        arguments: &Arguments,
+    ) -> Result<(), CudaError> {
+        // SAFETY: the buffers were found large enough where the arguments were made, ids are those that were chosen or
+        // the caller vouches for; before their wait kernels read weights only.
         unsafe { kernel.launch(device, grid, arguments) }
     }
 }
@@ -461,11 +467,11 @@ impl Router {
 mod tests {
     use super::*;
 
-    const RELEASED: Shape = Shape { cols: 2048, experts: 256, used: 8 };
+    const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
 
     #[test]
     fn every_family_member_has_a_kernel_and_others_are_refused_by_name() {
-        let ok = |cols, experts, used| program(Shape { cols, experts, used });
+        let ok = |cols, experts, used| program(RouterShape { cols, experts, used });
         assert!(program(RELEASED).is_ok());
         for (cols, experts, used) in [(256, 16, 4), (32, 16, 4), (256, 4, 2), (4096, 512, 10), (5120, 128, 8)] {
             assert!(ok(cols, experts, used).is_ok());
@@ -485,7 +491,7 @@ mod tests {
 
     #[test]
     fn sums_come_in_whole_segments_and_are_stored_while_rows_are_few() {
-        let segments = |cols| Shape { cols, ..RELEASED }.segments();
+        let segments = |cols| RouterShape { cols, ..RELEASED }.segments();
         assert_eq!([32, 96, 256, 2048, 2560, 2080].map(segments), [1, 3, 8, 16, 16, 13]);
         assert_eq!(RELEASED.stored(Variant::Tiled, 256), 16);
         assert_eq!((RELEASED.stored(Variant::Tiled, 4096), RELEASED.stored(Variant::Few, 256)), (1, 1));

@@ -1,5 +1,6 @@
-//! Rows of the residual stream as those who write it leave them for the next norm's readers: the int8 form of `x * w`, and sums of
-//! squares, from which a reader derives the norm's factor (`row_factor` in `csrc/common/int8_rows.cuh`). So there is no norm between two layers.
+//! Rows of the residual stream as those who write it leave them for the next norm's readers: the int8 form of `x * w`,
+//! and sums of squares, from which a reader derives the norm's factor (`row_factor` in `csrc/common/int8_rows.cuh`). So
+//! there is no norm between two layers.
 
 use super::CudaError;
 use super::quantized::{BLOCK, Planes};
@@ -35,7 +36,13 @@ pub struct Folded<'a> {
 }
 
 impl FoldedOut<'_, '_> {
-    pub(super) fn check(&self, kernel: &'static str, rows: usize, cols: usize, planes: Planes) -> Result<(), CudaError> {
+    pub(super) fn check(
+        &self,
+        kernel: &'static str,
+        rows: usize,
+        cols: usize,
+        planes: Planes,
+    ) -> Result<(), CudaError> {
         let [codes, meta, squares] = lengths(rows, cols, planes);
         fits(kernel, "codes", self.codes.len(), codes)?;
         fits(kernel, "meta", self.meta.len(), meta)?;

@@ -1,8 +1,9 @@
-//! Tokens from logits: [`crate::reference::sampler`], bit for bit, with log-probabilities of the unedited logits; also scores of
-//! known tokens.
+//! Tokens from logits: [`crate::reference::sampler`], bit for bit, with log-probabilities of the unedited logits; also
+//! scores of known tokens.
 //!
-//! A group of blocks has a row, keeps it in shared memory and exchanges what its blocks must know of each other, so the logits are
-//! read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks there are.
+//! A group of blocks has a row, keeps it in shared memory and exchanges what its blocks must know of each other, so the
+//! logits are read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks
+//! there are.
 
 use super::arguments::{self, DeviceStruct, Pointee, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -22,11 +23,12 @@ const SLICE_MAX: usize = 8192;
 const BLOCKS_MAX: usize = 128;
 /// Logits of a block below which more blocks bring nothing.
 const SLICE_MIN: usize = 1024;
-/// Of each group.
+/// Words of scratch memory that each group of blocks has.
 const SCRATCH_WORDS: usize = 16 + 2 * (2 * 3 * BLOCKS_MAX) + 2 * 128 + 3 * 1024;
 
 device_struct! {
-    /// One row to sample or to score, as the device reads it. Parts of `lists` are given by their first word and number of entries.
+    /// One row to sample or to score, as the device reads it. Parts of `lists` are given by their first word and number
+    /// of entries.
     #[derive(PartialEq)]
     pub struct SampleParams {
         /// Row of the logits; below 0: nothing is done, and nothing written.
@@ -45,7 +47,7 @@ device_struct! {
         pub top_k: u32,
         /// Keep tokens at least this fraction as probable as the best.
         pub min_p: f32,
-        /// Of the request.
+        /// The request's seed.
         pub seed: u64,
         /// 1 is neutral.
         pub repetition_penalty: f32,
@@ -61,13 +63,14 @@ device_struct! {
         pub hold_ends: u32,
         /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
         pub bias_at: u32,
-        /// Number of entries.
+        /// How many tokens have biases.
         pub biases: u32,
         /// End ids in `lists`, a word each.
         pub ends_at: u32,
-        /// Number of ids.
+        /// How many ids end an output.
         pub ends: u32,
-        /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed in.
+        /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed
+        /// in.
         pub edits_at: u32,
         /// Number of entries that are added.
         pub edits: u32,
@@ -77,7 +80,8 @@ device_struct! {
         pub logprobs: i32,
         /// 1 if entropy and top probability are wanted, else 0.
         pub certainty: u32,
-        /// Number of entries that are mixed in ([`crate::reference::sampler::Mixture`]), each an id and the bits of its weight. No id twice.
+        /// Number of entries that are mixed in ([`crate::reference::sampler::Mixture`]), each an id and the bits of its
+        /// weight. No id twice.
         pub mixes: u32,
     }
 }
@@ -127,7 +131,7 @@ device_struct! {
     /// What comes back of a row. Fields that were not asked for keep what they were.
     #[derive(Default, PartialEq)]
     pub struct SampleResult {
-        /// The token.
+        /// The token that was chosen.
         pub token: i32,
         /// The token that the same random bits give without what was added after the penalties or mixed in.
         pub plain: i32,
@@ -176,7 +180,11 @@ pub fn split(vocab: usize, rows: usize, multiprocessors: usize, resident: usize)
     }
     let most = vocab.div_ceil(SLICE_MIN).min(BLOCKS_MAX).min(resident).max(least);
     let blocks = (2 * multiprocessors / rows.max(1)).clamp(least, most);
-    Some(Split { blocks, groups: (resident / blocks).min(rows.max(1)), slice: vocab.div_ceil(blocks).next_multiple_of(4) })
+    Some(Split {
+        blocks,
+        groups: (resident / blocks).min(rows.max(1)),
+        slice: vocab.div_ceil(blocks).next_multiple_of(4),
+    })
 }
 
 /// The program for rows of `vocab` logits.
@@ -190,7 +198,12 @@ pub fn program(vocab: usize) -> Result<Program, CudaError> {
     }
     let structs = [SampleParams::declaration(), SampleResult::declaration(), Arguments::declaration()];
     let arguments = arguments::file(&structs);
-    Ok(Program { name: "sampler", source: source!("sampler/sampler.cu"), arguments, defines: vec![("VOCAB", vocab as i64)] })
+    Ok(Program {
+        name: "sampler",
+        source: source!("sampler/sampler.cu"),
+        arguments,
+        defines: vec![("VOCAB", vocab as i64)],
+    })
 }
 
 /// The kernel for rows of one length, and the memory through which its blocks talk.
@@ -219,7 +232,7 @@ pub struct SampleInputs<'a> {
     pub tally: Option<&'a CudaView<'a, u32>>,
 }
 
-/// What is written.
+/// Where a launch writes its results.
 pub struct SampleOutputs<'a, 'b> {
     /// One a row to sample, and one more if a tally is brought along.
     pub results: &'a mut CudaViewMut<'b, SampleResult>,
@@ -277,9 +290,9 @@ impl Sampler {
     /// If there are too many rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// What the parameters name lies within `logits`, `lists`, `history` and `sampled`: they are on the device and cannot be checked
-    /// here. Temperatures, penalties and filters are numbers in their ranges. Nothing else that could keep a block from running for
-    /// good runs beside the kernel, and no two launches of the same sampler run at once.
+    /// What the parameters name lies within `logits`, `lists`, `history` and `sampled`: they are on the device and
+    /// cannot be checked here. Temperatures, penalties and filters are numbers in their ranges. Nothing else that could
+    /// keep a block from running for good runs beside the kernel, and no two launches of the same sampler run at once.
     pub unsafe fn launch(
         &mut self,
         device: &Device,
@@ -319,8 +332,8 @@ impl Sampler {
         };
         let grid = Grid { blocks: (split.blocks as u32, split.groups as u32), threads: THREADS as u32 };
         // SAFETY: parameters, results and scratch (for the groups of any number of rows up to
-        // `rows_max`) were found large enough, the caller vouches for what parameters name. Nothing is read before the wait. The
-        // grid is resident as a whole, as its blocks rely on.
+        // `rows_max`) were found large enough, the caller vouches for what parameters name. Nothing is read before the
+        // wait. The grid is resident as a whole, as its blocks rely on.
         unsafe { self.kernel.launch(device, grid, &arguments) }
     }
 }
@@ -349,7 +362,10 @@ mod tests {
                         s.blocks * s.slice >= vocab && s.slice <= SLICE_MAX && s.slice.is_multiple_of(4),
                         "{vocab} {rows} {s:?}"
                     );
-                    assert!(s.blocks * s.groups <= multiprocessors * each && s.blocks <= BLOCKS_MAX, "{vocab} {rows} {s:?}");
+                    assert!(
+                        s.blocks * s.groups <= multiprocessors * each && s.blocks <= BLOCKS_MAX,
+                        "{vocab} {rows} {s:?}"
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-/// One query head over the `n` cached positions it may see: `softmax(q k^T / sqrt(D)) v`. `keys` and `values` are `[n, D]`.
+/// One query head over the `n` cached positions it may see: `softmax(q k^T / sqrt(D)) v`. `keys` and `values` are `[n,
+/// D]`.
 pub fn attention(q: &[f32], keys: &[f32], values: &[f32]) -> Vec<f32> {
     let dim = q.len();
     let scores: Vec<f64> = keys

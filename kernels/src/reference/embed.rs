@@ -23,7 +23,8 @@ pub enum TableEncoding {
 
 impl TableEncoding {
     /// All of them.
-    pub const ALL: [Self; 8] = [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4K, Self::Q5K, Self::Q6K];
+    pub const ALL: [Self; 8] =
+        [Self::F32, Self::F16, Self::Bf16, Self::Q8_0, Self::Q4_0, Self::Q4K, Self::Q5K, Self::Q6K];
 
     /// Values of a block, and its bytes.
     pub fn block(self) -> (usize, usize) {
@@ -73,7 +74,11 @@ fn value(encoding: TableEncoding, b: &[u8], e: usize) -> f32 {
 
 /// Six-bit scale and minimum of group `g` of 8.
 fn scale_min(s: &[u8], g: usize) -> (u8, u8) {
-    if g < 4 { (s[g] & 63, s[g + 4] & 63) } else { (s[g + 4] & 15 | s[g - 4] >> 6 << 4, s[g + 4] >> 4 | s[g] >> 6 << 4) }
+    if g < 4 {
+        (s[g] & 63, s[g + 4] & 63)
+    } else {
+        (s[g + 4] & 15 | s[g - 4] >> 6 << 4, s[g + 4] >> 4 | s[g] >> 6 << 4)
+    }
 }
 
 /// The 16-bit float at byte `at`.
@@ -94,9 +99,14 @@ const COUNT_MAX: u16 = 0x7fff;
 /// Set for tokens of the prompt.
 const OF_PROMPT: u16 = 0x8000;
 
-/// What is remembered of a token, after it came once more: at `position` of a sequence whose prompt has `prompt_len` tokens.
+/// What is remembered of a token, after it came once more: at `position` of a sequence whose prompt has `prompt_len`
+/// tokens.
 pub fn remember(before: u16, position: i32, prompt_len: i32) -> u16 {
-    if position < prompt_len { before | OF_PROMPT } else { before & OF_PROMPT | ((before & COUNT_MAX) + 1).min(COUNT_MAX) }
+    if position < prompt_len {
+        before | OF_PROMPT
+    } else {
+        before & OF_PROMPT | ((before & COUNT_MAX) + 1).min(COUNT_MAX)
+    }
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 /// `e^x` for the arithmetic that backends share bit for bit.
 ///
-/// Range reduction to `|r| <= ln 2 / 2`, the degree-6 polynomial of Cephes, fused multiply-adds in the order written. Within 2 ulp
-/// of the exact value; below -87.3 the result is 0, above 88.3 it stays at `e^88.3`.
+/// Range reduction to `|r| <= ln 2 / 2`, the degree-6 polynomial of Cephes, fused multiply-adds in the order written.
+/// Within 2 ulp of the exact value; below -87.3 the result is 0, above 88.3 it stays at `e^88.3`.
 #[inline]
 pub fn exp(x: f32) -> f32 {
     if x < -87.3 {
@@ -22,8 +22,8 @@ pub fn exp(x: f32) -> f32 {
 
 /// `ln x` of a normal positive number, for the arithmetic that backends share bit for bit.
 ///
-/// The mantissa is brought to `sqrt 1/2 <= m < sqrt 2`; the degree-8 polynomial of Cephes, fused multiply-adds in the order written.
-/// Within 2 ulp of the exact value, near 1 within one part in 10^7 of `x - 1`.
+/// The mantissa is brought to `sqrt 1/2 <= m < sqrt 2`; the degree-8 polynomial of Cephes, fused multiply-adds in the
+/// order written. Within 2 ulp of the exact value, near 1 within one part in 10^7 of `x - 1`.
 ///
 /// # Panics
 /// In debug builds, if `x` is not a normal positive number.

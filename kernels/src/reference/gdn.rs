@@ -10,13 +10,14 @@ pub struct GdnInputs<'a> {
     pub g: &'a [f32],
     /// `[T]`, in 0..1.
     pub beta: &'a [f32],
-    /// K.
+    /// Width of a key, K.
     pub key_dim: usize,
-    /// V.
+    /// Width of a value, V.
     pub value_dim: usize,
 }
 
-/// The gated delta rule token by token: `S = e^g S; S += k (beta (v - S^T k))^T; o = S^T q`. `state` is `[K, V]`; returns `[T, V]`.
+/// The gated delta rule token by token: `S = e^g S; S += k (beta (v - S^T k))^T; o = S^T q`. `state` is `[K, V]`;
+/// returns `[T, V]`.
 pub fn gdn_recurrent(x: &GdnInputs, state: &mut [f64]) -> Vec<f32> {
     let (kd, vd) = (x.key_dim, x.value_dim);
     let mut out = vec![0.0; x.g.len() * vd];
@@ -33,7 +34,8 @@ pub fn gdn_recurrent(x: &GdnInputs, state: &mut [f64]) -> Vec<f32> {
     out
 }
 
-/// The same function in chunks of `chunk` tokens: within one, a unit lower triangular solve replaces the token-by-token update.
+/// The same function in chunks of `chunk` tokens: within one, a unit lower triangular solve replaces the token-by-token
+/// update.
 pub fn gdn_chunked(x: &GdnInputs, state: &mut [f64], chunk: usize) -> Vec<f32> {
     let mut out = Vec::with_capacity(x.g.len() * x.value_dim);
     let mut at = 0;
@@ -67,15 +69,18 @@ fn one_chunk(x: &GdnInputs, state: &mut [f64]) -> Vec<f32> {
     let mut out = vec![0.0f32; n * vd];
     for i in 0..n {
         for c in 0..vd {
-            let earlier: f64 = (0..i).map(|j| (total[i] - total[j]).exp() * dot(x.k, i, x.k, j) * delta[j * vd + c]).sum();
+            let earlier: f64 =
+                (0..i).map(|j| (total[i] - total[j]).exp() * dot(x.k, i, x.k, j) * delta[j * vd + c]).sum();
             delta[i * vd + c] = f64::from(x.beta[i]) * (f64::from(x.v[i * vd + c]) - read(x.k, i, state, c) - earlier);
-            let within: f64 = (0..=i).map(|j| (total[i] - total[j]).exp() * dot(x.q, i, x.k, j) * delta[j * vd + c]).sum();
+            let within: f64 =
+                (0..=i).map(|j| (total[i] - total[j]).exp() * dot(x.q, i, x.k, j) * delta[j * vd + c]).sum();
             out[i * vd + c] = (read(x.q, i, state, c) + within) as f32;
         }
     }
     for r in 0..kd {
         for c in 0..vd {
-            let added: f64 = (0..n).map(|j| (total[n - 1] - total[j]).exp() * f64::from(x.k[j * kd + r]) * delta[j * vd + c]).sum();
+            let added: f64 =
+                (0..n).map(|j| (total[n - 1] - total[j]).exp() * f64::from(x.k[j * kd + r]) * delta[j * vd + c]).sum();
             state[r * vd + c] = total[n - 1].exp() * state[r * vd + c] + added;
         }
     }

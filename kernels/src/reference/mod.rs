@@ -1,7 +1,7 @@
 //! What each operation computes, in plain loops without speed.
 //!
-//! Sums run in `f64` where that makes the definition better than any backend. The exceptions are [`exp()`], [`ln()`] and [`sampler`]: backends
-//! reproduce those bit for bit, so that a seed gives the same tokens everywhere.
+//! Sums run in `f64` where that makes the definition better than any backend. The exceptions are [`exp()`], [`ln()`]
+//! and [`sampler`]: backends reproduce those bit for bit, so that a seed gives the same tokens everywhere.
 
 mod attention;
 mod combine;

@@ -1,6 +1,7 @@
-//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random words as a function of key and counter.
+//! Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): random words as a function of
+//! key and counter.
 
-/// Four random words.
+/// Four random words of Philox 4x32-10.
 pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
     let (mut k, mut c) = (key, counter);
     for _ in 0..10 {

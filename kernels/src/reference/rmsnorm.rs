@@ -11,6 +11,9 @@ mod tests {
 
     #[test]
     fn the_norm_divides_by_the_root_mean_square() {
-        assert_eq!(rmsnorm(&[3.0, 4.0], &[1.0, 2.0], 0.0), [(3.0 / 12.5f64.sqrt()) as f32, (8.0 / 12.5f64.sqrt()) as f32]);
+        assert_eq!(
+            rmsnorm(&[3.0, 4.0], &[1.0, 2.0], 0.0),
+            [(3.0 / 12.5f64.sqrt()) as f32, (8.0 / 12.5f64.sqrt()) as f32]
+        );
     }
 }

@@ -10,8 +10,8 @@ pub struct ExpertCut {
 }
 
 impl ExpertCut {
-    /// How many of a row's experts are kept, the fewest that reach the mass. `weights` are the unnormalised softmax of the best `max`
-    /// experts, best first; sums run in that order in `f32`, and a backend must keep exactly as many.
+    /// How many of a row's experts are kept, the fewest that reach the mass. `weights` are the unnormalised softmax of
+    /// the best `max` experts, best first; sums run in that order in `f32`, and a backend must keep exactly as many.
     pub fn kept(&self, weights: &[f32]) -> usize {
         let weights = &weights[..weights.len().min(self.max as usize)];
         let target = self.mass * weights.iter().sum::<f32>();
@@ -21,7 +21,8 @@ impl ExpertCut {
     }
 }
 
-/// The `used` most probable experts of a token in falling order, ties by lower index, and the softmax of their logits alone.
+/// The `used` most probable experts of a token in falling order, ties by lower index, and the softmax of their logits
+/// alone.
 pub fn route(logits: &[f32], used: usize) -> Vec<(usize, f32)> {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]).then(a.cmp(&b)));

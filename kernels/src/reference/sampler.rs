@@ -1,8 +1,9 @@
 //! How a token is chosen from a row of logits. Backends give the same token for the same logits, bit for bit.
 //!
-//! Order: logit_bias, min_tokens, mask; penalties; sparse edits, added ones before mixtures; temperature; top-k; top-p; min-p. Tokens are ranked by logit,
-//! ties by lower id. Probabilities are integers in units of `2^-30` of the best token's, so that sums of them are exact in any
-//! order: a backend may add them up as it likes. A NaN counts as minus infinity.
+//! Order: logit_bias, min_tokens, mask; penalties; sparse edits, added ones before mixtures; temperature; top-k; top-p;
+//! min-p. Tokens are ranked by logit, ties by lower id. Probabilities are integers in units of `2^-30` of the best
+//! token's, so that sums of them are exact in any order: a backend may add them up as it likes. A NaN counts as minus
+//! infinity.
 
 use super::philox::draw;
 use super::{exp, ln};
@@ -53,7 +54,9 @@ pub struct Context<'a> {
 pub fn sample(logits: &[f32], p: &Sampling, c: &Context) -> u32 {
     let logits = edited(logits, p, c);
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    order.sort_by(|&a, &b| logits[b as usize].partial_cmp(&logits[a as usize]).expect("NaN was replaced").then(a.cmp(&b)));
+    order.sort_by(|&a, &b| {
+        logits[b as usize].partial_cmp(&logits[a as usize]).expect("NaN was replaced").then(a.cmp(&b))
+    });
     let best = logits[order[0] as usize];
     if p.temperature < TEMPERATURE_MIN || best == f32::NEG_INFINITY {
         return order[0];
@@ -129,13 +132,14 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// From the best logit and the sum of [`weight`] over all tokens at temperature 1. `None` if there is nothing to add up:
-    /// no token is allowed, or the best logit is infinite.
+    /// From the best logit and the sum of [`weight`] over all tokens at temperature 1. `None` if there is nothing to
+    /// add up: no token is allowed, or the best logit is infinite.
     pub fn new(best: f32, total: impl FnOnce() -> u64) -> Option<Self> {
         best.is_finite().then(|| Self { best, sum: (total() as f64 / f64::from(WEIGHT_ONE)) as f32 })
     }
 
-    /// `ln(e^logit + weight * e^LSE)`. A forbidden token stays forbidden; a weight that is no positive number changes nothing.
+    /// `ln(e^logit + weight * e^LSE)`. A forbidden token stays forbidden; a weight that is no positive number changes
+    /// nothing.
     #[inline]
     pub fn mixed(&self, logit: f32, weight: f32) -> f32 {
         let table = weight * self.sum;
@@ -176,8 +180,15 @@ mod tests {
         min_tokens: 0,
         end_ids: &[],
     };
-    const FRESH: Context =
-        Context { in_prompt: &[false; 4], output_counts: &[0; 4], edits: &[], mix: &[], mask: None, output_index: 0, choice: 0 };
+    const FRESH: Context = Context {
+        in_prompt: &[false; 4],
+        output_counts: &[0; 4],
+        edits: &[],
+        mix: &[],
+        mask: None,
+        output_index: 0,
+        choice: 0,
+    };
 
     fn frequencies(p: Sampling, c: Context) -> [u32; 4] {
         let mut seen = [0; 4];
@@ -225,7 +236,12 @@ mod tests {
     #[test]
     fn penalties_count_prompt_and_output_apart_and_edits_come_after_them() {
         let p = Sampling { repetition_penalty: 2.0, presence_penalty: 0.5, frequency_penalty: 0.25, ..PLAIN };
-        let c = Context { in_prompt: &[true, false, false, false], output_counts: &[0, 2, 0, 0], edits: &[(1, 1.0)], ..FRESH };
+        let c = Context {
+            in_prompt: &[true, false, false, false],
+            output_counts: &[0, 2, 0, 0],
+            edits: &[(1, 1.0)],
+            ..FRESH
+        };
         assert_eq!(edited(&[1.0, 3.0, 3.0, -2.0], &p, &c), [0.5, 1.5, 3.0, -2.0]);
     }
 

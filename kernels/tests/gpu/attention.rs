@@ -1,7 +1,9 @@
 //! Attention against its definition, over ragged sequences in shuffled pages of a cache full of what is no number.
 
 use crate::support::{Gpu, Outcome, Test};
-use chimere_kernels::cuda::attention::{self, Attention, Cache, KvType, Norms, Out, PAGE, Rows, Scratch, Shape, tiling};
+use chimere_kernels::cuda::attention::{
+    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, tiling,
+};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::{CudaError, Program};
@@ -10,21 +12,21 @@ use cudarc::driver::CudaSlice;
 use std::error::Error;
 
 const KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8, KvType::Q8Q4];
-const RELEASED: Shape = shape(256, 16, 2, 64);
+const RELEASED: AttentionShape = shape(256, 16, 2, 64);
 const EPS: f32 = 1e-6;
 
-const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Shape {
+const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> AttentionShape {
     let stride = (2 * heads + 2 * kv_heads) * dim;
-    Shape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride, planes: Planes::One }
+    AttentionShape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride, planes: Planes::One }
 }
 
 /// Shapes, and how many positions each sequence has.
-fn cases() -> Vec<(Shape, Vec<usize>)> {
+fn cases() -> Vec<(AttentionShape, Vec<usize>)> {
     let long = vec![1, 31, 32, 33, 255, 256, 257, 5000];
     let short = vec![1, 33, 257, 600];
     let mut small = shape(64, 4, 2, 16);
     small.stride += 6;
-    let two = Shape { planes: Planes::Two, ..small };
+    let two = AttentionShape { planes: Planes::Two, ..small };
     vec![
         (RELEASED, long.clone()),
         (small, long.clone()),
@@ -104,14 +106,14 @@ struct Sequence {
 }
 
 struct Model {
-    shape: Shape,
+    shape: AttentionShape,
     kv: KvType,
     q_norm: Vec<f32>,
     k_norm: Vec<f32>,
 }
 
 impl Model {
-    fn random(shape: Shape, kv: KvType) -> Self {
+    fn random(shape: AttentionShape, kv: KvType) -> Self {
         let mut random = Random(7);
         let mut norm = || random.vector(shape.dim).iter().map(|w| 1.0 + 0.5 * w).collect();
         Self { shape, kv, q_norm: norm(), k_norm: norm() }
@@ -124,7 +126,7 @@ impl Model {
     }
 
     fn sequence(&self, positions: usize, seed: u64) -> Sequence {
-        let Shape { dim, heads, kv_heads, stride, .. } = self.shape;
+        let AttentionShape { dim, heads, kv_heads, stride, .. } = self.shape;
         let x = Random(seed).vector(positions * stride);
         let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
         for (p, row) in x.chunks(stride).enumerate() {
@@ -147,7 +149,7 @@ impl Model {
 
     /// The definition: all heads of one position.
     fn row(&self, sequence: &Sequence, position: usize) -> Vec<f32> {
-        let Shape { dim, heads, kv_heads, stride, .. } = self.shape;
+        let AttentionShape { dim, heads, kv_heads, stride, .. } = self.shape;
         let x = &sequence.x[position * stride..][..stride];
         let head = |h: usize| {
             let (kv, end) = (h / (heads / kv_heads), (position + 1) * dim);
@@ -166,7 +168,7 @@ impl Model {
 /// Everything on the device.
 struct Bench<'a> {
     gpu: &'a Gpu,
-    shape: Shape,
+    shape: AttentionShape,
     kernel: Attention,
     norms: [CudaSlice<f32>; 2],
     keys: CudaSlice<u8>,
@@ -187,7 +189,7 @@ impl Bench<'_> {
         let x = stream.clone_htod(&rows.iter().flat_map(|r| r.2.iter().copied()).collect::<Vec<f32>>())?;
         let mut codes = stream.clone_htod(&vec![99i8; n * stride])?;
         let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16])?;
-        let rows = Rows {
+        let rows = AttentionRows {
             count: n,
             slots: &slots.as_view(),
             positions: &positions.as_view(),
@@ -199,7 +201,8 @@ impl Bench<'_> {
         let out = Out { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() };
         let (device, x) = (&self.gpu.device, x.as_view());
         match pieces {
-            // SAFETY: slots differ, and the table names pages of the cache for all their positions; copies do not start early.
+            // SAFETY: slots differ, and the table names pages of the cache for all their positions; copies do not start
+            // early.
             None => unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? },
             Some(pieces) => {
                 let tiles = attention::tiles(self.shape, pieces);
@@ -213,16 +216,19 @@ impl Bench<'_> {
 }
 
 /// From an output row to the next, in codes.
-fn codes_of(shape: Shape) -> usize {
+fn codes_of(shape: AttentionShape) -> usize {
     shape.out_stride() * shape.planes.count()
 }
 
 fn row_of(bytes: &Bytes, row: usize, stride: usize) -> (&[i8], Vec<u32>) {
-    (&bytes.0[row * stride..][..stride], bytes.1[row * stride / 16..][..stride / 16].iter().map(|v| v.to_bits()).collect())
+    (
+        &bytes.0[row * stride..][..stride],
+        bytes.1[row * stride / 16..][..stride / 16].iter().map(|v| v.to_bits()).collect(),
+    )
 }
 
 /// By how much more than half a code the row is off, as a part of its largest value.
-fn excess(bytes: &Bytes, row: usize, shape: Shape, want: &[f32]) -> f32 {
+fn excess(bytes: &Bytes, row: usize, shape: AttentionShape, want: &[f32]) -> f32 {
     let stride = codes_of(shape);
     let meta = bytes.1.as_chunks::<2>().0;
     let rows = QuantizedRows {
@@ -248,10 +254,11 @@ fn excess(bytes: &Bytes, row: usize, shape: Shape, want: &[f32]) -> f32 {
     worst
 }
 
-fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contexts: &[usize]) -> Outcome {
+fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: AttentionShape, kv: KvType, contexts: &[usize]) -> Outcome {
     let (stream, stride) = (gpu.device.stream(), codes_of(shape));
     let model = Model::random(shape, kv);
-    let sequences: Vec<Sequence> = contexts.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
+    let sequences: Vec<Sequence> =
+        contexts.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
     let context_max = *contexts.iter().max().expect("some");
     // Pages in no order, with one more than is used; the sequence of row i is in slot i + 1.
     let pages_max = context_max.div_ceil(PAGE);
@@ -261,7 +268,10 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contex
     (1..free.len()).rev().for_each(|i| free.swap(i, random.bits() as usize % (i + 1)));
     let mut table = vec![-1; (contexts.len() + 1) * pages_max];
     for (i, n) in contexts.iter().enumerate() {
-        table[(i + 1) * pages_max..].iter_mut().take(n.div_ceil(PAGE)).for_each(|page| *page = free.pop().expect("enough"));
+        table[(i + 1) * pages_max..]
+            .iter_mut()
+            .take(n.div_ceil(PAGE))
+            .for_each(|page| *page = free.pop().expect("enough"));
     }
     let (k_page, v_page) = shape.page_bytes(kv);
     let mut bench = Bench {
@@ -336,8 +346,8 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: Shape, kv: KvType, contex
     Ok(())
 }
 
-/// A lone position far out sees its own value alone where all before it are the same: so only the scores' equality is used. Keys
-/// that are equal before their turns are told apart by them, which the definition's f64 angles decide.
+/// A lone position far out sees its own value alone where all before it are the same: so only the scores' equality is
+/// used. Keys that are equal before their turns are told apart by them, which the definition's f64 angles decide.
 fn a_late_position_turns_as_exactly_as_an_early_one(gpu: &Gpu) -> Outcome {
     let (shape, kv, first, n) = (shape(64, 2, 1, 64), KvType::F16, 262_080usize, 64usize);
     let (stream, model) = (gpu.device.stream(), Model::random(shape, KvType::F16));

@@ -3,7 +3,7 @@
 use crate::rows;
 use crate::support::{Gpu, Outcome, Test};
 use crate::tables::random_table;
-use chimere_kernels::cuda::embed::{self, Embed, Shape, Table, TableEncoding, TokenRows};
+use chimere_kernels::cuda::embed::{self, Embed, Table, TableEncoding, TableShape, TokenRows};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::rows::FoldedOut;
@@ -14,11 +14,12 @@ use cudarc::driver::{DevicePtr, sys};
 /// Odd vocabularies too: then the histories of two sequences share a word.
 const SHAPES: [(usize, usize); 4] = [(32, 511), (96, 64), (256, 515), (2048, 40)];
 
-fn shapes() -> impl Iterator<Item = Shape> {
-    let all = SHAPES
-        .into_iter()
-        .flat_map(|(cols, vocab)| TableEncoding::ALL.map(|encoding| Shape { cols, vocab, encoding, planes: Planes::One }));
-    let two = SHAPES.map(|(cols, vocab)| Shape { cols, vocab, encoding: TableEncoding::Q8_0, planes: Planes::Two });
+fn shapes() -> impl Iterator<Item = TableShape> {
+    let all = SHAPES.into_iter().flat_map(|(cols, vocab)| {
+        TableEncoding::ALL.map(|encoding| TableShape { cols, vocab, encoding, planes: Planes::One })
+    });
+    let two =
+        SHAPES.map(|(cols, vocab)| TableShape { cols, vocab, encoding: TableEncoding::Q8_0, planes: Planes::Two });
     two.into_iter().chain(all).filter(|s| s.bytes().is_ok())
 }
 
@@ -41,12 +42,13 @@ fn in_host_memory(gpu: &Gpu) -> Outcome {
     rows_are_the_table_s_and_tokens_are_remembered(gpu, shapes().last().expect("some"), true)
 }
 
-fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: Shape, in_host_memory: bool) -> Outcome {
-    let (stream, Shape { cols, vocab, .. }) = (gpu.device.stream(), shape);
+fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: TableShape, in_host_memory: bool) -> Outcome {
+    let (stream, TableShape { cols, vocab, .. }) = (gpu.device.stream(), shape);
     let table = random_table(shape, vocab, 5);
     let on_device = stream.clone_htod(&table)?;
     // SAFETY: written below before it is read.
-    let mut pinned = unsafe { stream.context().alloc_pinned_with_flags::<u8>(table.len(), sys::CU_MEMHOSTALLOC_DEVICEMAP)? };
+    let mut pinned =
+        unsafe { stream.context().alloc_pinned_with_flags::<u8>(table.len(), sys::CU_MEMHOSTALLOC_DEVICEMAP)? };
     pinned.as_mut_slice()?.copy_from_slice(&table);
     let address = if in_host_memory { pinned.as_ptr()? as u64 } else { on_device.device_ptr(stream).0 };
     let row_bytes = table.len() / vocab;
@@ -67,7 +69,8 @@ fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: Shape, in_ho
     let lists = [&tokens, &slots, &positions, &prompt_lens].map(|l| stream.clone_htod(l));
     let [d_tokens, d_slots, d_positions, d_lens] = lists;
     let (d_tokens, d_slots, d_positions, d_lens) = (d_tokens?, d_slots?, d_positions?, d_lens?);
-    let (d_sampled, dw, mut d_history) = (stream.clone_htod(&sampled)?, stream.clone_htod(&w)?, stream.clone_htod(&words)?);
+    let (d_sampled, dw, mut d_history) =
+        (stream.clone_htod(&sampled)?, stream.clone_htod(&w)?, stream.clone_htod(&words)?);
     let mut x = stream.clone_htod(&vec![-7.0f32; n * cols])?;
     let mut out = rows::Poisoned::new(gpu, n, cols, shape.planes)?;
     let kernel = Embed::load(&gpu.device, &gpu.cache, shape)?;
@@ -79,7 +82,8 @@ fn rows_are_the_table_s_and_tokens_are_remembered(gpu: &Gpu, shape: Shape, in_ho
         positions: &d_positions.as_view(),
         prompt_lens: &d_lens.as_view(),
     };
-    let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let (mut codes, mut meta, mut squares) =
+        (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
     let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
     let table = Table { address, bytes: table.len() };
     // SAFETY: both tables outlive the copies back, which wait; slots are below 3.

@@ -32,8 +32,9 @@ fn cases() -> impl Iterator<Item = (Heads, Planes)> {
 
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    let of =
-        |(heads, planes)| [gdn_decode::program(heads, stride(heads), planes), gdn_prefill::program(heads, stride(heads), planes)];
+    let of = |(heads, planes)| {
+        [gdn_decode::program(heads, stride(heads), planes), gdn_prefill::program(heads, stride(heads), planes)]
+    };
     cases().flat_map(of).collect()
 }
 
@@ -42,7 +43,14 @@ pub(crate) const TESTS: &[Test] = &[
     ("gdn::steps_follow_the_recurrence", every_step),
     ("gdn::pieces_follow_the_recurrence", every_piece),
     ("gdn::a_prompt_gives_the_same_bytes_however_it_is_cut", every_cut),
+    ("gdn::a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there", every_kept),
 ];
+
+fn every_kept(gpu: &Gpu) -> Outcome {
+    cases().try_for_each(|(heads, planes)| {
+        a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(gpu, heads, planes)
+    })
+}
 
 fn every_step(gpu: &Gpu) -> Outcome {
     cases().try_for_each(|(heads, planes)| steps_follow_the_recurrence(gpu, heads, planes))
@@ -71,7 +79,8 @@ struct Layer {
 impl Layer {
     fn new(gpu: &Gpu, heads: Heads, planes: Planes, random: &mut Random, decay: f32) -> Result<Self, Box<dyn Error>> {
         let decay = (0..heads.values).map(|_| decay * random.signed().abs()).collect();
-        let host = [random.vector(heads.channels() * 4), decay, random.vector(heads.values), random.vector(heads.value_dim)];
+        let host =
+            [random.vector(heads.channels() * 4), decay, random.vector(heads.values), random.vector(heads.value_dim)];
         let [a, b, c, d] = &host;
         let copy = |v: &Vec<f32>| gpu.device.stream().clone_htod(v);
         Ok(Self { heads, planes, device: [copy(a)?, copy(b)?, copy(c)?, copy(d)?], host })
@@ -135,7 +144,8 @@ impl Slots {
     }
 }
 
-/// The largest of differences within `size` values, each as a part of the largest value among those; infinite where one is no number.
+/// The largest of differences within `size` values, each as a part of the largest value among those; infinite where one
+/// is no number.
 fn difference(got: &[f32], want: &[f64], size: usize) -> f64 {
     let one = |(got, want): (&[f32], &[f64])| {
         let top = want.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
@@ -178,11 +188,16 @@ fn step(
         let (codes, meta) = (&mut codes.as_view_mut(), &mut meta.as_view_mut());
         kernel.launch(&gpu.device, rows, &x, weights, memory, codes, meta)?;
     });
-    let rows = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?), planes: layer.planes };
+    let rows = QuantizedRows {
+        codes: stream.clone_dtoh(&codes)?,
+        meta: pairs(&stream.clone_dtoh(&meta)?),
+        planes: layer.planes,
+    };
     Ok(Stepped { rows, slots: after })
 }
 
-/// How far the int8 form of a row is from `want`, as a part of what it may be; that and what f32 sums and fast exponentials differ by is allowed.
+/// How far the int8 form of a row is from `want`, as a part of what it may be; that and what f32 sums and fast
+/// exponentials differ by is allowed.
 fn codes_are_near(rows: &QuantizedRows, first_block: usize, want: &[f32], slack: f32, what: &str) -> f32 {
     let mut worst = 0.0f32;
     for (b, want) in want.chunks(32).enumerate() {
@@ -250,12 +265,18 @@ struct Token {
 
 /// The definition of one step, all heads of a sequence.
 fn step_on_host(layer: &Layer, x: &[f32], sequence: &mut Sequence, position: i32) -> Token {
-    let (Heads { key_dim: kd, value_dim: vd, keys, values, grouped }, [taps, decay, dt_bias, norm]) = (layer.heads, &layer.host);
+    let (Heads { key_dim: kd, value_dim: vd, keys, values, grouped }, [taps, decay, dt_bias, norm]) =
+        (layer.heads, &layer.host);
     let channels = layer.heads.channels();
     let entry = |back: i32| ((position + 4 - back) % 4) as usize;
     sequence.ring[entry(0) * channels..][..channels].copy_from_slice(&x[..channels]);
     let conv: Vec<f32> = (0..channels)
-        .map(|c| reference::conv_silu(&[3, 2, 1, 0].map(|back| sequence.ring[entry(back) * channels + c]), &taps[4 * c..4 * c + 4]))
+        .map(|c| {
+            reference::conv_silu(
+                &[3, 2, 1, 0].map(|back| sequence.ring[entry(back) * channels + c]),
+                &taps[4 * c..4 * c + 4],
+            )
+        })
         .collect();
     let mut token = Token { raw: Vec::new(), mixed: Vec::new() };
     for h in 0..values {
@@ -292,14 +313,31 @@ fn prefill(
     x: &[f32],
     slots: &mut Slots,
 ) -> Result<Prefilled, Box<dyn Error>> {
+    prefill_keeping(gpu, kernel, layer, (list, rows), x, &[], slots)
+}
+
+/// The same, which keeps states on the way: after the chunk with each number, and in which slot.
+fn prefill_keeping(
+    gpu: &Gpu,
+    kernel: &GdnPrefill,
+    layer: &Layer,
+    (list, rows): (&[[i32; 4]], usize),
+    x: &[f32],
+    kept: &[(usize, i32)],
+    slots: &mut Slots,
+) -> Result<Prefilled, Box<dyn Error>> {
     let (stream, heads) = (gpu.device.stream(), layer.heads);
     let width = layer.width();
     let (pieces, x) = (stream.clone_htod(list.as_flattened())?, stream.clone_htod(x)?);
+    let mut places = vec![-1; gdn_prefill::chunks_max(rows, list.len())];
+    kept.iter().for_each(|(chunk, slot)| places[*chunk] = *slot);
+    let places = stream.clone_htod(&places)?;
+    let exports = (!kept.is_empty()).then(|| places.as_view());
     let mut scratch = stream.clone_htod(&vec![f32::NAN; gdn_prefill::scratch(heads, rows, list.len())])?;
     let mut codes = stream.clone_htod(&vec![99i8; rows * width])?;
     let mut meta = stream.clone_htod(&vec![f32::NAN; rows * width / 16])?;
     let (list_view, x) = (pieces.as_view(), x.as_view());
-    let pieces = Pieces { list: &list_view, count: list.len(), rows };
+    let pieces = Pieces { list: &list_view, count: list.len(), rows, exports: exports.as_ref() };
     let memory = Memory { state: &mut slots.state.as_view_mut(), tail: &mut slots.tail.as_view_mut() };
     let out = MixedRows { codes: &mut codes.as_view_mut(), meta: &mut meta.as_view_mut() };
     // SAFETY: callers' pieces are in order, with slots of `slots`.
@@ -307,15 +345,26 @@ fn prefill(
         kernel.launch(&gpu.device, pieces, &x, weights, memory, &mut scratch.as_view_mut(), out)?
     });
     let raw = stream.clone_dtoh(&scratch.slice(gdn_prefill::raw_outputs(heads, rows, list.len())))?;
-    let rows = QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?), planes: layer.planes };
+    let rows = QuantizedRows {
+        codes: stream.clone_dtoh(&codes)?,
+        meta: pairs(&stream.clone_dtoh(&meta)?),
+        planes: layer.planes,
+    };
     Ok(Prefilled { rows, raw })
 }
 
-/// Pieces of all kinds: ragged, from the start and from later on, of one row, none at all. With `hard`, keys are much alike and
-/// states fade slowly, so that errors add up.
+/// Pieces of all kinds: ragged, from the start and from later on, of one row, none at all. With `hard`, keys are much
+/// alike and states fade slowly, so that errors add up.
 fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: bool) -> Outcome {
-    const LIST: [[i32; 4]; 7] =
-        [[2, 0, 1, 150], [-1, 0, 151, 20], [0, 64, 171, 64], [4, 128, 236, 1], [1, 0, 237, 0], [3, 192, 237, 259], [5, 0, 496, 3]];
+    const LIST: [[i32; 4]; 7] = [
+        [2, 0, 1, 150],
+        [-1, 0, 151, 20],
+        [0, 64, 171, 64],
+        [4, 128, 236, 1],
+        [1, 0, 237, 0],
+        [3, 192, 237, 259],
+        [5, 0, 496, 3],
+    ];
     const ROWS: usize = 502;
     let (mut random, stride, width) = (Random(77 + heads.values as u64), stride(heads), heads.values * heads.value_dim);
     let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
@@ -351,7 +400,13 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
         assert!(error < 2e-4, "{heads:?} hard {hard}: outputs of row {row} are off by {error:e} of the largest");
         raw_error = raw_error.max(error);
         let top = want.mixed.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        worst = worst.max(codes_are_near(&got.rows, row * width / 32, &want.mixed, 2e-3 * top, &format!("{heads:?} row {row}")));
+        worst = worst.max(codes_are_near(
+            &got.rows,
+            row * width / 32,
+            &want.mixed,
+            2e-3 * top,
+            &format!("{heads:?} row {row}"),
+        ));
     }
     let state_error = device.difference(gpu, heads, &host)?;
     assert!(state_error < 1e-4, "{heads:?} hard {hard}: state is off by {state_error:e} of its largest value");
@@ -362,7 +417,13 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     for (row, slot) in slots.into_iter().enumerate() {
         let want = step_on_host(&layer, &x[row * stride..], &mut host[slot as usize], positions[row]).mixed;
         let top = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-        codes_are_near(&after.rows, row * width / 32, &want, 2e-3 * top, &format!("{heads:?} row {row} after its prompt"));
+        codes_are_near(
+            &after.rows,
+            row * width / 32,
+            &want,
+            2e-3 * top,
+            &format!("{heads:?} row {row} after its prompt"),
+        );
     }
     let hard = if hard { ", hard" } else { "" };
     println!(
@@ -387,7 +448,8 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
         let (others, n) = (37, part.len());
         let mut rows = random.vector(others * stride);
         rows.extend(&x[part.start * stride..part.end * stride]);
-        // Pieces that are none make blocks of the scan more than multiprocessors, so that it holds one chunk and not two.
+        // Pieces that are none make blocks of the scan more than multiprocessors, so that it holds one chunk and not
+        // two.
         let mut list = vec![[1, 64, 0, others as i32], [0, part.start as i32, others as i32, n as i32]];
         list.resize(50, [-1, 0, (others + n) as i32, 0]);
         let got = prefill(gpu, &kernel, &layer, &list, others + n, &rows, &mut cut)?;
@@ -398,9 +460,50 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
         let blocks = part.start * width / 32..part.end * width / 32;
         assert!(got.rows.meta[others * width / 32..] == want.rows.meta[blocks], "{heads:?}: scales of {part:?}");
     }
-    let first =
-        |slots: &Slots| -> Result<_, Box<dyn Error>> { Ok(gpu.device.stream().clone_dtoh(&slots.state.slice(..heads.state()))?) };
+    let first = |slots: &Slots| -> Result<_, Box<dyn Error>> {
+        Ok(gpu.device.stream().clone_dtoh(&slots.state.slice(..heads.state()))?)
+    };
     assert!(same_bits(&first(&whole)?, &first(&cut)?), "{heads:?}: states differ");
     println!("gdn_prefill {heads:?}: a prompt of {ROWS} gives the same bytes in three pieces");
+    Ok(())
+}
+
+fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
+    gpu: &Gpu,
+    heads: Heads,
+    planes: Planes,
+) -> Outcome {
+    const ROWS: usize = 300;
+    const OTHERS: usize = 37;
+    let (mut random, stride) = (Random(6), stride(heads));
+    let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
+    let layer = Layer::new(gpu, heads, planes, &mut random, -0.5)?;
+    let x = random.vector((OTHERS + ROWS) * stride);
+    let nan = || Sequence { state: vec![f64::NAN; heads.state()], ring: vec![f32::NAN; heads.tail()] };
+    let begin = || [Sequence::fresh(heads), Sequence::fresh(heads), nan(), nan(), nan()];
+    let mut whole = Slots::new(gpu, &begin())?;
+    // The piece is the second, behind another sequence's rows.
+    let list = [[1, 0, 0, OTHERS as i32], [0, 0, OTHERS as i32, ROWS as i32]];
+    let number = |end: usize| gdn_prefill::chunk_number(1, OTHERS, end / 64 - 1);
+    let kept = [(number(64), 2), (number(192), 3), (number(256), 4)];
+    let all = prefill_keeping(gpu, &kernel, &layer, (&list, OTHERS + ROWS), &x, &kept, &mut whole)?;
+    let plain = prefill(gpu, &kernel, &layer, &list, OTHERS + ROWS, &x, &mut Slots::new(gpu, &begin())?)?;
+    assert!(all.rows.codes == plain.rows.codes, "{heads:?}: rows do not know of what is kept");
+    let part = |values: &[f32], slot: usize, len: usize| values[slot * len..(slot + 1) * len].to_vec();
+    let read = |slots: &Slots| -> Result<_, Box<dyn Error>> {
+        Ok((gpu.device.stream().clone_dtoh(&slots.state)?, gpu.device.stream().clone_dtoh(&slots.tail)?))
+    };
+    let (states, rings) = read(&whole)?;
+    for (end, slot) in [(64, 2), (192, 3), (256, 4)] {
+        let mut cut = Slots::new(gpu, &begin())?;
+        prefill(gpu, &kernel, &layer, &[[0, 0, 0, end as i32]], end, &x[OTHERS * stride..], &mut cut)?;
+        let (state, ring) = read(&cut)?;
+        assert!(
+            same_bits(&part(&states, slot, heads.state()), &part(&state, 0, heads.state())),
+            "{heads:?}: the state after {end}"
+        );
+        assert!(same_bits(&part(&rings, slot, heads.tail()), &part(&ring, 0, heads.tail())), "{heads:?}: the ring");
+    }
+    println!("gdn_prefill {heads:?}: states kept on the way are those of prompts that end there");
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! Every kernel against its definition, on the device at hand. Without one the tests report that they were ignored, and why;
+//! Every kernel against its definition, on the device at hand. Without one the tests report that they were ignored, and
+//! why;
 //! `CHIMERE_REQUIRE=gpu` turns that into a failure.
 //!
-//! `gpu build [ARCH]` compiles the programs of all tests into the kernel cache and needs no device, so that a machine without the
-//! compiler can run them; ARCH is sm_90a unless it is named. `CHIMERE_FEW_CASES=1` leaves out most cases of the longest tests.
+//! `gpu build [ARCH]` compiles the programs of all tests into the kernel cache and needs no device, so that a machine
+//! without the compiler can run them; ARCH is sm_90a unless it is named. `CHIMERE_FEW_CASES=1` leaves out most cases of
+//! the longest tests.
 
 mod attention;
 mod embed;
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
     }
     // One at a time: they measure memory of one device, and some kernels want all of it to themselves.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let gpu = Arc::new(Device::open(0).map(|device| Gpu { device, cache: KernelCache::new(KernelCache::default_dir()) }));
+    let gpu =
+        Arc::new(Device::open(0).map(|device| Gpu { device, cache: KernelCache::new(KernelCache::default_dir()) }));
     let trials = TESTS.concat().into_iter().map(|(name, test)| {
         let gpu = gpu.clone();
         Trial::ignorable_test(name, move || run(&gpu, test))

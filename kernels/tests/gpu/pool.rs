@@ -39,8 +39,9 @@ fn units_are_summed(gpu: &Gpu, cols: usize, n: usize) -> Result<Vec<f32>, Box<dy
     let (stream, units, rows) = (gpu.device.stream(), units(n), n * 70);
     let (mut random, w) = (Random(7), Random(8).vector(cols));
     // Rows of very different size, which the norm makes equal.
-    let x: Vec<f32> =
-        (0..rows).flat_map(|row| random.vector(cols).into_iter().map(move |v| v * 4f32.powi(row as i32 % 7 - 3))).collect();
+    let x: Vec<f32> = (0..rows)
+        .flat_map(|row| random.vector(cols).into_iter().map(move |v| v * 4f32.powi(row as i32 % 7 - 3)))
+        .collect();
     let squares: Vec<f32> = x.chunks_exact(32).map(|b| b.iter().map(|v| v * v).sum()).collect();
     let (dx, d_squares, dw) = (stream.clone_htod(&x)?, stream.clone_htod(&squares)?, stream.clone_htod(&w)?);
     let d_units = stream.clone_htod(units.as_flattened())?;

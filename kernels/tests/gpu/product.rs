@@ -1,10 +1,10 @@
 //! Products with few rows against their definition: plain, into the residual stream, and of experts.
 
 use crate::support::{Gpu, H200, Outcome, Test, pairs, worst_ratio};
-use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Kind, Matrices, Routing};
+use chimere_kernels::cuda::experts::{self, ExpertRows, ExpertShape, Experts, ExpertsKernels, Matrices, Routing};
 use chimere_kernels::cuda::product::layout::{Layout, Scales, UNIT};
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
-use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Output, Product, Residual, Shape};
+use chimere_kernels::cuda::product::{self, Activations, MatrixShape, NextRows, Norm, Output, Product, Residual};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::{self, Cuts, LayerWeights, Router, Variant, cut_words};
 use chimere_kernels::cuda::wide::Chip;
@@ -19,7 +19,7 @@ const GATE_TOLERANCE: f64 = 2e-6;
 const EPS: f32 = 1e-6;
 
 /// Shapes that a layout is checked with, and whether a norm is folded; groups of 256 inputs want whole groups.
-fn shapes(layout: Layout) -> Vec<(Shape, Option<usize>)> {
+fn shapes(layout: Layout) -> Vec<(MatrixShape, Option<usize>)> {
     let grouped = !matches!(layout.scales, Scales::F16 | Scales::Bf16);
     let sizes: &[(usize, usize, Option<usize>)] = if grouped {
         &[(40, 256, None), (16, 2048, Some(2048)), (1000, 512, None)]
@@ -27,23 +27,26 @@ fn shapes(layout: Layout) -> Vec<(Shape, Option<usize>)> {
         &[(40, 128, Some(96)), (16, 2048, Some(2048)), (1000, 384, None)]
     };
     let of = |planes: Planes| {
-        sizes.iter().map(move |(r, c, norm)| (Shape::new(layout, *r, *c).expect("legal").with_planes(planes), *norm))
+        sizes
+            .iter()
+            .map(move |(r, c, norm)| (MatrixShape::new(layout, *r, *c).expect("legal").with_planes(planes), *norm))
     };
     Planes::ALL.into_iter().flat_map(of).collect()
 }
 
 /// Outputs of a multiple of 32, few and many inputs; the last with more inputs than fit into shared memory for 8 rows.
-fn residual_shapes(layout: Layout) -> Vec<Shape> {
+fn residual_shapes(layout: Layout) -> Vec<MatrixShape> {
     let of = |planes: Planes| {
-        [(32, 256), (96, 1024), (64, 5120)].map(move |(r, c)| Shape::new(layout, r, c).expect("legal").with_planes(planes))
+        [(32, 256), (96, 1024), (64, 5120)]
+            .map(move |(r, c)| MatrixShape::new(layout, r, c).expect("legal").with_planes(planes))
     };
     Planes::ALL.into_iter().flat_map(of).collect()
 }
 
 const RESIDUAL_LAYOUTS: [Layout; 3] = [Layout::Q8_0, Layout::Q6_K, Layout::IQ3_S];
 
-fn kind(width: usize, gate_up: Layout, down: Layout) -> Kind {
-    Kind { width, gate_up, down }
+fn kind(width: usize, gate_up: Layout, down: Layout) -> ExpertShape {
+    ExpertShape { width, gate_up, down }
 }
 
 fn experts_cases() -> Vec<Experts> {
@@ -62,7 +65,8 @@ fn experts_cases() -> Vec<Experts> {
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let plain = LAYOUTS.into_iter().flat_map(shapes);
-    let mut programs: Vec<Program> = plain.flat_map(|(s, norm)| product::programs(s, norm, H200.multiprocessors)).collect();
+    let mut programs: Vec<Program> =
+        plain.flat_map(|(s, norm)| product::programs(s, norm, H200.multiprocessors)).collect();
     let residual = RESIDUAL_LAYOUTS.into_iter().flat_map(residual_shapes);
     programs.extend(residual.flat_map(|s| Residual::programs(s, H200.multiprocessors)));
     programs.extend(experts_cases().into_iter().filter_map(|e| Some(experts::program(e, experts::tiling(e, H200)?))));
@@ -120,7 +124,11 @@ fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, shape: Shape, norm: Option<usize>) -> Outcome {
+fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(
+    gpu: &Gpu,
+    shape: MatrixShape,
+    norm: Option<usize>,
+) -> Outcome {
     let (stream, (rows, cols)) = (gpu.device.stream(), shape.size());
     let matrix = Matrix::random(shape.layout(), rows, cols, 3);
     let weights = stream.clone_htod(&matrix.packed())?;
@@ -159,7 +167,11 @@ fn products_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sh
             assert!(same(got, &alone[c][..rows]), "{shape:?}: column {c} of {n} differs from itself alone");
         }
     }
-    println!("product {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch", shape.layout(), shape.planes());
+    println!(
+        "product {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch",
+        shape.layout(),
+        shape.planes()
+    );
     Ok(())
 }
 
@@ -178,7 +190,8 @@ impl Stream {
         for row in rows {
             let x = &self.x[row * values..][..values];
             let want = QuantizedRows::of(&x.iter().zip(weight).map(|(x, w)| x * w).collect::<Vec<_>>(), planes);
-            let (codes, meta) = (&self.next.codes[row * padded..][..padded], &self.next.meta[row * padded / 32..][..padded / 32]);
+            let (codes, meta) =
+                (&self.next.codes[row * padded..][..padded], &self.next.meta[row * padded / 32..][..padded / 32]);
             assert!(codes[..own] == want.codes && meta[..own / 32] == want.meta, "{what}: int8 form of row {row}");
             assert!(codes[own..].iter().all(|c| *c == 99), "{what}: padding of row {row} was written");
             for (block, got) in x.chunks(32).zip(&self.squares[row * values / 32..]) {
@@ -206,7 +219,8 @@ fn with_stream(
     weight: &[f32],
     launch: impl FnOnce(&mut cudarc::driver::CudaViewMut<'_, f32>, NextRows<'_, '_>) -> Result<(), CudaError>,
 ) -> Result<Stream, Box<dyn Error>> {
-    let (stream, rows, padded) = (gpu.device.stream(), x.len() / values, values.next_multiple_of(UNIT) * planes.count());
+    let (stream, rows, padded) =
+        (gpu.device.stream(), x.len() / values, values.next_multiple_of(UNIT) * planes.count());
     let (mut dx, weight) = (stream.clone_htod(x)?, stream.clone_htod(weight)?);
     let mut codes = stream.clone_htod(&vec![99i8; rows * padded])?;
     let mut meta = stream.clone_htod(&vec![f32::NAN; rows * padded / 16])?;
@@ -222,7 +236,7 @@ fn with_stream(
     Ok(Stream { x: stream.clone_dtoh(&dx)?, next, squares: stream.clone_dtoh(&squares)? })
 }
 
-fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape: Shape) -> Outcome {
+fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape: MatrixShape) -> Outcome {
     let (stream, (rows, cols)) = (gpu.device.stream(), shape.size());
     let matrix = Matrix::random(shape.layout(), rows, cols, 4);
     let weights = stream.clone_htod(&matrix.packed())?;
@@ -235,7 +249,8 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
     let run = |first: usize, n: usize| {
         with_stream(gpu, &old[first * rows..(first + n) * rows], (rows, shape.planes()), &weight, |x, next| {
-            let y = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
+            let y =
+                Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
             kernel.launch(&gpu.device, &weights.as_view(), y, 0.25, n, x, next)
         })
     };
@@ -257,7 +272,11 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
             assert!(got.row(c, rows) == alone.row(0, rows), "{shape:?}: column {c} of {n} differs from itself alone");
         }
     }
-    println!("residual {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch", shape.layout(), shape.planes());
+    println!(
+        "residual {:?} {rows} x {cols} {:?}: {worst:.2} of tolerance, alone = in a batch",
+        shape.layout(),
+        shape.planes()
+    );
     Ok(())
 }
 
@@ -268,8 +287,8 @@ struct Side {
 }
 
 impl Side {
-    fn random([gate_up, down]: [Shape; 2], count: usize, seed: u64) -> Self {
-        let of = |shape: Shape, seed: u64| {
+    fn random([gate_up, down]: [MatrixShape; 2], count: usize, seed: u64) -> Self {
+        let of = |shape: MatrixShape, seed: u64| {
             let ((rows, cols), layout) = (shape.size(), shape.layout());
             (0..count as u64).map(|e| Matrix::random(layout, rows, cols, seed + e)).collect()
         };
@@ -283,7 +302,8 @@ impl Side {
     /// Value `j` of expert `e`'s hidden row for row `column` of `y`, and how far off it may be.
     fn hidden(&self, e: usize, j: usize, y: &QuantizedRows, column: usize, factor: f64) -> (f64, f64) {
         let at = j / 8 * 16 + j % 8;
-        let ((gate, gate_size), (up, up_size)) = (self.gate_up[e].dot(at, y, column), self.gate_up[e].dot(at + 8, y, column));
+        let ((gate, gate_size), (up, up_size)) =
+            (self.gate_up[e].dot(at, y, column), self.gate_up[e].dot(at + 8, y, column));
         let (gate, up) = (gate * factor, up * factor);
         let silu = gate / (1.0 + (-gate).exp());
         let off = factor * TOLERANCE * (1.2 * gate_size * up.abs() + up_size * silu.abs());
@@ -296,7 +316,9 @@ fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool
     let most = rows.error_max(index);
     let near = rows.values(index).iter().zip(want).all(|(got, (want, off))| (got - want).abs() <= 1.002 * most + off);
     let planes = index * rows.planes.count()..(index + 1) * rows.planes.count();
-    near && planes.into_iter().all(|p| rows.meta[p][1] == rows.block(p).iter().map(|c| i32::from(*c)).sum::<i32>() as f32)
+    near && planes
+        .into_iter()
+        .all(|p| rows.meta[p][1] == rows.block(p).iter().map(|c| i32::from(*c)).sum::<i32>() as f32)
 }
 
 fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outcome {
@@ -323,12 +345,14 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let left = |row: usize| if row == none { 0 } else { [used, 1, used.div_ceil(2), used - 1][row % 4] };
     let expert = |row: usize, k: usize| if k < left(row) { ((row * 3 + k * 7) % count) as i32 } else { -1 };
     let chosen: Vec<i32> = (0..n_max * used).map(|i| expert(i / used, i % used)).collect();
-    // Scores by which just these are the best, in this order; what the others have is far below, and would win where no factor is applied.
+    // Scores by which just these are the best, in this order; what the others have is far below, and would win where no
+    // factor is applied.
     let step = |row: usize, k: usize| -0.2 * k as f64 - 0.01 * ((row * 5 + k * 3) % 7) as f64;
     // A row alone has something where only its scores are.
     let place = |row: usize| (row * 13 + 5) % hidden;
     let mut router = vec![0f32; (count + 1) * hidden];
-    (0..n_max * n_max).for_each(|i| old[i / n_max * hidden + place(i % n_max)] = f32::from(u8::from(i / n_max == i % n_max)));
+    (0..n_max * n_max)
+        .for_each(|i| old[i / n_max * hidden + place(i % n_max)] = f32::from(u8::from(i / n_max == i % n_max)));
     let mut gates = vec![0f64; n_max * (used + 1)];
     for row in 0..n_max {
         let gates = &mut gates[row * (used + 1)..][..=used];
@@ -341,7 +365,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         (0..left(row)).for_each(|k| gates[k] = raised[k] / raised.iter().sum::<f64>());
         gates[used] = 1.0 / (1.0 + (-0.3f64).exp());
     }
-    let cut = |row: usize| (left(row) < used).then(|| ExpertCut { min: left(row) as u32, max: left(row) as u32, mass: 1.0 });
+    let cut =
+        |row: usize| (left(row) < used).then(|| ExpertCut { min: left(row) as u32, max: left(row) as u32, mass: 1.0 });
     let words: Vec<i32> = (0..n_max).flat_map(|row| cut_words(cut(row).as_ref())).collect();
     let slots: Vec<i32> = (0..n_max).map(|row| if row == none { -1 } else { row as i32 }).collect();
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
@@ -358,26 +383,34 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         let mut h = (stream.clone_htod(&vec![0i8; n * used * h_codes])?, stream.clone_htod(&h_meta)?);
         let mut s = (stream.clone_htod(&vec![0i8; n * s_codes])?, stream.clone_htod(&vec![0f32; n * s_codes / 16])?);
         let (mut d_chosen, tally) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&[0u32])?);
-        let result = with_stream(gpu, &old[first * hidden..(first + n) * hidden], (hidden, planes), &weight, |x, next| {
-            let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
-            let cuts = Some(Cuts { words: &words, tally: &counted });
-            let (slots, shared_gate) = (d_slots.slice(first..), router.slice(count * hidden..));
-            let weights =
-                LayerWeights { norm: &router_norm.as_view(), experts: &router.as_view(), shared_gate: &shared_gate, eps: EPS };
-            let soon = d_gate_up.0.as_view();
-            let routing = Routing { weights, slots: &slots, cuts, chosen: &mut d_chosen.as_view_mut() };
-            let y = Activations { codes: &codes.slice(first * codes_each..), meta: &meta.slice(first * codes_each / 16..) };
-            let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
-            let between = Between {
-                codes: &mut h.0.as_view_mut(),
-                meta: &mut h.1.as_view_mut(),
-                shared_codes: &mut s.0.as_view_mut(),
-                shared_meta: &mut s.1.as_view_mut(),
-            };
-            let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
-            let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
-            kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon)
-        })?;
+        let result =
+            with_stream(gpu, &old[first * hidden..(first + n) * hidden], (hidden, planes), &weight, |x, next| {
+                let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
+                let cuts = Some(Cuts { words: &words, tally: &counted });
+                let (slots, shared_gate) = (d_slots.slice(first..), router.slice(count * hidden..));
+                let weights = LayerWeights {
+                    norm: &router_norm.as_view(),
+                    experts: &router.as_view(),
+                    shared_gate: &shared_gate,
+                    eps: EPS,
+                };
+                let soon = d_gate_up.0.as_view();
+                let routing = Routing { weights, slots: &slots, cuts, chosen: &mut d_chosen.as_view_mut() };
+                let y = Activations {
+                    codes: &codes.slice(first * codes_each..),
+                    meta: &meta.slice(first * codes_each / 16..),
+                };
+                let norm = Norm { squares: &d_squares.slice(first * hidden / 32..), eps: EPS };
+                let between = ExpertRows {
+                    codes: &mut h.0.as_view_mut(),
+                    meta: &mut h.1.as_view_mut(),
+                    shared_codes: &mut s.0.as_view_mut(),
+                    shared_meta: &mut s.1.as_view_mut(),
+                };
+                let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
+                let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
+                kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon)
+            })?;
         let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();
         assert!(stream.clone_dtoh(&tally)?[0] as usize == kept, "{experts:?}: experts counted");
         let rows = |codes, meta: Vec<f32>| QuantizedRows { codes, meta: pairs(&meta), planes };
@@ -433,20 +466,28 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         for first in [0, 3] {
             let part = run(&d_router, first, n)?;
             for row in (first..first + n).filter(|row| *row != none) {
-                assert!(part.0.row(row - first, hidden) == got.row(row, hidden), "{experts:?}: row {row} differs among {n}");
+                assert!(
+                    part.0.row(row - first, hidden) == got.row(row, hidden),
+                    "{experts:?}: row {row} differs among {n}"
+                );
             }
         }
     }
     // Scores are the router's, to the bit, however many rows there are: of random ones the same are the best.
     let d_random = stream.clone_htod(&random.vector((count + 1) * hidden))?;
     let d_old = stream.clone_htod(&old)?;
-    let shape = router::Shape { cols: hidden, experts: count, used };
+    let shape = router::RouterShape { cols: hidden, experts: count, used };
     for n in [1, 4, 8, 16] {
         let tally = stream.clone_htod(&[0u32])?;
         let (words, tally) = (d_words.as_view(), tally.as_view());
         let (slots, x, squares) = (d_slots.as_view(), d_old.as_view(), d_squares.as_view());
-        let rows =
-            router::Rows { count: n, slots: &slots, x: &x, squares: &squares, cuts: Some(Cuts { words: &words, tally: &tally }) };
+        let rows = router::RouterRows {
+            count: n,
+            slots: &slots,
+            x: &x,
+            squares: &squares,
+            cuts: Some(Cuts { words: &words, tally: &tally }),
+        };
         let (norm, experts_of, gate) = (router_norm.as_view(), d_random.as_view(), d_random.slice(count * hidden..));
         let layer = LayerWeights { norm: &norm, experts: &experts_of, shared_gate: &gate, eps: EPS };
         let same = run(&d_random, 0, n)?.3 == choices_of_the_router(gpu, shape, rows, layer)?;
@@ -459,8 +500,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
 /// What the router's own launch for few rows chooses.
 fn choices_of_the_router(
     gpu: &Gpu,
-    shape: router::Shape,
-    rows: router::Rows<'_>,
+    shape: router::RouterShape,
+    rows: router::RouterRows<'_>,
     layer: LayerWeights<'_>,
 ) -> Result<Vec<i32>, Box<dyn Error>> {
     let stream = gpu.device.stream();
@@ -468,7 +509,7 @@ fn choices_of_the_router(
     let mut work = router.workspace(&gpu.device, rows.count)?;
     let mut experts = stream.alloc_zeros::<i32>(rows.count * shape.used)?;
     let mut gates = stream.alloc_zeros::<f32>(rows.count * (shape.used + 1))?;
-    let choice = router::Choice { experts: &mut experts.as_view_mut(), gates: &mut gates.as_view_mut() };
+    let choice = router::ChosenExperts { experts: &mut experts.as_view_mut(), gates: &mut gates.as_view_mut() };
     router.launch(&gpu.device, &mut work, Variant::Few, rows, layer, choice, None)?;
     Ok(stream.clone_dtoh(&experts)?)
 }

@@ -2,20 +2,22 @@
 
 use crate::support::{Gpu, Outcome, Test};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::router::{self, Choice, Cuts, Groups, LayerWeights, Router, Rows, Shape, Variant, Workspace, cut_words};
+use chimere_kernels::cuda::router::{
+    self, ChosenExperts, Cuts, Groups, LayerWeights, Router, RouterRows, RouterShape, Variant, Workspace, cut_words,
+};
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::{self, ExpertCut};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
-const RELEASED: Shape = Shape { cols: 2048, experts: 256, used: 8 };
-const SHAPES: [Shape; 6] = [
+const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
+const SHAPES: [RouterShape; 6] = [
     RELEASED,
-    Shape { cols: 256, experts: 16, used: 4 },
-    Shape { cols: 32, experts: 16, used: 4 },
-    Shape { cols: 256, experts: 4, used: 2 },
-    Shape { cols: 4096, experts: 512, used: 10 },
-    Shape { cols: 2560, experts: 60, used: 3 },
+    RouterShape { cols: 256, experts: 16, used: 4 },
+    RouterShape { cols: 32, experts: 16, used: 4 },
+    RouterShape { cols: 256, experts: 4, used: 2 },
+    RouterShape { cols: 4096, experts: 512, used: 10 },
+    RouterShape { cols: 2560, experts: 60, used: 3 },
 ];
 /// How far scores may lie from the exact ones, as a part of the sum of magnitudes.
 const TOLERANCE: f64 = 1e-6;
@@ -47,7 +49,7 @@ fn every_list(gpu: &Gpu) -> Outcome {
 
 /// A layer and rows for it, on both sides.
 struct Sample {
-    shape: Shape,
+    shape: RouterShape,
     x: Vec<f32>,
     norm: Vec<f32>,
     weights: Vec<f32>,
@@ -77,13 +79,14 @@ type Routed = (Vec<i32>, Vec<f32>, Lists);
 fn cut(row: usize, used: usize) -> Option<ExpertCut> {
     let used = used as u32;
     let mass = [0.0, 0.3, 0.5, 0.8, 0.95, 1.0][row % 6];
-    let (min, max) = [(1, used), (1, used), (used, used), (used.div_ceil(2), used), (1, used.div_ceil(2)), (1, 99)][row / 6 % 6];
+    let (min, max) =
+        [(1, used), (1, used), (used, used), (used.div_ceil(2), used), (1, used.div_ceil(2)), (1, 99)][row / 6 % 6];
     (row % 3 != 2).then_some(ExpertCut { min, max, mass })
 }
 
 impl Sample {
     /// Every seventh row is none; the last expert has the weights of the first.
-    fn new(gpu: &Gpu, shape: Shape, rows: usize, same_sign: bool) -> Result<Self, Box<dyn Error>> {
+    fn new(gpu: &Gpu, shape: RouterShape, rows: usize, same_sign: bool) -> Result<Self, Box<dyn Error>> {
         let (stream, mut random) = (gpu.device.stream(), Random(shape.cols as u64));
         let mut vector = |n: usize| -> Vec<f32> {
             let values = random.vector(n);
@@ -119,26 +122,34 @@ impl Sample {
         (first, n): (usize, usize),
         cut: bool,
     ) -> Result<Routed, Box<dyn Error>> {
-        let (stream, Shape { cols, experts, used }) = (gpu.device.stream(), self.shape);
+        let (stream, RouterShape { cols, experts, used }) = (gpu.device.stream(), self.shape);
         let mut chosen = stream.clone_htod(&vec![-9; n * used])?;
         let mut gates = stream.clone_htod(&vec![f32::NAN; n * (used + 1)])?;
         let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
-        let (mut in_rows, mut out_rows) = (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&vec![-9; n * used])?);
+        let (mut in_rows, mut out_rows) =
+            (stream.clone_htod(&vec![-9; n * used])?, stream.clone_htod(&vec![-9; n * used])?);
         let tally = stream.clone_htod(&[0u32])?;
         let d = &self.device;
         let (words, counted) = (d.cuts.slice(2 * first..), tally.as_view());
-        let rows = Rows {
+        let rows = RouterRows {
             count: n,
             slots: &d.slots.slice(first..),
             x: &d.x.slice(first * cols..),
             squares: &d.squares.slice(first * cols / 32..),
             cuts: cut.then_some(Cuts { words: &words, tally: &counted }),
         };
-        let layer =
-            LayerWeights { norm: &d.norm.as_view(), experts: &d.weights.as_view(), shared_gate: &d.gate.as_view(), eps: EPS };
-        let choice = Choice { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
-        let groups =
-            Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
+        let layer = LayerWeights {
+            norm: &d.norm.as_view(),
+            experts: &d.weights.as_view(),
+            shared_gate: &d.gate.as_view(),
+            eps: EPS,
+        };
+        let choice = ChosenExperts { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
+        let groups = Groups {
+            slots: &mut slots.as_view_mut(),
+            in_rows: &mut in_rows.as_view_mut(),
+            out_rows: &mut out_rows.as_view_mut(),
+        };
         router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
         let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
         let chosen = stream.clone_dtoh(&chosen)?;
@@ -162,7 +173,11 @@ impl Sample {
     }
 }
 
-fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, shape: Shape, same_sign: bool) -> Outcome {
+fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
+    gpu: &Gpu,
+    shape: RouterShape,
+    same_sign: bool,
+) -> Outcome {
     let (rows, compared) = (2600, 40);
     let sample = Sample::new(gpu, shape, rows, same_sign)?;
     let router = Router::load(&gpu.device, &gpu.cache, shape)?;
@@ -180,7 +195,10 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(gpu: &Gpu, sha
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;
             let same = (compared.min(*n)) * used;
-            assert!(chosen[..same] == alone.0[..same], "{shape:?} {variant:?}: experts of {n} rows differ from a row's alone");
+            assert!(
+                chosen[..same] == alone.0[..same],
+                "{shape:?} {variant:?}: experts of {n} rows differ from a row's alone"
+            );
             assert!(
                 bits(&gates[..compared.min(*n) * (used + 1)]) == bits(&alone.1[..compared.min(*n) * (used + 1)]),
                 "{shape:?} {variant:?}: gates of {n} rows differ from a row's alone"
@@ -207,11 +225,11 @@ fn left(chosen: &[i32]) -> usize {
     chosen.iter().filter(|e| **e >= 0).count()
 }
 
-/// Rows with a cut keep the first of their experts, as many as the definition says; all others are as they were. How many are left,
-/// of how many.
+/// Rows with a cut keep the first of their experts, as many as the definition says; all others are as they were. How
+/// many are left, of how many.
 ///
-/// Of a row's scores the gates are known: ratios of the softmax's weights. Where these lie within rounding of the target, one expert
-/// more or less is right too.
+/// Of a row's scores the gates are known: ratios of the softmax's weights. Where these lie within rounding of the
+/// target, one expert more or less is right too.
 fn cuts_are_the_definition_s(sample: &Sample, whole: &(Vec<i32>, Vec<f32>), cut: (&[i32], &[f32])) -> (usize, usize) {
     let used = sample.shape.used;
     let (mut kept, mut of) = (0, 0);
@@ -224,12 +242,17 @@ fn cuts_are_the_definition_s(sample: &Sample, whole: &(Vec<i32>, Vec<f32>), cut:
         };
         let n = left(got);
         assert!(got[..n] == all[..n] && got[n..].iter().all(|e| *e == -1), "row {row}, {c:?}: {got:?} of {all:?}");
-        let [least, most] = [1.0 - 1e-5, 1.0 + 1e-5].map(|near| ExpertCut { mass: c.mass * near, ..c }.kept(&gates[..used]));
+        let [least, most] =
+            [1.0 - 1e-5, 1.0 + 1e-5].map(|near| ExpertCut { mass: c.mass * near, ..c }.kept(&gates[..used]));
         assert!((least..=most).contains(&n), "row {row}, {c:?}: {n} experts for {least} to {most}, weights {gates:?}");
         let sum: f64 = gates[..n].iter().map(|g| f64::from(*g)).sum();
         for k in 0..used {
             let want = if k < n { f64::from(gates[k]) / sum } else { 0.0 };
-            assert!((f64::from(got_gates[k]) - want).abs() <= 1e-6 * want, "row {row}, {c:?}: gate {k} is {}", got_gates[k]);
+            assert!(
+                (f64::from(got_gates[k]) - want).abs() <= 1e-6 * want,
+                "row {row}, {c:?}: gate {k} is {}",
+                got_gates[k]
+            );
         }
         assert!(gates[used].to_bits() == got_gates[used].to_bits(), "row {row}: the shared expert's gate");
         (kept, of) = (kept + n, of + used);
@@ -241,22 +264,27 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-fn lists_are_right(chosen: &[i32], shape: Shape, (slots, in_rows, out_rows): &Lists) {
+fn lists_are_right(chosen: &[i32], shape: RouterShape, (slots, in_rows, out_rows): &Lists) {
     let want = reference::group(chosen, shape.used, shape.experts);
     let n = want.in_rows.len();
     assert!(slots == want.slots.as_flattened(), "{shape:?}: groups of {} pairs", chosen.len());
-    assert!(in_rows[..n] == want.in_rows && out_rows[..n] == want.out_rows, "{shape:?}: lists of {} pairs", chosen.len());
+    assert!(
+        in_rows[..n] == want.in_rows && out_rows[..n] == want.out_rows,
+        "{shape:?}: lists of {} pairs",
+        chosen.len()
+    );
     assert!(in_rows[n..].iter().chain(&out_rows[n..]).all(|v| *v == -9), "{shape:?}: lists are too long");
 }
 
 /// How much of the tolerance is used.
 fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f64 {
-    let Shape { cols, experts, used } = sample.shape;
+    let RouterShape { cols, experts, used } = sample.shape;
     if sample.slots[row] < 0 {
         assert!(chosen.iter().all(|e| *e == -1) && gates.iter().all(|g| *g == 0.0), "row {row} is none");
         return 0.0;
     }
-    let scores: Vec<(f64, f64)> = (0..experts).map(|e| sample.score(row, &sample.weights[e * cols..][..cols])).collect();
+    let scores: Vec<(f64, f64)> =
+        (0..experts).map(|e| sample.score(row, &sample.weights[e * cols..][..cols])).collect();
     let exact: Vec<f32> = scores.iter().map(|s| s.0 as f32).collect();
     let want = reference::route(&exact, used);
     for (k, ((e, want), gate)) in chosen.iter().zip(&want).zip(gates).enumerate() {
@@ -267,7 +295,10 @@ fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f
         assert!(gate.is_finite());
     }
     let twins = [0, experts as i32 - 1].map(|e| chosen.iter().position(|c| *c == e));
-    assert!(twins[1].is_none() || twins[0].is_some_and(|first| Some(first + 1) == twins[1]), "row {row}: equal scores {twins:?}");
+    assert!(
+        twins[1].is_none() || twins[0].is_some_and(|first| Some(first + 1) == twins[1]),
+        "row {row}: equal scores {twins:?}"
+    );
     // Weights of exactly the chosen, so that a swap of near ones does not count.
     let best = scores[chosen[0] as usize].0;
     let weights: Vec<f64> = chosen.iter().map(|e| (scores[*e as usize].0 - best).exp()).collect();
@@ -284,8 +315,8 @@ fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f
     worst
 }
 
-fn pairs_are_listed_by_expert(gpu: &Gpu, shape: Shape) -> Outcome {
-    let (stream, Shape { experts, used, .. }) = (gpu.device.stream(), shape);
+fn pairs_are_listed_by_expert(gpu: &Gpu, shape: RouterShape) -> Outcome {
+    let (stream, RouterShape { experts, used, .. }) = (gpu.device.stream(), shape);
     let router = Router::load(&gpu.device, &gpu.cache, shape)?;
     for rows in [1, 3, 64, 257, 1000, 6000] {
         let mut work = router.workspace(&gpu.device, rows)?;
@@ -300,11 +331,18 @@ fn pairs_are_listed_by_expert(gpu: &Gpu, shape: Shape) -> Outcome {
         let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
         let n = chosen.len();
         let (mut in_rows, mut out_rows) = (stream.clone_htod(&vec![-9; n])?, stream.clone_htod(&vec![-9; n])?);
-        let groups =
-            Groups { slots: &mut slots.as_view_mut(), in_rows: &mut in_rows.as_view_mut(), out_rows: &mut out_rows.as_view_mut() };
+        let groups = Groups {
+            slots: &mut slots.as_view_mut(),
+            in_rows: &mut in_rows.as_view_mut(),
+            out_rows: &mut out_rows.as_view_mut(),
+        };
         // SAFETY: ids are below the number of experts.
         unsafe { router.group(&gpu.device, &mut work, rows, &d_chosen.as_view(), groups)? };
-        lists_are_right(&chosen, shape, &(stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?));
+        lists_are_right(
+            &chosen,
+            shape,
+            &(stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?),
+        );
     }
     println!("router {shape:?}: lists equal");
     Ok(())

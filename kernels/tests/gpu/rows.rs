@@ -1,7 +1,8 @@
-//! Rows of the residual stream in their folded form: poisoned before, checked after. With the two kernels that only move rows.
+//! Rows of the residual stream in their folded form: poisoned before, checked after. With the two kernels that only
+//! move rows.
 
 use crate::support::{Gpu, Outcome, Test};
-use chimere_kernels::cuda::combine::{self, Combine, Shape, Terms};
+use chimere_kernels::cuda::combine::{self, Combine, CombineShape, Terms};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -32,8 +33,8 @@ impl Poisoned {
         })
     }
 
-    /// Against the rows `x` as the device has them: int8 form of `x * w` equal, squares to rounding, padding untouched; rows that
-    /// are not `written`, too.
+    /// Against the rows `x` as the device has them: int8 form of `x * w` equal, squares to rounding, padding untouched;
+    /// rows that are not `written`, too.
     pub(crate) fn check(
         &self,
         gpu: &Gpu,
@@ -51,7 +52,10 @@ impl Poisoned {
             let (codes, meta) = (&codes[row * wide..][..wide], &meta[row * wide / 16..][..wide / 16]);
             let squares = &squares[row * cols / 32..][..cols / 32];
             let own = if written(row) { cols * planes } else { 0 };
-            assert!(codes[own..].iter().all(|c| *c == CODE_POISON), "{what}: row {row} writes codes that are not its own");
+            assert!(
+                codes[own..].iter().all(|c| *c == CODE_POISON),
+                "{what}: row {row} writes codes that are not its own"
+            );
             assert!(meta[own / 16..].iter().all(|c| *c == -5.0), "{what}: row {row} writes meta that is not its own");
             if own == 0 {
                 assert!(squares.iter().all(|s| *s == -5.0), "{what}: row {row} is none and has squares");
@@ -63,7 +67,8 @@ impl Poisoned {
             assert!(meta[..own / 16].iter().zip(want.meta.as_flattened()).all(same), "{what}: meta of row {row}");
             for (b, (got, x)) in squares.iter().zip(x.chunks_exact(32)).enumerate() {
                 let want: f64 = x.iter().map(|v| f64::from(*v).powi(2)).sum();
-                let near = (f64::from(*got) - want).abs() <= 1e-6 * want || want > 3e38 || want.is_nan() && got.is_nan();
+                let near =
+                    (f64::from(*got) - want).abs() <= 1e-6 * want || want > 3e38 || want.is_nan() && got.is_nan();
                 assert!(near, "{what}: squares of row {row}, block {b}: {got} for {want}");
             }
         }
@@ -71,14 +76,14 @@ impl Poisoned {
     }
 }
 
-const SHAPES: [Shape; 7] = [
-    Shape { cols: 2048, used: 8, shared: true, planes: Planes::One },
-    Shape { cols: 256, used: 4, shared: true, planes: Planes::One },
-    Shape { cols: 32, used: 4, shared: false, planes: Planes::One },
-    Shape { cols: 5120, used: 0, shared: true, planes: Planes::One },
-    Shape { cols: 96, used: 10, shared: true, planes: Planes::One },
-    Shape { cols: 256, used: 4, shared: true, planes: Planes::Two },
-    Shape { cols: 96, used: 0, shared: true, planes: Planes::Two },
+const SHAPES: [CombineShape; 7] = [
+    CombineShape { cols: 2048, used: 8, shared: true, planes: Planes::One },
+    CombineShape { cols: 256, used: 4, shared: true, planes: Planes::One },
+    CombineShape { cols: 32, used: 4, shared: false, planes: Planes::One },
+    CombineShape { cols: 5120, used: 0, shared: true, planes: Planes::One },
+    CombineShape { cols: 96, used: 10, shared: true, planes: Planes::One },
+    CombineShape { cols: 256, used: 4, shared: true, planes: Planes::Two },
+    CombineShape { cols: 96, used: 0, shared: true, planes: Planes::Two },
 ];
 
 /// What the tests load.
@@ -104,8 +109,8 @@ fn every_width(gpu: &Gpu) -> Outcome {
     SHAPES.into_iter().try_for_each(|shape| rows_are_gathered(gpu, shape.cols, shape.planes))
 }
 
-fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: Shape, n: usize) -> Outcome {
-    let (stream, Shape { cols, used, shared, planes }) = (gpu.device.stream(), shape);
+fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usize) -> Outcome {
+    let (stream, CombineShape { cols, used, shared, planes }) = (gpu.device.stream(), shape);
     let mut random = Random(n as u64);
     let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
     let (x, w, mut gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
@@ -119,8 +124,12 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: Shape, n: usize) -> O
         gates[row * (used + 1)..][left(row)..used].fill(0.0);
         experts[(row * used + left(row)) * cols..(row + 1) * used * cols].fill(f32::NAN);
     }
-    let (d_slots, d_gates, d_experts, d_own) =
-        (stream.clone_htod(&slots)?, stream.clone_htod(&gates)?, stream.clone_htod(&experts)?, stream.clone_htod(&own)?);
+    let (d_slots, d_gates, d_experts, d_own) = (
+        stream.clone_htod(&slots)?,
+        stream.clone_htod(&gates)?,
+        stream.clone_htod(&experts)?,
+        stream.clone_htod(&own)?,
+    );
     let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols, planes)?);
     let kernel = Combine::load(&gpu.device, &gpu.cache, shape)?;
     let (v_gates, v_experts, v_own) = (d_gates.as_view(), d_experts.as_view(), d_own.as_view());
@@ -130,7 +139,8 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: Shape, n: usize) -> O
         experts: (used > 0).then_some(&v_experts),
         shared: shared.then_some(&v_own),
     };
-    let (mut codes, mut meta, mut squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let (mut codes, mut meta, mut squares) =
+        (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
     let folded = FoldedOut { codes: &mut codes, meta: &mut meta, squares: &mut squares };
     kernel.launch(&gpu.device, n, terms, &dw.as_view(), &mut dx.as_view_mut(), folded)?;
     let got = stream.clone_dtoh(&dx)?;
@@ -165,11 +175,13 @@ fn rows_are_gathered(gpu: &Gpu, cols: usize, planes: Planes) -> Outcome {
     let mut random = Random(cols as u64);
     let codes: Vec<i8> = (0..codes).map(|_| random.bits() as i8).collect();
     let (meta, squares) = (random.vector(meta), random.vector(squares));
-    let (d_codes, d_meta, d_squares) = (stream.clone_htod(&codes)?, stream.clone_htod(&meta)?, stream.clone_htod(&squares)?);
+    let (d_codes, d_meta, d_squares) =
+        (stream.clone_htod(&codes)?, stream.clone_htod(&meta)?, stream.clone_htod(&squares)?);
     let (d_list, mut out) = (stream.clone_htod(&list)?, Poisoned::new(gpu, list.len(), cols, planes)?);
     let kernel = Gather::load(&gpu.device, &gpu.cache, cols, planes)?;
     let from = Folded { codes: &d_codes.as_view(), meta: &d_meta.as_view(), squares: &d_squares.as_view() };
-    let (mut to_codes, mut to_meta, mut to_squares) = (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
+    let (mut to_codes, mut to_meta, mut to_squares) =
+        (out.codes.as_view_mut(), out.meta.as_view_mut(), out.squares.as_view_mut());
     let folded = FoldedOut { codes: &mut to_codes, meta: &mut to_meta, squares: &mut to_squares };
     // SAFETY: the list names rows below 6.
     unsafe { kernel.launch(&gpu.device, list.len(), &d_list.as_view(), from, folded)? };

@@ -2,7 +2,9 @@
 
 use crate::support::{Gpu, Outcome, Test, few_cases};
 use chimere_kernels::cuda::product::sample::Random;
-use chimere_kernels::cuda::sampler::{self, IN_PROMPT, SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
+use chimere_kernels::cuda::sampler::{
+    self, IN_PROMPT, SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler,
+};
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::sampler as definition;
 use std::error::Error;
@@ -218,7 +220,8 @@ impl Batch {
     /// Compares what was reported with sums in f64; says what differs.
     fn report(&self, i: usize, got: &SampleResult) -> Result<(), String> {
         let p = &self.cases[i].params;
-        let l: Vec<f64> = self.cases[i].logits.iter().map(|l| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(*l) }).collect();
+        let l: Vec<f64> =
+            self.cases[i].logits.iter().map(|l| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(*l) }).collect();
         let best = l.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if best == f64::NEG_INFINITY {
             return Ok(());
@@ -305,13 +308,19 @@ fn run(gpu: &Gpu, kernel: &mut Sampler, batch: &Batch) -> Result<Vec<SampleResul
     // SAFETY: rows, slots and lists are those that were made for these parameters; nothing else runs.
     unsafe { kernel.launch(&gpu.device, n, inputs, outputs)? };
     let (results, sampled) = (stream.clone_dtoh(&results)?, stream.clone_dtoh(&sampled)?);
-    assert!(stream.clone_dtoh(&logits)?.iter().zip(&flat).all(|(a, b)| a.to_bits() == b.to_bits()), "logits were written");
+    assert!(
+        stream.clone_dtoh(&logits)?.iter().zip(&flat).all(|(a, b)| a.to_bits() == b.to_bits()),
+        "logits were written"
+    );
     for (i, case) in batch.cases.iter().enumerate() {
         assert_eq!(results[i].token == POISON, case.params.row < 0, "row {i} of {n}: {:?}", case.params);
         assert_eq!(sampled[i + 1], results[i].token, "slot of row {i}");
     }
     let (brought, left) = if brings { (TALLY as i32, 0) } else { (POISON, TALLY) };
-    assert!(results[n] == SampleResult { token: brought, ..poison } && stream.clone_dtoh(&tally)? == [left], "tally of {n} rows");
+    assert!(
+        results[n] == SampleResult { token: brought, ..poison } && stream.clone_dtoh(&tally)? == [left],
+        "tally of {n} rows"
+    );
     assert!(results[n + 1] == poison && sampled[0] == POISON && sampled[n + 1] == POISON, "writes outside its rows");
     Ok(results)
 }

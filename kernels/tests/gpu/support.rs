@@ -19,7 +19,8 @@ pub(crate) type Test = (&'static str, fn(&Gpu) -> Outcome);
 /// What programs are made for when there is no device to ask.
 pub(crate) const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
 
-/// Whether `CHIMERE_FEW_CASES` asks for a part of the longest tests alone, as tools that slow them down a hundred times need it.
+/// Whether `CHIMERE_FEW_CASES` asks for a part of the longest tests alone, as tools that slow them down a hundred times
+/// need it.
 pub(crate) fn few_cases() -> bool {
     std::env::var_os("CHIMERE_FEW_CASES").is_some()
 }
@@ -30,5 +31,6 @@ pub(crate) fn pairs(flat: &[f32]) -> Vec<[f32; 2]> {
 
 /// The largest, NaN being larger than all.
 pub(crate) fn worst_ratio(ratios: impl Iterator<Item = f32>) -> f32 {
-    ratios.fold(0.0, |worst, r| if r.is_nan() || r > worst { if r.is_nan() { f32::INFINITY } else { r } } else { worst })
+    ratios
+        .fold(0.0, |worst, r| if r.is_nan() || r > worst { if r.is_nan() { f32::INFINITY } else { r } } else { worst })
 }

@@ -1,10 +1,10 @@
 //! Random token tables, for tests and times.
 
-use chimere_kernels::cuda::embed::{Shape, TableEncoding};
+use chimere_kernels::cuda::embed::{TableEncoding, TableShape};
 use chimere_kernels::cuda::product::sample::Random;
 
 /// Blocks whose 16-bit factors are finite: their bits are random but for the exponent's highest.
-pub(crate) fn random_table(shape: Shape, rows: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn random_table(shape: TableShape, rows: usize, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let (elements, size) = shape.encoding.block();
     let factors: &[usize] = match shape.encoding {

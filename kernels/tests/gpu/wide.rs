@@ -5,7 +5,7 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Output, Shape, Tiling, Wide, program};
+use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape, program};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
@@ -24,13 +24,13 @@ fn activations(rows: usize, cols: usize, planes: Planes, random: &mut Random) ->
 
 const EPS: f32 = 1e-6;
 
-fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>, dense: bool) -> Shape {
-    let matrix = product::Shape::new(layout, rows, cols).expect("legal");
-    Shape::new(matrix, epilogue, norm, dense).expect("legal")
+fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Option<usize>, dense: bool) -> WideShape {
+    let matrix = product::MatrixShape::new(layout, rows, cols).expect("legal");
+    WideShape::new(matrix, epilogue, norm, dense).expect("legal")
 }
 
 struct Checked {
-    shape: Shape,
+    shape: WideShape,
     tiling: Tiling,
 }
 
@@ -53,7 +53,10 @@ fn checked() -> Vec<Checked> {
             for planes in Planes::ALL {
                 let (gated, residual) = ((192, 512, Epilogue::Gated, false), (96, 512, Epilogue::Residual, true));
                 for (rows, cols, epilogue, dense) in [gated, residual] {
-                    all.push(Checked { shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes), tiling });
+                    all.push(Checked {
+                        shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
+                        tiling,
+                    });
                 }
             }
         }
@@ -145,7 +148,8 @@ impl Bench<'_> {
             factor: 0.5,
         };
         let next = self.next.as_view();
-        let (mut v, mut c, mut m, mut s) = (values.as_view_mut(), codes.as_view_mut(), meta.as_view_mut(), squares.as_view_mut());
+        let (mut v, mut c, mut m, mut s) =
+            (values.as_view_mut(), codes.as_view_mut(), meta.as_view_mut(), squares.as_view_mut());
         let out = match self.epilogue {
             Epilogue::Plain => Output::Plain { values: &mut v, stride },
             Epilogue::Residual => {
@@ -153,7 +157,8 @@ impl Bench<'_> {
             }
             Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride },
         };
-        // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output once.
+        // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output
+        // once.
         unsafe { self.kernel.launch(&self.gpu.device, &self.weights.as_view(), x, columns, out)? };
         let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect();
         Ok(Written {
@@ -211,7 +216,8 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     for c in 0..COLUMNS {
         let got = bench.column(&all, c);
         let step = if c < 3 { 1 } else { 37 };
-        worst = worst.max(want.compare(&matrices[0], &got, rows, c, step).map_err(|e| format!("{case:?} column {c}: {e}"))?);
+        worst = worst
+            .max(want.compare(&matrices[0], &got, rows, c, step).map_err(|e| format!("{case:?} column {c}: {e}"))?);
         if c % 8 == 0 || c > 70 {
             assert!(got == bench.column(&bench.run(c, 1, None)?, 0), "{case:?}: column {c} differs from itself alone");
         }
@@ -222,7 +228,8 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
             assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
         }
     }
-    // Few slots with many columns are spread over blocks, many with few are not; then matrix 2 has 41 columns, 0 has 11, 1 has one.
+    // Few slots with many columns are spread over blocks, many with few are not; then matrix 2 has 41 columns, 0 has
+    // 11, 1 has one.
     for padding in [0, 200] {
         let mut slots = vec![2, 0, 41, 0, 0, 41, 0, 0, 0, 41, 11, 0, 1, 52, 1, 0];
         slots.resize(slots.len() + 4 * padding, 0);
@@ -244,7 +251,8 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
             if matrix_of(c) == 0 {
                 assert!(got == bench.column(&all, from), "{case:?}: column {from} listed with {padding} empty slots");
             }
-            want.compare(&matrices[matrix_of(c)], &got, rows, from, 29).map_err(|e| format!("{case:?} listed {c}: {e}"))?;
+            want.compare(&matrices[matrix_of(c)], &got, rows, from, 29)
+                .map_err(|e| format!("{case:?} listed {c}: {e}"))?;
         }
     }
     Ok(worst)
@@ -289,7 +297,11 @@ impl Want<'_> {
                 let (want, size) = self.dot(matrix, r, c);
                 near(value(r), want, size * TOLERANCE, &format!("row {r}"))?;
             }
-            return if got.values[rows..].iter().all(|v| f32::from_bits(*v).is_nan()) { Ok(worst) } else { Err("tail".into()) };
+            return if got.values[rows..].iter().all(|v| f32::from_bits(*v).is_nan()) {
+                Ok(worst)
+            } else {
+                Err("tail".into())
+            };
         }
         let n = if self.epilogue == Epilogue::Gated { rows / 2 } else { rows };
         let meta: Vec<f32> = got.meta.iter().map(|m| f32::from_bits(*m)).collect();

@@ -1,5 +1,6 @@
-//! Wakes the scheduler actor at a certain time. The actor's own timers count in milliseconds and come up to two of them late, which is a good part
-//! of a step; this thread sleeps until the time itself, and the system wakes it within a tenth of that.
+//! Wakes the scheduler actor at a certain time. The actor's own timers count in milliseconds and come up to two of them
+//! late, which is a good part of a step; this thread sleeps until the time itself, and the system wakes it within a
+//! tenth of that.
 
 use super::messages::PlanDue;
 use actix::prelude::*;
@@ -28,7 +29,8 @@ impl Alarm {
 fn ring(times: &Receiver<Instant>, sleeper: &Recipient<PlanDue>) {
     let mut next = None;
     loop {
-        let set = next.map_or_else(|| times.recv().map_err(|_| RecvTimeoutError::Disconnected), |at| times.recv_deadline(at));
+        let set =
+            next.map_or_else(|| times.recv().map_err(|_| RecvTimeoutError::Disconnected), |at| times.recv_deadline(at));
         next = match set {
             Ok(at) => Some(at),
             Err(RecvTimeoutError::Timeout) => {

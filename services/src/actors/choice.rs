@@ -1,9 +1,9 @@
 //! One choice of a request: its tokens become text, its text is watched for stop strings and read.
 
-use super::output::{Delta, Finish, Piece, Scored};
+use super::output::{Delta, Finish, Scored, ShownToken};
 use super::reader::Reader;
-use crate::text::parser::{Part, Span};
-use crate::text::tokenizer::Kind;
+use crate::text::parser::{Span, TextPart};
+use crate::text::tokenizer::TokenKind;
 use crate::text::{Detokenizer, StopScanner, Tokenizer};
 use chimere_engine::constraint::thinking::Thought;
 use chimere_engine::ids::TokenId;
@@ -32,12 +32,14 @@ pub struct Choice {
     pub reasoning_tokens: u32,
     /// How its thinking went, once that is known, for a request that bounds it.
     pub thought: Option<Thought>,
+    /// The stop string that ended it.
+    stop: Option<usize>,
     /// No more of it.
     pub ended: bool,
 }
 
 impl Choice {
-    /// At the start.
+    /// A choice before its first token.
     pub fn new(tokenizer: Arc<Tokenizer>, stops: &[String], reader: Box<dyn Reader>) -> Self {
         Self {
             detokenizer: Detokenizer::new(tokenizer.clone()),
@@ -51,11 +53,13 @@ impl Choice {
             tokens: 0,
             reasoning_tokens: 0,
             thought: None,
+            stop: None,
             ended: false,
         }
     }
 
-    /// Takes a token. True if its text completed a stop string: then the choice has ended, and `delta` has its last text.
+    /// Takes a token. True if its text completed a stop string: then the choice has ended, and `delta` has its last
+    /// text.
     ///
     /// `is_end` says that it is one of the request's end ids, which stand for no text.
     pub fn push(&mut self, token: TokenId, logprobs: Option<&TokenLogprobs>, is_end: bool, delta: &mut Delta) -> bool {
@@ -64,7 +68,7 @@ impl Choice {
         if is_end {
             return false;
         }
-        let shown = self.tokenizer.kind(token) != Kind::Special;
+        let shown = self.tokenizer.kind(token) != TokenKind::Special;
         self.scored.extend(logprobs.map(|l| (self.seen, Scored { shown, ..scored(&self.tokenizer, token, l) })));
         let text = self.detokenizer.push(token);
         self.take(&text, delta)
@@ -90,17 +94,21 @@ impl Choice {
 
     /// Why it ended, when it was not for its length.
     pub fn stopped(&self) -> Finish {
-        if self.reader.called_tools() { Finish::ToolCalls } else { Finish::Stop }
+        if self.reader.called_tools() {
+            return Finish::ToolCalls;
+        }
+        self.stop.map_or(Finish::Stop, Finish::StopString)
     }
 
     fn take(&mut self, text: &str, delta: &mut Delta) -> bool {
         self.seen += text.len();
         let scanned = self.stops.push(text);
         self.pass(&scanned.text, delta);
-        if scanned.stop.is_some() {
+        self.stop = scanned.stop;
+        if self.stop.is_some() {
             self.end(delta);
         }
-        scanned.stop.is_some()
+        self.stop.is_some()
     }
 
     fn pass(&mut self, text: &str, delta: &mut Delta) {
@@ -112,11 +120,12 @@ impl Choice {
         self.release(delta);
     }
 
-    /// Passes on the tokens of which it is known what their text is part of: where a token's first byte belongs, there it does.
+    /// Passes on the tokens of which it is known what their text is part of: where a token's first byte belongs, there
+    /// it does.
     fn release(&mut self, delta: &mut Delta) {
         match self.reader.spans() {
             Some(spans) => self.spans.extend(spans),
-            None => self.spans.push_back(Span { end: self.passed, part: Part::Content }),
+            None => self.spans.push_back(Span { end: self.passed, part: TextPart::Content }),
         }
         while let Some(span) = self.spans.front().copied() {
             while let Some((_, scored)) = self.scored.pop_front_if(|(start, _)| *start < span.end) {
@@ -136,8 +145,11 @@ impl Choice {
 
 /// A token and its alternatives as people see them.
 pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -> Scored {
-    let piece =
-        |id: TokenId, logprob: f32| Piece { text: tokenizer.text(id).into_owned(), bytes: tokenizer.bytes(id).to_vec(), logprob };
+    let piece = |id: TokenId, logprob: f32| ShownToken {
+        text: tokenizer.text(id).into_owned(),
+        bytes: tokenizer.bytes(id).to_vec(),
+        logprob,
+    };
     let top = logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect();
-    Scored { token: piece(token, logprobs.logprob), top, part: Part::Content, shown: true }
+    Scored { token: piece(token, logprobs.logprob), top, part: TextPart::Content, shown: true }
 }

@@ -1,10 +1,11 @@
-//! Reads texts for their hidden states: each is a request of its own to the scheduler, a few at a time, and gives a vector of length 1.
+//! Reads texts for their hidden states: each is a request of its own to the scheduler, a few at a time, and gives a
+//! vector of length 1.
 
-use super::live::{Entry, Live};
-use super::lone::{Lone, LoneError};
+use super::direct::{DirectError, DirectRequest};
+use super::live::{LiveEntry, LiveRequests};
 use super::messages::Refusal;
 use super::phase::DEADLINE_PASSED;
-use super::request::Around;
+use super::request::ServiceHandles;
 use super::stopwatch::Stopwatch;
 use crate::limits::EMBEDDING_IN_FLIGHT_MAX;
 use crate::metrics;
@@ -20,7 +21,7 @@ use std::time::Duration;
 /// How long to wait with nothing in flight where a refusal does not say.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What to read.
+/// The texts that vectors are made of.
 pub struct Texts {
     /// At least one; each has a token and fits the context.
     pub prompts: Vec<Arc<[TokenId]>>,
@@ -34,16 +35,21 @@ pub struct Texts {
 
 /// A vector of length 1 for each text. Whoever stops waiting cancels what is not read yet.
 ///
-/// Many texts are no reason for a no: once one of them was taken, those that find no room wait for it. An error means that nothing was
-/// taken, that a text can never run, that the deadline passed, or that the engine failed.
-pub async fn embed(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, LoneError> {
-    let mut end = End { outcome: "cancelled", gateway: around.gateway.clone() };
-    let read = read_all(around, live, name, texts).await;
+/// Many texts are no reason for a no: once one of them was taken, those that find no room wait for it. An error means
+/// that nothing was taken, that a text can never run, that the deadline passed, or that the engine failed.
+pub async fn embed(
+    handles: &ServiceHandles,
+    live: &LiveRequests,
+    name: Arc<str>,
+    texts: Texts,
+) -> Result<Vec<Vec<f32>>, DirectError> {
+    let mut end = End { outcome: "cancelled", gateway: handles.gateway.clone() };
+    let read = read_all(handles, live, name, texts).await;
     end.outcome = match &read {
         Ok(_) => "embedded",
-        Err(LoneError::Refused(_)) => "rejected",
-        Err(LoneError::Failed(why)) if why == DEADLINE_PASSED => "deadline",
-        Err(LoneError::Failed(_)) => "failed",
+        Err(DirectError::Refused(_)) => "rejected",
+        Err(DirectError::Failed(why)) if why == DEADLINE_PASSED => "deadline",
+        Err(DirectError::Failed(_)) => "failed",
     };
     read
 }
@@ -65,13 +71,18 @@ impl Drop for End {
     }
 }
 
-async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) -> Result<Vec<Vec<f32>>, LoneError> {
+async fn read_all(
+    handles: &ServiceHandles,
+    live: &LiveRequests,
+    name: Arc<str>,
+    texts: Texts,
+) -> Result<Vec<Vec<f32>>, DirectError> {
     let Texts { prompts, pooling, priority, terms } = texts;
     let one = |at: usize| {
         let request = request(live.enter(name.clone()), prompts[at].clone(), pooling, priority);
-        async move { (at, read_one(around, request, terms).await) }
+        async move { (at, read_one(handles, request, terms).await) }
     };
-    let mut watch = Stopwatch::new(0, around.gateway.clone());
+    let mut watch = Stopwatch::new(0, handles.gateway.clone());
     let mut vectors = vec![Vec::new(); prompts.len()];
     let (mut waiting, mut running) = ((0..prompts.len()).collect::<VecDeque<_>>(), FuturesUnordered::new());
     let (mut window, mut done) = (EMBEDDING_IN_FLIGHT_MAX, 0);
@@ -88,7 +99,7 @@ async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) ->
                 done += 1;
                 window = (window + 1).min(EMBEDDING_IN_FLIGHT_MAX);
             }
-            (at, Err(LoneError::Refused(refusal))) if passes(&refusal) && (done > 0 || !running.is_empty()) => {
+            (at, Err(DirectError::Refused(refusal))) if passes(&refusal) && (done > 0 || !running.is_empty()) => {
                 waiting.push_front(at);
                 // Those in flight may all be refused yet; a text at a time is always tried.
                 window = running.len().max(1);
@@ -100,31 +111,34 @@ async fn read_all(around: &Around, live: &Live, name: Arc<str>, texts: Texts) ->
         }
     }
     ::metrics::counter!(metrics::EMBEDDING_INPUTS).increment(done as u64);
-    watch.end(around.clock.now());
+    watch.end(handles.clock.now());
     Ok(vectors)
 }
 
 /// There will be room later.
 fn passes(refusal: &Refusal) -> bool {
     use Rejected::{KeyBusy, KeyRate, QueueFull, QueueTokensFull, WaitTooLong};
-    matches!(refusal.reason, QueueFull { .. } | QueueTokensFull { .. } | KeyBusy { .. } | KeyRate { .. } | WaitTooLong { .. })
+    matches!(
+        refusal.reason,
+        QueueFull { .. } | QueueTokensFull { .. } | KeyBusy { .. } | KeyRate { .. } | WaitTooLong { .. }
+    )
 }
 
-fn request(entry: Entry, prompt: Arc<[TokenId]>, pooling: Pooling, priority: i32) -> (Entry, Request) {
+fn request(entry: LiveEntry, prompt: Arc<[TokenId]>, pooling: Pooling, priority: i32) -> (LiveEntry, Request) {
     let spec = Spec { priority, pool: Some(pooling), ..Spec::greedy(0) };
     let request = Request::new(entry.id, prompt, spec);
     (entry, request)
 }
 
 async fn read_one(
-    around: &Around,
-    (entry, request): (Entry, Request),
+    handles: &ServiceHandles,
+    (entry, request): (LiveEntry, Request),
     terms: Terms,
-) -> Result<(Vec<f32>, RequestTimes), LoneError> {
-    let mut lone = Lone::start(around, entry, request, terms).await?;
+) -> Result<(Vec<f32>, RequestTimes), DirectError> {
+    let mut direct = DirectRequest::start(handles, entry, request, terms).await?;
     let mut vector = Vec::new();
     loop {
-        match lone.event().await? {
+        match direct.event().await? {
             Event::Pooled(mean) => vector = unit(mean),
             Event::Finished { times, .. } => return Ok((vector, times)),
             _ => {}

@@ -4,6 +4,7 @@
 //! refused, a step that fails, a panic. There is no revival.
 
 use super::engram::EngramLink;
+use super::grammar::GrammarLink;
 use super::messages::{Launch, RulesReady, StepDone, WaitFor};
 use super::rules_link::RulesLink;
 use crate::limits;
@@ -11,6 +12,7 @@ use actix::prelude::*;
 use actix_rt::ArbiterHandle;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use chimere_engine::ids::StepId;
+use chimere_engine::step::Sample;
 use crossbeam::channel::{Receiver, Sender};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -80,11 +82,27 @@ impl Handler<RulesReady> for EngineActor {
     }
 }
 
+/// Who hears of tokens before the scheduler does.
+#[derive(Clone, Default)]
+pub struct LateLinks {
+    /// Follows the sequences that use tables.
+    pub tables: EngramLink,
+    /// Follows those under a grammar.
+    pub grammars: GrammarLink,
+}
+
+impl LateLinks {
+    fn sampled(&self, samples: &[Sample]) {
+        self.grammars.sampled(samples);
+        self.tables.sampled(samples);
+    }
+}
+
 /// Starts the completion thread. It ends with the first error, or when the engine actor is gone; that too is reported
 /// as an error, because nobody stops that actor before the scheduler has stopped.
 pub fn wait_for_steps(
     launched: Receiver<WaitFor>,
-    engram: EngramLink,
+    late: LateLinks,
     scheduler: Recipient<StepDone>,
 ) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().name("chimere-done".into()).spawn(move || {
@@ -95,7 +113,7 @@ pub fn wait_for_steps(
             let outcome = catch_unwind(AssertUnwindSafe(|| pending.wait())).unwrap_or(Err(BackendError::Lost { step }));
             let lost = outcome.is_err();
             // First, because the next step may be waiting for what follows from these.
-            outcome.iter().for_each(|done| engram.sampled(&done.samples));
+            outcome.iter().for_each(|done| late.sampled(&done.samples));
             scheduler.do_send(StepDone(outcome));
             if lost {
                 return;

@@ -5,19 +5,20 @@ use dashmap::DashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Live requests by id, with the name that the client or the service gave each (`x-request-id`). Clones share one table.
+/// Live requests by id, with the name that the client or the service gave each (`x-request-id`). Clones share one
+/// table.
 #[derive(Clone, Debug, Default)]
-pub struct Live {
+pub struct LiveRequests {
     table: Arc<DashMap<RequestId, Arc<str>>>,
     next: Arc<AtomicU64>,
 }
 
-impl Live {
+impl LiveRequests {
     /// A new id, in the table until the entry is dropped.
-    pub fn enter(&self, name: Arc<str>) -> Entry {
+    pub fn enter(&self, name: Arc<str>) -> LiveEntry {
         let id = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
         self.table.insert(id, name.clone());
-        Entry { id, name, live: self.clone() }
+        LiveEntry { id, name, live: self.clone() }
     }
 
     /// What the client calls a request.
@@ -38,21 +39,21 @@ impl Live {
 
 /// A place in the table; dropping it leaves.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LiveEntry {
     /// Unique in this process.
     pub id: RequestId,
     name: Arc<str>,
-    live: Live,
+    live: LiveRequests,
 }
 
-impl Entry {
+impl LiveEntry {
     /// What the client calls the request.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-impl Drop for Entry {
+impl Drop for LiveEntry {
     fn drop(&mut self) {
         self.live.table.remove(&self.id);
     }
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_request_is_live_until_its_entry_is_dropped() {
-        let live = Live::default();
+        let live = LiveRequests::default();
         let (a, b) = (live.enter("a".into()), live.enter("b".into()));
         assert_ne!(a.id, b.id);
         assert_eq!(live.name(b.id).as_deref(), Some("b"));

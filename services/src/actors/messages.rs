@@ -1,8 +1,10 @@
 //! What the actors say to each other. What goes forward may be refused; what goes back cannot block.
 
+use crate::text::grammar::GrammarStart;
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
-use chimere_engine::engram::{Awaiting, RequestTables};
+use chimere_engine::constraint::{Awaiting, Source};
+use chimere_engine::engram::RequestTables;
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
 use chimere_engine::scheduler::{Event, Rejected, Request, RequestTimes, Terms};
 use chimere_engine::step::{StepOutcome, StepPlan};
@@ -22,6 +24,8 @@ pub struct Submit {
     pub events: mpsc::Sender<RequestEvent>,
     /// What tables do for it; `waits_for` in the request's spec says the same.
     pub tables: Option<Arc<RequestTables>>,
+    /// What its choices have to keep to; likewise.
+    pub grammar: Option<GrammarStart>,
     /// The service's own, before it is ready: its prompt counts for nobody.
     pub warm_up: bool,
 }
@@ -44,7 +48,12 @@ impl Submit {
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestEvent {
     /// The first step with a row of the request was committed. Comes once, before any event.
-    Started(RequestTimes),
+    Started {
+        /// When that was, and what came before.
+        times: RequestTimes,
+        /// Prompt tokens that the prefix cache spared.
+        cached_tokens: u32,
+    },
     /// What the scheduler said.
     Event(Event),
 }
@@ -69,21 +78,21 @@ pub enum Cancel {
     Choice(RequestId, u32),
 }
 
-/// Scheduler actor to Engram actor: these sequences use tables.
+/// Scheduler actor to the actor of a late source: these sequences use it.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Follow {
+pub struct Follow<R> {
     /// The sequence of the first choice.
     pub first: SeqId,
     /// How many there are, one after the other.
     pub choices: u32,
     /// What all of them begin with.
     pub prompt: Arc<[TokenId]>,
-    /// What tables do for them.
-    pub tables: Arc<RequestTables>,
+    /// What the source does for them.
+    pub rules: R,
 }
 
-/// Scheduler actor to Engram actor: these sequences have ended.
+/// Scheduler actor to the actor of a late source: these sequences have ended.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Forget {
@@ -93,12 +102,12 @@ pub struct Forget {
     pub choices: u32,
 }
 
-/// Scheduler actor to Engram actor: a step was launched whose sampler waits.
+/// Scheduler actor to the actor of a late source: a step was launched whose sampler waits.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Awaits(pub Awaiting);
 
-/// Completion thread to Engram actor: the tokens of a finished step.
+/// Completion thread to the actors of late sources: the tokens of a finished step.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Sampled(pub Vec<(SeqId, TokenId)>);
@@ -107,16 +116,28 @@ pub struct Sampled(pub Vec<(SeqId, TokenId)>);
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct RulesSent {
-    /// The step.
+    /// The step whose rules they are.
     pub step: StepId,
+    /// The source that says them.
+    pub source: Source,
     /// When they were ready.
     pub at: Micros,
 }
 
-/// The last word of an Engram actor to the scheduler actor: it is gone, and what it knew with it.
+/// A late source to the scheduler actor: a sequence cannot go on. Comes before the rules that lack it.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct LateFailed {
+    /// The sequence that ends.
+    pub seq: SeqId,
+    /// What its client is told.
+    pub why: String,
+}
+
+/// The last word of a late source's actor to the scheduler actor: it is gone, and what it knew with it.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct EngramLost;
+pub struct LateLost(pub Source);
 
 /// Scheduler actor to engine actor: run this step.
 #[derive(Message)]
@@ -161,7 +182,10 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_its_reason() {
-        let refusal = Refusal { reason: Rejected::QueueFull { waiting: 256, max: 256 }, retry_after: Some(Duration::from_secs(3)) };
+        let refusal = Refusal {
+            reason: Rejected::QueueFull { waiting: 256, max: 256 },
+            retry_after: Some(Duration::from_secs(3)),
+        };
         assert_eq!(refusal.to_string(), "256 requests are waiting, at most 256 may");
     }
 
@@ -173,6 +197,7 @@ mod tests {
         crosses::<WaitFor>();
         crosses::<StepDone>();
         crosses::<RulesReady>();
-        crosses::<Follow>();
+        crosses::<Follow<Arc<RequestTables>>>();
+        crosses::<Follow<GrammarStart>>();
     }
 }

@@ -5,19 +5,21 @@
 //!  ^                            │    ^                                                     │
 //!  └── Output ── RequestActor <─┘    └───────────────────── StepDone ──────────────────────┤
 //!                                                                                          v
-//!                                                  EngineActor <── RulesReady ── EngramActor (only for requests that use tables)
+//!                                                  EngineActor <── RulesReady ── EngramActor, GrammarActor (for those who use them)
 //! ```
-//! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most it can cause,
-//! and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
+//! What goes forward may be refused. What goes back cannot block: a request's events have a channel sized to the most
+//! it can cause, and outcomes are at most [`crate::limits::STEPS_IN_FLIGHT_MAX`].
 
 pub mod alarm;
 pub mod choice;
+pub mod direct;
 pub mod embed;
 pub mod engine;
 pub mod engram;
-pub mod engram_users;
+pub mod grammar;
+pub mod late;
+pub mod late_users;
 pub mod live;
-pub mod lone;
 pub mod messages;
 pub mod output;
 pub mod phase;

@@ -1,7 +1,7 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
 use crate::metrics::gateway::Completion;
-use crate::text::parser::Part;
+use crate::text::parser::TextPart;
 use chimere_engine::constraint::Sources;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub enum Output {
         reason: Finish,
     },
     /// No more of anything.
-    End(Account),
+    End(RequestUsage),
     /// Something broke; nothing more comes.
     Failed(String),
 }
@@ -90,18 +90,18 @@ impl ToolCallDelta {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// The token that was chosen.
-    pub token: Piece,
+    pub token: ShownToken,
     /// The most probable, best first.
-    pub top: Vec<Piece>,
+    pub top: Vec<ShownToken>,
     /// What its text belongs to.
-    pub part: Part,
+    pub part: TextPart,
     /// Its text is shown; that of control tokens is not.
     pub shown: bool,
 }
 
 /// A token as people see it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Piece {
+pub struct ShownToken {
     /// Its text; parts of a character become U+FFFD.
     pub text: String,
     /// The token's bytes, which may be a part of a character.
@@ -113,8 +113,10 @@ pub struct Piece {
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// An end id or a stop string.
+    /// An end id.
     Stop,
+    /// This one of the request's stop strings.
+    StopString(usize),
     /// As long as it may be.
     Length,
     /// With at least one call of a tool.
@@ -125,7 +127,7 @@ impl Finish {
     /// OpenAI's word, which is the metric's label too.
     pub fn name(self) -> &'static str {
         match self {
-            Finish::Stop => "stop",
+            Finish::Stop | Finish::StopString(_) => "stop",
             Finish::Length => "length",
             Finish::ToolCalls => "tool_calls",
         }
@@ -134,7 +136,7 @@ impl Finish {
 
 /// What a request took.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct RequestUsage {
     /// Tokens of all prompts.
     pub prompt_tokens: u32,
     /// Of these, spared by a cache.
@@ -157,7 +159,7 @@ pub struct Account {
     pub yielded: Sources,
 }
 
-impl Account {
+impl RequestUsage {
     /// What the series under other engines' names are told of it.
     pub fn completion(&self) -> Completion {
         let Timings { prefill, itl_mean, decode, total, .. } = self.timings;
@@ -182,7 +184,8 @@ pub struct ExamplesAccount {
 pub struct ThinkingAccount {
     /// Thinking tokens of all choices: those that the model chose, not those that closed it.
     pub tokens: u32,
-    /// Why it ended, by choice: `model`, `budget`, `certain`, `off` (not to think was asked for), `sure` (the answer was sure without),
+    /// Why it ended, by choice: `model`, `budget`, `certain`, `off` (not to think was asked for), `sure` (the answer
+    /// was sure without),
     /// `cut off` (the choice ended first), `none` (the model did not think).
     pub ended: Vec<&'static str>,
     /// The answer that was tried, for the effort `auto`.
@@ -194,7 +197,8 @@ pub struct ThinkingAccount {
 pub struct ProbeAccount {
     /// Tokens of the answer that were generated for it.
     pub tokens: u32,
-    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the vocabulary allows.
+    /// The most entropy that one of them had up to the first that had too much, as a share of the greatest that the
+    /// vocabulary allows.
     pub entropy: f32,
     /// That was little enough.
     pub sure: bool,

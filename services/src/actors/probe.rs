@@ -1,18 +1,20 @@
 //! Tries how an answer without a thought would begin, to see how sure the model is of it.
 
-use super::live::Entry;
-use super::lone::{Lone, LoneError};
-use super::request::Around;
-use chimere_engine::ids::TokenId;
+use super::direct::{DirectError, DirectRequest};
+use super::live::LiveEntry;
+use super::request::ServiceHandles;
+use chimere_engine::ids::{CacheScope, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Request, Spec, Terms};
 use chimere_engine::step::ExpertCut;
 use std::sync::Arc;
 
-/// What to try.
+/// A prompt, and how far its answer is tried.
 pub struct Trial {
     /// Ends where the answer begins.
     pub prompt: Arc<[TokenId]>,
+    /// Where turns begin in it.
+    pub turns: Arc<[u32]>,
     /// Tokens to generate, at least 1.
     pub tokens_max: u32,
     /// The first token with more entropy, in nats, ends it: the rest would change nothing.
@@ -21,13 +23,15 @@ pub struct Trial {
     pub end_ids: Arc<[TokenId]>,
     /// As for the answer itself.
     pub experts: Option<ExpertCut>,
-    /// Likewise.
+    /// Lower runs first among the requests of a key.
     pub priority: i32,
-    /// Likewise.
+    /// Whose it is, and by when it has to be done.
     pub terms: Terms,
+    /// Likewise: the answer goes on from what its trial left.
+    pub cache: Option<CacheScope>,
 }
 
-/// What was found.
+/// How sure the model was of the tokens that it was tried for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Probed {
     /// Tokens that were generated.
@@ -37,20 +41,21 @@ pub struct Probed {
 }
 
 /// Generates the most probable tokens. Whoever stops waiting cancels it.
-pub async fn probe(around: &Around, entry: Entry, trial: Trial) -> Result<Probed, LoneError> {
+pub async fn probe(handles: &ServiceHandles, entry: LiveEntry, trial: Trial) -> Result<Probed, DirectError> {
     // Tables speak in answers; whether one needs a thought is the model's own matter.
     let spec = Spec {
         sampling: Arc::new(SamplingParams { certainty: true, ..SamplingParams::greedy() }),
         end_ids: trial.end_ids,
         experts: trial.experts,
         priority: trial.priority,
+        cache: trial.cache,
         ..Spec::greedy(trial.tokens_max)
     };
-    let request = Request::new(entry.id, trial.prompt, spec);
-    let mut lone = Lone::start(around, entry, request, trial.terms).await?;
+    let request = Request::new(entry.id, trial.prompt, spec).with_turns(trial.turns);
+    let mut direct = DirectRequest::start(handles, entry, request, trial.terms).await?;
     let mut found = Probed::default();
     loop {
-        match lone.event().await? {
+        match direct.event().await? {
             Event::Token { certainty: Some(certainty), .. } => {
                 found.tokens += 1;
                 found.entropy = found.entropy.max(certainty.entropy);

@@ -1,12 +1,15 @@
 //! The request actor: one HTTP request, on the HTTP thread that accepted it.
 //!
-//! It submits, hears the request's events, makes text of tokens, and passes [`Output`]s to the response. The response's channel is
-//! short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel that has room for all.
+//! It submits, hears the request's events, makes text of tokens, and passes [`Output`]s to the response. The response's
+//! channel is short: when the client reads slowly the actor waits, and the events pile up as plain tokens in a channel
+//! that has room for all.
 
 use super::choice::{Choice, scored};
-use super::live::Entry;
+use super::live::LiveEntry;
 use super::messages::{Cancel, Refusal, RequestEvent, Submit};
-use super::output::{Account, Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, ThinkingAccount};
+use super::output::{
+    Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, RequestUsage, ThinkingAccount,
+};
 use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
 use super::reader::Reader;
 use super::scheduler::SchedulerActor;
@@ -16,6 +19,7 @@ use crate::clock::Clock;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
+use crate::text::grammar::GrammarStart;
 use crate::traces::{Ended, Trace};
 use actix::prelude::*;
 use chimere_engine::constraint::Sources;
@@ -23,7 +27,7 @@ use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
 use chimere_engine::engram::{RequestTables, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms, Usage};
+use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,6 +42,8 @@ const OUTPUTS_MAX: usize = 32;
 pub struct Job {
     /// Each becomes a request of its own to the scheduler.
     pub prompts: Vec<Arc<[TokenId]>>,
+    /// Where turns begin in the only prompt of a conversation.
+    pub turns: Arc<[u32]>,
     /// What is asked for each of them.
     pub spec: RequestSpec,
     /// Whose it is, and by when it has to be done.
@@ -48,6 +54,8 @@ pub struct Job {
     pub probe: Option<ProbeAccount>,
     /// What tables do for each prompt, if anything; as many as there are prompts, or none.
     pub tables: Vec<Arc<RequestTables>>,
+    /// What the output of each choice has to keep to.
+    pub grammar: Option<GrammarStart>,
     /// RequestEvent when it has ended, if traces are wanted.
     pub trace: Option<Trace>,
     /// Which examples are in the prompt, if some were asked for.
@@ -67,8 +75,8 @@ pub enum ThinkingJob {
 
 /// What a request actor needs from the service.
 #[derive(Clone)]
-pub struct Around {
-    /// Who runs it.
+pub struct ServiceHandles {
+    /// The scheduler that runs it.
     pub scheduler: Addr<SchedulerActor>,
     /// Positions a sequence may have.
     pub context: u32,
@@ -84,10 +92,10 @@ pub struct Around {
 
 /// Owns all of a request's text state.
 pub struct RequestActor {
-    around: Around,
+    handles: ServiceHandles,
     job: Job,
-    entries: Vec<Entry>,
-    /// Prompt by prompt.
+    entries: Vec<LiveEntry>,
+    /// Choices of the first prompt, then of the next.
     choices: Vec<Choice>,
     watch: Stopwatch,
     cached_tokens: u32,
@@ -123,9 +131,9 @@ impl Outputs {
     }
 }
 
-/// Says Cancel when it is dropped. It lives in the handler's future and then in the response, both of which the server drops while it
-/// handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told later. To a request that has ended
-/// a Cancel means nothing.
+/// Says Cancel when it is dropped. It lives in the handler's future and then in the response, both of which the server
+/// drops while it handles the socket's EOF, so the scheduler hears of it before it plans anything that it is told
+/// later. To a request that has ended a Cancel means nothing.
 #[derive(Debug)]
 pub(super) struct Hangup {
     pub(super) scheduler: Addr<SchedulerActor>,
@@ -175,17 +183,17 @@ fn thinking_end(end: ThoughtEnd) -> &'static str {
 
 impl RequestActor {
     /// Starts an actor on this thread and returns when the scheduler has said yes or no. `entries` has one id a prompt.
-    pub async fn submit(job: Job, entries: Vec<Entry>, around: Around) -> Result<Outputs, Refusal> {
+    pub async fn submit(job: Job, entries: Vec<LiveEntry>, handles: ServiceHandles) -> Result<Outputs, Refusal> {
         assert_eq!(job.prompts.len(), entries.len(), "one id a prompt");
         let (tx, rx) = mpsc::channel(OUTPUTS_MAX);
         let (reply, answer) = oneshot::channel();
         let ids = entries.iter().map(|e| e.id).collect();
-        let hangup = Hangup { scheduler: around.scheduler.clone(), clock: around.clock.clone(), ids };
+        let hangup = Hangup { scheduler: handles.scheduler.clone(), clock: handles.clock.clone(), ids };
         let n = job.prompts.len() * job.spec.engine.choices as usize;
-        let choices = (0..n).map(|i| Choice::new(around.tokenizer.clone(), &job.spec.stop, (job.reader)(i))).collect();
+        let choices = (0..n).map(|i| Choice::new(handles.tokenizer.clone(), &job.spec.stop, (job.reader)(i))).collect();
         let actor = RequestActor {
-            watch: Stopwatch::new(n, around.gateway.clone()),
-            around,
+            watch: Stopwatch::new(n, handles.gateway.clone()),
+            handles,
             job,
             entries,
             choices,
@@ -207,11 +215,12 @@ impl RequestActor {
     }
 
     fn request(&self, prompt: usize) -> Request {
-        Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.spec(prompt))
+        let request = Request::new(self.entries[prompt].id, self.job.prompts[prompt].clone(), self.spec(prompt));
+        request.with_turns(self.job.turns.clone())
     }
 
-    /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the first one draws as it
-    /// would alone.
+    /// How tokens of this prompt are chosen. Each prompt draws for itself, or equal ones would get equal samples; the
+    /// first one draws as it would alone.
     fn spec(&self, prompt: usize) -> Arc<Spec> {
         let spec = &self.job.spec.engine;
         if prompt == 0 {
@@ -225,9 +234,13 @@ impl RequestActor {
     /// Puts an event into words.
     fn hear(&mut self, prompt: usize, event: RequestEvent) {
         match event {
-            RequestEvent::Started(times) => self.watch.started(times),
+            RequestEvent::Started { times, cached_tokens } => {
+                // Once for each prompt: its choices share it.
+                self.cached_tokens += cached_tokens;
+                self.watch.started(times);
+            }
             RequestEvent::Event(Event::Scored(scores)) => {
-                let tokens = scores.iter().map(|s| scored(&self.around.tokenizer, s.token, &s.logprobs)).collect();
+                let tokens = scores.iter().map(|s| scored(&self.handles.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
             RequestEvent::Event(Event::Token { choice, token, logprobs, changed, yielded, .. }) => {
@@ -235,19 +248,20 @@ impl RequestActor {
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
                 }
-                self.watch.token(at, self.around.clock.now());
+                self.watch.token(at, self.handles.clock.now());
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
-                self.around.gateway.token();
+                self.handles.gateway.token();
                 self.count_changed(changed);
                 self.yielded = self.yielded.with(yielded);
                 let mut delta = Delta::default();
                 let is_end = self.job.spec.engine.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
                 let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
-                ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
+                ::metrics::counter!(metrics::THINKING_TOKENS)
+                    .increment(u64::from(self.choices[at].reasoning_tokens - before));
                 self.tell(at, delta);
                 if stopped {
-                    self.around.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
+                    self.handles.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
                     self.finished(at, self.choices[at].stopped());
                 }
             }
@@ -256,9 +270,8 @@ impl RequestActor {
                 ::metrics::counter!(metrics::THINKING_ENDED, "reason" => thinking_end(thought.end)).increment(1);
                 self.choices[at].thought = Some(thought);
             }
-            RequestEvent::Event(Event::Finished { choice, reason, usage, .. }) => {
+            RequestEvent::Event(Event::Finished { choice, reason, .. }) => {
                 let at = self.at(prompt, choice);
-                self.count_cached(choice, usage);
                 if !self.choices[at].ended {
                     let mut delta = Delta::default();
                     let finish = self.choices[at].finish(reason, &mut delta);
@@ -266,20 +279,15 @@ impl RequestActor {
                     self.finished(at, finish);
                 }
             }
-            RequestEvent::Event(Event::Pooled(_)) => debug_assert!(false, "a request for text does not ask for hidden states"),
+            RequestEvent::Event(Event::Pooled(_)) => {
+                debug_assert!(false, "a request for text does not ask for hidden states")
+            }
             RequestEvent::Event(Event::Failed(why)) => self.failed(why),
         }
     }
 
     fn at(&self, prompt: usize, choice: u32) -> usize {
         prompt * self.job.spec.engine.choices as usize + choice as usize
-    }
-
-    /// The choices of a prompt share it, so it counts once.
-    fn count_cached(&mut self, choice: u32, usage: Usage) {
-        if choice == 0 {
-            self.cached_tokens += usage.cached_tokens;
-        }
     }
 
     fn count_changed(&mut self, changed: Option<bool>) {
@@ -311,27 +319,27 @@ impl RequestActor {
         }
     }
 
-    fn account(&mut self) -> Account {
-        let account = Account {
+    fn account(&mut self) -> RequestUsage {
+        let account = RequestUsage {
             prompt_tokens: self.job.prompts.iter().map(|p| p.len() as u32).sum(),
             cached_tokens: self.cached_tokens,
             completion_tokens: self.choices.iter().map(|c| c.tokens).sum(),
             reasoning_tokens: self.choices.iter().map(|c| c.reasoning_tokens).sum(),
-            timings: self.watch.end(self.around.clock.now()),
+            timings: self.watch.end(self.handles.clock.now()),
             room: self.room(),
             thinking: self.job.thinking.as_ref().map(|job| self.thinking(job)),
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
             yielded: self.yielded,
         };
-        self.around.gateway.completed(&account.completion());
+        self.handles.gateway.completed(&account.completion());
         account
     }
 
     /// How many tokens the longest prompt leaves, where that is less than what was asked for.
     fn room(&self) -> Option<u32> {
         let longest = self.job.prompts.iter().map(|p| p.len() as u32).max()?;
-        let room = self.around.context.saturating_sub(longest);
+        let room = self.handles.context.saturating_sub(longest);
         self.job.spec.engine.max_tokens.filter(|&asked| asked > room).map(|_| room)
     }
 
@@ -365,7 +373,7 @@ impl RequestActor {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(output)) => {
                     self.backlog.push_front(output);
-                    let room = actix_rt::time::timeout(self.around.unread, self.out.clone().reserve_owned());
+                    let room = actix_rt::time::timeout(self.handles.unread, self.out.clone().reserve_owned());
                     ctx.wait(room.into_actor(self).map(|waited, this, ctx| match waited {
                         Ok(permit) => {
                             drop(permit);
@@ -387,12 +395,12 @@ impl RequestActor {
         }
     }
 
-    /// The client has read nothing for too long: its events, its backlog and its place in the engine are let go. The response ends
-    /// with an error if it is ever read on.
+    /// The client has read nothing for too long: its events, its backlog and its place in the engine are let go. The
+    /// response ends with an error if it is ever read on.
     fn give_up(&mut self, ctx: &mut Context<Self>) {
         self.outcome = "slow_client";
         for entry in &self.entries {
-            self.around.scheduler.do_send(Cancel::Request(entry.id, self.around.clock.now()));
+            self.handles.scheduler.do_send(Cancel::Request(entry.id, self.handles.clock.now()));
         }
         ctx.stop();
     }
@@ -403,14 +411,14 @@ impl RequestActor {
             self.outcome = "rejected";
             ctx.stop();
         } else {
-            self.watch.taken(self.around.clock.now());
+            self.watch.taken(self.handles.clock.now());
             ::metrics::counter!(metrics::REQUESTS_STARTED).increment(1);
         }
         let told = self.reply.take().map(|reply| reply.send(refused.map_or(Ok(()), Err)));
         if let Some(Err(_)) = told {
             // The client left while the scheduler's mailbox was so full that its Cancel may have overtaken a Submit.
             for entry in &self.entries {
-                self.around.scheduler.do_send(Cancel::Request(entry.id, self.around.clock.now()));
+                self.handles.scheduler.do_send(Cancel::Request(entry.id, self.handles.clock.now()));
             }
             ctx.stop();
         }
@@ -420,7 +428,8 @@ impl RequestActor {
 impl Actor for RequestActor {
     type Context = Context<Self>;
 
-    /// Submits every prompt. The messages are in the scheduler's mailbox when this returns, so a Cancel cannot overtake them.
+    /// Submits every prompt. The messages are in the scheduler's mailbox when this returns, so a Cancel cannot overtake
+    /// them.
     fn started(&mut self, ctx: &mut Context<Self>) {
         if self.reply.as_ref().is_none_or(oneshot::Sender::is_closed) {
             // The client left before this actor ran, and its Cancel has gone out. It ends as one that was taken.
@@ -431,12 +440,13 @@ impl Actor for RequestActor {
         let mut answers = Vec::with_capacity(self.entries.len());
         for prompt in 0..self.entries.len() {
             let request = self.request(prompt);
-            let (events, told) = mpsc::channel(Submit::events_max(&request, self.around.context));
-            answers.push(self.around.scheduler.send(Submit {
+            let (events, told) = mpsc::channel(Submit::events_max(&request, self.handles.context));
+            answers.push(self.handles.scheduler.send(Submit {
                 request,
                 terms: self.job.terms,
                 events,
                 tables: self.job.tables.get(prompt).cloned(),
+                grammar: self.job.grammar.clone(),
                 warm_up: false,
             }));
             ctx.add_stream(Numbered { prompt, told });
@@ -450,13 +460,13 @@ impl Actor for RequestActor {
     fn stopped(&mut self, _: &mut Context<Self>) {
         if self.outcome != "rejected" {
             ::metrics::counter!(metrics::REQUESTS_TOTAL, "outcome" => self.outcome).increment(1);
-            self.around.gateway.ended(self.outcome);
+            self.handles.gateway.ended(self.outcome);
         }
         let tokens: u32 = self.choices.iter().map(|c| c.tokens).sum();
         tracing::info!(request = self.entries.first().map(|e| e.name()), outcome = self.outcome, tokens, "ended");
         if let Some(trace) = self.job.trace.take() {
             let prompt_tokens = self.job.prompts.iter().map(|p| p.len()).sum();
-            let at = self.around.clock.now();
+            let at = self.handles.clock.now();
             trace.end(self.watch.moments(), Ended { outcome: self.outcome, prompt_tokens, output_tokens: tokens, at });
         }
     }
@@ -487,7 +497,7 @@ impl StreamHandler<(usize, RequestEvent)> for RequestActor {
 
     /// The scheduler let go of a prompt: its choices have ended, it was cancelled, or the scheduler itself is gone.
     fn finished(&mut self, ctx: &mut Context<Self>) {
-        if self.over || self.around.scheduler.connected() && !self.out.is_closed() {
+        if self.over || self.handles.scheduler.connected() && !self.out.is_closed() {
             return;
         }
         self.failed(ENGINE_LOST.into());

@@ -3,8 +3,8 @@
 use crate::limits::RETRY_AFTER_SECONDS;
 use std::time::Duration;
 
-/// The predicted time until there is room, clamped, with `jitter` in -1..=1 for up to a fifth more or less, so that those who were
-/// refused together do not come back together. The least where nothing is predicted yet.
+/// The predicted time until there is room, clamped, with `jitter` in -1..=1 for up to a fifth more or less, so that
+/// those who were refused together do not come back together. The least where nothing is predicted yet.
 pub fn after(room_in_us: Option<u64>, jitter: f64) -> Duration {
     let (least, most) = (*RETRY_AFTER_SECONDS.start() as f64, *RETRY_AFTER_SECONDS.end() as f64);
     let seconds = room_in_us.map_or(least, |us| us as f64 / 1e6).clamp(least, most);

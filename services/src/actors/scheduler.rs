@@ -1,14 +1,19 @@
 //! The scheduler actor: the engine's [`Scheduler`], told the time, and the channels that its events go into.
 //!
-//! It decides nothing itself. A message becomes a call, the call's events go out, and then as many steps are planned and launched as
-//! may be in flight: the first at once, the second when the first is about to end, so that who comes meanwhile is in it.
+//! It decides nothing itself. A message becomes a call, the call's events go out, and then as many steps are planned
+//! and launched as may be in flight: the first at once, the second when the first is about to end, so that who comes
+//! meanwhile is in it.
 
 use super::alarm::Alarm;
 use super::engine::EngineActor;
-use super::engram::Reports;
-use super::engram_users::EngramUsers;
-use super::live::Live;
-use super::messages::{Cancel, Drain, EngramLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit};
+use super::engram::EngramSource;
+use super::grammar::GrammarSource;
+use super::late::{LateSource, Reports};
+use super::late_users::LateUsers;
+use super::live::LiveRequests;
+use super::messages::{
+    Cancel, Drain, LateFailed, LateLost, Launch, Open, PlanDue, Refusal, RequestEvent, RulesSent, StepDone, Submit,
+};
 use super::phase::{DEADLINE_PASSED, Phase, SHUTTING_DOWN};
 use super::retry;
 use super::step_log::StepLog;
@@ -17,8 +22,7 @@ use crate::clock::Clock;
 use crate::limits;
 use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
-use chimere_engine::constraint::Source;
-use chimere_engine::engram::Awaiting;
+use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::{Micros, RequestId, StepId};
 use chimere_engine::scheduler::{Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms};
 use chimere_engine::step::{StepOutcome, StepPlan};
@@ -29,15 +33,18 @@ use tokio::sync::{mpsc, watch};
 
 /// What a client is told whose stream broke with the tables' thread.
 const ENGRAM_LOST: &str = "the part that looks tables up failed; requests without tables go on";
+/// Likewise with the grammars' thread.
+const GRAMMAR_LOST: &str = "the part that follows grammars failed; requests without one go on";
 
 /// Owns the scheduler and the sending ends of all event channels.
 pub struct SchedulerActor {
     scheduler: Scheduler,
     engine: Addr<EngineActor>,
     streams: HashMap<RequestId, Stream>,
-    engram_users: EngramUsers,
+    tables: LateUsers<EngramSource>,
+    grammars: LateUsers<GrammarSource>,
     phase: watch::Sender<Phase>,
-    live: Live,
+    live: LiveRequests,
     clock: Clock,
     /// What the engine has, the first to come back first.
     steps: VecDeque<StepInFlight>,
@@ -48,7 +55,8 @@ pub struct SchedulerActor {
     /// Targets, and what steps take.
     pace: Pace,
     meter: StepMeter,
-    /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is later.
+    /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is
+    /// later.
     committed: Micros,
 }
 
@@ -63,18 +71,18 @@ struct Stream {
 }
 
 impl Stream {
-    /// Sends an event, before the first one also the times. A request that ended within its first commit has them in its last event
-    /// alone: then the start is told with that.
+    /// Sends an event, before the first one also the times and what the prefix cache spared. A request that ended
+    /// within its first commit has them in its last event alone: then the start is told with that.
     fn send(
         &mut self,
         event: Event,
-        times: Option<RequestTimes>,
+        times: Option<(RequestTimes, u32)>,
         meter: &StepMeter,
     ) -> Result<(), mpsc::error::TrySendError<RequestEvent>> {
-        if let Some(times) = times.filter(|t| t.started.is_some() && !self.started) {
+        if let Some((times, cached_tokens)) = times.filter(|(t, _)| t.started.is_some() && !self.started) {
             self.started = true;
             meter.started(self.foreseen_us, &times);
-            self.events.try_send(RequestEvent::Started(times))?;
+            self.events.try_send(RequestEvent::Started { times, cached_tokens })?;
         }
         self.events.try_send(RequestEvent::Event(event))
     }
@@ -87,19 +95,20 @@ impl SchedulerActor {
         config: SchedulerConfig,
         pace: Pace,
         engine: Addr<EngineActor>,
-        engram_users: EngramUsers,
+        (tables, grammars): (LateUsers<EngramSource>, LateUsers<GrammarSource>),
         phase: watch::Sender<Phase>,
-        live: Live,
+        live: LiveRequests,
         clock: Clock,
         gateway: Arc<Gateway>,
         log: Arc<StepLog>,
     ) -> Self {
         Self {
-            meter: StepMeter::new(config.step_tokens, gateway, log),
+            meter: StepMeter::new(&config, gateway, log),
             scheduler: Scheduler::new(config),
             engine,
             streams: HashMap::new(),
-            engram_users,
+            tables,
+            grammars,
             phase,
             live,
             clock,
@@ -114,14 +123,15 @@ impl SchedulerActor {
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some((plan, rows_out)) = self.plan() {
-            let awaiting = Awaiting::of(&plan);
-            self.steps.push_back(self.meter.launched(&plan, &self.pace, self.clock.now(), rows_out, awaiting.is_some()));
+            let (tables, grammars) = (self.tables.awaiting(&plan), self.grammars.awaiting(&plan));
+            self.steps.push_back(self.meter.launched(&plan, &self.pace, self.clock.now(), rows_out, plan.waits_for()));
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
             }
             // Only now, or the rules could be with the engine before the step is.
-            awaiting.into_iter().for_each(|step| self.engram_users.launched(step));
+            grammars.into_iter().for_each(|step| self.grammars.launched(step));
+            tables.into_iter().for_each(|step| self.tables.launched(step));
         }
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
@@ -141,8 +151,8 @@ impl SchedulerActor {
         Some((plan, rows_out))
     }
 
-    /// Is it too early to plan beside the step that runs? Then the alarm rings when the time has come. It may ring late or never: the
-    /// end of that step wakes this actor too, and then there is nothing to wait for.
+    /// Is it too early to plan beside the step that runs? Then the alarm rings when the time has come. It may ring late
+    /// or never: the end of that step wakes this actor too, and then there is nothing to wait for.
     fn is_early(&mut self) -> bool {
         let (Some(step), Some(alarm), 1) = (self.steps.front(), &self.alarm, self.steps.len()) else { return false };
         let (now, began) = (self.clock.now(), step.began(self.committed));
@@ -168,22 +178,26 @@ impl SchedulerActor {
         self.deliver(events);
     }
 
-    /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means that the
-    /// request's actor is gone, which its Cancel says too, only later.
+    /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means
+    /// that the request's actor is gone, which its Cancel says too, only later.
     fn deliver(&mut self, events: Vec<(RequestId, Event)>) {
         for (id, event) in events {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            let mut times = self.scheduler.times(id);
+            let mut times = None;
             match &event {
-                Event::Finished { times: last, .. } => {
+                Event::Finished { times: last, usage, .. } => {
                     stream.unfinished -= 1;
-                    times = Some(*last);
+                    times = Some((*last, usage.cached_tokens));
                 }
                 Event::Failed(_) => stream.unfinished = 0,
+                _ if !stream.started => times = self.scheduler.times(id).zip(self.scheduler.cached_tokens(id)),
                 _ => {}
             }
             let sent = stream.send(event, times, &self.meter);
-            debug_assert!(!matches!(sent, Err(mpsc::error::TrySendError::Full(_))), "request {id} caused more events than it may");
+            debug_assert!(
+                !matches!(sent, Err(mpsc::error::TrySendError::Full(_))),
+                "request {id} caused more events than it may"
+            );
             if sent.is_err() {
                 self.scheduler.cancel(id);
             }
@@ -216,23 +230,31 @@ impl SchedulerActor {
 
     fn forget(&mut self, id: RequestId) {
         self.streams.remove(&id);
-        self.engram_users.forget(id);
+        self.tables.forget(id);
+        self.grammars.forget(id);
     }
 
-    /// The Engram actor died: the requests that use tables end, the others go on, and there is another one for those to come.
-    fn replace_engram(&mut self, own: Addr<Self>) {
-        let failed = self.engram_users.take_all();
-        tracing::error!(requests = failed.len(), "the Engram actor is gone; another one is started");
-        self.meter.engram_restarted();
-        self.engram_users.start(reports(&own));
+    /// The actor of a late source died: the requests that use it end, the others go on, and there is another one for
+    /// those to come.
+    fn replace(&mut self, source: Source, own: &Addr<Self>) {
+        let (failed, why) = match source {
+            Source::Tables => (restarted(&mut self.tables, own), ENGRAM_LOST),
+            _ => (restarted(&mut self.grammars, own), GRAMMAR_LOST),
+        };
+        tracing::error!(requests = failed.len(), source = source.name(), "its actor is gone; another one is started");
+        self.meter.late_restarted(source);
         for id in failed {
             self.scheduler.cancel(id);
-            self.deliver(vec![(id, Event::Failed(ENGRAM_LOST.to_owned()))]);
+            self.deliver(vec![(id, Event::Failed(why.to_owned()))]);
         }
-        // Every row that waits for tables belonged to one of those; without an answer its step would never end, nor the ones behind it.
-        for step in self.steps.iter_mut().filter(|s| s.awaits && s.rules_at.is_none()) {
-            step.rules_at = Some(self.clock.now());
-            self.engram_users.answer_for(step.id);
+        // Every row that waits for the source belonged to one of those; without an answer its step would never end, nor
+        // the ones behind it.
+        for step in self.steps.iter_mut().filter(|s| s.awaits.contains(source)) {
+            step.awaits = step.awaits.without(Sources::only(source));
+            match source {
+                Source::Tables => self.tables.answer_for(step.id),
+                _ => self.grammars.answer_for(step.id),
+            }
         }
         self.pump();
     }
@@ -284,13 +306,21 @@ impl SchedulerActor {
     }
 
     fn tell(&mut self) {
+        self.meter.keeps(self.scheduler.prefix_stats());
         self.meter.stands(self.scheduler.stats(), self.scheduler.waiting_by_key());
     }
 }
 
-/// The way by which the Engram actor reports to this one.
+/// The way by which late sources report to this actor.
 fn reports(own: &Addr<SchedulerActor>) -> Reports {
-    Reports { sent: own.clone().recipient(), lost: own.clone().recipient() }
+    Reports { sent: own.clone().recipient(), failed: own.clone().recipient(), lost: own.clone().recipient() }
+}
+
+/// Starts another actor for a source, and says whose requests the last one knew.
+fn restarted<S: LateSource>(users: &mut LateUsers<S>, own: &Addr<SchedulerActor>) -> Vec<RequestId> {
+    let failed = users.take_all();
+    users.start(reports(own));
+    failed
 }
 
 impl Actor for SchedulerActor {
@@ -298,7 +328,8 @@ impl Actor for SchedulerActor {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
-        self.engram_users.start(reports(&ctx.address()));
+        self.tables.start(reports(&ctx.address()));
+        self.grammars.start(reports(&ctx.address()));
         self.alarm = match Alarm::start(ctx.address().recipient()) {
             Ok(alarm) => Some(alarm),
             Err(e) => {
@@ -313,17 +344,20 @@ impl Handler<Submit> for SchedulerActor {
     type Result = Result<(), Refusal>;
 
     fn handle(&mut self, msg: Submit, ctx: &mut Context<Self>) -> Self::Result {
-        let Submit { request, terms, events, tables, warm_up } = msg;
-        let (id, unfinished, prompt, now) = (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
+        let Submit { request, terms, events, tables, grammar, warm_up } = msg;
+        let (id, unfinished, prompt, now) =
+            (request.id, request.spec.choices, request.prompt.clone(), self.clock.now());
         let uncounted = if warm_up { prompt.len() as u64 } else { 0 };
-        let waits = request.spec.waits_for.contains(Source::Tables);
-        debug_assert_eq!(waits, tables.is_some(), "who waits for tables is followed by those who ask them");
+        let followed = [tables.as_ref().map(|_| Source::Tables), grammar.as_ref().map(|_| Source::Grammar)];
+        let followed: Sources = followed.into_iter().flatten().collect();
+        debug_assert_eq!(request.spec.waits_for, followed, "who waits for a source is followed by it");
         let foreseen_us = self.foresee(&request, &terms);
         self.scheduler.admit_under(request, &terms, now, &self.pace).map_err(|reason| self.refuse(reason))?;
         self.meter.leave_out(uncounted);
         self.streams.insert(id, Stream { events, started: false, unfinished, foreseen_us });
-        if let Some((tables, first)) = tables.zip(self.scheduler.first_sequence(id)) {
-            self.engram_users.follow(id, first, unfinished, prompt, tables);
+        if let Some(first) = self.scheduler.first_sequence(id) {
+            grammar.into_iter().for_each(|g| self.grammars.follow(id, first, unfinished, prompt.clone(), g));
+            tables.into_iter().for_each(|t| self.tables.follow(id, first, unfinished, prompt.clone(), t));
         }
         if let Some(deadline) = terms.deadline {
             ctx.run_later(Duration::from_micros(deadline.since(now).0), move |this, _| this.expire(id));
@@ -390,16 +424,32 @@ impl Handler<RulesSent> for SchedulerActor {
 
     fn handle(&mut self, msg: RulesSent, _: &mut Context<Self>) {
         if let Some(step) = self.steps.iter_mut().find(|s| s.id == msg.step) {
-            step.rules_at = Some(msg.at);
+            step.awaits = step.awaits.without(Sources::only(msg.source));
+            if msg.source == Source::Tables {
+                step.rules_at = Some(msg.at);
+            }
         }
     }
 }
 
-impl Handler<EngramLost> for SchedulerActor {
+impl Handler<LateFailed> for SchedulerActor {
     type Result = ();
 
-    fn handle(&mut self, _: EngramLost, ctx: &mut Context<Self>) {
-        self.replace_engram(ctx.address());
+    fn handle(&mut self, LateFailed { seq, why }: LateFailed, _: &mut Context<Self>) {
+        if let Some(id) = self.grammars.request_of(seq) {
+            tracing::warn!(request = self.live.name(id).as_deref(), why, "ended");
+            self.scheduler.cancel(id);
+            self.deliver(vec![(id, Event::Failed(why))]);
+            self.pump();
+        }
+    }
+}
+
+impl Handler<LateLost> for SchedulerActor {
+    type Result = ();
+
+    fn handle(&mut self, LateLost(source): LateLost, ctx: &mut Context<Self>) {
+        self.replace(source, &ctx.address());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::Thinking;
+use chimere_engine::ids::CacheScope;
 use chimere_engine::scheduler::Spec;
 use std::sync::Arc;
 
@@ -21,14 +22,21 @@ pub struct RequestSpec {
 
 impl RequestSpec {
     /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that
-    /// come after such a prompt, and the late sources that have something to say.
-    pub fn complete(mut self, seed: u64, thinking: Option<Arc<Thinking>>, waits_for: Sources) -> Self {
+    /// come after such a prompt, the late sources that have something to say, and who shares its prompt.
+    pub fn complete(
+        mut self,
+        seed: u64,
+        thinking: Option<Arc<Thinking>>,
+        waits_for: Sources,
+        cache: Option<CacheScope>,
+    ) -> Self {
         let engine = Arc::make_mut(&mut self.engine);
         let sampling = Arc::make_mut(&mut engine.sampling);
         sampling.seed = seed;
         sampling.certainty |= thinking.as_ref().is_some_and(|rules| rules.adaptive.is_some());
         engine.thinking = thinking;
         engine.waits_for = waits_for;
+        engine.cache = cache;
         self
     }
 }
@@ -41,16 +49,18 @@ mod tests {
 
     #[test]
     fn thoughts_that_certainty_may_shorten_have_it_reported() {
-        let spec = RequestSpec { engine: Arc::new(Spec::greedy(9)), stop: Vec::new(), stream: false, include_usage: false };
-        let plain = spec.clone().complete(7, None, Sources::only(Source::Tables)).engine;
+        let spec =
+            RequestSpec { engine: Arc::new(Spec::greedy(9)), stop: Vec::new(), stream: false, include_usage: false };
+        let plain = spec.clone().complete(7, None, Sources::only(Source::Tables), None).engine;
         assert_eq!((plain.sampling.seed, plain.sampling.certainty), (7, false));
         assert!(plain.waits_for.contains(Source::Tables) && plain.thinking.is_none());
         let level = Level { entropy_max: 0.1, top_prob_min: 0.9 };
         let adaptive = Adaptive { window: 2, hold: level, held: [5].into(), stop: None, stop_tokens_min: 0 };
-        let rules = Thinking { opens: None, ends: vec![1], closing: vec![2], tokens_max: None, adaptive: Some(adaptive) };
+        let rules =
+            Thinking { opens: None, ends: vec![1], closing: vec![2], tokens_max: None, adaptive: Some(adaptive) };
         let rules = Arc::new(rules);
-        let thinks = spec.clone().complete(7, Some(rules.clone()), Sources::NONE).engine;
-        assert!(thinks.sampling.certainty && thinks.thinking == Some(rules));
+        let thinks = spec.clone().complete(7, Some(rules.clone()), Sources::NONE, Some(CacheScope(3))).engine;
+        assert!(thinks.sampling.certainty && thinks.thinking == Some(rules) && thinks.cache == Some(CacheScope(3)));
         assert_eq!(spec.engine.sampling.seed, 0, "who has it keeps what was shared");
     }
 }

@@ -1,7 +1,8 @@
-//! What the scheduler did of late, for who looks. Kept only while somebody looks: without a watcher a step costs one read of a number.
+//! What the scheduler did of late, for who looks. Kept only while somebody looks: without a watcher a step costs one
+//! read of a number.
 
-use chimere_engine::scheduler::Stats;
-use chimere_engine::step::{Form, StepPlan};
+use chimere_engine::scheduler::{PrefixStats, Stats};
+use chimere_engine::step::{Form, StateStart, StepPlan};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ const ROWS_MAX: usize = 64;
 /// A step as it was computed.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepSeen {
-    /// Which one.
+    /// The step's number.
     pub id: u64,
     /// Milliseconds from the end of the step before, or its own launch, to its end.
     pub ms: f64,
@@ -24,7 +25,7 @@ pub struct StepSeen {
     pub predicted_ms: f64,
     /// Tokens that were generated.
     pub decode_rows: u32,
-    /// Positions of prompts.
+    /// How many positions of prompts it computed.
     pub prompt_rows: u32,
     /// The sequences that had rows, at most [`ROWS_MAX`] of them.
     pub rows: Vec<RowSeen>,
@@ -33,20 +34,22 @@ pub struct StepSeen {
 /// A sequence's part of a step.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct RowSeen {
-    /// Whose.
+    /// The sequence whose positions they are.
     pub seq: u64,
     /// Of its prompt, or after it.
     pub prompt: bool,
-    /// Positions.
+    /// How many positions there are.
     pub tokens: u32,
+    /// How many positions before them came from the prefix cache; 0 for all but its first.
+    pub cached: u32,
 }
 
-/// How things stand.
+/// What the scheduler holds at this moment.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Standing {
     /// Sequences that have a slot.
     pub running: u32,
-    /// Requests that wait.
+    /// How many requests wait.
     pub waiting: u32,
     /// KV pages in use.
     pub pages_used: u32,
@@ -56,10 +59,16 @@ pub struct Standing {
     pub slots_used: u32,
     /// State slots in all.
     pub slots: u32,
+    /// Entries of the prefix cache on the device.
+    pub entries: u32,
+    /// Places for them; 0 without a cache.
+    pub entries_max: u32,
+    /// Entries of the prefix cache on the host.
+    pub host_entries: u32,
 }
 
 impl Standing {
-    fn of(stats: &Stats) -> Self {
+    fn of(stats: &Stats, kept: &PrefixStats) -> Self {
         Self {
             running: stats.requests_running,
             waiting: stats.requests_waiting,
@@ -67,6 +76,9 @@ impl Standing {
             pages: stats.pages_used + stats.pages_free,
             slots_used: stats.slots_used,
             slots: stats.slots_used + stats.slots_free,
+            entries: kept.entries,
+            entries_max: kept.checkpoints,
+            host_entries: kept.host_entries,
         }
     }
 }
@@ -100,8 +112,8 @@ impl StepLog {
     }
 
     /// Keeps how things stand.
-    pub fn stands(&self, stats: &Stats) {
-        self.kept.lock().standing = Standing::of(stats);
+    pub fn stands(&self, stats: &Stats, kept: &PrefixStats) {
+        self.kept.lock().standing = Standing::of(stats, kept);
     }
 
     /// Begins to look; nothing that was before is seen.
@@ -147,6 +159,7 @@ pub fn rows_of(plan: &StepPlan) -> Vec<RowSeen> {
         seq: piece.seq.0,
         prompt: piece.form == Form::Chunked,
         tokens: piece.len(),
+        cached: if matches!(piece.state, StateStart::Restore { .. }) { piece.start } else { 0 },
     };
     plan.pieces.iter().take(ROWS_MAX).map(row).collect()
 }

@@ -1,12 +1,13 @@
-//! What the metrics hear of steps and of how the scheduler stands. It sees everything that the scheduler actor does and decides
-//! nothing.
+//! What the metrics hear of steps and of how the scheduler stands. It sees everything that the scheduler actor does and
+//! decides nothing.
 
 use super::step_log::{RowSeen, StepLog, StepSeen, rows_of};
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
-use crate::metrics::keys::Waiting;
+use crate::metrics::keys::WaitingByKey;
+use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::{KeyId, Micros, StepId};
-use chimere_engine::scheduler::{Pace, RequestTimes, Stats, StepShape};
+use chimere_engine::scheduler::{Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepShape};
 use chimere_engine::step::{Form, StepOutcome, StepPlan};
 use std::sync::Arc;
 
@@ -26,9 +27,9 @@ pub(super) struct StepInFlight {
     pub(super) at: Micros,
     /// Decode rows that sat it out.
     rows_out: u64,
-    /// Its sampler waits for late rules.
-    pub(super) awaits: bool,
-    /// When they were ready.
+    /// Sources that its sampler waits for and that have not answered.
+    pub(super) awaits: Sources,
+    /// When what tables say was ready.
     pub(super) rules_at: Option<Micros>,
     /// Who has rows in it, if anybody looks.
     seen: Option<Vec<RowSeen>>,
@@ -55,8 +56,11 @@ fn kind(plan: &StepPlan) -> &'static str {
 pub(super) struct StepMeter {
     /// Positions that one step may compute.
     step_tokens: u32,
-    waiting: Waiting,
+    waiting: WaitingByKey,
     told: Stats,
+    prefix: PrefixConfig,
+    /// What was told of the prefix cache last.
+    kept: Option<PrefixStats>,
     gateway: Arc<Gateway>,
     /// Prompt tokens of the warm-up, which nobody asked for.
     uncounted: u64,
@@ -65,9 +69,18 @@ pub(super) struct StepMeter {
 }
 
 impl StepMeter {
-    /// For a scheduler whose steps compute at most so many positions.
-    pub(super) fn new(step_tokens: u32, gateway: Arc<Gateway>, log: Arc<StepLog>) -> Self {
-        Self { step_tokens, waiting: Waiting::default(), told: Stats::default(), gateway, uncounted: 0, log }
+    /// For a scheduler within these bounds.
+    pub(super) fn new(config: &SchedulerConfig, gateway: Arc<Gateway>, log: Arc<StepLog>) -> Self {
+        Self {
+            step_tokens: config.step_tokens,
+            waiting: WaitingByKey::default(),
+            told: Stats::default(),
+            prefix: config.prefix,
+            kept: None,
+            gateway,
+            uncounted: 0,
+            log,
+        }
     }
 
     /// Prompt tokens that are not to be counted among those that were asked for.
@@ -81,7 +94,14 @@ impl StepMeter {
     }
 
     /// A plan is about to be launched, beside which so many decode rows sit out.
-    pub(super) fn launched(&self, plan: &StepPlan, pace: &Pace, at: Micros, rows_out: u64, awaits: bool) -> StepInFlight {
+    pub(super) fn launched(
+        &self,
+        plan: &StepPlan,
+        pace: &Pace,
+        at: Micros,
+        rows_out: u64,
+        awaits: Sources,
+    ) -> StepInFlight {
         let shape = pace.shape(plan);
         let predicted = pace.cost.predict(&shape);
         let seen = self.log.is_watched().then(|| rows_of(plan));
@@ -111,6 +131,10 @@ impl StepMeter {
         ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
         ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
         ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
+        for copy in &outcome.host.finished {
+            let direction = metrics::TRANSFERS[copy.direction as usize];
+            ::metrics::histogram!(metrics::PREFIX_TRANSFER, "direction" => direction).record(seconds(copy.micros));
+        }
         self.budget(step, pace);
         count_late(step, Micros(step.began(committed).0 + outcome.timing.forward_us));
     }
@@ -126,8 +150,8 @@ impl StepMeter {
         }
     }
 
-    /// Compares what a step took with what was predicted, and tells what decode rows waited for others' prompts. Its time is that
-    /// between commits, because that is what a stream sees.
+    /// Compares what a step took with what was predicted, and tells what decode rows waited for others' prompts. Its
+    /// time is that between commits, because that is what a stream sees.
     pub(super) fn compare(&self, step: &StepInFlight, took: Micros, pace: &Pace) {
         self.show(step, took);
         let took_us = took.0 as f64;
@@ -166,15 +190,57 @@ impl StepMeter {
         ::metrics::histogram!(metrics::CANCEL_SECONDS).record(seconds(after.0));
     }
 
-    /// The Engram actor died and another one was started.
-    pub(super) fn engram_restarted(&self) {
-        ::metrics::counter!(metrics::ENGRAM_RESTARTS).increment(1);
+    /// The actor of a late source died and another one was started.
+    pub(super) fn late_restarted(&self, source: Source) {
+        let name = if source == Source::Tables { metrics::ENGRAM_RESTARTS } else { metrics::GRAMMAR_RESTARTS };
+        ::metrics::counter!(name).increment(1);
+    }
+
+    /// What the prefix cache keeps, and what it did since the last time.
+    pub(super) fn keeps(&mut self, now: PrefixStats) {
+        if self.kept == Some(now) {
+            return;
+        }
+        let old = self.kept.replace(now).unwrap_or_default().totals;
+        let new = now.totals;
+        let (tokens, hit_tokens) = (new.query_tokens - old.query_tokens, new.hit_tokens - old.hit_tokens);
+        for (name, added) in [
+            (metrics::PREFIX_QUERIES, new.queries - old.queries),
+            (metrics::PREFIX_QUERY_TOKENS, tokens),
+            (metrics::PREFIX_KNOWN_TOKENS, new.known_tokens - old.known_tokens),
+            (metrics::PREFIX_HITS, new.hits - old.hits),
+            (metrics::PREFIX_TAKEN, new.taken - old.taken),
+            (metrics::PREFIX_SKIPPED, new.skipped - old.skipped),
+        ] {
+            ::metrics::counter!(name).increment(added);
+        }
+        let from_host = new.host_hit_tokens - old.host_hit_tokens;
+        let device_bytes =
+            u64::from(now.entries) * self.prefix.checkpoint_bytes + u64::from(now.pages) * self.prefix.page_bytes;
+        for (tier, hit_tokens, evicted, entries, bytes) in [
+            (metrics::DEVICE_TIER, hit_tokens - from_host, new.evicted - old.evicted, now.entries, device_bytes),
+            (
+                metrics::HOST_TIER,
+                from_host,
+                new.host_evicted - old.host_evicted,
+                now.host_entries,
+                u64::from(now.host_blocks) * self.prefix.host.bytes,
+            ),
+        ] {
+            ::metrics::counter!(metrics::PREFIX_HIT_TOKENS, "tier" => tier).increment(hit_tokens);
+            ::metrics::counter!(metrics::PREFIX_EVICTIONS, "tier" => tier).increment(evicted);
+            ::metrics::gauge!(metrics::PREFIX_ENTRIES, "tier" => tier).set(f64::from(entries));
+            ::metrics::gauge!(metrics::PREFIX_BYTES, "tier" => tier).set(bytes as f64);
+        }
+        ::metrics::gauge!(metrics::PREFIX_PAGES).set(f64::from(now.pages));
+        self.gateway.looked_up(tokens, hit_tokens);
     }
 
     /// How things stand: gauges as they are, counters by what was added since the last time.
     pub(super) fn stands(&mut self, mut now: Stats, waiting_by_key: impl Iterator<Item = (KeyId, u32)>) {
         // A request that started before the warm-up was admitted has been told in full; what is told never falls.
-        now.prompt_tokens_total = now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
+        now.prompt_tokens_total =
+            now.prompt_tokens_total.saturating_sub(self.uncounted).max(self.told.prompt_tokens_total);
         ::metrics::gauge!(metrics::REQUESTS_RUNNING).set(f64::from(now.requests_running));
         ::metrics::gauge!(metrics::REQUESTS_WAITING).set(f64::from(now.requests_waiting));
         ::metrics::gauge!(metrics::KV_PAGES, "state" => "used").set(f64::from(now.pages_used));
@@ -188,7 +254,7 @@ impl StepMeter {
         self.waiting.tell(&now, waiting_by_key);
         self.gateway.stands(&now, preemptions, prompt_tokens);
         if self.log.is_watched() {
-            self.log.stands(&now);
+            self.log.stands(&now, &self.kept.unwrap_or_default());
         }
         self.told = now;
     }

@@ -109,7 +109,7 @@ fn seconds(t: Micros) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::scheduler::SchedulerConfig;
+    use chimere_engine::scheduler::{PrefixConfig, SchedulerConfig};
 
     fn stopwatch(choices: usize) -> Stopwatch {
         let config = SchedulerConfig {
@@ -120,6 +120,7 @@ mod tests {
             queue_requests_max: 1,
             queue_prompt_tokens_max: 1,
             steps_in_flight_max: 1,
+            prefix: PrefixConfig::OFF,
         };
         Stopwatch::new(choices, Arc::new(Gateway::new("a stopwatch", &config)))
     }

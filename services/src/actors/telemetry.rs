@@ -23,7 +23,8 @@ pub struct TelemetryActor {
 impl TelemetryActor {
     /// For this process, and for the GPU of this identity where one computes.
     pub fn new(recorder: Option<PrometheusHandle>, gpu: Option<String>) -> Self {
-        let opened = gpu.and_then(|uuid| Gpu::open(&uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok());
+        let opened =
+            gpu.and_then(|uuid| Gpu::open(&uuid).map_err(|why| tracing::warn!(why, "no figures of the GPU")).ok());
         Self { system: System::new().ok(), gpu: opened, recorder }
     }
 

@@ -31,7 +31,8 @@ fn pin_this_thread(core: usize) -> std::io::Result<()> {
         return Err(std::io::Error::other(format!("no core {core}")));
     }
     set.set(core);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| std::io::Error::other(format!("cannot pin to core {core}: {e}")))
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|e| std::io::Error::other(format!("cannot pin to core {core}: {e}")))
 }
 
 #[cfg(not(target_os = "linux"))]

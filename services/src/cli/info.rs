@@ -1,5 +1,6 @@
 //! `chimere info`: what a model file holds and what it will need.
 
+use crate::printable::one_line;
 use crate::tools::figures::{bytes_text, count_text};
 use crate::tools::{CliError, find_model};
 use chimere_engine::PAGE_TOKENS;
@@ -37,12 +38,16 @@ fn report(path: &Path, model: &Model) -> String {
     let mut out = String::new();
     let c = &model.config;
     let mut line = |name: &str, value: String| writeln!(out, "{name:<16}{value}").expect("writing to a string");
-    line("model", c.name.clone());
+    line("model", one_line(&c.name));
     line("file", path.display().to_string());
     line("architecture", c.architecture.to_owned());
     line(
         "parameters",
-        format!("{} ({} used by a token)", count_text(summary.parameters()), count_text(used_parameters(model, &summary))),
+        format!(
+            "{} ({} used by a token)",
+            count_text(summary.parameters()),
+            count_text(used_parameters(model, &summary))
+        ),
     );
     line("weights", bytes_text(summary.bytes()));
     line("layers", layers_text(c));
@@ -94,7 +99,8 @@ fn tokenizer_text(model: &Model) -> String {
 fn roles_table(summary: &Summary) -> String {
     let mut out = format!("{:<16}{:>12}{:>12}  encodings\n", "weights", "parameters", "bytes");
     for (role, r) in &summary.roles {
-        let types = r.types.iter().map(|(ty, bytes)| format!("{ty} {}", bytes_text(*bytes))).collect::<Vec<_>>().join(", ");
+        let types =
+            r.types.iter().map(|(ty, bytes)| format!("{ty} {}", bytes_text(*bytes))).collect::<Vec<_>>().join(", ");
         writeln!(out, "{:<16}{:>12}{:>12}  {types}", role.name(), count_text(r.parameters), bytes_text(r.bytes))
             .expect("to a string");
     }
@@ -116,6 +122,7 @@ fn memory_table(c: &ModelConfig) -> String {
     let mut out = String::from("memory beside the weights\n");
     for (what, bytes) in [
         ("recurrent state of a sequence", state_bytes(c)),
+        ("one that the prefix cache keeps", state_bytes(c)),
         ("KV of 32 tokens in f16", page_bytes(c)),
         ("KV of a whole context in f16", page_bytes(c) * pages),
     ] {
@@ -156,7 +163,8 @@ mod tests {
     fn memory_follows_from_the_shape() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
         let c = model::load(&file).unwrap().config;
-        // 6 layers of 8 heads of 64 x 64 floats and 3 rows of 4*64*2 + 8*64 channels; 2 layers of 2 heads of 64 halves, K and V.
+        // 6 layers of 8 heads of 64 x 64 floats and 3 rows of 4*64*2 + 8*64 channels; 2 layers of 2 heads of 64 halves,
+        // K and V.
         assert_eq!(state_bytes(&c), 6 * 4 * (8 * 64 * 64 + 3 * 1024));
         assert_eq!(page_bytes(&c), 2 * 2 * 2 * 2 * 64 * 32);
     }

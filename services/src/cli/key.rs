@@ -10,7 +10,8 @@ const DRAWN: usize = 44;
 /// What to do with keys.
 #[derive(clap::Subcommand, Debug, Clone, Copy)]
 pub enum Key {
-    /// Draw a key. It is printed with the line for the key file, and kept nowhere: give the one away, append the other to the file.
+    /// Draw a key. It is printed with the line for the key file, and kept nowhere: give the one away, append the other
+    /// to the file.
     New,
     /// Read a key from standard input and print its line for the key file.
     Hash,
@@ -25,7 +26,9 @@ pub fn run(command: &Key) -> Result<(), CliError> {
         }
         Key::Hash => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|e| CliError::Failed(format!("cannot read a key: {e}")))?;
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|e| CliError::Failed(format!("cannot read a key: {e}")))?;
             println!("{}", line_of(&text)?);
         }
     }

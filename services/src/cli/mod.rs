@@ -1,10 +1,12 @@
-//! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in [`crate::tools`].
+//! The command line: one variant a subcommand. What a subcommand does is in a file of its own, here or in
+//! [`crate::tools`].
 
 pub mod chat;
 pub mod info;
 pub mod key;
 
 use crate::config::ServeArgs;
+use crate::printable::printable;
 use crate::tools::bench::{self, Bench};
 use crate::tools::{CliError, engram, kernels, synth};
 use clap::{Parser, Subcommand};
@@ -12,8 +14,8 @@ use std::process::ExitCode;
 
 /// Serves hybrid Gated-DeltaNet and mixture-of-experts language models over an OpenAI-compatible endpoint.
 ///
-/// Without a subcommand, `serve` runs. Exit codes: 0 all well, 1 failed (model, address, request), 2 wrong usage or configuration,
-/// 3 the engine was lost while serving.
+/// Without a subcommand, `serve` runs. Exit codes: 0 all well, 1 failed (model, address, request), 2 wrong usage or
+/// configuration, 3 the engine was lost while serving.
 #[derive(Parser, Debug)]
 #[command(name = "chimere", version, max_term_width = 110, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -67,7 +69,7 @@ pub fn run(cli: Cli) -> ExitCode {
 fn finish(result: Result<(), CliError>) -> ExitCode {
     result.map_or_else(
         |e| {
-            eprintln!("chimere: {e}");
+            eprintln!("chimere: {}", printable(&e.to_string()));
             e.exit_code()
         },
         |()| ExitCode::SUCCESS,

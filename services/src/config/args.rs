@@ -1,8 +1,15 @@
 //! The flags of `chimere serve`.
 
-use super::{Activations, Budget, Device, Embedding, KvType};
+use super::{Activations, Budget, Device, Embedding, KvType, PrefixCacheMode};
 use std::path::{Path, PathBuf};
 use toml::Value;
+
+// Headings of --help.
+const MODEL: &str = "Model";
+const NETWORK: &str = "Network";
+const ACCESS: &str = "Access";
+const COMPUTING: &str = "Computing";
+const SIZES_AND_MEMORY: &str = "Sizes and memory";
 
 /// Flags of `chimere serve`. Each overrides a key of the configuration; what is absent here comes from the environment
 /// (`CHIMERE_SERVER__PORT`), then from the file, then from the defaults.
@@ -10,72 +17,82 @@ use toml::Value;
 pub struct ServeArgs {
     /// Model: a GGUF file (the first of a split one), or a directory with one, or a Hugging Face directory
     /// [default: $CHIMERE_MODEL, ./models/nano, <exe>/../share/chimere/nano]
-    #[arg(long, value_name = "FILE|DIR")]
+    #[arg(long, value_name = "FILE|DIR", help_heading = MODEL)]
     pub model: Option<PathBuf>,
     /// Name of the model in the API [default: the model's own]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = MODEL)]
     pub model_name: Option<String>,
+    /// Configuration file; config/chimere.toml lists every key
+    #[arg(long, value_name = "FILE", help_heading = MODEL)]
+    pub config: Option<PathBuf>,
     /// Address to listen on; beyond loopback only with --api-key-file or --allow-open [default: 127.0.0.1]
-    #[arg(long, value_name = "H")]
+    #[arg(long, value_name = "H", help_heading = NETWORK)]
     pub host: Option<String>,
     /// Port to listen on, 0 for a free one [default: 8080]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", help_heading = NETWORK)]
     pub port: Option<u16>,
-    /// Where to compute [default: auto]
-    #[arg(long, value_enum)]
-    pub device: Option<Device>,
-    /// Threads that compute on the CPU, 0 for every core [default: 0]
-    #[arg(long, value_name = "N")]
-    pub threads: Option<u32>,
-    /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
-    #[arg(long, value_name = "N")]
-    pub max_seqs: Option<u32>,
-    /// Tokens a sequence may have, prompt and output together [default: the model's own]
-    #[arg(long, value_name = "N")]
-    pub max_context: Option<u32>,
-    /// Tokens that one step may compute [default: 512 on a CPU, 2048 on a GPU]
-    #[arg(long, value_name = "N")]
-    pub step_tokens: Option<u32>,
-    /// Memory for all that the process takes on its device: bytes such as 12GiB, or auto for what is free less a margin [default: auto]
-    #[arg(long, value_name = "BYTES")]
-    pub vram_budget: Option<Budget>,
-    /// Type of the KV cache: keys and values, or keys:values; f32 on the CPU only, q8_0 on a GPU only [default: f16]
-    #[arg(long, value_enum)]
-    pub kv_type: Option<KvType>,
-    /// Bits of activations when a GPU computes: int16 is closer to the exact path, at twice the matrix instructions; auto takes it for
-    /// models of less than 1 GiB and for 16-bit weights [default: auto]
-    #[arg(long, value_enum)]
-    pub activations: Option<Activations>,
-    /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
-    #[arg(long, value_enum)]
-    pub embedding: Option<Embedding>,
-    /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
-    #[arg(long)]
-    pub exact: bool,
-    /// Equal bytes for equal requests whatever else runs; on the CPU always so
-    #[arg(long)]
-    pub deterministic: bool,
-    /// File of API keys, one a line, # starts a comment
-    #[arg(long, value_name = "F")]
-    pub api_key_file: Option<PathBuf>,
     /// Port of a listener of its own for /health, /ready and /metrics, on the same address [default: none]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", help_heading = NETWORK)]
     pub admin_port: Option<u16>,
-    /// Listen beyond loopback without API keys
-    #[arg(long)]
-    pub allow_open: bool,
     /// Serve no web console at /
-    #[arg(long)]
+    #[arg(long, help_heading = NETWORK)]
     pub no_console: bool,
     /// Seconds that running streams may take to finish after SIGINT or SIGTERM [default: 15]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", help_heading = NETWORK)]
     pub drain_seconds: Option<u64>,
-    /// Collector of OpenTelemetry that spans of requests are sent to, over HTTP as JSON, such as http://127.0.0.1:4318 [default: none]
-    #[arg(long, value_name = "URL")]
+    /// Collector of OpenTelemetry that spans of requests are sent to, over HTTP as JSON, such as http://127.0.0.1:4318
+    /// [default: none]
+    #[arg(long, value_name = "URL", help_heading = NETWORK)]
     pub trace_endpoint: Option<String>,
-    /// Configuration file; config/chimere.toml lists every key
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
+    /// File of API keys, one a line, # starts a comment
+    #[arg(long, value_name = "F", help_heading = ACCESS)]
+    pub api_key_file: Option<PathBuf>,
+    /// Listen beyond loopback without API keys
+    #[arg(long, help_heading = ACCESS)]
+    pub allow_open: bool,
+    /// Where to compute [default: auto]
+    #[arg(long, value_enum, help_heading = COMPUTING)]
+    pub device: Option<Device>,
+    /// Threads that compute on the CPU, 0 for every core [default: 0]
+    #[arg(long, value_name = "N", help_heading = COMPUTING)]
+    pub threads: Option<u32>,
+    /// Bits of activations when a GPU computes: int16 is closer to the exact path, at twice the matrix instructions;
+    /// auto takes it for models of less than 1 GiB and for 16-bit weights [default: auto]
+    #[arg(long, value_enum, help_heading = COMPUTING)]
+    pub activations: Option<Activations>,
+    /// Compute with decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick
+    #[arg(long, help_heading = COMPUTING)]
+    pub exact: bool,
+    /// Equal bytes for equal requests whatever else runs; on the CPU always so
+    #[arg(long, help_heading = COMPUTING)]
+    pub deterministic: bool,
+    /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
+    #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
+    pub max_seqs: Option<u32>,
+    /// Tokens a sequence may have, prompt and output together [default: the model's own]
+    #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
+    pub max_context: Option<u32>,
+    /// Tokens that one step may compute [default: 512 on a CPU, 2048 on a GPU]
+    #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
+    pub step_tokens: Option<u32>,
+    /// Memory for all that the process takes on its device: bytes such as 12GiB, or auto for what is free less a margin
+    /// [default: auto]
+    #[arg(long, value_name = "BYTES", help_heading = SIZES_AND_MEMORY)]
+    pub vram_budget: Option<Budget>,
+    /// Type of the KV cache: keys and values, or keys:values; f32 on the CPU only, q8_0 on a GPU only [default: f16]
+    #[arg(long, value_enum, help_heading = SIZES_AND_MEMORY)]
+    pub kv_type: Option<KvType>,
+    /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
+    #[arg(long, value_enum, help_heading = SIZES_AND_MEMORY)]
+    pub embedding: Option<Embedding>,
+    /// Keep what prompts leave behind, so that the next turn of a conversation costs its last exchange: auto where the
+    /// memory has room for it, on or there is no service, off to read every prompt whole [default: auto]
+    #[arg(long, value_enum, help_heading = SIZES_AND_MEMORY)]
+    pub prefix_cache: Option<PrefixCacheMode>,
+    /// Memory of the host for prompts that a GPU has no room to keep: bytes such as 8GiB, 0 for none; auto takes a
+    /// quarter of what is free, at most 16GiB [default: auto]
+    #[arg(long, value_name = "BYTES", help_heading = SIZES_AND_MEMORY)]
+    pub host_cache_budget: Option<Budget>,
 }
 
 impl ServeArgs {
@@ -106,6 +123,8 @@ impl ServeArgs {
         put("engine", "activations", self.activations.and_then(|a| Value::try_from(a).ok()));
         put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
+        put("cache", "prefix", self.prefix_cache.and_then(|c| Value::try_from(c).ok()));
+        put("cache", "host_budget", self.host_cache_budget.map(|b| Value::String(b.into())));
         put("engine", "deterministic", self.deterministic.then_some(Value::Boolean(true)));
         set
     }

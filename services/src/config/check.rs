@@ -11,7 +11,11 @@ pub(super) fn not_zero(key: &'static str, got: u64) -> Result<(), Fault> {
     if got == 0 { Err((key, "must be at least 1, got 0".into())) } else { Ok(()) }
 }
 
-pub(super) fn within<T: PartialOrd + Display>(key: &'static str, got: T, range: RangeInclusive<T>) -> Result<(), Fault> {
+pub(super) fn within<T: PartialOrd + Display>(
+    key: &'static str,
+    got: T,
+    range: RangeInclusive<T>,
+) -> Result<(), Fault> {
     if range.contains(&got) {
         return Ok(());
     }
@@ -19,5 +23,9 @@ pub(super) fn within<T: PartialOrd + Display>(key: &'static str, got: T, range: 
 }
 
 pub(super) fn threads(key: &'static str, got: u32) -> Result<(), Fault> {
-    if got <= limits::THREADS_MAX { Ok(()) } else { Err((key, format!("must be at most {}, got {got}", limits::THREADS_MAX))) }
+    if got <= limits::THREADS_MAX {
+        Ok(())
+    } else {
+        Err((key, format!("must be at most {}, got {got}", limits::THREADS_MAX)))
+    }
 }

@@ -21,7 +21,8 @@ pub struct Engine {
     pub max_context: u32,
     /// Positions one step may compute; 0 takes 512 on a CPU and 2048 on a GPU.
     pub step_tokens: u32,
-    /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no target.
+    /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no
+    /// target.
     pub itl_target_ms: u32,
     /// Bytes for everything that the process takes on its device; `auto` takes the free memory less a margin.
     pub vram_budget: Budget,
@@ -120,6 +121,7 @@ impl KvType {
 pub enum Embedding {
     /// With the other weights.
     Device,
-    /// In the host's memory, read over the bus: a row a token, so it costs little time and spares the device a whole matrix.
+    /// In the host's memory, read over the bus: a row a token, so it costs little time and spares the device a whole
+    /// matrix.
     Host,
 }

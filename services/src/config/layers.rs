@@ -1,4 +1,5 @@
-//! Lays files, variables and flags over a table of defaults, one value at a time, so that an error names the layer that it came from.
+//! Lays files, variables and flags over a table of defaults, one value at a time, so that an error names the layer that
+//! it came from.
 
 use super::{Config, ConfigError, ServeArgs};
 use chimere_engine::files::read_regular_text;
@@ -36,9 +37,10 @@ fn section_mut<'a>(table: &'a mut Table, section: &str) -> &'a mut Table {
 
 fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
     let name = path.display().to_string();
-    let text =
-        read_regular_text(path, FILE_BYTES_MAX).map_err(|e| ConfigError::Unreadable { path: name.clone(), why: e.to_string() })?;
-    let file: Table = text.parse().map_err(|e: toml::de::Error| ConfigError::NotToml { path: name.clone(), why: e.to_string() })?;
+    let text = read_regular_text(path, FILE_BYTES_MAX)
+        .map_err(|e| ConfigError::Unreadable { path: name.clone(), why: e.to_string() })?;
+    let file: Table =
+        text.parse().map_err(|e: toml::de::Error| ConfigError::NotToml { path: name.clone(), why: e.to_string() })?;
     for (section, value) in file {
         let Value::Table(keys) = value else {
             return Err(unknown(table, &name, &section));
@@ -50,9 +52,12 @@ fn overlay_file(table: &mut Table, path: &Path) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// `CHIMERE_SERVER__PORT=9000`. Variables without a double underscore mean something else (`CHIMERE_MODEL`) and are left alone.
+/// `CHIMERE_SERVER__PORT=9000`. Variables without a double underscore mean something else (`CHIMERE_MODEL`) and are
+/// left alone.
 fn overlay_env(table: &mut Table, name: &str, text: &str) -> Result<(), ConfigError> {
-    let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.split_once("__")) else { return Ok(()) };
+    let Some((section, key)) = name.strip_prefix("CHIMERE_").and_then(|rest| rest.split_once("__")) else {
+        return Ok(());
+    };
     let (section, key) = (section.to_ascii_lowercase(), key.to_ascii_lowercase());
     let value = match table.get(&section).and_then(|s| s.get(&key)) {
         Some(Value::Integer(_)) => text.parse().map(Value::Integer).ok(),
@@ -80,7 +85,11 @@ fn put(table: &mut Table, origin: &str, section: &str, key: &str, value: Value) 
     // Ranges and names of variants are the struct's knowledge, so it is asked at once, while the layer is known.
     if let Err(e) = Value::Table(table.clone()).try_into::<Config>() {
         let wanted = if before.is_integer() { "is out of range" } else { "is not accepted" };
-        return Err(ConfigError::BadValue { origin: origin.into(), key: full, why: format!("{wanted}: {}", e.message().trim()) });
+        return Err(ConfigError::BadValue {
+            origin: origin.into(),
+            key: full,
+            why: format!("{wanted}: {}", e.message().trim()),
+        });
     }
     Ok(())
 }
@@ -90,9 +99,9 @@ fn article(kind: &str) -> String {
 }
 
 fn unknown(table: &Table, origin: &str, key: &str) -> ConfigError {
-    let known = table
-        .iter()
-        .flat_map(|(section, keys)| keys.as_table().into_iter().flat_map(|t| t.keys()).map(move |key| format!("{section}.{key}")));
+    let known = table.iter().flat_map(|(section, keys)| {
+        keys.as_table().into_iter().flat_map(|t| t.keys()).map(move |key| format!("{section}.{key}"))
+    });
     let nearest = known.map(|k| (strsim::jaro_winkler(&k, key), k)).max_by(|a, b| a.0.total_cmp(&b.0));
     let nearest = nearest.filter(|(score, _)| *score > 0.6).map(|(_, k)| k);
     ConfigError::UnknownKey { origin: origin.into(), key: key.into(), nearest }

@@ -24,8 +24,8 @@ pub struct Server {
     pub tls_key: String,
     /// Origins whose pages may call the service from a browser, with commas between them; `*` lets all.
     pub cors_origins: String,
-    /// Names under which the service is reached where no key is asked for, with commas between them; the address it listens on and localhost
-    /// need not be named.
+    /// Names under which the service is reached where no key is asked for, with commas between them; the address it
+    /// listens on and localhost need not be named.
     pub hosts: String,
     /// Addresses of proxies, with commas between them: many come from there, so no share by address bounds them.
     pub trusted_proxies: String,
@@ -75,7 +75,10 @@ impl Server {
             return Err((lacks, format!("must be given with server.{have}, got nothing")));
         }
         if let Some(origin) = items(&self.cors_origins).find(|origin| !is_origin(origin)) {
-            return Err(("cors_origins", format!("wants * or origins such as https://app.example.org, got {origin:?}")));
+            return Err((
+                "cors_origins",
+                format!("wants * or origins such as https://app.example.org, got {origin:?}"),
+            ));
         }
         if let Some(text) = items(&self.trusted_proxies).find(|text| text.parse::<IpAddr>().is_err()) {
             return Err(("trusted_proxies", format!("wants addresses such as 10.0.0.1, got {text:?}")));
@@ -93,5 +96,6 @@ pub fn items(list: &str) -> impl Iterator<Item = &str> {
 fn is_origin(origin: &str) -> bool {
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
     origin == "*"
-        || host.is_some_and(|host| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#*".contains(&b)))
+        || host
+            .is_some_and(|host| !host.is_empty() && host.bytes().all(|b| b.is_ascii_graphic() && !b"/?#*".contains(&b)))
 }

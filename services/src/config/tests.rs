@@ -60,6 +60,9 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("bytes of an item's text and answer", limits::COLLECTION_ITEM_BYTES_MAX.to_string()),
         ("bytes of an item's id", limits::ITEM_ID_BYTES_MAX.to_string()),
         ("items that one search finds", limits::SEMANTIC_K_MAX.to_string()),
+        ("bytes of a request's `cache_salt`", limits::CACHE_SALT_BYTES_MAX.to_string()),
+        ("characters of a group of keys that share a prefix cache", limits::CACHE_GROUP_CHARS_MAX.to_string()),
+        ("states that the prefix cache keeps on a device", limits::CHECKPOINTS_MAX.to_string()),
         ("top_logprobs", limits::TOP_LOGPROBS_MAX.to_string()),
         ("prompts that wait for a text thread", limits::TEXT_JOBS_MAX.to_string()),
         ("bytes above which a text has the thread of the long ones", limits::LONG_TEXT_BYTES.to_string()),
@@ -129,7 +132,8 @@ fn a_value_of_the_wrong_type_or_range_names_its_key() {
 
 #[test]
 fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
-    for (text, want) in [("f16", KvType::F16), ("q8_0:q4_0", KvType::Q8_0Q4_0), ("q8_0:q8_0", KvType::Q8_0), ("q8_0", KvType::Q8_0)]
+    for (text, want) in
+        [("f16", KvType::F16), ("q8_0:q4_0", KvType::Q8_0Q4_0), ("q8_0:q8_0", KvType::Q8_0), ("q8_0", KvType::Q8_0)]
     {
         let got = load(&format!("[engine]\nkv_type = \"{text}\"\n"), &[], ServeArgs::default()).unwrap();
         assert_eq!(got.engine.kv_type, want);
@@ -149,7 +153,9 @@ fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
 fn a_certificate_comes_with_its_key_and_an_origin_has_no_path() {
     let err = load("[server]\ntls_key = \"k.pem\"\n", &[], ServeArgs::default()).unwrap_err();
     assert_eq!(err.to_string(), "c: server.tls_certificate must be given with server.tls_key, got nothing");
-    let good = load("[server]\ncors_origins = \"https://a.example, http://localhost:3000\"\n", &[], ServeArgs::default()).unwrap();
+    let good =
+        load("[server]\ncors_origins = \"https://a.example, http://localhost:3000\"\n", &[], ServeArgs::default())
+            .unwrap();
     assert_eq!(items(&good.server.cors_origins).count(), 2);
     for bad in ["a.example", "https://a.example/", "https://", "https://*.example"] {
         let err = load(&format!("[server]\ncors_origins = \"{bad}\"\n"), &[], ServeArgs::default()).unwrap_err();

@@ -16,10 +16,26 @@ pub(super) const FILE: &str = "access.toml";
 /// Bytes of the file.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What the file says. Tables that it does not name are for every key, keys that it does not name have the service's settings.
+/// In the place of keys: everybody.
+const EVERYBODY: &str = "*";
+
+/// Who asks for tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// With which API key.
+    pub key: Option<KeyHash>,
+    /// As an administrator.
+    pub admin: bool,
+}
+
+/// What the file says. Tables that it does not name are administrators' alone, keys that it does not name have the
+/// service's settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Access {
-    tables: HashMap<String, Vec<KeyHash>>,
+    /// Without a file every table is everybody's.
+    restricted: bool,
+    /// `None`: everybody's.
+    tables: HashMap<String, Option<Vec<KeyHash>>>,
     keys: HashMap<KeyHash, Overrides>,
 }
 
@@ -37,7 +53,7 @@ struct RawTable {
 }
 
 impl Access {
-    /// The file of a directory; without one everybody may use everything.
+    /// The file of a directory; without one everybody may use every table.
     pub(super) fn read(directory: &Path, below: &Defaults) -> Result<Self, String> {
         let path = directory.join(FILE);
         match read_regular_text(&path, FILE_BYTES_MAX) {
@@ -49,11 +65,13 @@ impl Access {
 
     fn parse(text: &str, below: &Defaults) -> Result<Self, String> {
         let raw: Raw = toml::from_str(text).map_err(|e| e.to_string().trim().replace('\n', " "))?;
-        let mut access = Self::default();
+        let mut access = Self { restricted: true, ..Self::default() };
         for (name, table) in raw.tables {
             TableName::new(&name).map_err(|e| format!("tables: {e}"))?;
-            let keys = table.keys.iter().map(|key| hash(key)).collect::<Result<_, _>>();
-            access.tables.insert(name.clone(), keys.map_err(|e| format!("tables.{name}.keys: {e}"))?);
+            let keys = table.keys.iter().filter(|key| *key != EVERYBODY).map(|key| hash(key));
+            let keys = keys.collect::<Result<Vec<_>, _>>().map_err(|e| format!("tables.{name}.keys: {e}"))?;
+            let everybody = table.keys.iter().any(|key| key == EVERYBODY);
+            access.tables.insert(name, (!everybody).then_some(keys));
         }
         for (key, settings) in raw.keys {
             settings.over(below).check().map_err(|(field, why)| format!("keys.{key}.{field} {why}"))?;
@@ -62,9 +80,13 @@ impl Access {
         Ok(access)
     }
 
-    /// May this key use that table?
-    pub fn allows(&self, key: Option<&KeyHash>, table: &str) -> bool {
-        self.tables.get(table).is_none_or(|keys| key.is_some_and(|key| keys.contains(key)))
+    /// May he use, or as an administrator change, that table?
+    pub fn allows(&self, asker: &Asker, table: &str) -> bool {
+        match self.tables.get(table) {
+            Some(Some(keys)) => asker.key.is_some_and(|key| keys.contains(&key)),
+            Some(None) => true,
+            None => asker.admin || !self.restricted,
+        }
     }
 
     /// The settings of a key's requests.
@@ -97,11 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn a_named_table_is_for_its_keys_and_others_are_for_everybody() {
-        let (ours, theirs) = ([0xAB; 32], [1; 32]);
-        let access = parse(&format!("[tables.ours]\nkeys = [\"{}\"]\n", "aB".repeat(32))).unwrap();
-        assert!(access.allows(Some(&ours), "ours") && access.allows(None, "all") && access.allows(Some(&theirs), "all"));
-        assert!(!access.allows(Some(&theirs), "ours") && !access.allows(None, "ours"));
+    fn a_table_is_for_its_keys_or_for_everybody_and_one_without_a_word_for_administrators() {
+        let keys = format!("[tables.ours]\nkeys = [\"{}\"]\n[tables.all]\nkeys = [\"*\"]\n", "aB".repeat(32));
+        let access = parse(&keys).unwrap();
+        let asker = |key, admin| Asker { key, admin };
+        let allowed = |asker| ["ours", "all", "other"].map(|table| access.allows(&asker, table));
+        assert_eq!(allowed(asker(Some([0xAB; 32]), false)), [true, true, false]);
+        assert_eq!(allowed(asker(Some([1; 32]), false)), [false, true, false]);
+        assert_eq!(allowed(asker(None, false)), [false, true, false]);
+        assert_eq!(allowed(asker(Some([1; 32]), true)), [false, true, true], "an administrator too");
+        assert!(Access::default().allows(&asker(None, false), "any"), "without a file");
     }
 
     #[test]
@@ -109,7 +136,10 @@ mod tests {
         let access = parse(&format!("[keys.{}]\nmode = \"bias\"\ntables = [\"a\"]\n", "01".repeat(32))).unwrap();
         let below = Defaults::default();
         let own = access.defaults(Some(&[1; 32]), &below);
-        assert_eq!((own.mode, own.tables.as_slice(), own.lambda), (ModeName::Bias, &["a".to_owned()][..], below.lambda));
+        assert_eq!(
+            (own.mode, own.tables.as_slice(), own.lambda),
+            (ModeName::Bias, &["a".to_owned()][..], below.lambda)
+        );
         assert_eq!(access.defaults(Some(&[2; 32]), &below), below);
     }
 

@@ -1,5 +1,5 @@
-//! The time that what is learned fades by. It goes on evenly while the service runs and cannot jump: a wall clock that is set wrong for a
-//! moment would make everything that was learned a year old, and what is forgotten is gone for good.
+//! The time that what is learned fades by. It goes on evenly while the service runs and cannot jump: a wall clock that
+//! is set wrong for a moment would make everything that was learned a year old, and what is forgotten is gone for good.
 
 use super::unix_seconds;
 use parking_lot::Mutex;
@@ -12,10 +12,10 @@ const PAUSE_S: u32 = 30 * 24 * 3600;
 
 /// See the file's head.
 #[derive(Debug)]
-pub(super) struct Calendar(Mutex<State>);
+pub(super) struct Calendar(Mutex<CalendarState>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct CalendarState {
     /// The time at the last look, seconds since 1970.
     time: u32,
     /// The even clock then.
@@ -32,7 +32,7 @@ impl Calendar {
         if time != wall {
             tell(wall, time);
         }
-        Self(Mutex::new(State { time, even: even(), doubted: time != wall }))
+        Self(Mutex::new(CalendarState { time, even: even(), doubted: time != wall }))
     }
 
     /// Seconds since 1970.
@@ -48,7 +48,11 @@ impl Calendar {
 }
 
 fn tell(wall: u32, time: u32) {
-    tracing::warn!(wall, time, "the clock of this machine jumped or was wrong before; what is learned fades by an even one");
+    tracing::warn!(
+        wall,
+        time,
+        "the clock of this machine jumped or was wrong before; what is learned fades by an even one"
+    );
 }
 
 /// The first time of a process: the wall clock's, if it can be that of a service that was off for a while.
@@ -58,14 +62,14 @@ fn begin(wall: u32, last_seen: u32) -> u32 {
 }
 
 /// The time after the even clock went on to `even`.
-fn next(before: State, wall: u32, even: Duration) -> State {
+fn next(before: CalendarState, wall: u32, even: Duration) -> CalendarState {
     let passed = u32::try_from(even.saturating_sub(before.even).as_secs()).unwrap_or(u32::MAX);
     let expected = before.time.saturating_add(passed);
     let doubted = wall.abs_diff(expected) > SLACK_S;
     let time = if doubted { expected } else { wall.max(before.time) };
     // Whole seconds only, so that nothing is lost between two looks.
     let even = if doubted { before.even + Duration::from_secs(passed.into()) } else { even };
-    State { time, even, doubted }
+    CalendarState { time, even, doubted }
 }
 
 /// A clock that nobody sets and that goes on while the machine sleeps.
@@ -94,7 +98,7 @@ mod tests {
 
     #[test]
     fn an_even_clock_and_small_corrections_are_followed() {
-        let start = State { time: NOW, even: seconds(10), doubted: false };
+        let start = CalendarState { time: NOW, even: seconds(10), doubted: false };
         let later = next(start, NOW + DAY, seconds(10 + DAY));
         assert_eq!((later.time, later.doubted), (NOW + DAY, false));
         let corrected = next(later, NOW + DAY + 600, seconds(11 + DAY));
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_jump_changes_nothing_and_when_the_clock_is_right_again_it_is_followed() {
-        let start = State { time: NOW, even: seconds(0), doubted: false };
+        let start = CalendarState { time: NOW, even: seconds(0), doubted: false };
         let jumped = next(start, NOW + 400 * DAY, seconds(60));
         assert_eq!((jumped.time, jumped.doubted), (NOW + 60, true));
         let still = next(jumped, NOW + 400 * DAY + 60, seconds(120));

@@ -19,7 +19,7 @@ pub enum ModeName {
 pub enum PhaseName {
     /// Tables speak outside of thinking only.
     Answer,
-    /// Tables speak everywhere.
+    /// Tables speak inside a thought and outside.
     All,
 }
 
@@ -43,7 +43,14 @@ pub struct Defaults {
 impl Default for Defaults {
     /// A mixture of 0.3: measured on held-out documentation, see `docs/engram.md`.
     fn default() -> Self {
-        Self { tables: Vec::new(), mode: ModeName::Mixture, alpha: 0.1, lambda: 0.3, min_count: 1, phase: PhaseName::Answer }
+        Self {
+            tables: Vec::new(),
+            mode: ModeName::Mixture,
+            alpha: 0.1,
+            lambda: 0.3,
+            min_count: 1,
+            phase: PhaseName::Answer,
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tables of n-grams as a service offers them: by name, to those who may use them, replaceable while requests use them. What a table
-//! is and says is the engine's.
+//! Tables of n-grams as a service offers them: by name, to those who may use them, replaceable while requests use them.
+//! What a table is and says is the engine's.
 
 mod access;
 mod calendar;
@@ -11,7 +11,7 @@ mod store;
 mod tables;
 mod teacher;
 
-pub use access::{Access, KeyHash};
+pub use access::{Access, Asker, KeyHash};
 pub use defaults::{Defaults, ModeName, Overrides, PhaseName};
 pub use keeper::Keeper;
 pub use name::TableName;

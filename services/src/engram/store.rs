@@ -1,19 +1,19 @@
-//! Everything that tables were taught over the API, in one embedded database beside them. What is acknowledged is in it; the files that
-//! requests read are made from it and can be made again.
+//! Everything that tables were taught over the API, in one embedded database beside them. What is acknowledged is in
+//! it; the files that requests read are made from it and can be made again.
 //!
-//! A table's log is a list of writes. Its curated layer is the last text that was put, its learned layer is all that was learned, faded
-//! by age; a removal hides what came before it. To undo a write is to take it off the log's end.
+//! A table's log is a list of writes. Its curated layer is the last text that was put, its learned layer is all that
+//! was learned, faded by age; a removal hides what came before it. To undo a write is to take it off the log's end.
 //!
 //! The database is open only while it is used: so a command can undo a write while the service runs.
 
 use super::name::TableName;
-use crate::database::{self, DatabaseError};
+use crate::database::{self, DatabaseError, Opened};
 use crate::limits;
 use crate::text::Fingerprint;
 use chimere_engine::engram::{BuildOptions, Image, Orders, Table, build, fade, merge};
-use chimere_engine::ids::TokenId;
+use chimere_engine::ids::{KeyId, TokenId};
 use parking_lot::Mutex;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{ReadableTable, TableDefinition};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 const FILE: &str = "store.redb";
 /// (table, number of the write) to the write.
 const LOG: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("log");
+/// (table, number of the write) to (account that wrote it, its tokens). Writes of old stores and of commands have none.
+const OWNERS: TableDefinition<'_, (&str, u64), (u64, u64)> = TableDefinition::new("owners");
 /// Table to (revision, revision that was published, when in seconds since 1970, whether its curated file is made here).
 const STATE: TableDefinition<'_, &str, (u64, u64, u32, bool)> = TableDefinition::new("state");
 /// `tokenizer` to the hash of the ids that the log holds, `next` to the number of the next write.
@@ -45,8 +47,11 @@ const FADE_PERIOD_S: u32 = DAY_S;
 pub struct Store {
     directory: PathBuf,
     ids: Fingerprint,
-    /// One use at a time in this process; the file's own lock keeps other processes out.
-    using: Mutex<()>,
+    /// One use at a time in this process; the file's own lock keeps other processes out. True when the file was looked
+    /// at as a whole.
+    using: Mutex<bool>,
+    /// Tokens that all tables may have been taught together.
+    taught_max: u64,
 }
 
 /// Why a write or a look was not possible. Nothing has changed then.
@@ -61,23 +66,33 @@ pub enum StoreError {
     /// A table whose log is as long as it may be.
     #[error("the table {name} has been taught {got} tokens that are not forgotten yet, {more} more would exceed {max}")]
     Full {
-        /// Which.
+        /// The table that is full.
         name: String,
         /// Tokens in its log.
         got: u64,
         /// Tokens of this write.
         more: u64,
-        /// The limit.
+        /// The most that there may be.
+        max: u64,
+    },
+    /// An account that has taught its share of all that tables may be taught.
+    #[error("this key has taught {got} tokens that are kept, {more} more would exceed its share of {max}")]
+    NoShare {
+        /// Tokens that it has taught.
+        got: u64,
+        /// Tokens of this write.
+        more: u64,
+        /// What all may have together.
         max: u64,
     },
 }
 
-/// One write.
+/// One change of what a table was taught.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
     /// A curated text in the place of the one before.
     Put(Texts),
-    /// More to learn.
+    /// Texts that are learned on top.
     Learn(Texts),
     /// Away with both layers.
     Remove {
@@ -120,7 +135,7 @@ pub struct Layers {
 impl Store {
     /// The store of a directory; its file is made with the first write.
     pub fn new(directory: PathBuf, ids: Fingerprint) -> Self {
-        Self { directory, ids, using: Mutex::new(()) }
+        Self { directory, ids, using: Mutex::new(false), taught_max: limits::ENGRAM_TAUGHT_TOKENS_MAX }
     }
 
     /// Where the tables lie.
@@ -142,14 +157,27 @@ impl Store {
 
     /// Adds a write; it is on the disk when this returns. Returns the table's new revision.
     pub fn write(&self, name: &TableName, write: &Write) -> Result<u64, StoreError> {
+        self.write_for(KeyId::default(), name, write)
+    }
+
+    /// The same on an account, which leaves as much for others as it has.
+    pub fn write_for(&self, account: KeyId, name: &TableName, write: &Write) -> Result<u64, StoreError> {
         self.with(|db| {
             let txn = db.begin_write().map_err(|e| self.broke(e))?;
             {
                 let mut log = txn.open_table(LOG).map_err(|e| self.broke(e))?;
+                let mut owners = txn.open_table(OWNERS).map_err(|e| self.broke(e))?;
                 self.check_room(&log, name, write)?;
+                self.check_share(&owners, account, write)?;
                 let number = self.next_number(&txn)?;
                 log.insert((name.as_str(), number), encode(write).as_slice()).map_err(|e| self.broke(e))?;
+                let owned = (account.0, tokens(write));
+                owners.insert((name.as_str(), number), owned).map_err(|e| self.broke(e))?;
                 self.compact(&mut log, name, write_time(write))?;
+                // What was compacted away is nobody's any more.
+                let writes = (name.as_str(), 0)..=(name.as_str(), u64::MAX);
+                let kept = |key: (&str, u64), _: (u64, u64)| !log.get(key).is_ok_and(|write| write.is_none());
+                owners.retain_in(writes, kept).map_err(|e| self.broke(e))?;
             }
             let revision = self.bump(&txn, name, matches!(write, Write::Put(_)))?;
             txn.commit().map_err(|e| self.broke(e))?;
@@ -169,6 +197,8 @@ impl Store {
                 let last = self.entries(&log, name)?.last().map(|(number, _)| *number);
                 let last = last.ok_or_else(|| StoreError::Unknown(name.to_string()))?;
                 log.remove((name.as_str(), last)).map_err(|e| self.broke(e))?;
+                let mut owners = txn.open_table(OWNERS).map_err(|e| self.broke(e))?;
+                owners.remove((name.as_str(), last)).map_err(|e| self.broke(e))?;
             }
             let revision = self.bump(&txn, name, false)?;
             txn.commit().map_err(|e| self.broke(e))?;
@@ -182,6 +212,10 @@ impl Store {
             return Ok(Vec::new());
         }
         self.with(|db| {
+            // Where the store cannot be written, nor can what is made from it.
+            if db.is_read_only() {
+                return Ok(Vec::new());
+            }
             let txn = db.begin_read().map_err(|e| self.broke(e))?;
             let state = txn.open_table(STATE).map_err(|e| self.broke(e))?;
             let mut names = Vec::new();
@@ -199,7 +233,8 @@ impl Store {
         })
     }
 
-    /// When something was last published or written, in seconds since 1970; 0 if never. A clock that shows much more than that is doubtful.
+    /// When something was last published or written, in seconds since 1970; 0 if never. A clock that shows much more
+    /// than that is doubtful.
     pub fn last_seen(&self) -> Result<u32, StoreError> {
         if !self.file().exists() {
             return Ok(0);
@@ -230,7 +265,8 @@ impl Store {
         Ok(Layers { revision, curated, learned, owns_curated })
     }
 
-    /// Calls `publish` while nobody can write, if the table is still at `revision`, and notes that it was published. False if it is not.
+    /// Calls `publish` while nobody can write, if the table is still at `revision`, and notes that it was published.
+    /// False if it is not.
     pub fn publish(
         &self,
         name: &TableName,
@@ -282,11 +318,12 @@ impl Store {
         })
     }
 
-    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let _one_at_a_time = self.using.lock();
+    fn with<T>(&self, work: impl FnOnce(&Opened) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut checked = self.using.lock();
+        let open = if *checked { database::open } else { database::open_checked };
         let end = Instant::now() + PATIENCE;
         let db = loop {
-            match database::open(&self.file()) {
+            match open(&self.file()) {
                 Ok(db) => break db,
                 Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
                     std::thread::sleep(Duration::from_millis(10))
@@ -294,25 +331,30 @@ impl Store {
                 Err(e) => return Err(self.broke(e)),
             }
         };
+        *checked = true;
         self.check_tokenizer(&db)?;
         work(&db)
     }
 
     /// The ids in the log mean nothing to another tokenizer.
-    fn check_tokenizer(&self, db: &Database) -> Result<(), StoreError> {
+    fn check_tokenizer(&self, db: &Opened) -> Result<(), StoreError> {
         let read = db.begin_read().map_err(|e| self.broke(e))?;
         match read.open_table(META) {
             Ok(meta) => {
                 let got = meta.get("tokenizer").map_err(|e| self.broke(e))?;
                 let same = got.as_ref().is_some_and(|got| got.value() == self.ids.hash.0);
-                if same { Ok(()) } else { Err(self.failed(format!("wanted the tokenizer {}, got another", self.ids.hash))) }
+                if same {
+                    Ok(())
+                } else {
+                    Err(self.failed(format!("wanted the tokenizer {}, got another", self.ids.hash)))
+                }
             }
             Err(redb::TableError::TableDoesNotExist(_)) => self.begin(db),
             Err(e) => Err(self.broke(e)),
         }
     }
 
-    fn begin(&self, db: &Database) -> Result<(), StoreError> {
+    fn begin(&self, db: &Opened) -> Result<(), StoreError> {
         let txn = db.begin_write().map_err(|e| self.broke(e))?;
         {
             txn.open_table(LOG).map_err(|e| self.broke(e))?;
@@ -347,8 +389,8 @@ impl Store {
         let mut entries = Vec::new();
         for row in log.range((name.as_str(), 0)..=(name.as_str(), u64::MAX)).map_err(|e| self.broke(e))? {
             let (key, value) = row.map_err(|e| self.broke(e))?;
-            let write =
-                decode(value.value()).ok_or_else(|| self.failed(format!("write {} of {name} is damaged", key.value().1)))?;
+            let write = decode(value.value())
+                .ok_or_else(|| self.failed(format!("write {} of {name} is damaged", key.value().1)))?;
             entries.push((key.value().1, write));
         }
         Ok(entries)
@@ -369,8 +411,28 @@ impl Store {
         if got + more > max { Err(StoreError::Full { name: name.to_string(), got, more, max }) } else { Ok(()) }
     }
 
-    /// Drops what can be neither read nor restored any more: what is forgotten, all but the last few puts, and an old removal with all that
-    /// it hides.
+    /// An account may have as much as it leaves for others, as with all shared room.
+    fn check_share(
+        &self,
+        owners: &impl ReadableTable<(&'static str, u64), (u64, u64)>,
+        account: KeyId,
+        write: &Write,
+    ) -> Result<(), StoreError> {
+        let (mut all, mut got, more) = (0, 0, tokens(write));
+        for row in owners.iter().map_err(|e| self.broke(e))? {
+            let (owner, tokens) = row.map_err(|e| self.broke(e))?.1.value();
+            all += tokens;
+            got += if owner == account.0 { tokens } else { 0 };
+        }
+        let max = self.taught_max;
+        // Who comes without a key is the machine's owner.
+        let share = if account == KeyId::default() { max } else { max.saturating_sub(all + more) };
+        let fits = more == 0 || (all + more <= max && got + more <= share);
+        if fits { Ok(()) } else { Err(StoreError::NoShare { got, more, max }) }
+    }
+
+    /// Drops what can be neither read nor restored any more: what is forgotten, all but the last few puts, and an old
+    /// removal with all that it hides.
     fn compact(
         &self,
         log: &mut redb::Table<'_, (&'static str, u64), &'static [u8]>,
@@ -381,7 +443,8 @@ impl Store {
         let puts: Vec<u64> = entries.iter().filter(|(_, w)| matches!(w, Write::Put(_))).map(|(n, _)| *n).collect();
         let kept_from = puts.len().checked_sub(limits::ENGRAM_VERSIONS_MAX).map_or(0, |i| puts[i]);
         let old = |time: u32| now.saturating_sub(time) > FORGOTTEN_S;
-        let hidden_to = entries.iter().rev().find(|(_, w)| matches!(w, Write::Remove { time } if old(*time))).map(|(n, _)| *n);
+        let hidden_to =
+            entries.iter().rev().find(|(_, w)| matches!(w, Write::Remove { time } if old(*time))).map(|(n, _)| *n);
         let gone = |number: u64, write: &Write| match write {
             _ if hidden_to.is_some_and(|last| number <= last) => true,
             Write::Put(_) => number < kept_from,
@@ -399,7 +462,10 @@ impl Store {
         let curated = curated(writes).map(|texts| self.build(texts)).transpose()?;
         let since = writes.iter().rposition(|w| matches!(w, Write::Remove { .. })).map_or(0, |at| at + 1);
         let days = by_day(&writes[since..]);
-        let tables = days.iter().map(|texts| Ok(Table::in_memory(&self.build(texts)?))).collect::<Result<Vec<_>, StoreError>>()?;
+        let tables = days
+            .iter()
+            .map(|texts| Ok(Table::in_memory(&self.build(texts)?)))
+            .collect::<Result<Vec<_>, StoreError>>()?;
         if tables.is_empty() {
             return Ok((curated, None));
         }
@@ -410,14 +476,20 @@ impl Store {
     }
 
     fn build(&self, texts: &Texts) -> Result<Image, StoreError> {
-        let options =
-            BuildOptions { orders: texts.orders, min_count: 1, vocab: self.ids.vocab, tokenizer: self.ids.hash, time: texts.time };
+        let options = BuildOptions {
+            orders: texts.orders,
+            min_count: 1,
+            vocab: self.ids.vocab,
+            tokenizer: self.ids.hash,
+            time: texts.time,
+        };
         let lists: Vec<&[TokenId]> = texts.texts.iter().map(Vec::as_slice).collect();
         build(&lists, &options).map_err(|e| self.failed(e))
     }
 }
 
-/// What is learned, the texts of one day and of the same orders together: so a layer is made of few tables however many writes it has.
+/// What is learned, the texts of one day and of the same orders together: so a layer is made of few tables however many
+/// writes it has.
 fn by_day(writes: &[Write]) -> Vec<Texts> {
     let mut days: Vec<Texts> = Vec::new();
     for write in writes {
@@ -440,6 +512,13 @@ fn curated(writes: &[Write]) -> Option<&Texts> {
     if let Write::Put(texts) = last { Some(texts) } else { None }
 }
 
+fn tokens(write: &Write) -> u64 {
+    match write {
+        Write::Put(texts) | Write::Learn(texts) => texts.tokens(),
+        Write::Remove { .. } => 0,
+    }
+}
+
 fn write_time(write: &Write) -> u32 {
     match write {
         Write::Put(texts) | Write::Learn(texts) => texts.time,
@@ -447,7 +526,8 @@ fn write_time(write: &Write) -> u32 {
     }
 }
 
-/// u32 kind (0 put, 1 learn, 2 remove), u32 time, then for texts u32 lowest order, u32 highest, u32 texts, each u32 length and its ids.
+/// u32 kind (0 put, 1 learn, 2 remove), u32 time, then for texts u32 lowest order, u32 highest, u32 texts, each u32
+/// length and its ids.
 fn encode(write: &Write) -> Vec<u8> {
     let (kind, time, texts) = match write {
         Write::Put(texts) => (0u32, texts.time, Some(texts)),
@@ -584,15 +664,40 @@ mod tests {
         assert!(error.contains("store.redb: wanted the tokenizer 0606"), "{error}");
         let much = vec![1; limits::ENGRAM_LEARNED_TOKENS_MAX as usize - 1];
         let error = store.write(&name, &Write::Learn(texts(0, &much))).unwrap_err().to_string();
-        assert!(error.contains("taught 2 tokens that are not forgotten yet, 4194303 more would exceed 4194304"), "{error}");
+        assert!(
+            error.contains("taught 2 tokens that are not forgotten yet, 4194303 more would exceed 4194304"),
+            "{error}"
+        );
         assert_eq!(store.writes(&name).unwrap(), 1);
     }
 
     #[test]
+    fn one_key_leaves_half_of_what_tables_may_be_taught_to_others_and_has_back_what_it_undoes() {
+        let (_dir, mut store, _) = store();
+        store.taught_max = 100;
+        let table = |key: u64, i: usize| TableName::new(&format!("t{key}-{i}")).unwrap();
+        let ten = Write::Put(texts(0, &[1; 10]));
+        let taught =
+            |key: u64| (0..).find_map(|i| store.write_for(KeyId(key), &table(key, i), &ten).err().map(|e| (i, e)));
+        let (first, error) = taught(1).unwrap();
+        assert_eq!((first, taught(2).unwrap().0), (5, 2), "half, and half of the rest");
+        assert_eq!(
+            error.to_string(),
+            "this key has taught 50 tokens that are kept, 10 more would exceed its share of 100"
+        );
+        store.write_for(KeyId(1), &table(1, 0), &Write::Remove { time: START }).unwrap();
+        store.undo(&table(1, 0)).unwrap();
+        store.undo(&table(1, 0)).unwrap();
+        assert!(store.write_for(KeyId(2), &table(2, 9), &ten).is_ok(), "what was taken back is there for others");
+    }
+
+    #[test]
     fn writes_come_back_as_they_went_and_damage_is_noticed() {
-        for write in
-            [Write::Put(texts(3, &[1, 2, 3])), Write::Learn(Texts { texts: vec![], ..texts(1, &[]) }), Write::Remove { time: 7 }]
-        {
+        for write in [
+            Write::Put(texts(3, &[1, 2, 3])),
+            Write::Learn(Texts { texts: vec![], ..texts(1, &[]) }),
+            Write::Remove { time: 7 },
+        ] {
             let bytes = encode(&write);
             assert_eq!(decode(&bytes), Some(write));
             assert!((0..bytes.len()).all(|n| decode(&bytes[..n]).is_none()));

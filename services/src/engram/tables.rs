@@ -1,11 +1,11 @@
-//! The tables that a service offers: a directory's files, mapped, with one filter over all. A request takes a snapshot and keeps it, so
-//! a table may be replaced or removed while requests use it.
+//! The tables that a service offers: a directory's files, mapped, with one filter over all. A request takes a snapshot
+//! and keeps it, so a table may be replaced or removed while requests use it.
 
-use super::access::{Access, KeyHash};
+use super::access::{Access, Asker, KeyHash};
 use super::defaults::Defaults;
 use super::name::TableName;
 use crate::{limits, metrics};
-use chimere_engine::engram::{Filter, JointPrior, Live, Member, Table, TableBits, TokenizerHash};
+use chimere_engine::engram::{Filter, JointPrior, Latest, Member, Table, TableBits, TokenizerHash};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,14 @@ pub struct Tables {
     directory: Option<PathBuf>,
     tokenizer: TokenizerHash,
     defaults: Defaults,
-    live: Live<TableSet>,
+    live: Latest<TableSet>,
     /// Held while a new set is made, so that two changes do not undo each other.
     changing: Mutex<()>,
 }
 
 /// All tables at one moment.
 pub struct TableSet {
-    files: BTreeMap<PathBuf, Mapped>,
+    files: BTreeMap<PathBuf, MappedTable>,
     names: BTreeMap<String, Vec<Layer>>,
     filter: Arc<Filter>,
     access: Access,
@@ -43,13 +43,13 @@ type Layer = (Arc<Table>, TableBits);
 
 /// A mapped file, and what tells it from one that took its place.
 #[derive(Clone)]
-struct Mapped {
+struct MappedTable {
     table: Arc<Table>,
-    stamp: Stamp,
+    stamp: FileStamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     bytes: u64,
     modified: Option<SystemTime>,
     inode: u64,
@@ -90,9 +90,10 @@ fn offered(visible: &[String]) -> String {
 }
 
 impl Tables {
-    /// Opens every table of the directory. One that cannot be used is an error: whoever starts a service should hear of it.
+    /// Opens every table of the directory. One that cannot be used is an error: whoever starts a service should hear of
+    /// it.
     pub fn open(directory: Option<PathBuf>, tokenizer: TokenizerHash, defaults: Defaults) -> Result<Self, TablesError> {
-        let tables = Self { directory, tokenizer, defaults, live: Live::default(), changing: Mutex::new(()) };
+        let tables = Self { directory, tokenizer, defaults, live: Latest::default(), changing: Mutex::new(()) };
         tables.clear_unfinished();
         let (set, mistakes) = tables.read(&TableSet::default())?;
         match mistakes.into_iter().next() {
@@ -140,17 +141,22 @@ impl Tables {
         self.tokenizer
     }
 
-    /// Looks at the directory again. What is new or other is opened, what is gone is let go; a file that cannot be used leaves the table
-    /// that was there before, and is reported. True if anything changed.
+    /// Looks at the directory again. What is new or other is opened, what is gone is let go; a file that cannot be used
+    /// leaves the table that was there before, and is reported. True if anything changed.
     pub fn reload(&self) -> Result<bool, TablesError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.snapshot();
         let (set, mistakes) = self.read(&before)?;
         let same = set.stamps().eq(before.stamps()) && set.access == before.access;
         if !same {
-            let gone =
-                self.defaults.tables.iter().filter(|name| before.names.contains_key(*name) && !set.names.contains_key(*name));
-            gone.for_each(|name| tracing::warn!(name, "a table of engram.tables is gone; requests that name none do without it"));
+            let gone = self
+                .defaults
+                .tables
+                .iter()
+                .filter(|name| before.names.contains_key(*name) && !set.names.contains_key(*name));
+            gone.for_each(|name| {
+                tracing::warn!(name, "a table of engram.tables is gone; requests that name none do without it")
+            });
             self.put(set);
         }
         mistakes.into_iter().next().map_or(Ok(!same), Err)
@@ -173,7 +179,8 @@ impl Tables {
     fn read(&self, before: &TableSet) -> Result<(TableSet, Vec<TablesError>), TablesError> {
         let Some(directory) = &self.directory else { return Ok((TableSet::default(), Vec::new())) };
         let (mut files, mut mistakes) = (BTreeMap::new(), Vec::new());
-        // With a mistake in it what held before holds on: neither would everybody be let in, nor would tables stand still.
+        // With a mistake in it what held before holds on: neither would everybody be let in, nor would tables stand
+        // still.
         let access = Access::read(directory, &self.defaults).unwrap_or_else(|mistake| {
             mistakes.push(TablesError(mistake));
             before.access.clone()
@@ -191,13 +198,17 @@ impl Tables {
         Ok((TableSet::new(files, access, before), mistakes))
     }
 
-    fn map(&self, path: &Path, stamp: Stamp) -> Result<Mapped, TablesError> {
+    fn map(&self, path: &Path, stamp: FileStamp) -> Result<MappedTable, TablesError> {
         let table = Table::open_for(path, self.tokenizer).map_err(|e| TablesError(e.to_string()))?;
-        Ok(Mapped { table: Arc::new(table), stamp })
+        Ok(MappedTable { table: Arc::new(table), stamp })
     }
 
     /// Files of tables, curated ones and learned ones.
-    fn list(&self, directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+    fn list(
+        &self,
+        directory: &Path,
+        mistakes: &mut Vec<TablesError>,
+    ) -> Result<Vec<(PathBuf, FileStamp)>, TablesError> {
         let mut all = list_one(directory, mistakes)?;
         let learned = directory.join(LEARNED);
         if learned.is_dir() {
@@ -211,7 +222,7 @@ impl Tables {
 }
 
 /// The files that may be tables; each that cannot is a mistake of its own and leaves the others alone.
-fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, Stamp)>, TablesError> {
+fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(PathBuf, FileStamp)>, TablesError> {
     let failed = |e: std::io::Error| TablesError(format!("{}: {e}", directory.display()));
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -229,7 +240,7 @@ fn list_one(directory: &Path, mistakes: &mut Vec<TablesError>) -> Result<Vec<(Pa
             continue;
         }
         match std::fs::metadata(&path) {
-            Ok(meta) => files.push((path, Stamp::of(&meta))),
+            Ok(meta) => files.push((path, FileStamp::of(&meta))),
             // Removed between the listing and the look at it.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             Err(e) => mistakes.push(TablesError(format!("{}: {e}", path.display()))),
@@ -250,7 +261,7 @@ fn lives(process: u32) -> bool {
     number.is_some_and(|number| rustix::process::test_kill_process(number) != Err(rustix::io::Errno::SRCH))
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(meta: &std::fs::Metadata) -> Self {
         #[cfg(unix)]
         let inode = std::os::unix::fs::MetadataExt::ino(meta);
@@ -261,15 +272,21 @@ impl Stamp {
 }
 
 impl Default for TableSet {
-    /// No table.
+    /// A set without a table.
     fn default() -> Self {
         let filter = Arc::new(Filter::of_tables(std::iter::empty()));
-        Self { files: BTreeMap::new(), names: BTreeMap::new(), filter, access: Access::default(), priors: Mutex::default() }
+        Self {
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            filter,
+            access: Access::default(),
+            priors: Mutex::default(),
+        }
     }
 }
 
 impl TableSet {
-    fn new(files: BTreeMap<PathBuf, Mapped>, access: Access, before: &TableSet) -> Self {
+    fn new(files: BTreeMap<PathBuf, MappedTable>, access: Access, before: &TableSet) -> Self {
         let mut names: BTreeMap<String, Vec<Layer>> = BTreeMap::new();
         // In this order the filter gets them; the one of before had the same files in the same order if it is kept.
         for (i, (path, mapped)) in files.iter().enumerate() {
@@ -283,7 +300,7 @@ impl TableSet {
         set
     }
 
-    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, Stamp)> {
+    fn stamps(&self) -> impl Iterator<Item = (&PathBuf, FileStamp)> {
         self.files.iter().map(|(path, mapped)| (path, mapped.stamp))
     }
 
@@ -292,7 +309,7 @@ impl TableSet {
         self.names.len()
     }
 
-    /// There is none.
+    /// Whether there is no table.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
@@ -303,18 +320,18 @@ impl TableSet {
     }
 
     /// The layers of a table, for whoever may use it.
-    pub fn find(&self, name: &str, key: Option<&KeyHash>) -> Result<Vec<Member>, NotThere> {
-        match self.names.get(name).filter(|_| self.access.allows(key, name)) {
+    pub fn find(&self, name: &str, asker: &Asker) -> Result<Vec<Member>, NotThere> {
+        match self.names.get(name).filter(|_| self.allows(name, asker)) {
             Some(layers) => Ok(layers.iter().map(|(table, bit)| Member::new(table.clone(), *bit)).collect()),
             None => {
-                let visible = self.visible(key).map(|(name, _)| name.clone()).collect();
+                let visible = self.visible(asker).map(|(name, _)| name.clone()).collect();
                 Err(NotThere { name: name.into(), visible })
             }
         }
     }
 
-    /// One prior of these tables of this set, made when they are first asked for together. `None` when too many others were: then each
-    /// table is asked for its own, which takes longer and says the same.
+    /// One prior of these tables of this set, made when they are first asked for together. `None` when too many others
+    /// were: then each table is asked for its own, which takes longer and says the same.
     pub fn prior(&self, tables: &[Member]) -> Option<Arc<JointPrior>> {
         let places: Vec<usize> = tables.iter().map(|t| Arc::as_ptr(t.table()).addr()).collect();
         let mut priors = self.priors.lock();
@@ -327,8 +344,13 @@ impl TableSet {
         Some(prior)
     }
 
-    /// What each table that a key may use holds, by name.
-    pub fn infos(&self, key: Option<&KeyHash>) -> Vec<TableInfo> {
+    /// Whether he may use a table of this name, there or not.
+    pub fn allows(&self, name: &str, asker: &Asker) -> bool {
+        self.access.allows(asker, name)
+    }
+
+    /// What each table that he may use holds, by name.
+    pub fn infos(&self, asker: &Asker) -> Vec<TableInfo> {
         let info = |(name, layers): (&String, &Vec<Layer>)| TableInfo {
             name: name.clone(),
             layers: layers.len(),
@@ -336,11 +358,11 @@ impl TableSet {
             ngrams: layers.iter().flat_map(|(t, _)| t.stats()).map(|s| s.ngrams).sum(),
             bytes: layers.iter().map(|(t, _)| t.bytes() as u64).sum(),
         };
-        self.visible(key).map(info).collect()
+        self.visible(asker).map(info).collect()
     }
 
-    fn visible(&self, key: Option<&KeyHash>) -> impl Iterator<Item = (&String, &Vec<Layer>)> {
-        self.names.iter().filter(move |(name, _)| self.access.allows(key, name))
+    fn visible(&self, asker: &Asker) -> impl Iterator<Item = (&String, &Vec<Layer>)> {
+        self.names.iter().filter(move |(name, _)| self.allows(name, asker))
     }
 }
 
@@ -352,13 +374,19 @@ mod tests {
     const TOKENIZER: TokenizerHash = TokenizerHash([5; 32]);
 
     fn put(directory: &Path, name: &str) {
-        let options = BuildOptions { orders: Orders::new(1, 2).unwrap(), min_count: 1, vocab: 100, tokenizer: TOKENIZER, time: 1 };
+        let options = BuildOptions {
+            orders: Orders::new(1, 2).unwrap(),
+            min_count: 1,
+            vocab: 100,
+            tokenizer: TOKENIZER,
+            time: 1,
+        };
         let image = build(&[&[1, 2, 1, 2]], &options).unwrap();
         publish(&directory.join(format!("{name}.{SUFFIX}")), |out| image.write(out)).unwrap();
     }
 
     fn names(tables: &Tables) -> Vec<String> {
-        tables.snapshot().infos(None).into_iter().map(|info| info.name).collect()
+        tables.snapshot().infos(&Asker { admin: true, ..Asker::default() }).into_iter().map(|info| info.name).collect()
     }
 
     #[test]
@@ -391,7 +419,7 @@ mod tests {
         std::fs::write(dir.path().join("access.toml"), "[tables.a\nkeys = []\n").unwrap();
         put(dir.path(), "b");
         assert!(tables.reload().is_err());
-        assert!(tables.snapshot().find("a", None).is_err());
+        assert!(tables.snapshot().find("a", &Asker::default()).is_err());
     }
 
     #[test]

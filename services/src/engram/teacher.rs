@@ -20,7 +20,8 @@ pub struct Teacher {
 impl Teacher {
     /// Of the same directory.
     pub fn new(store: Store, tables: Arc<Tables>) -> Self {
-        // A store that cannot be read has nothing that a wrong clock could destroy; its first use says what is wrong with it.
+        // A store that cannot be read has nothing that a wrong clock could destroy; its first use says what is wrong
+        // with it.
         let last_seen = store.last_seen().unwrap_or(0);
         Self { store, tables, calendar: Calendar::start(last_seen) }
     }
@@ -35,7 +36,7 @@ impl Teacher {
         &self.store
     }
 
-    /// What requests read.
+    /// The tables that requests read.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -53,7 +54,9 @@ impl Teacher {
 pub fn publish_table(store: &Store, name: &TableName, now: u32) -> Result<(), StoreError> {
     loop {
         let layers = store.layers(name, now)?;
-        if store.publish(name, layers.revision, now, || put_files(store.directory(), name, &layers).map_err(|e| e.to_string()))? {
+        if store.publish(name, layers.revision, now, || {
+            put_files(store.directory(), name, &layers).map_err(|e| e.to_string())
+        })? {
             return Ok(());
         }
     }

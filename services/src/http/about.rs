@@ -16,7 +16,11 @@ pub(super) async fn models(app: web::Data<App>) -> HttpResponse {
 
 /// `GET /v1/models/{id}`: that model, or 404 under another name.
 pub(super) async fn model(app: web::Data<App>, id: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let name = app.limits.names().find(|name| name.eq_ignore_ascii_case(&id)).ok_or_else(|| unknown_model(&id, &app.limits))?;
+    let name = app
+        .limits
+        .names()
+        .find(|name| name.eq_ignore_ascii_case(&id))
+        .ok_or_else(|| unknown_model(&id, &app.limits))?;
     Ok(HttpResponse::Ok().json(model_object(&app, name)))
 }
 
@@ -26,7 +30,7 @@ fn model_object(app: &App, name: &str) -> Value {
         "object": "model",
         "created": app.created,
         "owned_by": "chimere",
-        "max_model_len": app.around.context,
+        "max_model_len": app.handles.context,
     })
 }
 
@@ -64,7 +68,9 @@ fn status(good: bool, word: &str) -> HttpResponse {
 
 /// `GET /metrics`, in Prometheus' text format; 404 where none are kept.
 pub(super) async fn metrics(app: web::Data<App>) -> Result<HttpResponse, ApiError> {
-    let off = || ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept");
+    let off = || {
+        ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", "server.metrics is false: no metrics are kept")
+    };
     let text = app.recorder.as_ref().ok_or_else(off)?.render();
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(text))
 }

@@ -2,17 +2,19 @@
 
 use super::encoding::Coding;
 use super::error::ApiError;
+use super::grammar::GrammarMaker;
 use super::origin::Origins;
 use super::request::{Generation, ModelLimits};
 use super::ring::Ring;
 use super::shares::{Holder, Room, Share};
 use super::wrong_keys::WrongKeys;
-use crate::actors::live::Live;
+use crate::actors::live::LiveRequests;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
-use crate::actors::request::Around;
+use crate::actors::request::ServiceHandles;
 use crate::actors::step_log::StepLog;
 use crate::audit::Audit;
 use crate::engram::EngramParts;
+use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
 use crate::traces::Traces;
@@ -31,7 +33,8 @@ pub(super) const BODIES_FULL: &str = "bodies_full";
 /// How soon there should be room for a body: most are read within that.
 const BODIES_RETRY: Duration = Duration::from_secs(1);
 
-/// A request's body. Its bytes count among those in flight until it is dropped, so handlers drop it when they have read it.
+/// A request's body. Its bytes count among those in flight until it is dropped, so handlers drop it when they have read
+/// it.
 pub struct Body {
     bytes: Bytes,
     _share: Option<Share>,
@@ -55,14 +58,18 @@ pub struct App {
     pub engram: EngramParts,
     /// What accounts keep to find it by its meaning.
     pub collections: Arc<Collections>,
+    /// What accounts keep of their conversations.
+    pub responses: ResponseStore,
     /// Threads for long prompts.
     pub lanes: Lanes,
+    /// What answers have to look like.
+    pub grammars: GrammarMaker,
     /// What a request actor needs.
-    pub around: Around,
+    pub handles: ServiceHandles,
     /// Where the service stands.
     pub phase: watch::Receiver<Phase>,
     /// Requests that are not answered yet.
-    pub live: Live,
+    pub live: LiveRequests,
     /// Who may come in.
     pub keys: Arc<Ring>,
     /// How long whoever brings keys that are not known has to wait.
@@ -71,7 +78,7 @@ pub struct App {
     pub origins: Origins,
     /// Addresses that many come from.
     pub proxies: Vec<std::net::IpAddr>,
-    /// Who changed what.
+    /// The log of who changed what.
     pub audit: Audit,
     /// A gateway says whose a request is.
     pub trust_gateway: bool,
@@ -115,7 +122,7 @@ impl App {
     /// The most tokens of a prompt that leave room for the output that is asked for.
     pub fn room(&self, generation: &Generation) -> usize {
         let output = u32::from(generation.spec.engine.max_tokens != Some(0));
-        self.around.context.saturating_sub(output) as usize
+        self.handles.context.saturating_sub(output) as usize
     }
 
     /// The whole body, decoded, if it keeps to the limits in bytes and in time.
@@ -133,8 +140,8 @@ impl App {
         if coding == Coding::Identity { Ok(body) } else { self.decoded(body, coding, holder) }
     }
 
-    /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is refused as soon as
-    /// it has, and never takes more memory than any other.
+    /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is
+    /// refused as soon as it has, and never takes more memory than any other.
     fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
         let (max, mut plain, mut share) = (self.body_bytes_max, bytes::BytesMut::new(), None);
         coding.decode(&body, |piece| {
@@ -148,7 +155,12 @@ impl App {
         Ok(Body { bytes: plain.freeze(), _share: share })
     }
 
-    async fn whole_body(&self, mut payload: Payload, announced: Option<usize>, holder: Holder) -> Result<Body, ApiError> {
+    async fn whole_body(
+        &self,
+        mut payload: Payload,
+        announced: Option<usize>,
+        holder: Holder,
+    ) -> Result<Body, ApiError> {
         let max = self.body_bytes_max;
         if announced.is_some_and(|n| n > max) {
             return Err(too_large("is larger than", max));

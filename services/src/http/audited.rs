@@ -1,4 +1,5 @@
-//! Which requests others feel, as the audit log has them: what changes tables and collections, also where it was refused.
+//! Which requests others feel, as the audit log has them: what changes tables and collections, also where it was
+//! refused.
 
 use super::app::App;
 use super::auth::Caller;

@@ -1,15 +1,17 @@
-//! API keys from a file, the check that a request has one, and what a key entitles to. Keys are kept and compared as hashes, in constant
-//! time; the file has hashes too, so whoever reads it cannot use it.
+//! API keys from a file, the check that a request has one, and what a key entitles to. Keys are kept and compared as
+//! hashes, in constant time; the file has hashes too, so whoever reads it cannot use it.
 
+use super::cache;
 use super::error::ApiError;
 use super::tls::days_since_1970;
 use crate::clock::unix_seconds;
-use crate::limits::{KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
+use crate::engram::Asker;
+use crate::limits::{CACHE_GROUP_CHARS_MAX, KEY_CHARS_MIN, KEY_FILE_BYTES_MAX};
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::{HttpMessage, HttpRequest};
 use chimere_engine::files::read_regular_text;
-use chimere_engine::ids::{KeyId, Micros};
+use chimere_engine::ids::{CacheScope, KeyId, Micros};
 use chimere_engine::scheduler::{KeyLimits, WEIGHT_MAX};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -18,6 +20,8 @@ use subtle::{ConditionallySelectable, ConstantTimeEq};
 
 /// What the hash of a key begins with in the file.
 const HASHED: &str = "sha256:";
+/// Where Anthropic's clients put a key.
+const X_API_KEY: &str = "x-api-key";
 /// Where a gateway says for whom it sends a request.
 const FAIRNESS_ID: &str = "x-gateway-inference-fairness-id";
 
@@ -28,7 +32,7 @@ pub enum Keys {
     Open,
     /// No key is asked for, and other machines can come: nobody is an administrator.
     OpenToAll,
-    /// One of these.
+    /// One of these keys is asked for.
     Hashed(Vec<Key>),
 }
 
@@ -38,6 +42,8 @@ pub struct Key {
     hash: [u8; 32],
     admin: bool,
     limits: KeyLimits,
+    /// Shares what its prompts leave behind with all keys of this name.
+    cache_group: Option<Box<str>>,
     /// Seconds since 1970 from which on it is not known any more.
     ends: Option<u64>,
 }
@@ -51,6 +57,10 @@ pub struct Caller {
     pub admin: bool,
     /// What the key is entitled to.
     pub limits: KeyLimits,
+    /// Among whose prompts its own are looked up.
+    pub cache: CacheScope,
+    /// It is that of a group, which a gateway's users share too.
+    pub cache_shared: bool,
     /// When the request's head was there.
     pub arrived: Micros,
 }
@@ -58,27 +68,48 @@ pub struct Caller {
 impl Caller {
     /// As the middleware left it; nobody in particular where there is none.
     pub fn of(request: &HttpRequest) -> Self {
-        let nobody = Self { key: KeyId::default(), admin: false, limits: KeyLimits::default(), arrived: Micros(0) };
-        request.extensions().get::<Self>().copied().unwrap_or(nobody)
+        request.extensions().get::<Self>().copied().unwrap_or_else(Self::nobody)
     }
 
-    /// On the account of whoever a trusted gateway says that it sends this for. Each of them has what the gateway's key entitles to.
+    fn nobody() -> Self {
+        Self {
+            key: KeyId::default(),
+            admin: false,
+            limits: KeyLimits::default(),
+            cache: cache::of_nobody(),
+            cache_shared: false,
+            arrived: Micros(0),
+        }
+    }
+
+    /// On the account of whoever a trusted gateway says that it sends this for. Each of them has what the gateway's key
+    /// entitles to.
     pub fn on_behalf(mut self, request: &HttpRequest) -> Self {
         if let Some(id) = request.headers().get(FAIRNESS_ID) {
             self.key = key_id(&[&self.key.0.to_le_bytes(), id.as_bytes()]);
+            if !self.cache_shared {
+                self.cache = cache::of_user(self.cache, id.as_bytes());
+            }
         }
         self
     }
 }
 
-/// 403 unless the request's key is an administrator's. Without a key file that is everybody, as long as only this machine can come.
+/// Who asks for tables with a request.
+pub fn asker(request: &HttpRequest) -> Asker {
+    Asker { key: Keys::hash_of(request), admin: Caller::of(request).admin }
+}
+
+/// 403 unless the request's key is an administrator's. Without a key file that is everybody, as long as only this
+/// machine can come.
 pub fn require_admin(request: &HttpRequest) -> Result<(), ApiError> {
     if Caller::of(request).admin {
         return Ok(());
     }
-    let message =
-        "this takes an API key with scope=admin; without a key file it can be done only while the service listens on loopback";
-    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("admin_required").rejected_as("admin"))
+    let message = "this takes an API key with scope=admin; without a key file it can be done only while the service listens on loopback";
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
+        .with_code("admin_required")
+        .rejected_as("admin"))
 }
 
 /// The line of the file for a key, without options.
@@ -87,8 +118,8 @@ pub fn hashed(key: &str) -> String {
 }
 
 impl Keys {
-    /// From a file that its owner alone can read: one key a line; blank lines and those that begin with `#` are left out. A file without
-    /// any key is an error, because it would lock everybody out or, worse, be taken for none.
+    /// From a file that its owner alone can read: one key a line; blank lines and those that begin with `#` are left
+    /// out. A file without any key is an error, because it would lock everybody out or, worse, be taken for none.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::read_with(path, KeyLimits::default())
     }
@@ -105,7 +136,13 @@ impl Keys {
 
     /// One key, a user's.
     pub fn one(key: &str) -> Self {
-        Self::Hashed(vec![Key { hash: Sha256::digest(key).into(), admin: false, limits: KeyLimits::default(), ends: None }])
+        Self::Hashed(vec![Key {
+            hash: Sha256::digest(key).into(),
+            admin: false,
+            limits: KeyLimits::default(),
+            cache_group: None,
+            ends: None,
+        }])
     }
 
     /// The same where other machines can come.
@@ -113,13 +150,16 @@ impl Keys {
         if matches!(self, Self::Open) { Self::OpenToAll } else { self }
     }
 
-    fn parse(text: &str, limits: KeyLimits) -> Result<Self, String> {
-        let lines = || (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    /// From the text of such a file.
+    pub fn parse(text: &str, limits: KeyLimits) -> Result<Self, String> {
+        let lines =
+            || (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let mut keys: Vec<Key> = Vec::new();
         let mut places: HashMap<[u8; 32], usize> = HashMap::new();
         for (n, line) in lines() {
             let key = key(line, limits).map_err(|e| format!("line {n} {e}"))?;
-            // Which of two lines holds would depend on their order, and be found out by whoever has more than he should.
+            // Which of two lines holds would depend on their order, and be found out by whoever has more than he
+            // should.
             if let Some(before) = places.insert(key.hash, n) {
                 return Err(format!("line {n} has the key of line {before} again"));
             }
@@ -145,10 +185,12 @@ impl Keys {
         self.len() == 0
     }
 
-    /// SHA-256 of the key that a request brings, known or not.
+    /// SHA-256 of the key that a request brings, known or not: as OpenAI's clients send it, else as Anthropic's do.
     pub fn hash_of(request: &HttpRequest) -> Option<[u8; 32]> {
-        let (scheme, key) = request.headers().get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| Sha256::digest(key.trim()).into())
+        let header = |name| request.headers().get(name)?.to_str().ok();
+        let bearer = header(AUTHORIZATION.as_str()).and_then(|value| value.split_once(' '));
+        let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, key)| key);
+        Some(Sha256::digest(bearer.or_else(|| header(X_API_KEY))?.trim()).into())
     }
 
     /// Lets a request with a known key pass, and every request where no key is asked for.
@@ -160,13 +202,17 @@ impl Keys {
                 return Ok(Caller { admin, ..Caller::of(request) });
             }
         };
-        let hash = Self::hash_of(request).ok_or_else(|| refused("no API key: send it as Authorization: Bearer KEY"))?;
+        let hash = Self::hash_of(request)
+            .ok_or_else(|| refused("no API key: send it as Authorization: Bearer KEY, or as x-api-key: KEY"))?;
         // All are compared, so that the time does not tell which one came close.
         let none = keys.len() as u32;
-        let found = (0..).zip(keys).fold(none, |found, (i, key)| u32::conditional_select(&found, &i, key.hash.ct_eq(&hash)));
+        let found =
+            (0..).zip(keys).fold(none, |found, (i, key)| u32::conditional_select(&found, &i, key.hash.ct_eq(&hash)));
         let key = keys.get(found as usize).filter(|key| key.ends.is_none_or(|end| unix_seconds() < end));
         let key = key.ok_or_else(|| refused("the API key is not known here"))?;
-        Ok(Caller { key: key_id(&[&key.hash]), admin: key.admin, limits: key.limits, arrived: Micros(0) })
+        let cache = key.cache_group.as_deref().map_or_else(|| cache::of_key(&key.hash), cache::of_group);
+        let (admin, limits, cache_shared) = (key.admin, key.limits, key.cache_group.is_some());
+        Ok(Caller { key: key_id(&[&key.hash]), admin, limits, cache, cache_shared, arrived: Micros(0) })
     }
 }
 
@@ -178,7 +224,9 @@ fn check_mode(path: &Path) -> Result<(), String> {
     if mode & 0o027 == 0 {
         return Ok(());
     }
-    Err(format!("everybody on this machine or its group can read or write it: wanted mode 600 or 640, got {mode:03o} (chmod 600)"))
+    Err(format!(
+        "everybody on this machine or its group can read or write it: wanted mode 600 or 640, got {mode:03o} (chmod 600)"
+    ))
 }
 
 #[cfg(not(unix))]
@@ -189,13 +237,15 @@ fn check_mode(_: &Path) -> Result<(), String> {
 /// The end of a day in UTC, seconds since 1970.
 fn end_of_day(date: &str) -> Option<u64> {
     let mut parts = date.splitn(3, '-');
-    let mut part =
-        |digits: usize| parts.next().filter(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_digit()))?.parse().ok();
+    let mut part = |digits: usize| {
+        parts.next().filter(|p| p.len() == digits && p.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+    };
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
     Some((days_since_1970(year, month, day)? + 1) * 24 * 3600)
 }
 
-/// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`, `expires=YYYY-MM-DD`.
+/// `sha256:HEX` or the key itself, then `scope=user|admin`, `weight=N`, `requests=N`, `tokens_per_minute=N`,
+/// `cache_group=NAME`, `expires=YYYY-MM-DD`.
 fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
@@ -203,15 +253,21 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
         return Err("has a key with a character that is not plain ASCII".into());
     }
     let hash = match name.strip_prefix(HASHED) {
-        Some(hex) => hash_of(hex).ok_or_else(|| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?,
+        Some(hex) => {
+            hash_of(hex).ok_or_else(|| format!("wants 64 hexadecimal digits after {HASHED}, got {}", hex.len()))?
+        }
         None if name.len() < KEY_CHARS_MIN => {
-            return Err(format!("has a key of {} characters, at least {KEY_CHARS_MIN} are wanted (`chimere key new`)", name.len()));
+            return Err(format!(
+                "has a key of {} characters, at least {KEY_CHARS_MIN} are wanted (`chimere key new`)",
+                name.len()
+            ));
         }
         None => Sha256::digest(name).into(),
     };
-    let mut key = Key { hash, admin: false, limits, ends: None };
+    let mut key = Key { hash, admin: false, limits, cache_group: None, ends: None };
     for word in words {
-        let no_option = || format!("has a blank in its key, or {word:?} is no option (a comment has a line of its own)");
+        let no_option =
+            || format!("has a blank in its key, or {word:?} is no option (a comment has a line of its own)");
         let (option, value) = word.split_once('=').ok_or_else(no_option)?;
         let number = || value.parse::<u32>().map_err(|_| format!("wants a whole number for {option}, got {value:?}"));
         match (option, value) {
@@ -226,16 +282,27 @@ fn key(line: &str, limits: KeyLimits) -> Result<Key, String> {
             }
             ("requests", _) => key.limits.requests = number()?,
             ("tokens_per_minute", _) => key.limits.tokens_per_minute = number()?,
+            ("cache_group", name) => key.cache_group = Some(group_name(name)?.into()),
             ("expires", _) => {
-                let end = end_of_day(value).ok_or_else(|| format!("wants a date such as 2027-01-31 for expires, got {value:?}"))?;
+                let end = end_of_day(value)
+                    .ok_or_else(|| format!("wants a date such as 2027-01-31 for expires, got {value:?}"))?;
                 key.ends = Some(end);
             }
             _ => {
-                return Err(format!("has the option {option:?}; there are scope, weight, requests, tokens_per_minute and expires"));
+                return Err(format!(
+                    "has the option {option:?}; there are scope, weight, requests, tokens_per_minute, cache_group and expires"
+                ));
             }
         }
     }
     Ok(key)
+}
+
+fn group_name(name: &str) -> Result<&str, String> {
+    if (1..=CACHE_GROUP_CHARS_MAX).contains(&name.len()) {
+        return Ok(name);
+    }
+    Err(format!("wants a name of 1 to {CACHE_GROUP_CHARS_MAX} characters for cache_group, got {}", name.len()))
 }
 
 fn hash_of(hex: &str) -> Option<[u8; 32]> {
@@ -252,7 +319,9 @@ fn key_id(parts: &[&[u8]]) -> KeyId {
 }
 
 fn refused(message: &str) -> ApiError {
-    ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).with_code("invalid_api_key").rejected_as("key")
+    ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
+        .with_code("invalid_api_key")
+        .rejected_as("key")
 }
 
 /// A key file as operators keep it.
@@ -288,6 +357,8 @@ mod tests {
         let check = |header| keys.check(&request(header)).is_ok();
         assert!(check(Some("Bearer sk-one-0123456789")));
         assert!(check(Some("bearer  sk-two")));
+        let named = |key: &str| TestRequest::default().insert_header((X_API_KEY, key)).to_http_request();
+        assert!(keys.check(&named("sk-two")).is_ok() && keys.check(&named("sk-three")).is_err());
         for bad in [
             None,
             Some("sk-one-0123456789"),
@@ -304,7 +375,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_its_key_entitles_to() {
-        let text = format!("sk-a-0123456789ab\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
+        let text =
+            format!("sk-a-0123456789ab\n{} scope=admin weight=3 requests=8 tokens_per_minute=60000\n", hashed("sk-b"));
         let defaults = KeyLimits { requests: 4, ..KeyLimits::default() };
         let keys = Keys::parse(&text, defaults).unwrap();
         let (a, b) = (caller(&keys, "sk-a-0123456789ab"), caller(&keys, "sk-b"));
@@ -344,6 +416,24 @@ mod tests {
         assert!(a.key != b.key && a.key != nobody.key);
         assert_eq!(a, nobody.on_behalf(&request("a")));
         assert_eq!(nobody.on_behalf(&TestRequest::default().to_http_request()), nobody);
+    }
+
+    #[test]
+    fn keys_share_prompts_only_by_a_group_of_the_same_name() {
+        let keys = parse(
+            "sk-a-0123456789ab\nsk-b-0123456789ab\nsk-c-0123456789ab cache_group=x\nsk-d-0123456789ab cache_group=x\n\
+             sk-e-0123456789ab cache_group=y",
+        );
+        let keys = keys.unwrap();
+        let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| caller(&keys, &format!("sk-{name}-0123456789ab")));
+        assert_eq!(c.cache, d.cache);
+        let nobody = Caller::of(&request(None));
+        let all: std::collections::HashSet<_> = [nobody, a, b, c, e].iter().map(|caller| caller.cache).collect();
+        assert_eq!(all.len(), 5, "everybody else has his own");
+        let sent_for = |id: &str| TestRequest::default().insert_header((FAIRNESS_ID, id)).to_http_request();
+        assert_ne!(a.on_behalf(&sent_for("u")).cache, a.on_behalf(&sent_for("v")).cache, "so have a gateway's users");
+        assert_ne!(a.on_behalf(&sent_for("u")).cache, b.on_behalf(&sent_for("u")).cache);
+        assert_eq!(c.on_behalf(&sent_for("u")).cache, c.cache, "unless its key is of a group");
     }
 
     #[test]
@@ -400,6 +490,7 @@ mod tests {
             ("sk-a-0123456789ab weight=0", "from 1 to 1000, got 0"),
             ("sk-a-0123456789ab weight=x", "whole number for weight"),
             ("sk-a-0123456789ab scope=root", "scope=user or scope=admin"),
+            ("sk-a-0123456789ab cache_group=", "a name of 1 to 64 characters for cache_group, got 0"),
             ("sk-a-0123456789ab colour=red", "\"colour\""),
         ] {
             let error = parse(line).unwrap_err();

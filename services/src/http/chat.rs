@@ -1,10 +1,13 @@
 //! `POST /v1/chat/completions`.
 
-use super::answer::Chat;
+use super::answer::{Chat, Dialect};
 use super::app::App;
+use super::auth::Caller;
+use super::cache;
 use super::error::ApiError;
 use super::examples::with_examples;
 use super::generate::{EndpointJob, generate};
+use super::grammar::grammar_of;
 use super::intake::{Taken, take};
 use super::reply::RequestName;
 use super::request::ChatRequest;
@@ -16,18 +19,39 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use std::sync::Arc;
 
 /// Answers a conversation.
-pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
-    let Taken { asked, bytes, room } = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
-    let ChatRequest { mut generation, mut conversation, tools, reasoning } = asked;
+pub(super) async fn chat(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let taken = take(&app, &request, payload, |body, app| ChatRequest::parse(body, &app.limits)).await?;
+    let shape = Chat { logprobs: taken.asked.generation.spec.engine.sampling.logprobs.is_some() };
+    converse(&app, &request, taken, shape, "chatcmpl-").await
+}
+
+/// Answers a conversation in any dialect, once its request is a chat's.
+pub(super) async fn converse<S: Dialect>(
+    app: &App,
+    request: &HttpRequest,
+    taken: Taken<ChatRequest>,
+    shape: S,
+    id_prefix: &'static str,
+) -> Result<HttpResponse, ApiError> {
+    let Taken { asked, bytes, room } = taken;
+    let ChatRequest { mut generation, mut conversation, tools, calls, reasoning } = asked;
     let examples = match generation.engram.semantic.take() {
-        Some(asked) => Some(with_examples(&app, &request, &generation, asked, &mut conversation, bytes).await?),
+        Some(asked) => Some(with_examples(app, request, &generation, asked, &mut conversation, bytes).await?),
         None => None,
     };
-    let question = Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(&request)? };
-    let name = RequestName::of(&request);
-    let PromptAndThinking { prompt, thinking: rules, probe } = prompt_and_thinking(&app, name, &generation, question).await?;
+    let cache = cache::of_request(Caller::of(request).cache, &generation.cache);
+    let question =
+        Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(request)?, cache };
+    let name = RequestName::of(request);
+    let PromptAndThinking { prompt, thinking: rules, probe } =
+        prompt_and_thinking(app, name, &generation, question).await?;
     // Only now: what waits for a text thread or a trial is as large as its body was when it was taken apart.
     drop(room);
+    let grammar = grammar_of(app, generation.form.take(), calls, Some(prompt.thinking)).await?;
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {
@@ -36,20 +60,22 @@ pub(super) async fn chat(app: web::Data<App>, request: HttpRequest, payload: web
     };
     let endpoint = EndpointJob {
         prompts: vec![prompt.ids.into()],
+        turns: prompt.turns.into(),
         prompt_field: "messages",
         thinking: rules,
         probe,
         examples,
+        grammar,
         reader: Box::new(reader),
-        shape: Chat { logprobs: generation.spec.engine.sampling.logprobs.is_some() },
-        id_prefix: "chatcmpl",
+        shape,
+        id_prefix,
         generation,
     };
-    generate(&app, &request, endpoint).await
+    generate(app, request, endpoint).await
 }
 
-/// What the ids of one choice's calls have in common. The choice's number takes two digits always, so that call 11 of choice 1 and call
-/// 1 of choice 11 stay apart; the parser puts `call_` before it.
+/// What the ids of one choice's calls have in common. The choice's number takes two digits always, so that call 11 of
+/// choice 1 and call 1 of choice 11 stay apart; the parser puts `call_` before it.
 fn call_id_prefix(request: &str, choice: usize) -> String {
     format!("{}{choice:02}", &request[..16])
 }

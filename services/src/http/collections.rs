@@ -33,7 +33,11 @@ pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpRespo
 }
 
 /// `GET /v1/engram/collections/{name}`.
-pub(super) async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn show(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let info = app.collections.info(Caller::of(&request).key, &name).map_err(|e| api_error(&e))?;
     Ok(HttpResponse::Ok().json(object(&info)))
 }
@@ -46,7 +50,8 @@ pub(super) async fn put(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let owner = owner(&request)?;
-    let name = TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
+    let name =
+        TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
     parsed(&app, &request, payload, |body, _| parse_nothing(body)).await?;
     let info = change(&app, move |all| {
         all.create(owner, name.as_str(), unix_seconds())?;
@@ -57,7 +62,11 @@ pub(super) async fn put(
 }
 
 /// `DELETE /v1/engram/collections/{name}`: away with all that it has.
-pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
+pub(super) async fn delete(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
     let id = name.clone();
     change(&app, move |all| all.remove(owner, &name)).await?;
@@ -96,7 +105,7 @@ pub(super) async fn search(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let SearchRequest { query, k } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
-    let looked = Look { collection: name.into_inner(), query, k, examples: false, field: "query" };
+    let looked = Search { collection: name.into_inner(), query, k, examples: false, field: "query" };
     let (hits, query_tokens) = look(&app, &request, looked).await?;
     let data: Vec<Value> = hits.iter().map(hit_object).collect();
     let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
@@ -104,10 +113,10 @@ pub(super) async fn search(
 }
 
 /// What to look for.
-pub(super) struct Look {
+pub(super) struct Search {
     /// A collection of the caller's account.
     pub(super) collection: String,
-    /// A text.
+    /// The text that neighbours are searched of.
     pub(super) query: String,
     /// The most items to find.
     pub(super) k: u32,
@@ -118,8 +127,8 @@ pub(super) struct Look {
 }
 
 /// The items nearest to a text, best first, and the tokens of the text.
-pub(super) async fn look(app: &App, request: &HttpRequest, asked: Look) -> Result<(Vec<Hit>, usize), ApiError> {
-    let Look { collection, query, k, examples, field } = asked;
+pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Result<(Vec<Hit>, usize), ApiError> {
+    let Search { collection, query, k, examples, field } = asked;
     let owner = Caller::of(request).key;
     // Before the text is read for nothing.
     let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
@@ -145,7 +154,8 @@ const SCAN_INLINE_BYTES: usize = 64 << 10;
 /// Bytes of vectors that are scanned while a byte of text is cut into tokens, about.
 const SCAN_TO_TEXT: usize = 256;
 
-/// Whose collections a request may change. Who comes without a key from another machine shares no account with anybody and has none.
+/// Whose collections a request may change. Who comes without a key from another machine shares no account with anybody
+/// and has none.
 fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
     let caller = Caller::of(request);
     if caller.key != KeyId::default() || caller.admin {
@@ -153,7 +163,9 @@ fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
     }
     let message = "collections belong to an API key, and this request has none; without keys they can be made only while the service \
                    listens on loopback";
-    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("key_required").rejected_as("admin"))
+    Err(ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
+        .with_code("key_required")
+        .rejected_as("admin"))
 }
 
 /// Runs a write on the thread of long texts.
@@ -185,13 +197,16 @@ fn hit_object(hit: &Hit) -> Value {
 
 fn api_error(error: &CollectionError) -> ApiError {
     use CollectionError as E;
-    let conflict = |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
+    let conflict =
+        |code| ApiError::new(StatusCode::CONFLICT, "invalid_request_error", error.to_string()).with_code(code);
     match error {
         E::Unknown(name) => ApiError::unknown_name("collection", name, "collection_not_found"),
         E::NoDirectory => conflict("no_directory"),
         E::OtherModel { .. } => conflict("other_model"),
         E::TooManyCollections { .. } => conflict("too_many_collections"),
-        E::TooManyItems { .. } | E::NoMemory { .. } => ApiError::invalid("items", error.to_string()).with_code("collection_full"),
+        E::TooManyItems { .. } | E::NoMemory { .. } => {
+            ApiError::invalid("items", error.to_string()).with_code("collection_full")
+        }
         E::Database(error) => database_error("collections", error),
     }
 }

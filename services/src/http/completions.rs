@@ -4,10 +4,10 @@ use super::answer::{Completion, Echo};
 use super::app::App;
 use super::error::ApiError;
 use super::generate::{EndpointJob, generate};
+use super::grammar::grammar_of;
 use super::intake::{Taken, take};
 use super::request::{CompletionRequest, Prompt};
 use super::text::{ids_of, too_long};
-use crate::actors::reader::{Plain, Reader};
 use crate::text::Tokenizer;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -20,7 +20,8 @@ pub(super) async fn completions(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| CompletionRequest::parse(body, &app.limits);
-    let Taken { asked: CompletionRequest { generation, prompts, echo }, room, .. } = take(&app, &request, payload, parse).await?;
+    let Taken { asked: CompletionRequest { mut generation, prompts, echo }, room, .. } =
+        take(&app, &request, payload, parse).await?;
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
@@ -36,19 +37,10 @@ pub(super) async fn completions(
     }
     // Only now: what waits for a text thread is as large as its body was when it was taken apart.
     drop(room);
+    let grammar = grammar_of(&app, generation.form.take(), None, None).await?;
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
-    let endpoint = EndpointJob {
-        prompts: ids,
-        prompt_field: "prompt",
-        thinking: None,
-        probe: None,
-        examples: None,
-        reader: Box::new(|_| Box::new(Plain) as Box<dyn Reader>),
-        shape,
-        id_prefix: "cmpl",
-        generation,
-    };
+    let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "cmpl-");
     generate(&app, &request, endpoint).await
 }
 

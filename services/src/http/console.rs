@@ -1,5 +1,5 @@
-//! The web console: static files that are part of the program, under a policy that lets nothing run but them. They hold no
-//! secret, so they need no key; everything that they show comes over the API with the key that a person types.
+//! The web console: static files that are part of the program, under a policy that lets nothing run but them. They hold
+//! no secret, so they need no key; everything that they show comes over the API with the key that a person types.
 
 use super::app::App;
 use actix_web::http::header::{self, HeaderValue};
@@ -15,7 +15,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// A file as it is sent.
 struct Asset {
-    /// Below `/console/`.
+    /// The file's path below `/console/`.
     path: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
@@ -27,7 +27,8 @@ struct Asset {
 impl Asset {
     fn new(path: &'static str, bytes: &'static [u8]) -> Self {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-        let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes what is written to it");
+        let gzip =
+            encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes what is written to it");
         let tag = Sha256::digest(bytes)[..8].iter().map(|b| format!("{b:02x}")).collect();
         Self { path, kind: kind(path), bytes, gzip, tag }
     }
@@ -121,7 +122,9 @@ fn serve(request: &HttpRequest, path: &str) -> Option<HttpResponse> {
     let asset = ASSETS.iter().find(|asset| asset.path == path)?;
     let says = |name, what: &str| {
         let value = request.headers().get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-        value.is_some_and(|value| value.split(',').any(|part| part.split(';').next().is_some_and(|part| part.trim() == what)))
+        value.is_some_and(|value| {
+            value.split(',').any(|part| part.split(';').next().is_some_and(|part| part.trim() == what))
+        })
     };
     let tag = format!("\"{}\"", asset.tag);
     let known = says(header::IF_NONE_MATCH, &tag);
@@ -194,7 +197,10 @@ mod tests {
     fn no_file_of_ours_names_a_remote_address() {
         for asset in ASSETS.iter().filter(|asset| !asset.path.starts_with("vendor/")) {
             let text = std::str::from_utf8(asset.bytes).unwrap();
-            let address = text.match_indices("http").map(|(at, _)| &text[at..text.len().min(at + 40)]).find(|a| a.contains("://"));
+            let address = text
+                .match_indices("http")
+                .map(|(at, _)| &text[at..text.len().min(at + 40)])
+                .find(|a| a.contains("://"));
             // An XML namespace is a name and nothing that is fetched.
             assert!(address.is_none_or(|a| a.starts_with("http://www.w3.org/")), "{}: {address:?}", asset.path);
         }

@@ -1,8 +1,9 @@
-//! `POST /v1/embeddings`: the model's own hidden states as vectors. Their texts go through the scheduler as every other prompt does.
+//! `POST /v1/embeddings`: the model's own hidden states as vectors. Their texts go through the scheduler as every other
+//! prompt does.
 
 use super::app::App;
 use super::error::ApiError;
-use super::generate::lone_error;
+use super::generate::direct_error;
 use super::intake::parsed;
 use super::reply::RequestName;
 use super::request::{EmbeddingRequest, Encoding, Prompt};
@@ -18,13 +19,18 @@ use serde::Serialize;
 use std::sync::Arc;
 
 /// Embeds texts.
-pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn embeddings(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
     let prompts = tokens(&app, "input", inputs).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
-    let vectors = vectors(&app, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
+    let vectors =
+        vectors(&app, RequestName::of(&request), "input", Texts { prompts, pooling, priority, terms }).await?;
     let data = vectors.into_iter().enumerate().map(|(index, v)| Embedding {
         object: "embedding",
         index,
@@ -35,7 +41,12 @@ pub(super) async fn embeddings(app: web::Data<App>, request: HttpRequest, payloa
 }
 
 /// A vector of length 1 for each text; `field` is where the texts came from, for errors.
-pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, texts: Texts) -> Result<Vec<Vec<f32>>, ApiError> {
+pub(super) async fn vectors(
+    app: &App,
+    name: Arc<str>,
+    field: &'static str,
+    texts: Texts,
+) -> Result<Vec<Vec<f32>>, ApiError> {
     app.check_open()?;
     let (inputs, tokens) = (texts.prompts.len(), texts.prompts.iter().map(|p| p.len()).sum::<usize>());
     tracing::info!(request = &*name, inputs, tokens, "to embed");
@@ -44,12 +55,17 @@ pub(super) async fn vectors(app: &App, name: Arc<str>, field: &'static str, text
             tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "embeds");
         }
     }
-    embed(&app.around, &app.live, name, texts).await.map_err(|e| lone_error(e, field))
+    embed(&app.handles, &app.live, name, texts).await.map_err(|e| direct_error(e, field))
 }
 
-/// Token ids of texts, each of which fits the context, and all together the limit. What looks like a control token is text.
-pub(super) async fn tokens(app: &App, field: &'static str, inputs: Vec<Prompt>) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
-    let room = app.around.context as usize;
+/// Token ids of texts, each of which fits the context, and all together the limit. What looks like a control token is
+/// text.
+pub(super) async fn tokens(
+    app: &App,
+    field: &'static str,
+    inputs: Vec<Prompt>,
+) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
+    let room = app.handles.context as usize;
     let mut bytes = 0;
     for input in &inputs {
         if let Prompt::Text(text) = input {
@@ -65,8 +81,11 @@ pub(super) async fn tokens(app: &App, field: &'static str, inputs: Vec<Prompt>) 
         };
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
     };
-    let prompts =
-        if bytes <= super::text::INLINE_BYTES { encode() } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)? };
+    let prompts = if bytes <= super::text::INLINE_BYTES {
+        encode()
+    } else {
+        app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)?
+    };
     check_lengths(field, &prompts, room)?;
     Ok(prompts)
 }
@@ -74,7 +93,9 @@ pub(super) async fn tokens(app: &App, field: &'static str, inputs: Vec<Prompt>) 
 fn check_lengths(field: &'static str, prompts: &[Arc<[TokenId]>], room: usize) -> Result<(), ApiError> {
     if let Some((i, prompt)) = prompts.iter().enumerate().find(|(_, p)| p.len() > room) {
         let message = format!("text {i} of `{field}` has {} tokens, the context has room for {room}", prompt.len());
-        return Err(ApiError::invalid(field, message).with_code("context_length_exceeded").rejected_as("prompt_too_long"));
+        return Err(ApiError::invalid(field, message)
+            .with_code("context_length_exceeded")
+            .rejected_as("prompt_too_long"));
     }
     let got: usize = prompts.iter().map(|p| p.len()).sum();
     if got > EMBEDDING_TOKENS_MAX {

@@ -12,9 +12,9 @@ const PIECE_BYTES: usize = 64 << 10;
 /// How a body is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// As it is.
+    /// The body is as it is.
     Identity,
-    /// RFC 1952.
+    /// The body is compressed by gzip (RFC 1952).
     Gzip,
     /// RFC 1950, or as some programs understand the name, RFC 1951.
     Deflate,

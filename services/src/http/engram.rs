@@ -1,7 +1,7 @@
 //! `/v1/engram/tables`: which tables there are, and what an administrator teaches them.
 
 use super::app::App;
-use super::auth::{Keys, require_admin};
+use super::auth::{Caller, asker, require_admin};
 use super::error::ApiError;
 use super::intake::parsed;
 use super::request::TeachRequest;
@@ -10,20 +10,23 @@ use crate::database::DatabaseError;
 use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// `GET /v1/engram/tables`: those that the caller's key may use.
 pub(super) async fn list(app: web::Data<App>, request: HttpRequest) -> HttpResponse {
-    let key = Keys::hash_of(&request);
-    let data: Vec<Value> = app.engram.tables.snapshot().infos(key.as_ref()).iter().map(object).collect();
+    let data: Vec<Value> = app.engram.tables.snapshot().infos(&asker(&request)).iter().map(object).collect();
     HttpResponse::Ok().json(json!({"object": "list", "data": data}))
 }
 
 /// `GET /v1/engram/tables/{name}`.
-pub(super) async fn show(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let key = Keys::hash_of(&request);
-    let infos = app.engram.tables.snapshot().infos(key.as_ref());
+pub(super) async fn show(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let infos = app.engram.tables.snapshot().infos(&asker(&request));
     let info = infos.iter().find(|info| info.name == *name).ok_or_else(|| no_such_table(&name))?;
     Ok(HttpResponse::Ok().json(object(info)))
 }
@@ -35,9 +38,9 @@ pub(super) async fn put(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     let asked = parsed(&app, &request, payload, |body, _| TeachRequest::parse_put(body)).await?;
-    teach(&app, teacher, name, asked, Write::Put).await
+    teach(&app, Teaching { teacher, name, by: Caller::of(&request).key }, asked, Write::Put).await
 }
 
 /// `POST /v1/engram/tables/{name}/learn`: these texts beside what was learned before, if they are good enough.
@@ -47,18 +50,22 @@ pub(super) async fn learn(
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+    let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     let (asked, quality) = parsed(&app, &request, payload, |body, _| TeachRequest::parse_learn(body)).await?;
     if quality < app.engram.quality_min {
         let reason = format!("quality {quality} is below {}", app.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
     }
-    teach(&app, teacher, name, asked, Write::Learn).await
+    teach(&app, Teaching { teacher, name, by: Caller::of(&request).key }, asked, Write::Learn).await
 }
 
 /// `DELETE /v1/engram/tables/{name}`: away with both layers. What runs goes on with the table that it has.
-pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+pub(super) async fn delete(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     change(&app, name, move |name| {
         check_ours(&teacher, name)?;
         if teacher.store().unknown(name).map_err(store_error)? {
@@ -70,8 +77,12 @@ pub(super) async fn delete(app: web::Data<App>, request: HttpRequest, name: web:
 }
 
 /// `POST /v1/engram/tables/{name}/rollback`: as if the last write had not been.
-pub(super) async fn rollback(app: web::Data<App>, request: HttpRequest, name: web::Path<String>) -> Result<HttpResponse, ApiError> {
-    let (teacher, name) = (admin(&app, &request)?, checked(&name)?);
+pub(super) async fn rollback(
+    app: web::Data<App>,
+    request: HttpRequest,
+    name: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     change(&app, name, move |name| teacher.store().undo(name).map_err(store_error)).await
 }
 
@@ -92,8 +103,11 @@ fn admin(app: &App, request: &HttpRequest) -> Result<Arc<Teacher>, ApiError> {
     app.engram.teacher.clone().ok_or_else(|| conflict("there is no directory for tables: set engram.directory".into()))
 }
 
-fn checked(name: &str) -> Result<TableName, ApiError> {
-    TableName::new(name).map_err(|e| ApiError::invalid("table", format!("the table's name: {e}")))
+/// The name of a table that the caller may use: what he may not read he may not write, nor learn that it is there.
+fn checked(app: &App, request: &HttpRequest, name: &str) -> Result<TableName, ApiError> {
+    let checked = TableName::new(name).map_err(|e| ApiError::invalid("table", format!("the table's name: {e}")))?;
+    let allowed = app.engram.tables.snapshot().allows(name, &asker(request));
+    allowed.then_some(checked).ok_or_else(|| no_such_table(name))
 }
 
 /// A curated file that an operator placed is the operator's to change.
@@ -106,11 +120,18 @@ fn check_ours(teacher: &Teacher, name: &TableName) -> Result<(), ApiError> {
     }
 }
 
+/// Who teaches what.
+struct Teaching {
+    teacher: Arc<Teacher>,
+    name: TableName,
+    /// On whose account.
+    by: KeyId,
+}
+
 /// Tokenizes and writes, on a text thread.
 async fn teach(
     app: &App,
-    teacher: Arc<Teacher>,
-    name: TableName,
+    Teaching { teacher, name, by }: Teaching,
     asked: TeachRequest,
     kind: fn(Texts) -> Write,
 ) -> Result<HttpResponse, ApiError> {
@@ -123,12 +144,13 @@ async fn teach(
         if matches!(write, Write::Put(_)) {
             check_ours(&teacher, name)?;
         }
-        teacher.store().write(name, &write).map_err(store_error)
+        teacher.store().write_for(by, name, &write).map_err(store_error)
     })
     .await
 }
 
-/// Runs a write on the thread of long texts, and says which revision it made. It is in the store then, and on its way to requests.
+/// Runs a write on the thread of long texts, and says which revision it made. It is in the store then, and on its way
+/// to requests.
 async fn change(
     app: &App,
     name: TableName,
@@ -151,7 +173,9 @@ fn conflict(message: String) -> ApiError {
 fn store_error(error: StoreError) -> ApiError {
     match error {
         StoreError::Unknown(name) => no_such_table(&name),
-        StoreError::Full { .. } => ApiError::invalid("texts", error.to_string()).with_code("table_full"),
+        StoreError::Full { .. } | StoreError::NoShare { .. } => {
+            ApiError::invalid("texts", error.to_string()).with_code("table_full")
+        }
         StoreError::Database(error) => database_error("tables", &error),
     }
 }
@@ -163,6 +187,9 @@ pub(super) fn database_error(of: &str, error: &DatabaseError) -> ApiError {
         DatabaseError::NoRoom { why, .. } => {
             let message = format!("the store of the {of} has no room: {why}; nothing was changed");
             ApiError::new(StatusCode::INSUFFICIENT_STORAGE, "server_error", message).with_code("disk_full")
+        }
+        DatabaseError::ReadOnly { .. } => {
+            conflict(format!("the store of the {of} can only be read here: its directory cannot be written"))
         }
         DatabaseError::Failed { .. } => {
             let message = format!("the store of the {of} failed; nothing was changed");

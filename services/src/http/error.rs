@@ -15,11 +15,13 @@ pub struct ApiError {
     /// A word for programs, where there is one.
     pub code: Option<&'static str>,
     /// The field of the request that is at fault, as a path: `messages[2].content`.
-    pub param: Option<String>,
+    pub param: Option<Box<str>>,
     /// What was wanted and what came.
     pub message: String,
     /// For a refusal that passes: becomes `Retry-After` and `retry-after-ms`.
     pub retry_after: Option<Duration>,
+    /// For a prompt that is too long: its tokens, at least, and the most that there is room for.
+    pub prompt: Option<Box<(usize, usize)>>,
     /// For a request that is refused: the reason that it is counted under when the error becomes a response.
     pub rejected: Option<&'static str>,
 }
@@ -27,7 +29,7 @@ pub struct ApiError {
 impl ApiError {
     /// The request is at fault; which part of it, `param` says.
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { param: Some(param.into()), ..Self::invalid_body(message) }
+        Self { param: Some(param.into().into()), ..Self::invalid_body(message) }
     }
 
     /// The body as a whole is at fault: no JSON, or not an object.
@@ -40,16 +42,39 @@ impl ApiError {
         Self::invalid(param, message).with_code("unsupported_parameter").rejected_as("unsupported")
     }
 
-    /// There is no such thing for the caller: whether others have one of that name is not told. `what` is also the field at fault.
+    /// There is no such thing for the caller: whether others have one of that name is not told. `what` is also the
+    /// field at fault.
     pub fn unknown_name(what: &'static str, name: &str, code: &'static str) -> Self {
         let shown: String = name.chars().take(64).collect();
         let message = format!("there is no {what} {shown:?} here");
-        Self { param: Some(what.into()), ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code(code) }
+        Self {
+            param: Some(what.into()),
+            ..Self::new(StatusCode::NOT_FOUND, "invalid_request_error", message).with_code(code)
+        }
     }
 
-    /// Any other error. It is not counted as a refusal unless [`ApiError::rejected_as`] says so: a request that was taken may fail too.
+    /// Any other error. It is not counted as a refusal unless [`ApiError::rejected_as`] says so: a request that was
+    /// taken may fail too.
     pub fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, code: None, param: None, message: message.into(), retry_after: None, rejected: None }
+        let message = message.into();
+        Self { status, kind, code: None, param: None, message, retry_after: None, prompt: None, rejected: None }
+    }
+
+    /// Of a prompt of at least so many tokens, where at most `max` fit.
+    pub fn with_prompt(mut self, tokens: usize, max: usize) -> Self {
+        self.prompt = Some(Box::new((tokens, max)));
+        self
+    }
+
+    /// With fields called what they are called in the body that came: `(ours, theirs)`, each as it stands in paths,
+    /// which stand between backticks.
+    pub fn renamed(mut self, names: &[(&str, &str)]) -> Self {
+        for (ours, theirs) in names {
+            self.message = self.message.replace(ours, theirs);
+            let param = self.param.map(|param| format!("`{param}`").replace(ours, theirs));
+            self.param = param.map(|param| param.trim_matches('`').into());
+        }
+        self
     }
 
     /// With a word for programs.

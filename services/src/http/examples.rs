@@ -1,8 +1,8 @@
-//! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it as turns that were
-//! answered well.
+//! From the field `engram.semantic` to examples in a conversation: what is nearest to the last question comes before it
+//! as turns that were answered well.
 
 use super::app::App;
-use super::collections::{Look, look};
+use super::collections::{Search, look};
 use super::error::ApiError;
 use super::request::{Generation, SemanticRequest};
 use super::text::prompt_of;
@@ -12,7 +12,8 @@ use crate::text::Conversation;
 use actix_web::HttpRequest;
 use serde_json::{Value, json};
 
-/// Puts examples into a conversation that came in a body of this many bytes, as many of them as leave room for the rest.
+/// Puts examples into a conversation that came in a body of this many bytes, as many of them as leave room for the
+/// rest.
 pub(super) async fn with_examples(
     app: &App,
     request: &HttpRequest,
@@ -22,10 +23,11 @@ pub(super) async fn with_examples(
     bytes: usize,
 ) -> Result<ExamplesAccount, ApiError> {
     let query = last_question(&conversation.messages)?.to_owned();
-    let looked = Look { collection: asked.collection.clone(), query, k: asked.k, examples: true, field: "messages" };
+    let looked = Search { collection: asked.collection.clone(), query, k: asked.k, examples: true, field: "messages" };
     let (mut hits, query_tokens) = look(app, request, looked).await.map_err(in_chat)?;
     let plain = std::mem::take(&mut conversation.messages);
-    // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the question go.
+    // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the
+    // question go.
     while !hits.is_empty() {
         conversation.messages = with_turns(&plain, &hits);
         let more = hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
@@ -42,9 +44,10 @@ pub(super) async fn with_examples(
     Ok(ExamplesAccount { collection: asked.collection, ids, query_tokens: query_tokens as u32 })
 }
 
-/// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the context.
+/// Tokens that a prompt with examples may have: what the answer was promised stays free, or else a quarter of the
+/// context.
 fn room(app: &App, generation: &Generation) -> usize {
-    let context = app.around.context;
+    let context = app.handles.context;
     context.saturating_sub(generation.spec.engine.max_tokens.unwrap_or(context / 4)) as usize
 }
 
@@ -100,7 +103,8 @@ mod tests {
         let messages = [said("system", "s"), said("user", "u"), said("assistant", "a"), said("user", "v")];
         let got = with_turns(&messages, &[hit("1"), hit("2")]);
         let got: Vec<_> = got.iter().map(|m| format!("{} {}", role(m), m["content"].as_str().unwrap())).collect();
-        let want = ["system s", "user q2", "assistant a2", "user q1", "assistant a1", "user u", "assistant a", "user v"];
+        let want =
+            ["system s", "user q2", "assistant a2", "user q1", "assistant a1", "user u", "assistant a", "user v"];
         assert_eq!(got, want);
         assert_eq!(last_question(&messages).unwrap(), "v");
         assert_eq!(last_question(&messages[..1]).unwrap_err().param.as_deref(), Some("messages"));

@@ -1,20 +1,22 @@
 //! The one path of every generation, chat or not, streamed or not: submit, wait for the scheduler's word, then answer.
 
-use super::answer::{Chunks, Envelope, Shape, Whole, engine_error};
+use super::answer::{Begun, Dialect, Envelope, Frames, WholeReply, engine_error};
 use super::app::{App, unavailable};
-use super::auth::{Caller, Keys};
+use super::auth::{Caller, asker};
+use super::cache;
 use super::error::ApiError;
 use super::reply::RequestName;
 use super::request::Generation;
 use super::request_tables::tables_of;
 use super::sse::Events;
 use super::terms::terms_of;
-use crate::actors::lone::LoneError;
+use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
-use crate::actors::reader::Reader;
+use crate::actors::reader::{Plain, Reader};
 use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
+use crate::text::grammar::GrammarStart;
 use crate::traces::{About, Remote};
 use actix_web::http::StatusCode;
 use actix_web::http::header;
@@ -30,6 +32,8 @@ pub(super) struct EndpointJob<S> {
     pub(super) generation: Generation,
     /// Token ids of each prompt.
     pub(super) prompts: Vec<Arc<[TokenId]>>,
+    /// Where turns begin in the only prompt of a conversation.
+    pub(super) turns: Arc<[u32]>,
     /// The field that the prompts came from, for errors.
     pub(super) prompt_field: &'static str,
     /// What the request said about thinking, if anything.
@@ -38,39 +42,72 @@ pub(super) struct EndpointJob<S> {
     pub(super) probe: Option<ProbeAccount>,
     /// Which examples were put into the prompt.
     pub(super) examples: Option<ExamplesAccount>,
+    /// What the output has to keep to.
+    pub(super) grammar: Option<GrammarStart>,
     /// How the text of a choice, given its number, is understood.
     pub(super) reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
-    /// How a choice looks.
+    /// How the answer looks.
     pub(super) shape: S,
-    /// What ids begin with.
+    /// What its id begins with.
     pub(super) id_prefix: &'static str,
 }
 
+impl<S> EndpointJob<S> {
+    /// Of texts that no template is laid around: nothing was said of thinking or examples.
+    pub(super) fn of_texts(
+        prompts: Vec<Arc<[TokenId]>>,
+        generation: Generation,
+        grammar: Option<GrammarStart>,
+        shape: S,
+        id_prefix: &'static str,
+    ) -> Self {
+        Self {
+            prompts,
+            turns: Arc::new([]),
+            prompt_field: "prompt",
+            thinking: None,
+            probe: None,
+            examples: None,
+            grammar,
+            reader: Box::new(|_| Box::new(Plain)),
+            shape,
+            id_prefix,
+            generation,
+        }
+    }
+}
+
 /// Runs a generation and answers it.
-pub(super) async fn generate<S: Shape + Unpin + 'static>(
+pub(super) async fn generate<S: Dialect>(
     app: &App,
     request: &HttpRequest,
     endpoint: EndpointJob<S>,
 ) -> Result<HttpResponse, ApiError> {
     app.check_open()?;
     let terms = terms_of(request)?;
-    let EndpointJob { generation, prompts, prompt_field, thinking, probe, examples, reader, shape, id_prefix } = endpoint;
-    let Generation { spec, seed, engram } = generation;
+    let EndpointJob {
+        generation,
+        prompts,
+        turns,
+        prompt_field,
+        thinking,
+        probe,
+        examples,
+        grammar,
+        reader,
+        shape,
+        id_prefix,
+    } = endpoint;
+    let Generation { spec, seed, engram, cache, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
-    let tables = tables_of(app, engram, Keys::hash_of(request), &prompts, &spec.engine.end_ids).await?;
-    let waits_for = if tables.is_empty() { Sources::NONE } else { Sources::only(Source::Tables) };
-    let spec = spec.complete(seed, thinking.as_ref().and_then(ThinkingJob::rules), waits_for);
+    let tables = tables_of(app, engram, asker(request), &prompts, &spec.engine.end_ids).await?;
+    let waits_for = late_sources(!tables.is_empty(), grammar.is_some());
+    let scope = cache::of_request(Caller::of(request).cache, &cache);
+    let spec = spec.complete(seed, thinking.as_ref().and_then(ThinkingJob::rules), waits_for, scope);
     let name = RequestName::of(request);
     let choices = prompts.len() * spec.engine.choices as usize;
-    let envelope = Envelope {
-        id: format!("{id_prefix}-{}", uuid::Uuid::new_v4().simple()),
-        created: unix_seconds(),
-        model: app.limits.name.clone(),
-        fingerprint: app.fingerprint.clone(),
-        // As the caller wrote it: negative seeds are taken too.
-        seed: seed as i64,
-    };
+    let envelope = envelope(app, id_prefix, seed);
     if app.log_prompts {
         for prompt in &prompts {
             tracing::info!(request = &*name, prompt = app.text.tokenizer().decode(prompt, true), "asked");
@@ -86,27 +123,45 @@ pub(super) async fn generate<S: Shape + Unpin + 'static>(
     let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
     let (stream, include_usage) = (spec.stream, spec.include_usage);
-    let job = Job { prompts, spec, terms, thinking, probe, tables, trace, examples, reader };
-    let mut outputs = RequestActor::submit(job, entries, app.around.clone()).await.map_err(|refusal| {
+    let job = Job { prompts, turns, spec, terms, thinking, probe, tables, grammar, trace, examples, reader };
+    let mut outputs = RequestActor::submit(job, entries, app.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)
     })?;
     tracing::info!(request = &*name, prompts = count, prompt_tokens, choices, stream, "accepted");
+    let begun = Begun { envelope, choices, include_usage, prompt_tokens };
     if stream {
-        let chunks = Chunks::new(envelope, shape, choices, include_usage);
         return Ok(HttpResponse::Ok()
-            .insert_header((header::CONTENT_TYPE, "text/event-stream; charset=utf-8"))
+            .insert_header((header::CONTENT_TYPE, S::Stream::CONTENT_TYPE))
             .insert_header((header::CACHE_CONTROL, "no-cache"))
             .insert_header(("x-accel-buffering", "no"))
-            .body(Events::new(outputs, chunks, app.keep_alive)));
+            .body(Events::new(outputs, shape.streamed(begun), app.keep_alive)));
     }
-    let mut whole = Whole::new(envelope, shape, choices);
+    let mut whole = shape.collected(begun);
     while let Some(output) = outputs.next().await {
         if let Some(reply) = whole.of(output)? {
             return Ok(HttpResponse::Ok().json(reply));
         }
     }
     Err(engine_error("the answer broke off".into()))
+}
+
+/// What every piece of a reply says.
+fn envelope(app: &App, id_prefix: &str, seed: u64) -> Envelope {
+    Envelope {
+        id: format!("{id_prefix}{}", uuid::Uuid::new_v4().simple()),
+        created: unix_seconds(),
+        model: app.limits.name.clone(),
+        fingerprint: app.fingerprint.clone(),
+        // As the caller wrote it: negative seeds are taken too.
+        seed: seed as i64,
+    }
+}
+
+/// Whose rules each row waits for.
+fn late_sources(tables: bool, grammar: bool) -> Sources {
+    let late = [(Source::Tables, tables), (Source::Grammar, grammar)];
+    late.into_iter().filter(|(_, speaks)| *speaks).map(|(source, _)| source).collect()
 }
 
 /// What a caller that traces says of its trace.
@@ -116,10 +171,10 @@ fn remote(request: &HttpRequest) -> Remote<'_> {
 }
 
 /// Why a request that no actor answers for has no result, as a client reads it.
-pub(super) fn lone_error(error: LoneError, prompt_field: &'static str) -> ApiError {
+pub(super) fn direct_error(error: DirectError, prompt_field: &'static str) -> ApiError {
     match error {
-        LoneError::Refused(refusal) => refused(refusal, prompt_field),
-        LoneError::Failed(why) => engine_error(why),
+        DirectError::Refused(refusal) => refused(refusal, prompt_field),
+        DirectError::Failed(why) => engine_error(why),
     }
 }
 
@@ -152,7 +207,10 @@ fn refused(refusal: Refusal, prompt_field: &'static str) -> ApiError {
             refusal.retry_after.into_iter().fold(error, ApiError::with_retry_after)
         }
         Rejected::EmptyPrompt => ApiError::invalid(prompt_field, message).with_code("empty_prompt"),
-        Rejected::PromptTooLong { .. } => ApiError::invalid(prompt_field, message).with_code("context_length_exceeded"),
+        Rejected::PromptTooLong { got, max } => {
+            let error = ApiError::invalid(prompt_field, message).with_code("context_length_exceeded");
+            error.with_prompt(got as usize, max as usize)
+        }
         Rejected::TooManyChoices { .. } => ApiError::invalid("n", message),
         Rejected::TooManyPages { .. } => ApiError::invalid("max_tokens", message).with_code("context_length_exceeded"),
         Rejected::Draining => unavailable(&message, "shutting_down"),

@@ -5,11 +5,23 @@ use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-const PATHS: [&str; 14] = [
+pub(super) const PATHS: [&str; 27] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/v1/responses",
+    "/v1/responses/input_tokens",
     "/v1/embeddings",
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
+    "/api/show",
+    "/api/tags",
+    "/api/ps",
+    "/api/version",
+    "/api/pull",
     "/v1/models",
     "/v1/engram/tables",
     "/v1/engram/collections",
@@ -17,17 +29,10 @@ const PATHS: [&str; 14] = [
     "/apply-template",
     "/detokenize",
     "/version",
+    "/openapi.json",
     "/health",
     "/ready",
     "/metrics",
-];
-/// Endpoints of other services, and what here comes nearest.
-const ELSEWHERE: [(&str, &str); 5] = [
-    ("/v1/responses", "conversations are answered at /v1/chat/completions"),
-    ("/v1/messages", "conversations are answered at /v1/chat/completions"),
-    ("/api/chat", "conversations are answered at /v1/chat/completions"),
-    ("/api/generate", "texts are continued at /v1/completions"),
-    ("/api/tags", "the model is listed at /v1/models"),
 ];
 /// How much a path must be like one of ours to be taken for it.
 const LIKE: f64 = 0.9;
@@ -49,8 +54,9 @@ pub(super) fn instead_of(path: &str) -> String {
     if let Some(known) = known(&once).or_else(|| known(&format!("/v1{once}"))) {
         return format!("; did you mean {known}?");
     }
-    if let Some((_, why)) = ELSEWHERE.iter().find(|(theirs, _)| *theirs == once) {
-        return format!("; {why}");
+    // What is there begins alike, and means other things.
+    if once.starts_with("/api/") {
+        return String::new();
     }
     let likeness = |known: &&&str| (strsim::jaro_winkler(known, &once) * 1e3) as u32;
     let nearest = PATHS.iter().max_by_key(likeness).filter(|known| strsim::jaro_winkler(known, &once) > LIKE);
@@ -61,16 +67,18 @@ fn known(path: &str) -> Option<&'static str> {
     PATHS.into_iter().find(|known| *known == path)
 }
 
-/// Whether a browser asks if a page of another origin may call. Such a question carries no key. It comes this far only where no origin may.
+/// Whether a browser asks if a page of another origin may call. Such a question carries no key. It comes this far only
+/// where no origin may.
 pub(super) fn is_preflight(request: &HttpRequest) -> bool {
     request.method() == Method::OPTIONS && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 /// No page may call, which its developer reads in the browser's tools.
 pub(super) fn no_origins() -> ApiError {
-    let message =
-        "pages of other origins may not call this server; `server.cors_origins` in its configuration names those that may";
-    ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", message).with_code("origin_not_allowed").rejected_as("origin")
+    let message = "pages of other origins may not call this server; `server.cors_origins` in its configuration names those that may";
+    ApiError::new(StatusCode::FORBIDDEN, "invalid_request_error", message)
+        .with_code("origin_not_allowed")
+        .rejected_as("origin")
 }
 
 #[cfg(test)]
@@ -87,7 +95,8 @@ mod tests {
             ("/V1/Models", "; did you mean /v1/models?"),
             ("/v1/chat/completion", "; did you mean /v1/chat/completions?"),
             ("/version/", "; did you mean /version?"),
-            ("/v1/responses", "; conversations are answered at /v1/chat/completions"),
+            ("/api/chat/", "; did you mean /api/chat?"),
+            ("/api/create", ""),
             ("/favicon.ico", ""),
             ("/v1/audio/speech", ""),
         ] {

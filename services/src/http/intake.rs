@@ -1,5 +1,5 @@
-//! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all of them share,
-//! and hold that room until whoever reads them has let go of what they said.
+//! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
+//! of them share, and hold that room until whoever reads them has let go of what they said.
 
 use super::app::{App, Body};
 use super::error::ApiError;
@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, web};
 use std::time::Duration;
 
 /// Bodies up to this many bytes are read where they are: that takes less than a change of threads, and little memory.
-const INLINE_BYTES: usize = 16 << 10;
+pub(super) const INLINE_BYTES: usize = 16 << 10;
 
 /// What a body said, and the room that it takes until this is dropped.
 pub(super) struct Taken<T> {
@@ -63,11 +63,27 @@ fn room(app: &App, body: &Body, holder: Holder) -> Result<Option<Share>, ApiErro
     if weight > PARSED_BYTES_MAX {
         return Ok(None);
     }
-    app.parsed.take(holder, weight).map(Some).ok_or_else(|| {
-        let message = "there is no room to take this body apart now: too much is being read at once";
-        let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("parsing_full");
-        error.with_retry_after(Duration::from_secs(1)).rejected_as("bodies_full")
-    })
+    app.parsed.take(holder, weight).map(Some).ok_or_else(no_room)
+}
+
+/// Room for what was said before, which is taken apart with a body. What is small takes none, as small bodies do.
+pub(super) fn more_room(app: &App, room: &mut Option<Share>, holder: Holder, text: &[u8]) -> Result<(), ApiError> {
+    let units = weight(text).min(PARSED_BYTES_MAX);
+    let taken = match room {
+        _ if text.len() <= INLINE_BYTES => true,
+        Some(share) => share.grow(units),
+        None => {
+            *room = app.parsed.take(holder, units);
+            room.is_some()
+        }
+    };
+    if taken { Ok(()) } else { Err(no_room()) }
+}
+
+fn no_room() -> ApiError {
+    let message = "there is no room to take this body apart now: too much is being read at once";
+    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("parsing_full");
+    error.with_retry_after(Duration::from_secs(1)).rejected_as("bodies_full")
 }
 
 /// The length of the body as its head says.

@@ -1,4 +1,5 @@
-//! Where bytes become JSON: what a text would take in memory is known before it takes it, and no name stands twice in one object.
+//! Where bytes become JSON: what a text would take in memory is known before it takes it, and no name stands twice in
+//! one object.
 
 use crate::limits::PARSED_BYTES_MAX;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -29,7 +30,8 @@ pub(in crate::http) enum JsonError {
     },
 }
 
-/// About how many bytes a text takes once it is parsed, never much less. One pass without memory; what is no JSON is weighed somehow.
+/// About how many bytes a text takes once it is parsed, never much less. One pass without memory; what is no JSON is
+/// weighed somehow.
 pub(in crate::http) fn weight(text: &[u8]) -> usize {
     let (mut bytes, mut i) = (VALUE_BYTES, 0);
     while let Some(&byte) = text.get(i) {
@@ -74,7 +76,8 @@ pub(in crate::http) fn parse(text: &[u8]) -> Result<Value, JsonError> {
     Ok(value)
 }
 
-/// Makes a [`Value`], as its own reader does, but refuses a name that stands twice: two readers would disagree about what was said.
+/// Makes a [`Value`], as its own reader does, but refuses a name that stands twice: two readers would disagree about
+/// what was said.
 struct Strict;
 
 impl<'de> DeserializeSeed<'de> for Strict {
@@ -147,13 +150,17 @@ mod tests {
 
     #[test]
     fn a_value_is_what_the_usual_reader_makes_of_it() {
-        for text in
-            [r#"{"a": [1, -2, 3.5, 1e300, "x\n\u00e9", true, null, {"b": {}}], "c": 18446744073709551615}"#, "[]", "\"\"", " 7 "]
-        {
+        for text in [
+            r#"{"a": [1, -2, 3.5, 1e300, "x\n\u00e9", true, null, {"b": {}}], "c": 18446744073709551615}"#,
+            "[]",
+            "\"\"",
+            " 7 ",
+        ] {
             assert_eq!(parse(text.as_bytes()).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
         }
         for text in ["", "{", "[1,]", "{} {}", "1e999", "\"\\ud800\""] {
-            let (ours, theirs) = (parse(text.as_bytes()).unwrap_err(), serde_json::from_str::<Value>(text).unwrap_err());
+            let (ours, theirs) =
+                (parse(text.as_bytes()).unwrap_err(), serde_json::from_str::<Value>(text).unwrap_err());
             assert_eq!(ours.to_string(), format!("the body is not valid JSON: {theirs}"));
         }
         let deep = "[".repeat(200) + &"]".repeat(200);

@@ -1,6 +1,7 @@
-//! Whether a request is one that a page of somewhere else made its visitor's browser send. Browsers say where a page is from (`Origin`,
-//! `Sec-Fetch-Site`); a name in `Host` that is none of ours says that somebody pointed his own name at this machine. Programs that say
-//! nothing of the kind are served as they come.
+//! Whether a request is one that a page of somewhere else made its visitor's browser send. Browsers say where a page is
+//! from (`Origin`,
+//! `Sec-Fetch-Site`); a name in `Host` that is none of ours says that somebody pointed his own name at this machine.
+//! Programs that say nothing of the kind are served as they come.
 
 use super::app::App;
 use super::auth::Keys;
@@ -32,7 +33,8 @@ pub struct Origins {
 pub struct Hosts {
     /// As they were configured.
     pub names: Vec<String>,
-    /// Where it listens; unspecified means every address of the machine, and then any address will do: no name can be pointed at it.
+    /// Where it listens; unspecified means every address of the machine, and then any address will do: no name can be
+    /// pointed at it.
     pub address: Option<IpAddr>,
 }
 
@@ -94,7 +96,8 @@ fn is_of_host(origin: &str, host: Option<&str>) -> bool {
 
 /// A page can make a browser send a form's types anywhere without asking; JSON it cannot.
 fn check_type(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
-    let empty = headers.get(header::CONTENT_LENGTH).is_none_or(|n| n == "0") && !headers.contains_key(header::TRANSFER_ENCODING);
+    let empty = headers.get(header::CONTENT_LENGTH).is_none_or(|n| n == "0")
+        && !headers.contains_key(header::TRANSFER_ENCODING);
     if empty || !matches!(*method, Method::POST | Method::PUT) {
         return Ok(());
     }
@@ -119,7 +122,9 @@ fn strange_host(host: &str) -> ApiError {
 fn strange_origin(origin: Option<&str>) -> ApiError {
     let from = origin.map_or_else(|| "another site".to_owned(), |origin| format!("{:?}", shown(origin)));
     let message = format!("a page of {from} may not call this service; server.cors_origins names those that may");
-    ApiError::new(StatusCode::FORBIDDEN, "permission_error", message).with_code("origin_not_allowed").rejected_as("origin")
+    ApiError::new(StatusCode::FORBIDDEN, "permission_error", message)
+        .with_code("origin_not_allowed")
+        .rejected_as("origin")
 }
 
 fn shown(text: &str) -> String {
@@ -133,7 +138,8 @@ pub(super) async fn check(
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let app = request.app_data::<web::Data<App>>().expect("the server is built with it");
     let checked = app.origins.check(request.method(), request.headers());
-    // Probes and scrapers name whatever they were given, and what they read is no secret. A browser's question is answered further in.
+    // Probes and scrapers name whatever they were given, and what they read is no secret. A browser's question is
+    // answered further in.
     let open = OPEN_PATHS.contains(&request.path());
     let mut reply = match checked {
         Err(error) if !open && !hints::is_preflight(request.request()) => request.into_response(error.error_response()),
@@ -178,7 +184,11 @@ mod tests {
             assert_eq!((!refused(&loopback), !refused(&all)), (on_loopback, on_all), "{host:?}");
         }
         assert_eq!(ask(&loopback, Method::GET, &[]), None, "programs that name no host are no browsers");
-        assert_eq!(ask(&Origins::default(), Method::GET, &[("host", "evil.example")]), None, "with keys a name opens nothing");
+        assert_eq!(
+            ask(&Origins::default(), Method::GET, &[("host", "evil.example")]),
+            None,
+            "with keys a name opens nothing"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Large whole replies, given out piece by piece: a client that leaves its reply unread for too long loses it, as one does that leaves a
-//! stream unread. Small ones lie in the socket's own buffers anyway.
+//! Large whole replies, given out piece by piece: a client that leaves its reply unread for too long loses it, as one
+//! does that leaves a stream unread. Small ones lie in the socket's own buffers anyway.
 
 use crate::limits::WHOLE_REPLY_BYTES;
 use actix_rt::time::sleep;
@@ -109,6 +109,9 @@ mod tests {
         let inner = left.left.clone();
         watch(Rc::downgrade(&inner), Duration::from_millis(20)).await;
         assert!(inner.borrow().bytes.is_none());
-        assert!(next(&mut left).await.unwrap().is_err(), "the connection ends without its last bytes, so the client can tell");
+        assert!(
+            next(&mut left).await.unwrap().is_err(),
+            "the connection ends without its last bytes, so the client can tell"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::app::BODIES_FULL;
 use super::error::ApiError;
+use super::shapes;
 use crate::limits::REQUEST_NAME_BYTES_MAX;
 use crate::metrics::count_rejected;
 use actix_web::body::{BodySize, MessageBody};
@@ -37,7 +38,9 @@ impl ResponseError for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             reply.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
         }
-        reply.json(self)
+        let mut reply = reply.json(self);
+        shapes::remember(&mut reply, self);
+        reply
     }
 }
 
@@ -52,8 +55,8 @@ impl RequestName {
     }
 }
 
-/// Names each request and puts the name into its reply, whatever that is. A stream to a client of HTTP/1.0, which knows no chunks, ends
-/// with the connection.
+/// Names each request and puts the name into its reply, whatever that is. A stream to a client of HTTP/1.0, which knows
+/// no chunks, ends with the connection.
 pub async fn name_requests(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

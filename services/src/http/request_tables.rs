@@ -5,7 +5,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::request::EngramRequest;
 use super::text::busy;
-use crate::engram::{Defaults, KeyHash, ModeName, PhaseName, TableSet};
+use crate::engram::{Asker, Defaults, ModeName, PhaseName, TableSet};
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
@@ -22,13 +22,13 @@ const ORDERS: (usize, usize) = (2, 5);
 pub(super) async fn tables_of(
     app: &App,
     asked: EngramRequest,
-    key: Option<KeyHash>,
+    asker: Asker,
     prompts: &[Arc<[TokenId]>],
     end_ids: &[TokenId],
 ) -> Result<Vec<Arc<RequestTables>>, ApiError> {
     let set = app.engram.tables.snapshot();
-    let settings = asked.settings.over(&app.engram.tables.defaults(&set, key.as_ref()));
-    let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), key.as_ref())?;
+    let settings = asked.settings.over(&app.engram.tables.defaults(&set, asker.key.as_ref()));
+    let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), &asker)?;
     if tables.is_empty() && asked.documents.is_empty() {
         return Ok(Vec::new());
     }
@@ -53,13 +53,13 @@ pub(super) async fn tables_of(
 }
 
 /// The layers of all tables. One that the caller did not name may be gone: the log says so.
-fn find_tables(set: &TableSet, names: &[String], named: bool, key: Option<&KeyHash>) -> Result<Vec<Member>, ApiError> {
+fn find_tables(set: &TableSet, names: &[String], named: bool, asker: &Asker) -> Result<Vec<Member>, ApiError> {
     let mut tables = Vec::new();
     for (i, name) in names.iter().enumerate() {
         if names[..i].contains(name) {
             return Err(ApiError::invalid("engram.tables", format!("`engram.tables` names {name:?} twice")));
         }
-        match set.find(name, key) {
+        match set.find(name, asker) {
             Ok(layers) => tables.extend(layers),
             Err(e) if named => {
                 let error = ApiError::invalid("engram.tables", format!("`engram.tables[{i}]`: {e}"));

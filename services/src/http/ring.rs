@@ -1,8 +1,8 @@
-//! The keys that hold now. Their file is read again when it changed and when somebody asks; a file with a mistake changes nothing, and
-//! whoever reads the log hears of it.
+//! The keys that hold now. Their file is read again when it changed and when somebody asks; a file with a mistake
+//! changes nothing, and whoever reads the log hears of it.
 
 use super::auth::Keys;
-use chimere_engine::engram::Live;
+use chimere_engine::engram::Latest;
 use chimere_engine::scheduler::KeyLimits;
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::time::SystemTime;
 /// Keys that can be replaced while the service runs.
 #[derive(Debug)]
 pub struct Ring {
-    live: Live<Keys>,
+    live: Latest<Keys>,
     file: Option<File>,
 }
 
@@ -21,12 +21,12 @@ struct File {
     path: PathBuf,
     limits: KeyLimits,
     /// What the file was when it was last looked at, read or not: a mistake is told once.
-    seen: Mutex<Option<Stamp>>,
+    seen: Mutex<Option<FileStamp>>,
 }
 
 /// What tells a file from one that took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct FileStamp {
     bytes: u64,
     modified: Option<SystemTime>,
     inode: u64,
@@ -35,7 +35,7 @@ pub(super) struct Stamp {
 impl From<Keys> for Ring {
     /// Keys that stay as they are.
     fn from(keys: Keys) -> Self {
-        Self { live: Live::new(keys), file: None }
+        Self { live: Latest::new(keys), file: None }
     }
 }
 
@@ -45,7 +45,7 @@ impl Ring {
         // Before it is read: what changes meanwhile is seen at the next look.
         let seen = Mutex::new(stamp(&path));
         let keys = Keys::read_with(&path, limits)?;
-        Ok(Self { live: Live::new(keys), file: Some(File { path, limits, seen }) })
+        Ok(Self { live: Latest::new(keys), file: Some(File { path, limits, seen }) })
     }
 
     /// The same where other machines can come.
@@ -75,13 +75,13 @@ impl Ring {
     }
 }
 
-pub(super) fn stamp(path: &std::path::Path) -> Option<Stamp> {
+pub(super) fn stamp(path: &std::path::Path) -> Option<FileStamp> {
     let meta = std::fs::metadata(path).ok()?;
     #[cfg(unix)]
     let inode = std::os::unix::fs::MetadataExt::ino(&meta);
     #[cfg(not(unix))]
     let inode = 0;
-    Some(Stamp { bytes: meta.len(), modified: meta.modified().ok(), inode })
+    Some(FileStamp { bytes: meta.len(), modified: meta.modified().ok(), inode })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Room that many share: bytes of bodies, bytes of what they say, connections. Whoever holds much leaves as much for the others, so that
-//! one alone can never keep the rest out; and what is refused tells nobody what others hold.
+//! Room that many share: bytes of bodies, bytes of what they say, connections. Whoever holds much leaves as much for
+//! the others, so that one alone can never keep the rest out; and what is refused tells nobody what others hold.
 
 use super::auth::Caller;
 use actix_web::HttpRequest;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// On whose account something is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// An API key's.
+    /// The account of an API key.
     Key(KeyId),
     /// Of whoever comes from there.
     Address(IpAddr),
@@ -62,7 +62,8 @@ impl Room {
         self.total
     }
 
-    /// Takes so many units, unless the holder would then have more than what is left for others, or there are not as many.
+    /// Takes so many units, unless the holder would then have more than what is left for others, or there are not as
+    /// many.
     pub fn take(self: &Arc<Self>, holder: Holder, units: usize) -> Option<Share> {
         let mut held = self.held.lock();
         let all = held.all.checked_add(units).filter(|all| *all <= self.total)?;
@@ -85,6 +86,11 @@ pub struct Share {
 }
 
 impl Share {
+    /// How many it has.
+    pub fn units(&self) -> usize {
+        self.units
+    }
+
     /// Takes more of the same for the same. False if there is no room; what was held stays.
     pub fn grow(&mut self, units: usize) -> bool {
         let Some(mut more) = self.room.take(self.holder, units) else { return false };

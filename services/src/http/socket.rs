@@ -1,17 +1,19 @@
-//! What the kernel is asked to do with connections. Accepted sockets have the settings of the one that listens, on Linux all of
-//! those here.
+//! What the kernel is asked to do with connections. Accepted sockets have the settings of the one that listens, on
+//! Linux all of those here.
 
 use crate::limits;
 use std::net::TcpListener;
 use std::time::Duration;
 
-/// Questions that a silent peer leaves unanswered before it is given up, where the kernel counts them. Linux goes by the time alone.
+/// Questions that a silent peer leaves unanswered before it is given up, where the kernel counts them. Linux goes by
+/// the time alone.
 const QUESTIONS: u32 = 4;
 
-/// Takes a crowd that comes at once: beyond what waits to be accepted a client's first packet is thrown away, and it tries again only a
-/// second later. Sends small pieces at once. Gives up connections whose peer neither takes what was sent to it nor answers when asked whether
-/// it is still there, for `silence`. Without that a machine that vanished, or one that never reads, would be kept for ever: the
-/// server writes only when there is room, and hears nothing of a peer that says nothing.
+/// Takes a crowd that comes at once: beyond what waits to be accepted a client's first packet is thrown away, and it
+/// tries again only a second later. Sends small pieces at once. Gives up connections whose peer neither takes what was
+/// sent to it nor answers when asked whether it is still there, for `silence`. Without that a machine that vanished, or
+/// one that never reads, would be kept for ever: the server writes only when there is room, and hears nothing of a peer
+/// that says nothing.
 pub(super) fn prepare(listener: &TcpListener, silence: Duration) {
     if let Err(error) = set(listener, silence) {
         tracing::warn!(%error, "a setting of the socket that listens was refused: a crowd may wait, or a peer that is gone be kept");

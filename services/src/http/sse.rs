@@ -1,12 +1,11 @@
-//! A stream as server-sent events: chunks, comments when nothing comes, and its end.
+//! The body of a stream: what there is as it comes, a sign of life when nothing comes, and its end.
 
-use super::answer::{Chunks, Shape};
-use super::error::ApiError;
+use super::answer::Frames;
+use crate::actors::output::Output;
 use crate::actors::request::Outputs;
 use actix_rt::time::{Sleep, sleep};
 use actix_web::body::{BodySize, MessageBody};
-use bytes::{BufMut, Bytes, BytesMut};
-use serde::Serialize;
+use bytes::{Bytes, BytesMut};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -16,60 +15,45 @@ use std::time::Duration;
 const WRITE_BYTES: usize = 16 << 10;
 
 /// The body of a streamed reply. Dropping it cancels the request.
-pub struct Events<S> {
+pub struct Events<F> {
     outputs: Outputs,
-    chunks: Chunks<S>,
+    frames: F,
     keep_alive: Duration,
     /// Fires when the client has heard nothing for that long.
     idle: Pin<Box<Sleep>>,
+    opened: bool,
     over: bool,
 }
 
-impl<S: Shape> Events<S> {
-    /// The events of a request that was accepted. A comment is sent after each `keep_alive` of silence: the client's absence shows only
-    /// when we write to a half-open connection, and proxies close silent ones.
-    pub fn new(outputs: Outputs, chunks: Chunks<S>, keep_alive: Duration) -> Self {
-        Self { outputs, chunks, keep_alive, idle: Box::pin(sleep(keep_alive)), over: false }
+impl<F: Frames> Events<F> {
+    /// The events of a request that was accepted. A sign of life is sent after each `keep_alive` of silence: the
+    /// client's absence shows only when we write to a half-open connection, and proxies close silent ones.
+    pub fn new(outputs: Outputs, frames: F, keep_alive: Duration) -> Self {
+        Self { outputs, frames, keep_alive, idle: Box::pin(sleep(keep_alive)), opened: false, over: false }
     }
 
     /// Frames everything that is there already.
     fn gather(&mut self, cx: &mut Context<'_>) -> BytesMut {
         let mut buffer = BytesMut::new();
+        if !std::mem::replace(&mut self.opened, true) {
+            self.frames.opening(&mut buffer);
+        }
         while !self.over && buffer.len() < WRITE_BYTES {
-            match Pin::new(&mut self.outputs).poll_next(cx) {
-                Poll::Ready(Some(output)) => {
-                    let ends = matches!(output, crate::actors::output::Output::End(_));
-                    match self.chunks.of(output) {
-                        Ok(chunks) => chunks.iter().for_each(|chunk| frame(&mut buffer, chunk)),
-                        Err(error) => self.fail(&error, &mut buffer),
-                    }
-                    if ends {
-                        buffer.put_slice(b"data: [DONE]\n\n");
-                        self.over = true;
-                    }
-                }
-                // Its actor went away without a word, which only a bug does: the client must not take that for the end.
-                Poll::Ready(None) => self.fail(&super::answer::engine_error("the stream broke off".into()), &mut buffer),
-                Poll::Pending => break,
+            // An actor that went away without a word is a bug: the client must not take that for the end.
+            let broken = || Output::Failed("the stream broke off".into());
+            let Poll::Ready(output) = Pin::new(&mut self.outputs).poll_next(cx) else { break };
+            let output = output.unwrap_or_else(broken);
+            self.over = matches!(output, Output::End(_) | Output::Failed(_));
+            if let Err(error) = self.frames.output(output, &mut buffer) {
+                self.frames.error(&error, &mut buffer);
+                self.over = true;
             }
         }
         buffer
     }
-
-    fn fail(&mut self, error: &ApiError, buffer: &mut BytesMut) {
-        buffer.put_slice(b"event: error\n");
-        frame(buffer, error);
-        self.over = true;
-    }
 }
 
-fn frame(buffer: &mut BytesMut, value: &impl Serialize) {
-    buffer.put_slice(b"data: ");
-    serde_json::to_writer(buffer.writer(), value).expect("JSON values have no keys but strings, and memory takes every write");
-    buffer.put_slice(b"\n\n");
-}
-
-impl<S: Shape + Unpin> MessageBody for Events<S> {
+impl<F: Frames + Unpin> MessageBody for Events<F> {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {
@@ -80,12 +64,13 @@ impl<S: Shape + Unpin> MessageBody for Events<S> {
         if self.over {
             return Poll::Ready(None);
         }
-        let buffer = self.gather(cx);
+        let mut buffer = self.gather(cx);
         if buffer.is_empty() {
             ready!(self.idle.as_mut().poll(cx));
+            self.frames.still_here(&mut buffer);
         }
         let next = actix_rt::time::Instant::now() + self.keep_alive;
         self.idle.as_mut().reset(next);
-        Poll::Ready(Some(Ok(if buffer.is_empty() { Bytes::from_static(b": still here\n\n") } else { buffer.freeze() })))
+        Poll::Ready(Some(Ok(buffer.freeze())))
     }
 }

@@ -1,4 +1,5 @@
-//! `GET /v1/console/steps`: what the scheduler does now, as server-sent events. An administrator's: it tells of everybody's work.
+//! `GET /v1/console/steps`: what the scheduler does now, as server-sent events. An administrator's: it tells of
+//! everybody's work.
 
 use super::app::App;
 use super::auth::require_admin;
@@ -21,7 +22,7 @@ const PERIOD: Duration = Duration::from_millis(250);
 const STEPS_MAX: usize = 120;
 
 #[derive(Serialize)]
-struct Event<'a> {
+struct StepsEvent<'a> {
     steps: &'a [StepSeen],
     now: Now,
 }
@@ -37,14 +38,14 @@ struct Now {
 }
 
 /// Somebody who looks, and since when.
-struct Look {
+struct StepView {
     watcher: Watcher,
     ticks: Interval,
     last: Instant,
     phase: watch::Receiver<Phase>,
 }
 
-impl Look {
+impl StepView {
     async fn next(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
         self.ticks.tick().await;
         // A stream without an end would hold the service's own end up.
@@ -54,7 +55,8 @@ impl Look {
         let (steps, standing) = self.watcher.look(usize::MAX);
         let seconds = self.last.elapsed().as_secs_f64();
         self.last = Instant::now();
-        let rate = |rows: fn(&StepSeen) -> u32| steps.iter().map(|s| f64::from(rows(s))).sum::<f64>() / seconds.max(1e-3);
+        let rate =
+            |rows: fn(&StepSeen) -> u32| steps.iter().map(|s| f64::from(rows(s))).sum::<f64>() / seconds.max(1e-3);
         let now = Now {
             standing,
             tokens_per_second: rate(|s| s.decode_rows),
@@ -62,7 +64,7 @@ impl Look {
             step_ms: steps.last().map_or(0.0, |s| s.ms),
             predicted_ms: steps.last().map_or(0.0, |s| s.predicted_ms),
         };
-        let event = Event { steps: &steps[steps.len().saturating_sub(STEPS_MAX)..], now };
+        let event = StepsEvent { steps: &steps[steps.len().saturating_sub(STEPS_MAX)..], now };
         let json = serde_json::to_string(&event).expect("JSON values have no keys but strings");
         Some((Ok(Bytes::from(format!("data: {json}\n\n"))), self))
     }
@@ -74,10 +76,10 @@ pub(super) async fn steps(app: web::Data<App>, request: HttpRequest) -> Result<H
     app.check_open()?;
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let look = Look { watcher: app.step_log.watch(), ticks, last: Instant::now(), phase: app.phase.clone() };
+    let look = StepView { watcher: app.step_log.watch(), ticks, last: Instant::now(), phase: app.phase.clone() };
     let reply = HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header((header::CACHE_CONTROL, "no-store"))
-        .streaming(unfold(look, Look::next));
+        .streaming(unfold(look, StepView::next));
     Ok(reply)
 }

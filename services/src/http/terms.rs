@@ -19,10 +19,14 @@ pub(super) fn terms_of(request: &HttpRequest) -> Result<Terms, ApiError> {
 
 fn deadline_ms(request: &HttpRequest) -> Result<Option<u64>, ApiError> {
     let Some(value) = request.headers().get(DEADLINE) else { return Ok(None) };
-    let ms = value.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|ms| (1..=DEADLINE_MS_MAX).contains(ms));
+    let ms =
+        value.to_str().ok().and_then(|text| text.trim().parse().ok()).filter(|ms| (1..=DEADLINE_MS_MAX).contains(ms));
     ms.map(Some).ok_or_else(|| {
         let got = String::from_utf8_lossy(value.as_bytes()).chars().take(40).collect::<String>();
-        ApiError::invalid(DEADLINE, format!("`{DEADLINE}` must be a whole number from 1 to {DEADLINE_MS_MAX}, got {got:?}"))
+        ApiError::invalid(
+            DEADLINE,
+            format!("`{DEADLINE}` must be a whole number from 1 to {DEADLINE_MS_MAX}, got {got:?}"),
+        )
     })
 }
 

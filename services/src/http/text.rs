@@ -18,7 +18,11 @@ use std::time::Duration;
 pub(super) const INLINE_BYTES: usize = 2 << 10;
 
 /// Counts and shows the tokens of a text or of a conversation.
-pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn tokenize(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
     let Taken { asked: TokenizeRequest { input, token_strings }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
@@ -26,7 +30,7 @@ pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload:
         TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,
         TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, bytes, usize::MAX).await?.ids,
     };
-    let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.around.context);
+    let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.handles.context);
     written(&app, bytes, move || {
         let token_strs = token_strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
         serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
@@ -35,9 +39,14 @@ pub(super) async fn tokenize(app: web::Data<App>, request: HttpRequest, payload:
 }
 
 /// The text of some tokens, control tokens written out.
-pub(super) async fn detokenize(app: web::Data<App>, request: HttpRequest, payload: web::Payload) -> Result<HttpResponse, ApiError> {
+pub(super) async fn detokenize(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| DetokenizeRequest::parse(body, &app.limits);
-    let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } = take(&app, &request, payload, parse).await?;
+    let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
+        take(&app, &request, payload, parse).await?;
     let tokenizer = app.text.tokenizer().clone();
     written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&tokens, true)}))).await
 }
@@ -64,13 +73,17 @@ pub(super) async fn apply_template(
 }
 
 /// What chat would read, and the bytes of the body that asked for it.
-async fn chat_prompt(app: &web::Data<App>, request: &HttpRequest, payload: web::Payload) -> Result<(ChatPrompt, usize), ApiError> {
+async fn chat_prompt(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    payload: web::Payload,
+) -> Result<(ChatPrompt, usize), ApiError> {
     let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
     let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
     Ok((prompt_of(app, asked.conversation, bytes, usize::MAX).await?, bytes))
 }
 
-/// What `/tokenize` says.
+/// The reply of `/tokenize`.
 #[derive(Serialize)]
 struct Tokens<'a> {
     count: usize,
@@ -85,7 +98,8 @@ async fn written(
     bytes: usize,
     write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
-    let text = if bytes <= INLINE_BYTES { write() } else { app.lanes.for_bytes(bytes).run(write).await.map_err(busy)? };
+    let text =
+        if bytes <= INLINE_BYTES { write() } else { app.lanes.for_bytes(bytes).run(write).await.map_err(busy)? };
     let text = text.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
@@ -116,7 +130,8 @@ pub(super) async fn prompt_of(
 
 /// A text that cannot fit was not even tokenized.
 pub(super) fn too_long(field: &'static str, error: &TooLong) -> ApiError {
-    ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded").rejected_as("prompt_too_long")
+    let refusal = ApiError::invalid(field, error.to_string()).with_code("context_length_exceeded");
+    refusal.with_prompt(error.least, error.max).rejected_as("prompt_too_long")
 }
 
 pub(super) fn busy(error: PoolError) -> ApiError {

@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::generate::lone_error;
+use super::generate::direct_error;
 use super::request::Generation;
 use super::text::prompt_of;
 use crate::actors::output::ProbeAccount;
@@ -11,6 +11,7 @@ use crate::actors::request::ThinkingJob;
 use crate::metrics;
 use crate::text::thinking::{Mode, Reasoning, Thoughts};
 use crate::text::{ChatPrompt, Conversation, Thinking};
+use chimere_engine::ids::CacheScope;
 use chimere_engine::scheduler::Terms;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(super) struct Question {
     pub(super) tools: bool,
     /// What the request runs under, and its trial too.
     pub(super) terms: Terms,
+    /// Who shares its prompt, and that of its trial.
+    pub(super) cache: Option<CacheScope>,
 }
 
 /// Renders the conversation. With the effort `auto` the answer without a thought is tried first.
@@ -41,7 +44,7 @@ pub(super) async fn prompt_and_thinking(
     generation: &Generation,
     question: Question,
 ) -> Result<PromptAndThinking, ApiError> {
-    let Question { conversation, bytes, reasoning, tools, terms } = question;
+    let Question { conversation, bytes, reasoning, tools, terms, cache } = question;
     let room = app.room(generation);
     let (Some(reasoning), Some(thoughts)) = (reasoning, &app.limits.thinking) else {
         let prompt = prompt_of(app, conversation, bytes, room).await?;
@@ -51,10 +54,15 @@ pub(super) async fn prompt_and_thinking(
     if reasoning.mode == Mode::Auto
         && let Some(direct) = without_thought(app, &conversation, bytes, room).await?
     {
-        let account = try_answer(app, name, generation, thoughts, &direct, terms).await?;
+        let account = try_answer(app, name, generation, thoughts, &direct, (terms, cache)).await?;
         if account.sure {
-            ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure").increment(u64::from(generation.spec.engine.choices));
-            return Ok(PromptAndThinking { prompt: direct, thinking: Some(ThinkingJob::Skipped("sure")), probe: Some(account) });
+            ::metrics::counter!(metrics::THINKING_ENDED, "reason" => "sure")
+                .increment(u64::from(generation.spec.engine.choices));
+            return Ok(PromptAndThinking {
+                prompt: direct,
+                thinking: Some(ThinkingJob::Skipped("sure")),
+                probe: Some(account),
+            });
         }
         found = Some(account);
     }
@@ -84,21 +92,23 @@ async fn try_answer(
     generation: &Generation,
     thoughts: &Thoughts,
     direct: &ChatPrompt,
-    terms: Terms,
+    (terms, cache): (Terms, Option<CacheScope>),
 ) -> Result<ProbeAccount, ApiError> {
     app.check_open()?;
     let (asked, tokens) = (&generation.spec.engine, thoughts.probe.tokens);
     let trial = Trial {
         prompt: direct.ids.as_slice().into(),
+        turns: direct.turns.as_slice().into(),
         tokens_max: asked.max_tokens.map_or(tokens, |max| max.min(tokens)),
         entropy_max: thoughts.probe.entropy_max,
         end_ids: asked.end_ids.clone(),
         experts: asked.experts,
         priority: asked.priority,
         terms,
+        cache,
     };
-    let found = probe(&app.around, app.live.enter(name), trial).await;
-    let found = found.map_err(|e| lone_error(e, "messages"))?;
+    let found = probe(&app.handles, app.live.enter(name), trial).await;
+    let found = found.map_err(|e| direct_error(e, "messages"))?;
     let sure = found.entropy <= thoughts.probe.entropy_max;
     Ok(ProbeAccount { tokens: found.tokens, entropy: thoughts.share(found.entropy), sure })
 }

@@ -1,8 +1,9 @@
-//! The certificate and its key, and the cryptography of rustls: Graviola, whose assembly the Rust compiler builds by itself.
+//! The certificate and its key, and the cryptography of rustls: Graviola, whose assembly the Rust compiler builds by
+//! itself.
 
-use super::ring::{Stamp, stamp};
+use super::ring::{FileStamp, stamp};
 use crate::metrics;
-use chimere_engine::engram::Live;
+use chimere_engine::engram::Latest;
 use chimere_engine::files::read_regular;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
@@ -20,9 +21,9 @@ const PEM_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Certificate {
     files: [PathBuf; 2],
-    live: Live<CertifiedKey>,
+    live: Latest<CertifiedKey>,
     /// What the files were when they were last looked at.
-    seen: Mutex<[Option<Stamp>; 2]>,
+    seen: Mutex<[Option<FileStamp>; 2]>,
 }
 
 impl Certificate {
@@ -33,7 +34,7 @@ impl Certificate {
             return Ok(None);
         }
         let seen = Mutex::new(files.each_ref().map(|file| stamp(file)));
-        let live = Live::new(read(&files[0], &files[1])?);
+        let live = Latest::new(read(&files[0], &files[1])?);
         Ok(Some(Arc::new(Self { files, live, seen })))
     }
 
@@ -83,8 +84,8 @@ fn read(certificate: &Path, key: &Path) -> Result<CertifiedKey, String> {
         .map_err(|e| about(certificate, format!("certificate and key {}: {e}", key.display())))
 }
 
-/// The end of a certificate's validity, in seconds since 1970: the second time in the fifth or fourth field of its first part (RFC
-/// 5280, section 4.1), which is all that is read here.
+/// The end of a certificate's validity, in seconds since 1970: the second time in the fifth or fourth field of its
+/// first part (RFC 5280, section 4.1), which is all that is read here.
 fn not_after(certificate: &[u8]) -> Option<u64> {
     const SEQUENCE: u8 = 0x30;
     const VERSION: u8 = 0xa0;
@@ -133,7 +134,9 @@ impl<'a> Der<'a> {
 fn seconds(tag: u8, text: &str) -> Option<u64> {
     let digits = text.strip_suffix('Z').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()))?;
     let (year, rest) = match (tag, digits.len()) {
-        (0x17, 12) => (digits[..2].parse::<u64>().ok().map(|y| if y < 50 { 2000 + y } else { 1900 + y })?, &digits[2..]),
+        (0x17, 12) => {
+            (digits[..2].parse::<u64>().ok().map(|y| if y < 50 { 2000 + y } else { 1900 + y })?, &digits[2..])
+        }
         (0x18, 14) => (digits[..4].parse().ok()?, &digits[4..]),
         _ => return None,
     };

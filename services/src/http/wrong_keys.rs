@@ -1,4 +1,5 @@
-//! Whoever tries keys waits longer each time, by the address he comes from. A few mistakes cost nothing, and a right key never waits.
+//! Whoever tries keys waits longer each time, by the address he comes from. A few mistakes cost nothing, and a right
+//! key never waits.
 
 use super::app::App;
 use super::auth::Keys;
@@ -62,7 +63,9 @@ pub(super) async fn hold_up(app: &web::Data<App>, request: &HttpRequest) {
 fn delay(count: u32) -> Duration {
     match count.checked_sub(FREE + 1) {
         None => Duration::ZERO,
-        Some(doublings) => FIRST.saturating_mul(1 << doublings.min(16)).min(Duration::from_millis(WRONG_KEY_DELAY_MS_MAX)),
+        Some(doublings) => {
+            FIRST.saturating_mul(1 << doublings.min(16)).min(Duration::from_millis(WRONG_KEY_DELAY_MS_MAX))
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! `docs/metrics.md`, made from the definitions.
 
 use super::panels::{metric, named, panels};
-use super::{ALL, BUDGETS, IGNORED, Kind, Metric, OUTCOMES, REASONS, ROW_FORMS, STEP_KINDS, THINKING_ENDS};
+use super::{
+    ALL, BUDGETS, IGNORED, Metric, MetricKind, OUTCOMES, REASONS, ROW_FORMS, STEP_KINDS, THINKING_ENDS, TRANSFERS,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,7 +33,8 @@ are there from the start, 0 where the part does not exist. `model_name` is the n
 /// The whole page, given the dashboards by name. The error names the metrics that no panel shows and that need one.
 pub fn document(dashboards: &[(&str, Value)]) -> Result<String, String> {
     let shown = shown(dashboards);
-    let hidden: Vec<_> = ALL.iter().map(|m| m.name).filter(|n| !n.starts_with("vllm:") && !shown.contains_key(n)).collect();
+    let hidden: Vec<_> =
+        ALL.iter().map(|m| m.name).filter(|n| !n.starts_with("vllm:") && !shown.contains_key(n)).collect();
     if !hidden.is_empty() {
         return Err(format!("on no panel: {}", hidden.join(", ")));
     }
@@ -45,6 +48,7 @@ pub fn document(dashboards: &[(&str, Value)]) -> Result<String, String> {
         ("chimere_thinking_ended_total", "reason", THINKING_ENDS),
         ("chimere_step_seconds", "kind", STEP_KINDS),
         ("chimere_step_budget_ratio", "of", BUDGETS),
+        ("chimere_prefix_transfer_seconds", "direction", TRANSFERS),
         ("chimere_step_rows_total", "form", ROW_FORMS),
         ("chimere_rejected_total", "reason", REASONS),
         ("chimere_ignored_fields_total", "field", IGNORED),
@@ -56,7 +60,7 @@ pub fn document(dashboards: &[(&str, Value)]) -> Result<String, String> {
     table(&mut page, &others, &shown);
     page.push_str("\n## Buckets\n\nUpper bounds of the histograms; each has `+Inf` too.\n\n");
     for metric in ALL {
-        if let Kind::Histogram(bounds) = metric.kind {
+        if let MetricKind::Histogram(bounds) = metric.kind {
             let bounds: Vec<String> = bounds.iter().map(f64::to_string).collect();
             line(&mut page, format_args!("- `{}`: {}", metric.name, bounds.join(" ")));
         }
@@ -84,12 +88,15 @@ fn table(page: &mut String, metrics: &[&Metric], shown: &Shown) {
     page.push_str("| name | type | labels | unit | meaning | panel |\n| --- | --- | --- | --- | --- | --- |\n");
     for m in metrics {
         let kind = match m.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram(_) => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram(_) => "histogram",
         };
         let panels = shown.get(m.name).map_or(FOR_OTHERS.to_owned(), |places| places.join("; "));
-        line(page, format_args!("| `{}` | {kind} | {} | {} | {} | {panels} |", m.name, m.labels.join(", "), m.unit, m.help));
+        line(
+            page,
+            format_args!("| `{}` | {kind} | {} | {} | {} | {panels} |", m.name, m.labels.join(", "), m.unit, m.help),
+        );
     }
 }
 

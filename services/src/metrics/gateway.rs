@@ -1,5 +1,6 @@
-//! What vLLM's dashboards and the Kubernetes inference gateway read, under the names, labels and units that they know. The handles are
-//! made once, when a service starts, so every series is there from then on and a token costs two additions.
+//! What vLLM's dashboards and the Kubernetes inference gateway read, under the names, labels and units that they know.
+//! The handles are made once, when a service starts, so every series is there from then on and a token costs two
+//! additions.
 
 use super::*;
 use ::metrics::{Counter, Gauge, Histogram, Label};
@@ -39,6 +40,8 @@ pub struct Gateway {
     abort: Counter,
     error: Counter,
     preemptions: Counter,
+    cache_queries: Counter,
+    cache_hits: Counter,
     ttft: Histogram,
     itl: Histogram,
     tpot: Histogram,
@@ -66,9 +69,6 @@ impl Gateway {
         ::metrics::gauge!(VLLM_CACHE_CONFIG, cache).set(1.0);
         let no_adapters = [("max_lora", "0"), ("running_lora_adapters", ""), ("waiting_lora_adapters", "")];
         ::metrics::gauge!(VLLM_LORA, all(&no_adapters.map(|(name, value)| (name, value.to_owned())))).set(0.0);
-        for absent in [VLLM_CACHE_QUERIES, VLLM_CACHE_HITS] {
-            counter(absent).absolute(0);
-        }
         Self {
             running: gauge(VLLM_RUNNING),
             waiting: gauge(VLLM_WAITING),
@@ -80,6 +80,8 @@ impl Gateway {
             abort: ended("abort"),
             error: ended("error"),
             preemptions: counter(VLLM_PREEMPTIONS),
+            cache_queries: counter(VLLM_CACHE_QUERIES),
+            cache_hits: counter(VLLM_CACHE_HITS),
             ttft: histogram(VLLM_TTFT),
             itl: histogram(VLLM_ITL),
             tpot: histogram(VLLM_TPOT),
@@ -99,6 +101,12 @@ impl Gateway {
         self.kv_usage.set(usage(now));
         self.preemptions.increment(preemptions);
         self.prompt_tokens.increment(prompt_tokens);
+    }
+
+    /// So many more prompt tokens were looked up in the prefix cache, and so many of them found.
+    pub fn looked_up(&self, tokens: u64, found: u64) {
+        self.cache_queries.increment(tokens);
+        self.cache_hits.increment(found);
     }
 
     /// A request has waited this long for its first step.

@@ -13,18 +13,21 @@ const OTHERS: &str = "other";
 
 /// Gauges of what waits, and what they were last set to.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingByKey {
     labels: HashMap<KeyId, String>,
     shown: BTreeMap<String, u32>,
 }
 
-impl Default for Waiting {
+impl Default for WaitingByKey {
     fn default() -> Self {
-        Self { labels: HashMap::from([(KeyId::default(), NOBODY.to_owned())]), shown: BTreeMap::from([(NOBODY.to_owned(), 0)]) }
+        Self {
+            labels: HashMap::from([(KeyId::default(), NOBODY.to_owned())]),
+            shown: BTreeMap::from([(NOBODY.to_owned(), 0)]),
+        }
     }
 }
 
-impl Waiting {
+impl WaitingByKey {
     /// Sets the gauges that have changed. A key that was seen once keeps its series, at 0.
     pub fn tell(&mut self, stats: &Stats, by_key: impl Iterator<Item = (KeyId, u32)>) {
         let mut now: BTreeMap<String, u32> = self.shown.keys().map(|label| (label.clone(), 0)).collect();
@@ -62,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_first_keys_have_labels_of_their_own_and_all_later_ones_share_one() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingByKey::default();
         let labels: Vec<_> = (0..100u64).map(|i| waiting.label(KeyId(i << 32))).collect();
         assert_eq!((labels[0].as_str(), labels[1].as_str(), labels[99].as_str()), (NOBODY, "00000001", OTHERS));
         assert_eq!(labels.iter().filter(|label| *label != OTHERS).count(), 1 + KEY_LABELS_MAX);

@@ -1,5 +1,5 @@
-//! What Grafana's dashboards ask for: their panels, the queries of each, and the metrics that a query names. Read by the page of metrics
-//! and by tests; the service itself shows no panels.
+//! What Grafana's dashboards ask for: their panels, the queries of each, and the metrics that a query names. Read by
+//! the page of metrics and by tests; the service itself shows no panels.
 
 use super::{ALL, Metric};
 use serde_json::Value;
@@ -23,7 +23,8 @@ pub fn panels(dashboard: &Value) -> Vec<Panel> {
     list(&dashboard["panels"]).iter().map(panel).filter(|p| !p.queries.is_empty()).collect()
 }
 
-/// Names in a query, or in any text, that look like this service's metrics. A histogram's series have its name and an ending.
+/// Names in a query, or in any text, that look like this service's metrics. A histogram's series have its name and an
+/// ending.
 pub fn named(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     words.filter(|w| w.starts_with("chimere_") || w.starts_with("vllm:"))

@@ -1,4 +1,5 @@
-//! All collections of a service. Each belongs to an account and to nobody else; a write is on the disk before searches see it.
+//! All collections of a service. Each belongs to an account and to nobody else; a write is on the disk before searches
+//! see it.
 
 use super::error::CollectionError;
 use super::index::{Hit, Index, Item};
@@ -28,7 +29,8 @@ pub struct Collections {
     all: RwLock<BTreeMap<(KeyId, String), Arc<Collection>>>,
     /// Bytes of all indices.
     bytes: AtomicU64,
-    /// Held by whoever changes something, so that the disk and the memory change in the same order. `None` without a directory.
+    /// Held by whoever changes something, so that the disk and the memory change in the same order. `None` without a
+    /// directory.
     store: Mutex<Option<Store>>,
 }
 
@@ -171,7 +173,8 @@ impl Collections {
         own.map(|(_, collection)| collection.index.read().bytes()).sum()
     }
 
-    /// Adds items with their vectors, in the place of those with the same ids. All of them are on the disk when this returns, or none is.
+    /// Adds items with their vectors, in the place of those with the same ids. All of them are on the disk when this
+    /// returns, or none is.
     pub fn add(&self, owner: KeyId, name: &str, items: Vec<(Item, Vec<f32>)>) -> Result<Info, CollectionError> {
         let mut store = self.store.lock();
         let collection = self.find_usable(owner, name)?;
@@ -187,8 +190,16 @@ impl Collections {
         Ok(Info::of(name, &collection))
     }
 
-    /// The `k` items nearest to a vector, best first; with `examples` only those that have an answer. Reads all of the collection.
-    pub fn search(&self, owner: KeyId, name: &str, query: &[f32], k: usize, examples: bool) -> Result<Vec<Hit>, CollectionError> {
+    /// The `k` items nearest to a vector, best first; with `examples` only those that have an answer. Reads all of the
+    /// collection.
+    pub fn search(
+        &self,
+        owner: KeyId,
+        name: &str,
+        query: &[f32],
+        k: usize,
+        examples: bool,
+    ) -> Result<Vec<Hit>, CollectionError> {
         let collection = self.find_usable(owner, name)?;
         let hits = collection.index.read().nearest(query, k, |item| !examples || item.answer.is_some());
         Ok(hits)
@@ -211,7 +222,10 @@ mod tests {
     }
 
     fn item(id: &str, vector: [f32; 2]) -> (Item, Vec<f32>) {
-        (Item { id: id.into(), text: format!("text of {id}"), answer: (id != "mute").then(|| "yes".into()) }, vector.to_vec())
+        (
+            Item { id: id.into(), text: format!("text of {id}"), answer: (id != "mute").then(|| "yes".into()) },
+            vector.to_vec(),
+        )
     }
 
     fn found(all: &Collections, owner: KeyId, name: &str) -> Vec<String> {
@@ -222,7 +236,11 @@ mod tests {
     fn what_was_added_is_there_after_a_restart_and_what_was_removed_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let all = open(&dir);
-        assert!(all.create(OURS, "a", 5).unwrap() && !all.create(OURS, "a", 6).unwrap() && all.create(OURS, "ab", 5).unwrap());
+        assert!(
+            all.create(OURS, "a", 5).unwrap()
+                && !all.create(OURS, "a", 6).unwrap()
+                && all.create(OURS, "ab", 5).unwrap()
+        );
         all.add(OURS, "a", vec![item("far", [0.0, 1.0]), item("near", [1.0, 0.0])]).unwrap();
         all.add(OURS, "a", vec![item("far", [-1.0, 0.0]), item("mute", [0.6, 0.8])]).unwrap();
         all.add(OURS, "ab", vec![item("other", [1.0, 0.0])]).unwrap();
@@ -230,7 +248,10 @@ mod tests {
         drop(all);
         let all = open(&dir);
         assert_eq!(all.list(OURS), infos);
-        assert_eq!((found(&all, OURS, "a"), infos[0].created), (vec!["near".to_owned(), "mute".into(), "far".into()], 5));
+        assert_eq!(
+            (found(&all, OURS, "a"), infos[0].created),
+            (vec!["near".to_owned(), "mute".into(), "far".into()], 5)
+        );
         assert_eq!(all.search(OURS, "a", &[0.6, 0.8], 1, true).unwrap()[0].item.id, "near", "an example has an answer");
         all.remove(OURS, "a").unwrap();
         drop(all);

@@ -12,9 +12,11 @@ pub enum CollectionError {
     #[error("there is no collection {0:?} here")]
     Unknown(String),
     /// Its vectors mean nothing to the model that runs.
-    #[error("the collection {name:?} was made with the model {made_with:?}, and {now:?} runs: remove it and make it anew")]
+    #[error(
+        "the collection {name:?} was made with the model {made_with:?}, and {now:?} runs: remove it and make it anew"
+    )]
     OtherModel {
-        /// Which.
+        /// The collection of another model.
         name: String,
         /// The model of its vectors.
         made_with: String,
@@ -30,23 +32,25 @@ pub enum CollectionError {
     /// A collection holds as much as it may.
     #[error("the collection {name:?} has {got} items, {more} more would exceed {max}")]
     TooManyItems {
-        /// Which.
+        /// The collection that is full.
         name: String,
-        /// Items in it.
+        /// How many items it has.
         got: usize,
         /// Items that would be new.
         more: usize,
-        /// The limit.
+        /// The most that it may have.
         max: usize,
     },
     /// The account holds as much as it may, or all together do: which of the two is not told.
-    #[error("these collections take {got} bytes, {more} more would exceed an account's share of {max} (engram.collections_mib)")]
+    #[error(
+        "these collections take {got} bytes, {more} more would exceed an account's share of {max} (engram.collections_mib)"
+    )]
     NoMemory {
         /// Bytes that the account's own collections take.
         got: u64,
         /// Bytes of what was to come.
         more: u64,
-        /// The limit.
+        /// The bytes that an account may have.
         max: u64,
     },
     /// The database, its file or its contents.

@@ -1,5 +1,5 @@
-//! Items and their vectors in memory, and the nearest of them by an exact scan. A graph would spare most of the scan and sometimes the
-//! right answer; `docs/decisions/0016-exact-search.md` has what a scan takes.
+//! Items and their vectors in memory, and the nearest of them by an exact scan. A graph would spare most of the scan
+//! and sometimes the right answer; `docs/decisions/0016-exact-search.md` has what a scan takes.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -93,12 +93,13 @@ impl Index {
         }
     }
 
-    /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order in which they came.
+    /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order
+    /// in which they came.
     pub fn nearest(&self, query: &[f32], k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<Hit> {
         assert_eq!(query.len(), self.width, "a query is as wide as the index");
-        let mut best: BinaryHeap<Found> = BinaryHeap::with_capacity(k + 1);
+        let mut best: BinaryHeap<Nearest> = BinaryHeap::with_capacity(k + 1);
         for (at, vector) in self.vectors.chunks_exact(self.width).enumerate() {
-            let found = Found { score: dot(query, vector), at };
+            let found = Nearest { score: dot(query, vector), at };
             if best.len() < k || best.peek().is_some_and(|worst| found < *worst) {
                 if !wanted(&self.items[at]) {
                     continue;
@@ -115,20 +116,20 @@ impl Index {
 
 /// Better is less, so that a heap has the worst on top.
 #[derive(Clone, Copy, PartialEq)]
-struct Found {
+struct Nearest {
     score: f32,
     at: usize,
 }
 
-impl Eq for Found {}
+impl Eq for Nearest {}
 
-impl Ord for Found {
+impl Ord for Nearest {
     fn cmp(&self, other: &Self) -> Ordering {
         other.score.total_cmp(&self.score).then(self.at.cmp(&other.at))
     }
 }
 
-impl PartialOrd for Found {
+impl PartialOrd for Nearest {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -1,10 +1,11 @@
-//! Collections on the disk: one database, whose transactions are there to stay when they end. What is in memory is read from it at the start.
+//! Collections on the disk: one database, whose transactions are there to stay when they end. What is in memory is read
+//! from it at the start.
 
 use super::error::CollectionError;
 use super::index::{Index, Item};
-use crate::database::{self, DatabaseError};
+use crate::database::{self, DatabaseError, Opened};
 use chimere_engine::ids::KeyId;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction};
+use redb::{ReadableTable, TableDefinition, TableError, WriteTransaction};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,7 @@ type ItemValue = (&'static str, Option<&'static str>, &'static [u8]);
 pub(super) struct Store {
     file: PathBuf,
     /// Open from the first write on, or from the start where there is a file.
-    db: Option<Database>,
+    db: Option<Opened>,
 }
 
 /// A collection as it was found.
@@ -38,7 +39,7 @@ impl Store {
     pub(super) fn open(directory: &Path) -> Result<Self, CollectionError> {
         let mut store = Self { file: directory.join(FILE), db: None };
         if store.file.exists() {
-            store.db = Some(database::open(&store.file).map_err(|e| store.broke(e))?);
+            store.db = Some(database::open_checked(&store.file).map_err(|e| store.broke(e))?);
         }
         Ok(store)
     }
@@ -89,15 +90,22 @@ impl Store {
             }
             let (text, answer, bytes) = value.value();
             let vector = numbers(bytes).filter(|v| v.len() == width);
-            let vector = vector
-                .ok_or_else(|| self.failed(format!("wanted {width} numbers of {name:?}, {id:?}, got {} bytes", bytes.len())))?;
+            let vector = vector.ok_or_else(|| {
+                self.failed(format!("wanted {width} numbers of {name:?}, {id:?}, got {} bytes", bytes.len()))
+            })?;
             index.put(Item { id: id.to_owned(), text: text.to_owned(), answer: answer.map(str::to_owned) }, &vector);
         }
         Ok(())
     }
 
     /// Makes a collection. It is on the disk when this returns, as after each of the calls below.
-    pub(super) fn create(&mut self, owner: KeyId, name: &str, model: &str, created: u64) -> Result<(), CollectionError> {
+    pub(super) fn create(
+        &mut self,
+        owner: KeyId,
+        name: &str,
+        model: &str,
+        created: u64,
+    ) -> Result<(), CollectionError> {
         self.write(|txn| {
             txn.open_table(ITEMS)?;
             txn.open_table(COLLECTIONS)?.insert((owner.0, name), (model, created))?;
@@ -122,13 +130,19 @@ impl Store {
             let mut table = txn.open_table(ITEMS)?;
             for (item, vector) in items {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
-                table.insert((owner.0, name, item.id.as_str()), (item.text.as_str(), item.answer.as_deref(), bytes.as_slice()))?;
+                table.insert(
+                    (owner.0, name, item.id.as_str()),
+                    (item.text.as_str(), item.answer.as_deref(), bytes.as_slice()),
+                )?;
             }
             Ok(())
         })
     }
 
-    fn write(&mut self, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), CollectionError> {
+    fn write(
+        &mut self,
+        work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), CollectionError> {
         let db = self.db.take().map_or_else(|| database::open(&self.file), Ok).map_err(|e| self.broke(e))?;
         let written = commit(&db, work).map_err(|e| self.broke(e));
         // After a write that failed a database does nothing more; one that is opened anew does.
@@ -138,12 +152,12 @@ impl Store {
 }
 
 /// At once, so that no other process takes the file meanwhile; what stands in the way is the next write's to say.
-fn reopened(db: Database, file: &Path) -> Option<Database> {
+fn reopened(db: Opened, file: &Path) -> Option<Opened> {
     drop(db);
     database::open(file).ok()
 }
 
-fn commit(db: &Database, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
+fn commit(db: &Opened, work: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
     work(&txn)?;
     Ok(txn.commit()?)

@@ -1,8 +1,9 @@
-//! The log on standard error, written by a thread of its own: where nobody reads it, or reads slowly, records are dropped and counted,
-//! and nobody who has something to say waits.
+//! The log on standard error, written by a thread of its own: where nobody reads it, or reads slowly, records are
+//! dropped and counted, and nobody who has something to say waits.
 
 use super::ServeError;
 use crate::config::{self, LogFormat};
+use crate::printable::printable;
 use crate::{limits, metrics};
 use parking_lot::{Condvar, Mutex};
 use std::io::{self, IsTerminal, Write};
@@ -40,7 +41,8 @@ impl Log {
     pub(super) fn start(config: &config::Log) -> Result<Self, ServeError> {
         let filter = EnvFilter::try_new(&config.filter)
             .map_err(|e| ServeError::Usage(format!("log.filter {:?} is no filter: {e}", config.filter)))?;
-        let log = Self::to(io::stderr(), limits::LOG_BYTES_MAX).map_err(|e| ServeError::Start(format!("log thread: {e}")))?;
+        let log =
+            Self::to(io::stderr(), limits::LOG_BYTES_MAX).map_err(|e| ServeError::Start(format!("log thread: {e}")))?;
         let records = tracing_subscriber::fmt().with_env_filter(filter).with_writer(log.clone()).with_target(false);
         // Escape sequences are for people; a file or a journal would keep them as garbage.
         let records = records.with_ansi(io::stderr().is_terminal());
@@ -69,7 +71,7 @@ impl Log {
 
     /// A line that is no record.
     pub(super) fn say(&self, line: &str) {
-        self.shared.add(format!("{line}\n").as_bytes());
+        self.shared.add(format!("{}\n", printable(line)).as_bytes());
     }
 
     /// Part of a line, such as how far something is.

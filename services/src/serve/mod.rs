@@ -105,7 +105,10 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -
         why = service.lost() => return Err(end_of_engine(service, why).await),
         () = signals.next() => {}
     }
-    tracing::info!(seconds = drain.as_secs(), "shutting down: running streams may finish, a second signal ends them at once");
+    tracing::info!(
+        seconds = drain.as_secs(),
+        "shutting down: running streams may finish, a second signal ends them at once"
+    );
     actix_rt::spawn(async move {
         signals.next().await;
         std::process::exit(EXIT_INTERRUPTED);

@@ -4,22 +4,24 @@ use super::log::Log;
 use super::reload::Renewals;
 use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
-use crate::clock::Clock;
-use crate::config::{Config, aliases, items};
-use crate::device::{self, DeviceError, Setup, Wanted};
-use crate::engram::Tables;
+use crate::clock::{Clock, unix_seconds};
+use crate::config::{Config, PrefixCacheMode, aliases, items};
+use crate::device::{self, DeviceError, DeviceRequest, Setup};
+use crate::engram::{Asker, Tables};
 use crate::http::auth::Keys;
 use crate::http::edge::{Edge, Patience};
 use crate::http::request::ModelLimits;
 use crate::http::ring::Ring;
 use crate::http::tls::Certificate;
+use crate::printable::one_line;
+use crate::responses::ResponseStore;
 use crate::semantic::{Collections, Settings};
-use crate::service::Parts;
+use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
-use chimere_engine::scheduler::{KeyLimits, Pace, SchedulerConfig};
+use chimere_engine::scheduler::{KeyLimits, Pace, PrefixConfig, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -29,7 +31,7 @@ use std::time::Duration;
 
 /// A service about to start.
 pub(super) struct Prepared {
-    pub(super) parts: Parts,
+    pub(super) parts: ServiceParts,
     /// What is read again while it runs.
     pub(super) renewals: Renewals,
     address: SocketAddr,
@@ -47,28 +49,32 @@ impl Prepared {
         let path = find_model(config)?;
         files::allow(config.limits.connections);
         let ring = keys(config)?;
-        let certificate = Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
-        let tls = certificate.as_ref().map(|certificate| certificate.config()).transpose().map_err(ServeError::Usage)?;
+        let certificate =
+            Certificate::open(&config.server.tls_certificate, &config.server.tls_key).map_err(ServeError::Usage)?;
+        let tls =
+            certificate.as_ref().map(|certificate| certificate.config()).transpose().map_err(ServeError::Usage)?;
         let audit = audit::open(&config.log.audit)?;
         let listener = listen(config, &ring.keys())?;
         let address = listener.local_addr().map_err(|e| ServeError::Start(format!("address: {e}")))?;
         let keys = Arc::new(if address.ip().is_loopback() { ring } else { ring.beyond_loopback() });
         let probes = probes(config, address)?;
-        let model = model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
-        let text = TextModel::new(&model.text).map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
+        let model =
+            model::load(&path).map_err(|e| ServeError::Start(format!("cannot load {}: {e}", path.display())))?;
+        let text = TextModel::new(&model.text)
+            .map_err(|e| ServeError::Start(format!("cannot use {}: {e}", path.display())))?;
         let summary = Summary::of(&model);
         log.say(&about(&model, &summary, &path));
-        let setup = set_up(config, &model, log)?;
+        let (setup, prefix) = set_up(config, &model, log)?;
         let name = if config.model.name.is_empty() { api_name(&model.config.name) } else { config.model.name.clone() };
         let tables = tables(config, &text)?;
         let guarded = !keys.keys().is_empty();
         let limits = model_limits(&model, &text, name, &setup, config)?;
         let collections = collections(config, &text, &limits)?;
-        let parts = Parts {
+        let parts = ServiceParts {
             listener,
             workers: workers(config),
             connections: config.limits.connections,
-            scheduler: scheduler_config(config, &setup),
+            scheduler: scheduler_config(config, &setup, prefix),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
             text,
@@ -77,21 +83,14 @@ impl Prepared {
             audit: audit.clone(),
             tables: Arc::new(tables),
             collections,
+            responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
             core: usize::try_from(config.engine.core).ok(),
             body_bytes_max: config.limits.body_bytes,
             bodies_bytes_max: config.limits.bodies_bytes,
-            edge: Edge {
-                patience: patience(config),
-                tls,
-                origins: items(&config.server.cors_origins).map(str::to_owned).collect(),
-                console: config.server.console,
-                hosts: items(&config.server.hosts).map(str::to_owned).collect(),
-                proxies: items(&config.server.trusted_proxies).filter_map(|text| text.parse().ok()).collect(),
-                probes,
-            },
+            edge: edge(config, tls, probes),
             log_prompts: config.log.prompts,
             clock: Clock::start(),
             trust_gateway: config.server.trust_gateway,
@@ -207,7 +206,10 @@ fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
     let tables = tables.map_err(|e| ServeError::Start(format!("engram.directory: {e}")))?;
     let set = tables.snapshot();
     for name in &engram.tables {
-        set.find(name, None).map_err(|e| ServeError::Usage(format!("engram.tables: {e} (for requests without a key)")))?;
+        set.find(name, &Asker::default()).map_err(|e| {
+            let hint = "for requests without a key; a table that access.toml does not name is for administrators";
+            ServeError::Usage(format!("engram.tables: {e} ({hint})"))
+        })?;
     }
     Ok(tables)
 }
@@ -215,11 +217,14 @@ fn tables(config: &Config, text: &TextModel) -> Result<Tables, ServeError> {
 fn traces(config: &Config) -> Result<Traces, ServeError> {
     match config.trace.endpoint.as_str() {
         "" => Ok(Traces::default()),
-        endpoint => Traces::to(endpoint, config.trace.share).map_err(|e| ServeError::Start(format!("trace.endpoint: {e}"))),
+        endpoint => {
+            Traces::to(endpoint, config.trace.share).map_err(|e| ServeError::Start(format!("trace.endpoint: {e}")))
+        }
     }
 }
 
-/// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a tokenizer.
+/// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a
+/// tokenizer.
 fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Result<Collections, ServeError> {
     let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
     let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
@@ -231,6 +236,13 @@ fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Resul
     Collections::open(directory, settings).map_err(|e| ServeError::Start(format!("engram.directory: {e}")))
 }
 
+/// What is kept of conversations.
+fn responses(config: &Config) -> Result<ResponseStore, ServeError> {
+    let directory = (!config.responses.directory.is_empty()).then(|| Path::new(&config.responses.directory));
+    let all = ResponseStore::open(directory, config.responses.bounds(), unix_seconds());
+    all.map_err(|e| ServeError::Start(format!("responses.directory: {e}")))
+}
+
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -239,26 +251,35 @@ fn cores() -> usize {
 fn context(config: &Config, model: &Model) -> Result<u32, ServeError> {
     match (config.engine.max_context, model.config.context) {
         (0, most) => Ok(most),
-        (n, most) if n > most => {
-            Err(ServeError::Usage(format!("max-context {n} is more than the {most} tokens that the model was made for")))
-        }
+        (n, most) if n > most => Err(ServeError::Usage(format!(
+            "max-context {n} is more than the {most} tokens that the model was made for"
+        ))),
         (n, _) => Ok(n),
     }
 }
 
 /// Decides where to compute and what for, and tells.
-fn set_up(config: &Config, model: &Model, log: &Log) -> Result<Setup, ServeError> {
-    let wanted = Wanted::of(&config.engine, context(config, model)?);
+fn set_up(config: &Config, model: &Model, log: &Log) -> Result<(Setup, PrefixConfig), ServeError> {
+    let wanted = DeviceRequest::of(&config.engine, context(config, model)?);
     let (mut setup, said) = device::choose(&wanted, model).map_err(|e| match e {
         DeviceError::Usage(why) => ServeError::Usage(why),
         DeviceError::Unusable(why) => ServeError::Start(why),
     })?;
     log.say(&said.to_string());
-    let plan = setup.plan(config.engine.vram_budget, model).map_err(ServeError::Start)?;
+    let wanted = config.cache.prefix;
+    let plan =
+        setup.plan(config.engine.vram_budget, model, wanted != PrefixCacheMode::Off).map_err(ServeError::Start)?;
+    let plan = setup.with_host_cache(plan, config.cache.host_budget).map_err(ServeError::Start)?;
     log.say(&plan.to_string());
+    if let Some(why) = plan.no_checkpoint() {
+        if wanted == PrefixCacheMode::On {
+            return Err(ServeError::Start(format!("prefix-cache on: {why}, or give --prefix-cache off")));
+        }
+        log.say(&format!("no prefix cache: {why}"));
+    }
     plan.export();
-    setup.set_pages(plan.pages);
-    Ok(setup)
+    setup.set_room(&plan);
+    Ok((setup, plan.prefix()))
 }
 
 /// The model's own name as people can type it: ASCII, blanks as dashes.
@@ -278,7 +299,13 @@ fn api_name(own: &str) -> String {
     if name.is_empty() { "model".into() } else { name }
 }
 
-fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, config: &Config) -> Result<ModelLimits, ServeError> {
+fn model_limits(
+    model: &Model,
+    text: &TextModel,
+    name: String,
+    setup: &Setup,
+    config: &Config,
+) -> Result<ModelLimits, ServeError> {
     let vocab = u32::try_from(model.config.vocab).unwrap_or(u32::MAX);
     Ok(ModelLimits {
         name,
@@ -294,12 +321,12 @@ fn model_limits(model: &Model, text: &TextModel, name: String, setup: &Setup, co
     })
 }
 
-/// Experts a token.
+/// How many experts a token takes; `None` for a dense model.
 fn experts(model: &Model) -> Option<u32> {
     model.config.each::<MoeConfig>().map(|moe| moe.used).max().and_then(|used| u32::try_from(used).ok())
 }
 
-fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
+fn scheduler_config(config: &Config, setup: &Setup, prefix: PrefixConfig) -> SchedulerConfig {
     SchedulerConfig {
         slots: setup.slots(),
         pages: setup.pages(),
@@ -308,6 +335,7 @@ fn scheduler_config(config: &Config, setup: &Setup) -> SchedulerConfig {
         queue_requests_max: config.limits.queue_requests,
         queue_prompt_tokens_max: config.limits.queue_prompt_tokens,
         steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
+        prefix,
     }
 }
 
@@ -326,6 +354,19 @@ fn pace(config: &Config, setup: &Setup) -> Pace {
     }
 }
 
+fn edge(config: &Config, tls: Option<rustls::ServerConfig>, probes: Option<TcpListener>) -> Edge {
+    let server = &config.server;
+    Edge {
+        patience: patience(config),
+        tls,
+        origins: items(&server.cors_origins).map(str::to_owned).collect(),
+        console: server.console,
+        hosts: items(&server.hosts).map(str::to_owned).collect(),
+        proxies: items(&server.trusted_proxies).filter_map(|text| text.parse().ok()).collect(),
+        probes,
+    }
+}
+
 fn patience(config: &Config) -> Patience {
     let limits = &config.limits;
     Patience {
@@ -337,7 +378,8 @@ fn patience(config: &Config) -> Patience {
     }
 }
 
-/// Changes with whatever may change a request's bytes: version, model, arithmetic, how thinking is bounded. Threads and batches do not.
+/// Changes with whatever may change a request's bytes: version, model, arithmetic, how thinking is bounded. Threads and
+/// batches do not.
 fn fingerprint(model: &str, setup: &Setup, config: &Config) -> String {
     let what = format!("{} {model} {} {:?}", env!("CARGO_PKG_VERSION"), setup.arithmetic(), config.thinking);
     Sha256::digest(what).iter().take(6).fold(String::from("fp_"), |text, byte| text + &format!("{byte:02x}"))
@@ -382,7 +424,7 @@ fn about(model: &Model, summary: &Summary, path: &Path) -> String {
     let c = &model.config;
     format!(
         "model {} ({}, {:.1} M parameters, {:.1} MiB, {} layers, vocabulary {}) from {}",
-        c.name,
+        one_line(&c.name),
         c.architecture,
         summary.parameters() as f64 / 1e6,
         summary.bytes() as f64 / f64::from(1 << 20),

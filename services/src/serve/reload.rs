@@ -1,4 +1,5 @@
-//! What is read again while the service runs: keys and certificates, when their files change and when somebody asks by SIGHUP.
+//! What is read again while the service runs: keys and certificates, when their files change and when somebody asks by
+//! SIGHUP.
 
 use crate::audit::{Audit, Record};
 use crate::http::ring::Ring;
@@ -15,7 +16,7 @@ pub(super) struct Renewals {
     pub(super) keys: Arc<Ring>,
     /// What connections are encrypted with.
     pub(super) certificate: Option<Arc<Certificate>>,
-    /// Hears of each.
+    /// Hears of each file that is read again.
     pub(super) audit: Audit,
 }
 

@@ -1,10 +1,13 @@
 //! The actors that run requests, each on a thread of its own, and the threads between them.
 
-use crate::actors::engine::{Build, EngineActor, wait_for_steps};
-use crate::actors::engram::{EngramLink, Starter};
-use crate::actors::engram_users::EngramUsers;
-use crate::actors::live::Live;
+use crate::actors::engine::{Build, EngineActor, LateLinks, wait_for_steps};
+use crate::actors::engram::EngramSource;
+use crate::actors::grammar::GrammarSource;
+use crate::actors::late::{LateSource, Starter};
+use crate::actors::late_users::LateUsers;
+use crate::actors::live::LiveRequests;
 use crate::actors::phase::Phase;
+use crate::actors::rules_link::RulesLink;
 use crate::actors::scheduler::SchedulerActor;
 use crate::actors::step_log::StepLog;
 use crate::actors::threads;
@@ -27,12 +30,12 @@ pub(super) struct Crew {
     pub(super) scheduler: SchedulerConfig,
     /// Its targets in time.
     pub(super) pace: Pace,
-    /// Threads that share large batches of lookups.
+    /// Threads that share large batches of lookups, and likewise the rows under grammars.
     pub(super) lookup_threads: usize,
     /// What time it is.
     pub(super) clock: Clock,
     /// Requests that are not answered yet.
-    pub(super) live: Live,
+    pub(super) live: LiveRequests,
     /// Series under other engines' names.
     pub(super) gateway: Arc<Gateway>,
     /// What single steps are shown by.
@@ -47,11 +50,12 @@ pub(super) struct Actors {
     pub(super) phase: watch::Receiver<Phase>,
     /// What computes, and what it can hold.
     pub(super) info: BackendInfo,
-    arbiters: [Arbiter; 3],
+    arbiters: [Arbiter; 4],
 }
 
 impl Actors {
-    /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is no backend.
+    /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
+    /// no backend.
     pub(super) async fn start(crew: Crew) -> Result<Self, String> {
         let Crew { build, core, scheduler: config, pace, lookup_threads, clock, live, gateway, step_log } = crew;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
@@ -61,16 +65,25 @@ impl Actors {
         let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, pending).await?;
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
-        let link = EngramLink::default();
-        let starter = Starter { arbiter: engram_arbiter.handle(), threads: lookup_threads, rules, clock: clock.clone() };
-        let engram_users = EngramUsers::new(starter, link.clone());
+        let grammar_arbiter = threads::arbiter("chimere-grammar", None).map_err(|e| format!("grammar thread: {e}"))?;
+        let links = LateLinks::default();
+        let tables = starter(&engram_arbiter, &rules, &clock, move || EngramSource::new(lookup_threads));
+        let grammars = starter(&grammar_arbiter, &rules, &clock, move || GrammarSource::new(lookup_threads));
+        let late = (LateUsers::new(tables, links.tables.clone()), LateUsers::new(grammars, links.grammars.clone()));
 
-        let scheduler_arbiter = threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
+        let scheduler_arbiter =
+            threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, engram_users, phase_tx, live, clock, gateway, step_log)
+            SchedulerActor::new(config, pace, engine, late, phase_tx, live, clock, gateway, step_log)
         });
-        wait_for_steps(launched, link, scheduler.clone().recipient()).map_err(|e| format!("completion thread: {e}"))?;
-        Ok(Self { scheduler, phase, info, arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter] })
+        wait_for_steps(launched, links, scheduler.clone().recipient())
+            .map_err(|e| format!("completion thread: {e}"))?;
+        Ok(Self {
+            scheduler,
+            phase,
+            info,
+            arbiters: [engine_arbiter, scheduler_arbiter, engram_arbiter, grammar_arbiter],
+        })
     }
 
     /// Ends the threads of the actors.
@@ -79,4 +92,14 @@ impl Actors {
             arbiter.stop();
         }
     }
+}
+
+/// What it takes to start a late source on this thread.
+fn starter<S: LateSource>(
+    arbiter: &Arbiter,
+    rules: &RulesLink,
+    clock: &Clock,
+    make: impl Fn() -> S + Send + Sync + 'static,
+) -> Starter<S> {
+    Starter { arbiter: arbiter.handle(), make: Arc::new(make), rules: rules.clone(), clock: clock.clone() }
 }

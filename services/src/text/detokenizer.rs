@@ -1,6 +1,6 @@
 //! Turns a stream of tokens into a stream of text, never with half a character.
 
-use super::tokenizer::{Kind, Tokenizer};
+use super::tokenizer::{TokenKind, Tokenizer};
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ impl Detokenizer {
 
     /// The text that this token completes; often empty when a character spans several tokens.
     pub fn push(&mut self, token: TokenId) -> String {
-        if self.tokenizer.kind(token) == Kind::Special {
+        if self.tokenizer.kind(token) == TokenKind::Special {
             return String::new();
         }
         self.held.extend_from_slice(self.tokenizer.bytes(token));

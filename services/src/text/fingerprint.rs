@@ -1,6 +1,7 @@
-//! What a table of token ids is tied to: two tokenizers have one fingerprint if every id stands for the same bytes and purpose.
+//! What a table of token ids is tied to: two tokenizers have one fingerprint if every id stands for the same bytes and
+//! purpose.
 
-use super::tokenizer::{Kind, Tokenizer};
+use super::tokenizer::{TokenKind, Tokenizer};
 use chimere_engine::engram::TokenizerHash;
 use sha2::{Digest, Sha256};
 
@@ -9,14 +10,16 @@ use sha2::{Digest, Sha256};
 pub struct Fingerprint {
     /// SHA-256 over each id's bytes and kind, as `docs/engram.md` has it.
     pub hash: TokenizerHash,
-    /// One more than the highest id with a token: ids at the end that stand for nothing differ between files of one model.
+    /// One more than the highest id with a token: ids at the end that stand for nothing differ between files of one
+    /// model.
     pub vocab: u32,
 }
 
 impl Fingerprint {
     /// Of a tokenizer. How it merges does not count: that changes which ids a text gets, not what they mean.
     pub fn of(tokenizer: &Tokenizer) -> Self {
-        let vocab = (0..tokenizer.len()).rev().find(|&id| tokenizer.kind(id) != Kind::Unused).map_or(0, |id| id + 1);
+        let vocab =
+            (0..tokenizer.len()).rev().find(|&id| tokenizer.kind(id) != TokenKind::Unused).map_or(0, |id| id + 1);
         let mut hash = Sha256::new();
         for id in 0..vocab {
             let bytes = tokenizer.bytes(id);
@@ -30,12 +33,12 @@ impl Fingerprint {
 }
 
 /// Part of the file format.
-fn kind_code(kind: Kind) -> u8 {
+fn kind_code(kind: TokenKind) -> u8 {
     match kind {
-        Kind::Text => 0,
-        Kind::Added => 1,
-        Kind::Special => 2,
-        Kind::Unused => 3,
+        TokenKind::Text => 0,
+        TokenKind::Added => 1,
+        TokenKind::Special => 2,
+        TokenKind::Unused => 3,
     }
 }
 

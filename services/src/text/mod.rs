@@ -1,8 +1,9 @@
-//! Text in, token ids out, and back. Knows nothing of HTTP and nothing of the engine but the bytes that a model file says about
-//! text.
+//! Text in, token ids out, and back. Knows nothing of HTTP and nothing of the engine but the bytes that a model file
+//! says about text.
 
 pub mod detokenizer;
 pub mod fingerprint;
+pub mod grammar;
 pub mod guard;
 pub mod parser;
 pub mod pool;

@@ -1,7 +1,8 @@
-//! Tells reasoning, answer and tool calls apart in a stream of text. The markup itself is never passed on; text that only looks like
-//! markup is. The result does not depend on how the text was cut into pieces.
+//! Tells reasoning, answer and tool calls apart in a stream of text. The markup itself is never passed on; text that
+//! only looks like markup is. The result does not depend on how the text was cut into pieces.
 //!
-//! The family's calls are `<tool_call>`, `<function=NAME>`, any number of `<parameter=KEY>` VALUE `</parameter>`, `</function>`,
+//! The family's calls are `<tool_call>`, `<function=NAME>`, any number of `<parameter=KEY>` VALUE `</parameter>`,
+//! `</function>`,
 //! `</tool_call>`; VALUE is raw text between one newline on each side. Closing tags may be missing.
 
 mod scan;
@@ -22,12 +23,12 @@ const PARAMETER_END: &str = "</parameter>";
 
 /// What a piece of the text stands for. The markup between the parts belongs to the one that it opens or closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The thought.
+pub enum TextPart {
+    /// What the model thinks.
     Reasoning,
-    /// The answer.
+    /// What the model answers.
     Content,
-    /// Calls of tools.
+    /// Calls of the declared tools.
     Calls,
 }
 
@@ -37,7 +38,7 @@ pub struct Span {
     /// Bytes of the text up to its end.
     pub end: usize,
     /// What it stands for.
-    pub part: Part,
+    pub part: TextPart,
 }
 
 /// A piece of a choice's output.
@@ -56,14 +57,16 @@ pub enum Delta {
         /// The function, a declared one.
         name: String,
     },
-    /// More of a call's arguments. All pieces of a call together are one JSON object, unless it is said to be incomplete.
+    /// More of a call's arguments. All pieces of a call together are one JSON object, unless it is said to be
+    /// incomplete.
     Arguments {
         /// Number of the call.
         index: u32,
         /// The next piece of the arguments' JSON.
         json: String,
     },
-    /// The output was cut off inside of a call. Its arguments stay as far as they came, so that nobody takes them for whole.
+    /// The output was cut off inside of a call. Its arguments stay as far as they came, so that nobody takes them for
+    /// whole.
     Incomplete {
         /// Number of the call.
         index: u32,
@@ -73,7 +76,7 @@ pub enum Delta {
 /// Parses one choice's text as it comes.
 #[derive(Clone, Debug)]
 pub struct OutputParser {
-    state: State,
+    state: ParserState,
     /// Text that is not decided yet.
     buf: String,
     /// No more text comes: what is undecided is decided now.
@@ -96,7 +99,7 @@ pub struct OutputParser {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     /// Nothing is decided; a `<think>` may come first.
     Start {
         open: bool,
@@ -135,9 +138,9 @@ impl OutputParser {
     /// `call_id_prefix` makes the ids of calls unique in the service: the request's id and the choice's number.
     pub fn new(thinking: Thinking, tools: Option<Arc<Tools>>, call_id_prefix: String) -> Self {
         let state = match thinking {
-            Thinking::Open => State::Start { open: true },
-            Thinking::Free => State::Start { open: false },
-            Thinking::Closed => State::Content,
+            Thinking::Open => ParserState::Start { open: true },
+            Thinking::Free => ParserState::Start { open: false },
+            Thinking::Closed => ParserState::Content,
         };
         let call = Call {
             name: String::new(),
@@ -173,8 +176,8 @@ impl OutputParser {
         std::mem::take(&mut self.out)
     }
 
-    /// The text has ended: what was held back is decided, and an open call is closed, unless the text was `cut` off: then the call is
-    /// incomplete.
+    /// The text has ended: what was held back is decided, and an open call is closed, unless the text was `cut` off:
+    /// then the call is incomplete.
     pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
         self.last = true;
         self.cut = cut;
@@ -185,7 +188,7 @@ impl OutputParser {
 
     /// Whether the next token belongs to the reasoning.
     pub fn in_reasoning(&self) -> bool {
-        matches!(self.state, State::Start { open: true } | State::ReasoningStart | State::Reasoning)
+        matches!(self.state, ParserState::Start { open: true } | ParserState::ReasoningStart | ParserState::Reasoning)
     }
 
     /// Calls begun so far.
@@ -202,13 +205,22 @@ impl OutputParser {
     fn step_in_part(&mut self) -> bool {
         let (before, end, calls) = (self.state, self.decided + self.buf.len(), self.calls);
         let goes_on = self.step();
-        let thought = matches!(before, State::Start { .. } | State::ReasoningStart | State::Reasoning | State::AfterReasoning);
-        self.decide(end - self.buf.len(), if thought && self.calls == calls { Part::Reasoning } else { Part::Calls });
+        let thought = matches!(
+            before,
+            ParserState::Start { .. }
+                | ParserState::ReasoningStart
+                | ParserState::Reasoning
+                | ParserState::AfterReasoning
+        );
+        self.decide(
+            end - self.buf.len(),
+            if thought && self.calls == calls { TextPart::Reasoning } else { TextPart::Calls },
+        );
         goes_on
     }
 
     /// The text up to `end` stands for this.
-    fn decide(&mut self, end: usize, part: Part) {
+    fn decide(&mut self, end: usize, part: TextPart) {
         if end > self.decided {
             self.decided = end;
             self.spans.push(Span { end, part });
@@ -218,15 +230,15 @@ impl OutputParser {
     /// Decides something about the buffer's start. False when more text is needed, or none is left.
     fn step(&mut self) -> bool {
         match self.state {
-            State::Start { open } => self.start(open),
-            State::ReasoningStart => self.reasoning_start(),
-            State::Reasoning => self.reasoning(),
-            State::AfterReasoning => self.after_reasoning(),
-            State::Content => self.content(),
-            State::Function => self.function(),
-            State::Value => self.value(),
-            State::AfterFunction => self.after_function(),
-            State::AfterCall => self.after_call(),
+            ParserState::Start { open } => self.start(open),
+            ParserState::ReasoningStart => self.reasoning_start(),
+            ParserState::Reasoning => self.reasoning(),
+            ParserState::AfterReasoning => self.after_reasoning(),
+            ParserState::Content => self.content(),
+            ParserState::Function => self.function(),
+            ParserState::Value => self.value(),
+            ParserState::AfterFunction => self.after_function(),
+            ParserState::AfterCall => self.after_call(),
         }
     }
 
@@ -234,11 +246,11 @@ impl OutputParser {
         let text = self.buf.trim_start();
         if let Some(rest) = text.strip_prefix(THINK) {
             self.buf.drain(..self.buf.len() - rest.len());
-            self.state = State::ReasoningStart;
+            self.state = ParserState::ReasoningStart;
         } else if THINK.starts_with(text) && !self.last {
             return false;
         } else {
-            self.state = if open { State::ReasoningStart } else { State::Content };
+            self.state = if open { ParserState::ReasoningStart } else { ParserState::Content };
         }
         true
     }
@@ -250,7 +262,7 @@ impl OutputParser {
             return false;
         }
         self.buf.drain(..len.unwrap_or(0));
-        self.state = State::Reasoning;
+        self.state = ParserState::Reasoning;
         true
     }
 
@@ -261,7 +273,7 @@ impl OutputParser {
         if self.buf.is_empty() && !self.last {
             return false;
         }
-        self.state = State::Content;
+        self.state = ParserState::Content;
         true
     }
 
@@ -275,20 +287,20 @@ impl OutputParser {
         match find(&self.buf, 0, markers) {
             Found::At(at, THINK_END) => {
                 let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
-                self.emit(Part::Reasoning, end);
+                self.emit(TextPart::Reasoning, end);
                 self.skip_to(THINK_END);
                 (self.said, self.within_thought) = (false, false);
-                self.state = State::AfterReasoning;
+                self.state = ParserState::AfterReasoning;
                 true
             }
             Found::At(at, _) => {
                 let end = if self.calls > 0 && self.is_blank(at) { 0 } else { without_newline(&self.buf[..at]).len() };
-                self.call_in(Part::Reasoning, at, end)
+                self.call_in(TextPart::Reasoning, at, end)
             }
             Found::Open(at) if self.calls > 0 && self.is_blank(at) => self.hold_blanks(),
             Found::Open(at) => {
                 let end = if self.last { self.buf.len() } else { before_newline(&self.buf[..at]).len() };
-                self.emit(Part::Reasoning, end);
+                self.emit(TextPart::Reasoning, end);
                 false
             }
         }
@@ -298,10 +310,12 @@ impl OutputParser {
         let markers: &[&str] = if self.tools.is_some() { &[CALL] } else { &[] };
         match find(&self.buf, 0, markers) {
             // Blanks alone are no answer; those at the end of one belong to it.
-            Found::At(at, _) => self.call_in(Part::Content, at, if self.is_blank(at) { 0 } else { at }),
-            Found::Open(at) if self.tools.is_some() && self.is_blank(at) && (self.calls > 0 || !self.last) => self.hold_blanks(),
+            Found::At(at, _) => self.call_in(TextPart::Content, at, if self.is_blank(at) { 0 } else { at }),
+            Found::Open(at) if self.tools.is_some() && self.is_blank(at) && (self.calls > 0 || !self.last) => {
+                self.hold_blanks()
+            }
             Found::Open(at) => {
-                self.emit(Part::Content, if self.last { self.buf.len() } else { at });
+                self.emit(TextPart::Content, if self.last { self.buf.len() } else { at });
                 false
             }
         }
@@ -313,13 +327,14 @@ impl OutputParser {
             self.buf.clear();
         } else if self.last {
             // The start of a marker that never came.
-            self.emit(if self.within_thought { Part::Reasoning } else { Part::Content }, self.buf.len());
+            self.emit(if self.within_thought { TextPart::Reasoning } else { TextPart::Content }, self.buf.len());
         }
         false
     }
 
-    /// `<tool_call>` stands at `at`, and text that certainly is text ends at `text`. If no function follows, all of it is text.
-    fn call_in(&mut self, part: Part, at: usize, text: usize) -> bool {
+    /// `<tool_call>` stands at `at`, and text that certainly is text ends at `text`. If no function follows, all of it
+    /// is text.
+    fn call_in(&mut self, part: TextPart, at: usize, text: usize) -> bool {
         let rest = self.buf[at + CALL.len()..].trim_start();
         let begin = self.buf.len() - rest.len();
         match tag(rest, FUNCTION) {
@@ -332,7 +347,7 @@ impl OutputParser {
                 let name = name.to_owned();
                 self.emit(part, text);
                 self.buf.drain(..begin + len - text);
-                self.within_thought = part == Part::Reasoning;
+                self.within_thought = part == TextPart::Reasoning;
                 self.begin_call(name);
                 true
             }
@@ -352,7 +367,7 @@ impl OutputParser {
     }
 
     /// Passes on what is certain and keeps the rest, which at the end is half a call and dropped.
-    fn wait_after(&mut self, part: Part, text: usize) -> bool {
+    fn wait_after(&mut self, part: TextPart, text: usize) -> bool {
         self.emit(part, text);
         if self.last {
             self.buf.clear();
@@ -371,7 +386,7 @@ impl OutputParser {
         self.call.name.clone_from(&name);
         self.call.keys.clear();
         self.out.push(Delta::ToolCall { index, id: format!("call_{}{index}", self.id_prefix), name });
-        self.state = State::Function;
+        self.state = ParserState::Function;
     }
 
     fn function(&mut self) -> bool {
@@ -383,26 +398,26 @@ impl OutputParser {
             self.begin_value(key);
         } else if let Tag::Whole(name, len) = tag(buf, FUNCTION) {
             let (name, declared) = (name.to_owned(), self.declares(name));
-            self.end_call(State::AfterCall);
+            self.end_call(ParserState::AfterCall);
             if declared {
                 self.buf.drain(..len);
                 self.begin_call(name);
             }
         } else if buf.starts_with(FUNCTION_END) {
             self.skip_to(FUNCTION_END);
-            self.end_call(State::AfterFunction);
+            self.end_call(ParserState::AfterFunction);
         } else if buf.starts_with(CALL_END) {
             self.skip_to(CALL_END);
-            self.end_call(State::AfterCall);
+            self.end_call(ParserState::AfterCall);
         } else if buf.starts_with(CALL) {
-            self.end_call(State::AfterCall);
+            self.end_call(ParserState::AfterCall);
         } else if matches!(tag(buf, PARAMETER), Tag::Part)
             || matches!(tag(buf, FUNCTION), Tag::Part)
             || [FUNCTION_END, CALL_END, CALL].iter().any(|m| m.starts_with(buf))
         {
             if self.last {
                 self.buf.clear();
-                if self.cut { self.cut_off() } else { self.end_call(State::AfterCall) }
+                if self.cut { self.cut_off() } else { self.end_call(ParserState::AfterCall) }
             }
             return false;
         } else {
@@ -427,7 +442,7 @@ impl OutputParser {
         self.call.value.clear();
         // A repeated key's value is left out; its key stands for it, so that it is the last one in any case.
         self.call.keys.push(key);
-        self.state = State::Value;
+        self.state = ParserState::Value;
     }
 
     fn value(&mut self) -> bool {
@@ -447,7 +462,10 @@ impl OutputParser {
                         self.take_value(without_newline(&self.buf[..at]).len());
                         self.end_value();
                         self.buf.drain(
-                            ..self.buf.find(marker).map_or(0, |at| if marker == PARAMETER_END { at + marker.len() } else { at }),
+                            ..self
+                                .buf
+                                .find(marker)
+                                .map_or(0, |at| if marker == PARAMETER_END { at + marker.len() } else { at }),
                         );
                         return true;
                     }
@@ -462,8 +480,8 @@ impl OutputParser {
         }
     }
 
-    /// Whether a marker in a value ends it: its own closing tag and the call's do; those of others only where they cannot be part
-    /// of the value. `None` when more text is needed to tell.
+    /// Whether a marker in a value ends it: its own closing tag and the call's do; those of others only where they
+    /// cannot be part of the value. `None` when more text is needed to tell.
     fn ends_value(&self, at: usize, marker: &str) -> Option<bool> {
         match marker {
             FUNCTION_END => {
@@ -477,8 +495,11 @@ impl OutputParser {
                 self.last.then_some(true)
             }
             PARAMETER => {
-                let starts_line =
-                    if at == 0 { !self.call.begun && self.call.value.is_empty() } else { self.buf[..at].ends_with('\n') };
+                let starts_line = if at == 0 {
+                    !self.call.begun && self.call.value.is_empty()
+                } else {
+                    self.buf[..at].ends_with('\n')
+                };
                 match tag(&self.buf[at..], PARAMETER) {
                     Tag::Whole(key, _) => {
                         Some(starts_line && self.tools.as_ref().is_some_and(|t| t.declares(&self.call.name, key)))
@@ -520,7 +541,7 @@ impl OutputParser {
             self.arguments("{".to_owned());
         }
         self.out.push(Delta::Incomplete { index: self.calls - 1 });
-        self.state = State::AfterCall;
+        self.state = ParserState::AfterCall;
     }
 
     /// Takes the buffer's first bytes into the value.
@@ -540,7 +561,7 @@ impl OutputParser {
     }
 
     fn end_value(&mut self) {
-        self.state = State::Function;
+        self.state = ParserState::Function;
         if self.call.repeated {
             self.call.keys.pop();
             return;
@@ -560,7 +581,7 @@ impl OutputParser {
         format!("{first}{}: ", serde_json::Value::from(key))
     }
 
-    fn end_call(&mut self, next: State) {
+    fn end_call(&mut self, next: ParserState) {
         self.arguments(if self.call.keys.is_empty() { "{}" } else { "}" }.to_owned());
         self.state = next;
     }
@@ -578,7 +599,7 @@ impl OutputParser {
         if !self.last && matches!(tag(rest, FUNCTION), Tag::Part) {
             return false;
         }
-        self.state = State::AfterCall;
+        self.state = ParserState::AfterCall;
         true
     }
 
@@ -595,7 +616,7 @@ impl OutputParser {
             }
             return false;
         }
-        self.state = if self.within_thought { State::Reasoning } else { State::Content };
+        self.state = if self.within_thought { ParserState::Reasoning } else { ParserState::Content };
         true
     }
 
@@ -611,12 +632,12 @@ impl OutputParser {
     }
 
     /// Passes the buffer's first bytes on, as a thought or as the answer.
-    fn emit(&mut self, part: Part, len: usize) {
+    fn emit(&mut self, part: TextPart, len: usize) {
         if len > 0 {
             let text: String = self.buf.drain(..len).collect();
             self.said |= !text.trim_start().is_empty();
             self.decide(self.decided + len, part);
-            self.out.push(if part == Part::Reasoning { Delta::Reasoning(text) } else { Delta::Content(text) });
+            self.out.push(if part == TextPart::Reasoning { Delta::Reasoning(text) } else { Delta::Content(text) });
         }
     }
 

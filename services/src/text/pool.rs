@@ -6,6 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
+/// Of a thread's stack, where nothing else is said; as the standard library has it.
+const STACK_BYTES: usize = 2 << 20;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that take jobs from one bounded queue. Dropping the pool lets queued jobs finish and waits for them.
@@ -24,7 +27,8 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// `threads` threads for short texts and one for long ones: that many long texts at once would take the cores from the rest.
+    /// `threads` threads for short texts and one for long ones: that many long texts at once would take the cores from
+    /// the rest.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         Ok(Self {
             short: TextPool::new("text", threads, limits::TEXT_JOBS_MAX)?,
@@ -53,12 +57,19 @@ pub enum PoolError {
 }
 
 impl TextPool {
-    /// `threads` threads behind a queue of `queue_max` jobs, at least one of each; `name` is what their names begin with.
+    /// `threads` threads behind a queue of `queue_max` jobs, at least one of each; `name` is what their names begin
+    /// with.
     pub fn new(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
+        Self::with_stack(name, threads, queue_max, STACK_BYTES)
+    }
+
+    /// The same with so many bytes for each thread's stack.
+    pub fn with_stack(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
         let (jobs, inbox) = bounded::<Job>(queue_max.max(1));
         let spawn = |i| {
             let inbox: Receiver<Job> = inbox.clone();
-            std::thread::Builder::new().name(format!("{name}-{i}")).spawn(move || inbox.iter().for_each(|job| job()))
+            let thread = std::thread::Builder::new().name(format!("{name}-{i}")).stack_size(stack);
+            thread.spawn(move || inbox.iter().for_each(|job| job()))
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
         Ok(Self { jobs: Some(jobs), threads, queue_max: queue_max.max(1) })

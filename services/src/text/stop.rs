@@ -1,7 +1,7 @@
 //! Finds stop strings in a stream of text, and holds back what may still become one.
 
-/// Watches one choice's text. The text ends before the stop string that is complete first; of two that are complete at the same
-/// character, before the longer one.
+/// Watches one choice's text. The text ends before the stop string that is complete first; of two that are complete at
+/// the same character, before the longer one.
 #[derive(Clone, Debug)]
 pub struct StopScanner {
     matchers: Vec<Matcher>,

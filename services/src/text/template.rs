@@ -1,19 +1,31 @@
-//! The model's chat template, run as Hugging Face's tools run it: same whitespace rules, same JSON, same spelling of values.
+//! The model's chat template, run as Hugging Face's tools run it: same whitespace rules, same JSON, same spelling of
+//! values.
 
+mod bounds;
+mod checked;
+mod filters;
 mod python;
 pub mod written;
 
 use super::guard::Guard;
 use crate::limits;
-use minijinja::{Environment, Error, ErrorKind, Value};
+use bounds::Overrun;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value, machinery};
 use serde_json::Value as Json;
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use written::Written;
 
 /// Name of the only template in its environment.
 const NAME: &str = "chat_template";
 /// What the service itself gives to a template, so that no request can.
 const OWN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
+
+/// Stands at the end of a message that is not over, so that its place is found where the template put it. A
+/// noncharacter, which interchanged text does not contain; where it does, the last one counts.
+const END: char = '\u{fdd2}';
+/// Why a message cannot be gone on with.
+const NOT_SHOWN: &str = "this model's template leaves out the last message, so nothing can go on with it";
 
 /// A conversation as templates expect it. Checked by whoever made it; a template may still object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +36,8 @@ pub struct Conversation {
     pub tools: Vec<Json>,
     /// More variables, from `chat_template_kwargs`.
     pub options: serde_json::Map<String, Json>,
+    /// The last message is the assistant's and is not over: what comes goes on with it.
+    pub continues: bool,
 }
 
 /// A compiled template. Rendering takes a while for long conversations, so the async threads leave it to the pool.
@@ -51,6 +65,9 @@ pub enum TemplateError {
     /// The template takes too long.
     #[error("chat template needs more than {} steps for this conversation", limits::TEMPLATE_STEPS_MAX)]
     TooLong,
+    /// The template makes too much.
+    #[error("chat template makes more than {} bytes for this conversation", limits::TEMPLATE_BYTES_MAX)]
+    TooLarge,
 }
 
 impl ChatTemplate {
@@ -59,29 +76,72 @@ impl ChatTemplate {
         let mut environment = Environment::new();
         let syntax = environment.syntax().to_builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(explain)?);
-        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        checked::check_source(source, environment.syntax())?;
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(python::method);
-        environment.set_formatter(|out, _, value| Ok(out.write_str(&python::text(value))?));
-        environment.add_filter("tojson", python::tojson);
-        environment.add_filter("trim", python::trim);
+        environment.set_formatter(show);
+        filters::add(&mut environment);
         environment.add_test("number", python::is_number);
-        environment.add_filter("string", |value: &Value| python::text(value));
         environment.add_function("raise_exception", |message: String| Err::<Value, _>(objection(message)));
         environment.set_fuel(Some(limits::TEMPLATE_STEPS_MAX));
         environment.add_template_owned(NAME, source.to_owned()).map_err(explain)?;
         let options = options(&environment).map_err(explain)?;
-        Ok(Self { environment, guard, options })
+        let template = Self { environment, guard, options };
+        template.checked(|_| Ok(()))?;
+        Ok(template)
     }
 
     /// The prompt for the assistant's next turn. What users wrote is guarded; see [`super::guard`].
     pub fn render(&self, conversation: &Conversation) -> Result<String, TemplateError> {
-        let list = |values: &[Json]| Value::from(values.iter().map(|v| self.value(v)).collect::<Vec<_>>());
-        let tools = if conversation.tools.is_empty() { Value::from(()) } else { list(&conversation.tools) };
-        let own = [list(&conversation.messages), tools, Value::from(true)];
-        let options = conversation.options.iter().map(|(name, v)| (name.clone(), self.value(v)));
+        self.render_with(conversation, true)
+    }
+
+    /// What was said, without the opening of the assistant's next turn.
+    pub fn render_closed(&self, conversation: &Conversation) -> Result<String, TemplateError> {
+        self.render_with(conversation, false)
+    }
+
+    /// What was said, up to where the last message ends, which is not over.
+    pub fn render_unfinished(&self, conversation: &Conversation) -> Result<String, TemplateError> {
+        let mut marked = conversation.clone();
+        let last = marked.messages.last_mut().and_then(|message| message.get_mut("content"));
+        if let Some(Json::String(content)) = last {
+            content.push(END);
+        }
+        let mut text = self.render_with(&marked, false)?;
+        let end = text.rfind(END).ok_or_else(|| TemplateError::Objection(NOT_SHOWN.into()))?;
+        text.truncate(end);
+        Ok(text)
+    }
+
+    fn render_with(&self, conversation: &Conversation, open: bool) -> Result<String, TemplateError> {
+        let user = |v: &Json| self.value(v, &|text| self.guard.guarded(text));
+        let message = |v: &Json| match v["role"].as_str() {
+            Some("tool") => self.value(v, &|text| self.guard.guarded_result(text)),
+            _ => user(v),
+        };
+        let tools = conversation.tools.iter().map(user).collect::<Vec<_>>();
+        let tools = if tools.is_empty() { Value::from(()) } else { Value::from(tools) };
+        let messages = conversation.messages.iter().map(message).collect::<Vec<_>>();
+        let own = [Value::from(messages), tools, Value::from(open)];
+        let options = conversation.options.iter().map(|(name, v)| (name.clone(), user(v)));
         let all = options.chain(OWN.map(str::to_owned).into_iter().zip(own));
+        let (root, mut text) = (Value::from_pairs(all), String::new());
+        self.checked(|steps| {
+            let mut out = machinery::make_string_output(&mut text);
+            machinery::eval(&self.environment, steps, root, &BTreeMap::new(), &mut out, AutoEscape::None).map(drop)
+        })?;
+        Ok(text)
+    }
+
+    /// Does something with the template's instructions and the checks between them. They borrow from the environment, so
+    /// they are made each time: that takes a few microseconds.
+    fn checked(
+        &self,
+        run: impl FnOnce(&machinery::Instructions<'_>) -> Result<(), Error>,
+    ) -> Result<(), TemplateError> {
         let template = self.environment.get_template(NAME).map_err(explain)?;
-        template.render(Value::from_pairs(all)).map_err(explain)
+        run(&checked::checked(&machinery::get_compiled_template(&template).instructions)?).map_err(explain)
     }
 
     /// Names that the template looks up beyond what it is given: those that `chat_template_kwargs` may set.
@@ -90,7 +150,7 @@ impl ChatTemplate {
     }
 
     /// A JSON value as the template's, with every string and key guarded.
-    fn value(&self, json: &Json) -> Value {
+    fn value(&self, json: &Json, guarded: &impl Fn(&str) -> Cow<'_, str>) -> Value {
         match json {
             Json::Null => Value::from(()),
             Json::Bool(b) => Value::from(*b),
@@ -99,12 +159,23 @@ impl ChatTemplate {
                 (None, Some(n)) => Value::from(n),
                 (None, None) => Value::from(n.as_f64()),
             },
-            Json::String(s) => Value::from(self.guard.guarded(s)),
-            Json::Array(items) => Value::from(items.iter().map(|v| self.value(v)).collect::<Vec<_>>()),
+            Json::String(s) => Value::from(guarded(s)),
+            Json::Array(items) => Value::from(items.iter().map(|v| self.value(v, guarded)).collect::<Vec<_>>()),
             Json::Object(map) if let Some(number) = written::number(map) => Written::value(number),
-            Json::Object(map) => Value::from_pairs(map.iter().map(|(k, v)| (self.guard.guarded(k).into_owned(), self.value(v)))),
+            Json::Object(map) => {
+                Value::from_pairs(map.iter().map(|(k, v)| (guarded(k).into_owned(), self.value(v, guarded))))
+            }
         }
     }
+}
+
+/// Writes a value as Python would.
+fn show(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
+    bounds::weigh(state, value)?;
+    Ok(match value.as_str() {
+        Some(text) => out.write_str(text),
+        None => out.write_str(&python::text(value)),
+    }?)
 }
 
 /// Undeclared variables that are neither the service's own nor functions of the engine.
@@ -131,6 +202,9 @@ fn explain(error: Error) -> TemplateError {
     while let Some(this) = cause {
         if let Some(Objection(message)) = this.downcast_ref() {
             return TemplateError::Objection(message.clone());
+        }
+        if this.is::<Overrun>() {
+            return TemplateError::TooLarge;
         }
         cause = this.source();
     }

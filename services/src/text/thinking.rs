@@ -1,5 +1,5 @@
-//! How the served model thinks, in its own tokens: what opens and closes a thought, what a word of doubt is, how much an effort may cost.
-//! From this and from what a request asks for come the rules that the engine follows.
+//! How the served model thinks, in its own tokens: what opens and closes a thought, what a word of doubt is, how much
+//! an effort may cost. From this and from what a request asks for come the rules that the engine follows.
 
 mod settings;
 
@@ -42,13 +42,13 @@ pub struct ProbeRule {
 /// How much a request wants thought about it, for those that think at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Hardly.
+    /// Hardly think.
     Minimal,
-    /// A little.
+    /// Think a little.
     Low,
-    /// Some.
+    /// Think as long as is usual.
     Medium,
-    /// All it takes.
+    /// Think as long as it takes.
     High,
 }
 
@@ -75,8 +75,8 @@ pub enum Mode {
 }
 
 impl Thoughts {
-    /// Of a model with this tokenizer and vocabulary. `None` if it has no tokens for thoughts, and so none to bound. A setting that cannot be
-    /// followed is named in the error.
+    /// Of a model with this tokenizer and vocabulary. `None` if it has no tokens for thoughts, and so none to bound. A
+    /// setting that cannot be followed is named in the error.
     pub fn new(tokenizer: &Tokenizer, vocab: u32, settings: &Settings) -> Result<Option<Self>, String> {
         let (Some(opens), Some(ends)) = (tokenizer.id(THINK), tokenizer.id(THINK_END)) else { return Ok(None) };
         // As the sampler's entropy is: in nats, at most those of an even choice from the vocabulary.
@@ -97,7 +97,8 @@ impl Thoughts {
             call: tokenizer.id(CALL),
             closing: closing(tokenizer, ends, &settings.end_text)?,
             adaptive,
-            efforts: [settings.minimal_tokens, settings.low_tokens, settings.medium_tokens, settings.high_tokens].map(bound),
+            efforts: [settings.minimal_tokens, settings.low_tokens, settings.medium_tokens, settings.high_tokens]
+                .map(bound),
             probe: ProbeRule { tokens: settings.probe_tokens, entropy_max: nats(settings.probe_entropy) },
             entropy_most,
         }))
@@ -113,7 +114,8 @@ impl Thoughts {
         (f64::from(nats) / self.entropy_most) as f32
     }
 
-    /// What the engine is to do, for an output that begins as `begin` says. `None` if no thought can come, or nothing bounds it.
+    /// What the engine is to do, for an output that begins as `begin` says. `None` if no thought can come, or nothing
+    /// bounds it.
     pub fn rules(&self, asked: Reasoning, begin: prompt::Thinking, tools: bool) -> Option<Thinking> {
         let opens = match begin {
             prompt::Thinking::Closed => return None,
@@ -130,8 +132,8 @@ impl Thoughts {
     }
 }
 
-/// The tokens of the text that closes a thought. The first may come right after an end that the model chose itself, where only white
-/// space does no harm, and the end must be among them, or nothing would be closed.
+/// The tokens of the text that closes a thought. The first may come right after an end that the model chose itself,
+/// where only white space does no harm, and the end must be among them, or nothing would be closed.
 fn closing(tokenizer: &Tokenizer, end: TokenId, text: &str) -> Result<Vec<TokenId>, String> {
     let ids = tokenizer.encode(text);
     let blank = ids.first().is_some_and(|id| tokenizer.bytes(*id).iter().all(u8::is_ascii_whitespace));
@@ -141,8 +143,8 @@ fn closing(tokenizer: &Tokenizer, end: TokenId, text: &str) -> Result<Vec<TokenI
     Err(format!("thinking.end_text must begin with a line break and have {THINK_END} once, got {text:?}"))
 }
 
-/// Tokens that are exactly one of the words, with or without a blank before it. A longer word cannot be held back: its first token begins
-/// others too.
+/// Tokens that are exactly one of the words, with or without a blank before it. A longer word cannot be held back: its
+/// first token begins others too.
 fn held(tokenizer: &Tokenizer, words: &[String]) -> Vec<TokenId> {
     let mut ids = Vec::new();
     for word in words {
@@ -161,7 +163,10 @@ mod tests {
     use chimere_engine::format::TokenizerSource;
 
     fn tokenizer() -> Tokenizer {
-        Tokenizer::new(&TokenizerSource::Json(include_bytes!("../../../engine/tests/golden/moe/tokenizer.json").to_vec())).unwrap()
+        Tokenizer::new(&TokenizerSource::Json(
+            include_bytes!("../../../engine/tests/golden/moe/tokenizer.json").to_vec(),
+        ))
+        .unwrap()
     }
 
     fn thoughts(config: &Settings) -> Result<Thoughts, String> {
@@ -174,7 +179,10 @@ mod tests {
         assert_eq!(tokenizer().decode(&good.closing, true), "\n</think>\n\n");
         for text in ["", "\n", "</think>\n", "So</think>", "\n</think></think>"] {
             let error = thoughts(&Settings { end_text: text.into(), ..Default::default() }).unwrap_err();
-            assert!(error.starts_with("thinking.end_text must begin with a line break") && error.contains(&format!("{text:?}")));
+            assert!(
+                error.starts_with("thinking.end_text must begin with a line break")
+                    && error.contains(&format!("{text:?}"))
+            );
         }
     }
 

@@ -10,11 +10,12 @@ const SCHEMA_DEPTH_MAX: u32 = 16;
 /// Schemas that are looked at for one argument: alternatives that refer to each other are as many as one likes.
 const SCHEMAS_MAX: u32 = 1024;
 
-/// The declared tools of one request: how each argument is read. Schemas themselves are let go, since a request may wait for long.
+/// The declared tools of one request: how each argument is read. Schemas themselves are let go, since a request may
+/// wait for long.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tools(HashMap<String, HashMap<String, Reading>>);
 
-/// One declared tool.
+/// A tool that the request declares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     /// Unique among the request's tools.
@@ -189,8 +190,7 @@ mod tests {
     use serde_json::json;
 
     fn check(schema: Json, cases: &[(&str, Json)]) {
-        let parameters =
-            json!({"properties": {"x": schema}, "$defs": {"unit": {"enum": ["C", "F"]}, "loop": {"$ref": "#/$defs/loop"}}});
+        let parameters = json!({"properties": {"x": schema}, "$defs": {"unit": {"enum": ["C", "F"]}, "loop": {"$ref": "#/$defs/loop"}}});
         let tools = Tools::new(vec![Tool { name: "f".into(), parameters }]);
         for (text, value) in cases {
             let read = tools.reading("f", "x").read(text);

@@ -1,20 +1,35 @@
-//! A small client of the service's own HTTP interface, for `chat` and `bench serve`: JSON in, JSON or server-sent events out.
-//! Plain `http://` only; what stands beyond a network that one trusts belongs behind a proxy.
+//! A small client of the service's own HTTP interface, for `chat` and `bench serve`: JSON in, JSON or server-sent
+//! events out, over `http` or `https`.
 
 use super::CliError;
 use awc::ClientResponse;
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::StatusCode;
 use futures_util::StreamExt;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a reply that is not a stream.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What opens a service's door.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Access<'a> {
+    /// The API key itself.
+    pub(crate) key: Option<&'a str>,
+    /// Or a file whose first line it is.
+    pub(crate) key_file: Option<&'a Path>,
+    /// Certificates that vouch for an https address, instead of the system's.
+    pub(crate) ca_file: Option<&'a Path>,
+}
 
 /// A service that runs somewhere, and how to reach it.
 pub(crate) struct Server {
@@ -24,13 +39,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A client for the service at `url`, such as `http://127.0.0.1:8080`; the key file's first line is sent as bearer token.
-    /// Connects only when something is asked. Belongs to the runtime it is made on.
-    pub(crate) fn new(url: &str, key_file: Option<&Path>) -> Result<Self, CliError> {
+    /// A client for the service at `url`, such as `http://127.0.0.1:8080`. Connects only when something is asked.
+    /// Belongs to the runtime it is made on.
+    pub(crate) fn new(url: &str, access: Access<'_>) -> Result<Self, CliError> {
         let base = base_url(url)?;
-        let bearer = key_file.map(read_key).transpose()?;
+        let bearer = access.key.map(|key| Ok(key.to_owned())).or_else(|| access.key_file.map(read_key)).transpose()?;
         // A request that waits in the queue is silent for as long as that takes: only the connection has a time limit.
-        let connector = awc::Connector::new().timeout(CONNECT_TIMEOUT).limit(0);
+        let mut connector = awc::Connector::new().timeout(CONNECT_TIMEOUT).limit(0);
+        if base.starts_with("https:") {
+            connector = connector.rustls_0_23(Arc::new(tls(access.ca_file)?));
+        } else if let Some(file) = access.ca_file {
+            return Err(CliError::Usage(format!("--ca-file {} is for an https address, not {base}", file.display())));
+        }
         let client = awc::Client::builder().connector(connector).disable_timeout().finish();
         Ok(Self { base, bearer, client })
     }
@@ -56,7 +76,10 @@ impl Server {
     pub(crate) async fn stream(&self, path: &str, body: &Value) -> Result<Events, Failure> {
         let mut reply = self.send(path, body).await?;
         if reply.status() != StatusCode::OK {
-            return Err(read_json(&mut reply).await.err().unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
+            return Err(read_json(&mut reply)
+                .await
+                .err()
+                .unwrap_or_else(|| Failure::status(reply.status(), &Value::Null)));
         }
         Ok(Events { reply, parser: SseParser::default(), ready: VecDeque::new() })
     }
@@ -78,15 +101,43 @@ fn base_url(url: &str) -> Result<String, CliError> {
     let url = url.trim_end_matches('/');
     let url = url.strip_suffix("/v1").unwrap_or(url);
     match url.split_once("://") {
-        Some(("http", _)) => Ok(url.to_owned()),
-        Some((scheme, _)) => Err(CliError::Usage(format!("--url takes http://HOST:PORT, not the scheme {scheme}"))),
+        Some(("http" | "https", _)) => Ok(url.to_owned()),
+        Some((scheme, _)) => {
+            Err(CliError::Usage(format!("--url takes http://HOST:PORT or https://HOST:PORT, not the scheme {scheme}")))
+        }
         None => Ok(format!("http://{url}")),
     }
 }
 
+/// Who vouches for the service: the certificates of a file, or those that the system trusts.
+fn tls(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
+    let mut roots = RootCertStore::empty();
+    match ca_file {
+        Some(file) => {
+            let failed = |e: &dyn std::fmt::Display| CliError::Failed(format!("--ca-file {}: {e}", file.display()));
+            for certificate in CertificateDer::pem_file_iter(file).map_err(|e| failed(&e))? {
+                let certificate = certificate.map_err(|e| failed(&e))?;
+                roots.add(certificate).map_err(|e| failed(&e))?;
+            }
+            if roots.is_empty() {
+                return Err(failed(&"no certificate in it"));
+            }
+        }
+        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    }
+    if roots.is_empty() {
+        let why = "the system trusts no certificates: give --ca-file";
+        return Err(CliError::Failed(why.into()));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls_graviola::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| CliError::Failed(e.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
 fn read_key(file: &Path) -> Result<String, CliError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| CliError::Failed(format!("cannot read the key file {}: {e}", file.display())))?;
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| CliError::Failed(format!("cannot read the key file {}: {e}", file.display())))?;
     let key = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     key.map(str::to_owned).ok_or_else(|| CliError::Failed(format!("the key file {} has no key", file.display())))
 }
@@ -189,7 +240,8 @@ struct SseParser {
 }
 
 impl SseParser {
-    /// The data lines that these bytes complete. Comments and other fields are passed over; the service sends one data line an event.
+    /// The data lines that these bytes complete. Comments and other fields are passed over; the service sends one data
+    /// line an event.
     fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.rest.extend_from_slice(bytes);
         let mut found = Vec::new();
@@ -233,6 +285,18 @@ mod tests {
     fn an_address_may_leave_out_the_scheme_and_keep_the_v1() {
         assert_eq!(base_url("127.0.0.1:8080").unwrap(), "http://127.0.0.1:8080");
         assert_eq!(base_url("http://h:1/v1/").unwrap(), "http://h:1");
-        assert!(base_url("https://h:1").is_err());
+        assert_eq!(base_url("https://h:1").unwrap(), "https://h:1");
+        assert!(base_url("ftp://h:1").is_err());
+    }
+
+    #[test]
+    fn an_https_address_needs_somebody_who_vouches_for_it() {
+        let (folder, certificates) =
+            (tempfile::tempdir().unwrap(), |file: &Path| tls(Some(file)).unwrap_err().to_string());
+        let file = folder.path().join("ca.pem");
+        assert!(certificates(&file).contains("ca.pem"));
+        std::fs::write(&file, "nothing").unwrap();
+        assert!(certificates(&file).contains("no certificate in it"));
+        assert!(Server::new("http://h:1", Access { ca_file: Some(&file), ..Access::default() }).is_err());
     }
 }

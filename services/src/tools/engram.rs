@@ -1,4 +1,5 @@
-//! `chimere engram`: tables of n-grams as files. What a table is and does is the engine's; here are texts, tokenizers and paths.
+//! `chimere engram`: tables of n-grams as files. What a table is and does is the engine's; here are texts, tokenizers
+//! and paths.
 
 mod build;
 mod corpus;
@@ -94,7 +95,10 @@ fn summary(path: &Path) -> Result<String, TableError> {
     let (contexts, ngrams) = (sum(|s| s.contexts), sum(|s| s.ngrams));
     let (tokens, bytes) = (count_text(table.tokens()), bytes_text(table.bytes() as u64));
     let orders = orders_text(&table);
-    Ok(format!("{}: {ngrams} n-grams after {contexts} contexts of orders {orders}, from {tokens} tokens, {bytes}", path.display()))
+    Ok(format!(
+        "{}: {ngrams} n-grams after {contexts} contexts of orders {orders}, from {tokens} tokens, {bytes}",
+        path.display()
+    ))
 }
 
 fn orders_text(table: &Table) -> String {

@@ -2,7 +2,7 @@
 
 use super::CliError;
 use crate::config::{Activations, Device, Embedding, Engine, KvType};
-use crate::device::Wanted;
+use crate::device::DeviceRequest;
 use chimere_engine::backend::cuda::{self, Arch, Chip, CudaBackendError, CudaError, KernelCache, Program};
 use chimere_engine::format::synth::{self, Mix, SynthOptions};
 use chimere_engine::model::{self, Model};
@@ -22,13 +22,15 @@ pub struct BuildArgs {
     /// Architectures, a list: sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a [default: all of them].
     #[arg(long, value_name = "ARCH,..", value_delimiter = ',')]
     pub arch: Vec<String>,
-    /// Model to build for, may be given more than once [default: the released 35B shape in every mix of `synth`, and the shipped model].
+    /// Model to build for, may be given more than once [default: the released 35B shape in every mix of `synth`, and
+    /// the shipped model].
     #[arg(long, value_name = "FILE|DIR")]
     pub model: Vec<PathBuf>,
     /// Multiprocessors of the device, which decide on tiles [default: those of a common device of each architecture].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub multiprocessors: Option<u32>,
-    /// Directory to keep them in [default: $CHIMERE_KERNEL_CACHE, $XDG_CACHE_HOME/chimere/kernels, ~/.cache/chimere/kernels].
+    /// Directory to keep them in [default: $CHIMERE_KERNEL_CACHE, $XDG_CACHE_HOME/chimere/kernels,
+    /// ~/.cache/chimere/kernels].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -107,13 +109,13 @@ fn programs(model: &Model, arch: Arch, chip: Chip) -> Result<Vec<Program>, CudaB
             let embeddings = [Embedding::Device, Embedding::Host];
             let rounded = [Activations::Int8, Activations::Int16];
             for (activations, embedding) in rounded.into_iter().flat_map(|a| embeddings.map(|e| (a, e))) {
-                let wanted = Wanted {
+                let wanted = DeviceRequest {
                     device: Device::Cuda,
                     kv_type,
                     activations,
                     deterministic,
                     embedding,
-                    ..Wanted::of(&Engine::default(), model.config.context)
+                    ..DeviceRequest::of(&Engine::default(), model.config.context)
                 };
                 let more = cuda::programs(model, &wanted.cuda(), arch, Some(chip))?;
                 more.into_iter().for_each(|p| {

@@ -16,14 +16,24 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    /// `None` without samples. Percentiles are values that were measured (nearest rank), the median of an even count too.
+    /// `None` without samples. Percentiles are values that were measured (nearest rank), the median of an even count
+    /// too.
     pub(super) fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let rank = |p: f64| sorted[((p * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
         let mean = sorted.iter().sum::<f64>() / sorted.len() as f64;
-        Some(Self { count: sorted.len(), mean, min, p50: rank(0.5), p90: rank(0.9), p95: rank(0.95), p99: rank(0.99), max })
+        Some(Self {
+            count: sorted.len(),
+            mean,
+            min,
+            p50: rank(0.5),
+            p90: rank(0.9),
+            p95: rank(0.95),
+            p99: rank(0.99),
+            max,
+        })
     }
 
     /// Half the distance from the least to the greatest value, as a fraction of the median.

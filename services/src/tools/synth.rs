@@ -1,4 +1,5 @@
-//! `chimere synth`: a model file of a released shape with random weights, to measure speed and memory without a download.
+//! `chimere synth`: a model file of a released shape with random weights, to measure speed and memory without a
+//! download.
 
 use super::CliError;
 use super::figures::{Progress, bytes_text};
@@ -72,7 +73,8 @@ mod tests {
 
     #[test]
     fn a_shape_or_mix_nobody_knows_is_refused_with_the_known_ones() {
-        let refused = |args: &[&str]| Cli::try_parse_from([&["synth", "x.gguf"], args].concat()).err().map(|e| e.to_string());
+        let refused =
+            |args: &[&str]| Cli::try_parse_from([&["synth", "x.gguf"], args].concat()).err().map(|e| e.to_string());
         assert!(refused(&["--shape", "35b"]).unwrap().contains("qwen3.5-35b-a3b"));
         assert!(refused(&["--mix", "q2"]).unwrap().contains("iq3"));
         assert!(refused(&[]).is_none());

@@ -1,5 +1,5 @@
-//! Posts batches of spans to a collector: one HTTP/1.1 request over a connection of its own, in plain text. It runs on the thread of the
-//! spans, which has nothing else to do, so it simply waits.
+//! Posts batches of spans to a collector: one HTTP/1.1 request over a connection of its own, in plain text. It runs on
+//! the thread of the spans, which has nothing else to do, so it simply waits.
 
 use crate::metrics;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
@@ -65,7 +65,8 @@ fn post(request: &Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
 
 fn written(request: &Request<Bytes>, host: &str, port: u16) -> Vec<u8> {
     let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let mut out = format!("{} {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n", request.method()).into_bytes();
+    let mut out =
+        format!("{} {path} HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n", request.method()).into_bytes();
     for (name, value) in request.headers() {
         out.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
@@ -101,6 +102,9 @@ mod tests {
         let request = request.body(Bytes::from_static(b"{}")).unwrap();
         let text = String::from_utf8(written(&request, "[::1]", 4318)).unwrap();
         assert!(text.starts_with("POST /v1/traces HTTP/1.1\r\nhost: [::1]:4318\r\nconnection: close\r\n"), "{text}");
-        assert!(text.contains("content-type: application/json\r\n") && text.ends_with("content-length: 2\r\n\r\n{}"), "{text}");
+        assert!(
+            text.contains("content-type: application/json\r\n") && text.ends_with("content-length: 2\r\n\r\n{}"),
+            "{text}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Traces: the spans of a request, told to an OpenTelemetry collector over OTLP when the request has ended, if anybody wants them. Where
-//! the request's own caller traces, its spans hang from the caller's (W3C Trace Context).
+//! Traces: the spans of a request, told to an OpenTelemetry collector over OTLP when the request has ended, if anybody
+//! wants them. Where the request's own caller traces, its spans hang from the caller's (W3C Trace Context).
 
 mod collector;
 
@@ -85,7 +85,7 @@ pub struct Ended {
     pub prompt_tokens: usize,
     /// Tokens of all choices.
     pub output_tokens: u32,
-    /// When it ended.
+    /// When the request ended.
     pub at: Micros,
 }
 
@@ -98,8 +98,8 @@ pub struct Trace {
 }
 
 impl Traces {
-    /// To the collector at `endpoint`, such as `http://127.0.0.1:4318`, for this share of the requests whose caller does not say. The
-    /// error says what was wrong.
+    /// To the collector at `endpoint`, such as `http://127.0.0.1:4318`, for this share of the requests whose caller
+    /// does not say. The error says what was wrong.
     pub fn to(endpoint: &str, share: f64) -> Result<Self, String> {
         let exporter = SpanExporter::builder()
             .with_http()

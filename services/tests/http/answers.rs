@@ -67,7 +67,8 @@ fn whole_and_streamed_replies_say_the_same() {
     let whole = post(server.addr, CHAT, &body).json();
     let chunks = streamed(&server, CHAT, body);
     assert_eq!(joined(&chunks, 0, "content"), whole["choices"][0]["message"]["content"]);
-    let tokens = chunks.iter().filter_map(|c| c["choices"][0]["logprobs"]["content"].as_array()).flatten().cloned().collect();
+    let tokens =
+        chunks.iter().filter_map(|c| c["choices"][0]["logprobs"]["content"].as_array()).flatten().cloned().collect();
     assert_eq!(Value::Array(tokens), whole["choices"][0]["logprobs"]["content"]);
     assert_eq!(chunks.last().unwrap()["usage"], whole["usage"]);
 }
@@ -75,7 +76,8 @@ fn whole_and_streamed_replies_say_the_same() {
 #[test]
 fn log_probabilities_of_a_chat_name_each_token_that_the_text_is_made_of() {
     let server = server();
-    let reply = post(server.addr, CHAT, &with(ask("SAY[abc def]"), json!({"logprobs": true, "top_logprobs": 3}))).json();
+    let reply =
+        post(server.addr, CHAT, &with(ask("SAY[abc def]"), json!({"logprobs": true, "top_logprobs": 3}))).json();
     let tokens = reply["choices"][0]["logprobs"]["content"].as_array().unwrap();
     let text: String = tokens.iter().map(|t| t["token"].as_str().unwrap()).collect();
     assert_eq!(text, "abc def", "the end id stands for no text and is left out");
@@ -145,8 +147,7 @@ fn reasoning_is_separate_in_both_modes_and_counted() {
 #[test]
 fn a_tool_call_is_streamed_as_deltas_and_never_leaks() {
     let server = server();
-    let call =
-        "<tool_call>\n<function=add>\n<parameter=a>\n17\n</parameter>\n<parameter=b>\n25\n</parameter>\n</function>\n</tool_call>";
+    let call = "<tool_call>\n<function=add>\n<parameter=a>\n17\n</parameter>\n<parameter=b>\n25\n</parameter>\n</function>\n</tool_call>";
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
     let tools = json!([{"type": "function", "function": {"name": "add", "parameters": parameters}}]);
     let body = with(ask(&format!("SAY[{call}]")), json!({"tools": tools}));
@@ -156,7 +157,10 @@ fn a_tool_call_is_streamed_as_deltas_and_never_leaks() {
     assert_eq!(choice["message"]["content"], Value::Null);
     let function = &choice["message"]["tool_calls"][0]["function"];
     assert_eq!(function["name"], "add");
-    assert_eq!(serde_json::from_str::<Value>(function["arguments"].as_str().unwrap()).unwrap(), json!({"a": 17, "b": 25}));
+    assert_eq!(
+        serde_json::from_str::<Value>(function["arguments"].as_str().unwrap()).unwrap(),
+        json!({"a": 17, "b": 25})
+    );
 
     let chunks = streamed(&server, CHAT, body);
     assert_eq!(joined(&chunks, 0, "content"), "");
@@ -217,8 +221,12 @@ fn an_echo_has_the_prompt_with_its_scores_before_the_completion() {
     let logprobs = &choice["logprobs"];
     let tokens: Vec<&str> = logprobs["tokens"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
     assert_eq!(tokens.concat(), "SAY[x y]x y");
-    let (scores, offsets) = (logprobs["token_logprobs"].as_array().unwrap(), logprobs["text_offset"].as_array().unwrap());
-    assert!(scores[0].is_null() && logprobs["top_logprobs"][0].is_null() && scores[1..].iter().all(Value::is_number), "{scores:?}");
+    let (scores, offsets) =
+        (logprobs["token_logprobs"].as_array().unwrap(), logprobs["text_offset"].as_array().unwrap());
+    assert!(
+        scores[0].is_null() && logprobs["top_logprobs"][0].is_null() && scores[1..].iter().all(Value::is_number),
+        "{scores:?}"
+    );
     let mut at = 0;
     for (token, offset) in tokens.iter().zip(offsets) {
         assert_eq!(offset.as_u64(), Some(at));
@@ -237,7 +245,10 @@ fn a_prompt_can_be_scored_without_a_completion() {
     assert_eq!(whole["choices"][0]["text"], "only this");
     assert_eq!(whole["usage"]["completion_tokens"], 0);
     let logprobs = &whole["choices"][0]["logprobs"];
-    assert_eq!(logprobs["tokens"].as_array().unwrap().len(), whole["usage"]["prompt_tokens"].as_u64().unwrap() as usize);
+    assert_eq!(
+        logprobs["tokens"].as_array().unwrap().len(),
+        whole["usage"]["prompt_tokens"].as_u64().unwrap() as usize
+    );
 }
 
 #[test]
@@ -274,7 +285,8 @@ fn models_health_and_metrics_answer() {
     // A GPU's figures are there where one computes.
     for metric in chimere::metrics::ALL.iter().filter(|m| !m.name.starts_with("chimere_gpu_")) {
         let shown = text.lines().any(|l| l.starts_with(metric.name));
-        // The memory plan is exported by `chimere serve`, which this is not; the process's own memory is measured here too.
+        // The memory plan is exported by `chimere serve`, which this is not; the process's own memory is measured here
+        // too.
         assert!(shown, "{} is not exported", metric.name);
     }
 }
@@ -283,7 +295,8 @@ fn models_health_and_metrics_answer() {
 fn texts_and_conversations_are_tokenized_and_back() {
     let server = server();
     let text = "hello, w\u{f6}rld \u{1f999}";
-    let reply = post(server.addr, "/tokenize", &json!({"model": "tiny", "prompt": text, "add_special_tokens": true})).json();
+    let reply =
+        post(server.addr, "/tokenize", &json!({"model": "tiny", "prompt": text, "add_special_tokens": true})).json();
     assert_eq!(reply["count"].as_u64().unwrap() as usize, reply["tokens"].as_array().unwrap().len());
     assert_eq!(reply["max_model_len"], 2048);
     let back = post(server.addr, "/detokenize", &json!({"tokens": reply["tokens"]})).json();
@@ -320,7 +333,10 @@ fn thirty_two_streams_at_once_get_each_its_own_words() {
 fn a_client_that_reads_late_misses_nothing() {
     let server = server();
     // Some 2,000 chunks with 20 alternatives each are more than the socket's buffers take.
-    let body = with(ask("LOOP[abc def ghi ]"), json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20}));
+    let body = with(
+        ask("LOOP[abc def ghi ]"),
+        json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20}),
+    );
     let mut slow = Stream::open(server.addr, CHAT, &body);
     // The engine is done with it although nobody has read a byte of the text.
     let busy = || server.fake.launched();

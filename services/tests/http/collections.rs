@@ -1,4 +1,5 @@
-//! Collections and examples over HTTP, with the golden model: its vectors mean nothing, but a text is nearest to itself.
+//! Collections and examples over HTTP, with the golden model: its vectors mean nothing, but a text is nearest to
+//! itself.
 
 use crate::support::*;
 use chimere::http::auth::Keys;
@@ -56,7 +57,10 @@ fn a_collection_is_made_filled_searched_and_removed_and_outlives_a_restart() {
     {
         let server = start(dir.path(), Keys::Open);
         let made = done(send(&server, "PUT", "/ours", None, &Value::Null));
-        assert_eq!((&made["id"], &made["items"], &made["object"]), (&json!("ours"), &json!(0), &json!("engram.collection")));
+        assert_eq!(
+            (&made["id"], &made["items"], &made["object"]),
+            (&json!("ours"), &json!(0), &json!("engram.collection"))
+        );
         let added = done(send(&server, "POST", "/ours/add", None, &items()));
         assert_eq!((&added["items"], &added["added"]), (&json!(4), &json!(["fox", "dog", "cat", "mute"])));
         assert!(added["usage"]["prompt_tokens"].as_u64().unwrap() > 8);
@@ -92,11 +96,16 @@ fn a_key_has_its_own_collections_and_sees_no_other() {
         refused(send(&server, method, path, b, &body), 404, "collection_not_found");
     }
     let body = with(ask("a lazy dog"), json!({"engram": {"semantic": {"collection": "mine"}}})).to_string();
-    let chat = |key: &str| request(server.addr, "POST", CHAT, &[("Authorization", &format!("Bearer {key}"))], body.as_bytes());
+    let chat =
+        |key: &str| request(server.addr, "POST", CHAT, &[("Authorization", &format!("Bearer {key}"))], body.as_bytes());
     let error = refused(chat("sk-b"), 400, "collection_not_found");
     assert_eq!(error["param"], "engram.semantic.collection");
     done(send(&server, "PUT", "/mine", b, &Value::Null));
-    assert_eq!(done(chat("sk-b"))["timings"]["engram"]["semantic"]["ids"], json!([]), "the same name is another collection");
+    assert_eq!(
+        done(chat("sk-b"))["timings"]["engram"]["semantic"]["ids"],
+        json!([]),
+        "the same name is another collection"
+    );
     assert_eq!(done(chat("sk-a"))["timings"]["engram"]["semantic"]["ids"][0], "dog");
 }
 
@@ -116,8 +125,11 @@ fn examples_stand_before_the_question_as_turns_and_a_control_token_in_them_is_te
     let question = json!({"model": "tiny", "max_tokens": 1, "temperature": 0, "messages": [
         {"role": "system", "content": "be short"}, {"role": "user", "content": "a lazy dog"}]});
     let plain = done(post(server.addr, CHAT, &question));
-    let reply =
-        done(post(server.addr, CHAT, &with(question.clone(), json!({"engram": {"semantic": {"collection": "ours", "k": 9}}}))));
+    let reply = done(post(
+        server.addr,
+        CHAT,
+        &with(question.clone(), json!({"engram": {"semantic": {"collection": "ours", "k": 9}}})),
+    ));
     let said = &reply["timings"]["engram"]["semantic"];
     let found: Vec<&str> = said["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
     assert_eq!((found.len(), found[0]), (3, "dog"), "those with an answer, the nearest first: {said}");
@@ -141,9 +153,11 @@ fn examples_stand_before_the_question_as_turns_and_a_control_token_in_them_is_te
 #[test]
 fn where_room_is_short_there_are_fewer_examples_and_the_question_stays() {
     let dir = tempfile::tempdir().unwrap();
-    let server = Server::start(Options { context: 512, real: true, tables: Some(dir.path().to_owned()), ..Options::default() });
+    let server =
+        Server::start(Options { context: 512, real: true, tables: Some(dir.path().to_owned()), ..Options::default() });
     done(send(&server, "PUT", "/ours", None, &Value::Null));
-    let item = |i: u32| json!({"id": i.to_string(), "text": format!("{i} {}", "long words ".repeat(12)), "answer": "yes"});
+    let item =
+        |i: u32| json!({"id": i.to_string(), "text": format!("{i} {}", "long words ".repeat(12)), "answer": "yes"});
     done(send(&server, "POST", "/ours/add", None, &json!({"items": (0..8).map(item).collect::<Vec<_>>()})));
     let examples = |max_tokens: u32| {
         let more = json!({"max_tokens": max_tokens, "ignore_eos": true, "engram": {"semantic": {"collection": "ours", "k": 8}}});
@@ -187,7 +201,8 @@ fn what_a_collection_cannot_do_is_refused_by_its_name() {
     refused(send(&nowhere, "PUT", "/ours", None, &Value::Null), 409, "no_directory");
 }
 
-/// Kills the program itself while a collection is filled, some times. What it acknowledged is found again, each batch whole or not at all.
+/// Kills the program itself while a collection is filled, some times. What it acknowledged is found again, each batch
+/// whole or not at all.
 #[test]
 fn a_crash_at_any_moment_loses_no_acknowledged_item_and_leaves_no_half_batch() {
     let dir = tempfile::tempdir().unwrap();
@@ -211,7 +226,11 @@ fn a_crash_at_any_moment_loses_no_acknowledged_item_and_leaves_no_half_batch() {
             "{acknowledged}, {items} items"
         );
         if round > 0 {
-            let found = post(addr, &format!("{COLLECTIONS}/ours/search"), &json!({"query": format!("{} times 0 is 1", round - 1)}));
+            let found = post(
+                addr,
+                &format!("{COLLECTIONS}/ours/search"),
+                &json!({"query": format!("{} times 0 is 1", round - 1)}),
+            );
             assert_eq!(ids(&found.json())[0], format!("{} 0 1", round - 1), "the last round's first is there");
         }
         let added = AtomicU64::new(0);

@@ -84,8 +84,11 @@ fn pages_of_the_named_origins_may_call_and_no_others() {
     let keys = Keys::one("k");
     let server = Server::start(Options { keys, origins: &["https://app.example"], ..Options::default() });
     let preflight = |origin: &str| {
-        let headers =
-            [("Origin", origin), ("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", "authorization")];
+        let headers = [
+            ("Origin", origin),
+            ("Access-Control-Request-Method", "POST"),
+            ("Access-Control-Request-Headers", "authorization"),
+        ];
         request(server.addr, "OPTIONS", CHAT, &headers, b"")
     };
     let allowed = preflight("https://app.example");
@@ -117,15 +120,20 @@ fn a_hashed_key_lets_its_owner_in_and_the_hash_itself_nobody() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{} scope=admin\n", hashed("sk-real"))).unwrap();
     let server = Server::start(Options { keys: Keys::read(file.path()).unwrap(), ..Options::default() });
-    let status = |key: &str| request(server.addr, "GET", "/v1/models", &[("Authorization", &format!("Bearer {key}"))], b"").status;
+    let status = |key: &str| {
+        request(server.addr, "GET", "/v1/models", &[("Authorization", &format!("Bearer {key}"))], b"").status
+    };
     assert_eq!((status("sk-real"), status(&hashed("sk-real"))), (200, 401));
 }
 
 #[test]
 fn a_body_that_never_ends_is_given_up_and_takes_no_room_any_more() {
-    let server = Server::start(Options { body_time: Duration::from_millis(400), bodies_bytes: 1 << 20, ..Options::default() });
+    let server =
+        Server::start(Options { body_time: Duration::from_millis(400), bodies_bytes: 1 << 20, ..Options::default() });
     let mut socket = connect(server.addr);
-    socket.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes()).unwrap();
+    socket
+        .write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes())
+        .unwrap();
     let mut dripping = socket.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         // Ends with the connection, which the server closes.

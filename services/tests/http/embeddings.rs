@@ -1,4 +1,5 @@
-//! `/v1/embeddings`: with the golden model, whose vectors mean nothing and are the same every time, and with the fake for who waits for whom.
+//! `/v1/embeddings`: with the golden model, whose vectors mean nothing and are the same every time, and with the fake
+//! for who waits for whom.
 
 use crate::support::client::{bytes, connect};
 use crate::support::*;
@@ -43,16 +44,23 @@ fn every_spelling_of_an_input_gives_the_same_vectors_of_length_1() {
     let reply = embed(&server, &json!({"input": [a, b], "user": "somebody", "model": "tiny"}));
     let want = vectors(&reply);
     let said = reply.json();
-    assert_eq!((&said["object"], &said["model"], &said["data"][1]["index"]), (&json!("list"), &json!("tiny"), &json!(1)));
+    assert_eq!(
+        (&said["object"], &said["model"], &said["data"][1]["index"]),
+        (&json!("list"), &json!("tiny"), &json!(1))
+    );
     assert_eq!(want[0].len(), server::WIDTH as usize);
     assert!(want.iter().all(|v| (length(v) - 1.0).abs() < 1e-5));
     assert_ne!(want[0], want[1]);
-    let text_ids = post(server.addr, "/tokenize", &json!({"prompt": b, "parse_special": false})).json()["tokens"].clone();
+    let text_ids =
+        post(server.addr, "/tokenize", &json!({"prompt": b, "parse_special": false})).json()["tokens"].clone();
     let tokens = ids(a).as_array().unwrap().len() + text_ids.as_array().unwrap().len();
     assert_eq!(said["usage"], json!({"prompt_tokens": tokens, "total_tokens": tokens}));
-    for (input, want) in
-        [(json!(a), &want[..1]), (ids(a), &want[..1]), (json!([ids(a), b]), &want[..]), (json!([ids(a), text_ids]), &want[..])]
-    {
+    for (input, want) in [
+        (json!(a), &want[..1]),
+        (ids(a), &want[..1]),
+        (json!([ids(a), b]), &want[..]),
+        (json!([ids(a), text_ids]), &want[..]),
+    ] {
         assert_eq!(vectors(&embed(&server, &json!({"input": input, "dimensions": server::WIDTH}))), want, "{input}");
     }
     assert_ne!(vectors(&embed(&server, &json!({"input": a, "pooling": "last"})))[0], want[0]);
@@ -136,7 +144,12 @@ fn what_cannot_be_embedded_is_refused_by_its_name() {
         (json!({"input": much}), 400, "input", "at most 300000"),
         (json!({"input": "word ".repeat(4000)}), 400, "input", "the context has room for 2048"),
         (json!({"input": "a", "dimensions": 16}), 400, "dimensions", "must be 32"),
-        (json!({"input": "a", "encoding_format": "int8"}), 400, "encoding_format", "\"float\" or \"base64\", got \"int8\""),
+        (
+            json!({"input": "a", "encoding_format": "int8"}),
+            400,
+            "encoding_format",
+            "\"float\" or \"base64\", got \"int8\"",
+        ),
         (json!({"input": "a", "pooling": "max"}), 400, "pooling", "\"mean\" or \"last\""),
         (json!({"input": "a", "model": "other"}), 404, "model", "does not exist"),
         (json!({"input": "a", "inputs": "b"}), 400, "inputs", "did you mean `input`"),

@@ -94,7 +94,11 @@ fn a_lost_engine_ends_every_stream_with_an_error_and_turns_health() {
         assert!(matches!(server.phase(), Phase::Lost(_)), "{trouble:?}");
         assert_eq!((get(addr, "/health").status, get(addr, "/ready").status), (503, 503), "{trouble:?}");
         let late = post(addr, CHAT, &ask("SAY[late]"));
-        assert_eq!((late.status, late.json()["error"]["code"].as_str()), (503, Some("engine_unavailable")), "{trouble:?}");
+        assert_eq!(
+            (late.status, late.json()["error"]["code"].as_str()),
+            (503, Some("engine_unavailable")),
+            "{trouble:?}"
+        );
         server.wait_for_live(0);
     }
 }

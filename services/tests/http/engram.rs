@@ -1,4 +1,5 @@
-//! Tables and documents over HTTP, with the golden model on the CPU: its weights are random, so what a table knows it says.
+//! Tables and documents over HTTP, with the golden model on the CPU: its weights are random, so what a table knows it
+//! says.
 
 use crate::support::*;
 use chimere::engram::{Store, TableName, publish_table, unix_seconds};
@@ -36,8 +37,7 @@ fn write_table(dir: &Path, name: &str, text: &str) {
 fn prompt(text: &str, engram: Value) -> (Value, String) {
     let ids = TOKENIZER.encode_plain(text);
     let (before, after) = ids.split_at(ids.len() / 2);
-    let body =
-        json!({"prompt": before, "max_tokens": after.len(), "temperature": 0, "seed": 1, "ignore_eos": true, "engram": engram});
+    let body = json!({"prompt": before, "max_tokens": after.len(), "temperature": 0, "seed": 1, "ignore_eos": true, "engram": engram});
     (body, TOKENIZER.decode(after, true))
 }
 
@@ -158,7 +158,10 @@ fn a_key_sees_its_own_tables_and_those_of_everybody() {
     let hash = |key: &str| Sha256::digest(key).iter().map(|b| format!("{b:02x}")).collect::<String>();
     std::fs::write(
         dir.path().join("access.toml"),
-        format!("[tables.ours]\nkeys = [\"{}\"]\n[keys.{}]\nlambda = 0.95\n", hash("sk-a"), hash("sk-a")),
+        format!(
+            "[tables.ours]\nkeys = [\"{a}\"]\n[tables.all]\nkeys = [\"*\"]\n[keys.{a}]\nlambda = 0.95\n",
+            a = hash("sk-a")
+        ),
     )
     .unwrap();
     let server = start(Some(dir.path()), keys("sk-a\nsk-b\n"));
@@ -267,7 +270,12 @@ fn teaching_says_what_is_wrong_and_leaves_an_operator_s_file_alone() {
         ("POST", "/x", json!({}), 405, Value::Null),
     ] {
         let reply = send(&server, method, path, &body);
-        assert_eq!((reply.status, &reply.json()["error"]["param"]), (status, &param), "{method} {path}: {}", reply.text());
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (status, &param),
+            "{method} {path}: {}",
+            reply.text()
+        );
     }
     assert_eq!(send(&server, "GET", "/file", &Value::Null).json()["layers"], 1);
     // A learned layer may lie beside a file of the operator's.
@@ -279,7 +287,8 @@ fn teaching_says_what_is_wrong_and_leaves_an_operator_s_file_alone() {
     assert_eq!((reply.status, &reply.json()["error"]["code"]), (403, &json!("admin_required")));
 }
 
-/// Kills the program itself while it is taught, some ten times. What it acknowledged is in the store, what can be read is whole.
+/// Kills the program itself while it is taught, some ten times. What it acknowledged is in the store, what can be read
+/// is whole.
 #[test]
 fn a_crash_at_any_moment_loses_no_acknowledged_write_and_leaves_no_half_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -323,10 +332,16 @@ fn a_crash_at_any_moment_loses_no_acknowledged_write_and_leaves_no_half_table() 
         let store = Store::new(tables.clone(), ids);
         let writes = store.writes(&name).unwrap() as u64;
         // One write may have been on its way to its acknowledgement in each round.
-        assert!((acknowledged..=acknowledged + round + 1).contains(&writes), "{acknowledged} acknowledged, {writes} kept");
+        assert!(
+            (acknowledged..=acknowledged + round + 1).contains(&writes),
+            "{acknowledged} acknowledged, {writes} kept"
+        );
         publish_table(&store, &name, unix_seconds()).unwrap();
         let table = Table::open_for(&tables.join("learned/own.engr"), ids.hash).unwrap();
-        assert_eq!(Some(table.tokens()), store.layers(&name, unix_seconds()).unwrap().learned.map(|image| image.tokens()));
+        assert_eq!(
+            Some(table.tokens()),
+            store.layers(&name, unix_seconds()).unwrap().learned.map(|image| image.tokens())
+        );
     }
     assert!(acknowledged >= 10);
 }
@@ -335,8 +350,45 @@ fn a_crash_at_any_moment_loses_no_acknowledged_write_and_leaves_no_half_table() 
 fn learns(addr: std::net::SocketAddr, body: &Value) -> bool {
     use std::io::{Read, Write};
     let Ok(mut socket) = std::net::TcpStream::connect(addr) else { return false };
-    let sent =
-        client::bytes("POST", "/v1/engram/tables/own/learn", &[("Content-Type", "application/json")], body.to_string().as_bytes());
+    let sent = client::bytes(
+        "POST",
+        "/v1/engram/tables/own/learn",
+        &[("Content-Type", "application/json")],
+        body.to_string().as_bytes(),
+    );
     let mut reply = String::new();
     socket.write_all(&sent).is_ok() && socket.read_to_string(&mut reply).is_ok() && reply.contains("\"accepted\":true")
+}
+
+#[test]
+fn an_administrator_cannot_change_what_he_cannot_read_and_a_table_without_a_word_is_administrators() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["ours", "other"] {
+        write_table(dir.path(), name, FOX);
+    }
+    let hash = |key: &str| Sha256::digest(key).iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let access = format!("[tables.ours]\nkeys = [\"{}\"]\n[tables.secret]\nkeys = []\n", hash("sk-a"));
+    std::fs::write(dir.path().join("access.toml"), access).unwrap();
+    let server = start(Some(dir.path()), keys("sk-a\nsk-b scope=admin\n"));
+    let send = |key: &str, method: &str, path: &str, body: &str| {
+        let headers = [("Authorization", key), ("Content-Type", "application/json")];
+        request(server.addr, method, &format!("/v1/engram/tables{path}"), &headers, body.as_bytes())
+    };
+    let listed = |key: &str| {
+        let list = send(key, "GET", "", "").json()["data"].clone();
+        list.as_array().unwrap().iter().map(|table| table["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((listed("Bearer sk-a"), listed("Bearer sk-b")), (vec!["ours".to_owned()], vec!["other".to_owned()]));
+    let texts = json!({"texts": [FOX]}).to_string();
+    for (method, path) in [
+        ("PUT", "/ours"),
+        ("PUT", "/secret"),
+        ("DELETE", "/ours"),
+        ("POST", "/ours/rollback"),
+        ("POST", "/secret/learn"),
+    ] {
+        let reply = send("Bearer sk-b", method, path, &texts);
+        assert_eq!((reply.status, &reply.json()["error"]["code"]), (404, &json!("table_not_found")), "{method} {path}");
+    }
+    assert_eq!(send("Bearer sk-b", "PUT", "/new", &texts).status, 200, "his own he may");
 }

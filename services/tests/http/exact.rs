@@ -14,13 +14,18 @@ fn texts(reply: &Reply) -> Vec<String> {
 #[test]
 fn equal_prompts_of_a_request_draw_each_for_itself_and_the_first_as_it_would_alone() {
     let server = Server::start(Options { real: true, ..Options::default() });
-    let body = |prompt: Value| json!({"prompt": prompt, "max_tokens": 12, "temperature": 1, "seed": 5, "ignore_eos": true});
+    let body =
+        |prompt: Value| json!({"prompt": prompt, "max_tokens": 12, "temperature": 1, "seed": 5, "ignore_eos": true});
     let alone = texts(&post(server.addr, COMPLETIONS, &body(json!("once upon"))));
     let eight = texts(&post(server.addr, COMPLETIONS, &body(json!(vec!["once upon"; 8]))));
     assert_eq!(eight[0], alone[0], "a given seed gives the bytes that it always gave");
     let different: std::collections::HashSet<&String> = eight.iter().collect();
     assert_eq!(different.len(), 8, "{eight:?}");
-    assert_eq!(texts(&post(server.addr, COMPLETIONS, &body(json!(vec!["once upon"; 8])))), eight, "and gives them again");
+    assert_eq!(
+        texts(&post(server.addr, COMPLETIONS, &body(json!(vec!["once upon"; 8])))),
+        eight,
+        "and gives them again"
+    );
 }
 
 #[test]
@@ -59,7 +64,10 @@ fn a_call_that_max_tokens_cut_off_is_said_to_be_incomplete() {
     let made = &choice["message"]["tool_calls"][0];
     assert_eq!((&made["status"], &choice["finish_reason"]), (&json!("incomplete"), &json!("length")), "{choice}");
     let arguments = made["function"]["arguments"].as_str().unwrap();
-    assert!(arguments.starts_with("{\"text\": \"some") && serde_json::from_str::<Value>(arguments).is_err(), "{arguments}");
+    assert!(
+        arguments.starts_with("{\"text\": \"some") && serde_json::from_str::<Value>(arguments).is_err(),
+        "{arguments}"
+    );
     let chunks = Stream::open(server.addr, CHAT, &with(cut, json!({"stream": true}))).chunks();
     let told = chunks.iter().any(|c| c["choices"][0]["delta"]["tool_calls"][0]["status"] == "incomplete");
     assert!(told, "a stream says it too");
@@ -72,7 +80,10 @@ fn a_prompt_is_counted_and_shown_as_chat_would_read_it() {
     let body = with(ask("hello <|im_end|> there"), json!({"tools": tools, "reasoning_effort": "none", "stream": true}));
     let counted = post(server.addr, "/v1/chat/completions/input_tokens", &body).json();
     let shown = post(server.addr, "/apply-template", &body).json()["prompt"].as_str().unwrap().to_owned();
-    assert!(shown.contains("hello <|im_end|> there<|im_end|>") && shown.ends_with("<think>\n\n</think>\n\n"), "{shown}");
+    assert!(
+        shown.contains("hello <|im_end|> there<|im_end|>") && shown.ends_with("<think>\n\n</think>\n\n"),
+        "{shown}"
+    );
     let whole = with(body, json!({"stream": false}));
     let usage = post(server.addr, CHAT, &whole).json()["usage"]["prompt_tokens"].clone();
     assert_eq!(counted, json!({"object": "response.input_tokens", "input_tokens": usage}));
@@ -90,7 +101,8 @@ fn a_conversation_s_numbers_are_rendered_as_they_were_written() {
         Value::from(numbers)
     );
     let ids = request(server.addr, "POST", "/tokenize", &[], body.as_bytes()).json()["tokens"].clone();
-    let prompt = post(server.addr, "/detokenize", &json!({"tokens": ids})).json()["prompt"].as_str().unwrap().to_owned();
+    let prompt =
+        post(server.addr, "/detokenize", &json!({"tokens": ids})).json()["prompt"].as_str().unwrap().to_owned();
     for shown in ["{\"x\": 0.37331193139504204}", "\n123456789012345678901234567890\n", "\n-0\n"] {
         assert!(prompt.contains(shown), "{prompt}");
     }

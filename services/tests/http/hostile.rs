@@ -1,4 +1,5 @@
-//! What a neighbour may try who has a key, or only the address: none of it ends the process, and none of it harms others.
+//! What a neighbour may try who has a key, or only the address: none of it ends the process, and none of it harms
+//! others.
 
 use crate::support::client::{bytes, connect, connect_from, read_reply};
 use crate::support::program::command;
@@ -19,9 +20,11 @@ fn a_prompt_of_no_tokens_is_a_400_and_the_service_goes_on() {
     let template = Some("{{ messages[0].content }}");
     let server = Server::start(Options { template, ..Options::default() });
     let empty = json!({"messages": [{"role": "user", "content": ""}]});
-    for body in
-        [empty.clone(), json!({"messages": empty["messages"], "stream": true}), json!({"messages": empty["messages"], "n": 3})]
-    {
+    for body in [
+        empty.clone(),
+        json!({"messages": empty["messages"], "stream": true}),
+        json!({"messages": empty["messages"], "n": 3}),
+    ] {
         let reply = post(server.addr, CHAT, &body);
         assert_eq!(reply.status, 400, "{}", reply.text());
         let error = &reply.json()["error"];
@@ -41,7 +44,13 @@ fn two_keys() -> Keys {
 }
 
 fn as_key(addr: SocketAddr, key: &str, method: &str, path: &str, body: &[u8]) -> Reply {
-    request(addr, method, path, &[("Authorization", &format!("Bearer {key}")), ("Content-Type", "application/json")], body)
+    request(
+        addr,
+        method,
+        path,
+        &[("Authorization", &format!("Bearer {key}")), ("Content-Type", "application/json")],
+        body,
+    )
 }
 
 #[test]
@@ -68,9 +77,12 @@ fn a_body_of_very_many_values_is_refused_and_large_ones_share_a_room() {
 
 #[test]
 fn one_key_s_bodies_leave_room_for_another_s() {
-    let server = Server::start(Options { keys: two_keys(), body_bytes: 1000, bodies_bytes: 10_000, ..Options::default() });
+    let server =
+        Server::start(Options { keys: two_keys(), body_bytes: 1000, bodies_bytes: 10_000, ..Options::default() });
     let head = |key: &str| {
-        format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Length: 1000\r\n\r\n")
+        format!(
+            "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Length: 1000\r\n\r\n"
+        )
     };
     // Sixteen bodies that never end.
     let held: Vec<TcpStream> = (0..16)
@@ -123,6 +135,39 @@ fn silent_connections_of_one_address_leave_room_for_others() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn long_heads_of_one_address_share_a_room_and_leave_as_much_to_others() {
+    let server = Server::start(Options::default());
+    let long = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}", "a".repeat(120 << 10));
+    // Half of the room is some 150 of these.
+    let mut held: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut socket = connect_from([127, 0, 0, 2], server.addr);
+            // Of those that find no room the end may not be sent any more.
+            socket.write_all(long.as_bytes()).ok();
+            socket
+        })
+        .collect();
+    let ended = |socket: &mut TcpStream| {
+        socket.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
+        let got = socket.read(&mut [0; 256]);
+        matches!(got, Ok(0)) || got.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+    };
+    eventually("those beyond its share are ended", || ended(held.last_mut().unwrap()));
+    let kept = held.iter_mut().filter_map(|socket| (!ended(socket)).then_some(())).count();
+    assert!((100..=160).contains(&kept), "{kept} of 200 are within 16 MiB");
+    let mut other = connect_from([127, 0, 0, 3], server.addr);
+    other.write_all(format!("{long}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    assert_eq!(read_reply(other).status, 200, "another's long head is served");
+    drop(held);
+    eventually("there is room again", || {
+        let mut again = connect_from([127, 0, 0, 2], server.addr);
+        again.write_all(format!("{long}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+        read_reply(again).status == 200
+    });
+}
+
+#[test]
 fn a_page_of_elsewhere_reaches_nothing_and_programs_are_served() {
     let server = Server::start(Options::default());
     let body = ask("SAY[done]").to_string();
@@ -135,7 +180,11 @@ fn a_page_of_elsewhere_reaches_nothing_and_programs_are_served() {
         (&[("Sec-Fetch-Site", "same-origin"), ("Content-Type", "text/plain")], "content_type"),
     ] {
         let reply = send(headers);
-        assert_eq!((&reply.json()["error"]["code"], reply.header("vary")), (&json!(code), Some("origin")), "{headers:?}");
+        assert_eq!(
+            (&reply.json()["error"]["code"], reply.header("vary")),
+            (&json!(code), Some("origin")),
+            "{headers:?}"
+        );
     }
     let strange = bytes("GET", "/v1/models", &[], b"");
     let strange = String::from_utf8(strange).unwrap().replace("Host: localhost", "Host: evil.example");
@@ -160,7 +209,8 @@ fn what_changes_something_is_in_the_audit_log_and_what_was_said_is_not() {
     let (lines, dir) = (Arc::new(Mutex::new(Vec::<String>::new())), tempfile::tempdir().unwrap());
     let sink = lines.clone();
     let audit = Audit::to(move |line| sink.lock().unwrap().push(line.to_owned()));
-    let server = Server::start(Options { keys: two_keys(), audit, tables: Some(dir.path().to_owned()), ..Options::default() });
+    let server =
+        Server::start(Options { keys: two_keys(), audit, tables: Some(dir.path().to_owned()), ..Options::default() });
     let texts = json!({"texts": ["a secret of ours"]}).to_string();
     assert_eq!(as_key(server.addr, "b", "PUT", "/v1/engram/tables/facts", texts.as_bytes()).status, 200);
     assert_eq!(as_key(server.addr, "a", "DELETE", "/v1/engram/tables/facts", b"").status, 403);
@@ -169,11 +219,18 @@ fn what_changes_something_is_in_the_audit_log_and_what_was_said_is_not() {
     assert_eq!(as_key(server.addr, "a", "GET", "/v1/models", b"").status, 200);
     let lines = lines.lock().unwrap();
     let records: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let said: Vec<_> = records.iter().map(|r| (r["action"].as_str().unwrap(), r["outcome"].as_str().unwrap())).collect();
-    assert_eq!(said, [("table.put", "200"), ("table.delete", "403"), ("table.rollback", "200"), ("key.unknown", "401")]);
+    let said: Vec<_> =
+        records.iter().map(|r| (r["action"].as_str().unwrap(), r["outcome"].as_str().unwrap())).collect();
+    assert_eq!(
+        said,
+        [("table.put", "200"), ("table.delete", "403"), ("table.rollback", "200"), ("key.unknown", "401")]
+    );
     assert!(records.iter().all(|r| r["address"] == "127.0.0.1" && r["time_ms"].is_u64() && r["request"].is_string()));
     assert!(records[0]["account"].is_string() && records[0]["account"] != records[1]["account"]);
-    assert!(lines.iter().all(|line| !line.contains("secret") && !line.contains("unknown\",\"key")), "no content, no key");
+    assert!(
+        lines.iter().all(|line| !line.contains("secret") && !line.contains("unknown\",\"key")),
+        "no content, no key"
+    );
 }
 
 /// A free port of loopback, until somebody takes it.

@@ -1,5 +1,5 @@
-//! Clients that go away. In each test the engine holds its steps back while the client leaves: whatever happens then happens before the
-//! next step is planned.
+//! Clients that go away. In each test the engine holds its steps back while the client leaves: whatever happens then
+//! happens before the next step is planned.
 
 use crate::support::client::{bytes, connect};
 use crate::support::*;
@@ -17,8 +17,8 @@ fn send(server: &Server, body: &serde_json::Value) -> std::net::TcpStream {
     socket
 }
 
-/// Lets the engine go on from its standstill and checks that it does nothing more for those who are gone: all that it launches is for
-/// who comes next, whose sequence is the youngest.
+/// Lets the engine go on from its standstill and checks that it does nothing more for those who are gone: all that it
+/// launches is for who comes next, whose sequence is the youngest.
 fn nothing_more_is_planned(server: &Server) {
     let launched = server.fake.launched();
     server.fake.allow_all();
@@ -104,14 +104,16 @@ fn a_silent_stream_gets_comments_that_clients_ignore() {
     let mut rest = stream.events();
     rest.retain(|event| !event.starts_with(':'));
     assert_eq!(rest.pop().as_deref(), Some("data: [DONE]"));
-    let chunks: Vec<_> = rest.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect();
+    let chunks: Vec<_> =
+        rest.iter().map(|e| serde_json::from_str(e.strip_prefix("data: ").unwrap()).unwrap()).collect();
     assert_eq!(client::joined(&chunks, 0, "content"), "late");
 }
 
 #[test]
 fn one_choice_ends_at_its_stop_string_while_another_request_goes_on() {
     let server = Server::start(Options::default());
-    let mut other = Stream::open(server.addr, CHAT, &with(ask("LOOP[on and on ]"), json!({"stream": true, "max_tokens": 1000})));
+    let mut other =
+        Stream::open(server.addr, CHAT, &with(ask("LOOP[on and on ]"), json!({"stream": true, "max_tokens": 1000})));
     let stopped = post(server.addr, CHAT, &with(ask("LOOP[a b c ]"), json!({"stop": ["c a"], "n": 2})));
     assert_eq!(stopped.content(), "a b ");
     assert_eq!(stopped.json()["choices"][1]["message"]["content"], "a b ");
@@ -131,7 +133,8 @@ fn a_connection_serves_several_requests_one_after_the_other() {
     }
 }
 
-/// A client asks for a stream and never reads it, until the server has given it up; what the client's kernel has of it by then.
+/// A client asks for a stream and never reads it, until the server has given it up; what the client's kernel has of it
+/// by then.
 fn never_read(server: &Server) -> String {
     // More than the socket's buffers take, so that the stream comes to a halt.
     let long = json!({"stream": true, "max_tokens": 1900, "logprobs": true, "top_logprobs": 20, "n": 4});
@@ -162,8 +165,8 @@ fn a_client_that_never_reads_loses_its_connection_too() {
     assert!(!never_read(&server).contains("[DONE]"), "the proper end never comes");
 }
 
-/// From now on the socket's host hears nothing and says nothing, as one whose cable is cut: whatever comes is thrown away before anything
-/// is done about it, and that includes saying that it came.
+/// From now on the socket's host hears nothing and says nothing, as one whose cable is cut: whatever comes is thrown
+/// away before anything is done about it, and that includes saying that it came.
 #[cfg(target_os = "linux")]
 fn vanish(socket: &std::net::TcpStream) {
     // A program of the kernel's packet filter: return, with a constant number of bytes to keep.

@@ -1,10 +1,11 @@
-//! The service at its edge: bytes on a real socket. Behind it a backend that says what the prompt tells it to, so that each test knows
-//! what must come out; in `process.rs` the program itself with the CPU backend.
+//! The service at its edge: bytes on a real socket. Behind it a backend that says what the prompt tells it to, so that
+//! each test knows what must come out; in `process.rs` the program itself with the CPU backend.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod admission;
 mod answers;
+mod anthropic;
 mod collections;
 mod edge;
 mod embeddings;
@@ -15,8 +16,13 @@ mod faults;
 mod hostile;
 mod leaving;
 mod metrics;
+mod ollama;
+mod prefix;
 mod process;
+mod programs;
 mod refusals;
+mod responses;
+mod structured;
 mod support;
 mod thinking;
 mod tolerance;

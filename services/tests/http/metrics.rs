@@ -1,7 +1,7 @@
 //! What `/metrics` says, read as Prometheus reads it, from a program of its own: counts are exact there.
 
 use crate::support::*;
-use chimere::metrics::{ALL, Kind, OUTCOMES, REASONS};
+use chimere::metrics::{ALL, MetricKind, OUTCOMES, REASONS};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -16,7 +16,8 @@ struct Exposition(HashMap<String, f64>);
 impl Exposition {
     fn of(program: &Program) -> Self {
         let text = get(program.addr, "/metrics").text().to_owned();
-        let samples = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(|l| l.rsplit_once(' ').unwrap());
+        let samples =
+            text.lines().filter(|l| !l.is_empty() && !l.starts_with('#')).map(|l| l.rsplit_once(' ').unwrap());
         Self(samples.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())
     }
 
@@ -46,8 +47,8 @@ fn from_the_start_every_series_is_there_and_nothing_was_counted() {
     let at_start = Exposition::of(&program());
     for metric in ALL.iter().filter(|m| !m.name.starts_with("chimere_gpu_")) {
         let (name, what) = match metric.kind {
-            Kind::Histogram(_) => (format!("{}_count", metric.name), "count"),
-            Kind::Counter | Kind::Gauge => (metric.name.to_owned(), "value"),
+            MetricKind::Histogram(_) => (format!("{}_count", metric.name), "count"),
+            MetricKind::Counter | MetricKind::Gauge => (metric.name.to_owned(), "value"),
         };
         let series: Vec<_> = at_start.0.iter().filter(|(s, _)| s.split('{').next() == Some(&name)).collect();
         assert!(!series.is_empty(), "{name} has no {what}");
@@ -60,7 +61,7 @@ fn from_the_start_every_series_is_there_and_nothing_was_counted() {
             "chimere_step_predicted_seconds",
             "chimere_step_prediction_ratio",
         ];
-        if metric.kind != Kind::Gauge && !of_steps.contains(&metric.name) {
+        if metric.kind != MetricKind::Gauge && !of_steps.contains(&metric.name) {
             assert!(series.iter().all(|(_, value)| **value == 0.0), "{series:?}");
         }
         for label in metric.labels {
@@ -77,7 +78,10 @@ fn from_the_start_every_series_is_there_and_nothing_was_counted() {
         assert_eq!(at_start.get(&format!("vllm:request_success_total{{finished_reason=\"{reason}\",{COMMON}}}")), 0.0);
     }
     let pages = at_start.get("chimere_kv_pages{state=\"free\"}");
-    assert_eq!(at_start.get(&format!("vllm:cache_config_info{{block_size=\"32\",num_gpu_blocks=\"{pages}\",{COMMON}}}")), 1.0);
+    assert_eq!(
+        at_start.get(&format!("vllm:cache_config_info{{block_size=\"32\",num_gpu_blocks=\"{pages}\",{COMMON}}}")),
+        1.0
+    );
     assert_eq!(
         at_start.get(&format!(
             "vllm:lora_requests_info{{max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\",{COMMON}}}"
@@ -119,7 +123,8 @@ fn requests_are_counted_once_under_both_names() {
 #[test]
 fn gauges_show_what_runs_and_fall_back_to_nothing() {
     let program = program();
-    let endless = json!({"prompt": "Once", "max_tokens": 100_000, "temperature": 0, "ignore_eos": true, "stream": true});
+    let endless =
+        json!({"prompt": "Once", "max_tokens": 100_000, "temperature": 0, "ignore_eos": true, "stream": true});
     let mut stream = Stream::open(program.addr, COMPLETIONS, &endless);
     stream.chunk();
     let busy = Exposition::of(&program);
@@ -150,7 +155,8 @@ fn every_refusal_is_counted_once_by_its_reason() {
     let announced = request(program.addr, "POST", CHAT, &[], &vec![b' '; 9 << 20]);
     assert_eq!(announced.status, 413);
     let now = Exposition::of(&program);
-    let counted: Vec<_> = REASONS.iter().map(|reason| (*reason, now.rejected(reason))).filter(|(_, n)| *n > 0.0).collect();
+    let counted: Vec<_> =
+        REASONS.iter().map(|reason| (*reason, now.rejected(reason))).filter(|(_, n)| *n > 0.0).collect();
     assert_eq!(
         counted,
         [

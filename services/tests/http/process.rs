@@ -89,7 +89,11 @@ fn wrong_usage_is_exit_code_2_and_what_cannot_start_is_1() {
     for (args, code, part) in [
         (&["--device", "cuda"][..], 1, "device cuda: "),
         (&["--device", "cuda", "--exact"], 2, "--exact is there on the CPU only"),
-        (&["--device", "cpu", "--kv-type", "q8_0"], 2, "kv-type q8_0:q8_0: the CPU keeps keys and values as f32 or f16"),
+        (
+            &["--device", "cpu", "--kv-type", "q8_0"],
+            2,
+            "kv-type q8_0:q8_0: the CPU keeps keys and values as f32 or f16",
+        ),
         (&["--host", "0.0.0.0"], 2, "--allow-open"),
         (&["--no-such-flag"], 2, "--no-such-flag"),
         (&["--config", "/nowhere.toml"], 2, "/nowhere.toml"),

@@ -80,7 +80,8 @@ fn bodies_that_are_too_much_together_are_429_until_there_is_room() {
     let server = Server::start(Options { body_bytes: 3000, bodies_bytes: 4000, ..Options::default() });
     let body = ask(&format!("SAY[x]{}", " ".repeat(1800))).to_string();
     let mut slow = connect(server.addr);
-    slow.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n").as_bytes()).unwrap();
+    slow.write_all(format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n").as_bytes())
+        .unwrap();
     slow.write_all(&[b' '; 2500]).unwrap();
     let send = || request(server.addr, "POST", CHAT, &[], body.as_bytes());
     let mut reply = send();
@@ -104,16 +105,21 @@ fn what_is_wrong_with_a_body_is_400_and_names_the_field() {
         (json!({"top_p": 7}), "top_p", "7"),
         (json!({"n": 99}), "n", "99"),
         (json!({"no_such_field": 1}), "no_such_field", "no_such_field"),
-        (json!({"response_format": {"type": "json_object"}}), "response_format", "json_object"),
+        (json!({"response_format": {"type": "yaml"}}), "response_format.type", "yaml"),
         (json!({"top_logprobs": 21, "logprobs": true}), "top_logprobs", "21"),
         (json!({"messages": []}), "messages", "messages"),
         (json!({"messages": [{"role": "user", "content": 5}]}), "messages[0].content", "content"),
     ] {
         check(&post(server.addr, CHAT, &with(ask("SAY[x]"), more)), 400, json!(param), &[part]);
     }
-    for body in
-        [&b"{\"messages\": ["[..], b"[]", b"", b"\xff\xfe", b"null", b"{\"messages\":[{\"role\":\"user\",\"content\":\"\xc3\"}]}"]
-    {
+    for body in [
+        &b"{\"messages\": ["[..],
+        b"[]",
+        b"",
+        b"\xff\xfe",
+        b"null",
+        b"{\"messages\":[{\"role\":\"user\",\"content\":\"\xc3\"}]}",
+    ] {
         let reply = request(server.addr, "POST", CHAT, &[], body);
         check(&reply, 400, Value::Null, &[]);
         assert_eq!(reply.json()["error"]["type"], "invalid_request_error");
@@ -141,7 +147,8 @@ fn a_body_over_the_limit_is_413_announced_or_not() {
     check(&reply, 413, Value::Null, &["larger than 1000 bytes"]);
 
     let mut socket = connect(server.addr);
-    let head = format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let head =
+        format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n");
     socket.write_all(head.as_bytes()).unwrap();
     for piece in body.as_bytes().chunks(100) {
         // The server may refuse and close before the last piece.

@@ -1,4 +1,5 @@
-//! Bounded thoughts, at the edge: what a budget leaves of a thought, when the effort `auto` needs none, and what a reply says of it.
+//! Bounded thoughts, at the edge: what a budget leaves of a thought, when the effort `auto` needs none, and what a
+//! reply says of it.
 
 use crate::support::client::joined;
 use crate::support::*;
@@ -43,7 +44,11 @@ fn a_thought_is_closed_at_its_budget_and_the_answer_goes_on_as_the_model_would()
         assert_eq!(thought, said(&server, 0..budget), "{reply}");
         assert_eq!(answer, said(&server, budget + CLOSING..30), "{reply}");
         assert_eq!(reply["timings"]["thinking"], json!({"tokens": budget, "ended": ["budget"]}));
-        assert_eq!(reply["usage"]["completion_tokens_details"]["reasoning_tokens"], budget + 2, "the end belongs to it");
+        assert_eq!(
+            reply["usage"]["completion_tokens_details"]["reasoning_tokens"],
+            budget + 2,
+            "the end belongs to it"
+        );
     }
 }
 
@@ -74,9 +79,11 @@ fn a_request_that_says_nothing_about_thinking_is_left_alone() {
 #[test]
 fn not_to_think_is_the_template_s_business_and_told() {
     let server = server();
-    for fields in
-        [json!({"reasoning_effort": "none"}), json!({"reasoning": {"max_tokens": 0}}), json!({"thinking": {"type": "disabled"}})]
-    {
+    for fields in [
+        json!({"reasoning_effort": "none"}),
+        json!({"reasoning": {"max_tokens": 0}}),
+        json!({"thinking": {"type": "disabled"}}),
+    ] {
         let reply = post(server.addr, CHAT, &chat(fields)).json();
         assert_eq!(parts(&reply, 0), ("", said(&server, 0..30).as_str()));
         assert_eq!(reply["timings"]["thinking"], json!({"tokens": 0, "ended": ["off"]}));
@@ -86,7 +93,8 @@ fn not_to_think_is_the_template_s_business_and_told() {
 #[test]
 fn a_thought_that_is_cut_off_says_so() {
     let server = server();
-    let reply = post(server.addr, CHAT, &with(chat(json!({"reasoning_effort": "low"})), json!({"max_tokens": 4}))).json();
+    let reply =
+        post(server.addr, CHAT, &with(chat(json!({"reasoning_effort": "low"})), json!({"max_tokens": 4}))).json();
     assert_eq!(reply["choices"][0]["finish_reason"], "length");
     assert_eq!(reply["timings"]["thinking"], json!({"tokens": 4, "ended": ["cut off"]}));
 }
@@ -96,13 +104,21 @@ fn auto_thinks_only_about_what_it_would_be_unsure_of() {
     let server = server();
     let ask = |word: &str| {
         let messages = json!([{"role": "user", "content": format!("{word} SAY[{SAID}]")}]);
-        post(server.addr, CHAT, &json!({"messages": messages, "max_tokens": 30, "reasoning": {"effort": "auto", "max_tokens": 4}}))
-            .json()
+        post(
+            server.addr,
+            CHAT,
+            &json!({"messages": messages, "max_tokens": 30, "reasoning": {"effort": "auto", "max_tokens": 4}}),
+        )
+        .json()
     };
     let sure = ask("plain");
     assert_eq!(parts(&sure, 0), ("", said(&server, 0..30).as_str()));
     let told = &sure["timings"]["thinking"];
-    assert_eq!((&told["tokens"], &told["ended"], &told["probe_entropy"]), (&json!(0), &json!(["sure"]), &json!(0.0)), "{told}");
+    assert_eq!(
+        (&told["tokens"], &told["ended"], &told["probe_entropy"]),
+        (&json!(0), &json!(["sure"]), &json!(0.0)),
+        "{told}"
+    );
     assert!(told["probe_tokens"].as_u64().unwrap() > 1, "{told}");
     let unsure = ask("UNSURE");
     let (thought, _) = parts(&unsure, 0);
@@ -129,15 +145,21 @@ fn a_client_that_leaves_while_its_answer_is_tried_frees_its_place() {
 
 #[test]
 fn words_of_doubt_are_held_back_from_who_asks_for_it_and_certainty_can_close_a_thought() {
-    let thinking =
-        chimere::config::Thinking { window_tokens: 2, hold_words: vec!["e".into()], stop_tokens_min: 6, ..Default::default() };
+    let thinking = chimere::config::Thinking {
+        window_tokens: 2,
+        hold_words: vec!["e".into()],
+        stop_tokens_min: 6,
+        ..Default::default()
+    };
     let server = Server::start(Options { thinking, ..Options::default() });
     let reply = post(server.addr, CHAT, &chat(json!({"reasoning": {"adaptive": true}}))).json();
     assert_eq!(reply["timings"]["thinking"], json!({"tokens": 7, "ended": ["certain"]}));
     let held = |server: &Server| {
         let plans = server.fake.plans();
         let rows = plans.iter().flat_map(StepPlan::sample_rows);
-        rows.filter(|row| row.rules.iter().any(|rule| rule.source == Source::HeldWords)).map(|row| row.output_index).collect()
+        rows.filter(|row| row.rules.iter().any(|rule| rule.source == Source::HeldWords))
+            .map(|row| row.output_index)
+            .collect()
     };
     let rows: Vec<u32> = held(&server);
     assert_eq!(rows, [3, 4, 5, 6], "from two tokens after the window is full to the end of the thought");

@@ -24,7 +24,7 @@ fn series(server: &Server, name: &str) -> f64 {
 /// The tool `add` and a text in which it is called.
 fn add() -> (Value, &'static str) {
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
-    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": parameters, "strict": true}}]);
+    let tools = json!([{"type": "function", "function": {"name": "add", "parameters": parameters}}]);
     (tools, "<tool_call>\n<function=add>\n<parameter=a>\n17\n</parameter>\n</function>\n</tool_call>")
 }
 
@@ -87,7 +87,8 @@ fn log_probabilities_stand_beside_the_text_that_they_belong_to() {
     let server = server();
     let (tools, call) = add();
     let text = format!("SAY[let me see</think>\n\nhere it is{call}]");
-    let body = json!({"messages": [{"role": "user", "content": text}], "tools": tools, "logprobs": true, "top_logprobs": 1});
+    let body =
+        json!({"messages": [{"role": "user", "content": text}], "tools": tools, "logprobs": true, "top_logprobs": 1});
     let choice = post(server.addr, CHAT, &body).json()["choices"][0].clone();
     let joined = |name: &str| -> String {
         choice["logprobs"][name].as_array().unwrap().iter().map(|t| t["token"].as_str().unwrap()).collect()
@@ -167,7 +168,7 @@ fn a_path_that_leads_nowhere_is_told_which_one_was_meant() {
         ("/v1/models/", "/v1/models?"),
         ("/models", "/v1/models?"),
         ("/chat/completions", "/v1/chat/completions?"),
-        ("/v1/responses", "/v1/chat/completions"),
+        ("/v1/v1/messages", "/v1/messages?"),
     ] {
         let reply = get(server.addr, path);
         assert_eq!(reply.status, 404, "{path}");
@@ -198,4 +199,22 @@ fn a_model_is_found_under_all_its_names() {
         assert_eq!(post(server.addr, CHAT, &with(ask("SAY[x]"), json!({"model": name}))).json()["model"], "tiny");
         assert_eq!(get(server.addr, &format!("/v1/models/{name}")).status, 200);
     }
+}
+
+#[test]
+fn every_endpoint_of_the_openapi_document_is_there() {
+    let server = server();
+    let document = get(server.addr, "/openapi.json").json();
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let path = path.replace("{id}", "x").replace("{name}", "x");
+        for method in methods.as_object().unwrap().keys() {
+            let body = if method == "post" || method == "put" { "x" } else { "" };
+            let reply = request(server.addr, &method.to_uppercase(), &path, &[], body.as_bytes());
+            assert!(!reply.text().contains("there is nothing at"), "{method} {path}");
+            assert_ne!(reply.status, 405, "{method} {path}");
+            asked += 1;
+        }
+    }
+    assert!(asked > 35, "{asked} endpoints");
 }

@@ -23,7 +23,8 @@ impl Collector {
         let ((tell, batches), (ready, started)) = (channel(), channel());
         let thread = std::thread::spawn(move || {
             actix_web::rt::System::new().block_on(async move {
-                let app = move || App::new().app_data(web::Data::new(tell.clone())).route("/v1/traces", web::post().to(take));
+                let app =
+                    move || App::new().app_data(web::Data::new(tell.clone())).route("/v1/traces", web::post().to(take));
                 let server = HttpServer::new(app).workers(1).disable_signals().listen(listener).unwrap().run();
                 ready.send(server.handle()).unwrap();
                 server.await.unwrap();
@@ -79,8 +80,10 @@ fn tree(spans: &[Value], root: impl Fn(&Value) -> bool) -> (Value, Vec<Value>) {
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 fn ask_as(addr: SocketAddr, traceparent: &str, stream: bool) -> Reply {
-    let body = json!({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "ignore_eos": true, "stream": stream});
-    let headers = [("Content-Type", "application/json"), ("traceparent", traceparent), ("x-request-id", "asked-by-a-test")];
+    let body =
+        json!({"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "ignore_eos": true, "stream": stream});
+    let headers =
+        [("Content-Type", "application/json"), ("traceparent", traceparent), ("x-request-id", "asked-by-a-test")];
     let reply = request(addr, "POST", "/v1/completions", &headers, body.to_string().as_bytes());
     assert_eq!(reply.status, 200);
     reply
@@ -117,7 +120,8 @@ fn a_collector_is_told_each_request_with_its_parts_within_the_caller_s_trace() {
     assert_eq!(nanos(of("admit"), "startTimeUnixNano"), nanos(&root, "startTimeUnixNano"));
     assert_eq!(nanos(of("stream"), "endTimeUnixNano"), nanos(&root, "endTimeUnixNano"));
 
-    let (_, parts) = tree(&spans, |span| span["traceId"] != TRACE && span["parentSpanId"].as_str().is_none_or(str::is_empty));
+    let (_, parts) =
+        tree(&spans, |span| span["traceId"] != TRACE && span["parentSpanId"].as_str().is_none_or(str::is_empty));
     assert_eq!(sorted(&parts), ["admit", "decode", "prefill", "queue"], "a trace of its own, and a whole answer");
     assert_eq!(spans.len(), 6 + 5, "who is not to be traced is not: {spans:?}");
 }

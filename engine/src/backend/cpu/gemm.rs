@@ -1,7 +1,7 @@
 //! Small products in `f32`: scores, values, and the state of the delta rule.
 //!
-//! Every output element is one chain of fused multiply-adds over `k` in order, whatever the tile, so that a row's bytes do not
-//! depend on the rows beside it.
+//! Every output element is one chain of fused multiply-adds over `k` in order, whatever the tile, so that a row's bytes
+//! do not depend on the rows beside it.
 
 use super::simd::{LANES, Lanes};
 
@@ -46,7 +46,7 @@ impl Element for u16 {
 /// What the sums start from.
 #[derive(Clone, Copy)]
 pub(super) enum Start {
-    /// Zero.
+    /// Sums begin at zero.
     Zero,
     /// What stands in `c`.
     Keep,

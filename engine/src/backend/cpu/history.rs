@@ -17,6 +17,12 @@ pub(super) struct Seen {
 }
 
 impl History {
+    /// Of a prompt that was read so far.
+    pub(super) fn of_prompt(tokens: &[TokenId]) -> Self {
+        let seen = Seen { in_prompt: true, output_count: 0 };
+        Self { seen: tokens.iter().map(|token| (*token, seen)).collect() }
+    }
+
     /// Notes a token at a position.
     pub(super) fn push(&mut self, token: TokenId, position: u32, prompt_len: u32) {
         let seen = self.seen.entry(token).or_default();
@@ -43,6 +49,9 @@ mod tests {
         [5, 5, 6, 5].iter().enumerate().for_each(|(i, t)| h.push(*t, i as u32, 2));
         let mut all: Vec<_> = h.iter().collect();
         all.sort_unstable_by_key(|(t, _)| *t);
-        assert_eq!(all, [(5, Seen { in_prompt: true, output_count: 1 }), (6, Seen { in_prompt: false, output_count: 1 })]);
+        assert_eq!(
+            all,
+            [(5, Seen { in_prompt: true, output_count: 1 }), (6, Seen { in_prompt: false, output_count: 1 })]
+        );
     }
 }

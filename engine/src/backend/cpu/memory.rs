@@ -9,16 +9,18 @@ use crate::model::{Model, ModelConfig};
 /// Bytes by use, for a planner that splits one budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// One KV page.
+    /// Bytes of one page of keys and values.
     pub page_bytes: u64,
-    /// One state slot.
+    /// Bytes of one sequence's recurrent state.
     pub slot_bytes: u64,
     /// Buffers of a step.
     pub workspace_bytes: u64,
-    /// All pages.
+    /// Bytes of all pages of keys and values.
     pub kv_bytes: u64,
-    /// All slots.
+    /// Bytes of all sequences' recurrent states.
     pub state_bytes: u64,
+    /// All checkpoints, each of which takes what a slot does.
+    pub checkpoint_bytes: u64,
 }
 
 impl MemoryUse {
@@ -37,6 +39,7 @@ impl MemoryUse {
             workspace_bytes: workspace_bytes(model, config.step_rows_max as usize, config.logit_rows()),
             kv_bytes: page_bytes * u64::from(config.pages),
             state_bytes: slot_bytes * u64::from(config.slots),
+            checkpoint_bytes: slot_bytes * u64::from(config.checkpoints),
         }
     }
 }

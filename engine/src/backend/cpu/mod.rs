@@ -1,8 +1,9 @@
 //! The CPU backend: exact and the reference, but a product too.
 //!
-//! A step runs as one team of threads through a fixed sequence of phases (`forward`). Weights are read once for all rows of a
-//! step; a row's bytes depend on its sequence's tokens and the form of each position alone, never on the rows beside it or the
-//! number of threads. What the operations are stands in `chimere_kernels::reference`; products are in [`matmul`].
+//! A step runs as one team of threads through a fixed sequence of phases (`forward`). Weights are read once for all
+//! rows of a step; a row's bytes depend on its sequence's tokens and the form of each position alone, never on the rows
+//! beside it or the number of threads. What the operations are stands in `chimere_kernels::reference`; products are in
+//! [`matmul`].
 
 mod batch;
 mod blocks;
@@ -32,7 +33,7 @@ use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
 use crate::model::Model;
-use crate::step::{PieceTokens, Sample, StateCopy, StepOutcome, StepPlan, StepTiming};
+use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use batch::Batch;
 use blocks::ExpertCount;
 use forward::{Pass, ThreadScratch};
@@ -51,14 +52,14 @@ const LOGIT_ROWS: usize = 32;
 /// All widths are multiples of this, the block of an activation's int8 form.
 const WIDTH: usize = 32;
 
-/// How long the threads of a step that has computed its logits look out for late rules together. To part costs as much: each is woken again
-/// for the samplers, and so is the thread that leads them.
+/// How long the threads of a step that has computed its logits look out for late rules together. To part costs as much:
+/// each is woken again for the samplers, and so is the thread that leads them.
 const RULES_WAIT: Duration = Duration::from_micros(100);
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvType {
-    /// As computed.
+    /// 32 bits, the type that they are computed in.
     F32,
     /// Half the bytes; rounds to 11 bits.
     F16,
@@ -69,9 +70,11 @@ pub enum KvType {
 pub struct CpuConfig {
     /// Threads of a step, the launching one included.
     pub threads: usize,
-    /// Live sequences.
+    /// How many sequences can have state at once.
     pub slots: u32,
-    /// KV pages.
+    /// How many states the prefix cache can keep.
+    pub checkpoints: u32,
+    /// How many pages of keys and values there are.
     pub pages: u32,
     /// Storage of the KV cache; `exact` takes `F32` whatever stands here.
     pub kv_type: KvType,
@@ -99,9 +102,9 @@ pub enum CpuError {
     /// The kernels work on whole blocks.
     #[error("{what} is {got}, this backend needs a multiple of {WIDTH}")]
     Width {
-        /// Which width.
+        /// The width that is not a multiple.
         what: &'static str,
-        /// Its value.
+        /// What the model has it at.
         got: usize,
     },
     /// The model has what this backend does not compute.
@@ -111,7 +114,7 @@ pub enum CpuError {
         what: &'static str,
         /// What the model has.
         got: String,
-        /// What is computed.
+        /// What this backend computes instead.
         need: &'static str,
     },
     /// A count was zero.
@@ -125,7 +128,7 @@ pub enum CpuError {
     Threads(#[from] rayon::ThreadPoolBuildError),
 }
 
-/// See the module.
+/// Computes steps on this machine's cores; the module's head says how.
 pub struct CpuBackend {
     info: BackendInfo,
     model: CpuModel,
@@ -162,12 +165,25 @@ impl CpuBackend {
                 device: "cpu",
                 slots: config.slots,
                 pages: config.pages,
+                checkpoints: config.checkpoints,
+                host_blocks: 0,
                 step_rows_max: config.step_rows_max,
                 vocab: packed.config.vocab as u32,
                 context: config.context,
             },
-            store: Store::new(shape, config.slots as usize, config.pages as usize, config.kv_type()),
-            workspace: Workspace::new(&packed.config, config.step_rows_max as usize, config.logit_rows(), pool.threads()),
+            store: Store::new(
+                shape,
+                config.slots as usize,
+                config.checkpoints as usize,
+                config.pages as usize,
+                config.kv_type(),
+            ),
+            workspace: Workspace::new(
+                &packed.config,
+                config.step_rows_max as usize,
+                config.logit_rows(),
+                pool.threads(),
+            ),
             scratch: (0..pool.threads()).map(|_| Mutex::default()).collect(),
             pool,
             model: packed,
@@ -192,7 +208,8 @@ impl CpuBackend {
         &self.recording
     }
 
-    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has such.
+    /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has
+    /// such.
     pub fn state(&mut self, slot: SlotId, nth: usize) -> (&[f32], &[f32]) {
         let (s, slot, block) = (&self.store, slot.0 as usize, self.store.shape.recurrent_block(nth));
         // SAFETY: no step runs while `self` is borrowed mutably.
@@ -213,7 +230,8 @@ impl CpuBackend {
         }
     }
 
-    /// Fills state, tails and pages with values of a working sequence's size, so that a benchmark need not compute a context.
+    /// Fills state, tails and pages with values of a working sequence's size, so that a benchmark need not compute a
+    /// context.
     pub fn fill_context(&mut self, slot: SlotId, pages: &[PageId]) {
         let mut word = 0x9E37_79B9_u32;
         let mut next = || {
@@ -223,6 +241,11 @@ impl CpuBackend {
         self.store.fill(slot.0 as usize, pages.iter().map(|p| p.0 as usize), &mut next);
     }
 
+    /// Fills all states, checkpoints and pages with NaN, so that a test sees it if one is read before it was written.
+    pub fn poison(&mut self) {
+        self.store.poison();
+    }
+
     /// Copies, clears, forward, and the samplers unless one waits and its rules are not found on time.
     fn run(&mut self, plan: &StepPlan, rules: &AwaitedRules<'_>) -> Result<Forward<Self>, BackendError> {
         let begin = Instant::now();
@@ -230,7 +253,8 @@ impl CpuBackend {
         let batch = Batch::new(plan, &self.store)?;
         self.note_history(plan, &batch);
         let outputs = Outputs::of(plan);
-        let (results, recorder, forward_us) = (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
+        let (results, recorder, forward_us) =
+            (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
         let vocab = self.model.config.vocab;
         let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
         let experts = ExpertCount::default();
@@ -263,8 +287,15 @@ impl CpuBackend {
         self.keep_samples(&outputs, &samples);
         let forward_us = forward_us.into_inner();
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
-        let outcome =
-            StepOutcome { id: Some(plan.id), samples, scores, timing, experts: experts.taken(), pooled, graph_replays: 0 };
+        let outcome = StepOutcome {
+            id: Some(plan.id),
+            samples,
+            scores,
+            timing,
+            experts: experts.taken(),
+            pooled,
+            ..StepOutcome::default()
+        };
         Ok(if waits { Forward::Waits(Forwarded { outputs, outcome }) } else { Forward::Finished(outcome) })
     }
 
@@ -275,8 +306,15 @@ impl CpuBackend {
                 StateCopy::Page { from, to } => self.store.copy_page(from.0 as usize, to.0 as usize),
             }
         }
-        for piece in plan.pieces.iter().filter(|p| p.start == 0 && p.tokens != PieceTokens::Sampled) {
-            self.store.clear_slot(piece.slot.0 as usize);
+        for piece in &plan.pieces {
+            let slot = piece.slot.0 as usize;
+            match &piece.state {
+                StateStart::Clear => self.store.clear_slot(slot),
+                StateStart::Continue => {}
+                StateStart::Restore { from, prompt } => {
+                    self.store.restore(*from, slot, &prompt[..piece.start as usize]);
+                }
+            }
         }
     }
 

@@ -67,7 +67,10 @@ pub(super) unsafe fn gated_norm<L: Lanes>(x: &[f32], w: &[f32], z: &[f32], eps: 
 
 #[inline(always)]
 unsafe fn scaled<L: Lanes>(x: &[f32], scale: f32, w: &[f32], out: &mut [f32]) {
-    assert!(x.len() == w.len() && x.len() == out.len() && x.len().is_multiple_of(LANES), "one weight an element, in whole vectors");
+    assert!(
+        x.len() == w.len() && x.len() == out.len() && x.len().is_multiple_of(LANES),
+        "one weight an element, in whole vectors"
+    );
     // SAFETY: the caller's, and the lengths above.
     unsafe {
         for i in (0..x.len()).step_by(LANES) {

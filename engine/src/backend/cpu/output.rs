@@ -1,5 +1,5 @@
-//! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums of hidden states,
-//! for those who want no tokens.
+//! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums
+//! of hidden states, for those who want no tokens.
 
 use super::forward::{Pass, ThreadScratch};
 use super::matmul::{RowForm, matmul};
@@ -177,8 +177,9 @@ pub(super) struct Sampling<'a> {
 }
 
 impl Sampling<'_> {
-    /// This thread's share of the samples, of which each has its constraint. Where there are few, the first threads have them: the first one is who waits for the others at the
-    /// end of a step, and it would sleep and be woken if it had nothing to do itself.
+    /// This thread's share of the samples, of which each has its constraint. Where there are few, the first threads
+    /// have them: the first one is who waits for the others at the end of a step, and it would sleep and be woken if it
+    /// had nothing to do itself.
     pub(super) fn run(&self, team: Team, scratch: &mut ThreadScratch, constraints: &[Constraint], results: &Results) {
         for i in team.reversed().share(self.outputs.samples.len()) {
             let s = &self.outputs.samples[i];

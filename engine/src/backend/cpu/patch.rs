@@ -1,9 +1,10 @@
 //! Chooses a row's token twice, without its edits and with them, from one pass over the vocabulary.
 //!
-//! Edits change a few logits. A weight depends on its own logit and on the best one, so where the best one stays, all but the listed tokens'
-//! weights stay too, and the second draw is exact. Where the best logit moves, the weights of all others are `e^(d / temperature)` times as large,
-//! up to rounding: their sums are known within [`slack`]. Only a random number that comes that near to the border between two tokens, and rows
-//! with filters, are left to the caller, who weighs all tokens again.
+//! Edits change a few logits. A weight depends on its own logit and on the best one, so where the best one stays, all
+//! but the listed tokens' weights stay too, and the second draw is exact. Where the best logit moves, the weights of
+//! all others are `e^(d / temperature)` times as large, up to rounding: their sums are known within [`slack`]. Only a
+//! random number that comes that near to the border between two tokens, and rows with filters, are left to the caller,
+//! who weighs all tokens again.
 
 use super::sampler::{PART, SamplerScratch, Total, Weighed, at_least, bits, filtered, first, integer, number};
 use super::simd::{Kernel, Lanes, run};
@@ -17,7 +18,7 @@ pub(super) struct Listed {
     id: TokenId,
     /// What a mixture or a bias adds.
     edit: f32,
-    /// With edits.
+    /// The logit that the edits leave.
     logit: f32,
     /// Beside the best logit with edits.
     weight: u64,
@@ -42,20 +43,21 @@ pub(super) fn choose(base: &[f32], best: f32, row: &SampleRow, edits: &Constrain
     if draws { draw_both(base, best, row, edits, s) } else { take_both(base, best, edits, &mut s.listed) }
 }
 
-/// The best tokens.
+/// Takes the best token without the edits and the best one with them.
 fn take_both(base: &[f32], best: f32, edits: &Constraint, listed: &mut Vec<Listed>) -> Chosen {
     let plain = first(base, best);
     let mixture = mixture(edits, best, || run(Total { logits: base, best }));
-    let edited = list(base, edits, mixture, listed).then(|| best_edited(base, best, listed)).flatten().and_then(|edited| {
-        let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
-        let own = listed.iter().find(|l| l.id == plain);
-        match (edited > best, own) {
-            (true, _) => raised,
-            (false, None) => Some(raised.map_or(plain, |id| id.min(plain))),
-            // Others may be as good as this one was, and they are not known.
-            (false, Some(own)) => raised.filter(|_| own.logit == best),
-        }
-    });
+    let edited =
+        list(base, edits, mixture, listed).then(|| best_edited(base, best, listed)).flatten().and_then(|edited| {
+            let raised = listed.iter().find(|l| l.logit == edited).map(|l| l.id);
+            let own = listed.iter().find(|l| l.id == plain);
+            match (edited > best, own) {
+                (true, _) => raised,
+                (false, None) => Some(raised.map_or(plain, |id| id.min(plain))),
+                // Others may be as good as this one was, and they are not known.
+                (false, Some(own)) => raised.filter(|_| own.logit == best),
+            }
+        });
     Chosen { plain: Some(plain), edited }
 }
 
@@ -104,7 +106,8 @@ fn best_edited(base: &[f32], best: f32, listed: &[Listed]) -> Option<f32> {
     edited.filter(|best| best.is_finite())
 }
 
-/// A kernel, because the definition's fused products are calls of functions where the instruction set has no such products.
+/// A kernel, because the definition's fused products are calls of functions where the instruction set has no such
+/// products.
 struct List<'a> {
     base: &'a [f32],
     edits: &'a Constraint,
@@ -161,7 +164,8 @@ struct Patched<'a> {
 }
 
 impl<'a> Patched<'a> {
-    /// From the weights without edits, whose sum is `total`. `moved` is the logarithm of the ratio, if the best logit is another one.
+    /// From the weights without edits, whose sum is `total`. `moved` is the logarithm of the ratio, if the best logit
+    /// is another one.
     fn new(weights: &'a mut Weighed, listed: &'a [Listed], total: u64, moved: Option<f64>) -> Self {
         let mut unlisted = total;
         for l in listed {
@@ -219,8 +223,9 @@ impl<'a> Patched<'a> {
 
 /// How far, at most, two sums of weights times `ratio` can be, together, from what they stand for.
 ///
-/// With `x = (logit - best) / temperature`, a weight is `2^30 e^x` up to rounding: of `x` twice, `2^-23 |x|`, of the exponential, 2 ulp, and to an
-/// integer. Where `x < -22` the weight is below 1/2. So one weight is off by 3e-6 of itself and 0.51 at most; that of an unlisted token times
+/// With `x = (logit - best) / temperature`, a weight is `2^30 e^x` up to rounding: of `x` twice, `2^-23 |x|`, of the
+/// exponential, 2 ulp, and to an integer. Where `x < -22` the weight is below 1/2. So one weight is off by 3e-6 of
+/// itself and 0.51 at most; that of an unlisted token times
 /// `ratio` is off from its weight with edits by as much on either side. The rest is for the target's own rounding.
 fn slack(tokens: usize, unlisted: u64, ratio: f64) -> f64 {
     2.0 * (7e-6 * ratio * unlisted as f64 + 0.6 * tokens as f64 * (1.0 + ratio)) + 4.0
@@ -245,7 +250,8 @@ mod tests {
 
     /// Values as uneven as a model's, on a grid of sixteenths where `ties`.
     fn logits(tokens: usize, spread: f32, ties: bool, noise: u32) -> Vec<f32> {
-        let value = |i: u32| ((i.wrapping_mul(2_654_435_761) ^ noise).wrapping_mul(0x85EB_CA6B) >> 8) as f32 / (1 << 24) as f32;
+        let value =
+            |i: u32| ((i.wrapping_mul(2_654_435_761) ^ noise).wrapping_mul(0x85EB_CA6B) >> 8) as f32 / (1 << 24) as f32;
         let logit = |i| -(1.0 - value(i)).max(1e-7).ln() * spread;
         (0..tokens as u32).map(|i| if ties { (logit(i) * 16.0).round() / 16.0 } else { logit(i) }).collect()
     }

@@ -18,7 +18,9 @@ impl Pool {
     pub(super) fn new(threads: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
         let workers = match threads {
             0 | 1 => None,
-            n => Some(rayon::ThreadPoolBuilder::new().num_threads(n - 1).thread_name(|i| format!("cpu-{}", i + 1)).build()?),
+            n => Some(
+                rayon::ThreadPoolBuilder::new().num_threads(n - 1).thread_name(|i| format!("cpu-{}", i + 1)).build()?,
+            ),
         };
         Ok(Self { workers, threads: threads.max(1) })
     }
@@ -28,8 +30,8 @@ impl Pool {
         self.threads
     }
 
-    /// Runs `work` once on every thread, at the same time, and returns when all are done. A panic on one of them ends the others
-    /// at their next barrier, and goes on in the caller.
+    /// Runs `work` once on every thread, at the same time, and returns when all are done. A panic on one of them ends
+    /// the others at their next barrier, and goes on in the caller.
     pub(super) fn run(&self, work: impl Fn(Team) + Sync) {
         let barrier = Barrier::new(self.threads);
         let run = |index| {
@@ -171,7 +173,8 @@ mod tests {
         let barrier = Barrier::new(3);
         let shares: Vec<_> = (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.share(10)).collect();
         assert_eq!(shares, [0..3, 3..6, 6..10]);
-        let one: Vec<_> = (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.reversed().share(1).len()).collect();
+        let one: Vec<_> =
+            (0..3).map(|index| Team { index, threads: 3, barrier: &barrier }.reversed().share(1).len()).collect();
         assert_eq!(one, [1, 0, 0]);
     }
 

@@ -1,5 +1,5 @@
-//! Looks into a step, and disturbs one: what tests of exactness need. Measuring tables of n-grams reads whole rows of logits here too;
-//! nothing that serves does.
+//! Looks into a step, and disturbs one: what tests of exactness need. Measuring tables of n-grams reads whole rows of
+//! logits here too; nothing that serves does.
 
 use super::batch::Batch;
 use crate::ids::SeqId;
@@ -17,9 +17,9 @@ pub struct Probe {
 /// A deliberate fault: a test that compares bytes must notice it.
 #[derive(Clone, Copy, Debug)]
 pub struct Perturbation {
-    /// Whose row.
+    /// The sequence whose row is changed.
     pub seq: SeqId,
-    /// Which position.
+    /// The position at which it is changed.
     pub position: u32,
     /// Added to the first value of the embedding.
     pub by: f32,

@@ -2,7 +2,7 @@
 
 use super::simd::{Kernel, LANES, Lanes, run};
 
-/// `x += y`.
+/// Adds `y` to `x`, element by element.
 pub(super) fn add(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
@@ -17,10 +17,15 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
         #[inline(always)]
         unsafe fn call<L: Lanes>(self) {
             let Self(gate, up, out) = self;
-            assert!(gate.len() == up.len() && gate.len() == out.len() && out.len().is_multiple_of(LANES), "equal rows of vectors");
+            assert!(
+                gate.len() == up.len() && gate.len() == out.len() && out.len().is_multiple_of(LANES),
+                "equal rows of vectors"
+            );
             for i in (0..out.len()).step_by(LANES) {
                 // SAFETY: the instruction set is the caller's promise; the lengths were just checked.
-                unsafe { L::load(gate.as_ptr().add(i)).silu().mul(L::load(up.as_ptr().add(i))).store(out.as_mut_ptr().add(i)) }
+                unsafe {
+                    L::load(gate.as_ptr().add(i)).silu().mul(L::load(up.as_ptr().add(i))).store(out.as_mut_ptr().add(i))
+                }
             }
         }
     }
@@ -52,7 +57,8 @@ pub(super) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
 /// `x += sum_i weights[i] * rows[i]`, in order; rows lie `stride` apart, and lengths are whole vectors.
 ///
 /// # Safety
-/// `rows` points to `x.len()` values for each weight, which nobody writes meanwhile. What lies between the rows is not read.
+/// `rows` points to `x.len()` values for each weight, which nobody writes meanwhile. What lies between the rows is not
+/// read.
 pub(super) unsafe fn add_weighted(x: &mut [f32], weights: &[f32], rows: *const f32, stride: usize) {
     struct Sum<'a>(&'a mut [f32], &'a [f32], *const f32, usize);
     impl Kernel for Sum<'_> {
@@ -95,7 +101,8 @@ mod tests {
     #[test]
     fn weighted_rows_are_added_in_order() {
         let (rows, weights, mut x) = (wave(3 * 40, 0.3), [0.5f32, 0.25, -1.0], wave(32, 0.9));
-        let want: Vec<f32> = (0..32).map(|i| x[i] + (0..3).fold(0.0f32, |s, r| weights[r].mul_add(rows[r * 40 + i], s))).collect();
+        let want: Vec<f32> =
+            (0..32).map(|i| x[i] + (0..3).fold(0.0f32, |s, r| weights[r].mul_add(rows[r * 40 + i], s))).collect();
         // SAFETY: three rows of 40 lie there.
         unsafe { add_weighted(&mut x, &weights, rows.as_ptr(), 40) };
         assert_eq!(x, want);

@@ -1,7 +1,8 @@
-//! Chooses a token from a row of logits, as `chimere_kernels::reference::sampler` defines it, and reports log-probabilities.
+//! Chooses a token from a row of logits, as `chimere_kernels::reference::sampler` defines it, and reports
+//! log-probabilities.
 //!
-//! Greedy sampling is one pass. Nothing sorts the vocabulary: top-k keeps a short list behind a rising threshold, top-p sorts only
-//! tokens that can belong to the nucleus. Weights are integers, so the sums here may run in any order.
+//! Greedy sampling is one pass. Nothing sorts the vocabulary: top-k keeps a short list behind a rising threshold, top-p
+//! sorts only tokens that can belong to the nucleus. Weights are integers, so the sums here may run in any order.
 
 use super::history::History;
 use super::patch::{self, Listed};
@@ -11,7 +12,9 @@ use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
 use crate::step::{Certainty, Sample, SampleRow, TokenLogprobs};
 use chimere_kernels::reference::philox::draw;
-use chimere_kernels::reference::sampler::{self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight};
+use chimere_kernels::reference::sampler::{
+    self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight,
+};
 
 /// Tokens whose weights are summed apart, so that a draw looks at few of them.
 pub(super) const PART: usize = 16 * LANES;
@@ -100,8 +103,8 @@ fn certainty(logits: &[f32]) -> Certainty {
     Certainty { entropy: (sum.ln() - weighted / sum) as f32, top_prob: (1.0 / sum) as f32 }
 }
 
-/// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false if nothing changes
-/// them.
+/// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false
+/// if nothing changes them.
 fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out: &mut Vec<f32>) -> bool {
     let p = &*row.params;
     let penalties = p.repetition_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0;
@@ -128,7 +131,9 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out:
     }
     if penalties {
         let p = sampling(p);
-        history.iter().for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
+        history
+            .iter()
+            .for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
     }
     out.iter_mut().for_each(|l| *l = number(*l));
     true
@@ -199,7 +204,8 @@ fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) ->
         rank_nucleus(logits, best, p, s)
     };
     kept.sort_unstable_by_key(|(_, id)| *id);
-    let weights = || kept.iter().map(|(l, id)| (weight(*l, best, p.temperature), *id)).filter(|(w, _)| *w as f32 >= min_weight);
+    let weights =
+        || kept.iter().map(|(l, id)| (weight(*l, best, p.temperature), *id)).filter(|(w, _)| *w as f32 >= min_weight);
     let target = scaled(bits, weights().map(|(w, _)| w).sum());
     let mut sum = 0;
     weights().find(|(w, _)| (sum += w, sum > target).1).expect("the target lies below the total").1
@@ -246,7 +252,8 @@ impl Weighed {
     /// The token in whose share `target` lies, which is below the sum of all.
     pub(super) fn at(&self, target: u64) -> TokenId {
         let mut sum = 0;
-        let part = self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
+        let part =
+            self.sums.iter().position(|here| (sum += here, sum > target).1).expect("the target lies below the total");
         sum -= self.sums[part];
         let mut weights = self.weights[part * PART..].iter();
         let id = weights.position(|w| (sum += integer(*w), sum > target).1).expect("the target lies in this part");
@@ -255,10 +262,16 @@ impl Weighed {
 }
 
 /// Tokens of the nucleus, best first.
-fn rank_nucleus<'a>(logits: &[f32], best: f32, p: &SamplingParams, s: &'a mut SamplerScratch) -> &'a mut [(f32, TokenId)] {
+fn rank_nucleus<'a>(
+    logits: &[f32],
+    best: f32,
+    p: &SamplingParams,
+    s: &'a mut SamplerScratch,
+) -> &'a mut [(f32, TokenId)] {
     let total = s.weights.weigh(logits, best, p.temperature, 0.0);
     let target = top_p_target(p.top_p, total);
-    // Tokens below an equal share of what may be left out cannot be needed. The margin covers rounding of the logarithm.
+    // Tokens below an equal share of what may be left out cannot be needed. The margin covers rounding of the
+    // logarithm.
     let share = (total - target.min(total)) as f64 / logits.len() as f64 / f64::from(WEIGHT_ONE);
     let bound = f64::from(best) + f64::from(p.temperature) * (share.ln() - 0.01);
     s.ranked.clear();
@@ -354,7 +367,8 @@ impl Kernel for AnyNan<'_> {
     unsafe fn call<L: Lanes>(self) -> bool {
         let pairs = self.0.chunks_exact(2 * LANES);
         let rest = pairs.remainder().iter().any(|l| l.is_nan());
-        // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements. Without a branch, for nearly never is one found.
+        // SAFETY: the instruction set is the caller's promise; pairs have 2 * LANES elements. Without a branch, for
+        // nearly never is one found.
         pairs.fold(rest, |any, pair| any | unsafe { L::load(pair.as_ptr()).any_nan(L::load(pair.as_ptr().add(LANES))) })
     }
 }
@@ -485,7 +499,12 @@ pub(super) mod tests {
     }
 
     /// The definition's answer for the same row. What is forbidden is there what may not come before so many tokens.
-    pub(in super::super) fn defined(logits: &[f32], row: &SampleRow, history: &History, constraint: &Constraint) -> TokenId {
+    pub(in super::super) fn defined(
+        logits: &[f32],
+        row: &SampleRow,
+        history: &History,
+        constraint: &Constraint,
+    ) -> TokenId {
         let (mut in_prompt, mut counts) = (vec![false; logits.len()], vec![0; logits.len()]);
         for (id, seen) in history.iter() {
             (in_prompt[id as usize], counts[id as usize]) = (seen.in_prompt, seen.output_count);
@@ -499,8 +518,11 @@ pub(super) mod tests {
             output_index: row.output_index,
             choice: row.choice,
         };
-        let params =
-            definition::Sampling { min_tokens: row.output_index + 1, end_ids: &constraint.forbidden, ..sampling(&row.params) };
+        let params = definition::Sampling {
+            min_tokens: row.output_index + 1,
+            end_ids: &constraint.forbidden,
+            ..sampling(&row.params)
+        };
         definition::sample(logits, &params, &context)
     }
 
@@ -575,8 +597,12 @@ pub(super) mod tests {
         let logits: Vec<f32> = (0..1003).map(|i| ((i * 37 % 101) as f32) * 0.1).collect();
         let sum: f64 = logits.iter().map(|l| f64::from(*l).exp()).sum();
         let p: Vec<f64> = logits.iter().map(|l| f64::from(*l).exp() / sum).collect();
-        let params =
-            SamplingParams { logprobs: Some(3), certainty: true, logit_bias: vec![(7, 100.0)], ..SamplingParams::greedy() };
+        let params = SamplingParams {
+            logprobs: Some(3),
+            certainty: true,
+            logit_bias: vec![(7, 100.0)],
+            ..SamplingParams::greedy()
+        };
         let (history, scratch) = (History::default(), &mut SamplerScratch::default());
         let got = sample(&logits, &row(params, 0), &history, &Constraint::default(), scratch);
         let lp = got.logprobs.unwrap();
@@ -602,7 +628,9 @@ pub(super) mod tests {
     #[test]
     fn rows_without_numbers_do_not_stop_the_engine() {
         let scratch = &mut SamplerScratch::default();
-        for params in [SamplingParams::default(), SamplingParams { top_p: 0.5, ..Default::default() }, SamplingParams::greedy()] {
+        for params in
+            [SamplingParams::default(), SamplingParams { top_p: 0.5, ..Default::default() }, SamplingParams::greedy()]
+        {
             let (history, free) = (History::default(), Constraint::default());
             assert_eq!(sample(&[f32::NAN; 40], &row(params.clone(), 0), &history, &free, scratch).token, 0);
             let mut one = [f32::NAN; 40];

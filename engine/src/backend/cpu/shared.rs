@@ -7,11 +7,12 @@ use std::sync::{Mutex, MutexGuard};
 
 /// A buffer whose parts several threads read and write, between barriers that order them.
 ///
-/// Every step runs in phases: within a phase each thread writes only ranges that no other thread touches, and reads what an
-/// earlier phase wrote. The methods are unsafe because that split is the caller's.
+/// Every step runs in phases: within a phase each thread writes only ranges that no other thread touches, and reads
+/// what an earlier phase wrote. The methods are unsafe because that split is the caller's.
 pub(super) struct Shared<T>(Box<[UnsafeCell<T>]>);
 
-// SAFETY: the cells are only reached through the unsafe methods, whose callers keep writers and readers of a range apart.
+// SAFETY: the cells are only reached through the unsafe methods, whose callers keep writers and readers of a range
+// apart.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T: Copy + Default> Shared<T> {
@@ -22,7 +23,7 @@ impl<T: Copy + Default> Shared<T> {
         Self(unsafe { Box::from_raw(Box::into_raw(plain) as *mut [UnsafeCell<T>]) })
     }
 
-    /// Elements.
+    /// How many elements it has.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

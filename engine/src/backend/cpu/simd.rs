@@ -1,8 +1,8 @@
 //! Sixteen lanes of `f32`, the same results on every instruction set.
 //!
-//! A kernel is a function generic over [`Lanes`] and runs through [`run`], which picks the widest set that may be used. Lanes
-//! never mix but in [`Lanes::sum`], whose order is fixed, and products are fused everywhere, so the bytes do not depend on the
-//! choice. Integer dot products are not here but in `matmul`.
+//! A kernel is a function generic over [`Lanes`] and runs through [`run`], which picks the widest set that may be used.
+//! Lanes never mix but in [`Lanes::sum`], whose order is fixed, and products are fused everywhere, so the bytes do not
+//! depend on the choice. Integer dot products are not here but in `matmul`.
 
 use chimere_kernels::reference::exp::{LN2_HI, LN2_LO, POLY};
 use std::sync::OnceLock;
@@ -13,15 +13,15 @@ pub(super) const LANES: usize = 16;
 /// A vector of [`LANES`] values.
 ///
 /// # Safety
-/// Methods may be called only where the instruction set of the implementation exists ([`run`] sees to it), with pointers valid for
-/// [`LANES`] elements.
+/// Methods may be called only where the instruction set of the implementation exists ([`run`] sees to it), with
+/// pointers valid for [`LANES`] elements.
 pub(super) trait Lanes: Copy {
     /// Rows and vectors of the largest register tile.
     const TILE: (usize, usize);
     /// A sum of integers that grows in all lanes.
     type Sum: Copy;
 
-    /// Nothing.
+    /// A sum of nothing.
     unsafe fn zero_sum() -> Self::Sum;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(p: *const f32) -> Self;
@@ -45,12 +45,13 @@ pub(super) trait Lanes: Copy {
     unsafe fn zero_below(self, x: Self, bound: f32) -> Self;
     /// Whether a lane of either vector is no number.
     unsafe fn any_nan(self, o: Self) -> bool;
-    /// `sum` and the lanes rounded to integers, for values of 0 to 2^30: many are added before lanes meet in [`Lanes::total`].
+    /// `sum` and the lanes rounded to integers, for values of 0 to 2^30: many are added before lanes meet in
+    /// [`Lanes::total`].
     unsafe fn add_rounded(self, sum: Self::Sum) -> Self::Sum;
     /// What was added to `sum`, which started as [`Lanes::zero_sum`].
     unsafe fn total(sum: Self::Sum) -> u64;
 
-    /// The lanes.
+    /// The lanes, in their order.
     #[inline(always)]
     unsafe fn array(self) -> [f32; LANES] {
         let mut a = [0.0; LANES];
@@ -66,7 +67,7 @@ pub(super) trait Lanes: Copy {
         fold(unsafe { self.array() }, |a, b| a + b)
     }
 
-    /// The largest lane.
+    /// The largest of the lanes.
     #[inline(always)]
     unsafe fn largest(self) -> f32 {
         // SAFETY: the caller's.
@@ -119,7 +120,7 @@ fn fold(mut a: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
 
 /// A computation that any implementation of [`Lanes`] can do.
 pub(super) trait Kernel {
-    /// What it returns.
+    /// What the computation returns.
     type Output;
     /// Does it.
     ///
@@ -167,7 +168,11 @@ impl Width {
         match Isa::host() {
             Isa::Avx512 | Isa::Amx => Self::Wide,
             // These vectors need no byte products, so that more machines have them than the products' widest set.
-            Isa::Avx2 if !Isa::Avx2.is_asked() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") => {
+            Isa::Avx2
+                if !Isa::Avx2.is_asked()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq") =>
+            {
                 Self::Wide
             }
             Isa::Avx2 => Self::Narrow,
@@ -294,7 +299,7 @@ mod x86 {
         unsafe { kernel.call::<Narrow>() }
     }
 
-    /// One AVX-512 register.
+    /// The lanes in one register of AVX-512.
     #[derive(Clone, Copy)]
     pub(super) struct Wide(__m512);
 
@@ -407,7 +412,7 @@ mod x86 {
         }
     }
 
-    /// Two AVX2 registers.
+    /// The lanes in two registers of AVX2.
     #[derive(Clone, Copy)]
     pub(super) struct Narrow(__m256, __m256);
 
@@ -433,7 +438,9 @@ mod x86 {
         }
         #[inline(always)]
         unsafe fn load_f16(p: *const u16) -> Self {
-            unsafe { Self(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(HALF).cast()))) }
+            unsafe {
+                Self(_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(HALF).cast())))
+            }
         }
         #[inline(always)]
         unsafe fn store(self, p: *mut f32) {
@@ -549,7 +556,13 @@ mod tests {
                 let all = [x.exp(), x.sigmoid(), x.silu(), x.max(y), x.min(y), x.mul_add(y, x), x.div(y), x.round()];
                 let mut out: Vec<_> = all.iter().map(|v| v.array().map(f32::to_bits)).collect();
                 out.push(L::load_f16(h.as_ptr()).array().map(f32::to_bits));
-                out.push([L::splat(x.sum()), L::splat(x.largest())].map(|v| v.array()[0].to_bits()).repeat(8).try_into().unwrap());
+                out.push(
+                    [L::splat(x.sum()), L::splat(x.largest())]
+                        .map(|v| v.array()[0].to_bits())
+                        .repeat(8)
+                        .try_into()
+                        .unwrap(),
+                );
                 let (large, huge) = (x.mul(x).mul(L::splat(1e4)), L::splat(1073741824.0));
                 let sum = (0..5).fold(large.add_rounded(L::zero_sum()), |sum, _| huge.add_rounded(sum));
                 let mut one = *self.0;
@@ -563,7 +576,8 @@ mod tests {
     #[test]
     fn every_instruction_set_gives_the_bits_of_plain_arrays() {
         for seed in 0..2000 {
-            let x = std::array::from_fn(|i| ((seed * 31 + i * 17) as f32 * 0.713).sin() * [0.01, 1.0, 20.0, 100.0][i % 4]);
+            let x =
+                std::array::from_fn(|i| ((seed * 31 + i * 17) as f32 * 0.713).sin() * [0.01, 1.0, 20.0, 100.0][i % 4]);
             // SAFETY: plain arrays run everywhere.
             let want = unsafe { All(&x).call::<Plain>() };
             assert_eq!(run(All(&x)), want);

@@ -5,14 +5,14 @@ use super::KvType;
 use super::blocks::PAGE;
 use super::history::History;
 use super::shared::Shared;
-use crate::ids::TokenId;
+use crate::ids::{CheckpointId, TokenId};
 use crate::model::ModelConfig;
 use std::ops::Range;
 
 /// Sizes of one slot and one page, and where in them each block has its part, in elements.
 #[derive(Clone, Debug)]
 pub(super) struct StoreShape {
-    blocks: Vec<Place>,
+    blocks: Vec<BlockRanges>,
     /// Recurrent states of a slot.
     states: usize,
     /// Convolution tails of a slot.
@@ -23,7 +23,7 @@ pub(super) struct StoreShape {
 
 /// What one block has of a slot and of a page.
 #[derive(Clone, Debug)]
-struct Place {
+struct BlockRanges {
     state: Range<usize>,
     tail: Range<usize>,
     /// Where its keys and values begin in a page.
@@ -42,7 +42,7 @@ impl StoreShape {
             (shape.states, shape.tails) = (state.end, tail.end);
             let (kv, head) = (shape.page, PAGE * s.kv_dim);
             shape.page += s.kv_heads * 2 * head;
-            shape.blocks.push(Place { state, tail, kv, head, cached: s.is_cached() });
+            shape.blocks.push(BlockRanges { state, tail, kv, head, cached: s.is_cached() });
         }
         shape
     }
@@ -103,13 +103,13 @@ fn moved(range: &Range<usize>, by: usize) -> Range<usize> {
     range.start + by..range.end + by
 }
 
-/// Keys and values.
+/// Keys and values in the type that they are kept in.
 pub(super) enum Kv {
     F32(Shared<f32>),
     F16(Shared<u16>),
 }
 
-/// The memory itself.
+/// What sequences leave behind, for all slots and pages.
 pub(super) struct Store {
     pub(super) shape: StoreShape,
     pub(super) states: Shared<f32>,
@@ -127,11 +127,12 @@ pub(super) struct Slot {
 }
 
 impl Store {
-    pub(super) fn new(shape: StoreShape, slots: usize, pages: usize, kv: KvType) -> Self {
+    /// Checkpoints lie behind the slots: the `n`th is as a slot with number `slots + n`.
+    pub(super) fn new(shape: StoreShape, slots: usize, checkpoints: usize, pages: usize, kv: KvType) -> Self {
         let len = pages * shape.page;
         Self {
-            states: Shared::new(slots * shape.states),
-            tails: Shared::new(slots * shape.tails),
+            states: Shared::new((slots + checkpoints) * shape.states),
+            tails: Shared::new((slots + checkpoints) * shape.tails),
             kv: match kv {
                 KvType::F32 => Kv::F32(Shared::new(len)),
                 KvType::F16 => Kv::F16(Shared::new(len)),
@@ -154,10 +155,25 @@ impl Store {
 
     /// State, tail and history; not the sampled token.
     pub(super) fn copy_slot(&mut self, from: usize, to: usize) {
+        self.copy_state(from, to);
+        self.slots[to].history = self.slots[from].history.clone();
+    }
+
+    /// State and tail of a checkpoint, and the history that goes with them.
+    pub(super) fn restore(&mut self, checkpoint: CheckpointId, to: usize, tokens: &[TokenId]) {
+        self.copy_state(self.place_of(checkpoint), to);
+        self.slots[to] = Slot { history: History::of_prompt(tokens), sampled: None };
+    }
+
+    /// Where a checkpoint lies, as if it were a slot.
+    pub(super) fn place_of(&self, checkpoint: CheckpointId) -> usize {
+        self.slots.len() + checkpoint.0 as usize
+    }
+
+    fn copy_state(&mut self, from: usize, to: usize) {
         let ((from_states, from_tails), (to_states, to_tails)) = (self.slot_ranges(from), self.slot_ranges(to));
         self.states.copy_within(from_states, to_states.start);
         self.tails.copy_within(from_tails, to_tails.start);
-        self.slots[to].history = self.slots[from].history.clone();
     }
 
     /// One page in every block.
@@ -181,8 +197,24 @@ impl Store {
                 let range = page * len..(page + 1) * len;
                 match &self.kv {
                     Kv::F32(kv) => kv.get_mut(range).iter_mut().for_each(|x| *x = next()),
-                    Kv::F16(kv) => kv.get_mut(range).iter_mut().for_each(|x| *x = half::f16::from_f32(next()).to_bits()),
+                    Kv::F16(kv) => {
+                        kv.get_mut(range).iter_mut().for_each(|x| *x = half::f16::from_f32(next()).to_bits())
+                    }
                 }
+            }
+        }
+    }
+
+    /// Fills everything with NaN, as memory that was never written.
+    pub(super) fn poison(&mut self) {
+        let (states, tails) = (0..self.states.len(), 0..self.tails.len());
+        // SAFETY: `&mut self` excludes everybody else.
+        unsafe {
+            self.states.get_mut(states).fill(f32::NAN);
+            self.tails.get_mut(tails).fill(f32::NAN);
+            match &self.kv {
+                Kv::F32(kv) => kv.get_mut(0..kv.len()).fill(f32::NAN),
+                Kv::F16(kv) => kv.get_mut(0..kv.len()).fill(half::f16::NAN.to_bits()),
             }
         }
     }

@@ -17,7 +17,8 @@ pub(super) struct CpuModel {
 }
 
 impl CpuModel {
-    /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to 1.
+    /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to
+    /// 1.
     pub(super) fn pack(model: &Model, exact: bool, progress: &mut dyn FnMut(f32)) -> Self {
         let (c, w) = (&model.config, &model.weights);
         let (shapes, all) = (c.shapes(), c.blocks().count());

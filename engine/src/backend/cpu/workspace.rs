@@ -2,12 +2,12 @@
 
 use super::batch::Batch;
 use super::blocks::{Buffers, Step};
-use super::matmul::{Rows, RowsView};
+use super::matmul::{ActivationRows, RowsView};
 use super::shared::{PerThread, Shared};
 use crate::model::ModelConfig;
 
 /// Gives out buffers for the rows of a step, or counts what they would take: so a plan cannot differ from what is done.
-pub(super) struct Room {
+pub(super) struct WorkspaceRoom {
     rows: usize,
     hidden: usize,
     threads: usize,
@@ -15,7 +15,7 @@ pub(super) struct Room {
     bytes: u64,
 }
 
-impl Room {
+impl WorkspaceRoom {
     /// Width of the residual stream.
     pub(super) fn hidden(&self) -> usize {
         self.hidden
@@ -32,7 +32,7 @@ impl Room {
     }
 
     /// `[rows * times, cols]` of activations that matrices multiply, with their int8 form.
-    pub(super) fn activations(&mut self, times: usize, cols: usize) -> Rows {
+    pub(super) fn activations(&mut self, times: usize, cols: usize) -> ActivationRows {
         self.activation_rows(self.rows * times, cols)
     }
 
@@ -41,10 +41,10 @@ impl Room {
         PerThread::new(if self.counts_only { 0 } else { self.threads }, make)
     }
 
-    fn activation_rows(&mut self, rows: usize, cols: usize) -> Rows {
+    fn activation_rows(&mut self, rows: usize, cols: usize) -> ActivationRows {
         // An activation is four bytes, and two in its int8 block.
         self.bytes += (rows * cols.next_multiple_of(32) * 6) as u64;
-        Rows::with_capacity(if self.counts_only { 0 } else { rows }, cols)
+        ActivationRows::with_capacity(if self.counts_only { 0 } else { rows }, cols)
     }
 
     fn plain<T: Copy + Default>(&mut self, len: usize) -> Shared<T> {
@@ -55,7 +55,7 @@ impl Room {
 
 /// Bytes that [`Workspace::new`] will take.
 pub(super) fn workspace_bytes(c: &ModelConfig, rows: usize, logit_rows: usize) -> u64 {
-    let mut room = Room { rows, hidden: c.hidden, threads: 0, counts_only: true, bytes: 0 };
+    let mut room = WorkspaceRoom { rows, hidden: c.hidden, threads: 0, counts_only: true, bytes: 0 };
     Workspace::take(c, logit_rows, &mut room);
     room.bytes
 }
@@ -63,8 +63,8 @@ pub(super) fn workspace_bytes(c: &ModelConfig, rows: usize, logit_rows: usize) -
 /// Buffers for up to so many rows.
 pub(super) struct Workspace {
     pub(super) plain: Plain,
-    normed: Rows,
-    last: Rows,
+    normed: ActivationRows,
+    last: ActivationRows,
     /// Of each of the model's shapes.
     shapes: Vec<Buffers>,
     hidden: usize,
@@ -92,12 +92,16 @@ impl Workspace {
     /// Takes the memory for steps of up to `rows` rows, of which up to `logit_rows` have their logits held at once, by
     /// `threads` threads.
     pub(super) fn new(c: &ModelConfig, rows: usize, logit_rows: usize, threads: usize) -> Self {
-        Self::take(c, logit_rows, &mut Room { rows, hidden: c.hidden, threads, counts_only: false, bytes: 0 })
+        Self::take(c, logit_rows, &mut WorkspaceRoom { rows, hidden: c.hidden, threads, counts_only: false, bytes: 0 })
     }
 
-    fn take(c: &ModelConfig, logit_rows: usize, room: &mut Room) -> Self {
+    fn take(c: &ModelConfig, logit_rows: usize, room: &mut WorkspaceRoom) -> Self {
         Self {
-            plain: Plain { x: room.floats(c.hidden), made: room.floats(c.hidden), logits: room.plain(logit_rows * c.vocab) },
+            plain: Plain {
+                x: room.floats(c.hidden),
+                made: room.floats(c.hidden),
+                logits: room.plain(logit_rows * c.vocab),
+            },
             normed: room.activations(1, c.hidden),
             last: room.activation_rows(logit_rows, c.hidden),
             shapes: c.shapes().into_iter().map(|shape| Buffers::new(shape, room)).collect(),

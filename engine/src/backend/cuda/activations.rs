@@ -11,7 +11,7 @@ pub enum Activations {
     /// 16 where that costs little speed or the weights deserve it, 8 elsewhere: see [`Activations::of`].
     #[default]
     Auto,
-    /// 8.
+    /// 8 bits a value.
     Int8,
     /// 16: twice the matrix instructions, which bound many rows and large models, and twice the bytes of a step's rows.
     Int16,
@@ -21,15 +21,16 @@ pub enum Activations {
 const SMALL_BYTES: usize = 1 << 30;
 
 impl Activations {
-    /// What this is for a model: never [`Activations::Auto`], which is 16 bits where most bytes of the matrices are of 16-bit weights,
-    /// whose precision 8 bits would give away, and where all matrices together have less than 1 GiB.
+    /// What this is for a model: never [`Activations::Auto`], which is 16 bits where most bytes of the matrices are of
+    /// 16-bit weights, whose precision 8 bits would give away, and where all matrices together have less than 1 GiB.
     pub fn of(self, model: &Model) -> Self {
         if self != Self::Auto {
             return self;
         }
         let (_, matrices, _) = WeightsPlan::of(model).take_apart();
-        let bytes =
-            |wanted: fn(&MatrixPlan<'_>) -> bool| matrices.iter().filter(|m| wanted(m)).map(MatrixPlan::bytes).sum::<usize>();
+        let bytes = |wanted: fn(&MatrixPlan<'_>) -> bool| {
+            matrices.iter().filter(|m| wanted(m)).map(MatrixPlan::bytes).sum::<usize>()
+        };
         let (all, wide) = (bytes(|_| true), bytes(|m| m.layout == Layout::W16));
         if all < SMALL_BYTES || 2 * wide > all { Self::Int16 } else { Self::Int8 }
     }
@@ -71,7 +72,8 @@ mod tests {
         let large = released(Mix::Q4, None);
         assert_eq!(of(Activations::Auto, &large), Activations::Int8);
         assert_eq!(of(Activations::Int16, &large), Activations::Int16);
-        let small = model::load(format!("{}/tests/golden/moe/model.gguf", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
+        let small =
+            model::load(format!("{}/tests/golden/moe/model.gguf", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
         assert_eq!(of(Activations::Auto, &small), Activations::Int16);
         assert_eq!(of(Activations::Int8, &small), Activations::Int8);
     }

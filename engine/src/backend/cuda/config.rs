@@ -5,7 +5,7 @@ use super::shape::{Counts, buckets};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
 use super::workspace::Workspace;
-use super::{pooling, programs, sampling};
+use super::{history, pooling, programs, sampling};
 use crate::model::Model;
 use chimere_kernels::cuda::attention::KvType;
 use std::path::PathBuf;
@@ -26,19 +26,24 @@ pub enum KvStorage {
 pub struct CudaConfig {
     /// Which of the devices that the driver shows.
     pub ordinal: usize,
-    /// Live sequences.
+    /// How many sequences can have state at once.
     pub slots: u32,
-    /// KV pages.
+    /// How many recurrent states the prefix cache can keep.
+    pub checkpoints: u32,
+    /// Bytes of the host's memory for what the prefix cache keeps beyond them; 0 for none.
+    pub host_cache_bytes: u64,
+    /// How many pages of keys and values there are.
     pub pages: u32,
     /// Type of keys and values.
     pub kv: KvStorage,
-    /// Bits of activations.
+    /// How many bits activations are rounded to.
     pub activations: Activations,
     /// Rows one step may have.
     pub step_rows_max: u32,
     /// Positions a sequence may have.
     pub context: u32,
-    /// Tile and split choices that do not depend on the batch, so that equal requests get equal bytes whatever runs beside them.
+    /// Tile and split choices that do not depend on the batch, so that equal requests get equal bytes whatever runs
+    /// beside them.
     pub deterministic: bool,
     /// Rows of the embedding stay in pinned host memory and are read over the bus.
     pub host_embedding: bool,
@@ -57,38 +62,44 @@ pub struct CudaMemory {
     pub reserve: u64,
     /// One sequence's recurrent states, convolution tails, token history and row of the page table.
     pub slot: u64,
+    /// One recurrent state and convolution ring that is kept for the prefix cache.
+    pub checkpoint: u64,
     /// One page of keys and values, over all attention layers.
     pub page: u64,
     /// Pinned memory of the host.
     pub host: u64,
 }
 
-/// Machine code, what else the driver takes while kernels are loaded, and what it rounds our allocations up by; and what a captured graph takes.
-/// Together 5 MiB for the 35B's shape with three graphs and 12 MiB with one graph and larger allocations, on an H200 by NVML. Constants, as the
-/// context is.
+/// Machine code, what else the driver takes while kernels are loaded, and what it rounds our allocations up by; and
+/// what a captured graph takes. Together 5 MiB for the 35B's shape with three graphs and 12 MiB with one graph and
+/// larger allocations, on an H200 by NVML. Constants, as the context is.
 const CODE_BYTES: u64 = 10 << 20;
-/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 312 bytes (`wide`, an out-projection in Q6_K with
-/// activations of 16 bits), for which an H200 keeps 384 for 2,048 threads on each of 132 multiprocessors (by NVML 33 MiB for 120 bytes, 66 MiB for 256); smaller
-/// chips take less, and most models' kernels too.
+/// Stacks of all threads that the chip can hold at a time, as large as the kernel that wants most needs them: 312 bytes
+/// (`wide`, an out-projection in Q6_K with activations of 16 bits), for which an H200 keeps 384 for 2,048 threads on
+/// each of 132 multiprocessors (by NVML 33 MiB for 120 bytes, 66 MiB for 256); smaller chips take less, and most
+/// models' kernels too.
 const STACK_BYTES: u64 = 99 << 20;
 const GRAPH_BYTES: u64 = 3 << 20;
 
 impl CudaMemory {
-    /// What the driver's context takes of the device before anything is allocated in it, without stacks of threads: 262.8 MiB on an H200 (driver for
-    /// CUDA 13.0, by NVML on an idle device); smaller chips take less. A constant and not a measurement, so that the same command makes
-    /// the same plan on the same card, whoever else uses it.
+    /// What the driver's context takes of the device before anything is allocated in it, without stacks of threads:
+    /// 262.8 MiB on an H200 (driver for CUDA 13.0, by NVML on an idle device); smaller chips take less. A constant and
+    /// not a measurement, so that the same command makes the same plan on the same card, whoever else uses it.
     pub const CONTEXT_BYTES: u64 = 264 << 20;
 
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
         let (c, counts) = (&model.config, Counts::of(config));
         let (weights, shape) = (planned_bytes(model, config.host_embedding), StoreShape::of(c, config));
-        let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts);
+        let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts) + history::bytes(config.context);
         Self {
             weights: weights.device(),
-            workspace: Workspace::bytes(c, counts, config.activations.planes(model)) + programs::scratch_bytes(c, config) + outputs,
+            workspace: Workspace::bytes(c, counts, config.activations.planes(model))
+                + programs::scratch_bytes(c, config)
+                + outputs,
             reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
             slot: shape.slot_bytes(),
+            checkpoint: shape.checkpoint_bytes(),
             page: shape.page_bytes(),
             host: weights.host_embedding,
         }
@@ -122,7 +133,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("outline.gguf");
         let shape = SynthOptions::shapes().next().unwrap().to_owned();
-        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 }).unwrap();
+        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 })
+            .unwrap();
         model::load(&file).unwrap()
     }
 
@@ -155,6 +167,8 @@ mod tests {
             let config = CudaConfig {
                 ordinal: 0,
                 slots,
+                checkpoints: 0,
+                host_cache_bytes: 0,
                 pages: slots * context / 32,
                 kv: KvStorage::Q8Q4,
                 activations: Activations::Auto,

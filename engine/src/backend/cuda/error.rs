@@ -15,7 +15,7 @@ pub enum CudaBackendError {
         /// What it was wanted for.
         doing: &'static str,
     },
-    /// The driver refused.
+    /// A call of the driver failed.
     #[error("{doing}: {error}")]
     Driver {
         /// What was being done.
@@ -28,7 +28,7 @@ pub enum CudaBackendError {
     Unsupported {
         /// Which size or option.
         what: &'static str,
-        /// Its value.
+        /// What its value is.
         got: String,
         /// What it may be.
         need: String,

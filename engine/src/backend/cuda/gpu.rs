@@ -4,10 +4,11 @@ use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{Arch, CudaError, Device, DeviceInfo};
 use std::sync::Arc;
 
-/// A device that was opened. Its context lives as long as this does, so that whoever opens the device next finds it warm.
+/// A device that was opened. Its context lives as long as this does, so that whoever opens the device next finds it
+/// warm.
 #[derive(Clone, Debug)]
 pub struct GpuInfo {
-    /// Marketing name.
+    /// The name that the vendor sells it by.
     pub name: String,
     /// What NVML knows it by.
     pub uuid: String,

@@ -12,8 +12,8 @@ pub(super) struct Graphs {
 }
 
 impl Graphs {
-    /// Captures what `enqueue` puts on the stream as the graph of `rows`. It must have run once before, so that its code is loaded:
-    /// loading inside a capture is refused.
+    /// Captures what `enqueue` puts on the stream as the graph of `rows`. It must have run once before, so that its
+    /// code is loaded: loading inside a capture is refused.
     pub(super) fn capture(
         &mut self,
         device: &Device,

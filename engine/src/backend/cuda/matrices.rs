@@ -13,7 +13,8 @@ use std::rc::Rc;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
-/// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none does.
+/// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none
+/// does.
 const FEW_ROWS: usize = product::ROWS_MAX;
 /// Where results may not depend on the batch, tiles are those for this many decode rows,
 const DETERMINISTIC_DECODE: usize = 16;
@@ -22,12 +23,12 @@ const DETERMINISTIC_PREFILL: usize = 1024;
 
 /// How many rows a product's tiles are chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rows {
+pub(super) struct RowCount {
     pub(super) count: usize,
     pub(super) prefill: bool,
 }
 
-impl Rows {
+impl RowCount {
     /// The class whose kernels these rows take.
     fn class(self, deterministic: bool) -> usize {
         match (deterministic, self.prefill) {
@@ -40,17 +41,21 @@ impl Rows {
 
 /// What is known of a product before there is a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Kind {
-    pub(super) shape: wide::Shape,
+pub(super) struct ProductKind {
+    pub(super) shape: wide::WideShape,
     /// Of experts: rows that one of them gets for each row of the step, as a fraction.
     pub(super) share: Option<(usize, usize)>,
 }
 
-impl Kind {
+impl ProductKind {
     /// A matrix for all rows.
-    pub(super) fn dense(matrix: &impl Packed, epilogue: Epilogue, norm: Option<usize>) -> Result<Self, CudaBackendError> {
+    pub(super) fn dense(
+        matrix: &impl Packed,
+        epilogue: Epilogue,
+        norm: Option<usize>,
+    ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
-        let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, true)?;
+        let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
         Ok(Self { shape, share: None })
     }
 
@@ -62,7 +67,7 @@ impl Kind {
         (used, experts): (usize, usize),
     ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
-        let shape = wide::Shape::new(product::Shape::new(layout, rows, cols)?, epilogue, norm, false)?;
+        let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
         Ok(Self { shape, share: Some((used, experts)) })
     }
 
@@ -89,14 +94,21 @@ impl Kind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(super) fn programs(&self, classes: &[usize], chip: Chip, deterministic: bool) -> Result<Vec<Program>, CudaBackendError> {
+    pub(super) fn programs(
+        &self,
+        classes: &[usize],
+        chip: Chip,
+        deterministic: bool,
+    ) -> Result<Vec<Program>, CudaBackendError> {
         let mut all = self.wide_programs(classes, chip)?;
         let matrix = self.shape.matrix();
         match (self.share, self.shape.epilogue()) {
             (None, Epilogue::Plain) if !deterministic => {
                 all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
-            (None, Epilogue::Residual) if !deterministic => all.extend(Residual::programs(matrix, chip.multiprocessors)),
+            (None, Epilogue::Residual) if !deterministic => {
+                all.extend(Residual::programs(matrix, chip.multiprocessors))
+            }
             _ => {}
         }
         Ok(all)
@@ -112,7 +124,7 @@ pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usi
     if deterministic {
         return vec![DETERMINISTIC_DECODE, DETERMINISTIC_PREFILL];
     }
-    let class = |count| Rows { count, prefill: true }.class(false);
+    let class = |count| RowCount { count, prefill: true }.class(false);
     let last = class(decode_rows).max(class(prefill_rows));
     CLASSES.into_iter().filter(|c| *c <= last).collect()
 }
@@ -125,8 +137,8 @@ pub(super) struct Kernels<'a> {
     pub(super) classes: Vec<usize>,
     pub(super) deterministic: bool,
     planes: Planes,
-    loaded: HashMap<(wide::Shape, Tiling), Rc<Wide>>,
-    few: HashMap<wide::Shape, Option<Few>>,
+    loaded: HashMap<(wide::WideShape, Tiling), Rc<Wide>>,
+    few: HashMap<wide::WideShape, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
 }
 
@@ -159,7 +171,7 @@ impl<'a> Kernels<'a> {
     }
 
     /// The kernels of a product, by class.
-    pub(super) fn of(&mut self, kind: Kind) -> Result<Product, CudaBackendError> {
+    pub(super) fn of(&mut self, kind: ProductKind) -> Result<Product, CudaBackendError> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
@@ -185,11 +197,15 @@ impl<'a> Kernels<'a> {
         Ok(Product { by_class, deterministic: self.deterministic, few })
     }
 
-    fn few_of(&self, kind: Kind) -> Result<Option<Few>, CudaBackendError> {
+    fn few_of(&self, kind: ProductKind) -> Result<Option<Few>, CudaBackendError> {
         let (matrix, norm) = (kind.shape.matrix(), kind.shape.norm());
         Ok(match (kind.share, kind.shape.epilogue()) {
-            (None, Epilogue::Plain) => Some(Few::Plain(Rc::new(product::Product::load(self.device, self.cache, matrix, norm)?))),
-            (None, Epilogue::Residual) => Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?))),
+            (None, Epilogue::Plain) => {
+                Some(Few::Plain(Rc::new(product::Product::load(self.device, self.cache, matrix, norm)?)))
+            }
+            (None, Epilogue::Residual) => {
+                Some(Few::Residual(Rc::new(Residual::load(self.device, self.cache, matrix)?)))
+            }
             _ => None,
         })
     }
@@ -217,7 +233,7 @@ pub(super) struct Product {
 }
 
 impl Product {
-    fn kernel(&self, rows: Rows) -> &Wide {
+    fn kernel(&self, rows: RowCount) -> &Wide {
         let class = rows.class(self.deterministic);
         let found = self.by_class.iter().find(|k| k.0 >= class).or(self.by_class.last());
         &found.expect("there is a class for every number of rows that the backend takes").1
@@ -230,7 +246,7 @@ impl Product {
     pub(super) unsafe fn launch(
         &self,
         device: &Device,
-        rows: Rows,
+        rows: RowCount,
         matrix: &Matrix,
         x: Inputs<'_>,
         columns: Columns<'_>,
@@ -279,7 +295,7 @@ pub(super) struct Stacked {
 
 impl Stacked {
     pub(super) fn new(kernels: &mut Kernels<'_>, segments: Segments, norm: usize) -> Result<Self, CudaBackendError> {
-        let kinds = segments.parts.iter().map(|s| Kind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
+        let kinds = segments.parts.iter().map(|s| ProductKind::dense(&s.matrix, Epilogue::Plain, Some(norm)));
         let products = kinds.map(|kind| kernels.of(kind?)).collect::<Result<_, _>>()?;
         Ok(Self { segments, products })
     }
@@ -298,7 +314,7 @@ impl Stacked {
     pub(super) fn launch(
         &self,
         device: &Device,
-        rows: Rows,
+        rows: RowCount,
         x: Inputs<'_>,
         out: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaBackendError> {
@@ -324,7 +340,7 @@ mod tests {
 
     #[test]
     fn rows_take_the_class_above_them_and_one_class_where_bytes_must_not_depend_on_the_batch() {
-        let class = |count, prefill, deterministic| Rows { count, prefill }.class(deterministic);
+        let class = |count, prefill, deterministic| RowCount { count, prefill }.class(deterministic);
         assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 4096]);
         assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [16; 3]);
         assert_eq!(class(77, true, true), 1024);

@@ -14,6 +14,8 @@ mod config;
 mod error;
 mod gpu;
 mod graphs;
+mod history;
+mod host;
 mod matrices;
 mod network;
 mod pack;
@@ -43,19 +45,23 @@ pub use programs::programs;
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
 use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::Model;
-use crate::step::{StateCopy, StepOutcome, StepPlan};
+use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
+use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
 use graphs::Graphs;
+use history::History;
+use host::HostTier;
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
 use rows::{Row, StepRows};
-use sampling::{InFlight, Sampling, Wanted};
+use sampling::{InFlight, Sampling, WantedOutputs};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
 use staging::{Ring, Staging};
 use std::collections::HashSet;
@@ -69,12 +75,14 @@ const ROW_WORDS: usize = 6;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
 
-/// See the module.
+/// Computes steps on one GPU; the module's head says how.
 pub struct CudaBackend {
     info: BackendInfo,
     counts: Counts,
     one_by_one: bool,
     store: Store,
+    /// If there is a second tier of the prefix cache.
+    host: Option<HostTier>,
     work: Workspace,
     /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
@@ -84,8 +92,11 @@ pub struct CudaBackend {
     pieces: CudaSlice<i32>,
     /// `[tiles][2]` of the prompts' attention.
     tiles: CudaSlice<i32>,
+    /// `[chunks]`: where states are kept on the way.
+    exports: CudaSlice<i32>,
+    history: History,
     /// By what the rows of prompts are put into tiles, if a layer attends.
-    tiled: Option<chimere_kernels::cuda::attention::Shape>,
+    tiled: Option<chimere_kernels::cuda::attention::AttentionShape>,
     /// Rows whose logits are wanted.
     wanted: CudaSlice<i32>,
     sampling: Sampling,
@@ -103,7 +114,7 @@ pub struct CudaBackend {
 pub(in crate::backend) struct Forwarded {
     id: StepId,
     staging: Arc<Staging>,
-    wanted: Wanted,
+    wanted: WantedOutputs,
 }
 
 impl CudaBackend {
@@ -111,7 +122,8 @@ impl CudaBackend {
     /// `progress` hears the share done, 0 to 1.
     ///
     /// # Errors
-    /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no kernel takes.
+    /// If there is no usable device, a kernel does not compile, memory does not suffice, or the model has sizes that no
+    /// kernel takes.
     pub fn new(model: &Model, config: &CudaConfig, progress: &mut dyn FnMut(f32)) -> Result<Self, CudaBackendError> {
         if config.slots as usize > SLOTS_MAX {
             let (got, need) = (config.slots.to_string(), format!("at most {SLOTS_MAX}"));
@@ -132,23 +144,31 @@ impl CudaBackend {
         let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (pooling::units_max(counts), widths.hidden);
+        let shape = StoreShape::of(c, config);
+        let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
+        let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
         let mut backend = Self {
             info: BackendInfo {
                 device: "cuda",
                 slots: config.slots,
                 pages: config.pages,
+                checkpoints: config.checkpoints,
+                host_blocks: host.as_ref().map_or(0, HostTier::blocks_max),
                 step_rows_max: config.step_rows_max,
                 vocab: widths.vocab as u32,
                 context: config.context,
             },
             counts,
             one_by_one: config.deterministic,
-            store: Store::new(&device, StoreShape::of(c, config))?,
+            store: Store::new(&device, shape)?,
+            host,
             work: Workspace::new(&device, c, counts, planes)?,
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,
             tiles: words(2 * tiled.map_or(0, |shape| counts.prefill.div_ceil(tile_tokens(shape)) + counts.slots))?,
+            exports: words(chunks_max(counts.prefill, counts.slots))?,
+            history: History::new(&device, &cache, widths.vocab, config.context as usize)?,
             tiled,
             wanted: words(counts.logits)?,
             sampling,
@@ -167,7 +187,10 @@ impl CudaBackend {
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
     fn capture(&mut self) -> Result<(), CudaBackendError> {
         for rows in buckets(self.counts.slots) {
-            self.device.stream().memcpy_htod(&columns(&[], rows), &mut self.decode_rows).during("sending a step's inputs")?;
+            self.device
+                .stream()
+                .memcpy_htod(&columns(&[], rows), &mut self.decode_rows)
+                .during("sending a step's inputs")?;
             self.enqueue_decode(rows)?;
             self.device.stream().synchronize().during("running the kernels for the first time")?;
             // The closure needs all of `self` but the graphs.
@@ -203,11 +226,11 @@ impl CudaBackend {
         let stream = self.device.stream().clone();
         staging.begin.record(&stream).during("marking a step")?;
         self.prepare(plan, &staging)?;
-        let rows = StepRows::of(plan, self.one_by_one);
-        let mut wanted = Wanted::default();
-        for slot in &rows.cleared {
-            self.store.clear_slot(&self.device, *slot as usize)?;
+        if let Some(host) = &mut self.host {
+            host.grow();
         }
+        let rows = StepRows::of(plan, self.one_by_one);
+        let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();
         self.decode(&rows.before, &staging)?;
         if !rows.prefill.is_empty() {
@@ -230,7 +253,32 @@ impl CudaBackend {
                 StateCopy::Page { from, to } => self.store.copy_page(&self.device, from.0 as usize, to.0 as usize)?,
             }
         }
-        for piece in &plan.pieces {
+        // A load may take the place of a checkpoint that this very plan reads; but what it brings cannot be read before.
+        let loads = |piece: &&Piece| match (&piece.state, &self.host) {
+            (StateStart::Restore { from, .. }, Some(host)) => host.loads(*from, &plan.transfers),
+            _ => false,
+        };
+        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(loads);
+        self.begin_pieces(&now, staging)?;
+        if let Some(host) = &mut self.host {
+            host.begin(plan, &mut self.store, self.device.stream())?;
+        }
+        self.begin_pieces(&late, staging)
+    }
+
+    /// What slots hold before their pieces' rows, and page tables.
+    fn begin_pieces(&mut self, pieces: &[&Piece], staging: &Staging) -> Result<(), CudaBackendError> {
+        for piece in pieces {
+            let slot = piece.slot.0 as usize;
+            match &piece.state {
+                StateStart::Clear => self.store.clear_slot(&self.device, slot)?,
+                StateStart::Continue => {}
+                StateStart::Restore { from, prompt } => {
+                    self.store.restore(&self.device, *from, slot)?;
+                    let tokens = &prompt[..piece.start as usize];
+                    self.history.note(&self.device, tokens, slot, &mut self.store, staging)?;
+                }
+            }
             if let Some((at, pages)) = self.store.table_change(piece.slot.0 as usize, &piece.pages) {
                 stage(&self.device, staging, &mut self.store.table, at, &pages)?;
             }
@@ -244,7 +292,7 @@ impl CudaBackend {
         rows: &StepRows,
         prompts: &[i32],
         staging: &Staging,
-        wanted: &mut Wanted,
+        wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         let n = rows.prefill.len();
         stage(&self.device, staging, &mut self.prefill_rows, 0, &columns(&rows.prefill, n))?;
@@ -253,11 +301,14 @@ impl CudaBackend {
         let lengths: Vec<usize> = rows.pieces.iter().map(|p| p.rows as usize).collect();
         let tiles = self.tiled.map_or_else(Vec::new, |shape| tiles(shape, &lengths));
         stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
+        let exports = self.stage_exports(rows, staging)?;
+        let exports = exports.then(|| self.exports.as_view());
         let prompts_of = Prompts {
             pieces: &self.pieces.as_view(),
             count: rows.pieces.len(),
             tiles: &self.tiles.as_view(),
             tile_count: tiles.len(),
+            exports: exports.as_ref(),
         };
         let pass = Pass::new(n, &self.prefill_rows, Some(prompts_of));
         self.last_rows = n;
@@ -270,6 +321,19 @@ impl CudaBackend {
             self.sampling.score(&self.device, scores, &self.work.logits, &mut self.store, staging, wanted)?;
         }
         self.gather(prompts, staging)
+    }
+
+    /// Sends where states are kept on the way, if any are.
+    fn stage_exports(&mut self, rows: &StepRows, staging: &Staging) -> Result<bool, CudaBackendError> {
+        if rows.exports.is_empty() {
+            return Ok(false);
+        }
+        let mut places = vec![-1; chunks_max(rows.prefill.len(), rows.pieces.len())];
+        for (chunk, checkpoint) in &rows.exports {
+            places[*chunk] = self.store.place_of(*checkpoint) as i32;
+        }
+        stage(&self.device, staging, &mut self.exports, 0, &places)?;
+        Ok(true)
     }
 
     /// Brings some prefill rows together, ready for the head.
@@ -298,7 +362,7 @@ impl CudaBackend {
         let Forwarded { id, staging, mut wanted } = step;
         self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
-        Ok(InFlight::new(id, staging, wanted))
+        Ok(InFlight::new(id, staging, wanted, self.host.as_ref().map(HostTier::watch)))
     }
 
     /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
@@ -329,6 +393,14 @@ impl CudaBackend {
     pub fn fill_context(&mut self, slot: SlotId, pages: &[PageId]) {
         // A benchmark of a device that fails here fails at its first step too, with a better message.
         let _ = self.store.fill(&self.device, slot.0 as usize, pages);
+    }
+
+    /// Fills all states, checkpoints and pages with NaN, so that a test sees it if one is read before it was written.
+    ///
+    /// # Errors
+    /// If the device failed.
+    pub fn poison(&mut self) -> Result<(), CudaBackendError> {
+        self.store.poison(&self.device)
     }
 
     /// Bytes a second that a large copy inside the device's memory reads and writes together, measured now; `None` if

@@ -6,10 +6,10 @@
 //! in-projections; the mixer; out-projection into the residual stream; experts, which rows choose there, summed into
 //! the residual stream.
 
-use super::blocks::{Ask, At, Bound, Kernels, Place, Setting};
+use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
-use super::matrices::{Kernels as Products, Kind, Product, Rows, classes};
+use super::matrices::{Kernels as Products, Product, ProductKind, RowCount, classes};
 use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
@@ -27,7 +27,7 @@ use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
 
 /// Rows on their way through the layers.
 pub(super) struct Pass<'a> {
-    pub(super) rows: Rows,
+    pub(super) rows: RowCount,
     tokens: CudaView<'a, i32>,
     pub(super) slots: CudaView<'a, i32>,
     pub(super) positions: CudaView<'a, i32>,
@@ -45,19 +45,21 @@ pub(super) struct Prompts<'a> {
     /// `[tiles, 2]`.
     pub(super) tiles: &'a CudaView<'a, i32>,
     pub(super) tile_count: usize,
+    /// By number of a chunk, where the state after it is kept.
+    pub(super) exports: Option<&'a CudaView<'a, i32>>,
 }
 
 impl<'a> Pass<'a> {
     /// `words` holds tokens, slots, positions, prompt lengths and cuts of `count` rows, one array after another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
-        let rows = Rows { count, prefill: prompts.is_some() };
+        let rows = RowCount { count, prefill: prompts.is_some() };
         let cuts = words.slice(4 * count..6 * count);
         Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), cuts, prompts }
     }
 }
 
-/// See the module.
+/// The model on the device, ready to be launched; the module's head says how.
 pub(super) struct Network {
     hidden: usize,
     vocab: usize,
@@ -82,7 +84,7 @@ struct Block {
     op: Bound,
     /// Which of the model's shapes the operator has, and so which kernels are its.
     shape: usize,
-    place: Place,
+    place: BlockPlace,
 }
 
 impl Network {
@@ -98,11 +100,11 @@ impl Network {
         let (setting, shapes) = (Setting::of(c, config, planes), c.shapes());
         let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
         let mut products = Products::new(device, cache, classes, config.deterministic, planes);
-        let (mut blocks, mut place) = (Vec::with_capacity(weights.blocks.len()), Place::default());
+        let (mut blocks, mut place) = (Vec::with_capacity(weights.blocks.len()), BlockPlace::default());
         for (of, block) in c.blocks().zip(weights.blocks) {
             let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
             blocks.push(Block { norm: block.norm, op: block.op.bind(&mut products, c.hidden)?, shape, place });
-            place = place.after(Ask(&of.op), setting.kv);
+            place = place.after(OpQuery(&of.op), setting.kv);
         }
         let load = |shape| Kernels::load(shape, device, cache, &setting);
         let kernels = shapes.into_iter().map(load).collect::<Result<_, _>>()?;
@@ -111,7 +113,7 @@ impl Network {
             vocab: c.vocab,
             eps: c.rms_eps,
             deterministic: config.deterministic,
-            used: c.blocks().map(|block| Ask(&block.op).widths().used).max().unwrap_or(0),
+            used: c.blocks().map(|block| OpQuery(&block.op).widths().used).max().unwrap_or(0),
             routed: routed_blocks(c),
             embed: Embed::load(device, cache, embed_shape(c, weights.embed.ty, planes))?,
             embedding: weights.embed,
@@ -119,7 +121,7 @@ impl Network {
             kernels,
             norm: weights.norm,
             gather: Gather::load(device, cache, c.hidden, planes)?,
-            head_product: products.of(Kind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
+            head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
         })
     }
@@ -150,13 +152,20 @@ impl Network {
                 Some(next) => Next { norm: &next.norm, matrix: next.op.first() },
                 None => Next { norm: &self.norm, matrix: &self.head },
             };
-            let at = At { device, pass, norm: &block.norm, next, place: block.place, hidden, eps, deterministic };
+            let at =
+                BlockPass { device, pass, norm: &block.norm, next, place: block.place, hidden, eps, deterministic };
             block.op.launch(&mut self.kernels[block.shape], at, store, work)?;
         }
         Ok(())
     }
 
-    fn embed(&self, device: &Device, pass: &Pass<'_>, store: &mut Store, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn embed(
+        &self,
+        device: &Device,
+        pass: &Pass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let bytes = self.embedding.bytes();
         let table = Table { address: bytes.device_ptr(device.stream()).0, bytes: bytes.len() };
         let rows = TokenRows {
@@ -178,10 +187,15 @@ impl Network {
     }
 
     /// Logits of all rows of a decode pass, into the first rows of logits.
-    pub(super) fn decode_head(&self, device: &Device, rows: usize, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(super) fn decode_head(
+        &self,
+        device: &Device,
+        rows: usize,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let folded = work.stream.rows.read(self.eps);
         let out = Output::Plain { values: &mut work.logits.as_view_mut(), stride: self.vocab };
-        let rows = Rows { count: rows, prefill: false };
+        let rows = RowCount { count: rows, prefill: false };
         // SAFETY: the columns are not listed.
         unsafe { self.head_product.launch(device, rows, &self.head, folded.inputs(), Columns::First(rows.count), out) }
     }
@@ -206,20 +220,26 @@ impl Network {
     }
 
     /// Logits of the gathered rows, into rows of logits from `first` on.
-    pub(super) fn head(&self, device: &Device, rows: usize, first: usize, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(super) fn head(
+        &self,
+        device: &Device,
+        rows: usize,
+        first: usize,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let folded = work.last.read(self.eps);
         let values = &mut work.logits.slice_mut(first * self.vocab..);
         let out = Output::Plain { values, stride: self.vocab };
         // The head has no prompts of its own: these rows are as few as those of a decode pass.
-        let rows = Rows { count: rows, prefill: false };
+        let rows = RowCount { count: rows, prefill: false };
         // SAFETY: the columns are not listed.
         unsafe { self.head_product.launch(device, rows, &self.head, folded.inputs(), Columns::First(rows.count), out) }
     }
 }
 
-impl Place {
+impl BlockPlace {
     /// That of the block after one of this operator.
-    fn after(self, op: Ask<'_>, kv: KvType) -> Self {
+    fn after(self, op: OpQuery<'_>, kv: KvType) -> Self {
         let memory = op.memory(kv);
         Self {
             recurrent: self.recurrent + usize::from(memory.is_recurrent()),

@@ -1,8 +1,9 @@
-//! From encoded tensors to the tiles that the device's products read (`chimere_kernels::cuda::product::layout` says how they lie).
+//! From encoded tensors to the tiles that the device's products read (`chimere_kernels::cuda::product::layout` says how
+//! they lie).
 //!
-//! Most types have a home: a layout that holds exactly their values. What has none becomes 16-bit codes ([`Layout::W16`]), within
-//! 2^-15 of the largest value of each 32. A row is packed by itself, straight from its encoded bytes, so that a tile may take its
-//! rows from several tensors.
+//! Most types have a home: a layout that holds exactly their values. What has none becomes 16-bit codes
+//! ([`Layout::W16`]), within 2^-15 of the largest value of each 32. A row is packed by itself, straight from its
+//! encoded bytes, so that a tile may take its rows from several tensors.
 
 use crate::format::blocks::decode::{decode_row, e8m0, k_scale_min, q3_k_scale};
 use crate::format::blocks::grids;
@@ -20,7 +21,7 @@ const PIECE: usize = 256;
 /// The storage that a tensor's rows get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Home {
-    /// On the device.
+    /// The layout that the tensor has on the device.
     pub(super) layout: Layout,
     /// What products are to be multiplied with: 1 but for IQ3_XXS, whose levels are quarters.
     pub(super) factor: f32,
@@ -57,32 +58,42 @@ impl Home {
 }
 
 /// Magnitudes of the code book with the sign as the fourth bit.
-const IQ3_XXS: Layout =
-    Layout { codes: Codes::Table([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]), scales: Scales::Byte };
+const IQ3_XXS: Layout = Layout {
+    codes: Codes::Table([4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62]),
+    scales: Scales::Byte,
+};
 
 /// What is stored of a row's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum RowCoding {
     /// The home of its tensor.
     Home,
-    /// 16-bit codes.
+    /// The value rounded to codes of 16 bits.
     Rounded,
-    /// Rounded to Q8_0.
+    /// The value rounded to Q8_0.
     First,
-    /// What [`Form::First`] leaves, rounded to Q8_0.
+    /// What [`RowCoding::First`] leaves, rounded to Q8_0.
     Rest,
 }
 
 /// Packs one encoded row as row `r` of a zeroed tile of `units` units.
-pub(super) fn pack_row(t: &Tensor, form: Form, matrix: usize, row: usize, r: usize, units: usize, tile: &mut [u8]) {
+pub(super) fn pack_row(
+    t: &Tensor,
+    form: RowCoding,
+    matrix: usize,
+    row: usize,
+    r: usize,
+    units: usize,
+    tile: &mut [u8],
+) {
     let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[matrix] });
     let bytes = t.row(matrix, row);
-    let form = if form == Form::Home && Home::of(t) == Home::ROUNDED { Form::Rounded } else { form };
+    let form = if form == RowCoding::Home && Home::of(t) == Home::ROUNDED { RowCoding::Rounded } else { form };
     match form {
-        Form::Home => exact_packer(t.ty)(bytes, r, units, tile),
-        Form::Rounded => pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), r, units, tile),
-        Form::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), r, units, tile),
-        Form::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), r, units, tile),
+        RowCoding::Home => exact_packer(t.ty)(bytes, r, units, tile),
+        RowCoding::Rounded => pack_values::<Rounded>(t.ty, scale, bytes, t.cols(), r, units, tile),
+        RowCoding::First => pack_values::<First>(t.ty, scale, bytes, t.cols(), r, units, tile),
+        RowCoding::Rest => pack_values::<Rest>(t.ty, scale, bytes, t.cols(), r, units, tile),
     }
 }
 
@@ -136,7 +147,7 @@ fn packer<E: Encoding>() -> RowPacker {
 
 #[inline(always)]
 fn pack_exact<E: Encoding>(bytes: &[u8], r: usize, units: usize, tile: &mut [u8]) {
-    let mut place = Place::of(E::LAYOUT, r, units, tile);
+    let mut place = TileRow::of(E::LAYOUT, r, units, tile);
     let blocks = E::SIZE.0 / BLOCK;
     for (i, bytes) in bytes.chunks_exact(E::SIZE.1).enumerate() {
         for b in 0..blocks {
@@ -146,8 +157,16 @@ fn pack_exact<E: Encoding>(bytes: &[u8], r: usize, units: usize, tile: &mut [u8]
 }
 
 /// Packs a row of any encoding by its values.
-fn pack_values<E: Rounding>(ty: BlockType, scale: f32, bytes: &[u8], cols: usize, r: usize, units: usize, tile: &mut [u8]) {
-    let mut place = Place::of(E::LAYOUT, r, units, tile);
+fn pack_values<E: Rounding>(
+    ty: BlockType,
+    scale: f32,
+    bytes: &[u8],
+    cols: usize,
+    r: usize,
+    units: usize,
+    tile: &mut [u8],
+) {
+    let mut place = TileRow::of(E::LAYOUT, r, units, tile);
     let mut values = [0.0; PIECE];
     for from in (0..cols).step_by(PIECE) {
         let n = PIECE.min(cols - from);
@@ -183,7 +202,7 @@ pub(super) fn decode(ty: BlockType, bytes: &[u8], out: &mut [f32]) {
 }
 
 /// A row of a tile, part by part.
-struct Place<'a> {
+struct TileRow<'a> {
     codes: &'a mut [[u8; 4]],
     planes: &'a mut [u8],
     scales: &'a mut [u8],
@@ -193,7 +212,7 @@ struct Place<'a> {
     high: usize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TileRow<'a> {
     #[inline(always)]
     fn of(layout: Layout, r: usize, units: usize, tile: &'a mut [u8]) -> Self {
         let [planes_at, scales_at, groups_at, _] = layout.offsets(units);
@@ -226,7 +245,9 @@ impl<'a> Place<'a> {
         }
         match layout.codes {
             Codes::Five => {
-                (0..4).for_each(|t| or_word(planes, 2 * (lane + t) + at / 2, above::<1>(&quads, t, high) << (at % 2 * 4)));
+                (0..4).for_each(|t| {
+                    or_word(planes, 2 * (lane + t) + at / 2, above::<1>(&quads, t, high) << (at % 2 * 4))
+                });
             }
             Codes::Six => (0..4).for_each(|t| or_word(planes, 4 * (lane + t) + at, above::<2>(&quads, t, high))),
             _ => {}
@@ -306,7 +327,15 @@ fn above<const BITS: usize>(quads: &Quads, t: usize, high: usize) -> u32 {
 }
 
 #[inline(always)]
-fn put_scales(scales: Scales, block: &Block, of_blocks: &mut [u8], of_groups: &mut [u8], g: usize, high: usize, at: usize) {
+fn put_scales(
+    scales: Scales,
+    block: &Block,
+    of_blocks: &mut [u8],
+    of_groups: &mut [u8],
+    g: usize,
+    high: usize,
+    at: usize,
+) {
     let d = block.d.to_le_bytes();
     match scales {
         Scales::Min => {
@@ -318,7 +347,9 @@ fn put_scales(scales: Scales, block: &Block, of_blocks: &mut [u8], of_groups: &m
     }
     match scales {
         Scales::F16 | Scales::Bf16 => of_blocks[16 * g + 4 * at + 2 * high..][..2].copy_from_slice(&d),
-        Scales::Min | Scales::Halves => of_blocks[16 * g + 4 * at + 2 * high..][..2].copy_from_slice(&block.s.map(|s| s as u8)),
+        Scales::Min | Scales::Halves => {
+            of_blocks[16 * g + 4 * at + 2 * high..][..2].copy_from_slice(&block.s.map(|s| s as u8))
+        }
         Scales::Byte => of_blocks[8 * g + 2 * at + high] = block.s[0] as u8,
         Scales::Nibble => of_blocks[4 * g + at] |= block.nibble() << (4 * high),
     }
@@ -582,7 +613,8 @@ fn q8(x: &[f32; BLOCK]) -> (Block, [f32; BLOCK]) {
     (Block { d: stored.to_bits(), codes: codes.map(|c| c as u8), ..Block::default() }, codes.map(|c| d * f32::from(c)))
 }
 
-/// The smallest f16 that is not below `x`, so that no code exceeds its range: what is left of a row has subnormal scales.
+/// The smallest f16 that is not below `x`, so that no code exceeds its range: what is left of a row has subnormal
+/// scales.
 fn f16_up(x: f32) -> f16 {
     let nearest = f16::from_f32(x);
     if nearest.to_f32() < x { f16::from_bits(nearest.to_bits() + 1) } else { nearest }

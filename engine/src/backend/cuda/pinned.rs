@@ -3,7 +3,8 @@
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::sync::Arc;
 
-/// Page-locked memory, zeroed at first. Who touches it while a copy runs is the caller's business, hence the unsafe accessors.
+/// Page-locked memory, zeroed at first. Who touches it while a copy runs is the caller's business, hence the unsafe
+/// accessors.
 #[derive(Debug)]
 pub(super) struct Pinned<T> {
     ptr: *mut T,
@@ -32,7 +33,7 @@ impl<T: Copy> Pinned<T> {
         Ok(Self { ptr, len, context: context.clone() })
     }
 
-    /// Values it holds.
+    /// How many values it holds.
     pub(super) fn len(&self) -> usize {
         self.len
     }

@@ -1,8 +1,8 @@
 //! Which matrices the device gets of a model, and what each is made of: known before anything is packed or allocated.
 
 use super::blocks::Op;
-use super::pack::{self, Form, Home};
-use super::upload::Source;
+use super::pack::{self, Home, RowCoding};
+use super::upload::UploadSource;
 use super::weights::{Block, MatrixForm, Packed, Segment, Segments, Weights};
 use crate::format::{BlockType, Tensor};
 use crate::model::{self, Model};
@@ -10,12 +10,12 @@ use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
 /// Whose bytes a matrix's are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// Output head.
+pub(super) enum MatrixUse {
+    /// The output head.
     Head,
     /// Mixers of all layers.
     Mixers,
-    /// Routed experts.
+    /// Routed experts of all layers.
     Experts,
     /// Shared experts and dense feed-forward parts.
     Shared,
@@ -25,8 +25,8 @@ pub(super) enum Part {
 #[derive(Clone, Debug)]
 pub(super) struct MatrixPlan<'a> {
     /// Whose bytes these are.
-    pub(super) part: Part,
-    /// How they lie.
+    pub(super) part: MatrixUse,
+    /// How the matrices lie in memory.
     pub(super) layout: Layout,
     /// What products are to be multiplied with.
     pub(super) factor: f32,
@@ -34,30 +34,30 @@ pub(super) struct MatrixPlan<'a> {
     pub(super) rows: usize,
     /// Input features, padded with zeros to whole units.
     pub(super) cols: usize,
-    /// Matrices.
+    /// How many matrices of this shape there are.
     pub(super) count: usize,
-    rows_of: Rows<'a>,
+    rows_of: RowOrder<'a>,
 }
 
 #[derive(Clone, Debug)]
-enum Rows<'a> {
+enum RowOrder<'a> {
     /// The rows of each, one tensor after another.
-    Stacked(Vec<Run<'a>>),
+    Stacked(Vec<TensorRows<'a>>),
     /// Eight rows of one, then the same eight of the other.
-    Interleaved([&'a Tensor; 2], Form),
+    Interleaved([&'a Tensor; 2], RowCoding),
 }
 
 /// Rows that one tensor gives, or zeros.
 #[derive(Clone, Debug)]
-pub(super) struct Run<'a> {
+pub(super) struct TensorRows<'a> {
     home: Home,
     rows: usize,
-    of: Option<(&'a Tensor, Form)>,
+    of: Option<(&'a Tensor, RowCoding)>,
 }
 
-impl<'a> Run<'a> {
+impl<'a> TensorRows<'a> {
     pub(super) fn whole(tensor: &'a Tensor) -> Self {
-        Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, Form::Home)) }
+        Self { home: Home::of(tensor), rows: tensor.rows(), of: Some((tensor, RowCoding::Home)) }
     }
 
     /// `tensor` in `home` and what that leaves of it: nothing if it is the tensor's own, else both in Q8_0.
@@ -66,32 +66,36 @@ impl<'a> Run<'a> {
         if Home::of(tensor) == home {
             return [Self::whole(tensor), Self { home, rows, of: None }];
         }
-        [Form::First, Form::Rest].map(|form| Self { home: Home::of_type(BlockType::Q8_0), rows, of: Some((tensor, form)) })
+        [RowCoding::First, RowCoding::Rest].map(|form| Self {
+            home: Home::of_type(BlockType::Q8_0),
+            rows,
+            of: Some((tensor, form)),
+        })
     }
 }
 
 impl<'a> MatrixPlan<'a> {
     /// All matrices of a stack, each by itself.
-    pub(super) fn whole(part: Part, t: &'a Tensor) -> Self {
-        Self::stacked(part, t.cols(), t.matrices(), vec![Run::whole(t)])
+    pub(super) fn whole(part: MatrixUse, t: &'a Tensor) -> Self {
+        Self::stacked(part, t.cols(), t.matrices(), vec![TensorRows::whole(t)])
     }
 
     /// `runs` have one home.
-    fn stacked(part: Part, cols: usize, count: usize, runs: Vec<Run<'a>>) -> Self {
+    fn stacked(part: MatrixUse, cols: usize, count: usize, runs: Vec<TensorRows<'a>>) -> Self {
         let (home, rows) = (runs[0].home, runs.iter().map(|r| r.rows).sum());
         debug_assert!(runs.iter().all(|r| r.home == home));
-        Self::new(part, home, rows, cols, count, Rows::Stacked(runs))
+        Self::new(part, home, rows, cols, count, RowOrder::Stacked(runs))
     }
 
     /// Gate and up of each expert as one matrix of twice the rows (and zeros, if the width is no multiple of 8).
-    pub(super) fn interleaved(part: Part, gate: &'a Tensor, up: &'a Tensor) -> Self {
+    pub(super) fn interleaved(part: MatrixUse, gate: &'a Tensor, up: &'a Tensor) -> Self {
         let home = if Home::of(gate) == Home::of(up) { Home::of(gate) } else { Home::ROUNDED };
-        let form = if home == Home::ROUNDED { Form::Rounded } else { Form::Home };
+        let form = if home == Home::ROUNDED { RowCoding::Rounded } else { RowCoding::Home };
         let rows = 2 * gate.rows().next_multiple_of(TILE_ROWS / 2);
-        Self::new(part, home, rows, gate.cols(), gate.matrices(), Rows::Interleaved([gate, up], form))
+        Self::new(part, home, rows, gate.cols(), gate.matrices(), RowOrder::Interleaved([gate, up], form))
     }
 
-    fn new(part: Part, home: Home, rows: usize, cols: usize, count: usize, rows_of: Rows<'a>) -> Self {
+    fn new(part: MatrixUse, home: Home, rows: usize, cols: usize, count: usize, rows_of: RowOrder<'a>) -> Self {
         let cols = cols.next_multiple_of(UNIT);
         Self { part, layout: home.layout, factor: home.factor, rows, cols, count, rows_of }
     }
@@ -101,15 +105,15 @@ impl<'a> MatrixPlan<'a> {
         self.layout.matrix_bytes(self.rows, self.cols)
     }
 
-    /// Bytes of all.
+    /// Bytes of all its matrices on the device.
     pub(super) fn bytes(&self) -> usize {
         self.count * self.matrix_bytes()
     }
 
     /// Tensor, form and row of row `row`, if it is not zeros.
-    fn source(&self, row: usize) -> Option<(&'a Tensor, Form, usize)> {
+    fn source(&self, row: usize) -> Option<(&'a Tensor, RowCoding, usize)> {
         match &self.rows_of {
-            Rows::Stacked(runs) => {
+            RowOrder::Stacked(runs) => {
                 let mut at = row;
                 for run in runs {
                     if at < run.rows {
@@ -119,7 +123,7 @@ impl<'a> MatrixPlan<'a> {
                 }
                 None
             }
-            Rows::Interleaved(tensors, form) => {
+            RowOrder::Interleaved(tensors, form) => {
                 let (tile, r) = (row / TILE_ROWS, row % TILE_ROWS);
                 let (tensor, row) = (tensors[r / 8], tile * 8 + r % 8);
                 (row < tensor.rows()).then_some((tensor, *form, row))
@@ -135,8 +139,8 @@ impl Packed for MatrixPlan<'_> {
     }
 }
 
-impl Source for MatrixPlan<'_> {
-    /// A tile.
+impl UploadSource for MatrixPlan<'_> {
+    /// A piece is one tile of rows.
     fn piece_bytes(&self) -> usize {
         self.layout.tile_bytes(self.cols)
     }
@@ -162,12 +166,12 @@ impl Source for MatrixPlan<'_> {
 pub(super) enum VectorPlan<'a> {
     /// As the model has them.
     Values(&'a [f32]),
-    /// To be decoded.
+    /// A tensor that is decoded when it is uploaded.
     Encoded(&'a Tensor),
 }
 
 impl VectorPlan<'_> {
-    /// How many.
+    /// How many values it has.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Values(x) => x.len(),
@@ -175,7 +179,7 @@ impl VectorPlan<'_> {
         }
     }
 
-    /// The values.
+    /// The values, decoded where they have to be.
     pub(super) fn values(&self) -> Vec<f32> {
         match self {
             Self::Values(x) => x.to_vec(),
@@ -203,14 +207,14 @@ impl<'a> EmbeddingPlan<'a> {
         Self { ty: if read && tensor.scale.is_none() { tensor.ty } else { B::F16 }, tensor }
     }
 
-    /// Bytes of all.
+    /// Bytes of all its rows on the device.
     pub(super) fn bytes(&self) -> usize {
         self.pieces() * self.piece_bytes()
     }
 }
 
-impl Source for EmbeddingPlan<'_> {
-    /// A row.
+impl UploadSource for EmbeddingPlan<'_> {
+    /// A piece is one row.
     fn piece_bytes(&self) -> usize {
         self.ty.row_bytes(self.tensor.cols()).expect("rows are whole blocks of their own encoding and of f16")
     }
@@ -241,7 +245,7 @@ impl<'a> WeightsPlan<'a> {
         let w = &model.weights;
         Self {
             embed: EmbeddingPlan::of(&w.embed),
-            head: MatrixPlan::whole(Part::Head, w.head.as_ref().unwrap_or(&w.embed)),
+            head: MatrixPlan::whole(MatrixUse::Head, w.head.as_ref().unwrap_or(&w.embed)),
             norm: VectorPlan::Values(&w.norm),
             blocks: w.layers.iter().flatten().map(block).collect(),
         }
@@ -253,11 +257,11 @@ fn block(block: &model::Block) -> Block<MatrixPlan<'_>, VectorPlan<'_>> {
 }
 
 /// One matrix for each stretch of runs with the same home.
-pub(super) fn segments(cols: usize, runs: Vec<Run<'_>>) -> Segments<MatrixPlan<'_>> {
+pub(super) fn segments(cols: usize, runs: Vec<TensorRows<'_>>) -> Segments<MatrixPlan<'_>> {
     let rows = runs.iter().map(|r| r.rows).sum();
     let (mut parts, mut first) = (Vec::new(), 0);
     for run in runs.chunk_by(|a, b| a.home == b.home) {
-        let matrix = MatrixPlan::stacked(Part::Mixers, cols, 1, run.to_vec());
+        let matrix = MatrixPlan::stacked(MatrixUse::Mixers, cols, 1, run.to_vec());
         first += matrix.rows;
         parts.push(Segment { first: first - matrix.rows, matrix });
     }
@@ -277,7 +281,10 @@ mod tests {
 
     const TYPES: [BlockType; 20] = {
         use BlockType::*;
-        [F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4]
+        [
+            F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs,
+            Mxfp4, Nvfp4,
+        ]
     };
 
     /// Any bits that stand for numbers.
@@ -341,7 +348,12 @@ mod tests {
         assert_eq!((plan.rows, plan.cols, plan.count), (t.rows(), t.cols().next_multiple_of(128), t.matrices()));
         for (i, want) in values.chunks(t.cols()).enumerate() {
             let (matrix, row) = (i / t.rows(), i % t.rows());
-            check_row(plan.layout, &unpacked(plan, &bytes, matrix, row), want, &format!("{t:?} matrix {matrix} row {row}"));
+            check_row(
+                plan.layout,
+                &unpacked(plan, &bytes, matrix, row),
+                want,
+                &format!("{t:?} matrix {matrix} row {row}"),
+            );
         }
     }
 
@@ -350,10 +362,10 @@ mod tests {
         for ty in TYPES {
             let cols = ty.elements().max(32) * 3;
             let t = random(ty, &[2, 21, cols], 1);
-            check_whole(&MatrixPlan::whole(Part::Experts, &t), &t);
+            check_whole(&MatrixPlan::whole(MatrixUse::Experts, &t), &t);
             let mut scaled = random(ty, &[2, 3, cols], 2);
             scaled.scale = Some([0.5, 3.0].into());
-            let plan = MatrixPlan::whole(Part::Experts, &scaled);
+            let plan = MatrixPlan::whole(MatrixUse::Experts, &scaled);
             assert_eq!(plan.layout, Layout::W16);
             check_whole(&plan, &scaled);
         }
@@ -362,7 +374,7 @@ mod tests {
     #[test]
     fn floats_of_any_width_fill_up_their_last_block_with_zeros() {
         let t = random(BlockType::Bf16, &[3, 300], 3);
-        check_whole(&MatrixPlan::whole(Part::Mixers, &t), &t);
+        check_whole(&MatrixPlan::whole(MatrixUse::Mixers, &t), &t);
     }
 
     fn check_interleaved(plan: &MatrixPlan<'_>, gate: &Tensor, up: &Tensor) {
@@ -387,7 +399,7 @@ mod tests {
             (BlockType::Iq4Nl, BlockType::Bf16, Layout::W16),
         ] {
             let [gate, up] = [(gate, 4), (up, 5)].map(|(ty, seed)| random(ty, &[2, 12, 256], seed));
-            let plan = MatrixPlan::interleaved(Part::Experts, &gate, &up);
+            let plan = MatrixPlan::interleaved(MatrixUse::Experts, &gate, &up);
             assert_eq!((plan.layout, plan.rows), (layout, 32));
             check_interleaved(&plan, &gate, &up);
         }
@@ -423,8 +435,10 @@ mod tests {
         let heads = w.b.rows();
         let rest = check_segments(&plan.projections.inputs, &[&w.qkv, &w.z]);
         assert_eq!(rest.len(), 4 * heads);
-        for (i, want) in
-            [&w.b, &w.a].into_iter().flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>()).enumerate()
+        for (i, want) in [&w.b, &w.a]
+            .into_iter()
+            .flat_map(|t| decoded(t).chunks(t.cols()).map(<[f32]>::to_vec).collect::<Vec<_>>())
+            .enumerate()
         {
             let got: Vec<f32> = rest[i].iter().zip(&rest[2 * heads + i]).map(|(a, b)| a + b).collect();
             // Q8_0 of what Q8_0 left.
@@ -475,7 +489,11 @@ mod tests {
                 out: tame(B::Q8_0, 3),
             };
             let plan = GdnConfig::plan(&w);
-            assert_eq!(plan.projections.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(), layouts, "{what}");
+            assert_eq!(
+                plan.projections.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(),
+                layouts,
+                "{what}"
+            );
             check_gdn(&plan, &w);
         }
     }
@@ -551,7 +569,7 @@ mod tests {
     fn rates_of_packing() {
         for ty in TYPES {
             let t = random(ty, &[512, 2048], 9);
-            let plan = MatrixPlan::whole(Part::Experts, &t);
+            let plan = MatrixPlan::whole(MatrixUse::Experts, &t);
             let mut tile = vec![0; plan.piece_bytes()];
             let (begin, mut rounds) = (cpu_seconds(), 0);
             while cpu_seconds() - begin < 0.3 {

@@ -33,7 +33,12 @@ pub(super) fn bytes(hidden: usize, counts: Counts) -> u64 {
 }
 
 impl Pooling {
-    pub(super) fn new(device: &Device, cache: &KernelCache, hidden: usize, counts: Counts) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(
+        device: &Device,
+        cache: &KernelCache,
+        hidden: usize,
+        counts: Counts,
+    ) -> Result<Self, CudaBackendError> {
         let (stream, units, doing) = (device.stream(), units_max(counts), "allocating sums of hidden states");
         Ok(Self {
             kernel: Pool::load(device, cache, hidden)?,

@@ -1,10 +1,10 @@
 //! Which kernels a model's layers take: known from its shape and encodings alone, so that they can be compiled without
 //! a device.
 
-use super::blocks::{self, Ask, Setting, Wanted};
+use super::blocks::{self, OpQuery, Setting, WantedProducts};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
-use super::matrices::{Kind, classes};
+use super::matrices::{ProductKind, classes};
 use super::plan::WeightsPlan;
 use super::shape::Counts;
 use crate::format::BlockType;
@@ -13,7 +13,7 @@ use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Program};
-use chimere_kernels::cuda::{experts, gather, pool, sampler};
+use chimere_kernels::cuda::{experts, gather, history, pool, sampler};
 use std::collections::HashSet;
 
 impl Setting {
@@ -25,7 +25,7 @@ impl Setting {
 }
 
 /// What the look-up of embeddings is made for.
-pub(super) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes) -> embed::Shape {
+pub(super) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes) -> embed::TableShape {
     let encoding = match embedding {
         BlockType::F32 => TableEncoding::F32,
         BlockType::Bf16 => TableEncoding::Bf16,
@@ -37,7 +37,7 @@ pub(super) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes)
         // Loading turned everything else into this.
         _ => TableEncoding::F16,
     };
-    embed::Shape { cols: c.hidden, vocab: c.vocab, encoding, planes }
+    embed::TableShape { cols: c.hidden, vocab: c.vocab, encoding, planes }
 }
 
 /// Every program that a backend of this model loads on a chip, each once. Needs no device: without `chip`, tiles are
@@ -45,19 +45,24 @@ pub(super) fn embed_shape(c: &ModelConfig, embedding: BlockType, planes: Planes)
 ///
 /// # Errors
 /// If the model has operators or sizes that no kernel takes.
-pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chip>) -> Result<Vec<Program>, CudaBackendError> {
+pub fn programs(
+    model: &Model,
+    config: &CudaConfig,
+    arch: Arch,
+    chip: Option<Chip>,
+) -> Result<Vec<Program>, CudaBackendError> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let c = &model.config;
     blocks::check(c, config.kv.into())?;
     let (plan, planes) = (WeightsPlan::of(model), config.activations.planes(model));
     let setting = Setting::of(c, config, planes);
     let mut all = vec![embed::program(embed_shape(c, plan.embed.ty, planes))?, gather::program(c.hidden, planes)?];
-    all.extend([sampler::program(c.vocab)?, pool::program(c.hidden)?]);
+    all.extend([sampler::program(c.vocab)?, pool::program(c.hidden)?, history::program(c.vocab)]);
     for shape in c.shapes() {
-        all.extend(Ask(shape).programs(&setting)?);
+        all.extend(OpQuery(shape).programs(&setting)?);
     }
     let wanted = products(&plan, c.hidden)?;
-    let kinds: HashSet<Kind> = wanted.kinds.into_iter().collect();
+    let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, chip, config.deterministic)?);
@@ -75,9 +80,9 @@ pub fn programs(model: &Model, config: &CudaConfig, arch: Arch, chip: Option<Chi
 }
 
 /// The products of the head and of all blocks.
-fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<Wanted, CudaBackendError> {
-    let mut wanted = Wanted::default();
-    wanted.kinds.push(Kind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
+fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, CudaBackendError> {
+    let mut wanted = WantedProducts::default();
+    wanted.kinds.push(ProductKind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
     for block in &plan.blocks {
         block.op.products(hidden, &mut wanted)?;
     }
@@ -87,5 +92,5 @@ fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<Wanted, CudaBackend
 /// Bytes of device memory that the blocks' kernels keep for themselves.
 pub(super) fn scratch_bytes(c: &ModelConfig, config: &CudaConfig) -> u64 {
     let setting = Setting::of(c, config, Planes::One);
-    c.shapes().into_iter().map(|shape| Ask(shape).kernel_bytes(&setting) as u64).sum()
+    c.shapes().into_iter().map(|shape| OpQuery(shape).kernel_bytes(&setting) as u64).sum()
 }

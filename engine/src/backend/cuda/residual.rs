@@ -5,7 +5,7 @@
 //! behind it ([`Next`]), but not what comes after that norm.
 
 use super::error::{CudaBackendError, During};
-use super::matrices::{Product, Rows, plain};
+use super::matrices::{Product, RowCount, plain};
 use super::weights::Matrix;
 use super::workspace::Quantized;
 use chimere_kernels::cuda::Device;
@@ -57,7 +57,7 @@ impl FoldedRows {
         })
     }
 
-    /// What [`FoldedRows::new`] takes.
+    /// Bytes that [`FoldedRows::new`] takes of the device.
     pub(super) fn bytes(rows: usize, cols: usize, planes: Planes) -> usize {
         Quantized::bytes(rows, cols, planes) + 4 * (rows * cols / BLOCK)
     }
@@ -68,12 +68,12 @@ impl FoldedRows {
         FoldedView { codes, meta, squares: self.squares.as_view(), eps }
     }
 
-    /// Sums of squares.
+    /// Sums of the rows' squares, by block.
     pub(super) fn squares(&self) -> CudaView<'_, f32> {
         self.squares.as_view()
     }
 
-    /// For a writer.
+    /// The rows for a launch that writes them.
     pub(super) fn write(&mut self) -> FoldedViewMut<'_> {
         let (codes, meta) = self.rows.views_mut();
         FoldedViewMut { codes, meta, squares: self.squares.as_view_mut() }
@@ -96,7 +96,7 @@ impl FoldedView<'_> {
         (&self.codes, &self.meta)
     }
 
-    /// Sums of squares.
+    /// Sums of the rows' squares, by block.
     pub(super) fn squares(&self) -> &CudaView<'_, f32> {
         &self.squares
     }
@@ -129,7 +129,7 @@ impl Residual {
         })
     }
 
-    /// What [`Residual::new`] takes.
+    /// Bytes that [`Residual::new`] takes of the device.
     pub(super) fn bytes(rows: usize, hidden: usize, planes: Planes) -> usize {
         4 * rows * hidden + 2 * FoldedRows::bytes(rows, hidden, planes)
     }
@@ -138,7 +138,7 @@ impl Residual {
     pub(super) fn add_product(
         &mut self,
         device: &Device,
-        rows: Rows,
+        rows: RowCount,
         (product, matrix): (&Product, &Matrix),
         input: &Quantized,
         next: Next<'_>,

@@ -1,12 +1,14 @@
 //! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
 //!
-//! Decode rows run in passes through a captured graph, one position of a sequence a pass; prompt pieces run beside them. A piece of
-//! the recurrent form with several positions (recomputed after preemption) takes one pass a position where results may not depend on
-//! how they came about. Elsewhere it does so up to the next whole chunk only, and runs on as a prompt does.
+//! Decode rows run in passes through a captured graph, one position of a sequence a pass; prompt pieces run beside
+//! them. A piece of the recurrent form with several positions (recomputed after preemption) takes one pass a position
+//! where results may not depend on how they came about. Elsewhere it does so up to the next whole chunk only, and runs
+//! on as a prompt does.
 
 use crate::CHUNK_TOKENS;
-use crate::ids::{SeqId, TokenId};
+use crate::ids::{CheckpointId, SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+use chimere_kernels::cuda::gdn_prefill::chunk_number;
 use chimere_kernels::cuda::router::cut_words;
 use std::ops::Range;
 
@@ -24,7 +26,7 @@ pub(super) struct Row {
 
 /// What a row's place is in the step's two groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum RowPlace {
     /// Row of the last decode pass.
     Decode(usize),
     /// Row of the prefill.
@@ -44,8 +46,8 @@ pub(super) struct PieceRows {
 /// A token to sample.
 #[derive(Clone, Debug)]
 pub(super) struct SampleAt {
-    pub(super) place: Place,
-    /// Whose history counts.
+    pub(super) place: RowPlace,
+    /// The slot whose history of tokens counts for the penalties.
     pub(super) history: u32,
     pub(super) row: SampleRow,
 }
@@ -83,8 +85,8 @@ pub(super) struct StepRows {
     pub(super) scores: Vec<ScoreAt>,
     /// In the plan's order.
     pub(super) pooled: Vec<PooledAt>,
-    /// Slots that begin anew.
-    pub(super) cleared: Vec<u32>,
+    /// Chunks of the prefill after which the state is kept, by their number on the device, and where.
+    pub(super) exports: Vec<(usize, CheckpointId)>,
     /// Rows that may do with fewer experts.
     pub(super) cut_rows: usize,
 }
@@ -100,9 +102,6 @@ impl StepRows {
         let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.len() as usize).max().unwrap_or(0);
         all.passes.resize_with(passes, Vec::new);
         for piece in &plan.pieces {
-            if piece.start == 0 && piece.tokens != PieceTokens::Sampled {
-                all.cleared.push(piece.slot.0);
-            }
             all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
             let place = if decodes(piece) { all.push_decode(piece) } else { all.push_prefill(piece) };
             let history = piece.slot.0;
@@ -112,16 +111,16 @@ impl StepRows {
     }
 
     /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
-    fn push_decode(&mut self, piece: &Piece) -> Place {
+    fn push_decode(&mut self, piece: &Piece) -> RowPlace {
         let first = self.passes.len() - piece.len() as usize;
         for (pass, row) in self.passes[first..].iter_mut().zip(rows_of(piece)) {
             pass.push(row);
         }
-        Place::Decode(self.passes.last().expect("as many passes as the longest piece has rows").len() - 1)
+        RowPlace::Decode(self.passes.last().expect("as many passes as the longest piece has rows").len() - 1)
     }
 
     /// Prefill begins at a whole chunk; what stands before it is computed position by position.
-    fn push_prefill(&mut self, piece: &Piece) -> Place {
+    fn push_prefill(&mut self, piece: &Piece) -> RowPlace {
         let first_row = self.prefill.len();
         let unaligned = piece.start.next_multiple_of(CHUNK_TOKENS) - piece.start;
         for (i, row) in rows_of(piece).take(unaligned as usize).enumerate() {
@@ -131,7 +130,8 @@ impl StepRows {
             self.before[i].push(row);
         }
         self.prefill.extend(rows_of(piece).skip(unaligned as usize));
-        let (slot, start, rows) = (piece.slot.0 as i32, (piece.start + unaligned) as i32, (piece.len() - unaligned) as i32);
+        let (slot, start, rows) =
+            (piece.slot.0 as i32, (piece.start + unaligned) as i32, (piece.len() - unaligned) as i32);
         self.pieces.push(PieceRows { slot, start, first_row: first_row as i32, rows });
         if let (Some(score), PieceTokens::Known(ids)) = (piece.score, &piece.tokens) {
             // Row `i` says how probable the token after it was.
@@ -140,18 +140,24 @@ impl StepRows {
                 self.scores.push(ScoreAt { row: first_row + i, seq: piece.seq, position, token, top: score.top });
             }
         }
-        // Such a piece begins at a whole chunk, so all of it is prefill.
+        // Such a piece begins at a whole chunk, so all of it is prefill. So does one with exports.
+        let number =
+            |at: u32| chunk_number(self.pieces.len() - 1, first_row, ((at - piece.start) / CHUNK_TOKENS) as usize);
+        self.exports.extend(piece.exports.iter().map(|e| (number(e.position) - 1, e.to)));
         self.pooled.extend(piece.pooled_units().map(|positions| PooledAt {
             first_row: first_row + (positions.start - piece.start) as usize,
             seq: piece.seq,
             positions,
         }));
-        Place::Prefill(self.prefill.len() - 1)
+        RowPlace::Prefill(self.prefill.len() - 1)
     }
 
     /// Prefill rows whose logits are sampled from, in their order, once each.
     pub(super) fn sampled_prefill(&self) -> Vec<i32> {
-        let rows = self.samples.iter().filter_map(|s| if let Place::Prefill(row) = s.place { Some(row as i32) } else { None });
+        let rows = self
+            .samples
+            .iter()
+            .filter_map(|s| if let RowPlace::Prefill(row) = s.place { Some(row as i32) } else { None });
         let mut rows: Vec<i32> = rows.collect();
         rows.dedup();
         rows
@@ -174,7 +180,7 @@ mod tests {
     use super::*;
     use crate::ids::{PageId, SlotId, StepId};
     use crate::sampling::SamplingParams;
-    use crate::step::{ExpertCut, ScoreRows};
+    use crate::step::{ExpertCut, ScoreRows, StateStart};
     use std::sync::Arc;
 
     fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, sampled: bool) -> Piece {
@@ -184,6 +190,7 @@ mod tests {
         Piece {
             seq,
             slot: SlotId(slot),
+            state: StateStart::at(start),
             form,
             start,
             tokens,
@@ -193,11 +200,12 @@ mod tests {
             score: None,
             experts: None,
             pool_from: None,
+            exports: Vec::new(),
         }
     }
 
     fn plan(pieces: Vec<Piece>) -> StepPlan {
-        StepPlan { id: StepId(1), copies: Vec::new(), pieces }
+        StepPlan::new(StepId(1), pieces)
     }
 
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
@@ -216,9 +224,9 @@ mod tests {
         assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4, cut: [0; 2] });
         assert_eq!(rows.passes[0][1].token, 4);
         assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
-        let places: Vec<Place> = rows.samples.iter().map(|s| s.place).collect();
-        assert_eq!(places, [Place::Decode(0), Place::Prefill(3), Place::Decode(1)]);
-        assert_eq!((rows.cleared, rows.prefill.len()), (vec![1], 4));
+        let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
+        assert_eq!(places, [RowPlace::Decode(0), RowPlace::Prefill(3), RowPlace::Decode(1)]);
+        assert_eq!(rows.prefill.len(), 4);
     }
 
     #[test]
@@ -230,7 +238,7 @@ mod tests {
         let apart = StepRows::of(&plan, true);
         let passes: Vec<_> = apart.passes.iter().map(|p| positions(p)).collect();
         assert_eq!(passes, [vec![(0, 6)], vec![(0, 7)], vec![(0, 8), (1, 4)]]);
-        assert_eq!(apart.samples[0].place, Place::Decode(0));
+        assert_eq!(apart.samples[0].place, RowPlace::Decode(0));
         let together = StepRows::of(&plan, false);
         assert_eq!(together.passes.len(), 3, "no whole chunk begins in it");
     }
@@ -247,7 +255,8 @@ mod tests {
     #[test]
     fn every_row_of_a_piece_has_its_cut_however_it_runs() {
         let cut = ExpertCut { min: 1, max: 3, mass: 0.5 };
-        let cut_piece = |slot, start, tokens| Piece { experts: Some(cut), ..piece(slot, Form::Recurrent, start, tokens, true) };
+        let cut_piece =
+            |slot, start, tokens| Piece { experts: Some(cut), ..piece(slot, Form::Recurrent, start, tokens, true) };
         let rows = StepRows::of(
             &plan(vec![
                 cut_piece(0, 62, PieceTokens::Known((0..70).collect())),
@@ -272,7 +281,8 @@ mod tests {
             Piece { pool_from: Some(from), ..piece(slot, Form::Chunked, start, tokens, false) }
         };
         let decode = piece(7, Form::Recurrent, 9, PieceTokens::Sampled, true);
-        let rows = StepRows::of(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
+        let rows =
+            StepRows::of(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
         let got: Vec<_> = rows.pooled.iter().map(|p| (p.seq.0, p.first_row, p.positions.clone())).collect();
         assert_eq!(got, [(0, 0, 64..128), (0, 64, 128..134), (1, 79, 9..10)]);
     }

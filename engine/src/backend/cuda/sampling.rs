@@ -1,8 +1,10 @@
-//! The sampler's parameters and results: from a plan's sample rows to device memory, and from pinned memory to an outcome.
+//! The sampler's parameters and results: from a plan's sample rows to device memory, and from pinned memory to an
+//! outcome.
 
 use super::error::{CudaBackendError, During};
+use super::host::HostWatch;
 use super::pooling::pooled;
-use super::rows::{Place, PooledAt, SampleAt, ScoreAt, StepRows};
+use super::rows::{PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
@@ -16,7 +18,8 @@ use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
 use std::sync::Arc;
 
-/// Words of biases, forbidden ids, edits and masks that go to the device at once; more rows than fit are sampled in several launches.
+/// Words of biases, forbidden ids, edits and masks that go to the device at once; more rows than fit are sampled in
+/// several launches.
 const LIST_WORDS: usize = 1 << 20;
 /// Rows sampled by one launch at most.
 const LAUNCH_ROWS: usize = 256;
@@ -32,7 +35,7 @@ pub(super) struct Sampling {
 
 /// What a step has to report, and where its results will be.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct WantedOutputs {
     samples: Vec<SampleAt>,
     /// Rows of logits by sample.
     logit_rows: Vec<usize>,
@@ -42,19 +45,23 @@ pub(super) struct Wanted {
     pooled: Vec<PooledAt>,
     /// Results that are on their way, scores first.
     results: usize,
-    /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number they took.
+    /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number
+    /// they took.
     pub(super) expert_rows: u64,
     /// Decode passes, each a graph.
     replays: u32,
 }
 
-impl Wanted {
-    /// Takes over what the rows ask for, and says where the logits of the samples are: those of decode rows first, then, from row
+impl WantedOutputs {
+    /// Takes over what the rows ask for, and says where the logits of the samples are: those of decode rows first,
+    /// then, from row
     /// `decoded` on, those of prompts.
     pub(super) fn place(&mut self, rows: StepRows, prompts: &[i32], decoded: usize) {
         let row = |s: &SampleAt| match s.place {
-            Place::Decode(row) => row,
-            Place::Prefill(row) => decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered"),
+            RowPlace::Decode(row) => row,
+            RowPlace::Prefill(row) => {
+                decoded + prompts.iter().position(|p| *p == row as i32).expect("every sampled row was gathered")
+            }
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
         self.replays = (rows.before.len() + rows.passes.len()) as u32;
@@ -69,7 +76,12 @@ pub(super) fn bytes(counts: Counts) -> u64 {
 }
 
 impl Sampling {
-    pub(super) fn new(device: &Device, cache: &KernelCache, vocab: usize, counts: Counts) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(
+        device: &Device,
+        cache: &KernelCache,
+        vocab: usize,
+        counts: Counts,
+    ) -> Result<Self, CudaBackendError> {
         let (stream, rows) = (device.stream(), counts.logits.max(LAUNCH_ROWS) + 1);
         let doing = "allocating the sampler's memory";
         Ok(Self {
@@ -89,7 +101,7 @@ impl Sampling {
         logits: &CudaSlice<f32>,
         store: &mut Store,
         staging: &Staging,
-        wanted: &mut Wanted,
+        wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         let params: Vec<SampleParams> = scores.iter().enumerate().map(|(row, s)| score_params(row, s)).collect();
         for part in params.chunks(LAUNCH_ROWS) {
@@ -106,13 +118,15 @@ impl Sampling {
         store: &mut Store,
         constraints: &[Constraint],
         staging: &Staging,
-        wanted: &mut Wanted,
+        wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         let mut batch = Batch::default();
         wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
         for (i, constraint) in constraints.iter().enumerate() {
             let (sample, row) = (&wanted.samples[i], wanted.logit_rows[i]);
-            if batch.params.len() == LAUNCH_ROWS || batch.lists.len() + words(sample, constraint, self.vocab) > LIST_WORDS {
+            if batch.params.len() == LAUNCH_ROWS
+                || batch.lists.len() + words(sample, constraint, self.vocab) > LIST_WORDS
+            {
                 self.sample_batch(device, &mut batch, (&work.logits, None), store, staging, wanted)?;
             }
             batch.push(&wanted.samples[i], row, constraint, self.vocab);
@@ -129,7 +143,7 @@ impl Sampling {
         from: (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
-        wanted: &mut Wanted,
+        wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         let Batch { params, lists } = std::mem::take(batch);
         self.run(device, (&params, &lists), from, store, staging, wanted)
@@ -143,7 +157,7 @@ impl Sampling {
         (logits, tally): (&CudaSlice<f32>, Option<&CudaView<'_, u32>>),
         store: &mut Store,
         staging: &Staging,
-        wanted: &mut Wanted,
+        wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         if params.is_empty() {
             return Ok(());
@@ -151,7 +165,8 @@ impl Sampling {
         super::stage(device, staging, &mut self.params, 0, params)?;
         super::stage(device, staging, &mut self.lists, 0, lists)?;
         // SAFETY: two tokens of 16 bits lie in each word.
-        let history = unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
+        let history =
+            unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
         let inputs = SampleInputs {
             logits: &logits.as_view(),
             params: &self.params.as_view(),
@@ -159,8 +174,10 @@ impl Sampling {
             history: &history,
             tally,
         };
-        let outputs = SampleOutputs { results: &mut self.results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
-        // SAFETY: rows of logits and slots are those of the plan, which was checked; offsets into the lists are their own.
+        let outputs =
+            SampleOutputs { results: &mut self.results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
+        // SAFETY: rows of logits and slots are those of the plan, which was checked; offsets into the lists are their
+        // own.
         unsafe { self.sampler.launch(device, params.len(), inputs, outputs) }?;
         let (first, end) = (wanted.results, wanted.results + params.len());
         wanted.results = end;
@@ -249,19 +266,25 @@ fn words(sample: &SampleAt, c: &Constraint, vocab: usize) -> usize {
 }
 
 fn score_params(row: usize, score: &ScoreAt) -> SampleParams {
-    SampleParams { row: row as i32, forced: score.token as i32, logprobs: i32::from(score.top), ..SampleParams::default() }
+    SampleParams {
+        row: row as i32,
+        forced: score.token as i32,
+        logprobs: i32::from(score.top),
+        ..SampleParams::default()
+    }
 }
 
 /// A step whose results are on their way.
 pub(in crate::backend) struct InFlight {
     id: StepId,
     staging: Arc<Staging>,
-    wanted: Wanted,
+    wanted: WantedOutputs,
+    host: Option<HostWatch>,
 }
 
 impl InFlight {
-    pub(super) fn new(id: StepId, staging: Arc<Staging>, wanted: Wanted) -> Self {
-        Self { id, staging, wanted }
+    pub(super) fn new(id: StepId, staging: Arc<Staging>, wanted: WantedOutputs, host: Option<HostWatch>) -> Self {
+        Self { id, staging, wanted, host }
     }
 
     /// Blocks until the device has passed the step, and reads what it left.
@@ -280,12 +303,17 @@ impl InFlight {
         let brought = rows > 0 && !samples.is_empty();
         Ok(StepOutcome {
             id: Some(id),
-            samples: samples.iter().enumerate().map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i])).collect(),
+            samples: samples
+                .iter()
+                .enumerate()
+                .map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i]))
+                .collect(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
             graph_replays: self.wanted.replays,
             pooled: pooled(self.wanted.pooled, sums, self.staging.hidden),
+            host: self.host.map(|host| host.progress()).unwrap_or_default(),
         })
     }
 }

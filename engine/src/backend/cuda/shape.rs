@@ -1,6 +1,7 @@
-//! Widths and row counts that the device's buffers and kernels are made for, from a model's shape and the configuration.
+//! Widths and row counts that the device's buffers and kernels are made for, from a model's shape and the
+//! configuration.
 
-use super::blocks::Ask;
+use super::blocks::OpQuery;
 use super::config::CudaConfig;
 use crate::model::ModelConfig;
 
@@ -39,7 +40,7 @@ pub(super) struct Widths {
 impl Widths {
     pub(super) fn of(c: &ModelConfig) -> Self {
         let model = Self { hidden: c.hidden, vocab: c.vocab, ..Self::default() };
-        c.blocks().map(|block| Ask(&block.op).widths()).fold(model, Self::widest)
+        c.blocks().map(|block| OpQuery(&block.op).widths()).fold(model, Self::widest)
     }
 
     fn widest(self, other: Self) -> Self {
@@ -73,7 +74,8 @@ impl Counts {
         let slots = config.slots as usize;
         let decode = bucket(slots);
         // Of a slot a step has either a decode row or a prompt, and decode rows are as many as their graph's.
-        let logits = (0..=slots).map(|decoding| if decoding > 0 { bucket(decoding) } else { 0 } + slots - decoding).max();
+        let logits =
+            (0..=slots).map(|decoding| if decoding > 0 { bucket(decoding) } else { 0 } + slots - decoding).max();
         Self { decode, prefill: config.step_rows_max as usize, logits: logits.unwrap_or(decode), slots }
     }
 
@@ -94,6 +96,8 @@ mod tests {
                 ordinal: 0,
                 slots,
                 pages: 1,
+                checkpoints: 0,
+                host_cache_bytes: 0,
                 kv: crate::backend::cuda::KvStorage::F16,
                 activations: crate::backend::cuda::Activations::Auto,
                 step_rows_max: 64,

@@ -1,7 +1,7 @@
 //! Pinned memory that a step's inputs leave from and its results come back to.
 //!
-//! A step takes one of a few slots; a slot is taken again only when the step that had it has finished and its results were read, so
-//! that the host never writes what a copy still reads.
+//! A step takes one of a few slots; a slot is taken again only when the step that had it has finished and its results
+//! were read, so that the host never writes what a copy still reads.
 
 use super::error::{CudaBackendError, During};
 use super::pinned::Pinned;
@@ -61,8 +61,8 @@ impl Staging {
             return None;
         }
         self.used.set(end);
-        // SAFETY: the range was handed to nobody since the slot was taken, and copies from before that are over. Callers store
-        // plain numbers, for which any bytes are valid.
+        // SAFETY: the range was handed to nobody since the slot was taken, and copies from before that are over.
+        // Callers store plain numbers, for which any bytes are valid.
         unsafe {
             let start = self.bytes.as_mut_slice().as_mut_ptr().add(at).cast::<T>();
             Some(std::slice::from_raw_parts_mut(start, n))

@@ -1,21 +1,24 @@
-//! What sequences leave on the device between steps: recurrent state, convolution rings, token history, KV pages, page tables.
+//! What sequences leave on the device between steps: recurrent state, convolution rings, token history, KV pages, page
+//! tables.
 //!
-//! Everything of a kind is one allocation with the layers outermost, so that a slot or a page is copied or cleared in all layers by
-//! one strided call. The stream's order is all the synchronisation there is.
+//! Everything of a kind is one allocation with the layers outermost, so that a slot or a page is copied or cleared in
+//! all layers by one strided call. The stream's order is all the synchronisation there is.
 
-use super::blocks::{Ask, Memory};
+use super::blocks::{Memory, OpQuery};
 use super::config::CudaConfig;
 use super::error::{CudaBackendError, During};
 use crate::PAGE_TOKENS;
-use crate::ids::PageId;
+use crate::ids::{CheckpointId, PageId};
 use crate::model::ModelConfig;
 use chimere_kernels::cuda::Device;
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut, result, sys};
+use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, result, sys};
 
 /// Sizes of everything in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoreShape {
     pub(super) slots: usize,
+    /// States and rings that are kept beside those of slots, behind them.
+    pub(super) checkpoints: usize,
     pub(super) pages: usize,
     /// Blocks with recurrent state.
     pub(super) recurrent: usize,
@@ -37,12 +40,13 @@ pub(super) struct StoreShape {
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig, config: &CudaConfig) -> Self {
-        let memories = || c.blocks().map(|block| Ask(&block.op).memory(config.kv.into()));
+        let memories = || c.blocks().map(|block| OpQuery(&block.op).memory(config.kv.into()));
         // All that have any have the same: `blocks::check` refused what has not.
         let state = memories().find(Memory::is_recurrent).unwrap_or_default();
         let page = memories().find(Memory::is_cached).unwrap_or_default();
         Self {
             slots: config.slots as usize,
+            checkpoints: config.checkpoints as usize,
             pages: config.pages as usize,
             recurrent: memories().filter(Memory::is_recurrent).count(),
             cached: memories().filter(Memory::is_cached).count(),
@@ -60,13 +64,23 @@ impl StoreShape {
         (4 * (self.recurrent * (self.state + self.ring) + self.counts + self.table + 1)) as u64
     }
 
+    /// Slots and checkpoints.
+    fn states(&self) -> usize {
+        self.slots + self.checkpoints
+    }
+
+    /// Bytes of a checkpoint.
+    pub(super) fn checkpoint_bytes(&self) -> u64 {
+        (4 * self.recurrent * (self.state + self.ring)) as u64
+    }
+
     /// Bytes of a page in all layers.
     pub(super) fn page_bytes(&self) -> u64 {
         (self.cached * (self.key_page + self.value_page)) as u64
     }
 }
 
-/// See the module.
+/// What sequences leave behind on the device, for all slots and pages.
 pub(super) struct Store {
     pub(super) shape: StoreShape,
     states: CudaSlice<f32>,
@@ -83,6 +97,16 @@ pub(super) struct Store {
     mirror: Vec<Vec<PageId>>,
 }
 
+/// Rows of bytes on the device, at a fixed distance.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DevicePart {
+    pub(super) at: sys::CUdeviceptr,
+    /// Of a row.
+    pub(super) bytes: usize,
+    pub(super) rows: usize,
+    pub(super) pitch: usize,
+}
+
 /// Keys and values of one block.
 pub(super) struct KvMemory<'a> {
     pub(super) keys: CudaViewMut<'a, u8>,
@@ -94,11 +118,11 @@ impl Store {
     /// Takes all of it, zeroed.
     pub(super) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
         let s = device.stream();
-        let (slots, pages, kv) = (shape.slots, shape.pages, shape.cached);
+        let (slots, states, pages, kv) = (shape.slots, shape.states(), shape.pages, shape.cached);
         Ok(Self {
             shape,
-            states: s.alloc_zeros(shape.recurrent * slots * shape.state).during("allocating recurrent states")?,
-            rings: s.alloc_zeros(shape.recurrent * slots * shape.ring).during("allocating convolution rings")?,
+            states: s.alloc_zeros(shape.recurrent * states * shape.state).during("allocating recurrent states")?,
+            rings: s.alloc_zeros(shape.recurrent * states * shape.ring).during("allocating convolution rings")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
@@ -110,7 +134,7 @@ impl Store {
 
     /// States and rings of the `n`th block that has such.
     pub(super) fn recurrent(&mut self, n: usize) -> (CudaViewMut<'_, f32>, CudaViewMut<'_, f32>) {
-        let (state, ring) = (self.shape.slots * self.shape.state, self.shape.slots * self.shape.ring);
+        let (state, ring) = (self.shape.states() * self.shape.state, self.shape.states() * self.shape.ring);
         (self.states.slice_mut(n * state..(n + 1) * state), self.rings.slice_mut(n * ring..(n + 1) * ring))
     }
 
@@ -127,9 +151,49 @@ impl Store {
     /// Recurrent state, convolution ring and history; not the last sampled token.
     pub(super) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
-        copy_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), from, to)?;
-        copy_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), from, to)?;
+        self.copy_state(device, from, to)?;
         copy_in_layers(device, &mut self.counts, (1, s.slots, s.counts), from, to)
+    }
+
+    /// Recurrent state and convolution ring of a checkpoint; the history is left empty.
+    pub(super) fn restore(&mut self, device: &Device, from: CheckpointId, to: usize) -> Result<(), CudaBackendError> {
+        let s = self.shape;
+        self.copy_state(device, self.place_of(from), to)?;
+        fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), to, 0)
+    }
+
+    /// Where a checkpoint lies, as if it were a slot.
+    pub(super) fn place_of(&self, checkpoint: CheckpointId) -> usize {
+        self.shape.slots + checkpoint.0 as usize
+    }
+
+    fn copy_state(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
+        let s = self.shape;
+        copy_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), from, to)?;
+        copy_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), from, to)
+    }
+
+    /// Where a checkpoint lies: one row of bytes a part.
+    pub(super) fn checkpoint_parts(&mut self, stream: &CudaStream, checkpoint: CheckpointId) -> Vec<DevicePart> {
+        let (s, place) = (self.shape, self.place_of(checkpoint));
+        let arrays = [(&mut self.states, s.state), (&mut self.rings, s.ring)];
+        let parts = arrays.into_iter().flat_map(|(array, len)| {
+            let (start, bytes) = (array.device_ptr_mut(stream).0, 4 * len);
+            let row = move |layer| start + ((layer * s.states() + place) * bytes) as u64;
+            (0..s.recurrent).map(move |layer| DevicePart { at: row(layer), bytes, rows: 1, pitch: bytes })
+        });
+        parts.filter(|part| part.bytes > 0).collect()
+    }
+
+    /// Where a page lies: its keys, then its values, a row a block that has such.
+    pub(super) fn page_parts(&mut self, stream: &CudaStream, page: PageId) -> [DevicePart; 2] {
+        let s = self.shape;
+        [(&mut self.keys, s.key_page), (&mut self.values, s.value_page)].map(|(array, bytes)| DevicePart {
+            at: array.device_ptr_mut(stream).0 + (page.0 as usize * bytes) as u64,
+            bytes,
+            rows: s.cached,
+            pitch: s.pages * bytes,
+        })
     }
 
     /// One KV page in every block that has such.
@@ -142,8 +206,8 @@ impl Store {
     /// A slot's sequence begins anew.
     pub(super) fn clear_slot(&mut self, device: &Device, slot: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
-        fill_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), slot, 0)?;
-        fill_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), slot, 0)?;
+        fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0)?;
+        fill_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), slot, 0)?;
         fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), slot, 0)
     }
 
@@ -151,8 +215,8 @@ impl Store {
     pub(super) fn fill(&mut self, device: &Device, slot: usize, pages: &[PageId]) -> Result<(), CudaBackendError> {
         const BYTE: u8 = 0x2a;
         let s = self.shape;
-        fill_in_layers(device, &mut self.states, (s.recurrent, s.slots, s.state), slot, 0x3c23_d70a)?;
-        fill_in_layers(device, &mut self.rings, (s.recurrent, s.slots, s.ring), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), slot, 0x3c23_d70a)?;
         for page in pages {
             let word = u32::from_ne_bytes([BYTE; 4]);
             fill_in_layers(device, &mut self.keys, (s.cached, s.pages, s.key_page), page.0 as usize, word)?;
@@ -161,8 +225,18 @@ impl Store {
         Ok(())
     }
 
-    /// Which entries of a slot's page table differ from what the device has: their first index and the new values. The mirror is
-    /// brought up to date, so the caller must send them.
+    /// NaN everywhere, as in memory that was never written.
+    pub(super) fn poison(&mut self, device: &Device) -> Result<(), CudaBackendError> {
+        const NAN: u32 = 0x7fff_ffff;
+        let lens = (self.states.len(), self.rings.len(), self.keys.len(), self.values.len());
+        fill_in_layers(device, &mut self.states, (1, 1, lens.0), 0, NAN)?;
+        fill_in_layers(device, &mut self.rings, (1, 1, lens.1), 0, NAN)?;
+        fill_in_layers(device, &mut self.keys, (1, 1, lens.2), 0, NAN)?;
+        fill_in_layers(device, &mut self.values, (1, 1, lens.3), 0, NAN)
+    }
+
+    /// Which entries of a slot's page table differ from what the device has: their first index and the new values. The
+    /// mirror is brought up to date, so the caller must send them.
     pub(super) fn table_change(&mut self, slot: usize, pages: &[PageId]) -> Option<(usize, Vec<i32>)> {
         let mirror = &mut self.mirror[slot];
         let same = mirror.iter().zip(pages).take_while(|(a, b)| a == b).count();
@@ -208,7 +282,8 @@ fn copy_in_layers<T>(
         Height: layers,
     };
     stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
-    // SAFETY: both entries lie inside the buffer of `layers * entries * len` values: the plan's slots and pages were checked.
+    // SAFETY: both entries lie inside the buffer of `layers * entries * len` values: the plan's slots and pages were
+    // checked.
     unsafe { sys::cuMemcpy2DAsync_v2(&copy, stream.cu_stream()) }.result().during("copying a slot or page")
 }
 
@@ -237,7 +312,12 @@ fn fill_in_layers<T>(
 ///
 /// # Safety
 /// `values` is page-locked memory that stays as it is until the stream has passed this copy.
-pub(super) unsafe fn send<T>(device: &Device, buffer: &mut CudaSlice<T>, at: usize, values: &[T]) -> Result<(), CudaBackendError> {
+pub(super) unsafe fn send<T>(
+    device: &Device,
+    buffer: &mut CudaSlice<T>,
+    at: usize,
+    values: &[T],
+) -> Result<(), CudaBackendError> {
     assert!(at + values.len() <= buffer.len(), "{} values at {at} of {}", values.len(), buffer.len());
     if values.is_empty() {
         return Ok(());

@@ -6,7 +6,9 @@ use super::plan::VectorPlan;
 use chimere_kernels::cuda::Device;
 use crossbeam::channel::{Sender, bounded};
 use crossbeam::queue::ArrayQueue;
-use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, CudaView, DevicePtr, DriverError, PinnedHostSlice, result, sys};
+use cudarc::driver::{
+    CudaEvent, CudaSlice, CudaStream, CudaView, DevicePtr, DriverError, PinnedHostSlice, result, sys,
+};
 use rayon::prelude::*;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
@@ -19,8 +21,8 @@ const STAGING_BYTES: usize = 4 << 20;
 const STAGING_BUFFERS: usize = 2;
 
 /// Bytes that are made in pieces, in any order and on any thread.
-pub(super) trait Source: Sync {
-    /// Of each piece.
+pub(super) trait UploadSource: Sync {
+    /// Bytes of each piece.
     fn piece_bytes(&self) -> usize;
     /// How many there are.
     fn pieces(&self) -> usize;
@@ -28,19 +30,19 @@ pub(super) trait Source: Sync {
     fn write(&self, piece: usize, out: &mut [u8]);
 }
 
-fn bytes_of(source: &dyn Source) -> usize {
+fn bytes_of(source: &dyn UploadSource) -> usize {
     source.pieces() * source.piece_bytes()
 }
 
 /// Some pieces of a source, and where on the device they go.
-struct Job<'a> {
-    source: &'a dyn Source,
+struct UploadJob<'a> {
+    source: &'a dyn UploadSource,
     first: usize,
     pieces: usize,
     to: sys::CUdeviceptr,
 }
 
-impl Job<'_> {
+impl UploadJob<'_> {
     fn bytes(&self) -> usize {
         self.pieces * self.source.piece_bytes()
     }
@@ -53,24 +55,25 @@ impl Job<'_> {
 }
 
 /// The pieces of `source` in jobs of at most `limit` bytes, or one piece.
-fn jobs_of(source: &dyn Source, to: sys::CUdeviceptr, limit: usize) -> impl Iterator<Item = Job<'_>> {
+fn jobs_of(source: &dyn UploadSource, to: sys::CUdeviceptr, limit: usize) -> impl Iterator<Item = UploadJob<'_>> {
     let (all, bytes) = (source.pieces(), source.piece_bytes());
     let at_once = (limit / bytes).max(1);
     (0..all).step_by(at_once).map(move |first| {
         let to = to + (first * bytes) as sys::CUdeviceptr;
-        Job { source, first, pieces: at_once.min(all - first), to }
+        UploadJob { source, first, pieces: at_once.min(all - first), to }
     })
 }
 
-/// Device memory with the bytes of each source. Allocated on the device's stream; all copies are done when this returns.
+/// Device memory with the bytes of each source. Allocated on the device's stream; all copies are done when this
+/// returns.
 pub(super) fn upload(
     device: &Device,
-    sources: &[&dyn Source],
+    sources: &[&dyn UploadSource],
     progress: &mut dyn FnMut(f32),
 ) -> Result<Vec<CudaSlice<u8>>, CudaBackendError> {
     let stream = device.stream();
     // SAFETY: the jobs write every byte before anyone else gets to see it.
-    let alloc = |s: &&dyn Source| unsafe { stream.alloc::<u8>(bytes_of(*s)) };
+    let alloc = |s: &&dyn UploadSource| unsafe { stream.alloc::<u8>(bytes_of(*s)) };
     let slices = sources.iter().map(alloc).collect::<Result<Vec<_>, _>>().during("allocating weights")?;
     let copies = stream.context().new_stream().during("making a stream for copies")?;
     copies.join(stream).during("ordering copies behind allocations")?;
@@ -83,9 +86,13 @@ pub(super) fn upload(
 }
 
 /// Runs the jobs on all cores. What they copy may still be under way after that.
-fn run(copies: &Arc<CudaStream>, jobs: Vec<Job<'_>>, progress: &mut dyn FnMut(f32)) -> Result<(), CudaBackendError> {
-    let total: usize = jobs.iter().map(Job::bytes).sum();
-    let staging_bytes = jobs.iter().map(Job::bytes).max().unwrap_or(0);
+fn run(
+    copies: &Arc<CudaStream>,
+    jobs: Vec<UploadJob<'_>>,
+    progress: &mut dyn FnMut(f32),
+) -> Result<(), CudaBackendError> {
+    let total: usize = jobs.iter().map(UploadJob::bytes).sum();
+    let staging_bytes = jobs.iter().map(UploadJob::bytes).max().unwrap_or(0);
     let queue = ArrayQueue::new(jobs.len().max(1));
     for job in jobs {
         assert!(queue.push(job).is_ok(), "the queue has room for every job");
@@ -107,7 +114,8 @@ fn run(copies: &Arc<CudaStream>, jobs: Vec<Job<'_>>, progress: &mut dyn FnMut(f3
 
 /// A pinned buffer, and the mark in the stream behind its last copy.
 ///
-/// The driver's wrapper marks copies by itself only while it tracks events, which [`Device`] has turned off; so this does.
+/// The driver's wrapper marks copies by itself only while it tracks events, which [`Device`] has turned off; so this
+/// does.
 struct Staging {
     bytes: Pinned<u8>,
     copied: CudaEvent,
@@ -120,14 +128,14 @@ impl Staging {
     }
 
     /// Writes the job's bytes, once the copy of the last ones is over, and enqueues theirs.
-    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &Job<'_>) -> Result<(), DriverError> {
+    fn pass_on(&mut self, copies: &Arc<CudaStream>, job: &UploadJob<'_>) -> Result<(), DriverError> {
         self.copied.synchronize()?;
         // SAFETY: the stream is past the last copy from this buffer, and the buffer is this thread's.
         let bytes = &mut unsafe { self.bytes.as_mut_slice() }[..job.bytes()];
         job.write(bytes);
         copies.context().bind_to_thread()?;
-        // SAFETY: `upload` allocated the place with room for the whole source, keeps it until the stream is done, and gives each
-        // byte to one job. Nobody writes to the buffer before the mark.
+        // SAFETY: `upload` allocated the place with room for the whole source, keeps it until the stream is done, and
+        // gives each byte to one job. Nobody writes to the buffer before the mark.
         unsafe { result::memcpy_htod_async(job.to, bytes, copies.cu_stream()) }?;
         self.copied.record(copies)
     }
@@ -143,7 +151,7 @@ impl Drop for Staging {
 /// What one thread does: jobs until there are none.
 fn work(
     copies: &Arc<CudaStream>,
-    queue: &ArrayQueue<Job<'_>>,
+    queue: &ArrayQueue<UploadJob<'_>>,
     staging_bytes: usize,
     done: Sender<usize>,
 ) -> Result<(), CudaBackendError> {
@@ -171,7 +179,10 @@ fn pinned(stream: &Arc<CudaStream>, bytes: usize, flags: u32) -> Result<PinnedHo
 }
 
 /// The values of each, in device memory.
-pub(super) fn upload_values(device: &Device, vectors: &[VectorPlan<'_>]) -> Result<Vec<CudaSlice<f32>>, CudaBackendError> {
+pub(super) fn upload_values(
+    device: &Device,
+    vectors: &[VectorPlan<'_>],
+) -> Result<Vec<CudaSlice<f32>>, CudaBackendError> {
     let stream = device.stream();
     let slices = vectors
         .iter()
@@ -192,9 +203,10 @@ pub(super) struct Mapped {
 
 impl Mapped {
     /// The bytes of `source`.
-    pub(super) fn new(device: &Device, source: &dyn Source) -> Result<Self, CudaBackendError> {
+    pub(super) fn new(device: &Device, source: &dyn UploadSource) -> Result<Self, CudaBackendError> {
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        let mut memory = pinned(device.stream(), bytes_of(source), flags).during("allocating pinned memory for the embedding")?;
+        let mut memory =
+            pinned(device.stream(), bytes_of(source), flags).during("allocating pinned memory for the embedding")?;
         fill(source, memory.as_mut_slice().during("filling the embedding")?);
         let host = memory.as_mut_ptr().during("filling the embedding")?;
         let mut address = 0;
@@ -214,7 +226,7 @@ impl Mapped {
 }
 
 /// Makes all pieces on all cores.
-pub(super) fn fill(source: &dyn Source, out: &mut [u8]) {
+pub(super) fn fill(source: &dyn UploadSource, out: &mut [u8]) {
     out.par_chunks_exact_mut(source.piece_bytes()).enumerate().for_each(|(i, out)| source.write(i, out));
 }
 
@@ -229,7 +241,7 @@ mod tests {
         slow: usize,
     }
 
-    impl Source for Numbered {
+    impl UploadSource for Numbered {
         fn piece_bytes(&self) -> usize {
             4096
         }
@@ -261,7 +273,7 @@ mod tests {
         };
         let sources = [Numbered { pieces: 4096, slow: 200 }, Numbered { pieces: 131_072, slow: 0 }];
         for _ in 0..3 {
-            let on_device = upload(&device, &sources.each_ref().map(|s| s as &dyn Source), &mut |_| {}).unwrap();
+            let on_device = upload(&device, &sources.each_ref().map(|s| s as &dyn UploadSource), &mut |_| {}).unwrap();
             for (source, bytes) in sources.iter().zip(on_device) {
                 let mut want = vec![0; bytes_of(source)];
                 fill(source, &mut want);

@@ -1,11 +1,12 @@
 //! A model's weights in device memory.
 //!
-//! The tree is the same for what is planned, what is on the device and what a test keeps on the host: only its leaves differ.
+//! The tree is the same for what is planned, what is on the device and what a test keeps on the host: only its leaves
+//! differ.
 
 use super::blocks::Op;
 use super::error::CudaBackendError;
-use super::plan::{EmbeddingPlan, MatrixPlan, Part, VectorPlan, WeightsPlan};
-use super::upload::{self, Source};
+use super::plan::{EmbeddingPlan, MatrixPlan, MatrixUse, VectorPlan, WeightsPlan};
+use super::upload::{self, UploadSource};
 use crate::format::BlockType;
 use crate::model::Model;
 use chimere_kernels::cuda::Device;
@@ -18,7 +19,7 @@ pub(super) struct Weights<M, V, E> {
     pub(super) embed: E,
     /// `[vocab, hidden]`, the embedding again where they are tied.
     pub(super) head: M,
-    /// Final norm, `[hidden]`.
+    /// Weight of the norm before the head, `[hidden]`.
     pub(super) norm: V,
     /// Of all layers, in the order in which rows go through them.
     pub(super) blocks: Vec<Block<M, V>>,
@@ -28,7 +29,7 @@ pub(super) struct Weights<M, V, E> {
 pub(super) struct Block<M = Matrix, V = CudaSlice<f32>> {
     /// Before the operator, `[hidden]`.
     pub(super) norm: V,
-    /// The operator.
+    /// The operator's weights.
     pub(super) op: Op<M, V>,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Segment<M = Matrix> {
 /// Packed matrices on the device.
 #[derive(Debug)]
 pub(super) struct Matrix {
-    /// How they lie.
+    /// How the matrices lie in memory.
     pub(super) layout: Layout,
     /// What products are to be multiplied with; 1 for most.
     pub(super) factor: f32,
@@ -68,13 +69,13 @@ pub(super) struct Matrix {
 /// What kernels are chosen by for a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MatrixForm {
-    /// How it lies.
+    /// How the matrix lies in memory.
     pub(super) layout: Layout,
     /// What products are to be multiplied with.
     pub(super) factor: f32,
-    /// Output features.
+    /// How many output features it has.
     pub(super) rows: usize,
-    /// Input features, padded.
+    /// How many input features it has, with those that fill the last tile.
     pub(super) cols: usize,
 }
 
@@ -119,7 +120,8 @@ impl Embedding {
 pub(super) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
 
 impl DeviceWeights {
-    /// Packs and copies a model, with its embedding in host memory if `host_embedding`. When this returns, everything is there.
+    /// Packs and copies a model, with its embedding in host memory if `host_embedding`. When this returns, everything
+    /// is there.
     /// `progress` hears the share done, 0 to 1, on this thread.
     ///
     /// # Errors
@@ -131,7 +133,7 @@ impl DeviceWeights {
         progress: &mut dyn FnMut(f32),
     ) -> Result<Self, CudaBackendError> {
         let (tree, matrices, vectors) = WeightsPlan::of(model).take_apart();
-        let mut sources: Vec<&dyn Source> = matrices.iter().map(|m| m as &dyn Source).collect();
+        let mut sources: Vec<&dyn UploadSource> = matrices.iter().map(|m| m as &dyn UploadSource).collect();
         if !host_embedding {
             sources.push(&tree.embed);
         }
@@ -163,11 +165,11 @@ pub(super) struct WeightBytes {
     pub(super) embedding: u64,
     /// The embedding, on the host.
     pub(super) host_embedding: u64,
-    /// The head.
+    /// Bytes of the output head.
     pub(super) head: u64,
-    /// Mixers.
+    /// Bytes of the mixers of all layers.
     pub(super) mixers: u64,
-    /// Routed experts.
+    /// Bytes of all routed experts.
     pub(super) experts: u64,
     /// Shared experts and dense feed-forward parts.
     pub(super) shared: u64,
@@ -190,10 +192,10 @@ pub(super) fn planned_bytes(model: &Model, host_embedding: bool) -> WeightBytes 
     *embedding = tree.embed.bytes() as u64;
     for m in &matrices {
         let part = match m.part {
-            Part::Head => &mut bytes.head,
-            Part::Mixers => &mut bytes.mixers,
-            Part::Experts => &mut bytes.experts,
-            Part::Shared => &mut bytes.shared,
+            MatrixUse::Head => &mut bytes.head,
+            MatrixUse::Mixers => &mut bytes.mixers,
+            MatrixUse::Experts => &mut bytes.experts,
+            MatrixUse::Shared => &mut bytes.shared,
         };
         *part += m.bytes() as u64;
     }

@@ -1,6 +1,6 @@
 //! Buffers of a step's rows on the device. Decode and prefill rows run one after another and share them.
 
-use super::blocks::Ask;
+use super::blocks::OpQuery;
 use super::error::{CudaBackendError, During};
 use super::residual::{FoldedRows, Residual};
 use super::shape::{Counts, Widths};
@@ -39,17 +39,17 @@ impl Quantized {
         (self.codes.as_view(), self.meta.as_view())
     }
 
-    /// To be written.
+    /// Both views for a launch that writes them.
     pub(super) fn views_mut(&mut self) -> (CudaViewMut<'_, i8>, CudaViewMut<'_, f32>) {
         (self.codes.as_view_mut(), self.meta.as_view_mut())
     }
 }
 
-/// See the module.
+/// Buffers that a step's rows are computed in.
 pub(super) struct Workspace {
     /// `[rows, hidden]`.
     pub(super) stream: Residual,
-    /// In-projections, `[rows, inputs]`.
+    /// What in-projections write, `[rows, inputs]`.
     pub(super) inputs: CudaSlice<f32>,
     /// What the mixer gives the out-projection.
     pub(super) mixed: Quantized,
@@ -106,12 +106,12 @@ impl Workspace {
         })
     }
 
-    /// What [`Workspace::new`] takes.
+    /// Bytes that [`Workspace::new`] takes of the device.
     pub(super) fn bytes(c: &ModelConfig, n: Counts, planes: Planes) -> u64 {
         Self::parts(c, n, planes).iter().map(|part| part.1 as u64).sum()
     }
 
-    /// Bytes by buffer.
+    /// Bytes of each buffer, with its name.
     fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
         let (w, routed) = (Widths::of(c), routed_blocks(c));
         let (rows, used) = (n.rows(), w.used);
@@ -121,7 +121,10 @@ impl Workspace {
             ("residual stream", Residual::bytes(rows, w.hidden, planes)),
             ("in-projections", 4 * rows * w.inputs),
             ("mixed", quantized(rows, w.mixed)),
-            ("chosen experts", 4 * ((routed * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1)),
+            (
+                "chosen experts",
+                4 * ((routed * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1),
+            ),
             ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * rows * w.hidden),
@@ -135,7 +138,7 @@ impl Workspace {
         n * pairs..(n + 1) * pairs
     }
 
-    /// Prints [`Workspace::parts`].
+    /// Prints [`Workspace::parts`] as a table.
     #[cfg(test)]
     pub(super) fn print(c: &ModelConfig, n: Counts, planes: Planes) {
         Self::parts(c, n, planes).iter().for_each(|(name, bytes)| println!("  {name:32} {bytes:>14}"));
@@ -144,10 +147,10 @@ impl Workspace {
 
 /// Blocks that choose experts.
 pub(super) fn routed_blocks(c: &ModelConfig) -> usize {
-    c.blocks().filter(|block| Ask(&block.op).widths().used > 0).count()
+    c.blocks().filter(|block| OpQuery(&block.op).widths().used > 0).count()
 }
 
-/// Values of [`Workspace::scratch`].
+/// How many values [`Workspace::scratch`] has.
 fn scratch(c: &ModelConfig, n: Counts) -> usize {
-    c.blocks().map(|block| Ask(&block.op).scratch(n, c.hidden)).max().unwrap_or(0).max(1)
+    c.blocks().map(|block| OpQuery(&block.op).scratch(n, c.hidden)).max().unwrap_or(0).max(1)
 }

@@ -21,7 +21,7 @@ fn a_reader_keeps_the_table_it_opened_when_another_takes_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("facts.engr");
     publish(&path, |out| image(10).write(out)).unwrap();
-    let live = Live::new(Table::open(&path).unwrap());
+    let live = Latest::new(Table::open(&path).unwrap());
     let request = live.snapshot();
     publish(&path, |out| image(20).write(out)).unwrap();
     live.replace(Table::open(&path).unwrap());
@@ -46,7 +46,7 @@ fn a_write_that_fails_leaves_the_old_file_and_nothing_beside_it() {
 
 #[test]
 fn readers_see_one_whole_table_or_the_other_while_they_are_replaced() {
-    let live = Live::new(Table::in_memory(&image(10)));
+    let live = Latest::new(Table::in_memory(&image(10)));
     std::thread::scope(|scope| {
         let readers: Vec<_> =
             (0..3).map(|_| scope.spawn(|| (0..2_000).map(|_| next(&live.snapshot())).collect::<Vec<_>>())).collect();

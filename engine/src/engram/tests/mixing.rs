@@ -22,7 +22,11 @@ fn mix(logits: &[f32], mixing: &Mixing) -> Vec<f64> {
 }
 
 fn prediction(listed: &[(TokenId, f64, f64)], seen: u64) -> Prediction {
-    Prediction { listed: listed.iter().map(|&(token, p, prior)| Predicted { token, p, prior }).collect(), order: 2, seen }
+    Prediction {
+        listed: listed.iter().map(|&(token, p, prior)| Predicted { token, p, prior }).collect(),
+        order: 2,
+        seen,
+    }
 }
 
 proptest! {
@@ -51,7 +55,10 @@ fn a_bias_is_the_formula_and_clipped_on_both_sides() {
     let scale = 1.5 * 12.0 / 16.0;
     let wanted = [(3, scale * 2f64.ln()), (5, scale * 5.0), (7, -scale * 5.0)];
     for ((token, bias), (wanted_token, wanted_bias)) in list.into_iter().zip(wanted) {
-        assert!(token == wanted_token && (f64::from(bias) - wanted_bias).abs() < 1e-6, "{token}: {bias}, not {wanted_bias}");
+        assert!(
+            token == wanted_token && (f64::from(bias) - wanted_bias).abs() < 1e-6,
+            "{token}: {bias}, not {wanted_bias}"
+        );
     }
 }
 
@@ -62,7 +69,9 @@ fn what_a_mask_forbids_stays_forbidden() {
     let listed = prediction(&[(4, 0.9, 0.1)], 100);
     let mixed = mix(&logits, &Mixing::new(&listed, Mode::mixture(LAMBDA_MAX).unwrap()));
     assert_eq!(mixed[4], f64::NEG_INFINITY);
-    let Mixing::Add(list) = Mixing::new(&listed, Mode::bias(ALPHA_MAX).unwrap()) else { panic!("a bias was asked for") };
+    let Mixing::Add(list) = Mixing::new(&listed, Mode::bias(ALPHA_MAX).unwrap()) else {
+        panic!("a bias was asked for")
+    };
     assert_eq!(logits[4] + list[0].1, f32::NEG_INFINITY);
 }
 

@@ -138,7 +138,8 @@ proptest! {
         let both = Table::in_memory(&merge(&[&table(&old, &at(100)), &table(&young, &at(900))]).unwrap());
         let rules = PruneRules { now: 1_000, half_life_s: None, age_s_max: Some(500), min_count: 1 };
         let pruned = Table::in_memory(&prune(&both, &rules));
-        // What both said was reinforced by the young text, so it stays with both counts; what only the old said is forgotten.
+        // What both said was reinforced by the young text, so it stays with both counts; what only the old said is
+        // forgotten.
         let (all, young) = (count(&[old, young.clone()].concat(), low..=high, 1), count(&young, low..=high, 1));
         let mut wanted = Counts::new();
         for (key, (_, list)) in &young {
@@ -242,7 +243,8 @@ fn contexts_with_one_fingerprint_are_told_apart_by_their_keys() {
     let fingerprint = |id: TokenId| Context::new(&[id]).hash(1).unwrap() as u32;
     let mut ids: Vec<TokenId> = (0..400_000).collect();
     ids.sort_by_key(|&id| fingerprint(id));
-    let twins: Vec<_> = ids.windows(2).filter(|w| fingerprint(w[0]) == fingerprint(w[1])).map(|w| [w[0], w[1]]).collect();
+    let twins: Vec<_> =
+        ids.windows(2).filter(|w| fingerprint(w[0]) == fingerprint(w[1])).map(|w| [w[0], w[1]]).collect();
     assert!(twins.len() > 3, "{} pairs among 400,000 ids, about 18 are to be expected", twins.len());
     for [a, b] in twins {
         let table = table(&[vec![a, 1], vec![b, 2]], &options(1, 1, 400_000));

@@ -1,7 +1,7 @@
 //! What the tables say of a step follows from the ids before each row alone.
 
 use super::*;
-use crate::constraint::{Effect, RowRule};
+use crate::constraint::{Awaiting, Effect, RowRule};
 use crate::ids::{SeqId, StepId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -111,9 +111,16 @@ fn tables_are_silent_inside_thinking_and_after_the_end() {
         [none.clone(), none.clone(), none.clone(), vec![2], none.clone()]
     );
     // The output's first token opens it; a later one is a token like others.
-    assert_eq!(follow(think(false), &[1], &[OPEN, 1, CLOSE, 1, 2]), [vec![2], none.clone(), none.clone(), none.clone(), vec![2]]);
+    assert_eq!(
+        follow(think(false), &[1], &[OPEN, 1, CLOSE, 1, 2]),
+        [vec![2], none.clone(), none.clone(), none.clone(), vec![2]]
+    );
     assert_eq!(follow(think(false), &[1], &[2, OPEN, 1]), [vec![2], vec![1], none.clone()]);
-    assert_eq!(follow(request(&[text]), &[1], &[OPEN, 1, 2]), [vec![2], none, vec![2]], "without phases it speaks everywhere");
+    assert_eq!(
+        follow(request(&[text]), &[1], &[OPEN, 1, 2]),
+        [vec![2], none, vec![2]],
+        "without phases it speaks everywhere"
+    );
 }
 
 /// A table of nothing that panics when it is asked.
@@ -197,7 +204,8 @@ fn a_table_cannot_drive_an_output_round_in_circles() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Whatever shares a step, however many steps are in flight and whenever tokens arrive, each row gets what its own ids ask for.
+    /// Whatever shares a step, however many steps are in flight and whenever tokens arrive, each row gets what its own
+    /// ids ask for.
     #[test]
     fn rules_depend_on_the_sequence_alone(
         texts in prop::collection::vec(prop::collection::vec(0u32..6, 2..40), 1..4),

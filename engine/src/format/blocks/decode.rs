@@ -1,7 +1,7 @@
 //! The definition of every encoding: bytes of a row to its values, in plain Rust. Kernels are held against this.
 //!
-//! Each function takes one block; element `e`, low and high nibble are as in the container's documentation. Values are products and
-//! sums in float32 in the order written, without fused operations, so they are the same on every machine.
+//! Each function takes one block; element `e`, low and high nibble are as in the container's documentation. Values are
+//! products and sums in float32 in the order written, without fused operations, so they are the same on every machine.
 
 use super::{BlockType, grids};
 use half::{bf16, f16};
@@ -42,7 +42,8 @@ pub fn decode_row(ty: BlockType, bytes: &[u8], out: &mut [f32]) {
 /// Levels of IQ4_NL and IQ4_XS.
 pub(crate) const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 /// Values of a 4-bit float (E2M1).
-pub(crate) const E2M1: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+pub(crate) const E2M1: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 fn half_at(b: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([b[at], b[at + 1]]).to_f32()
@@ -121,7 +122,11 @@ fn q5_1(b: &[u8], out: &mut [f32]) {
 
 /// Six-bit scale and minimum of group `g` of 8 in the 12 bytes that Q4_K and Q5_K share.
 pub(crate) fn k_scale_min(s: &[u8], g: usize) -> (u8, u8) {
-    if g < 4 { (s[g] & 63, s[g + 4] & 63) } else { (s[g + 4] & 15 | s[g - 4] >> 6 << 4, s[g + 4] >> 4 | s[g] >> 6 << 4) }
+    if g < 4 {
+        (s[g] & 63, s[g + 4] & 63)
+    } else {
+        (s[g + 4] & 15 | s[g - 4] >> 6 << 4, s[g + 4] >> 4 | s[g] >> 6 << 4)
+    }
 }
 
 fn q4_k(b: &[u8], out: &mut [f32]) {

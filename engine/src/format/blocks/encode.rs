@@ -5,8 +5,8 @@ use half::{bf16, f16};
 
 /// Encodes a row as F32, F16, BF16 or Q8_0.
 ///
-/// Q8_0: per 32 values `d = max|x| / 127`, `q = round(x / d)` with halves away from zero; `d` is stored as f16 and `q` is made with
-/// the unrounded one.
+/// Q8_0: per 32 values `d = max|x| / 127`, `q = round(x / d)` with halves away from zero; `d` is stored as f16 and `q`
+/// is made with the unrounded one.
 ///
 /// # Panics
 /// If `ty` is another type, `x` is no whole number of blocks or `out` is not its encoded length.

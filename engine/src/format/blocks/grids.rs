@@ -1,8 +1,8 @@
 //! The code books of the IQ types: fixed magnitudes that blocks refer to by index. Data, not derivable.
 //!
-//! IQ2_S and IQ3_XXS are from `gguf/quants.py` of the package `gguf` 0.19.0 on PyPI (MIT licence, copyright (c) 2023 Georgi
-//! Gerganov), in its packing: entries in order, each component an index into a small map of magnitudes, lowest bits first. IQ3_S is
-//! given by a map of the 4,096 possible entries, sorted and without duplicates.
+//! IQ2_S and IQ3_XXS are from `gguf/quants.py` of the package `gguf` 0.19.0 on PyPI (MIT licence, copyright (c) 2023
+//! Georgi Gerganov), in its packing: entries in order, each component an index into a small map of magnitudes, lowest
+//! bits first. IQ3_S is given by a map of the 4,096 possible entries, sorted and without duplicates.
 
 /// Entry of IQ3_S by 9-bit index: four odd magnitudes from 1 to 15.
 pub(crate) static IQ3_S: [[u8; 4]; 512] = from_bitmap(IQ3_S_BITMAP);

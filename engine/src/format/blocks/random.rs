@@ -16,7 +16,7 @@ impl SplitMix {
         Self(rng.next_u64())
     }
 
-    /// 64 random bits.
+    /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,8 +40,9 @@ impl SplitMix {
 
 /// Where a block's f16 factors stand, and what they are for values of standard deviation 1.
 fn factors(ty: BlockType) -> &'static [(usize, f32)] {
-    // Standard deviations of uniform integers: 74 for 8 bits, 18.5 for 6, 9.2 for 5, 4.6 for 4. Group scales multiply by about 60 in
-    // Q4_K and Q5_K (6 bits, and their minimum spreads as far), by 74 in Q6_K (8 bits), by 16 in IQ3_S (its magnitudes are near 9).
+    // Standard deviations of uniform integers: 74 for 8 bits, 18.5 for 6, 9.2 for 5, 4.6 for 4. Group scales multiply
+    // by about 60 in Q4_K and Q5_K (6 bits, and their minimum spreads as far), by 74 in Q6_K (8 bits), by 16 in IQ3_S
+    // (its magnitudes are near 9).
     match ty {
         BlockType::Q8_0 => const { &[(0, 1.0 / 74.0)] },
         BlockType::Q4K => const { &[(0, 1.0 / 4.6 / 60.0), (2, 7.5 / 4.6 / 60.0)] },
@@ -81,10 +82,12 @@ pub fn random_blocks(ty: BlockType, rms: f32, rng: &mut SplitMix, out: &mut [u8]
     let factors = factors(ty);
     assert!(!factors.is_empty(), "random blocks of {} are not made", ty.name());
     rng.fill(out);
-    // Eight spreads are drawn from one word, and their factors rounded once: converting two factors a block would take longer than drawing
-    // the block.
-    let table: Vec<[[u8; 2]; SPREADS]> =
-        factors.iter().map(|(_, unit)| std::array::from_fn(|i| f16::from_f32(rms * unit * spread(i)).to_le_bytes())).collect();
+    // Eight spreads are drawn from one word, and their factors rounded once: converting two factors a block would take
+    // longer than drawing the block.
+    let table: Vec<[[u8; 2]; SPREADS]> = factors
+        .iter()
+        .map(|(_, unit)| std::array::from_fn(|i| f16::from_f32(rms * unit * spread(i)).to_le_bytes()))
+        .collect();
     let mut word = 0;
     for (i, block) in out.chunks_exact_mut(ty.bytes()).enumerate() {
         word = if i % 8 == 0 { rng.next_u64() } else { word >> 8 };

@@ -1,4 +1,5 @@
-//! Typed access to the metadata. A missing key is `None`; a value of another type or range is an error that names the key.
+//! Typed access to the metadata. A missing key is `None`; a value of another type or range is an error that names the
+//! key.
 
 use super::parse::{Value, ValueType, scalar, scalar_bytes};
 use crate::format::mapped::MappedFile;
@@ -31,17 +32,17 @@ impl Metadata {
         self.get(key, "a whole number of at least 0", as_u64)
     }
 
-    /// A number.
+    /// The number that the key has, if it is there.
     pub fn f64(&self, key: &str) -> Result<Option<f64>, LoadError> {
         self.get(key, "a number", as_f64)
     }
 
-    /// A bool.
+    /// The bool that the key has, if it is there.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, LoadError> {
         self.get(key, "a bool", |v| if let Value::Bool(b) = v { Some(*b) } else { None })
     }
 
-    /// A string.
+    /// The string that the key has, if it is there.
     pub fn str(&self, key: &str) -> Result<Option<&str>, LoadError> {
         match self.entries.get(key) {
             None => Ok(None),
@@ -76,7 +77,10 @@ impl Metadata {
         for _ in 0..len {
             // The parser walked these lengths and they stayed within `data`; by now the file may be another.
             let n = self.file.get(at..).and_then(<[u8]>::first_chunk).map(|n| u64::from_le_bytes(*n));
-            let end = n.and_then(|n| usize::try_from(n).ok()).and_then(|n| (at + 8).checked_add(n)).filter(|end| *end <= data.end);
+            let end = n
+                .and_then(|n| usize::try_from(n).ok())
+                .and_then(|n| (at + 8).checked_add(n))
+                .filter(|end| *end <= data.end);
             let end = end.ok_or_else(|| self.error(Problem::Changed))?;
             out.push(self.utf8(key, at + 8..end)?.to_owned());
             at = end;
@@ -96,11 +100,12 @@ impl Metadata {
             _ => None,
         };
         let all: Option<Vec<i64>> = items.map(read).collect();
-        all.map(Some).ok_or_else(|| self.error(Problem::key(key, "whole numbers below 2^63", format_args!("an array of {of}"))))
+        all.map(Some)
+            .ok_or_else(|| self.error(Problem::key(key, "whole numbers below 2^63", format_args!("an array of {of}"))))
     }
 
-    /// A whole number for each of `layers` layers, from a single number or an array of one entry a layer. `None` if the key is
-    /// missing.
+    /// A whole number for each of `layers` layers, from a single number or an array of one entry a layer. `None` if the
+    /// key is missing.
     pub fn u64_per_layer(&self, key: &str, layers: usize) -> Result<Option<Vec<u64>>, LoadError> {
         if !matches!(self.entries.get(key), Some(Value::Array { .. })) {
             return Ok(self.u64(key)?.map(|n| vec![n; layers]));

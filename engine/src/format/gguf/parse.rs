@@ -1,5 +1,5 @@
-//! The container's header, from bytes nobody has checked. Every count, length and offset is held against the file's size before it is
-//! used, and nothing is allocated by a number that the file merely claims.
+//! The container's header, from bytes nobody has checked. Every count, length and offset is held against the file's
+//! size before it is used, and nothing is allocated by a number that the file merely claims.
 
 use super::types;
 use crate::format::{BlockType, Problem};
@@ -29,13 +29,14 @@ pub(super) struct Header {
 pub(super) struct TensorInfo {
     pub(super) name: String,
     pub(super) ty: BlockType,
-    /// Slowest dimension first.
+    /// Its dimensions, the slowest first.
     pub(super) shape: Vec<usize>,
     /// Bytes of the file.
     pub(super) range: Range<usize>,
 }
 
-/// A metadata value. Strings and arrays stay where they are: ranges of the file, walked once and known to lie within it.
+/// A metadata value. Strings and arrays stay where they are: ranges of the file, walked once and known to lie within
+/// it.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Unsigned(u64),
@@ -107,17 +108,18 @@ pub(super) fn header(bytes: &[u8]) -> Result<Header, Problem> {
     if magic != b"GGUF" {
         return Err(Problem::Magic(magic.to_vec()));
     }
-    c.take(4, Part::Head("magic"))?;
-    check_version(c.u32(Part::Head("version"))?)?;
-    let tensor_count = c.u64(Part::Head("tensor count"))?;
-    let pair_count = c.u64(Part::Head("key count"))?;
-    c.check_count(pair_count, PAIR_BYTES_MIN, Part::Head("key count"))?;
+    c.take(4, FilePart::Head("magic"))?;
+    check_version(c.u32(FilePart::Head("version"))?)?;
+    let tensor_count = c.u64(FilePart::Head("tensor count"))?;
+    let pair_count = c.u64(FilePart::Head("key count"))?;
+    c.check_count(pair_count, PAIR_BYTES_MIN, FilePart::Head("key count"))?;
     let entries = pairs(&mut c, pair_count)?;
-    c.check_count(tensor_count, TENSOR_BYTES_MIN, Part::Head("tensor count"))?;
+    c.check_count(tensor_count, TENSOR_BYTES_MIN, FilePart::Head("tensor count"))?;
     let alignment = alignment(&entries)?;
     let raw = (0..tensor_count).map(|i| tensor_entry(&mut c, i)).collect::<Result<Vec<_>, _>>()?;
     let data_at = (c.at as u64).next_multiple_of(alignment);
-    let tensors = raw.into_iter().map(|t| t.place(alignment, data_at, bytes.len() as u64)).collect::<Result<Vec<_>, _>>()?;
+    let tensors =
+        raw.into_iter().map(|t| t.place(alignment, data_at, bytes.len() as u64)).collect::<Result<Vec<_>, _>>()?;
     check_names_and_overlaps(&tensors)?;
     Ok(Header { entries, tensors })
 }
@@ -133,8 +135,8 @@ fn check_version(version: u32) -> Result<(), Problem> {
 fn pairs(c: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, Value>, Problem> {
     let mut entries = HashMap::new();
     for i in 0..count {
-        let key = c.string(Part::Key(i))?;
-        let ty = c.value_type(Part::Value(key))?;
+        let key = c.string(FilePart::Key(i))?;
+        let ty = c.value_type(FilePart::Value(key))?;
         let value = c.value(ty, key)?;
         if entries.insert(key.to_owned(), value).is_some() {
             return Err(Problem::key(key, "one value", "the key twice"));
@@ -155,15 +157,15 @@ fn alignment(entries: &HashMap<String, Value>) -> Result<u64, Problem> {
 /// A tensor's entry as written.
 struct RawTensor<'a> {
     name: &'a str,
-    /// Slowest first.
+    /// Its dimensions, the slowest first.
     shape: Vec<usize>,
     ty: BlockType,
     offset: u64,
 }
 
 fn tensor_entry<'a>(c: &mut Cursor<'a>, index: u64) -> Result<RawTensor<'a>, Problem> {
-    let name = c.string(Part::TensorName(index))?;
-    let part = Part::Tensor(name);
+    let name = c.string(FilePart::TensorName(index))?;
+    let part = FilePart::Tensor(name);
     let dims = c.u32(part)?;
     if dims == 0 || dims > DIMS_MAX {
         return Err(Problem::tensor(name, format_args!("1 to {DIMS_MAX} dimensions"), dims));
@@ -171,7 +173,9 @@ fn tensor_entry<'a>(c: &mut Cursor<'a>, index: u64) -> Result<RawTensor<'a>, Pro
     let mut shape = Vec::with_capacity(DIMS_MAX as usize);
     for _ in 0..dims {
         let d = c.u64(part)?;
-        shape.push(usize::try_from(d).ok().filter(|d| *d > 0).ok_or_else(|| Problem::tensor(name, "dimensions above 0", d))?);
+        shape.push(
+            usize::try_from(d).ok().filter(|d| *d > 0).ok_or_else(|| Problem::tensor(name, "dimensions above 0", d))?,
+        );
     }
     shape.reverse();
     let id = c.u32(part)?;
@@ -182,7 +186,11 @@ fn tensor_entry<'a>(c: &mut Cursor<'a>, index: u64) -> Result<RawTensor<'a>, Pro
 impl RawTensor<'_> {
     fn place(self, alignment: u64, data_at: u64, file_len: u64) -> Result<TensorInfo, Problem> {
         if !self.offset.is_multiple_of(alignment) {
-            return Err(Problem::tensor(self.name, format_args!("an offset that is a multiple of {alignment}"), self.offset));
+            return Err(Problem::tensor(
+                self.name,
+                format_args!("an offset that is a multiple of {alignment}"),
+                self.offset,
+            ));
         }
         let cols = self.shape[self.shape.len() - 1];
         if !cols.is_multiple_of(self.ty.elements()) {
@@ -199,9 +207,15 @@ impl RawTensor<'_> {
             }
             (Some(len), _) => {
                 let want = format!("{len} bytes of data at offset {}", self.offset);
-                Err(Problem::tensor(self.name, want, format_args!("a data section of {} bytes", file_len.saturating_sub(data_at))))
+                Err(Problem::tensor(
+                    self.name,
+                    want,
+                    format_args!("a data section of {} bytes", file_len.saturating_sub(data_at)),
+                ))
             }
-            (None, _) => Err(Problem::tensor(self.name, "a size below 2^64 bytes", format_args!("shape {:?}", self.shape))),
+            (None, _) => {
+                Err(Problem::tensor(self.name, "a size below 2^64 bytes", format_args!("shape {:?}", self.shape)))
+            }
         }
     }
 }
@@ -215,13 +229,17 @@ fn check_names_and_overlaps(tensors: &[TensorInfo]) -> Result<(), Problem> {
     by_place.sort_by_key(|t| t.range.start);
     match by_place.windows(2).find(|w| w[0].range.end > w[1].range.start) {
         None => Ok(()),
-        Some(w) => Err(Problem::tensor(&w[1].name, "data of its own", format_args!("data that overlaps tensor `{}`", w[0].name))),
+        Some(w) => Err(Problem::tensor(
+            &w[1].name,
+            "data of its own",
+            format_args!("data that overlaps tensor `{}`", w[0].name),
+        )),
     }
 }
 
 /// What is being read, for messages. Formatted only when something is wrong.
 #[derive(Clone, Copy)]
-enum Part<'a> {
+enum FilePart<'a> {
     Head(&'static str),
     Key(u64),
     Value(&'a str),
@@ -229,7 +247,7 @@ enum Part<'a> {
     Tensor(&'a str),
 }
 
-impl fmt::Display for Part<'_> {
+impl fmt::Display for FilePart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Head(what) => f.write_str(what),
@@ -251,7 +269,7 @@ impl<'a> Cursor<'a> {
         (self.bytes.len() - self.at) as u64
     }
 
-    fn take(&mut self, n: u64, part: Part<'_>) -> Result<&'a [u8], Problem> {
+    fn take(&mut self, n: u64, part: FilePart<'_>) -> Result<&'a [u8], Problem> {
         if n > self.left() {
             return Err(Problem::Truncated { part: part.to_string(), at: self.at as u64, want: n, have: self.left() });
         }
@@ -261,39 +279,43 @@ impl<'a> Cursor<'a> {
     }
 
     /// `count` things of at least `each` bytes must fit in what is left.
-    fn check_count(&self, count: u64, each: u64, part: Part<'_>) -> Result<(), Problem> {
+    fn check_count(&self, count: u64, each: u64, part: FilePart<'_>) -> Result<(), Problem> {
         let max = self.left() / each;
         if count > max {
-            return Err(Problem::container(part, format_args!("at most {max} in the {} bytes left", self.left()), count));
+            return Err(Problem::container(
+                part,
+                format_args!("at most {max} in the {} bytes left", self.left()),
+                count,
+            ));
         }
         Ok(())
     }
 
-    fn array<const N: usize>(&mut self, part: Part<'_>) -> Result<[u8; N], Problem> {
+    fn array<const N: usize>(&mut self, part: FilePart<'_>) -> Result<[u8; N], Problem> {
         Ok(self.take(N as u64, part)?.try_into().expect("take gives what was asked"))
     }
 
-    fn u32(&mut self, part: Part<'_>) -> Result<u32, Problem> {
+    fn u32(&mut self, part: FilePart<'_>) -> Result<u32, Problem> {
         Ok(u32::from_le_bytes(self.array(part)?))
     }
 
-    fn u64(&mut self, part: Part<'_>) -> Result<u64, Problem> {
+    fn u64(&mut self, part: FilePart<'_>) -> Result<u64, Problem> {
         Ok(u64::from_le_bytes(self.array(part)?))
     }
 
-    fn string(&mut self, part: Part<'_>) -> Result<&'a str, Problem> {
+    fn string(&mut self, part: FilePart<'_>) -> Result<&'a str, Problem> {
         let len = self.u64(part)?;
         let bytes = self.take(len, part)?;
         std::str::from_utf8(bytes).map_err(|e| Problem::container(part, "UTF-8", e))
     }
 
-    fn value_type(&mut self, part: Part<'_>) -> Result<ValueType, Problem> {
+    fn value_type(&mut self, part: FilePart<'_>) -> Result<ValueType, Problem> {
         let id = self.u32(part)?;
         ValueType::ALL.get(id as usize).copied().ok_or_else(|| Problem::container(part, "a type from 0 to 12", id))
     }
 
     fn value(&mut self, ty: ValueType, key: &str) -> Result<Value, Problem> {
-        let part = Part::Value(key);
+        let part = FilePart::Value(key);
         Ok(match ty {
             ValueType::Str => {
                 let len = self.u64(part)?;
@@ -311,7 +333,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn array_head(&mut self, key: &str) -> Result<(ValueType, u64), Problem> {
-        let part = Part::Value(key);
+        let part = FilePart::Value(key);
         let of = self.value_type(part)?;
         let len = self.u64(part)?;
         let each = match of {
@@ -324,7 +346,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn skip_items(&mut self, of: ValueType, len: u64, key: &str, depth: u32) -> Result<(), Problem> {
-        let part = Part::Value(key);
+        let part = FilePart::Value(key);
         if depth > ARRAY_DEPTH_MAX {
             return Err(Problem::key(key, format_args!("arrays nested at most {ARRAY_DEPTH_MAX} deep"), "deeper ones"));
         }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 /// The paths of the whole set that `path` is a part of; `None` if its name is not that of a part.
 pub(super) fn parts(path: &Path) -> Result<Option<Vec<PathBuf>>, LoadError> {
-    let Some((stem, number, count)) = path.file_name().and_then(|n| n.to_str()).and_then(part_name) else { return Ok(None) };
+    let Some((stem, number, count)) = path.file_name().and_then(|n| n.to_str()).and_then(part_name) else {
+        return Ok(None);
+    };
     if number == 0 || number > count {
         let problem = Problem::container("part number in the file's name", format_args!("1 to {count}"), number);
         return Err(problem.in_file(path));
@@ -55,16 +57,22 @@ pub(super) fn join(parts: Vec<Gguf>) -> Result<Gguf, LoadError> {
         }
     }
     match whole.meta.u64("split.tensors.count")? {
-        Some(n) if n != whole.tensors.len() as u64 => {
-            Err(whole.meta.error(Problem::key("split.tensors.count", format_args!("{} as the parts have", whole.tensors.len()), n)))
-        }
+        Some(n) if n != whole.tensors.len() as u64 => Err(whole.meta.error(Problem::key(
+            "split.tensors.count",
+            format_args!("{} as the parts have", whole.tensors.len()),
+            n,
+        ))),
         _ => Ok(whole),
     }
 }
 
 fn expect(part: &Gguf, key: &str, want: u64) -> Result<(), LoadError> {
     let got = part.meta.need_u64(key)?;
-    if got == want { Ok(()) } else { Err(part.meta.error(Problem::key(key, format_args!("{want} by the file's name"), got))) }
+    if got == want {
+        Ok(())
+    } else {
+        Err(part.meta.error(Problem::key(key, format_args!("{want} by the file's name"), got)))
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Default for GgufHeader {
 }
 
 impl GgufHeader {
-    /// Adds a key.
+    /// Adds a key of the metadata.
     pub fn set(&mut self, key: impl Into<String>, value: MetaValue) -> &mut Self {
         self.pairs.push((key.into(), value));
         self
@@ -49,7 +49,8 @@ impl GgufHeader {
         bytes.next_multiple_of(self.alignment)
     }
 
-    /// Everything before the data section, padded. The data of all tensors follows in order, each padded to [`GgufHeader::padded`].
+    /// Everything before the data section, padded. The data of all tensors follows in order, each padded to
+    /// [`GgufHeader::padded`].
     ///
     /// # Panics
     /// If a tensor's rows are no whole number of blocks.

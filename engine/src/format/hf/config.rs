@@ -19,7 +19,8 @@ pub struct HfConfig {
     pub model_type: String,
     pub hidden_size: u64,
     pub num_hidden_layers: u64,
-    /// Whether each layer is a full-attention one, from `layer_types` or the interval. As many as layers where it is from the types.
+    /// Whether each layer is a full-attention one, from `layer_types` or the interval. As many as layers where it is
+    /// from the types.
     pub attends: Attends,
     pub vocab_size: u64,
     pub max_position_embeddings: u64,
@@ -46,7 +47,7 @@ pub struct HfConfig {
 pub enum Attends {
     /// One entry a layer.
     Listed(Vec<bool>),
-    /// Every n-th layer.
+    /// Every n-th layer is of full attention.
     Every(u64),
 }
 
@@ -65,7 +66,8 @@ impl HfConfig {
     pub fn read(file: &Path) -> Result<Self, LoadError> {
         let whole = Json::read(file)?;
         let tied = whole.bool("tie_word_embeddings")?;
-        let quantization = ["quantization_config", "text_config.quantization_config"].into_iter().find(|k| whole.get(k).is_some());
+        let quantization =
+            ["quantization_config", "text_config.quantization_config"].into_iter().find(|k| whole.get(k).is_some());
         check_quantization(&whole, quantization)?;
         let text = match whole.get("text_config") {
             Some(part) => Json { file: whole.file.clone(), value: part.clone() },

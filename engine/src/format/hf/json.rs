@@ -26,7 +26,8 @@ impl Json {
     }
 
     pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|e| Problem::container("content", "JSON", e).in_file(file))?;
+        let value: Value =
+            serde_json::from_slice(bytes).map_err(|e| Problem::container("content", "JSON", e).in_file(file))?;
         if !value.is_object() {
             return Err(Problem::container("content", "a JSON object", kind(&value)).in_file(file));
         }
@@ -75,7 +76,12 @@ impl Json {
         Problem::key(path, want, got).in_file(&self.file)
     }
 
-    fn typed<'a, T>(&'a self, path: &str, want: &str, read: impl Fn(&'a Value) -> Option<T>) -> Result<Option<T>, LoadError> {
+    fn typed<'a, T>(
+        &'a self,
+        path: &str,
+        want: &str,
+        read: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, LoadError> {
         self.get(path).map(|v| read(v).ok_or_else(|| self.error(path, want, kind(v)))).transpose()
     }
 }

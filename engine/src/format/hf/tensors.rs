@@ -78,7 +78,8 @@ impl Tensors {
         match map.keys().find(|name| !self.by_name.contains_key(*name)) {
             None => Ok(()),
             Some(name) => {
-                Err(Problem::tensor(name, "to be in the file that the index names", "no such tensor").in_file(&index.file))
+                Err(Problem::tensor(name, "to be in the file that the index names", "no such tensor")
+                    .in_file(&index.file))
             }
         }
     }
@@ -92,8 +93,12 @@ impl Tensors {
         let data_at = head + size_of::<u64>();
         for (name, info) in meta.tensors() {
             let (start, end) = info.data_offsets;
-            let entry =
-                Entry { dtype: info.dtype, shape: info.shape.clone(), file: file.clone(), range: data_at + start..data_at + end };
+            let entry = Entry {
+                dtype: info.dtype,
+                shape: info.shape.clone(),
+                file: file.clone(),
+                range: data_at + start..data_at + end,
+            };
             if self.by_name.insert(name.clone(), entry).is_some() {
                 return Err(Problem::tensor(name, "one tensor of this name in all files", "two").in_file(path));
             }
@@ -115,7 +120,11 @@ impl Tensors {
         let (down, across) = (rows.div_ceil(FP8_SQUARE), cols.div_ceil(FP8_SQUARE));
         let want = [stack, &[down, across]].concat();
         if scales.shape != want {
-            return Err(self.error(&scale_name, format_args!("shape {want:?}"), format_args!("shape {:?}", scales.shape)));
+            return Err(self.error(
+                &scale_name,
+                format_args!("shape {want:?}"),
+                format_args!("shape {:?}", scales.shape),
+            ));
         }
         let (scales, bytes) = (scales.decode(), &entry.file[entry.range.clone()]);
         let mut out = vec![0; bytes.len() * 2];

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 impl TextAssets {
-    /// Reads tokenizer.json, tokenizer_config.json, generation_config.json and the chat template of a directory. Only the first must
-    /// be there.
+    /// Reads tokenizer.json, tokenizer_config.json, generation_config.json and the chat template of a directory. Only
+    /// the first must be there.
     pub fn from_hugging_face(dir: &Path) -> Result<Self, LoadError> {
         Self::from_hugging_face_for(dir, usize::MAX)
     }
@@ -92,8 +92,14 @@ fn chat_template(dir: &Path, about: Option<&Json>) -> Result<Option<String>, Loa
     Ok(Some(default.to_owned()))
 }
 
-/// config.json's own id counts only where nothing else says: it is often that of the text's end alone, or not a token that ends.
-fn end_ids(dir: &Path, names: &Names, about: Option<&Json>, generation: Option<&Json>) -> Result<Vec<TokenId>, LoadError> {
+/// config.json's own id counts only where nothing else says: it is often that of the text's end alone, or not a token
+/// that ends.
+fn end_ids(
+    dir: &Path,
+    names: &Names,
+    about: Option<&Json>,
+    generation: Option<&Json>,
+) -> Result<Vec<TokenId>, LoadError> {
     let mut ids = generation.map_or_else(|| Ok(Vec::new()), |g| g.ids("eos_token_id"))?;
     let named = about.and_then(|a| a.get("eos_token")).and_then(|t| t.as_str().or_else(|| t["content"].as_str()));
     for token in named.into_iter().chain(END_TOKENS) {

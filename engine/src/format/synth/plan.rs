@@ -15,7 +15,7 @@ const ATTENTION_INTERVAL: usize = 4;
 pub struct SynthOptions {
     /// Name of a released shape, one of [`SynthOptions::shapes`].
     pub shape: String,
-    /// Encodings.
+    /// The encodings of its tensors.
     pub mix: Mix,
     /// Layers, if not the shape's own.
     pub layers: Option<usize>,
@@ -37,7 +37,7 @@ impl SynthOptions {
 /// Encodings of the matrices; routers, norms and gates are F32 in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// All Q8_0.
+    /// All matrices in Q8_0.
     Q8,
     /// Embedding and experts Q4_K, head Q6_K, the rest Q8_0.
     Q4,
@@ -54,28 +54,28 @@ impl Mix {
         Self::ALL.iter().find(|m| m.1 == name).map(|m| m.0)
     }
 
-    /// Its name.
+    /// The name that `--mix` has for it.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|m| m.0 == self).expect("all mixes are listed").1
     }
 
-    fn of(self, part: Part) -> BlockType {
+    fn of(self, part: TensorUse) -> BlockType {
         match (self, part) {
-            (_, Part::Small) => BlockType::F32,
+            (_, TensorUse::Small) => BlockType::F32,
             (Mix::Q8, _) => BlockType::Q8_0,
-            (_, Part::Embedding) => BlockType::Q4K,
-            (_, Part::Head) => BlockType::Q6K,
-            (Mix::Q4, Part::Experts) => BlockType::Q4K,
-            (Mix::Q4, Part::Shared | Part::Dense) => BlockType::Q8_0,
-            (Mix::Iq3, Part::Experts) => BlockType::Iq3S,
-            (Mix::Iq3, Part::Shared) => BlockType::Q5K,
-            (Mix::Iq3, Part::Dense) => BlockType::Q6K,
+            (_, TensorUse::Embedding) => BlockType::Q4K,
+            (_, TensorUse::Head) => BlockType::Q6K,
+            (Mix::Q4, TensorUse::Experts) => BlockType::Q4K,
+            (Mix::Q4, TensorUse::Shared | TensorUse::Dense) => BlockType::Q8_0,
+            (Mix::Iq3, TensorUse::Experts) => BlockType::Iq3S,
+            (Mix::Iq3, TensorUse::Shared) => BlockType::Q5K,
+            (Mix::Iq3, TensorUse::Dense) => BlockType::Q6K,
         }
     }
 }
 
 #[derive(Clone, Copy)]
-enum Part {
+enum TensorUse {
     Embedding,
     Head,
     Experts,
@@ -92,26 +92,26 @@ pub(super) struct Planned {
     pub(super) fill: Fill,
 }
 
-/// Its values.
+/// How a tensor is filled.
 #[derive(Clone, Copy)]
 pub(super) enum Fill {
     /// Of mean 0 and about this standard deviation.
     Rms(f32),
-    /// Between two numbers.
+    /// Evenly between two numbers.
     Uniform(f32, f32),
 }
 
 impl Planned {
-    /// Encoded size.
+    /// Bytes that it takes as encoded.
     pub(super) fn bytes(&self) -> usize {
         let (cols, rest) = self.shape.split_last().expect("every tensor has a dimension");
         self.ty.row_bytes(*cols).expect("the shapes are made of whole blocks") * rest.iter().product::<usize>()
     }
 }
 
-/// A released shape.
+/// The sizes of a model that was released.
 #[derive(Clone, Copy)]
-struct Shape {
+struct ReleasedShape {
     name: &'static str,
     layers: usize,
     hidden: usize,
@@ -130,7 +130,7 @@ struct Shape {
     width: usize,
 }
 
-const SHAPES: &[Shape] = &[Shape {
+const SHAPES: &[ReleasedShape] = &[ReleasedShape {
     name: "qwen3.5-35b-a3b",
     layers: 40,
     hidden: 2048,
@@ -152,12 +152,17 @@ const SHAPES: &[Shape] = &[Shape {
 /// Header and tensors in file order.
 pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
     let shape = shape(options)?;
-    let mut plan = Plan { mix: options.mix, hidden: shape.hidden, tensors: Vec::new() };
-    // Rows of about the size of what the layers add to them: with smaller ones all tokens would soon look alike to the routers, and
-    // batches would read few experts.
-    plan.add("token_embd.weight", plan.mix.of(Part::Embedding), &[shape.vocab, shape.hidden], Fill::Rms(EMBEDDING_RMS));
+    let mut plan = SynthPlan { mix: options.mix, hidden: shape.hidden, tensors: Vec::new() };
+    // Rows of about the size of what the layers add to them: with smaller ones all tokens would soon look alike to the
+    // routers, and batches would read few experts.
+    plan.add(
+        "token_embd.weight",
+        plan.mix.of(TensorUse::Embedding),
+        &[shape.vocab, shape.hidden],
+        Fill::Rms(EMBEDDING_RMS),
+    );
     plan.norm("output_norm.weight", shape.hidden);
-    plan.matrix("output.weight", Part::Head, &[shape.vocab, shape.hidden]);
+    plan.matrix("output.weight", TensorUse::Head, &[shape.vocab, shape.hidden]);
     for i in 0..shape.layers {
         plan.layer(&shape, i);
     }
@@ -168,10 +173,11 @@ pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>),
     Ok((header, plan.tensors))
 }
 
-fn shape(options: &SynthOptions) -> Result<Shape, Problem> {
+fn shape(options: &SynthOptions) -> Result<ReleasedShape, Problem> {
     let known = || SynthOptions::shapes().collect::<Vec<_>>().join(", ");
     let found = SHAPES.iter().find(|s| s.name == options.shape);
-    let mut shape = *found.ok_or_else(|| Problem::container("shape", format_args!("one of {}", known()), &options.shape))?;
+    let mut shape =
+        *found.ok_or_else(|| Problem::container("shape", format_args!("one of {}", known()), &options.shape))?;
     shape.layers = limited("layers", options.layers.unwrap_or(shape.layers), ATTENTION_INTERVAL, 1024)?;
     shape.experts = limited("experts", options.experts.unwrap_or(shape.experts), shape.used, 4096)?;
     shape.vocab = limited("vocab", options.vocab.unwrap_or(shape.vocab), text::tokens_min(), 1 << 20)?;
@@ -179,22 +185,26 @@ fn shape(options: &SynthOptions) -> Result<Shape, Problem> {
 }
 
 fn limited(option: &str, value: usize, min: usize, max: usize) -> Result<usize, Problem> {
-    if (min..=max).contains(&value) { Ok(value) } else { Err(Problem::container(option, format_args!("{min} to {max}"), value)) }
+    if (min..=max).contains(&value) {
+        Ok(value)
+    } else {
+        Err(Problem::container(option, format_args!("{min} to {max}"), value))
+    }
 }
 
-struct Plan {
+struct SynthPlan {
     mix: Mix,
     hidden: usize,
     tensors: Vec<Planned>,
 }
 
-impl Plan {
+impl SynthPlan {
     fn add(&mut self, name: impl Into<String>, ty: BlockType, shape: &[usize], fill: Fill) {
         self.tensors.push(Planned { name: name.into(), ty, shape: shape.to_vec(), fill });
     }
 
     /// Values like those of a fresh initialisation: products of normed inputs stay near 1.
-    fn matrix(&mut self, name: impl Into<String>, part: Part, shape: &[usize]) {
+    fn matrix(&mut self, name: impl Into<String>, part: TensorUse, shape: &[usize]) {
         let inputs = shape[shape.len() - 1] as f32;
         self.add(name, self.mix.of(part), shape, Fill::Rms(1.0 / inputs.sqrt()));
     }
@@ -203,7 +213,7 @@ impl Plan {
         self.add(name, BlockType::F32, &[len], Fill::Uniform(0.8, 1.2));
     }
 
-    fn layer(&mut self, s: &Shape, i: usize) {
+    fn layer(&mut self, s: &ReleasedShape, i: usize) {
         let b = |name: &str| format!("blk.{i}.{name}");
         self.norm(b("attn_norm.weight"), s.hidden);
         if (i + 1).is_multiple_of(ATTENTION_INTERVAL) {
@@ -213,34 +223,39 @@ impl Plan {
         }
         self.norm(b("post_attention_norm.weight"), s.hidden);
         // Twice the usual spread, so that routers have preferences as trained ones do.
-        self.add(b("ffn_gate_inp.weight"), BlockType::F32, &[s.experts, s.hidden], Fill::Rms(2.0 / (s.hidden as f32).sqrt()));
-        self.matrix(b("ffn_gate_exps.weight"), Part::Experts, &[s.experts, s.width, s.hidden]);
-        self.matrix(b("ffn_up_exps.weight"), Part::Experts, &[s.experts, s.width, s.hidden]);
-        self.matrix(b("ffn_down_exps.weight"), Part::Experts, &[s.experts, s.hidden, s.width]);
-        self.matrix(b("ffn_gate_inp_shexp.weight"), Part::Small, &[s.hidden]);
-        self.matrix(b("ffn_gate_shexp.weight"), Part::Shared, &[s.width, s.hidden]);
-        self.matrix(b("ffn_up_shexp.weight"), Part::Shared, &[s.width, s.hidden]);
-        self.matrix(b("ffn_down_shexp.weight"), Part::Shared, &[s.hidden, s.width]);
+        self.add(
+            b("ffn_gate_inp.weight"),
+            BlockType::F32,
+            &[s.experts, s.hidden],
+            Fill::Rms(2.0 / (s.hidden as f32).sqrt()),
+        );
+        self.matrix(b("ffn_gate_exps.weight"), TensorUse::Experts, &[s.experts, s.width, s.hidden]);
+        self.matrix(b("ffn_up_exps.weight"), TensorUse::Experts, &[s.experts, s.width, s.hidden]);
+        self.matrix(b("ffn_down_exps.weight"), TensorUse::Experts, &[s.experts, s.hidden, s.width]);
+        self.matrix(b("ffn_gate_inp_shexp.weight"), TensorUse::Small, &[s.hidden]);
+        self.matrix(b("ffn_gate_shexp.weight"), TensorUse::Shared, &[s.width, s.hidden]);
+        self.matrix(b("ffn_up_shexp.weight"), TensorUse::Shared, &[s.width, s.hidden]);
+        self.matrix(b("ffn_down_shexp.weight"), TensorUse::Shared, &[s.hidden, s.width]);
     }
 
-    fn attention(&mut self, s: &Shape, b: impl Fn(&str) -> String) {
+    fn attention(&mut self, s: &ReleasedShape, b: impl Fn(&str) -> String) {
         let (q, kv) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
-        self.matrix(b("attn_q.weight"), Part::Dense, &[2 * q, s.hidden]);
-        self.matrix(b("attn_k.weight"), Part::Dense, &[kv, s.hidden]);
-        self.matrix(b("attn_v.weight"), Part::Dense, &[kv, s.hidden]);
-        self.matrix(b("attn_output.weight"), Part::Dense, &[s.hidden, q]);
+        self.matrix(b("attn_q.weight"), TensorUse::Dense, &[2 * q, s.hidden]);
+        self.matrix(b("attn_k.weight"), TensorUse::Dense, &[kv, s.hidden]);
+        self.matrix(b("attn_v.weight"), TensorUse::Dense, &[kv, s.hidden]);
+        self.matrix(b("attn_output.weight"), TensorUse::Dense, &[s.hidden, q]);
         self.norm(b("attn_q_norm.weight"), s.head_dim);
         self.norm(b("attn_k_norm.weight"), s.head_dim);
     }
 
-    fn gdn(&mut self, s: &Shape, b: impl Fn(&str) -> String) {
+    fn gdn(&mut self, s: &ReleasedShape, b: impl Fn(&str) -> String) {
         let values = s.value_heads * s.gdn_dim;
         let channels = 2 * s.key_heads * s.gdn_dim + values;
-        self.matrix(b("attn_qkv.weight"), Part::Dense, &[channels, s.hidden]);
-        self.matrix(b("attn_gate.weight"), Part::Dense, &[values, s.hidden]);
-        self.matrix(b("ssm_beta.weight"), Part::Dense, &[s.value_heads, s.hidden]);
-        self.matrix(b("ssm_alpha.weight"), Part::Dense, &[s.value_heads, s.hidden]);
-        self.matrix(b("ssm_out.weight"), Part::Dense, &[self.hidden, values]);
+        self.matrix(b("attn_qkv.weight"), TensorUse::Dense, &[channels, s.hidden]);
+        self.matrix(b("attn_gate.weight"), TensorUse::Dense, &[values, s.hidden]);
+        self.matrix(b("ssm_beta.weight"), TensorUse::Dense, &[s.value_heads, s.hidden]);
+        self.matrix(b("ssm_alpha.weight"), TensorUse::Dense, &[s.value_heads, s.hidden]);
+        self.matrix(b("ssm_out.weight"), TensorUse::Dense, &[self.hidden, values]);
         self.add(b("ssm_conv1d.weight"), BlockType::F32, &[channels, s.taps], Fill::Rms(0.5));
         // Decays from nearly none to strong, as in trained models.
         self.add(b("ssm_a"), BlockType::F32, &[s.value_heads], Fill::Uniform(-6.0, -0.02));
@@ -249,7 +264,7 @@ impl Plan {
     }
 }
 
-fn keys(s: &Shape, options: &SynthOptions) -> GgufHeader {
+fn keys(s: &ReleasedShape, options: &SynthOptions) -> GgufHeader {
     let mut header = GgufHeader::default();
     header.set("general.architecture", MetaValue::Str(ARCHITECTURE.into()));
     header.set("general.name", MetaValue::Str(format!("synthetic {} {}", s.name, options.mix.name())));

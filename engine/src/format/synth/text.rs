@@ -1,4 +1,5 @@
-//! A tokenizer that is valid and small: a token a byte, a few merges, the family's markers, unused ids up to the vocabulary's size.
+//! A tokenizer that is valid and small: a token a byte, a few merges, the family's markers, unused ids up to the
+//! vocabulary's size.
 
 use crate::format::gguf::{GgufHeader, MetaValue};
 
@@ -51,7 +52,8 @@ pub(super) fn set(header: &mut GgufHeader, vocab: usize) {
     header.set("tokenizer.chat_template", MetaValue::Str(TEMPLATE.into()));
 }
 
-/// The character that stands for a byte in a byte-level vocabulary: itself if printable, else one from U+0100 on, in order.
+/// The character that stands for a byte in a byte-level vocabulary: itself if printable, else one from U+0100 on, in
+/// order.
 fn byte_char(byte: u8) -> char {
     let plain = |b: &u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
     if plain(&byte) {

@@ -17,7 +17,7 @@ pub struct AttentionConfig {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// D.
+    /// Width of a head, D.
     pub head_dim: usize,
     /// Whether each query head has a gate, whose sigmoid its output is multiplied with.
     pub gated: bool,
@@ -29,7 +29,7 @@ pub struct AttentionConfig {
     pub scale: f32,
 }
 
-/// Rotation by position.
+/// How heads are rotated by their position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// The first dimensions of each head that are rotated, in halves.
@@ -41,7 +41,7 @@ pub struct Rope {
 /// Weights of an attention block.
 #[derive(Debug)]
 pub struct AttentionWeights {
-    /// Their shape.
+    /// The shape of the weights.
     pub config: AttentionConfig,
     /// `[heads * D, hidden]`; with gates `[heads * 2 * D, hidden]`, per head D rows of query, then D rows of gate.
     pub q: Tensor,
@@ -87,13 +87,17 @@ impl AttentionConfig {
         let head_dim = keys.size("attention.key_length")?;
         let value_dim = keys.size("attention.value_length")?;
         if value_dim != head_dim {
-            return Err(keys.error("attention.value_length", format_args!("{head_dim} like attention.key_length"), value_dim));
+            return Err(keys.error(
+                "attention.value_length",
+                format_args!("{head_dim} like attention.key_length"),
+                value_dim,
+            ));
         }
         let rope = Some(Rope::from_gguf(keys, head_dim)?);
         Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
     }
 
-    /// From config.json, likewise.
+    /// The same from the config.json of a Hugging Face directory.
     pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
         let heads = size(c, "num_attention_heads", c.num_attention_heads)?;
         let kv_heads = size(c, "num_key_value_heads", c.num_key_value_heads)?;

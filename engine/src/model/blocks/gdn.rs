@@ -12,13 +12,13 @@ use crate::model::summary::{Role, Summary};
 /// Shape of a gated-delta block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GdnConfig {
-    /// Hk.
+    /// Key heads, Hk.
     pub key_heads: usize,
     /// Hv, a multiple of Hk.
     pub value_heads: usize,
-    /// K.
+    /// Width of a key, K.
     pub key_dim: usize,
-    /// V.
+    /// Width of a value, V.
     pub value_dim: usize,
     /// Taps of the causal convolution.
     pub conv_taps: usize,
@@ -38,7 +38,7 @@ pub enum HeadOrder {
 /// Weights of a gated-delta block.
 #[derive(Debug)]
 pub struct GdnWeights {
-    /// Their shape.
+    /// The shape of the weights.
     pub config: GdnConfig,
     /// `[channels, hidden]`, rows q | k | v.
     pub qkv: Tensor,
@@ -194,8 +194,14 @@ mod tests {
 
     #[test]
     fn value_heads_find_their_key_head_in_both_orders() {
-        let mut gdn =
-            GdnConfig { key_heads: 2, value_heads: 6, key_dim: 4, value_dim: 4, conv_taps: 4, head_order: HeadOrder::Grouped };
+        let mut gdn = GdnConfig {
+            key_heads: 2,
+            value_heads: 6,
+            key_dim: 4,
+            value_dim: 4,
+            conv_taps: 4,
+            head_order: HeadOrder::Grouped,
+        };
         assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1]);
         gdn.head_order = HeadOrder::Tiled;
         assert_eq!((0..6).map(|h| gdn.key_head(h)).collect::<Vec<_>>(), [0, 1, 0, 1, 0, 1]);

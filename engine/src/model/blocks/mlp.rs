@@ -11,7 +11,7 @@ use crate::model::summary::{Role, Summary};
 /// Shape of a feed-forward part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MlpConfig {
-    /// Intermediate width.
+    /// Width between its matrices.
     pub width: usize,
     /// What stands between its matrices.
     pub activation: Activation,
@@ -29,11 +29,11 @@ pub enum Activation {
 /// The matrices of a feed-forward part, or stacks of them.
 #[derive(Debug)]
 pub struct MlpWeights {
-    /// Their shape.
+    /// The shape of the weights.
     pub config: MlpConfig,
     /// `[width, hidden]`, or `[experts, width, hidden]`; `None` where the activation has no gate.
     pub gate: Option<Tensor>,
-    /// As `gate`.
+    /// What the gate is multiplied with, of the same shape.
     pub up: Tensor,
     /// `[hidden, width]`, or `[experts, hidden, width]`.
     pub down: Tensor,
@@ -47,7 +47,7 @@ impl Activation {
 }
 
 impl MlpConfig {
-    /// Of SwiGLU.
+    /// The configuration of a SwiGLU of this width.
     pub fn swiglu(width: usize) -> Self {
         Self { width, activation: Activation::SiluGated }
     }

@@ -98,7 +98,7 @@ pub trait OperatorConfig: Sized {
 
 macro_rules! operators {
     ($($(#[$attribute:meta])? $kind:ident($config:ident, $weights:ident) = $doc:literal),* $(,)?) => {
-        /// An operator's configuration.
+        /// The shape of an operator, whichever it is.
         #[derive(Clone, Debug, PartialEq)]
         pub enum OpConfig {
             $($(#[$attribute])? #[doc = $doc] $kind($config),)*

@@ -12,13 +12,13 @@ use crate::model::summary::{Role, Summary};
 /// Shape of a mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoeConfig {
-    /// E.
+    /// How many experts there are to choose from, E.
     pub experts: usize,
     /// Experts a token uses, at most E.
     pub used: usize,
     /// How they are chosen and weighed.
     pub router: Router,
-    /// Each of them.
+    /// The shape of each expert.
     pub expert: MlpConfig,
     /// The expert that every token uses, if there is one.
     pub shared: Option<SharedConfig>,
@@ -40,7 +40,7 @@ pub enum Router {
 /// Shape of a shared expert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedConfig {
-    /// The expert.
+    /// The shape of the expert.
     pub expert: MlpConfig,
     /// Whether its output is multiplied with the sigmoid of a product of the input.
     pub gated: bool,
@@ -49,7 +49,7 @@ pub struct SharedConfig {
 /// Weights of a mixture of experts.
 #[derive(Debug)]
 pub struct MoeWeights {
-    /// Their shape.
+    /// The shape of the weights.
     pub config: MoeConfig,
     /// `[experts, hidden]`.
     pub router: Tensor,
@@ -57,14 +57,14 @@ pub struct MoeWeights {
     pub bias: Option<Vec<f32>>,
     /// Stacks of all routed experts.
     pub experts: MlpWeights,
-    /// The shared expert.
+    /// The expert that every token takes, if there is one.
     pub shared: Option<SharedWeights>,
 }
 
 /// Weights of a shared expert.
 #[derive(Debug)]
 pub struct SharedWeights {
-    /// The expert.
+    /// The weights of the expert.
     pub expert: MlpWeights,
     /// `[hidden]`; the sigmoid of its product scales the expert's output.
     pub gate: Option<Vec<f32>>,
@@ -81,7 +81,11 @@ impl MoeConfig {
     pub(in crate::model) fn from_gguf(keys: &Keys<'_>) -> Result<Self, LoadError> {
         let (experts, used) = (keys.size("expert_count")?, keys.size("expert_used_count")?);
         if used > experts {
-            return Err(keys.error("expert_used_count", format_args!("at most {experts}, the number of experts"), used));
+            return Err(keys.error(
+                "expert_used_count",
+                format_args!("at most {experts}, the number of experts"),
+                used,
+            ));
         }
         let width = keys.width("expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?;
         let shared_width = keys.width("expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?;

@@ -23,9 +23,11 @@ pub(super) const FAMILY: Family = Family {
     gdn: Some(SEPARATE),
 };
 
-/// Four tensors.
+/// The in-projections are four tensors in the file.
 pub(super) const SEPARATE: GdnPacking = GdnPacking {
-    gguf: |layer, gdn| separate(layer, gdn, ["attn_qkv.weight", "attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight"]),
+    gguf: |layer, gdn| {
+        separate(layer, gdn, ["attn_qkv.weight", "attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight"])
+    },
     hugging_face: |layer, gdn| {
         let names = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"].map(|n| format!("linear_attn.{n}.weight"));
         separate(layer, gdn, names.each_ref().map(String::as_str))
@@ -57,7 +59,12 @@ pub(super) fn hugging_face_layers(
 }
 
 /// The draft head attends.
-fn layers(attends: &[bool], norms: [&'static str; 2], [gdn, attention]: [OpConfig; 2], feed_forward: OpConfig) -> Layers {
+fn layers(
+    attends: &[bool],
+    norms: [&'static str; 2],
+    [gdn, attention]: [OpConfig; 2],
+    feed_forward: OpConfig,
+) -> Layers {
     let layer = |attends: &bool| -> LayerPlan {
         let mixer = if *attends { &attention } else { &gdn };
         mixer_and_feed_forward(norms, [mixer.clone(), feed_forward.clone()])

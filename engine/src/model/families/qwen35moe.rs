@@ -7,7 +7,9 @@ use crate::model::blocks::{HeadOrder, MoeConfig, OpConfig};
 pub(super) const FAMILY: Family = Family {
     gguf: "qwen35moe",
     hugging_face: &["qwen3_5_moe", "qwen3_5_moe_text"],
-    gguf_layers: |keys| qwen35::gguf_layers(keys, HeadOrder::Tiled, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe)),
+    gguf_layers: |keys| {
+        qwen35::gguf_layers(keys, HeadOrder::Tiled, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe))
+    },
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
     gdn: Some(qwen35::SEPARATE),
 };

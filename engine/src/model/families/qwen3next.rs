@@ -10,7 +10,9 @@ use std::ops::Range;
 pub(super) const FAMILY: Family = Family {
     gguf: "qwen3next",
     hugging_face: &["qwen3_next"],
-    gguf_layers: |keys| qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe)),
+    gguf_layers: |keys| {
+        qwen35::gguf_layers(keys, HeadOrder::Grouped, |keys| MoeConfig::from_gguf(keys).map(OpConfig::Moe))
+    },
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
     gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
 };
@@ -20,7 +22,9 @@ fn gguf_projections(layer: &Layer<'_>, gdn: &GdnConfig) -> Result<Projections, L
     let (hidden, channels, values) = (layer.hidden, gdn.channels(), gdn.values());
     let (qkv, z) = match layer.find("ssm_in.weight", &[channels + values, hidden])? {
         Some(fused) => split_qkvz(&fused, gdn),
-        None => (layer.need("attn_qkv.weight", &[channels, hidden])?, layer.need("attn_gate.weight", &[values, hidden])?),
+        None => {
+            (layer.need("attn_qkv.weight", &[channels, hidden])?, layer.need("attn_gate.weight", &[values, hidden])?)
+        }
     };
     let (b, a) = split_ba(&layer.need("ssm_ba.weight", &[2 * gdn.value_heads, hidden])?, gdn);
     Ok(Projections { qkv, z, b, a })
@@ -48,6 +52,7 @@ fn split_qkvz(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
 /// Rows of each key head: b r, a r.
 fn split_ba(fused: &Tensor, gdn: &GdnConfig) -> (Tensor, Tensor) {
     let r = gdn.value_heads / gdn.key_heads;
-    let part = |at: usize| (0..gdn.key_heads).map(|head| (2 * head + at) * r..(2 * head + at + 1) * r).collect::<Vec<_>>();
+    let part =
+        |at: usize| (0..gdn.key_heads).map(|head| (2 * head + at) * r..(2 * head + at + 1) * r).collect::<Vec<_>>();
     (fused.gather_rows(&part(0)), fused.gather_rows(&part(1)))
 }

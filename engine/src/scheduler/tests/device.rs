@@ -1,15 +1,18 @@
 //! A device whose memory holds, instead of numbers, which tokens they would have been computed from.
 //!
-//! A position's KV and the recurrent state after it stand for all tokens up to it and the form each was computed in, so both are
-//! one running hash. A row finds in its pages and in its slot exactly its own sequence's past, or the test fails. Plans run at once
-//! and in order, as on a real device's stream; only their outcomes are late.
+//! A position's KV and the recurrent state after it stand for all tokens up to it and the form each was computed in, so
+//! both are one running hash. A row finds in its pages and in its slot exactly its own sequence's past, or the test
+//! fails. Plans run at once and in order, as on a real device's stream; only their outcomes are late. Transfers
+//! ([`super::transfers`]) run as late as they may.
 
+use super::transfers::Copier;
 use crate::constraint::Constraint;
 use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
-    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, Score, StateCopy, StepOutcome, StepPlan, TokenLogprobs,
+    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, Score, StateCopy, StateStart, StepOutcome, StepPlan,
+    TokenLogprobs,
 };
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
@@ -20,8 +23,17 @@ pub(super) const VOCAB: u32 = 50;
 /// The memory of a device with the capacities of a scheduler's configuration.
 pub(super) struct FakeDevice {
     slots: Vec<Slot>,
+    /// The hash after each position, as a slot has it.
+    checkpoints: Vec<Vec<u64>>,
     pages: Vec<[u64; PAGE_TOKENS as usize]>,
     rows_max: u32,
+    copier: Copier,
+}
+
+/// What transfers read and write on the device.
+pub(super) struct Memory<'a> {
+    pub(super) checkpoints: &'a mut [Vec<u64>],
+    pub(super) pages: &'a mut [[u64; PAGE_TOKENS as usize]],
 }
 
 #[derive(Clone, Default)]
@@ -35,8 +47,10 @@ impl FakeDevice {
     pub(super) fn new(config: &SchedulerConfig) -> Self {
         Self {
             slots: vec![Slot::default(); config.slots as usize],
+            checkpoints: vec![Vec::new(); config.prefix.checkpoints as usize],
             pages: vec![[0; PAGE_TOKENS as usize]; config.pages as usize],
             rows_max: config.step_rows_max(),
+            copier: Copier::new(config),
         }
     }
 
@@ -45,10 +59,19 @@ impl FakeDevice {
         assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
         Self::check_disjoint(plan);
         plan.copies.iter().for_each(|copy| self.copy(copy));
+        let loaded =
+            |piece: &&Piece| matches!(piece.state, StateStart::Restore { from, .. } if self.copier.loads(from, plan));
+        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(loaded);
+        now.iter().for_each(|piece| self.begin(piece));
+        let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
+        self.copier.begin(plan, !late.is_empty() || plan.settles, &mut memory);
+        late.iter().for_each(|piece| self.begin(piece));
         let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
         for piece in &plan.pieces {
             self.compute(piece, &mut outcome);
         }
+        let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
+        self.copier.report(plan, &mut memory, &mut outcome);
         outcome
     }
 
@@ -56,12 +79,18 @@ impl FakeDevice {
     fn check_disjoint(plan: &StepPlan) {
         let mut seqs = HashSet::new();
         let mut samplers = HashSet::new();
+        let mut exports = HashSet::new();
         for piece in &plan.pieces {
             assert!(seqs.insert(piece.seq), "sequence {} has two pieces", piece.seq);
             let others = || plan.pieces.iter().filter(|other| other.seq != piece.seq);
             assert!(others().all(|other| other.slot != piece.slot), "slot {} is computed twice", piece.slot);
             let written = &piece.pages[(piece.start / PAGE_TOKENS) as usize..];
-            assert!(others().all(|o| o.pages.iter().all(|p| !written.contains(p))), "{} writes pages of another", piece.seq);
+            assert!(
+                others().all(|o| o.pages.iter().all(|p| !written.contains(p))),
+                "{} writes pages of another",
+                piece.seq
+            );
+            assert!(piece.exports.iter().all(|e| exports.insert(e.to)), "a checkpoint is written twice");
             assert!(piece.samples.iter().all(|row| samplers.insert(row.slot)), "a slot keeps two samples");
         }
     }
@@ -73,15 +102,26 @@ impl FakeDevice {
         }
     }
 
+    /// Before any row of the step, as on a device: what is restored now may be overwritten by an export of this step.
+    fn begin(&mut self, piece: &Piece) {
+        match &piece.state {
+            StateStart::Clear => self.slot(piece.slot).past.clear(),
+            StateStart::Continue => assert!(piece.start > 0, "{} begins with a clear state", piece.seq),
+            StateStart::Restore { from, prompt } => {
+                let past = self.checkpoints[from.0 as usize].clone();
+                let tokens = &prompt[..piece.start as usize];
+                assert_eq!(past.last(), Some(&end_of(tokens, prompt.len())), "{} finds its prompt's state", piece.seq);
+                self.slot(piece.slot).past = past;
+            }
+        }
+    }
+
     fn compute(&mut self, piece: &Piece, outcome: &mut StepOutcome) {
         check_form(piece);
         let tokens = match &piece.tokens {
             PieceTokens::Known(tokens) => tokens.clone(),
             PieceTokens::Sampled => vec![self.slot(piece.slot).last_sampled.expect("the slot has sampled a token")],
         };
-        if piece.start == 0 {
-            self.slot(piece.slot).past.clear();
-        }
         let mut past = std::mem::take(&mut self.slot(piece.slot).past);
         assert_eq!(past.len() as u32, piece.start, "the state of {} stands where its piece starts", piece.seq);
         for (position, expected) in past.iter().enumerate() {
@@ -90,7 +130,13 @@ impl FakeDevice {
         for &token in &tokens {
             let position = past.len();
             past.push(step_hash(past.last().copied(), token, piece.form));
-            self.pages[piece.pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize] = past[position];
+            self.pages[piece.pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize] =
+                past[position];
+        }
+        for export in &piece.exports {
+            let inside = export.position > piece.start && export.position <= past.len() as u32;
+            assert!(inside && export.position.is_multiple_of(CHUNK_TOKENS) && piece.form == Form::Chunked, "{piece:?}");
+            self.checkpoints[export.to.0 as usize] = past[..export.position as usize].to_vec();
         }
         self.report(piece, &tokens, past[past.len() - 1], outcome);
         outcome.pooled.extend(piece.pooled_units().map(|positions| PooledUnit {
@@ -167,9 +213,14 @@ fn step_hash(past: Option<u64>, token: TokenId, form: Form) -> u64 {
     mix(past.unwrap_or(0x9e37_79b9), u64::from(token) * 2 + u64::from(form == Form::Recurrent))
 }
 
-/// The fake model: the next token depends on all that came before, on the parameters, on the choice and on the output's index. Instead of a
-/// forbidden one it says the next that is not.
-pub(super) fn next_token(past: u64, params: &SamplingParams, forbidden: &[TokenId], (choice, output): (u32, u32)) -> TokenId {
+/// The fake model: the next token depends on all that came before, on the parameters, on the choice and on the output's
+/// index. Instead of a forbidden one it says the next that is not.
+pub(super) fn next_token(
+    past: u64,
+    params: &SamplingParams,
+    forbidden: &[TokenId],
+    (choice, output): (u32, u32),
+) -> TokenId {
     let drawn = mix(mix(past, params.seed), u64::from(choice) << 32 | u64::from(output));
     let ids = (0..VOCAB).map(|i| ((drawn % u64::from(VOCAB) + u64::from(i)) % u64::from(VOCAB)) as TokenId);
     ids.into_iter().find(|id| !forbidden.contains(id)).expect("a constraint leaves a token")

@@ -5,6 +5,7 @@ mod property;
 mod seam;
 mod simulation;
 mod trace;
+mod transfers;
 
 use super::sequence::Sequence;
 use super::{Request, Scheduler};
@@ -24,12 +25,16 @@ impl Scheduler {
             assert!(!std::mem::replace(slot, true), "slot {:?} has two owners", seq.slot);
             assert_eq!(seq.pages.len() as u32, pages_for(seq.computed), "{} holds what it computed", seq.rank.seq);
         }
-        let (counted, free) = self.pages.audit();
+        let (counted, kept, free) = self.pages.audit();
         assert_eq!(counted, owners, "each page has as many owners as page tables name it");
+        self.audit_prefix(kept);
         let mut free = free.to_vec();
         free.sort();
-        let unowned = (0..).zip(&owners).filter(|(_, n)| **n == 0).map(|(page, _)| crate::ids::PageId(page));
-        assert_eq!(free, unowned.collect::<Vec<_>>(), "a page is free or owned");
+        let unowned = (0..).zip(&owners).zip(kept).filter(|((_, n), kept)| **n == 0 && !**kept);
+        let unowned = unowned.map(|((page, _), _)| crate::ids::PageId(page));
+        assert_eq!(free, unowned.collect::<Vec<_>>(), "a page is free, kept or owned");
+        let reclaimable = owners.iter().zip(kept).filter(|(n, kept)| **n == 0 && **kept).count();
+        assert_eq!(self.pages.reclaimable() as usize, reclaimable);
         assert_eq!(self.slots.total() - self.slots.free(), self.running.len() as u32, "a slot is free or owned");
         let place = |seq: &Sequence| (self.accounts.turn(seq.key), seq.key, seq.rank);
         assert!(
@@ -42,6 +47,22 @@ impl Scheduler {
         }
         assert!(self.all().all(|seq| self.live.contains_key(&seq.request.id)), "a sequence's request lives");
         assert!(self.queue.iter().all(|seq| seq.slot.is_none() && seq.pages.is_empty()), "what waits holds nothing");
+    }
+
+    /// Every kept page is needed by an entry, every checkpoint has one place, every pin a sequence.
+    fn audit_prefix(&self, kept: &[bool]) {
+        let (mut pages, mut places, pins, mut blocks) = self.prefix.audit();
+        pages.sort();
+        let marked = (0..).zip(kept).filter(|(_, kept)| **kept).map(|(page, _)| crate::ids::PageId(page));
+        assert_eq!(pages, marked.collect::<Vec<_>>(), "what is kept is needed");
+        places.sort();
+        let all = (0..self.config.prefix.checkpoints).map(crate::ids::CheckpointId);
+        assert_eq!(places, all.collect::<Vec<_>>(), "a checkpoint is free or an entry's");
+        blocks.sort();
+        let all = (0..self.prefix.stats(&self.pages).host_blocks_total).map(crate::ids::HostBlockId);
+        assert_eq!(blocks, all.collect::<Vec<_>>(), "a block of the host is free, a unit's or an entry's");
+        assert_eq!(pins as usize, self.running.iter().filter(|seq| seq.restore.is_some()).count());
+        assert!(self.queue.iter().all(|seq| seq.restore.is_none()), "what waits pins nothing");
     }
 
     fn all(&self) -> impl Iterator<Item = &Sequence> {
@@ -63,7 +84,8 @@ fn undisturbed(request: &Request, choice: u32, output_max: u32) -> Vec<TokenId> 
     let mut output = Vec::new();
     while (output.len() as u32) < output_max {
         let spec = &request.spec;
-        let (forced, mut forbidden) = spec.thinking.as_ref().map_or_else(Default::default, |t| decided(t, request, &output));
+        let (forced, mut forbidden) =
+            spec.thinking.as_ref().map_or_else(Default::default, |t| decided(t, request, &output));
         if (output.len() as u32) < spec.min_tokens {
             forbidden.extend_from_slice(&spec.end_ids);
         }
@@ -136,7 +158,11 @@ fn decided(rules: &Thinking, request: &Request, output: &[TokenId]) -> (Option<T
     if read.ended.is_some() {
         return (None, Vec::new());
     }
-    let forced = read.closing.filter(|(from, _)| *from <= j).and_then(|(from, _)| rules.closing.get((j - from) as usize)).copied();
+    let forced = read
+        .closing
+        .filter(|(from, _)| *from <= j)
+        .and_then(|(from, _)| rules.closing.get((j - from) as usize))
+        .copied();
     let thinks = read.closing.is_none_or(|(from, _)| j < from);
     let held = rules.adaptive.as_ref().filter(|_| read.holds && thinks).map_or_else(Vec::new, |a| a.held.to_vec());
     (forced, held)

@@ -1,12 +1,15 @@
-//! Random arrivals, lengths, choices, priorities, cancels, tiny pools and failures: whatever happens, each choice generates what it
-//! generates alone, and in the end every page and slot is free.
+//! Random arrivals, lengths, choices, priorities, cancels, tiny pools and failures: whatever happens, each choice
+//! generates what it generates alone, and in the end every page and slot is free.
 
 use super::device::{FakeDevice, VOCAB, pooled_of};
 use super::{thought_of, undisturbed};
 use crate::constraint::thinking::{Adaptive, Level, Thinking, Thought};
-use crate::ids::{KeyId, Micros, RequestId, TokenId};
+use crate::ids::{CacheScope, KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
+use crate::scheduler::{
+    Event, FinishReason, HostBlocks, KeyLimits, Pace, Pooling, PrefixConfig, PrefixTotals, Rejected, Request,
+    Scheduler, SchedulerConfig, Spec, Terms,
+};
 use crate::step::{ExpertCut, Form, StepOutcome};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -64,16 +67,31 @@ fn op() -> impl Strategy<Value = Op> {
 /// Closed with 40 and 41; 41 and 42 end it.
 fn thinking() -> impl Strategy<Value = Thinking> {
     let level = || (0..4u32).prop_map(|e| Level { entropy_max: e as f32 / 2.0, top_prob_min: 0.4 });
-    let adaptive = (1..4u32, level(), prop::option::of(level()), 0..6u32)
-        .prop_map(|(window, hold, stop, stop_tokens_min)| Adaptive { window, hold, held: [9].into(), stop, stop_tokens_min });
+    let adaptive =
+        (1..4u32, level(), prop::option::of(level()), 0..6u32).prop_map(|(window, hold, stop, stop_tokens_min)| {
+            Adaptive { window, hold, held: [9].into(), stop, stop_tokens_min }
+        });
     (prop::option::of(Just(43)), prop::option::of(0..20u32), prop::option::of(adaptive)).prop_map(
-        |(opens, tokens_max, adaptive)| Thinking { opens, ends: vec![41, 42], closing: vec![40, 41], tokens_max, adaptive },
+        |(opens, tokens_max, adaptive)| Thinking {
+            opens,
+            ends: vec![41, 42],
+            closing: vec![40, 41],
+            tokens_max,
+            adaptive,
+        },
     )
 }
 
 fn config() -> impl Strategy<Value = SchedulerConfig> {
-    (1..7u32, 3..24u32, 1..200u32, 64..400u32, 1..4u32).prop_map(|(slots, pages, step_tokens, context, steps_in_flight_max)| {
-        SchedulerConfig {
+    let host = prop::option::of(1..4u32);
+    let prefix = (0..6u32, 1..2_000u64, host).prop_map(|(checkpoints, checkpoint_bytes, host)| PrefixConfig {
+        checkpoints,
+        checkpoint_bytes,
+        page_bytes: 100,
+        host: host.map_or(HostBlocks::NONE, |checkpoint| HostBlocks { bytes: 1, checkpoint, unit: 1 }),
+    });
+    (1..7u32, 3..24u32, 1..200u32, 64..400u32, 1..4u32, prefix).prop_map(
+        |(slots, pages, step_tokens, context, steps_in_flight_max, prefix)| SchedulerConfig {
             slots,
             pages,
             step_tokens,
@@ -81,8 +99,9 @@ fn config() -> impl Strategy<Value = SchedulerConfig> {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 600,
             steps_in_flight_max,
-        }
-    })
+            prefix,
+        },
+    )
 }
 
 /// The device checks which rows have it.
@@ -154,10 +173,16 @@ impl World {
                     experts: Some(CUT),
                     thinking: thinking.clone().map(Arc::new),
                     pool,
+                    // Two scopes, and some who neither look nor leave anything.
+                    cache: Some(CacheScope(u128::from(*key))).filter(|_| *key < 2),
                     ..Spec::default()
                 };
-                let prompt: Vec<_> = (0..*prompt).map(|i| (i * 7 + id.0 as u32) % VOCAB).collect();
-                let request = Request::new(id, prompt, spec);
+                // One of three texts, which each prompt leaves at a place of its own.
+                let (text, parting) = (id.0 as u32 % 3, id.0 as u32 * 37 % 200);
+                let token = |i: u32| (i * 7 + text + if i < parting { 0 } else { id.0 as u32 }) % VOCAB;
+                let turns: Vec<u32> = if *ends { vec![*prompt / 3, *prompt * 2 / 3] } else { Vec::new() };
+                let prompt: Vec<_> = (0..*prompt).map(token).collect();
+                let request = Request::new(id, prompt, spec).with_turns(turns);
                 self.admit(request, &terms);
             }
             Op::Launch => while self.launch() {},
@@ -173,7 +198,9 @@ impl World {
         let prompt = request.prompt.len() as u32;
         let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(self.config.context.saturating_sub(prompt));
         let fits = self.config.pages * 32 >= prompt
-            && (request.spec.max_tokens.is_none() || { self.config.pages * 32 >= prompt + output_max.saturating_sub(1) });
+            && (request.spec.max_tokens.is_none() || {
+                self.config.pages * 32 >= prompt + output_max.saturating_sub(1)
+            });
         match self.scheduler.admit_under(request.clone(), terms, now, &self.pace) {
             Ok(()) => {
                 assert!(fits, "what can never fit is refused");
@@ -231,7 +258,10 @@ impl World {
         let others: Vec<u32> = plan.pieces.iter().filter(|piece| !decode(piece)).map(|piece| piece.len()).collect();
         let granted: u32 = others.iter().sum();
         let within = decodes + granted <= self.config.step_tokens;
-        assert!(within || granted == 0 || others[0] <= 64 && granted - others[0] <= self.config.step_tokens, "{plan:?}");
+        assert!(
+            within || granted == 0 || others[0] <= 64 && granted - others[0] <= self.config.step_tokens,
+            "{plan:?}"
+        );
         assert!(within || granted <= 64, "beyond the budget there is one unit at most: {plan:?}");
     }
 
@@ -291,7 +321,8 @@ impl World {
         assert_eq!(self.scheduler.plan(Micros(0)).map(|plan| plan.id), None);
         self.scheduler.assert_all_is_free();
         for stream in self.streams.values() {
-            let ended = stream.finished.iter().zip(&stream.cancelled).all(|(finished, cancelled)| *finished || *cancelled);
+            let ended =
+                stream.finished.iter().zip(&stream.cancelled).all(|(finished, cancelled)| *finished || *cancelled);
             assert_ne!(stream.failed, ended, "a request fails if it lived");
         }
     }
@@ -302,7 +333,10 @@ impl Stream {
         assert!(!self.failed, "nothing comes after a failure");
         match event {
             Event::Token { choice, index, token, .. } => {
-                assert!(!self.finished[choice as usize] && !self.cancelled[choice as usize], "nothing comes after the end");
+                assert!(
+                    !self.finished[choice as usize] && !self.cancelled[choice as usize],
+                    "nothing comes after the end"
+                );
                 assert_eq!(index as usize, self.tokens[choice as usize].len(), "outputs come in order");
                 self.tokens[choice as usize].push(token);
             }
@@ -331,6 +365,9 @@ impl Stream {
                 assert_eq!(reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
                 assert_eq!(usage.output_tokens as usize, tokens.len());
                 assert_eq!(usage.prompt_tokens as usize, self.request.prompt.len());
+                let all_rows = self.request.spec.cache.is_none() || self.request.spec.wants_every_row();
+                assert!(usage.cached_tokens.is_multiple_of(64) && usage.cached_tokens < usage.prompt_tokens);
+                assert!(usage.cached_tokens == 0 || !all_rows, "what wants every row computes every row");
                 assert!(times.started.is_some_and(|started| started > times.admitted));
                 assert_eq!(times.first_token.is_some(), !tokens.is_empty());
             }
@@ -366,15 +403,17 @@ pub(super) fn cases() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed positions and for
-/// prompts.
+/// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed
+/// positions and for prompts.
 fn pace() -> impl Strategy<Value = Pace> {
-    (prop::option::of(1..10_000u64), prop::option::of(1..20u32), any::<bool>()).prop_map(|(target_us, passes, apart)| Pace {
-        target_us: target_us.unwrap_or(0),
-        passes_max: passes.and_then(std::num::NonZeroU32::new),
-        apart,
-        ..Pace::default()
-    })
+    (prop::option::of(1..10_000u64), prop::option::of(1..20u32), any::<bool>()).prop_map(
+        |(target_us, passes, apart)| Pace {
+            target_us: target_us.unwrap_or(0),
+            passes_max: passes.and_then(std::num::NonZeroU32::new),
+            apart,
+            ..Pace::default()
+        },
+    )
 }
 
 proptest! {
@@ -393,4 +432,40 @@ proptest! {
         ops.iter().for_each(|op| world.apply(op));
         world.fail();
     }
+}
+
+/// Conversations that take turns on a device with room for two states: what one of them left there has gone by its next
+/// turn, and comes back from the host.
+#[test]
+fn conversations_come_back_from_the_host() {
+    let host = HostBlocks { bytes: 1, checkpoint: 1, unit: 1 };
+    let prefix = PrefixConfig { checkpoints: 2, checkpoint_bytes: 1, page_bytes: 1, host };
+    let config = SchedulerConfig {
+        slots: 2,
+        pages: 40,
+        step_tokens: 128,
+        context: 700,
+        queue_requests_max: 8,
+        queue_prompt_tokens_max: 6_000,
+        steps_in_flight_max: 2,
+        prefix,
+    };
+    let mut world = World::new(config, Pace::default());
+    for round in 1..6 {
+        for talk in 0..4u32 {
+            let prompt: Vec<TokenId> = (0..round * 100).map(|i| (i * 7 + talk + i / 50) % VOCAB).collect();
+            let spec = Spec { max_tokens: Some(3), experts: Some(CUT), cache: Some(CacheScope(0)), ..Spec::default() };
+            let id = RequestId(u64::from(round * 10 + talk));
+            world.admit(Request::new(id, prompt, spec).with_turns(vec![round * 100 - 20]), &Terms::default());
+            (0..if talk % 2 == 0 { 2 } else { 30 }).for_each(|_| {
+                world.launch();
+                world.commit();
+            });
+        }
+    }
+    world.finish();
+    let stats = world.scheduler.prefix_stats();
+    let PrefixTotals { loaded, saved, host_evicted, host_hit_tokens, .. } = stats.totals;
+    assert!(loaded >= 8 && saved > loaded && host_evicted > 0 && host_hit_tokens >= 64 * loaded, "{stats:?}");
+    assert!(stats.host_entries > 0 && stats.host_blocks <= stats.host_blocks_total, "{stats:?}");
 }

@@ -1,11 +1,13 @@
-//! Whatever a checked request may say, also what no sensible one says: it is refused with a reason or runs to its end, and no assertion
-//! stands where its data could reach it.
+//! Whatever a checked request may say, also what no sensible one says: it is refused with a reason or runs to its end,
+//! and no assertion stands where its data could reach it.
 
 use super::device::{FakeDevice, VOCAB};
 use crate::constraint::thinking::{Adaptive, Level, Thinking};
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, KeyLimits, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
+use crate::scheduler::{
+    Event, KeyLimits, Pace, Pooling, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms,
+};
 use crate::step::ExpertCut;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -21,10 +23,12 @@ fn time() -> impl Strategy<Value = u64> {
 }
 
 fn thinking() -> impl Strategy<Value = Thinking> {
-    let level = || (-1.0..9.0f32, -1.0..2.0f32).prop_map(|(entropy_max, top_prob_min)| Level { entropy_max, top_prob_min });
-    let adaptive = (1..5u32, level(), prop::option::of(level()), count(0..6)).prop_map(|(window, hold, stop, stop_tokens_min)| {
-        Adaptive { window, hold, held: [9, 9, 41].into(), stop, stop_tokens_min }
-    });
+    let level =
+        || (-1.0..9.0f32, -1.0..2.0f32).prop_map(|(entropy_max, top_prob_min)| Level { entropy_max, top_prob_min });
+    let adaptive =
+        (1..5u32, level(), prop::option::of(level()), count(0..6)).prop_map(|(window, hold, stop, stop_tokens_min)| {
+            Adaptive { window, hold, held: [9, 9, 41].into(), stop, stop_tokens_min }
+        });
     (prop::option::of(0..VOCAB), prop::option::of(count(0..20)), prop::option::of(adaptive), 1..4u32).prop_map(
         |(opens, tokens_max, adaptive, closing)| Thinking {
             opens,
@@ -39,27 +43,30 @@ fn thinking() -> impl Strategy<Value = Thinking> {
 fn request() -> impl Strategy<Value = Request> {
     let prompt = prop_oneof![1 => Just(0usize), 12 => 1..180usize, 1 => Just(5_000usize)];
     let what = (prompt, 1..5u32, prop::option::of(count(0..40)), any::<bool>(), prop::option::of(0..21u8));
-    let how = (prop_oneof![-2..3i32, Just(i32::MIN), Just(i32::MAX)], prop::option::of(thinking()), 0..3u8, count(0..9));
-    (what, how, any::<u64>()).prop_map(|((prompt, choices, max_tokens, ends, score), (priority, thinking, pool, least), seed)| {
-        let pool = [None, Some(Pooling::Mean), Some(Pooling::Last)][usize::from(pool)].filter(|_| choices == 1);
-        let sampling = SamplingParams { seed, certainty: true, ..SamplingParams::default() };
-        let spec = Spec {
-            choices,
-            // Who asks for a hidden state asks for no token; the HTTP part makes no other.
-            max_tokens: if pool.is_some() { Some(0) } else { max_tokens },
-            min_tokens: least,
-            end_ids: if ends { [3, 4, 3].into() } else { Arc::default() },
-            sampling: Arc::new(sampling),
-            priority,
-            score_prompt: score,
-            thinking: thinking.map(Arc::new),
-            experts: Some(ExpertCut { min: 1, max: 2, mass: 0.5 }),
-            pool,
-            ..Spec::default()
-        };
-        let prompt: Vec<_> = (0..prompt).map(|i| i as u32 * 7 % VOCAB).collect();
-        Request::new(RequestId(0), prompt, spec)
-    })
+    let how =
+        (prop_oneof![-2..3i32, Just(i32::MIN), Just(i32::MAX)], prop::option::of(thinking()), 0..3u8, count(0..9));
+    (what, how, any::<u64>()).prop_map(
+        |((prompt, choices, max_tokens, ends, score), (priority, thinking, pool, least), seed)| {
+            let pool = [None, Some(Pooling::Mean), Some(Pooling::Last)][usize::from(pool)].filter(|_| choices == 1);
+            let sampling = SamplingParams { seed, certainty: true, ..SamplingParams::default() };
+            let spec = Spec {
+                choices,
+                // Who asks for a hidden state asks for no token; the HTTP part makes no other.
+                max_tokens: if pool.is_some() { Some(0) } else { max_tokens },
+                min_tokens: least,
+                end_ids: if ends { [3, 4, 3].into() } else { Arc::default() },
+                sampling: Arc::new(sampling),
+                priority,
+                score_prompt: score,
+                thinking: thinking.map(Arc::new),
+                experts: Some(ExpertCut { min: 1, max: 2, mass: 0.5 }),
+                pool,
+                ..Spec::default()
+            };
+            let prompt: Vec<_> = (0..prompt).map(|i| i as u32 * 7 % VOCAB).collect();
+            Request::new(RequestId(0), prompt, spec)
+        },
+    )
 }
 
 fn terms() -> impl Strategy<Value = Terms> {
@@ -108,6 +115,7 @@ proptest! {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 600,
             steps_in_flight_max: 1,
+            prefix: PrefixConfig::OFF,
         };
         let (mut scheduler, mut device) = (Scheduler::new(config), FakeDevice::new(&config));
         let (mut ends, mut last) = (BTreeMap::new(), 0);

@@ -1,10 +1,13 @@
-//! Scheduler, cost model and forecast on a clock of the test's own, against a device whose steps take what a formula says and a little
-//! more or less. What is held here are promises over time: gaps between tokens, predicted waits, what one key can do to another.
+//! Scheduler, cost model and forecast on a clock of the test's own, against a device whose steps take what a formula
+//! says and a little more or less. What is held here are promises over time: gaps between tokens, predicted waits, what
+//! one key can do to another.
 
 use super::device::FakeDevice;
 use crate::ids::{KeyId, Micros, RequestId};
 use crate::scheduler::yielding::SITS_OUT_US_MAX;
-use crate::scheduler::{Event, Forecast, Pace, Request, Scheduler, SchedulerConfig, Spec, StepShape, Terms};
+use crate::scheduler::{
+    Event, Forecast, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, StepShape, Terms,
+};
 use crate::step::StepOutcome;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,8 +49,9 @@ struct Costs {
 
 impl Costs {
     fn of(&self, shape: &StepShape) -> f64 {
-        let decode =
-            self.pass * f64::from(shape.passes) + self.row * f64::from(shape.rows) + self.attended * shape.attended as f64 / 1e3;
+        let decode = self.pass * f64::from(shape.passes)
+            + self.row * f64::from(shape.rows)
+            + self.attended * shape.attended as f64 / 1e3;
         let any = if shape.prompt_rows > 0 { self.prompts } else { 0.0 };
         decode + any + self.prompt_row * f64::from(shape.prompt_rows) + self.pairs * shape.prompt_pairs as f64 / 1e3
     }
@@ -84,6 +88,7 @@ const CONFIG: SchedulerConfig = SchedulerConfig {
     queue_requests_max: 256,
     queue_prompt_tokens_max: 1 << 20,
     steps_in_flight_max: 2,
+    prefix: PrefixConfig::OFF,
 };
 
 /// Steps in which everything shares one pass over the weights.
@@ -221,7 +226,10 @@ fn tokens_keep_coming_in_time_while_long_prompts_arrive_and_would_not_without_a_
             "long prompts are computed all the while"
         );
         let chats = seen.iter().filter(|s| s.client < 6);
-        percentile(chats.flat_map(|s| s.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()).collect(), 95)
+        percentile(
+            chats.flat_map(|s| s.tokens.windows(2).map(|pair| pair[1] - pair[0]).collect::<Vec<_>>()).collect(),
+            95,
+        )
     };
     let (paced, free) = (p95(20_000), p95(0));
     assert!(paced <= 30_000, "95 of 100 gaps are at most {paced} us");
@@ -237,7 +245,10 @@ fn the_target_holds_for_prompts_of_any_length_and_any_number_of_them_where_one_u
                 let long = Client { key: 1, prompt, outputs: 8, pause_us };
                 let clients = [vec![CHAT; chats], vec![long; prompts]].concat();
                 let seen = World::new(CONFIG, target_us, &clients).run(5_000_000);
-                let gaps = seen.iter().filter(|s| s.client < chats).flat_map(|s| s.tokens.windows(2).map(|pair| pair[1] - pair[0]));
+                let gaps = seen
+                    .iter()
+                    .filter(|s| s.client < chats)
+                    .flat_map(|s| s.tokens.windows(2).map(|pair| pair[1] - pair[0]));
                 let p95 = percentile(gaps.collect(), 95);
                 assert!(
                     2 * p95 <= 3 * target_us,
@@ -260,7 +271,10 @@ fn the_predicted_wait_is_near_the_actual_one_when_the_load_is_steady() {
             Some(foreseen.abs_diff(actual) * 1_000 / actual)
         });
         let median = percentile(errors.collect(), 50);
-        assert!(median <= 300, "half of the predictions are within {median} of a thousand parts, target {target_us} us");
+        assert!(
+            median <= 300,
+            "half of the predictions are within {median} of a thousand parts, target {target_us} us"
+        );
     }
 }
 
@@ -290,7 +304,15 @@ struct Setting {
 /// The 35B's shape on one H200.
 fn gpu() -> Setting {
     Setting {
-        costs: Costs { pass: 2_500.0, row: 120.0, attended: 1.0, prompts: 8_300.0, prompt_row: 29.0, pairs: 0.1, launch: 200 },
+        costs: Costs {
+            pass: 2_500.0,
+            row: 120.0,
+            attended: 1.0,
+            prompts: 8_300.0,
+            prompt_row: 29.0,
+            pairs: 0.1,
+            launch: 200,
+        },
         config: SchedulerConfig { slots: 64, step_tokens: 2_048, pages: 65_536, context: 8_192, ..CONFIG },
         pace: Pace { target_us: 20_000, apart: true, ahead_us: 700, ..Pace::default() },
     }
@@ -299,7 +321,15 @@ fn gpu() -> Setting {
 /// The shipped model on eight cores.
 fn cpu() -> Setting {
     Setting {
-        costs: Costs { pass: 400.0, row: 90.0, attended: 8.0, prompts: 300.0, prompt_row: 52.0, pairs: 1.0, launch: 100 },
+        costs: Costs {
+            pass: 400.0,
+            row: 90.0,
+            attended: 8.0,
+            prompts: 300.0,
+            prompt_row: 52.0,
+            pairs: 1.0,
+            launch: 100,
+        },
         config: SchedulerConfig { pages: 65_536, context: 8_192, ..CONFIG },
         pace: Pace { target_us: 5_000, ahead_us: 700, ..Pace::default() },
     }
@@ -331,7 +361,10 @@ fn a_greedy_key_adds_little_to_anothers_first_token_on_a_cpu_and_on_a_gpu() {
     assert!(growth.iter().zip([150, 150, 160, 150]).all(|(growth, most)| *growth <= most), "{growth:?} hundredths");
     let at_once = Setting { pace: Pace { ahead_us: 0, ..gpu().pace }, ..gpu() }.growth(300);
     let together = Setting { pace: Pace { apart: false, ..gpu().pace }, ..gpu() }.growth(300);
-    assert!(at_once > growth[2] && together > growth[2], "planning late and rows apart help: {growth:?}, {at_once}, {together}");
+    assert!(
+        at_once > growth[2] && together > growth[2],
+        "planning late and rows apart help: {growth:?}, {at_once}, {together}"
+    );
 }
 
 #[test]
@@ -379,5 +412,8 @@ fn planning_late_brings_first_tokens_sooner_and_costs_hardly_a_token() {
     let ((at_once, tokens_at_once), (late, tokens_late)) = (run(0), run(700));
     assert!(late * 5 < at_once * 4, "{late} us, {at_once} us where steps are planned at once");
     // Where a step ends a tenth before its time the device waits for the next one.
-    assert!(tokens_late * 100 > tokens_at_once * 98, "{tokens_late} tokens, {tokens_at_once} where steps are planned at once");
+    assert!(
+        tokens_late * 100 > tokens_at_once * 98,
+        "{tokens_late} tokens, {tokens_at_once} where steps are planned at once"
+    );
 }

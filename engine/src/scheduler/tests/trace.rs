@@ -1,25 +1,32 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
-//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens 100`, `passes 16` where each
-//! recomputed position takes a pass of its own, `apart` where prompts do), requests
-//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace starts), and what happens
-//! right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3 fail`). A request without `max` goes on
-//! to the context's end; `ends 2` makes its second token an end id, `thinks 2` bounds its thinking to two tokens and closes it with two more. One step is in flight at a time unless `lag` says more.
+//! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens
+//! 100`, `passes 16` where each recomputed position takes a pass of its own, `apart` where prompts do), requests
+//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace
+//! starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3
+//! fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end id, `thinks 2`
+//! bounds its thinking to two tokens and closes it with two more. With `checkpoints 2` there is a prefix cache; prompts
+//! are alike (`like 7 until 128`) up to a position, `turn 100` is where the answer begins, `scope 1` is another's. One step is in flight at a time unless `lag` says
+//! more.
 //!
-//! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A+1` a row after the prompt, `A+?` one whose token is
-//! not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork A.1+page` what is copied first.
-//! Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores, `A=pooled` for a
-//! hidden state, `A?2` for two tokens of thinking. `A!why` was
+//! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A[0..64]^64` one with a checkpoint, `A+1` a row after the prompt, `A+?` one
+//! whose token is not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork
+//! A.1+page` what is copied first. Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`,
+//! `A=failed`, `A#1..64` for scores, `A=pooled` for a hidden state, `A?2` for two tokens of thinking. `A!why` was
 //! not admitted; `-` is a step with nothing to compute.
 //!
-//! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be free.
+//! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be
+//! free.
 
 use super::device::{FakeDevice, end_of, next_token};
 use super::undisturbed;
 use crate::constraint::thinking::Thinking;
-use crate::ids::{KeyId, Micros, RequestId, SeqId, TokenId};
+use crate::ids::{CacheScope, KeyId, Micros, RequestId, SeqId, TokenId};
 use crate::sampling::SamplingParams;
-use crate::scheduler::{Event, FinishReason, Pace, Pooling, Rejected, Request, Scheduler, SchedulerConfig, Spec, Terms};
+use crate::scheduler::{
+    Event, FinishReason, HostBlocks, Pace, Pooling, PrefixConfig, Rejected, Request, Scheduler, SchedulerConfig, Spec,
+    Terms,
+};
 use crate::step::{Form, Piece, PieceTokens, StateCopy, StepOutcome, StepPlan};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -61,6 +68,7 @@ impl Stage {
             queue_requests_max: 8,
             queue_prompt_tokens_max: 10_000,
             steps_in_flight_max: 1,
+            prefix: PrefixConfig::OFF,
         };
         let mut pace = Pace::default();
         let mut happenings = Vec::new();
@@ -153,9 +161,15 @@ impl Stage {
                 None
             }
             Event::Pooled(_) => Some(format!("{}=pooled", name(id))),
-            Event::Scored(scores) => Some(format!("{}#{}..{}", name(id), scores[0].position, scores.last().unwrap().position)),
-            Event::Finished { choice, reason: FinishReason::Stop, .. } => Some(format!("{}=stop", self.name(id, choice))),
-            Event::Finished { choice, reason: FinishReason::Length, .. } => Some(format!("{}=length", self.name(id, choice))),
+            Event::Scored(scores) => {
+                Some(format!("{}#{}..{}", name(id), scores[0].position, scores.last().unwrap().position))
+            }
+            Event::Finished { choice, reason: FinishReason::Stop, .. } => {
+                Some(format!("{}=stop", self.name(id, choice)))
+            }
+            Event::Finished { choice, reason: FinishReason::Length, .. } => {
+                Some(format!("{}=length", self.name(id, choice)))
+            }
             Event::Thought { choice, thought } => Some(format!("{}?{}", self.name(id, choice), thought.tokens)),
             Event::Failed(_) => {
                 self.end(id);
@@ -252,7 +266,12 @@ impl Stage {
             let output_max = request.spec.max_tokens.unwrap_or(u32::MAX).min(room);
             for choice in (0..request.spec.choices).filter(|choice| !self.ended.contains(&(*id, *choice))) {
                 let got = self.outputs.get(&(*id, choice)).cloned().unwrap_or_default();
-                assert_eq!(got, undisturbed(request, choice, output_max), "{} is what it is alone", self.name(*id, choice));
+                assert_eq!(
+                    got,
+                    undisturbed(request, choice, output_max),
+                    "{} is what it is alone",
+                    self.name(*id, choice)
+                );
             }
         }
     }
@@ -260,7 +279,10 @@ impl Stage {
 
 fn show_rows(piece: &Piece) -> String {
     match (piece.form, &piece.tokens) {
-        (Form::Chunked, _) => format!("[{}..{}]", piece.start, piece.start + piece.len()),
+        (Form::Chunked, _) => {
+            let kept = piece.exports.iter().map(|export| format!("^{}", export.position)).collect::<String>();
+            format!("[{}..{}]{kept}", piece.start, piece.start + piece.len())
+        }
         (Form::Recurrent, PieceTokens::Sampled) => "+?".to_owned(),
         (Form::Recurrent, PieceTokens::Known(tokens)) => format!("+{}", tokens.len()),
     }
@@ -275,6 +297,17 @@ fn set_bound(config: &mut SchedulerConfig, clause: &str) -> bool {
         "lag" => &mut config.steps_in_flight_max,
         "context" => &mut config.context,
         "queue" => &mut config.queue_requests_max,
+        "checkpoints" => {
+            // Each as large as a page.
+            let checkpoints = value.parse().unwrap();
+            config.prefix = PrefixConfig { checkpoints, checkpoint_bytes: 1, page_bytes: 1, ..config.prefix };
+            return true;
+        }
+        "host" => {
+            // A checkpoint takes so many blocks.
+            config.prefix.host = HostBlocks { bytes: 1, checkpoint: value.parse().unwrap(), unit: 1 };
+            return true;
+        }
         "queue-tokens" => {
             config.queue_prompt_tokens_max = value.parse().unwrap();
             return true;
@@ -297,10 +330,14 @@ fn request(words: &[&str], context: u32) -> Request {
         score_prompt: words.contains(&"scored").then_some(1),
         thinking: number("thinks").map(|tokens| Arc::new(thinking(tokens as u32))),
         pool: words.contains(&"pooled").then_some(Pooling::Mean),
+        cache: Some(CacheScope(number("scope").unwrap_or(0) as u128)),
         ..Spec::default()
     };
-    let prompt: Vec<_> = (0..prompt_len).map(|i| (i * 3 + id.0 as u32) % 50).collect();
-    let mut request = Request::new(id, prompt, spec);
+    let (like, until) = (number("like").unwrap_or(0) as u32, number("until").unwrap_or(0) as u32);
+    let token = |i: u32| (i * 3 + if i < until { like } else { 100 + id.0 as u32 }) % 50;
+    let prompt: Vec<_> = (0..prompt_len).map(token).collect();
+    let turns: Vec<u32> = number("turn").map(|at| at as u32).into_iter().collect();
+    let mut request = Request::new(id, prompt, spec).with_turns(turns);
     if let Some(ends) = number("ends") {
         choose_seed(&mut request, ends as usize, context);
     }
@@ -327,8 +364,8 @@ fn choose_seed(request: &mut Request, ends: usize, context: u32) {
         let end = undisturbed(request, 0, most.min(ends as u32))[ends - 1];
         Arc::make_mut(&mut request.spec).end_ids = [end].into();
         let meets = undisturbed(request, 0, most).len() == ends;
-        let others =
-            (1..request.spec.choices).all(|choice| undisturbed(request, choice, 12.min(most)).len() as u32 == 12.min(most));
+        let others = (1..request.spec.choices)
+            .all(|choice| undisturbed(request, choice, 12.min(most)).len() as u32 == 12.min(most));
         if meets && others {
             return;
         }
@@ -363,8 +400,9 @@ fn reason(why: Rejected) -> &'static str {
 fn the_model_of_these_tests_depends_on_the_form_of_every_position() {
     let params = SamplingParams::default();
     let tokens: Vec<_> = (0..80).collect();
-    let drawn =
-        |prompt_len| (0..8).map(|index| next_token(end_of(&tokens, prompt_len), &params, &[], (0, index))).collect::<Vec<_>>();
+    let drawn = |prompt_len| {
+        (0..8).map(|index| next_token(end_of(&tokens, prompt_len), &params, &[], (0, index))).collect::<Vec<_>>()
+    };
     assert_ne!(drawn(70), drawn(71));
 }
 
@@ -512,7 +550,10 @@ fn the_lowest_priority_gives_way_even_if_it_is_older() {
 
 #[test]
 fn the_youngest_waits_for_a_page_and_keeps_what_it_has() {
-    check("pages 3; A prompt 31 max 4; B prompt 30 max 6", "A[0..31] B[0..30] | A+1 B+1 | A+1 B+1 | A+1 A=length | B+1 | B+1");
+    check(
+        "pages 3; A prompt 31 max 4; B prompt 30 max 6",
+        "A[0..31] B[0..30] | A+1 B+1 | A+1 B+1 | A+1 A=length | B+1 | B+1",
+    );
 }
 
 #[test]
@@ -549,7 +590,10 @@ fn tokens_in_flight_stay_with_a_preempted_sequence() {
 
 #[test]
 fn a_preempted_sequence_may_end_with_a_token_that_was_in_flight() {
-    check("lag 2; pages 3; A prompt 30 max 6; B prompt 31 ends 3", "A[0..30] B[0..31] | A+? B+? | A+? B+? | A+? ~B B=stop | A+?");
+    check(
+        "lag 2; pages 3; A prompt 30 max 6; B prompt 31 ends 3",
+        "A[0..30] B[0..31] | A+? B+? | A+? B+? | A+? ~B B=stop | A+?",
+    );
 }
 
 #[test]
@@ -595,7 +639,10 @@ fn choices_fork_while_their_first_tokens_are_in_flight() {
 
 #[test]
 fn choices_fork_from_a_choice_that_has_ended_and_whose_slot_is_reused() {
-    check("slots 2; A prompt 40 n 2 ends 1 max 4; B prompt 5", "A.0[0..40] A.0=stop | fork A.1+page A.1+1 B[0..5] | A.1+1 B+1");
+    check(
+        "slots 2; A prompt 40 n 2 ends 1 max 4; B prompt 5",
+        "A.0[0..40] A.0=stop | fork A.1+page A.1+1 B[0..5] | A.1+1 B+1",
+    );
 }
 
 #[test]
@@ -705,12 +752,18 @@ fn a_lost_engine_fails_what_runs_and_what_waits() {
 
 #[test]
 fn prompt_scores_come_with_each_piece() {
-    check("budget 64; A prompt 150 max 1 scored", "A[0..64] A#1..64 | A[64..128] A#65..128 | A[128..150] A#129..149 A=length");
+    check(
+        "budget 64; A prompt 150 max 1 scored",
+        "A[0..64] A#1..64 | A[64..128] A#65..128 | A[128..150] A#129..149 A=length",
+    );
 }
 
 #[test]
 fn a_last_piece_of_one_token_has_no_score_of_its_own() {
-    check("budget 64; A prompt 65 max 1 scored; B prompt 1 max 1 scored", "A[0..64] A#1..64 | A[64..65] B[0..1] A=length B=length");
+    check(
+        "budget 64; A prompt 65 max 1 scored; B prompt 1 max 1 scored",
+        "A[0..64] A#1..64 | A[64..65] B[0..1] A=length B=length",
+    );
 }
 
 #[test]
@@ -720,7 +773,10 @@ fn a_prompt_is_scored_without_output() {
 
 #[test]
 fn a_prompt_s_hidden_state_comes_once_with_its_end() {
-    check("budget 64; A prompt 100 max 0 pooled; B prompt 10 max 1", "A[0..64] | A[64..100] B[0..10] A=pooled A=length B=length");
+    check(
+        "budget 64; A prompt 100 max 0 pooled; B prompt 10 max 1",
+        "A[0..64] | A[64..100] B[0..10] A=pooled A=length B=length",
+    );
 }
 
 #[test]
@@ -855,7 +911,10 @@ fn decode_rows_and_prompts_of_several_keys_take_turns_where_prompts_are_passes_o
         "apart; A key 1 decoding; B prompt 150 max 3 key 2",
         "B[0..64] | A+1 | B[64..128] | A+1 | B[128..150] | A+1 B+1 | A+1 B+1 B=length | A+1",
     );
-    check("apart; A key 1 decoding; B prompt 150 max 3 key 1", "A+1 B[0..64] | A+1 B[64..128] | A+1 B[128..150] | A+1 B+1");
+    check(
+        "apart; A key 1 decoding; B prompt 150 max 3 key 1",
+        "A+1 B[0..64] | A+1 B[64..128] | A+1 B[128..150] | A+1 B+1",
+    );
 }
 
 #[test]
@@ -863,5 +922,60 @@ fn rows_within_their_share_take_turns_with_a_prompt_for_which_others_sit_out() {
     check(
         "apart; slots 5; A prompt 60 key 1; B prompt 60 key 1; C prompt 60 key 1; E prompt 10 key 3; @3 D prompt 150 max 1 key 2",
         "A[0..60] B[0..60] C[0..60] E[0..10] | E+1 A+1 B+1 C+1 | D[0..64] | E+1 | D[64..128] | E+1 | D[128..150] D=length | E+1 A+1 B+1 C+1",
+    );
+}
+
+#[test]
+fn a_second_turn_computes_what_follows_the_first_ones_opening() {
+    check(
+        "checkpoints 4; A prompt 150 like 7 until 140 turn 140 max 1; @3 B prompt 200 like 7 until 140 turn 190 max 1",
+        "A[0..150]^128 A=length | - | B[128..200] B=length",
+    );
+}
+
+#[test]
+fn an_identical_prompt_computes_its_last_tokens_again() {
+    check(
+        "checkpoints 4; A prompt 128 like 7 until 128 max 1; @2 B prompt 128 like 7 until 128 max 1",
+        "A[0..128]^64 A=length | B[64..128] B=length",
+    );
+}
+
+#[test]
+fn where_two_prompts_part_a_checkpoint_is_kept_for_the_third() {
+    check(
+        "checkpoints 4; A prompt 250 like 7 until 140 max 1; @2 B prompt 240 like 7 until 140 max 1; \
+         @3 C prompt 200 like 7 until 140 max 1",
+        "A[0..250]^192 A=length | B[0..240]^192^128 B=length | C[128..200]^192 C=length",
+    );
+}
+
+#[test]
+fn another_scope_and_prompts_whose_rows_all_report_find_nothing() {
+    check(
+        "checkpoints 4; A prompt 150 like 7 until 150 turn 140 max 1; @2 B prompt 150 like 7 until 150 turn 140 max 1 scope 1; \
+         @3 C prompt 150 like 7 until 150 turn 140 max 1 scored; @4 D prompt 150 like 7 until 150 turn 140 max 1",
+        "A[0..150]^128 A=length | B[0..150]^128 B=length | C[0..150] C#1..149 C=length | D[128..150] D=length",
+    );
+}
+
+#[test]
+fn kept_pages_make_room_before_anybody_is_preempted() {
+    check(
+        "checkpoints 4; pages 6; A prompt 120 like 7 until 120 max 1; @2 B prompt 180 max 1",
+        "A[0..120]^64 A=length | B[0..180]^128 B=length",
+    );
+}
+
+#[test]
+fn a_preempted_sequence_goes_on_from_its_own_checkpoint() {
+    check("checkpoints 4; pages 8; after 2; A prompt 60 max 80; B prompt 150 turn 140 max 40", "A+1 B+1 | A+1 B+1");
+}
+
+#[test]
+fn choices_share_what_their_leader_found() {
+    check(
+        "checkpoints 4; A prompt 150 like 7 until 140 turn 140 max 1; @2 B prompt 200 like 7 until 140 turn 190 n 2 max 2",
+        "A[0..150]^128 A=length | B.0[128..200] | fork B.1+page B.0+1 B.1+1 B.0=length B.1=length",
     );
 }

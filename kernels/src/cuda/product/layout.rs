@@ -1,8 +1,9 @@
 //! How a quantised matrix lies in device memory. `csrc/weights/layout.cuh` reads what is packed here.
 //!
-//! A tile is 16 output rows by all inputs, a unit 128 inputs of it, a block 32. Lane `(g, t) = (lane / 4, lane % 4)` of a warp
-//! multiplies rows `g` and `g + 8`, and of each block the quads (4 inputs, one word) `t` and `t + 4`. All that a lane needs of a
-//! unit lies together, so that a warp reads 512 neighbouring bytes at a time. A tile is, one after another, padded to 64 bytes:
+//! A tile is 16 output rows by all inputs, a unit 128 inputs of it, a block 32. Lane `(g, t) = (lane / 4, lane % 4)` of
+//! a warp multiplies rows `g` and `g + 8`, and of each block the quads (4 inputs, one word) `t` and `t + 4`. All that a
+//! lane needs of a unit lies together, so that a warp reads 512 neighbouring bytes at a time. A tile is, one after
+//! another, padded to 64 bytes:
 //!
 //! | part | a unit's share |
 //! | --- | --- |
@@ -18,7 +19,8 @@ use crate::cuda::quantized::BLOCK;
 pub const TILE_ROWS: usize = 16;
 /// Inputs of a unit.
 pub const UNIT: usize = 128;
-/// What a tile's bytes are a multiple of: two of the memory's sectors. 128 would cost experts of 512 inputs 1.8 % in IQ3_S.
+/// What a tile's bytes are a multiple of: two of the memory's sectors. 128 would cost experts of 512 inputs 1.8 % in
+/// IQ3_S.
 const TILE_ALIGN: usize = 64;
 const UNIT_BLOCKS: usize = UNIT / BLOCK;
 
@@ -44,7 +46,7 @@ pub enum Codes {
 /// How scales are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scales {
-    /// f16 a block.
+    /// One f16 for each block.
     F16,
     /// bf16 a block: powers of two beyond f16's range.
     Bf16,
@@ -61,9 +63,9 @@ pub enum Scales {
 /// Storage of a quantised matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// Of codes.
+    /// How codes are stored.
     pub codes: Codes,
-    /// Of scales.
+    /// How scales are stored.
     pub scales: Scales,
 }
 
@@ -90,8 +92,8 @@ impl Layout {
     pub const Q5_K: Self = Self { codes: Codes::Five, scales: Scales::Min };
     /// GGUF's Q6_K.
     pub const Q6_K: Self = Self { codes: Codes::Six, scales: Scales::Halves };
-    /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their own. [`Block::w16`]
-    /// makes a block of it.
+    /// Sixteen bits with a scale for 32: for matrices of f32, f16 and bf16, and encodings without a layout of their
+    /// own. [`Block::w16`] makes a block of it.
     pub const W16: Self = Self { codes: Codes::Word, scales: Scales::Bf16 };
     /// GGUF's IQ3_S.
     pub const IQ3_S: Self = Self { codes: Codes::Grid, scales: Scales::Nibble };
@@ -141,8 +143,8 @@ impl Layout {
     }
 }
 
-/// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits as a signed byte),
-/// and scales, of which a layout stores those that it has.
+/// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits as a
+/// signed byte), and scales, of which a layout stores those that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// In the order of the inputs; of 16 bits the high bytes.
@@ -170,8 +172,8 @@ impl Block {
 
     /// These weights in [`Layout::W16`], rounded to the nearest of 65,279 steps.
     ///
-    /// The scale is a bf16 that is rounded up, so that no code exceeds its range; a block whose largest magnitude is not finite
-    /// or whose scale would be is NaN, below 1e-30 it is zero.
+    /// The scale is a bf16 that is rounded up, so that no code exceeds its range; a block whose largest magnitude is
+    /// not finite or whose scale would be is NaN, below 1e-30 it is zero.
     pub fn w16(weights: &[f32; BLOCK]) -> Self {
         // 256 * 127 + 127: the largest number whose negation has signed bytes too.
         const TOP: f32 = 32639.0;
@@ -185,8 +187,8 @@ impl Block {
         // Rounded up to eight bits: below f32's largest by a factor of 2^15, so this cannot overflow.
         let d = ((top / TOP).to_bits() + 0xffff) >> 16;
         let inverse = 1.0 / f64::from(f32::from_bits(d << 16));
-        // Beside this number f64 has no fractions, so that adding it rounds, to even; the lowest bits are the step's. Much faster
-        // than a call where the machine's baseline has no rounding.
+        // Beside this number f64 has no fractions, so that adding it rounds, to even; the lowest bits are the step's.
+        // Much faster than a call where the machine's baseline has no rounding.
         const ROUND: f64 = 1.5 * (1u64 << 52) as f64;
         let steps = weights.map(|w| (f64::from(w) * inverse + ROUND).to_bits() as i32);
         let low = steps.map(|s| s as i8);
@@ -198,7 +200,8 @@ impl Block {
 /// The magnitudes of IQ3_S by index: the device's own table, read from its source.
 pub fn iq3_s_grid() -> Vec<[u8; 4]> {
     let (_, table) = source!("weights/iq3_s_grid.cuh").split_once("= {").expect("the header is a table");
-    let words = table.split("0x").skip(1).map(|word| u32::from_str_radix(&word[..8], 16).expect("words of eight digits"));
+    let words =
+        table.split("0x").skip(1).map(|word| u32::from_str_radix(&word[..8], 16).expect("words of eight digits"));
     words.map(u32::to_le_bytes).collect()
 }
 
@@ -311,7 +314,9 @@ mod tests {
             let plane = |i: usize| word((planes_at + unit * plane_bytes) / 4 + i);
             let bytes = match layout.codes {
                 Codes::Byte => word(codes_at + at * 128 + lane * 4 + 2 * half + high).to_le_bytes(),
-                Codes::Table(levels) => [0, 1, 2, 3].map(|i| levels[(two() >> (16 * half + 4 * i) & 15) as usize] as u8),
+                Codes::Table(levels) => {
+                    [0, 1, 2, 3].map(|i| levels[(two() >> (16 * half + 4 * i) & 15) as usize] as u8)
+                }
                 Codes::Nibble => (two() >> (4 * half) & 0x0f0f_0f0f).to_le_bytes(),
                 Codes::Five => {
                     let bits = plane(lane * 2 + at / 2) >> (at % 2 * 4 + 2 * half + high) & 0x0101_0101;

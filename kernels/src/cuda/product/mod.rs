@@ -1,8 +1,8 @@
-//! Products of quantised matrices with few int8 activation rows: `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]`, and the same
-//! added to the residual stream.
+//! Products of quantised matrices with few int8 activation rows: `out[c][r] = factor * norm(c) * sum_k w[r][k]
+//! x[c][k]`, and the same added to the residual stream.
 //!
-//! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it. Matrices of experts have
-//! their own kernels in [`super::experts`].
+//! `csrc/product/product.cu` says how. An output is the same for any number of rows (columns of the product) beside it.
+//! Matrices of experts have their own kernels in [`super::experts`].
 
 pub mod layout;
 mod residual;
@@ -22,21 +22,24 @@ pub const ROWS_MAX: usize = 8;
 
 /// A matrix that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct MatrixShape {
     layout: Layout,
     rows: usize,
     cols: usize,
     planes: Planes,
 }
 
-impl Shape {
+impl MatrixShape {
     /// `[rows, cols]` in `layout`, for activations of one plane.
     ///
     /// # Errors
     /// If there are no rows, or `cols` are not whole units.
     pub fn new(layout: Layout, rows: usize, cols: usize) -> Result<Self, CudaError> {
         if rows == 0 || cols == 0 || !cols.is_multiple_of(UNIT) {
-            return Err(CudaError::shape("product", format!("a matrix of {rows} x {cols}: inputs must be a multiple of {UNIT}")));
+            return Err(CudaError::shape(
+                "product",
+                format!("a matrix of {rows} x {cols}: inputs must be a multiple of {UNIT}"),
+            ));
         }
         Ok(Self { layout, rows, cols, planes: Planes::One })
     }
@@ -46,12 +49,12 @@ impl Shape {
         Self { planes, ..self }
     }
 
-    /// Of the activations.
+    /// Planes of the activations' int8 form.
     pub fn planes(&self) -> Planes {
         self.planes
     }
 
-    /// Outputs and inputs.
+    /// How many outputs and inputs the matrix has.
     pub fn size(&self) -> (usize, usize) {
         (self.rows, self.cols)
     }
@@ -89,8 +92,9 @@ impl Tiling {
         (cluster, self.tiles * self.warps_k / cluster * 32)
     }
 
-    /// Units of each warp whose columns are in shared memory at a time, and the bytes of these; all of a warp's units if they fit.
-    fn turn(&self, shape: Shape, columns: usize) -> (usize, usize) {
+    /// Units of each warp whose columns are in shared memory at a time, and the bytes of these; all of a warp's units
+    /// if they fit.
+    fn turn(&self, shape: MatrixShape, columns: usize) -> (usize, usize) {
         let most = (shape.cols / UNIT).div_ceil(self.warps_k);
         let of_unit = columns * (UNIT + UNIT / 32 * 8) * shape.planes.count() * self.warps_k;
         let fit = (COLUMN_BYTES_MAX - columns * COLUMN_GAP) / of_unit;
@@ -113,11 +117,13 @@ const COLUMN_GAP: usize = 64;
 /// Rows of activations that kernels are made for: one, and up to so many.
 pub const COLUMNS: [usize; 2] = [1, ROWS_MAX];
 
-/// How each of [`COLUMNS`] is done. How the inputs are shared, which decides the order of additions, is chosen by the matrix alone.
+/// How each of [`COLUMNS`] is done. How the inputs are shared, which decides the order of additions, is chosen by the
+/// matrix alone.
 ///
-/// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has its own, because
-/// sums of shared ones cost time. More tiles of a block share what is staged of the rows (docs/kernels/product.md).
-pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+/// Few tiles are shared by four warps each, which is as much as is read ahead then; where there are many, a warp has
+/// its own, because sums of shared ones cost time. More tiles of a block share what is staged of the rows
+/// (docs/kernels/product.md).
+pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
     const WARPS_MAX: usize = 4;
     const WARPS_A_BLOCK: usize = 8;
     const TILES_OF_ONE_ROW_MAX: usize = 4;
@@ -145,17 +151,18 @@ pub(super) fn depth_max(layout: Layout) -> usize {
     }
 }
 
-/// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if the norm of the rows is folded into the product.
-pub fn program(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
+/// The program of a shape for up to so many rows, one of [`COLUMNS`]. `norm`: true values of a row of activations, if
+/// the norm of the rows is folded into the product.
+pub fn program(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling) -> Program {
     program_of(shape, norm, columns, tiling, false)
 }
 
 /// All of them, as [`Product::load`] wants them.
-pub fn programs(shape: Shape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
+pub fn programs(shape: MatrixShape, norm: Option<usize>, multiprocessors: usize) -> Vec<Program> {
     tilings(shape, multiprocessors).into_iter().map(|(c, t)| program(shape, norm, c, t)).collect()
 }
 
-fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling, residual: bool) -> Program {
+fn program_of(shape: MatrixShape, norm: Option<usize>, columns: usize, tiling: Tiling, residual: bool) -> Program {
     let (turn, bytes) = tiling.turn(shape, columns);
     let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], shape.layout);
     defines.extend([
@@ -182,8 +189,8 @@ fn program_of(shape: Shape, norm: Option<usize>, columns: usize, tiling: Tiling,
     }
 }
 
-/// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with several layouts
-/// has other names for each; `WITH_GRID` says whether any is a grid.
+/// What `weights.cuh` has to know of a layout, under these names: codes, scales, four words of levels. A program with
+/// several layouts has other names for each; `WITH_GRID` says whether any is a grid.
 pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&'static str, i64)> {
     let (codes, levels) = match layout.codes {
         Codes::Byte => (0, [0; 16]),
@@ -265,7 +272,7 @@ device_struct! {
 /// The kernels of one matrix's shape: for each of [`columns`].
 #[derive(Debug)]
 struct Kernels {
-    shape: Shape,
+    shape: MatrixShape,
     /// Blocks of squares in a row, 0 without a norm.
     norm_blocks: usize,
     /// By the most rows of each, ascending.
@@ -276,7 +283,7 @@ impl Kernels {
     fn load(
         device: &Device,
         cache: &KernelCache,
-        shape: Shape,
+        shape: MatrixShape,
         norm: Option<usize>,
         tilings: &[(usize, Tiling)],
         residual: bool,
@@ -291,7 +298,8 @@ impl Kernels {
         let load = |(columns, tiling): &(usize, Tiling)| {
             check_tiling(shape, norm, *tiling)?;
             let program = program_of(shape, norm, *columns, *tiling, residual);
-            let kernel = device.module(cache, &program)?.kernel("product")?.with_shared(tiling.turn(shape, *columns).1)?;
+            let kernel =
+                device.module(cache, &program)?.kernel("product")?.with_shared(tiling.turn(shape, *columns).1)?;
             Ok((*columns, *tiling, kernel))
         };
         let kernels = tilings.iter().map(load).collect::<Result<_, CudaError>>()?;
@@ -350,7 +358,7 @@ impl Kernels {
     }
 }
 
-fn check_tiling(shape: Shape, norm: Option<usize>, tiling: Tiling) -> Result<(), CudaError> {
+fn check_tiling(shape: MatrixShape, norm: Option<usize>, tiling: Tiling) -> Result<(), CudaError> {
     let Tiling { warps_k, tiles, cluster, depth, registers, .. } = tiling;
     let warps = tiles * warps_k;
     // The warps of a block are whole tiles or a whole part of one.
@@ -371,7 +379,11 @@ fn check_tiling(shape: Shape, norm: Option<usize>, tiling: Tiling) -> Result<(),
 }
 
 fn fits(what: &str, got: usize, need: usize) -> Result<(), CudaError> {
-    if got >= need { Ok(()) } else { Err(CudaError::shape("product", format!("{what} has {got} elements, {need} are needed"))) }
+    if got >= need {
+        Ok(())
+    } else {
+        Err(CudaError::shape("product", format!("{what} has {got} elements, {need} are needed")))
+    }
 }
 
 /// `out[c][r] = factor * norm(c) * sum_k w[r][k] x[c][k]`.
@@ -383,7 +395,12 @@ impl Product {
     ///
     /// # Errors
     /// If the norm is of no whole blocks, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, norm: Option<usize>) -> Result<Self, CudaError> {
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        shape: MatrixShape,
+        norm: Option<usize>,
+    ) -> Result<Self, CudaError> {
         Self::load_tiled(device, cache, shape, norm, &tilings(shape, device.multiprocessors() as usize))
     }
 
@@ -394,7 +411,7 @@ impl Product {
     pub fn load_tiled(
         device: &Device,
         cache: &KernelCache,
-        shape: Shape,
+        shape: MatrixShape,
         norm: Option<usize>,
         tilings: &[(usize, Tiling)],
     ) -> Result<Self, CudaError> {
@@ -443,7 +460,7 @@ mod tests {
     #[test]
     fn small_matrices_share_their_inputs_among_warps_and_large_ones_do_not() {
         let of = |layout, rows, cols| {
-            let tiling = tilings(Shape::new(layout, rows, cols).unwrap(), 132)[0].1;
+            let tiling = tilings(MatrixShape::new(layout, rows, cols).unwrap(), 132)[0].1;
             (tiling.warps_k, tiling.tiles, tiling.depth)
         };
         assert_eq!(of(Layout::Q8_0, 12416, 2048), (4, 2, 2));
@@ -455,7 +472,7 @@ mod tests {
     fn columns_of_all_of_a_warps_units_are_staged_at_once_if_they_fit() {
         let turn = |cols, warps_k, depth, columns| {
             let tiling = Tiling { warps_k, tiles: 2, cluster: 1, depth, registers: 80 };
-            tiling.turn(Shape::new(Layout::Q8_0, 64, cols).unwrap(), columns)
+            tiling.turn(MatrixShape::new(Layout::Q8_0, 64, cols).unwrap(), columns)
         };
         assert_eq!(turn(4096, 8, 2, 8), (4, 8 * (32 * 128 + 64) + 32 * 4 * 8 * 8));
         assert_eq!(turn(4096, 8, 2, 16).0, 2, "half a share, in whole steps of what is read ahead");
@@ -468,13 +485,13 @@ mod tests {
 
     #[test]
     fn a_matrix_of_broken_units_is_refused_with_its_size() {
-        let error = Shape::new(Layout::Q8_0, 16, 96).unwrap_err().to_string();
+        let error = MatrixShape::new(Layout::Q8_0, 16, 96).unwrap_err().to_string();
         assert!(error.contains("16 x 96") && error.contains("multiple of 128"), "{error}");
     }
 
     #[test]
     fn a_tiling_whose_blocks_are_no_whole_parts_is_refused() {
-        let shape = Shape::new(Layout::Q8_0, 64, 1024).unwrap();
+        let shape = MatrixShape::new(Layout::Q8_0, 64, 1024).unwrap();
         let fine = Tiling { warps_k: 8, tiles: 2, cluster: 4, depth: 2, registers: 80 };
         assert!(check_tiling(shape, None, fine).is_ok());
         for wrong in [Tiling { cluster: 3, ..fine }, Tiling { warps_k: 0, ..fine }, Tiling { registers: 300, ..fine }] {

@@ -1,15 +1,15 @@
 //! Out-projections: a product that is added to the residual stream, and what the next matrix reads of the stream then.
 
 use super::{
-    Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, KernelCache, Kernels, Planes, Program, Ptr, PtrMut,
-    Shape, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
+    Activations, Arguments, COLUMNS, CudaError, CudaView, CudaViewMut, Device, KernelCache, Kernels, MatrixShape,
+    Planes, Program, Ptr, PtrMut, TILE_ROWS, Tiling, UNIT, depth_max, fits, program_of,
 };
 
 /// Tiles of an int8 block of outputs.
 const TILES: usize = 2;
 
-/// What the reader of a row of the residual stream `x` reads: the int8 form of `x * weight`, and the sums of squares that the norm is
-/// made of.
+/// What the reader of a row of the residual stream `x` reads: the int8 form of `x * weight`, and the sums of squares
+/// that the norm is made of.
 pub struct NextRows<'a, 'b> {
     /// `[values]`: of the next norm, the factor itself.
     pub weight: &'a CudaView<'a, f32>,
@@ -37,28 +37,31 @@ impl NextRows<'_, '_> {
 pub struct Residual(Kernels);
 
 impl Residual {
-    /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's inputs.
-    pub fn tilings(shape: Shape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
+    /// How each of [`COLUMNS`] is done, as [`super::tilings`]. There are few outputs, so that many warps share a tile's
+    /// inputs.
+    pub fn tilings(shape: MatrixShape, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         const WARPS_MAX: usize = 8;
         const WARPS_A_MULTIPROCESSOR: usize = 8;
         let (tiles, units) = (shape.rows.div_ceil(TILE_ROWS), shape.cols / UNIT);
         let mut warps_k = 1;
-        while warps_k < WARPS_MAX && 2 * warps_k <= units && tiles * warps_k < multiprocessors * WARPS_A_MULTIPROCESSOR {
+        while warps_k < WARPS_MAX && 2 * warps_k <= units && tiles * warps_k < multiprocessors * WARPS_A_MULTIPROCESSOR
+        {
             warps_k *= 2;
         }
         // Blocks have a multiprocessor each and hold all their weights; five units are what fits.
         let held = (2 * depth_max(shape.layout())).min(5);
-        let tiling = Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, held), registers: 128 };
+        let tiling =
+            Tiling { warps_k, tiles: TILES, cluster: 1, depth: (units / warps_k).clamp(1, held), registers: 128 };
         COLUMNS.map(|columns| (columns, tiling)).to_vec()
     }
 
     /// The program of a shape for up to so many rows, one of [`COLUMNS`].
-    pub fn program(shape: Shape, columns: usize, tiling: Tiling) -> Program {
+    pub fn program(shape: MatrixShape, columns: usize, tiling: Tiling) -> Program {
         program_of(shape, None, columns, Tiling { tiles: TILES, ..tiling }, true)
     }
 
     /// All of them, as [`Residual::load`] wants them.
-    pub fn programs(shape: Shape, multiprocessors: usize) -> Vec<Program> {
+    pub fn programs(shape: MatrixShape, multiprocessors: usize) -> Vec<Program> {
         Self::tilings(shape, multiprocessors).into_iter().map(|(c, t)| Self::program(shape, c, t)).collect()
     }
 
@@ -66,7 +69,7 @@ impl Residual {
     ///
     /// # Errors
     /// If its outputs are no whole blocks of 32, or they cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: MatrixShape) -> Result<Self, CudaError> {
         Self::load_tiled(device, cache, shape, &Self::tilings(shape, device.multiprocessors() as usize))
     }
 
@@ -74,7 +77,12 @@ impl Residual {
     ///
     /// # Errors
     /// As [`Residual::load`], and if a tiling cannot be launched or they differ in `warps_k`.
-    pub fn load_tiled(device: &Device, cache: &KernelCache, shape: Shape, tilings: &[(usize, Tiling)]) -> Result<Self, CudaError> {
+    pub fn load_tiled(
+        device: &Device,
+        cache: &KernelCache,
+        shape: MatrixShape,
+        tilings: &[(usize, Tiling)],
+    ) -> Result<Self, CudaError> {
         if !shape.rows.is_multiple_of(32) {
             return Err(CudaError::shape("residual", format!("{} outputs: must be a multiple of 32", shape.rows)));
         }
@@ -115,7 +123,8 @@ impl Residual {
             factor,
             ..Arguments::default()
         };
-        // SAFETY: the buffers were found large enough for `rows` rows; squares, which are null here, are not read without a norm.
+        // SAFETY: the buffers were found large enough for `rows` rows; squares, which are null here, are not read
+        // without a norm.
         unsafe { self.0.launch(device, arguments, rows) }
     }
 }

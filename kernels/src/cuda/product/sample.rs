@@ -3,7 +3,7 @@
 use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
 use crate::cuda::quantized::{BLOCK, QuantizedRows};
 
-/// Every layout.
+/// Every layout that a kernel reads.
 pub const LAYOUTS: [Layout; 10] = [
     Layout::Q8_0,
     Layout::Q4_0,
@@ -30,7 +30,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Evenly in -1..1.
+    /// A number drawn evenly from -1..1.
     pub fn signed(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
@@ -109,7 +109,8 @@ impl Matrix {
         }
     }
 
-    /// The definition of the product: output `row` for row `column` of `x`, and the sum of the magnitudes that went into it.
+    /// The definition of the product: output `row` for row `column` of `x`, and the sum of the magnitudes that went
+    /// into it.
     pub fn dot(&self, row: usize, x: &QuantizedRows, column: usize) -> (f64, f64) {
         let n = self.cols / BLOCK;
         let (mut sum, mut size) = (0.0, 0.0);
@@ -154,7 +155,8 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
 /// Value of the bits of a finite f16.
 fn f16(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
-    let magnitude = if exponent == 0 { fraction * 2f64.powi(-24) } else { (1024.0 + fraction) * 2f64.powi(exponent - 25) };
+    let magnitude =
+        if exponent == 0 { fraction * 2f64.powi(-24) } else { (1024.0 + fraction) * 2f64.powi(exponent - 25) };
     if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 

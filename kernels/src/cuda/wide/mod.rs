@@ -1,7 +1,8 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
-//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside it. With
-//! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
+//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside
+//! it. With [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a
+//! layer.
 
 mod tiling;
 
@@ -18,7 +19,7 @@ use cudarc::driver::{CudaView, CudaViewMut};
 /// What becomes of a product's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
-    /// f32 outputs.
+    /// The sums are written as f32.
     Plain,
     /// Added to the residual stream, whose int8 form times the next norm's weight and sums of squares are written too.
     Residual,
@@ -28,20 +29,25 @@ pub enum Epilogue {
 
 /// A product that a kernel can be made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
-    matrix: product::Shape,
+pub struct WideShape {
+    matrix: product::MatrixShape,
     epilogue: Epilogue,
     norm: usize,
     dense: bool,
 }
 
-impl Shape {
-    /// `matrix` and what follows. `norm`: the width of the rms norm that is folded into the activations, if there is one. `dense`:
-    /// whether it is one matrix for all rows, not one of several.
+impl WideShape {
+    /// `matrix` and what follows. `norm`: the width of the rms norm that is folded into the activations, if there is
+    /// one. `dense`: whether it is one matrix for all rows, not one of several.
     ///
     /// # Errors
     /// If the outputs of an epilogue that quantises are not whole blocks of 32, or `norm` is not.
-    pub fn new(matrix: product::Shape, epilogue: Epilogue, norm: Option<usize>, dense: bool) -> Result<Self, CudaError> {
+    pub fn new(
+        matrix: product::MatrixShape,
+        epilogue: Epilogue,
+        norm: Option<usize>,
+        dense: bool,
+    ) -> Result<Self, CudaError> {
         let (rows, cols) = matrix.size();
         let whole = match epilogue {
             Epilogue::Plain => 1,
@@ -49,11 +55,17 @@ impl Shape {
             Epilogue::Gated => 2 * BLOCK,
         };
         if !rows.is_multiple_of(whole) {
-            return Err(CudaError::shape("wide", format!("{rows} rows with {epilogue:?}: must be a multiple of {whole}")));
+            return Err(CudaError::shape(
+                "wide",
+                format!("{rows} rows with {epilogue:?}: must be a multiple of {whole}"),
+            ));
         }
         let norm = norm.unwrap_or(0);
         if !norm.is_multiple_of(BLOCK) || norm > cols {
-            return Err(CudaError::shape("wide", format!("a norm over {norm} of {cols} inputs: must be a multiple of {BLOCK}")));
+            return Err(CudaError::shape(
+                "wide",
+                format!("a norm over {norm} of {cols} inputs: must be a multiple of {BLOCK}"),
+            ));
         }
         Ok(Self { matrix, epilogue, norm, dense })
     }
@@ -63,7 +75,7 @@ impl Shape {
         Self { matrix: self.matrix.with_planes(planes), ..self }
     }
 
-    /// What follows.
+    /// What is done with the sums.
     pub fn epilogue(&self) -> Epilogue {
         self.epilogue
     }
@@ -73,8 +85,8 @@ impl Shape {
         (self.norm > 0).then_some(self.norm)
     }
 
-    /// The matrix.
-    pub fn matrix(&self) -> product::Shape {
+    /// The matrix's shape.
+    pub fn matrix(&self) -> product::MatrixShape {
         self.matrix
     }
 }
@@ -83,7 +95,7 @@ impl Shape {
 ///
 /// # Errors
 /// If there is no such tiling for it.
-pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
+pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
     let layout = shape.matrix.layout();
     let (rows, cols) = shape.matrix.size();
@@ -104,13 +116,18 @@ pub fn program(shape: Shape, tiling: Tiling) -> Result<Program, CudaError> {
         ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
         shape.matrix.planes().define(),
     ]);
-    Ok(Program { name: "wide", source: source!("wide/wide.cu"), arguments: arguments::file(&[Arguments::declaration()]), defines })
+    Ok(Program {
+        name: "wide",
+        source: source!("wide/wide.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines,
+    })
 }
 
 /// The kernel of one shape and tiling.
 #[derive(Debug)]
 pub struct Wide {
-    shape: Shape,
+    shape: WideShape,
     tiling: Tiling,
     kernel: Kernel<Arguments>,
 }
@@ -124,7 +141,7 @@ pub struct Inputs<'a> {
     pub meta: &'a CudaView<'a, f32>,
     /// `[rows, norm / 32]`, where the shape has a norm.
     pub squares: Option<&'a CudaView<'a, f32>>,
-    /// Of that norm.
+    /// Epsilon of that norm.
     pub eps: f32,
     /// Multiplies every sum.
     pub factor: f32,
@@ -135,8 +152,8 @@ pub struct Inputs<'a> {
 pub enum Columns<'a> {
     /// Rows `0..n` with the one matrix, into rows `0..n`.
     First(usize),
-    /// Slot `s` is `{matrix, first, count, 0}` and takes the columns `first..first + count` of the lists. Slots with columns come in
-    /// ascending order of `first` and share no columns.
+    /// Slot `s` is `{matrix, first, count, 0}` and takes the columns `first..first + count` of the lists. Slots with
+    /// columns come in ascending order of `first` and share no columns.
     Listed {
         /// `[slots, 4]`.
         slots: &'a CudaView<'a, i32>,
@@ -149,7 +166,7 @@ pub enum Columns<'a> {
 
 /// Where the result goes; the variant is that of the shape's epilogue.
 pub enum Output<'a, 'b> {
-    /// f32 rows.
+    /// Rows of f32.
     Plain {
         /// `[rows, stride]`.
         values: &'a mut CudaViewMut<'b, f32>,
@@ -228,7 +245,7 @@ impl Wide {
     ///
     /// # Errors
     /// If there is no such tiling for the shape, or the kernel cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, shape: Shape, tiling: Tiling) -> Result<Self, CudaError> {
+    pub fn load(device: &Device, cache: &KernelCache, shape: WideShape, tiling: Tiling) -> Result<Self, CudaError> {
         if tiling.split > 1 && !device.arch().has_clusters() {
             return Err(CudaError::shape("wide", format!("{tiling:?}: {} has no clusters of blocks", device.arch())));
         }
@@ -248,8 +265,8 @@ impl Wide {
     /// If a buffer is too small, the output is not that of the shape's epilogue, or the driver refuses.
     ///
     /// # Safety
-    /// What the lists of [`Columns::Listed`] name lies within `weights`, the inputs and the output, and no row of the output is named
-    /// twice: they are on the device and cannot be checked here. [`Columns::First`] asks for nothing.
+    /// What the lists of [`Columns::Listed`] name lies within `weights`, the inputs and the output, and no row of the
+    /// output is named twice: they are on the device and cannot be checked here. [`Columns::First`] asks for nothing.
     pub unsafe fn launch(
         &self,
         device: &Device,
@@ -367,8 +384,9 @@ impl Wide {
     }
 }
 
-/// Whether each tile of columns gets its own block, or a slot's block does all of its columns in turn. Outputs are the same. Finding
-/// one's slot costs a look at all of them, so only where slots are expected to have more than half a tile of columns.
+/// Whether each tile of columns gets its own block, or a slot's block does all of its columns in turn. Outputs are the
+/// same. Finding one's slot costs a look at all of them, so only where slots are expected to have more than half a tile
+/// of columns.
 fn spreads(slots: usize, columns: usize, block_columns: usize) -> bool {
     2 * columns > slots * block_columns
 }
@@ -387,11 +405,14 @@ mod tests {
 
     #[test]
     fn epilogues_that_quantise_want_whole_blocks() {
-        let matrix = |rows| product::Shape::new(Layout::Q8_0, rows, 256).unwrap();
-        assert!(Shape::new(matrix(40), Epilogue::Plain, None, true).is_ok());
-        let error = Shape::new(matrix(96), Epilogue::Gated, None, true).unwrap_err().to_string();
+        let matrix = |rows| product::MatrixShape::new(Layout::Q8_0, rows, 256).unwrap();
+        assert!(WideShape::new(matrix(40), Epilogue::Plain, None, true).is_ok());
+        let error = WideShape::new(matrix(96), Epilogue::Gated, None, true).unwrap_err().to_string();
         assert!(error.contains("96 rows with Gated: must be a multiple of 64"), "{error}");
-        assert!(Shape::new(matrix(96), Epilogue::Residual, Some(512), true).is_err(), "a norm over more than there is");
+        assert!(
+            WideShape::new(matrix(96), Epilogue::Residual, Some(512), true).is_err(),
+            "a norm over more than there is"
+        );
     }
 
     #[test]
@@ -400,8 +421,8 @@ mod tests {
             for (rows, cols) in [(64, 256), (1024, 2048), (2048, 512), (12416, 2048), (5120, 17408)] {
                 let epilogues = [(Epilogue::Plain, false), (Epilogue::Residual, true), (Epilogue::Gated, true)];
                 for (planes, (epilogue, dense)) in Planes::ALL.into_iter().flat_map(|p| epilogues.map(|e| (p, e))) {
-                    let matrix = product::Shape::new(layout, rows, cols).unwrap().with_planes(planes);
-                    let shape = Shape::new(matrix, epilogue, Some(256), dense).unwrap();
+                    let matrix = product::MatrixShape::new(layout, rows, cols).unwrap().with_planes(planes);
+                    let shape = WideShape::new(matrix, epilogue, Some(256), dense).unwrap();
                     for columns in [1, 8, 16, 24, 32, 64, 256, 4096] {
                         for (clusters, shared) in [(true, 227 << 10), (false, 99 << 10)] {
                             let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared };

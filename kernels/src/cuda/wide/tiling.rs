@@ -1,6 +1,6 @@
 //! How a product of many columns is cut up: a pure choice, and what it costs in shared memory.
 
-use super::{Epilogue, Shape};
+use super::{Epilogue, WideShape};
 use crate::cuda::product;
 use crate::cuda::product::layout::{Codes, Scales, TILE_ROWS, UNIT};
 use crate::cuda::{Arch, CudaError, Device};
@@ -56,7 +56,7 @@ impl Chip {
         Self { multiprocessors, clusters: arch.has_clusters(), shared_bytes: arch.shared_bytes_max() }
     }
 
-    /// Of a device.
+    /// What tiles are chosen by, read from a device.
     pub fn of(device: &Device) -> Self {
         let arch = device.arch();
         Self {
@@ -84,7 +84,7 @@ impl Tiling {
     }
 
     /// Dynamic shared memory of a block, as `csrc/wide/wide.cu` lays it out.
-    pub fn shared_bytes(&self, matrix: product::Shape) -> usize {
+    pub fn shared_bytes(&self, matrix: product::MatrixShape) -> usize {
         let (layout, planes) = (matrix.layout(), matrix.planes().count());
         let meta = if layout.scales == Scales::Min { 32 } else { 16 };
         let column = 32 + planes * (UNIT + meta);
@@ -99,7 +99,7 @@ impl Tiling {
     ///
     /// # Errors
     /// With what does not fit.
-    pub fn check(&self, shape: Shape) -> Result<(), CudaError> {
+    pub fn check(&self, shape: WideShape) -> Result<(), CudaError> {
         let wrong = |what: String| Err(CudaError::shape("wide", format!("{self:?} of {shape:?}: {what}")));
         let whole = match shape.epilogue {
             Epilogue::Plain => 1,
@@ -107,7 +107,8 @@ impl Tiling {
             Epilogue::Gated => 4,
         };
         let rows = self.tiles * self.warps_rows;
-        if rows == 0 || self.block_columns() == 0 || self.groups * self.units == 0 || self.split == 0 || self.stages < 2 {
+        if rows == 0 || self.block_columns() == 0 || self.groups * self.units == 0 || self.split == 0 || self.stages < 2
+        {
             return wrong("nothing may be zero, stages are at least two".into());
         }
         if !rows.is_multiple_of(whole) {
@@ -127,13 +128,32 @@ impl Tiling {
     }
 }
 
-/// Chosen by the matrix and the columns that are expected beside one another: all of a dense product's, those of one expert else.
-/// Outputs depend on the choice, so whoever wants them the same in every batch passes one number of columns for all.
+/// Chosen by the matrix and the columns that are expected beside one another: all of a dense product's, those of one
+/// expert else. Outputs depend on the choice, so whoever wants them the same in every batch passes one number of
+/// columns for all.
 ///
-/// Measured (docs/kernels/wide.md). Warps want as many products as registers hold, because a fragment of weights is expanded and one
-/// of activations is read once for all of them. A matrix too small to give every multiprocessor a block of that size has its inputs
-/// shared among groups of warps, then among blocks. Beyond 110 KB of shared memory the next kernel's blocks cannot wait beside ours.
-pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
+/// Measured (docs/kernels/wide.md). Warps want as many products as registers hold, because a fragment of weights is
+/// expanded and one of activations is read once for all of them. A matrix too small to give every multiprocessor a
+/// block of that size has its inputs shared among groups of warps, then among blocks. Beyond 110 KB of shared memory
+/// the next kernel's blocks cannot wait beside ours.
+pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+    let (rows, cols) = shape.matrix.size();
+    let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
+    let mut t = within(chip.shared_bytes, shape, measured(shape, columns, chip));
+    if shape.dense && chip.clusters {
+        let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
+        while t.split < SPLIT_CHOSEN_MAX
+            && blocks * t.split * 2 <= chip.multiprocessors
+            && t.split * t.groups * 2 < units
+        {
+            t.split *= 2;
+        }
+    }
+    t
+}
+
+/// What was fastest, whatever it takes of shared memory, with all inputs in one block.
+fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
     let of = |tiles, warps_rows, octets, warps_columns, groups, units, stages| Tiling {
@@ -147,7 +167,7 @@ pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
         stages,
     };
     let few_units = units <= FEW_UNITS;
-    let mut t = if !shape.dense {
+    if !shape.dense {
         match columns {
             0..=4 => of(2, 4, 1, 1, 1, 1, if few_units { 3 } else { 4 }),
             5..=16 => of(2, 4, 2, 1, 1, 1, 3),
@@ -179,8 +199,11 @@ pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
             (129..=512, _) => of(2, 4, 4, 2, 2, 1, 3),
             _ => of(2, 4, 4, 2, 1, 1, 3),
         }
-    };
-    let limit = chip.shared_bytes;
+    }
+}
+
+/// `t`, made smaller until it takes `limit` bytes of shared memory.
+fn within(limit: usize, shape: WideShape, mut t: Tiling) -> Tiling {
     while t.shared_bytes(shape.matrix) > limit {
         match t {
             Tiling { stages: 3.., .. } => t.stages -= 1,
@@ -191,12 +214,6 @@ pub fn tiling(shape: Shape, columns: usize, chip: Chip) -> Tiling {
             Tiling { octets: 2.., .. } => t.octets /= 2,
             Tiling { warps_rows: 2.., .. } => t.warps_rows /= 2,
             _ => unreachable!("two stages of four tiles and eight columns fit everywhere"),
-        }
-    }
-    if shape.dense && chip.clusters {
-        let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
-        while t.split < SPLIT_CHOSEN_MAX && blocks * t.split * 2 <= chip.multiprocessors && t.split * t.groups * 2 < units {
-            t.split *= 2;
         }
     }
     t

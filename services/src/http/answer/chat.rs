@@ -1,8 +1,8 @@
 //! Choices of `/v1/chat/completions`.
 
-use super::{Shape, logprob, object};
-use crate::actors::output::{Delta, Finish, Piece, Scored, ToolCallDelta};
-use crate::text::parser::Part;
+use super::{ChoiceFormat, logprob, object};
+use crate::actors::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
+use crate::text::parser::TextPart;
 use serde_json::{Value, json};
 
 /// Replies whose choices are messages of a conversation.
@@ -12,7 +12,7 @@ pub struct Chat {
     pub logprobs: bool,
 }
 
-impl Shape for Chat {
+impl ChoiceFormat for Chat {
     fn objects(&self) -> (&'static str, &'static str) {
         ("chat.completion", "chat.completion.chunk")
     }
@@ -65,7 +65,10 @@ fn chunk(choice: u32, delta: Value, logprobs: Value, reason: Option<Finish>) -> 
 }
 
 fn call_delta(call: &ToolCallDelta) -> Value {
-    let function = object([("name", call.start.as_ref().map(|(_, name)| json!(name))), ("arguments", Some(json!(call.arguments)))]);
+    let function = object([
+        ("name", call.start.as_ref().map(|(_, name)| json!(name))),
+        ("arguments", Some(json!(call.arguments))),
+    ]);
     object([
         ("index", Some(json!(call.index))),
         ("id", call.start.as_ref().map(|(id, _)| json!(id))),
@@ -85,13 +88,13 @@ fn whole_call(call: &ToolCallDelta) -> Value {
     ])
 }
 
-/// The tokens of the answer under OpenAI's name, so that they are what `content` is made of. Those of the thought and of calls have names
-/// of their own, if there are any.
+/// The tokens of the answer under OpenAI's name, so that they are what `content` is made of. Those of the thought and
+/// of calls have names of their own, if there are any.
 fn logprobs_of(tokens: &[Scored]) -> Value {
-    let of = |part: Part| tokens.iter().filter(|t| t.part == part).map(token).collect::<Vec<_>>();
-    let (reasoning, calls) = (of(Part::Reasoning), of(Part::Calls));
+    let of = |part: TextPart| tokens.iter().filter(|t| t.part == part).map(token).collect::<Vec<_>>();
+    let (reasoning, calls) = (of(TextPart::Reasoning), of(TextPart::Calls));
     object([
-        ("content", Some(json!(of(Part::Content)))),
+        ("content", Some(json!(of(TextPart::Content)))),
         ("refusal", Some(Value::Null)),
         ("reasoning_logprobs", (!reasoning.is_empty()).then(|| json!(reasoning))),
         ("tool_calls_logprobs", (!calls.is_empty()).then(|| json!(calls))),
@@ -104,6 +107,6 @@ fn token(scored: &Scored) -> Value {
     entry
 }
 
-fn piece(piece: &Piece) -> Value {
+fn piece(piece: &ShownToken) -> Value {
     json!({"token": piece.text, "logprob": logprob(piece.logprob), "bytes": piece.bytes})
 }

@@ -1,7 +1,7 @@
 //! Choices of `/v1/completions`.
 
-use super::{Shape, logprob};
-use crate::actors::output::{Delta, Finish, Piece, Scored};
+use super::{ChoiceFormat, logprob};
+use crate::actors::output::{Delta, Finish, Scored, ShownToken};
 use crate::text::detokenizer::whole;
 use serde_json::{Map, Value, json};
 
@@ -13,19 +13,19 @@ pub struct Completion {
     prompts: Vec<Prompt>,
     choices_per_prompt: u32,
     /// How far each choice's text has come.
-    places: Vec<Place>,
+    places: Vec<TextOffset>,
 }
 
 /// How far a text has come.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct TextOffset {
     /// Characters that are whole.
     characters: usize,
     /// Bytes of one that is not.
     held: Vec<u8>,
 }
 
-impl Place {
+impl TextOffset {
     /// Goes on by some bytes of the text. What is no text counts as it is shown, by replacement characters.
     fn advance(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
@@ -53,7 +53,7 @@ struct Prompt {
 impl Completion {
     /// For some prompts, each with or without an echo, with this many choices each.
     pub fn new(logprobs: bool, echoes: Vec<Option<Echo>>, choices_per_prompt: u32) -> Self {
-        let places = vec![Place::default(); echoes.len() * choices_per_prompt as usize];
+        let places = vec![TextOffset::default(); echoes.len() * choices_per_prompt as usize];
         let prompts = echoes.into_iter().map(|echo| Prompt { echo, scored: Vec::new() }).collect();
         Self { logprobs, prompts, choices_per_prompt, places }
     }
@@ -68,7 +68,7 @@ impl Completion {
             logprobs.unscored(&echo.first, place);
             prompt.scored.iter().for_each(|t| logprobs.push(t, place));
         }
-        *place = Place { characters: echo.text.chars().count(), held: Vec::new() };
+        *place = TextOffset { characters: echo.text.chars().count(), held: Vec::new() };
         Some((echo.text, logprobs))
     }
 
@@ -85,7 +85,7 @@ impl Completion {
     }
 }
 
-impl Shape for Completion {
+impl ChoiceFormat for Completion {
     fn objects(&self) -> (&'static str, &'static str) {
         ("text_completion", "text_completion")
     }
@@ -126,26 +126,26 @@ struct Logprobs {
 }
 
 impl Logprobs {
-    /// Adds a token where the text has come to. The token itself is among the top ones even where it is not one of the most probable, as
-    /// clients of this endpoint expect.
-    fn push(&mut self, scored: &Scored, place: &mut Place) {
+    /// Adds a token where the text has come to. The token itself is among the top ones even where it is not one of the
+    /// most probable, as clients of this endpoint expect.
+    fn push(&mut self, scored: &Scored, place: &mut TextOffset) {
         let mut top = Map::new();
         for piece in scored.top.iter().chain([&scored.token]) {
             top.entry(name(&piece.bytes)).or_insert_with(|| logprob(piece.logprob));
         }
-        let Piece { bytes, logprob: own, .. } = &scored.token;
+        let ShownToken { bytes, logprob: own, .. } = &scored.token;
         self.row(bytes, logprob(*own), Value::Object(top), place);
         if scored.shown {
             place.advance(bytes);
         }
     }
 
-    fn unscored(&mut self, bytes: &[u8], place: &mut Place) {
+    fn unscored(&mut self, bytes: &[u8], place: &mut TextOffset) {
         self.row(bytes, Value::Null, Value::Null, place);
         place.advance(bytes);
     }
 
-    fn row(&mut self, bytes: &[u8], logprob: Value, top: Value, place: &Place) {
+    fn row(&mut self, bytes: &[u8], logprob: Value, top: Value, place: &TextOffset) {
         self.tokens.push(json!(name(bytes)));
         self.logprobs.push(logprob);
         self.top.push(top);
@@ -169,8 +169,8 @@ impl Logprobs {
     }
 }
 
-/// A token by its text. One that is a part of a character has none of its own, and many such look alike, so it is written byte by byte, as
-/// OpenAI does: `bytes:\xe6\x97`.
+/// A token by its text. One that is a part of a character has none of its own, and many such look alike, so it is
+/// written byte by byte, as OpenAI does: `bytes:\xe6\x97`.
 fn name(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),

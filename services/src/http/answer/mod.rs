@@ -1,15 +1,25 @@
-//! What goes out for a generation: the envelope, and how [`Output`]s become a whole reply or the chunks of a stream. Both are made
-//! here, from the same pieces; `chat.rs` and `completion.rs` say what a choice looks like.
+//! What goes out for a generation: the envelope, and how [`Output`]s become a whole reply or the chunks of a stream.
+//! Both are made here, from the same pieces; `chat.rs` and `completion.rs` say what a choice looks like.
 
+mod anthropic;
 mod chat;
 mod completion;
+mod dialect;
+mod ollama;
+mod parts;
+mod responses;
 
+pub use anthropic::MessageFormat;
 pub use chat::Chat;
 pub use completion::{Completion, Echo};
+pub use dialect::{Begun, Dialect, Frames, WholeReply};
+pub use ollama::{Ollama, loaded};
+pub use responses::{Keep, ResponseFormat};
 
 use super::error::ApiError;
-use crate::actors::output::{Account, Delta, Finish, Output, Scored, ThinkingAccount, Timings};
+use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ThinkingAccount, Timings};
 use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
+use crate::text::grammar::CANNOT_GO_ON;
 use actix_web::http::StatusCode;
 use chimere_engine::constraint::Source;
 use serde_json::{Map, Value, json};
@@ -32,7 +42,7 @@ pub struct Envelope {
 }
 
 /// How the choices of one endpoint look.
-pub trait Shape {
+pub trait ChoiceFormat {
     /// `object` of a whole reply and of a chunk.
     fn objects(&self) -> (&'static str, &'static str);
 
@@ -62,7 +72,7 @@ pub struct Chunks<S> {
     ending: Option<Value>,
 }
 
-impl<S: Shape> Chunks<S> {
+impl<S: ChoiceFormat> Chunks<S> {
     /// For a stream of this many choices. `include_usage` asks for a last chunk without choices.
     pub fn new(envelope: Envelope, shape: S, choices: usize, include_usage: bool) -> Self {
         Self { envelope, shape, include_usage, opened: vec![false; choices], ending: None }
@@ -98,7 +108,7 @@ impl<S: Shape> Chunks<S> {
         }
     }
 
-    fn end(&mut self, account: Account) -> Vec<Value> {
+    fn end(&mut self, account: RequestUsage) -> Vec<Value> {
         let ending = self.ending.take();
         let (mut before, mut last) = match ending {
             Some(ending) if !self.include_usage => (None, ending),
@@ -124,7 +134,7 @@ pub struct Whole<S> {
     choices: Vec<(Delta, Option<Finish>)>,
 }
 
-impl<S: Shape> Whole<S> {
+impl<S: ChoiceFormat> Whole<S> {
     /// For a reply of this many choices.
     pub fn new(envelope: Envelope, shape: S, choices: usize) -> Self {
         Self { envelope, shape, choices: vec![(Delta::default(), None); choices] }
@@ -142,7 +152,7 @@ impl<S: Shape> Whole<S> {
         Ok(None)
     }
 
-    fn reply(&mut self, account: &Account) -> Value {
+    fn reply(&mut self, account: &RequestUsage) -> Value {
         let all = std::mem::take(&mut self.choices);
         let choices = all.into_iter().enumerate().map(|(i, (delta, reason))| {
             self.shape.whole(i as u32, delta, reason.expect("a request ends after all of its choices"))
@@ -154,10 +164,14 @@ impl<S: Shape> Whole<S> {
     }
 }
 
-/// The engine failed, the service is going down, or the request's deadline has passed.
+/// The engine failed, the service is going down, the request's deadline has passed, or its grammar cannot go on.
 pub fn engine_error(why: String) -> ApiError {
     if why == DEADLINE_PASSED {
         return ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout_error", why).with_code("deadline_passed");
+    }
+    // Asking again would end as this did.
+    if why.starts_with(CANNOT_GO_ON) {
+        return ApiError::new(StatusCode::BAD_REQUEST, "invalid_request_error", why).with_code("grammar_too_large");
     }
     let code = if why == SHUTTING_DOWN { "shutting_down" } else { "engine_unavailable" };
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", why).with_code(code)
@@ -174,7 +188,7 @@ fn envelope(envelope: &Envelope, object: &str, choices: Vec<Value>) -> Value {
     })
 }
 
-fn account_into(reply: &mut Value, account: &Account, seed: i64) {
+fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
     reply["usage"] = json!({
         "prompt_tokens": account.prompt_tokens,
         "completion_tokens": account.completion_tokens,
@@ -183,6 +197,8 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
     reply["timings"] = timings(&account.timings);
+    reply["timings"]["prompt_n"] = json!(account.prompt_tokens - account.cached_tokens);
+    reply["timings"]["cache_n"] = json!(account.cached_tokens);
     if let Some(room) = account.room {
         reply["timings"]["max_tokens"] = json!(room);
     }
@@ -196,7 +212,8 @@ fn account_into(reply: &mut Value, account: &Account, seed: i64) {
         reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
     }
     if let Some(e) = &account.examples {
-        reply["timings"]["engram"]["semantic"] = json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
+        reply["timings"]["engram"]["semantic"] =
+            json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
     }
     reply["seed"] = json!(seed);
 }
@@ -243,17 +260,17 @@ fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::actors::output::{Piece, ToolCallDelta};
-    use crate::text::parser::Part;
+    use crate::actors::output::{ShownToken, ToolCallDelta};
+    use crate::text::parser::TextPart;
     use chimere_engine::constraint::Sources;
 
     pub(super) fn scored(text: &str, logprob: f32) -> Scored {
-        let piece = |text: &str, logprob| Piece { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
+        let piece = |text: &str, logprob| ShownToken { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
         let top = vec![piece(text, logprob), piece("zz", logprob - 1.0)];
-        Scored { token: piece(text, logprob), top, part: Part::Content, shown: true }
+        Scored { token: piece(text, logprob), top, part: TextPart::Content, shown: true }
     }
 
-    fn chunks<S: Shape>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
+    fn chunks<S: ChoiceFormat>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {
         let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
         let mut chunks = Chunks::new(envelope, shape, choices, include_usage);
         let all = outputs.into_iter().flat_map(|o| chunks.of(o).unwrap());
@@ -277,7 +294,11 @@ pub(super) mod tests {
 
     #[test]
     fn a_chat_stream_opens_with_the_role_and_its_last_chunk_carries_the_account() {
-        let outputs = vec![text(0, "Hi"), Output::Finished { choice: 0, reason: Finish::Stop }, Output::End(Account::default())];
+        let outputs = vec![
+            text(0, "Hi"),
+            Output::Finished { choice: 0, reason: Finish::Stop },
+            Output::End(RequestUsage::default()),
+        ];
         assert_eq!(
             chunks(Chat { logprobs: false }, 1, false, outputs),
             [
@@ -295,7 +316,7 @@ pub(super) mod tests {
             Output::Finished { choice: 1, reason: Finish::Length },
             text(0, "b"),
             Output::Finished { choice: 0, reason: Finish::Stop },
-            Output::End(Account::default()),
+            Output::End(RequestUsage::default()),
         ];
         let got = chunks(Chat { logprobs: false }, 2, true, outputs);
         assert_eq!(got.len(), 7);
@@ -307,10 +328,12 @@ pub(super) mod tests {
     #[test]
     fn a_reply_names_the_rules_that_could_not_be_followed_and_only_those() {
         let timings = |yielded: Sources| {
-            let envelope = Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
+            let envelope =
+                Envelope { id: "id".into(), created: 1, model: "m".into(), fingerprint: "f".into(), seed: 9 };
             let mut whole = Whole::new(envelope, Chat { logprobs: false }, 1);
             whole.of(Output::Finished { choice: 0, reason: Finish::Stop }).unwrap();
-            whole.of(Output::End(Account { yielded, ..Account::default() })).unwrap().unwrap()["timings"].clone()
+            whole.of(Output::End(RequestUsage { yielded, ..RequestUsage::default() })).unwrap().unwrap()["timings"]
+                .clone()
         };
         let both: Sources = [Source::HeldWords, Source::MinTokens].into_iter().collect();
         assert_eq!(timings(both)["yielded"], json!(["min_tokens", "held_words"]));
@@ -327,7 +350,7 @@ pub(super) mod tests {
             arguments: arguments.into(),
             incomplete: false,
         };
-        let thought = Scored { part: Part::Reasoning, ..scored("hm", -0.5) };
+        let thought = Scored { part: TextPart::Reasoning, ..scored("hm", -0.5) };
         let deltas = [
             Delta { reasoning: "hm".into(), tokens: vec![thought], ..Delta::default() },
             Delta { tool_calls: vec![call(true, "")], ..Delta::default() },
@@ -338,8 +361,10 @@ pub(super) mod tests {
             assert_eq!(whole.of(Output::Delta { choice: 0, delta }), Ok(None));
         }
         whole.of(Output::Finished { choice: 0, reason: Finish::ToolCalls }).unwrap();
-        let reply =
-            whole.of(Output::End(Account { prompt_tokens: 3, completion_tokens: 4, ..Account::default() })).unwrap().unwrap();
+        let reply = whole
+            .of(Output::End(RequestUsage { prompt_tokens: 3, completion_tokens: 4, ..RequestUsage::default() }))
+            .unwrap()
+            .unwrap();
         assert_eq!(
             reply["choices"].to_string(),
             concat!(
@@ -361,9 +386,12 @@ pub(super) mod tests {
         let shape = Completion::new(true, vec![Some(echo)], 1);
         let outputs = vec![
             Output::Scored { prompt: 0, tokens: vec![scored("b", -1.0)] },
-            Output::Delta { choice: 0, delta: Delta { content: "c".into(), tokens: vec![scored("c", -2.0)], ..Delta::default() } },
+            Output::Delta {
+                choice: 0,
+                delta: Delta { content: "c".into(), tokens: vec![scored("c", -2.0)], ..Delta::default() },
+            },
             Output::Finished { choice: 0, reason: Finish::Length },
-            Output::End(Account::default()),
+            Output::End(RequestUsage::default()),
         ];
         assert_eq!(
             chunks(shape, 1, false, outputs),
@@ -394,7 +422,7 @@ pub(super) mod tests {
 
     #[test]
     fn parts_of_a_character_are_told_apart_by_their_bytes_and_stand_where_it_does() {
-        let part = |bytes: &[u8], logprob| Piece { text: "\u{fffd}".into(), bytes: bytes.to_vec(), logprob };
+        let part = |bytes: &[u8], logprob| ShownToken { text: "\u{fffd}".into(), bytes: bytes.to_vec(), logprob };
         let token = |bytes: &[u8]| Scored {
             token: part(bytes, -1.0),
             top: vec![part(b"\xe6", -0.5), part(b"\xe7", -0.7), part(bytes, -1.0)],
@@ -406,17 +434,24 @@ pub(super) mod tests {
         let logprobs = Completion::new(true, vec![None], 1).delta(0, delta)["logprobs"].clone();
         assert_eq!(logprobs["tokens"], json!(["a", "bytes:\\xe6\\x97", "bytes:\\xa5", "<|end|>", "b"]));
         assert_eq!(logprobs["text_offset"], json!([0, 1, 1, 2, 2]));
-        assert_eq!(logprobs["top_logprobs"][2], json!({"bytes:\\xe6": -0.5, "bytes:\\xe7": -0.7f32, "bytes:\\xa5": -1.0}));
+        assert_eq!(
+            logprobs["top_logprobs"][2],
+            json!({"bytes:\\xe6": -0.5, "bytes:\\xe7": -0.7f32, "bytes:\\xa5": -1.0})
+        );
     }
 
     #[test]
     fn a_call_that_was_cut_off_says_so_whole_and_streamed() {
-        let begun = ToolCallDelta { start: Some(("call_1".into(), "add".into())), ..ToolCallDelta::more(0, "{\"a".into()) };
+        let begun =
+            ToolCallDelta { start: Some(("call_1".into(), "add".into())), ..ToolCallDelta::more(0, "{\"a".into()) };
         let cut = ToolCallDelta { incomplete: true, ..ToolCallDelta::more(0, String::new()) };
         let mut all = Delta::default();
         all.call(begun);
         let chunk = Chat { logprobs: false }.delta(0, Delta { tool_calls: vec![cut.clone()], ..Delta::default() });
-        assert_eq!(chunk["delta"]["tool_calls"][0], json!({"index": 0, "function": {"arguments": ""}, "status": "incomplete"}));
+        assert_eq!(
+            chunk["delta"]["tool_calls"][0],
+            json!({"index": 0, "function": {"arguments": ""}, "status": "incomplete"})
+        );
         all.call(cut);
         let whole = Chat { logprobs: false }.whole(0, all, Finish::Length);
         assert_eq!(

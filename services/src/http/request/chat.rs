@@ -2,10 +2,11 @@
 
 use super::fields::{Fields, missing};
 use super::generation::{Generation, output_limit};
-use super::{ModelLimits, check_model, messages, reasoning, tools};
+use super::{ModelLimits, check_model, messages, reasoning, structured, tools};
 use crate::http::error::ApiError;
 use crate::limits::TOP_LOGPROBS_MAX;
 use crate::text::Conversation;
+use crate::text::grammar::Calls;
 use crate::text::thinking::Reasoning;
 use crate::text::tools::Tools;
 use serde_json::{Map, Value as Json};
@@ -19,6 +20,8 @@ pub struct ChatRequest {
     pub conversation: Conversation,
     /// The tools whose calls are to be found in the output, if any.
     pub tools: Option<Tools>,
+    /// What its calls have to keep to, if anything.
+    pub calls: Option<Calls>,
     /// What it says about thinking, if anything.
     pub reasoning: Option<Reasoning>,
 }
@@ -29,18 +32,44 @@ impl ChatRequest {
         let mut fields = Fields::of_body(body)?;
         check_model(&mut fields, limits)?;
         let list = fields.list("messages")?.ok_or_else(|| missing("messages", "an array of messages"))?;
-        let messages = messages::checked(list)?;
+        Self::about(messages::checked(list)?, fields, limits)
+    }
+
+    /// Of a conversation that was checked, and all else that a body says. Other dialects call fields what they are
+    /// called here and come this way too, so that nothing is decided twice.
+    pub(super) fn about(messages: Vec<Json>, mut fields: Fields, limits: &ModelLimits) -> Result<Self, ApiError> {
+        let continues = continues(&mut fields, &messages)?;
         let tools = tools::take(&mut fields)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
         let mut options = template_options(&mut fields, limits)?;
         let reasoning = reasoning::take(&mut fields, limits, &mut options)?;
         let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
-        response_format(&mut fields)?;
+        if tools.as_ref().is_some_and(|tools| tools.calls.is_some()) {
+            structured::check_ends("tool_choice", &generation.spec.engine.end_ids, limits)?;
+        }
         fields.finish()?;
-        let (declared, tools) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools)));
-        Ok(Self { generation, conversation: Conversation { messages, tools: declared, options }, tools, reasoning })
+        let (declared, tools, calls) = tools.map_or_else(Default::default, |t| (t.declared, Some(t.tools), t.calls));
+        let conversation = Conversation { messages, tools: declared, options, continues };
+        Ok(Self { generation, conversation, tools, calls, reasoning })
     }
+}
+
+/// Whether the answer goes on with the last message, which must be one that can be gone on with.
+fn continues(fields: &mut Fields, messages: &[Json]) -> Result<bool, ApiError> {
+    let field = "continue_final_message";
+    if fields.bool(field)? != Some(true) {
+        return Ok(false);
+    }
+    if fields.bool("add_generation_prompt")? == Some(true) {
+        return Err(ApiError::invalid(
+            field,
+            format!("`{field}` contradicts `add_generation_prompt`: give one of them"),
+        ));
+    }
+    let last = messages.last().filter(|last| last["role"] == "assistant" && last.get("tool_calls").is_none());
+    let wanted = "wants the last message to be the assistant's, without `tool_calls`";
+    last.map(|_| true).ok_or_else(|| ApiError::invalid(field, format!("`{field}` {wanted}")))
 }
 
 /// The new name and the old one mean the same.
@@ -60,23 +89,11 @@ fn logprobs(fields: &mut Fields) -> Result<Option<u8>, ApiError> {
     let wanted = fields.bool("logprobs")?.unwrap_or(false);
     let top = fields.integer("top_logprobs", 0..=i64::from(TOP_LOGPROBS_MAX))?;
     match (wanted, top) {
-        (false, Some(1..)) => Err(ApiError::invalid("top_logprobs", "`top_logprobs` is only allowed with `logprobs: true`")),
+        (false, Some(1..)) => {
+            Err(ApiError::invalid("top_logprobs", "`top_logprobs` is only allowed with `logprobs: true`"))
+        }
         (false, _) => Ok(None),
         (true, top) => Ok(Some(top.unwrap_or(0) as u8)),
-    }
-}
-
-/// Shared with completions: only text can be asked for.
-pub(super) fn response_format(fields: &mut Fields) -> Result<(), ApiError> {
-    let Some(mut format) = fields.fields("response_format")? else { return Ok(()) };
-    let path = format.path("type");
-    match format.string("type")?.as_deref() {
-        Some("text") => format.finish(),
-        Some(kind @ ("json_object" | "json_schema")) => {
-            Err(ApiError::unsupported("response_format", format!("`response_format` of type {kind:?} is not supported yet")))
-        }
-        Some(other) => Err(ApiError::invalid(&path, format!("`{path}` must be \"text\", got {other:?}"))),
-        None => Err(missing(&path, "\"text\"")),
     }
 }
 

@@ -20,7 +20,9 @@ pub fn parse_items(body: &[u8]) -> Result<Vec<Item>, ApiError> {
     let items: Vec<Item> = items.collect::<Result<_, _>>()?;
     let mut seen = HashSet::new();
     match items.iter().enumerate().find(|(_, item)| !seen.insert(&item.id)) {
-        Some((i, item)) => Err(ApiError::invalid(format!("items[{i}].id"), format!("`items` has the id {:?} twice", item.id))),
+        Some((i, item)) => {
+            Err(ApiError::invalid(format!("items[{i}].id"), format!("`items` has the id {:?} twice", item.id)))
+        }
         None => Ok(items),
     }
 }
@@ -30,7 +32,8 @@ fn item(mut fields: Fields) -> Result<Item, ApiError> {
     let id = match text(&mut fields, "id")? {
         Some(id) if id.len() > ITEM_ID_BYTES_MAX || id.contains('\0') => {
             let path = fields.path("id");
-            let message = format!("`{path}` must have at most {ITEM_ID_BYTES_MAX} bytes, none of them zero, got {}", id.len());
+            let message =
+                format!("`{path}` must have at most {ITEM_ID_BYTES_MAX} bytes, none of them zero, got {}", id.len());
             return Err(ApiError::invalid(path, message));
         }
         Some(id) => id,
@@ -43,7 +46,8 @@ fn item(mut fields: Fields) -> Result<Item, ApiError> {
     let item = Item { id, text: own, answer };
     let got = item.text_bytes();
     if got > COLLECTION_ITEM_BYTES_MAX {
-        let message = format!("`{path}` and its answer have {got} bytes, at most {COLLECTION_ITEM_BYTES_MAX} are taken");
+        let message =
+            format!("`{path}` and its answer have {got} bytes, at most {COLLECTION_ITEM_BYTES_MAX} are taken");
         return Err(ApiError::invalid(path, message));
     }
     Ok(item)
@@ -111,7 +115,10 @@ fn k(fields: &mut Fields) -> Result<u32, ApiError> {
 /// Refused where there is no conversation to put examples into.
 pub(super) fn refuse_semantic(asked: Option<&SemanticRequest>) -> Result<(), ApiError> {
     match asked {
-        Some(_) => Err(ApiError::unsupported("engram.semantic", "`engram.semantic` belongs to chats: a raw prompt has no turns")),
+        Some(_) => Err(ApiError::unsupported(
+            "engram.semantic",
+            "`engram.semantic` belongs to chats: a raw prompt has no turns",
+        )),
         None => Ok(()),
     }
 }
@@ -130,8 +137,10 @@ mod tests {
 
     #[test]
     fn items_have_texts_and_ids_of_their_own() {
-        let items =
-            parse_items(json!({"items": [{"text": "a"}, {"id": "x", "text": "b", "answer": "c"}]}).to_string().as_bytes()).unwrap();
+        let items = parse_items(
+            json!({"items": [{"text": "a"}, {"id": "x", "text": "b", "answer": "c"}]}).to_string().as_bytes(),
+        )
+        .unwrap();
         assert_eq!(items[1], Item { id: "x".into(), text: "b".into(), answer: Some("c".into()) });
         assert!(items[0].id.len() == 32 && items[0].answer.is_none());
         refused(json!({}), "items", "is missing");

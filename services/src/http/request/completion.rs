@@ -1,6 +1,5 @@
 //! `POST /v1/completions`.
 
-use super::chat::response_format;
 use super::collection::refuse_semantic;
 use super::fields::{Fields, at_most, missing, wrong_type};
 use super::generation::{Generation, output_limit, token_ids};
@@ -22,7 +21,7 @@ pub struct CompletionRequest {
     pub echo: bool,
 }
 
-/// A raw prompt.
+/// A prompt that no template is laid around.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Prompt {
     /// Text, in which added tokens are written out. Never empty.
@@ -45,7 +44,6 @@ impl CompletionRequest {
         let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
         Arc::make_mut(&mut generation.spec.engine).score_prompt = logprobs.filter(|_| echo);
         refuse_semantic(generation.engram.semantic.as_ref())?;
-        response_format(&mut fields)?;
         fields.refuse("suffix", "is not supported: the model does not fill in")?;
         fields.finish()?;
         Ok(Self { generation, prompts, echo })

@@ -35,6 +35,11 @@ impl EmbeddingRequest {
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         check_model(&mut fields, limits)?;
+        Self::about(fields, limits)
+    }
+
+    /// Of all that a body says but the model's name.
+    pub(super) fn about(mut fields: Fields, limits: &ModelLimits) -> Result<Self, ApiError> {
         let wanted = "a string, an array of strings, an array of token ids or an array of these";
         let input = fields.any("input").ok_or_else(|| missing("input", wanted))?;
         let inputs = prompts("input", input, limits.vocab, EMBEDDING_INPUTS_MAX, wanted)?;
@@ -44,7 +49,12 @@ impl EmbeddingRequest {
         dimensions(&mut fields, limits.width)?;
         fields.string("user")?;
         fields.finish()?;
-        Ok(Self { inputs, encoding: encoding.unwrap_or(Encoding::Float), pooling: pooling.unwrap_or(Pooling::Mean), priority })
+        Ok(Self {
+            inputs,
+            encoding: encoding.unwrap_or(Encoding::Float),
+            pooling: pooling.unwrap_or(Pooling::Mean),
+            priority,
+        })
     }
 }
 

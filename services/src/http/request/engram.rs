@@ -81,7 +81,10 @@ const LAMBDA_RANGE_END: f64 = 0.95;
 /// Each strength belongs to a mode.
 fn mode_of(mode: Option<ModeName>, alpha: Option<f32>, lambda: Option<f32>) -> Result<Option<ModeName>, ApiError> {
     let belongs = |field: &str, to: &str| {
-        Err(ApiError::invalid(field, format!("`{field}` belongs to `engram.mode` {to:?}: give the strength of one mode only")))
+        Err(ApiError::invalid(
+            field,
+            format!("`{field}` belongs to `engram.mode` {to:?}: give the strength of one mode only"),
+        ))
     };
     match (mode, alpha, lambda) {
         (None | Some(ModeName::Bias), Some(_), Some(_)) | (Some(ModeName::Bias), None, Some(_)) => {

@@ -21,8 +21,8 @@ fn code_of(error: &JsonError) -> &'static str {
     }
 }
 
-/// An object whose fields are taken one by one. What nobody took is refused by [`Fields::finish`], or counted and let go by
-/// [`Fields::ignore_rest`]. Null is absent everywhere.
+/// An object whose fields are taken one by one. What nobody took is refused by [`Fields::finish`], or counted and let
+/// go by [`Fields::ignore_rest`]. Null is absent everywhere.
 pub(super) struct Fields {
     /// Path of the object, empty for the body.
     path: String,
@@ -49,6 +49,21 @@ impl Fields {
             Json::Object(map) => Ok(Self::new(path, map)),
             other => Err(wrong_type(&path, "an object", &other)),
         }
+    }
+
+    /// A body in the words of chat, made of one in another dialect's.
+    pub(super) fn in_chat_words(map: Map<String, Json>) -> Self {
+        Self::new(String::new(), map)
+    }
+
+    /// Fields that are called the same in chat, as they stand.
+    pub(super) fn same(&mut self, names: &[&'static str]) -> Map<String, Json> {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), self.any(name)?))).collect()
+    }
+
+    /// The same, which stay.
+    pub(super) fn copied(&self, names: &[&'static str]) -> Map<String, Json> {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), self.map.get(*name)?.clone()))).collect()
     }
 
     fn new(path: String, mut map: Map<String, Json>) -> Self {
@@ -149,9 +164,10 @@ impl Fields {
         }
     }
 
-    /// What is left has no effect. Clients put fields of other services into the parts of a request that they keep and send again, so
-    /// refusing them would end conversations; they are counted by name instead.
+    /// What is left has no effect. Clients put fields of other services into the parts of a request that they keep and
+    /// send again, so refusing them would end conversations; they are counted by name instead.
     pub(super) fn ignore_rest(self) {
+        self.remember();
         if self.map.is_empty() {
             return;
         }
@@ -161,12 +177,21 @@ impl Fields {
 
     /// Nothing may be left.
     pub(super) fn finish(self) -> Result<(), ApiError> {
+        self.remember();
         let Some(name) = self.map.keys().next() else { return Ok(()) };
         let path = self.path(name);
         let close = |known: &&&str| (strsim::jaro_winkler(known, name) * 1e3) as u32;
         let near = self.known.iter().max_by_key(close).filter(|known| strsim::jaro_winkler(known, name) > 0.85);
         let hint = near.map_or_else(String::new, |known| format!("; did you mean `{}`?", self.path(known)));
         Err(ApiError::invalid(&path, format!("unknown field `{path}`{hint}")).with_code("unknown_parameter"))
+    }
+
+    /// For tests that compare what is described with what is taken.
+    fn remember(&self) {
+        #[cfg(test)]
+        if self.path.is_empty() {
+            KNOWN.with_borrow_mut(|known| known.extend(&self.known));
+        }
     }
 
     fn typed<T>(
@@ -178,6 +203,17 @@ impl Fields {
         let path = self.path(name);
         self.any(name).map(|value| read(value).map_err(|other| wrong_type(&path, wanted, &other))).transpose()
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static KNOWN: std::cell::RefCell<Vec<&'static str>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// The fields that bodies were asked for on this thread since the last time.
+#[cfg(test)]
+pub(in crate::http) fn known_names() -> Vec<&'static str> {
+    KNOWN.take()
 }
 
 /// A body's JSON, with all digits of the numbers that templates show.
@@ -248,5 +284,6 @@ pub(super) fn at_most(path: &str, got: usize, max: usize) -> Result<(), ApiError
     if got <= max {
         return Ok(());
     }
-    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken")).with_code("too_many_entries"))
+    Err(ApiError::invalid(path, format!("`{path}` has {got} entries, at most {max} are taken"))
+        .with_code("too_many_entries"))
 }

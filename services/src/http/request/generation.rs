@@ -1,8 +1,10 @@
 //! The fields that chat and completions share: how to sample, when to stop, how to answer.
 
 use super::ModelLimits;
+use super::cache::CacheRequest;
 use super::engram::EngramRequest;
 use super::fields::{Fields, at_most, integer, number, wrong_type};
+use super::structured::{self, AskedForm};
 use crate::actors::spec::RequestSpec;
 use crate::http::error::ApiError;
 use crate::limits;
@@ -17,17 +19,22 @@ use std::sync::Arc;
 /// How to generate, checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generation {
-    /// All that is asked for, but for what depends on the prompt: see [`RequestSpec::complete`]. `end_ids` are the model's unless `ignore_eos`,
-    /// and `stop_token_ids`; `sampling` has the request's values over the model's defaults over neutral ones.
+    /// All that is asked for, but for what depends on the prompt: see [`RequestSpec::complete`]. `end_ids` are the
+    /// model's unless `ignore_eos`, and `stop_token_ids`; `sampling` has the request's values over the model's defaults
+    /// over neutral ones.
     pub spec: RequestSpec,
     /// The caller's seed. Without one the server draws it and reports it.
     pub seed: Option<u64>,
     /// Tables that help.
     pub engram: EngramRequest,
+    /// Whether its prompt is looked up and kept.
+    pub cache: CacheRequest,
+    /// What the answer has to look like.
+    pub form: Option<AskedForm>,
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
-const UNSUPPORTED: [(&str, &str); 15] = [
+const UNSUPPORTED: [(&str, &str); 10] = [
     ("audio", "is not supported: this model reads and writes text"),
     ("functions", "is not supported; use `tools`"),
     ("function_call", "is not supported; use `tool_choice`"),
@@ -37,11 +44,6 @@ const UNSUPPORTED: [(&str, &str); 15] = [
     ("thinking", "is for chat: a raw prompt says itself whether to think"),
     ("web_search_options", "is not supported"),
     ("chat_template", "is not supported: the template is the model's"),
-    ("guided_json", "is not supported"),
-    ("guided_regex", "is not supported"),
-    ("guided_choice", "is not supported"),
-    ("guided_grammar", "is not supported"),
-    ("structured_outputs", "is not supported"),
     ("prompt_logprobs", "is not supported; completions have `echo` with `logprobs`"),
 ];
 
@@ -61,14 +63,18 @@ impl Generation {
         let sampling = Arc::new(SamplingParams { logit_bias, logprobs, ..sampling(fields, &limits.defaults)? });
         let experts = experts(fields, limits)?;
         let engine = Spec { choices, max_tokens, min_tokens, end_ids, sampling, priority, experts, ..Spec::default() };
-        let engram = EngramRequest::take(fields)?;
+        let (engram, cache) = (EngramRequest::take(fields)?, CacheRequest::take(fields)?);
         without_effect(fields)?;
         only_as_it_is(fields)?;
         for (name, why) in UNSUPPORTED {
             fields.refuse(name, why)?;
         }
+        let form = structured::take(fields)?;
+        if let Some(AskedForm { field, .. }) = &form {
+            structured::check_ends(field, &engine.end_ids, limits)?;
+        }
         let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, include_usage };
-        Ok(Self { spec, seed, engram })
+        Ok(Self { spec, seed, engram, cache, form })
     }
 }
 
@@ -112,7 +118,10 @@ fn choices(fields: &mut Fields, limits: &ModelLimits) -> Result<u32, ApiError> {
     if let Some(best_of) = fields.integer("best_of", 1..=i64::from(u32::MAX))?
         && best_of != choices
     {
-        return Err(ApiError::unsupported("best_of", format!("`best_of` must equal `n`, which is {choices}, got {best_of}")));
+        return Err(ApiError::unsupported(
+            "best_of",
+            format!("`best_of` must equal `n`, which is {choices}, got {best_of}"),
+        ));
     }
     Ok(choices as u32)
 }
@@ -139,9 +148,10 @@ pub(super) fn token_ids(path: &str, list: &[Json], vocab: u32) -> Result<Vec<Tok
 fn min_tokens(fields: &mut Fields, max_tokens: Option<u32>) -> Result<u32, ApiError> {
     let min = token_limit(fields, "min_tokens", 0)?.unwrap_or(0);
     match max_tokens {
-        Some(max) if min > max => {
-            Err(ApiError::invalid("min_tokens", format!("`min_tokens` must not exceed the limit of {max} tokens, got {min}")))
-        }
+        Some(max) if min > max => Err(ApiError::invalid(
+            "min_tokens",
+            format!("`min_tokens` must not exceed the limit of {max} tokens, got {min}"),
+        )),
         _ => Ok(min),
     }
 }
@@ -192,7 +202,10 @@ fn sampling(fields: &mut Fields, model: &GenerationDefaults) -> Result<SamplingP
             .or(model.temperature.filter(|t| (0.0..=2.0).contains(t)))
             .unwrap_or(neutral.temperature),
         // 0 keeps the best token alone, as the smallest share does.
-        top_p: number("top_p", 0.0..=1.0)?.map(|p| p.max(f32::MIN_POSITIVE)).or(fraction(model.top_p)).unwrap_or(neutral.top_p),
+        top_p: number("top_p", 0.0..=1.0)?
+            .map(|p| p.max(f32::MIN_POSITIVE))
+            .or(fraction(model.top_p))
+            .unwrap_or(neutral.top_p),
         min_p: number("min_p", 0.0..=1.0)?.or(fraction(model.min_p)).unwrap_or(neutral.min_p),
         presence_penalty: number("presence_penalty", -2.0..=2.0)?
             .or(model.presence_penalty.filter(|p| p.abs() <= 2.0))
@@ -239,7 +252,6 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     fields.string("safety_identifier")?;
     fields.string("prompt_cache_key")?;
     fields.string("prompt_cache_retention")?;
-    fields.bool("cache_prompt")?;
     fields.bool("spaces_between_special_tokens")?;
     // What the answer may be like, to compute it sooner: it would be the same without.
     fields.object("prediction")?;
@@ -249,7 +261,9 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     }
     match fields.string("service_tier")?.as_deref() {
         None | Some("auto" | "default") => Ok(()),
-        Some(other) => Err(ApiError::unsupported("service_tier", format!("`service_tier` must be \"auto\", got {other:?}"))),
+        Some(other) => {
+            Err(ApiError::unsupported("service_tier", format!("`service_tier` must be \"auto\", got {other:?}")))
+        }
     }
 }
 
@@ -262,10 +276,15 @@ fn only_as_it_is(fields: &mut Fields) -> Result<(), ApiError> {
     fields.fixed("use_beam_search", false, "tokens are drawn one by one")?;
     let modalities = fields.list("modalities")?.unwrap_or_default();
     if modalities.iter().any(|kind| kind != "text") {
-        return Err(ApiError::unsupported("modalities", "`modalities` must be [\"text\"]: this model reads and writes text"));
+        return Err(ApiError::unsupported(
+            "modalities",
+            "`modalities` must be [\"text\"]: this model reads and writes text",
+        ));
     }
     match fields.string("verbosity")?.as_deref() {
         None | Some("medium") => Ok(()),
-        Some(other) => Err(ApiError::unsupported("verbosity", format!("`verbosity` must be \"medium\", got {other:?}"))),
+        Some(other) => {
+            Err(ApiError::unsupported("verbosity", format!("`verbosity` must be \"medium\", got {other:?}")))
+        }
     }
 }

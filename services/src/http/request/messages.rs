@@ -8,7 +8,8 @@ use serde_json::{Map, Value as Json, json};
 /// Between the texts of system messages that are made one.
 const BETWEEN_SYSTEM_MESSAGES: &str = "\n\n";
 
-/// Checks every message and the order of tool results. System messages at the beginning become one, which is what templates take.
+/// Checks every message and the order of tool results. System messages at the beginning become one, which is what
+/// templates take.
 pub(super) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
@@ -62,7 +63,9 @@ fn message(fields: &mut Fields, calls: &mut OpenCalls) -> Result<Map<String, Jso
         "system" | "developer" | "user" => drop(out.insert("content".into(), required_content(fields)?.into())),
         "assistant" => calls.0 = assistant(fields, &mut out)?,
         "tool" => tool(fields, &mut out, calls)?,
-        "function" => return Err(ApiError::unsupported(&path, format!("`{path}` \"function\" is not supported; use \"tool\""))),
+        "function" => {
+            return Err(ApiError::unsupported(&path, format!("`{path}` \"function\" is not supported; use \"tool\"")));
+        }
         other => {
             let wanted = "system, developer, user, assistant or tool";
             return Err(ApiError::invalid(&path, format!("`{path}` must be {wanted}, got {other:?}")));
@@ -151,7 +154,8 @@ fn tool(fields: &mut Fields, out: &mut Map<String, Json>, calls: &OpenCalls) -> 
     out.insert("content".into(), required_content(fields)?.into());
     let path = fields.path("role");
     let Some(open) = &calls.0 else {
-        let message = format!("`{path}` \"tool\" must follow an assistant message with `tool_calls`, or another result of them");
+        let message =
+            format!("`{path}` \"tool\" must follow an assistant message with `tool_calls`, or another result of them");
         return Err(ApiError::invalid(&path, message));
     };
     let path = fields.path("tool_call_id");
@@ -192,7 +196,8 @@ fn part(path: String, value: Json) -> Result<String, ApiError> {
     let kind_path = fields.path("type");
     let kind = fields.string("type")?.ok_or_else(|| missing(&kind_path, "\"text\""))?;
     if kind != "text" {
-        let message = format!("`{path}` is of type {kind:?}; this model reads text, so only \"text\" parts are supported");
+        let message =
+            format!("`{path}` is of type {kind:?}; this model reads text, so only \"text\" parts are supported");
         return Err(ApiError::unsupported(path, message));
     }
     let text_path = fields.path("text");

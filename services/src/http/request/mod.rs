@@ -1,6 +1,8 @@
-//! Requests as typed, then as meant: a body of bytes becomes a checked request, or an error that names the field. Past this
-//! point a value cannot be out of range for the model. Nothing here waits, and nothing here knows the server.
+//! Requests as typed, then as meant: a body of bytes becomes a checked request, or an error that names the field. Past
+//! this point a value cannot be out of range for the model. Nothing here waits, and nothing here knows the server.
 
+mod anthropic;
+mod cache;
 mod chat;
 mod collection;
 mod completion;
@@ -9,17 +11,29 @@ mod engram;
 mod fields;
 mod generation;
 mod messages;
+mod ollama;
 mod reasoning;
+mod responses;
+mod structured;
 mod tokenize;
 mod tools;
+mod turns;
 
+pub use anthropic::MessagesRequest;
+pub use cache::CacheRequest;
 pub use chat::ChatRequest;
 pub use collection::{SearchRequest, SemanticRequest, parse_items, parse_nothing};
 pub use completion::{CompletionRequest, Prompt};
 pub use embedding::{EmbeddingRequest, Encoding};
 pub use engram::{EngramRequest, TeachRequest};
 pub use generation::Generation;
+pub use ollama::{OllamaRequest, parse_embed, parse_name};
+pub use responses::{ResponsesBody, ResponsesRequest, SEALED, ThoughtsShown};
+pub use structured::AskedForm;
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+
+#[cfg(test)]
+pub(in crate::http) use fields::known_names;
 
 use crate::http::error::ApiError;
 use crate::text::Thoughts;
@@ -64,6 +78,27 @@ impl ModelLimits {
         self.names().any(|own| own.eq_ignore_ascii_case(name))
     }
 }
+
+/// Fields of ours that every dialect of conversations takes beside its own.
+const OURS: [&str; 17] = [
+    "cache",
+    "cache_prompt",
+    "cache_salt",
+    "chat_template_kwargs",
+    "engram",
+    "frequency_penalty",
+    "ignore_eos",
+    "logit_bias",
+    "min_p",
+    "min_tokens",
+    "moe",
+    "presence_penalty",
+    "priority",
+    "repetition_penalty",
+    "seed",
+    "stop_token_ids",
+    "top_k",
+];
 
 /// The model's name, if the request gives one, must be ours. An empty one says nothing.
 fn check_model(fields: &mut Fields, limits: &ModelLimits) -> Result<(), ApiError> {

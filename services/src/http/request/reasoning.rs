@@ -1,5 +1,5 @@
-//! How long to think: `reasoning_effort` and `reasoning` as OpenAI's clients and routers to other models write it, `thinking` as Anthropic's
-//! clients do. All of them mean the same, so two that contradict each other are refused.
+//! How long to think: `reasoning_effort` and `reasoning` as OpenAI's clients and routers to other models write it,
+//! `thinking` as Anthropic's clients do. All of them mean the same, so two that contradict each other are refused.
 
 use super::ModelLimits;
 use super::fields::Fields;
@@ -131,7 +131,9 @@ impl Heard {
     fn wills(&mut self, path: &str, value: Will) -> Result<(), ApiError> {
         match &self.will {
             Some(before) if before.value == value || value == Will::Enabled && before.value != Will::None => Ok(()),
-            Some(before) if before.value != Will::Enabled || value == Will::None => Err(contradiction(path, &before.path)),
+            Some(before) if before.value != Will::Enabled || value == Will::None => {
+                Err(contradiction(path, &before.path))
+            }
             _ => {
                 self.will = Some(Said { path: path.to_owned(), value });
                 Ok(())
@@ -163,7 +165,8 @@ impl Heard {
     fn meant(&self, thoughts: &Thoughts) -> Result<Reasoning, ApiError> {
         let will = self.will.as_ref().map_or(Will::Enabled, |s| s.value);
         let tokens = self.tokens.as_ref().map(|s| s.value);
-        if let (Will::None, Some(will), Some(tokens)) = (will, &self.will, self.tokens.as_ref().filter(|t| t.value > 0)) {
+        if let (Will::None, Some(will), Some(tokens)) = (will, &self.will, self.tokens.as_ref().filter(|t| t.value > 0))
+        {
             return Err(contradiction(&tokens.path, &will.path));
         }
         let mode = match will {

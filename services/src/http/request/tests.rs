@@ -2,6 +2,7 @@ use super::*;
 use crate::actors::spec::RequestSpec;
 use crate::engram::{ModeName, Overrides, PhaseName};
 use crate::text::Tokenizer;
+use crate::text::grammar::{AnswerForm, Calls};
 use crate::text::thinking::{Mode, Reasoning};
 use crate::text::tools::Tool;
 use chimere_engine::engram::LAMBDA_MAX;
@@ -76,6 +77,7 @@ fn every_honoured_field_arrives() {
         "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
         "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"],
                    "semantic": {"collection": "ours", "k": 3}},
+        "cache": true, "cache_salt": "pepper",
     });
     let request = chat(fields).unwrap();
     assert_eq!(request.conversation.options["enable_thinking"], json!(false));
@@ -116,6 +118,8 @@ fn every_honoured_field_arrives() {
             documents: vec!["a text".into()],
             semantic: Some(SemanticRequest { collection: "ours".into(), k: 3 }),
         },
+        cache: CacheRequest { on: true, salt: Some("pepper".into()) },
+        form: None,
     };
     assert_eq!(request.generation, generation);
 }
@@ -155,6 +159,9 @@ fn null_is_absent_for_every_field() {
         "service_tier",
         "safety_identifier",
         "prompt_cache_key",
+        "cache",
+        "cache_prompt",
+        "cache_salt",
         "best_of",
         "engram",
         "reasoning_effort",
@@ -184,12 +191,20 @@ fn what_has_no_effect_here_is_accepted_with_its_neutral_value_only() {
 }
 
 #[test]
+fn a_request_may_keep_out_of_the_prefix_cache_or_share_it_by_a_salt() {
+    let cache = |fields| chat(fields).unwrap().generation.cache;
+    assert_eq!(cache(json!({"cache": true, "cache_prompt": true})), CacheRequest { on: true, salt: None });
+    for field in ["cache", "cache_prompt"] {
+        assert!(!cache(json!({field: false})).on, "{field}");
+        refused(chat(json!({field: "no"})), field, "must be a boolean, got the string \"no\"");
+    }
+    assert_eq!(cache(json!({"cache_salt": "s"})).salt.as_deref(), Some("s"));
+    refused(chat(json!({"cache_salt": ""})), "cache_salt", "1 to 256 bytes, got 0");
+    refused(chat(json!({"cache_salt": "s".repeat(257)})), "cache_salt", "got 257");
+}
+
+#[test]
 fn what_is_not_supported_yet_is_named() {
-    refused(chat(json!({"response_format": {"type": "json_object"}})), "response_format", "\"json_object\"");
-    refused(chat(json!({"response_format": {"type": "json_schema", "json_schema": {}}})), "response_format", "\"json_schema\"");
-    refused(chat(json!({"response_format": {"type": "xml"}})), "response_format.type", "\"xml\"");
-    refused(chat(json!({"tool_choice": "required"})), "tool_choice", "not supported yet");
-    refused(chat(json!({"tool_choice": {"type": "function", "function": {"name": "f"}}})), "tool_choice", "not supported yet");
     refused(completion(json!({"prompt": "a", "reasoning_effort": "low"})), "reasoning_effort", "is for chat");
     refused(chat(json!({"enable_thinking": false})), "enable_thinking", "belongs into `chat_template_kwargs`");
     refused(chat(json!({"functions": []})), "functions", "`tools`");
@@ -220,10 +235,20 @@ fn values_that_ask_for_what_happens_anyway_are_taken() {
 
 #[test]
 fn values_that_ask_for_something_else_are_not() {
-    refused(chat(json!({"skip_special_tokens": false})), "skip_special_tokens", "must be true: control tokens are never shown");
+    refused(
+        chat(json!({"skip_special_tokens": false})),
+        "skip_special_tokens",
+        "must be true: control tokens are never shown",
+    );
     refused(chat(json!({"include_reasoning": false})), "include_reasoning", "part of the reply");
     refused(chat(json!({"add_generation_prompt": false})), "add_generation_prompt", "the assistant's turn");
-    refused(chat(json!({"continue_final_message": true})), "continue_final_message", "must be false");
+    let on = json!({"continue_final_message": true});
+    refused(chat(on.clone()), "continue_final_message", "the last message to be the assistant's");
+    refused(
+        chat(json!({"continue_final_message": true, "add_generation_prompt": true})),
+        "continue_final_message",
+        "contradicts",
+    );
     refused(chat(json!({"use_beam_search": true})), "use_beam_search", "must be false");
     refused(chat(json!({"verbosity": "low"})), "verbosity", "got \"low\"");
     refused(chat(json!({"prediction": "text"})), "prediction", "must be an object");
@@ -279,7 +304,13 @@ fn a_byte_order_mark_before_a_body_is_no_part_of_it() {
 #[test]
 fn system_messages_at_the_beginning_are_one() {
     let said = |role: &str, text: &str| json!({"role": role, "content": text});
-    let list = json!([said("system", "a"), said("developer", "b"), said("system", "c"), said("user", "q"), said("system", "d")]);
+    let list = json!([
+        said("system", "a"),
+        said("developer", "b"),
+        said("system", "c"),
+        said("user", "q"),
+        said("system", "d")
+    ]);
     assert_eq!(messages(list).unwrap(), [said("system", "a\n\nb\n\nc"), said("user", "q"), said("system", "d")]);
 }
 
@@ -304,7 +335,11 @@ fn unknown_fields_are_named_with_the_nearest_known_one() {
 
 #[test]
 fn wrong_types_name_the_field_and_what_came() {
-    refused(chat(json!({"temperature": "hot"})), "temperature", "`temperature` must be a number, got the string \"hot\"");
+    refused(
+        chat(json!({"temperature": "hot"})),
+        "temperature",
+        "`temperature` must be a number, got the string \"hot\"",
+    );
     refused(chat(json!({"n": 1.5})), "n", "must be an integer, got 1.5");
     refused(chat(json!({"stream": 1})), "stream", "must be a boolean, got 1");
     refused(chat(json!({"stop": 1})), "stop", "a string or an array of strings, got 1");
@@ -312,7 +347,11 @@ fn wrong_types_name_the_field_and_what_came() {
     refused(chat(json!({"messages": "hi"})), "messages", "must be an array, got the string \"hi\"");
     refused(chat(json!({"messages": ["hi"]})), "messages[0]", "must be an object");
     refused(chat(json!({"logit_bias": []})), "logit_bias", "must be an object, got an array");
-    refused(chat(json!({"chat_template_kwargs": {"enable_thinking": "no"}})), "chat_template_kwargs.enable_thinking", "a boolean");
+    refused(
+        chat(json!({"chat_template_kwargs": {"enable_thinking": "no"}})),
+        "chat_template_kwargs.enable_thinking",
+        "a boolean",
+    );
     refused(chat(json!({"temperature": "x".repeat(500)})), "temperature", "a string of 500 characters");
 }
 
@@ -353,7 +392,11 @@ fn values_out_of_range_name_the_bounds() {
 
 #[test]
 fn fields_that_contradict_each_other_are_refused() {
-    refused(chat(json!({"max_tokens": 1, "max_completion_tokens": 2})), "max_tokens", "is 1 and `max_completion_tokens` is 2");
+    refused(
+        chat(json!({"max_tokens": 1, "max_completion_tokens": 2})),
+        "max_tokens",
+        "is 1 and `max_completion_tokens` is 2",
+    );
     refused(chat(json!({"max_tokens": 1, "min_tokens": 2})), "min_tokens", "the limit of 1 tokens, got 2");
     refused(chat(json!({"top_logprobs": 2})), "top_logprobs", "with `logprobs: true`");
     refused(chat(json!({"stream_options": {"include_usage": true}})), "stream_options", "with `stream: true`");
@@ -404,8 +447,12 @@ fn the_model_s_recommendations_stand_where_the_request_is_silent() {
     assert_eq!((silent.repetition_penalty, silent.presence_penalty), (1.05, 1.5));
     let spoken = parse(json!({"temperature": 0, "top_p": 1, "top_k": -1, "min_p": 0}), defaults);
     assert_eq!((spoken.temperature, spoken.top_p, spoken.top_k, spoken.min_p), (0.0, 1.0, 0, 0.0));
-    let broken =
-        GenerationDefaults { temperature: Some(f32::NAN), top_p: Some(0.0), repetition_penalty: Some(0.0), ..Default::default() };
+    let broken = GenerationDefaults {
+        temperature: Some(f32::NAN),
+        top_p: Some(0.0),
+        repetition_penalty: Some(0.0),
+        ..Default::default()
+    };
     let sampling = parse(json!({}), broken);
     assert_eq!((sampling.temperature, sampling.top_p, sampling.repetition_penalty), (1.0, 1.0, 1.0));
 }
@@ -432,7 +479,10 @@ fn a_body_that_is_no_json_object_is_told_where_it_breaks() {
 #[test]
 fn another_model_s_name_is_not_found() {
     let error = chat(json!({"model": "gpt-4"})).unwrap_err();
-    assert_eq!((error.status.as_u16(), error.code, error.param.as_deref()), (404, Some("model_not_found"), Some("model")));
+    assert_eq!(
+        (error.status.as_u16(), error.code, error.param.as_deref()),
+        (404, Some("model_not_found"), Some("model"))
+    );
     assert!(error.message.contains("`gpt-4`") && error.message.contains("`nano`"));
 }
 
@@ -471,11 +521,16 @@ fn numbers_of_tools_and_of_earlier_calls_keep_all_their_digits() {
     let numbers = r#"{"a":0.37331193139504204,"b":123456789012345678901234567890,"c":-0}"#;
     let quoted = Json::from(numbers).to_string();
     let call = |arguments: &str| {
-        format!(r#"{{"role":"assistant","content":"","tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}"#)
+        format!(
+            r#"{{"role":"assistant","content":"","tool_calls":[{{"function":{{"name":"f","arguments":{arguments}}}}}]}}"#
+        )
     };
     let tool = format!(r#"{{"type":"function","function":{{"name":"f","parameters":{numbers}}}}}"#);
-    let body =
-        format!(r#"{{"temperature":0.37331193139504204,"messages":[{},{}],"tools":[{tool}]}}"#, call(&quoted), call(numbers));
+    let body = format!(
+        r#"{{"temperature":0.37331193139504204,"messages":[{},{}],"tools":[{tool}]}}"#,
+        call(&quoted),
+        call(numbers)
+    );
     let request = ChatRequest::parse(body.as_bytes(), &limits()).unwrap();
     let kept = written::parse(numbers).unwrap();
     assert_eq!(written::number(kept["c"].as_object().unwrap()), Some("-0"));
@@ -494,9 +549,12 @@ fn a_message_at_fault_is_named_by_its_place() {
     refused(messages(json!([user, {"role": "bot", "content": "q"}])), "messages[1].role", "got \"bot\"");
     refused(messages(json!([{"role": "user"}])), "messages[0].content", "is missing");
     refused(messages(json!([{"role": "user", "content": []}])), "messages[0].content", "empty array");
-    refused(messages(json!([{"role": "user", "content": 5}])), "messages[0].content", "a string or an array of parts, got 5");
-    let image =
-        json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]}]);
+    refused(
+        messages(json!([{"role": "user", "content": 5}])),
+        "messages[0].content",
+        "a string or an array of parts, got 5",
+    );
+    let image = json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:"}}]}]);
     refused(messages(image), "messages[0].content[1]", "\"image_url\"");
     refused(messages(json!([{"role": "assistant"}])), "messages[0].content", "unless there are `tool_calls`");
     refused(messages(json!([{"role": "function", "content": "q"}])), "messages[0].role", "use \"tool\"");
@@ -504,16 +562,85 @@ fn a_message_at_fault_is_named_by_its_place() {
 
 #[test]
 fn calls_and_results_are_checked() {
-    let call = |arguments: Json| json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    let call =
+        |arguments: Json| json!({"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}});
     let said = |call: Json| json!({"role": "assistant", "content": null, "tool_calls": [call]});
-    refused(messages(json!([said(call(json!("{")))])), "messages[0].tool_calls[0].function.arguments", "line 1 column 1");
-    refused(messages(json!([said(call(json!("[1]")))])), "messages[0].tool_calls[0].function.arguments", "got an array");
-    refused(messages(json!([said(json!({"id": "c", "function": {}}))])), "messages[0].tool_calls[0].function.name", "missing");
+    refused(
+        messages(json!([said(call(json!("{")))])),
+        "messages[0].tool_calls[0].function.arguments",
+        "line 1 column 1",
+    );
+    refused(
+        messages(json!([said(call(json!("[1]")))])),
+        "messages[0].tool_calls[0].function.arguments",
+        "got an array",
+    );
+    refused(
+        messages(json!([said(json!({"id": "c", "function": {}}))])),
+        "messages[0].tool_calls[0].function.name",
+        "missing",
+    );
     let result = json!({"role": "tool", "tool_call_id": "c1", "content": "r"});
-    refused(messages(json!([{"role": "user", "content": "q"}, result])), "messages[1].role", "must follow an assistant message");
+    refused(
+        messages(json!([{"role": "user", "content": "q"}, result])),
+        "messages[1].role",
+        "must follow an assistant message",
+    );
     let other = json!({"role": "tool", "tool_call_id": "c9", "content": "r"});
     refused(messages(json!([said(call(json!({}))), other])), "messages[1].tool_call_id", "\"c9\"");
     assert!(messages(json!([said(call(json!({}))), result])).is_ok());
+}
+
+#[test]
+fn a_form_is_read_from_the_field_that_asks_for_it() {
+    let form = |fields| chat(fields).unwrap().generation.form.map(|asked| (asked.field, asked.form));
+    let json_form = |schema, compact| AnswerForm::Json { schema, compact };
+    let schema = json!({"type": "array"});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": false, "schema": schema}});
+    assert_eq!(
+        form(json!({"response_format": format})),
+        Some(("response_format.json_schema.schema", json_form(schema.clone(), false)))
+    );
+    let object = json_form(json!({"type": "object"}), false);
+    assert_eq!(form(json!({"response_format": {"type": "json_object"}})), Some(("response_format", object)));
+    let compact = json!({"structured_outputs": {"json": schema.to_string(), "disable_any_whitespace": true}});
+    assert_eq!(form(compact), Some(("structured_outputs.json", json_form(schema, true))));
+    assert_eq!(
+        form(json!({"guided_grammar": "start: x"})),
+        Some(("guided_grammar", AnswerForm::Lark("start: x".into())))
+    );
+    assert_eq!(form(json!({"structured_outputs": {}, "response_format": {"type": "text"}})), None);
+    refused(chat(json!({"guided_choice": ["a", 5]})), "guided_choice[1]", "got 5");
+    refused(chat(json!({"guided_json": "{"})), "guided_json", "in a string");
+    refused(chat(json!({"guided_json": []})), "guided_json", "an array");
+}
+
+#[test]
+fn a_choice_of_tools_says_which_may_and_which_must_be_called() {
+    let tool = |name: &str, strict: bool| json!({"type": "function", "function": {"name": name, "strict": strict}});
+    let calls = |strict, fields| {
+        let mut all: Json = fields;
+        all["tools"] = json!([tool("a", false), tool("b", strict)]);
+        let request = chat(all).unwrap();
+        assert_eq!(request.conversation.tools.len(), 2, "all are shown");
+        let names = |calls: Calls| calls.tools.into_iter().map(|t| t.name).collect::<String>();
+        request.calls.map(|calls| (calls.must, calls.several, names(calls)))
+    };
+    let named = json!({"type": "function", "function": {"name": "b"}});
+    let allowed = |mode| json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named]}});
+    assert_eq!(calls(false, json!({})), None);
+    assert_eq!(calls(true, json!({})), Some((false, true, "ab".into())));
+    assert_eq!(calls(false, json!({"tool_choice": "required"})), Some((true, true, "ab".into())));
+    let once = json!({"tool_choice": "required", "parallel_tool_calls": false});
+    assert_eq!(calls(false, once), Some((true, false, "ab".into())));
+    assert_eq!(calls(false, json!({"tool_choice": named})), Some((true, false, "b".into())));
+    let beside = json!({"tool_choice": {"type": "function", "name": "a"}});
+    assert_eq!(calls(false, beside), Some((true, false, "a".into())));
+    assert_eq!(calls(false, json!({"tool_choice": allowed("auto")})), Some((false, true, "b".into())));
+    assert_eq!(calls(false, json!({"tool_choice": allowed("required")})), Some((true, true, "b".into())));
+    refused(chat(json!({"tool_choice": "required"})), "tool_choice", "no `tools`");
+    refused(chat(json!({"tool_choice": "any"})), "tool_choice", "\"any\"");
+    refused(chat(json!({"tool_choice": {"type": "custom"}})), "tool_choice.type", "\"custom\"");
 }
 
 #[test]
@@ -589,10 +716,17 @@ fn completions_can_score_a_prompt_without_generating() {
 #[test]
 fn texts_and_conversations_can_be_tokenized() {
     let parse = |body: Json| TokenizeRequest::parse(&serde_json::to_vec(&body).unwrap(), &limits());
-    let text = parse(json!({"prompt": "", "parse_special": false, "return_token_strs": true, "add_special_tokens": true})).unwrap();
-    assert_eq!(text, TokenizeRequest { input: TokenizeInput::Text { text: "".into(), parse_special: false }, token_strings: true });
-    let chat =
-        parse(json!({"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"enable_thinking": true}})).unwrap();
+    let text =
+        parse(json!({"prompt": "", "parse_special": false, "return_token_strs": true, "add_special_tokens": true}))
+            .unwrap();
+    assert_eq!(
+        text,
+        TokenizeRequest { input: TokenizeInput::Text { text: "".into(), parse_special: false }, token_strings: true }
+    );
+    let chat = parse(
+        json!({"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"enable_thinking": true}}),
+    )
+    .unwrap();
     assert!(matches!(chat.input, TokenizeInput::Chat(c) if c.messages.len() == 1 && c.options.len() == 1));
     refused(parse(json!({})), "prompt", "unless there are `messages`");
     refused(parse(json!({"prompt": "a", "x": 1})), "x", "unknown");
@@ -620,7 +754,10 @@ fn thinking_is_asked_for_in_the_words_of_several_clients() {
         (json!({"reasoning_effort": "high"}), with(Mode::On, None, false)),
         (json!({"reasoning_effort": "xhigh"}), with(Mode::On, None, false)),
         (json!({"reasoning_effort": "auto"}), with(Mode::Auto, None, true)),
-        (json!({"reasoning": {"effort": "auto", "max_tokens": 9, "adaptive": false}}), with(Mode::Auto, Some(9), false)),
+        (
+            json!({"reasoning": {"effort": "auto", "max_tokens": 9, "adaptive": false}}),
+            with(Mode::Auto, Some(9), false),
+        ),
         (json!({"reasoning": {"effort": "low", "max_tokens": 2000}}), with(Mode::On, Some(2000), false)),
         (json!({"reasoning": {"max_tokens": 0}}), with(Mode::Off, Some(0), false)),
         (json!({"reasoning": {"enabled": true, "exclude": false}}), with(Mode::On, None, false)),
@@ -641,22 +778,41 @@ fn the_template_s_switch_follows_what_is_said_about_thinking() {
     assert_eq!(switch(json!({})), None);
     assert_eq!(switch(json!({"reasoning_effort": "none"})), Some(json!(false)));
     assert_eq!(switch(json!({"reasoning_effort": "auto"})), Some(json!(true)));
-    assert_eq!(switch(json!({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": true}})), Some(json!(true)));
+    assert_eq!(
+        switch(json!({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": true}})),
+        Some(json!(true))
+    );
 }
 
 #[test]
 fn what_is_said_about_thinking_must_agree_and_be_in_range() {
     refused(chat(json!({"reasoning_effort": "much"})), "reasoning_effort", "\"auto\", got \"much\"");
-    refused(chat(json!({"reasoning_effort": "low", "reasoning": {"effort": "high"}})), "reasoning.effort", "`reasoning_effort`");
-    refused(chat(json!({"reasoning": {"effort": "none", "max_tokens": 5}})), "reasoning.max_tokens", "`reasoning.effort`");
+    refused(
+        chat(json!({"reasoning_effort": "low", "reasoning": {"effort": "high"}})),
+        "reasoning.effort",
+        "`reasoning_effort`",
+    );
+    refused(
+        chat(json!({"reasoning": {"effort": "none", "max_tokens": 5}})),
+        "reasoning.max_tokens",
+        "`reasoning.effort`",
+    );
     refused(chat(json!({"reasoning": {"max_tokens": -1}})), "reasoning.max_tokens", "between 0 and");
     refused(
         chat(json!({"reasoning": {"max_tokens": 3}, "thinking": {"type": "enabled", "budget_tokens": 4}})),
         "thinking.budget_tokens",
         "`reasoning.max_tokens`",
     );
-    refused(chat(json!({"thinking": {"type": "disabled"}, "reasoning_effort": "low"})), "thinking.type", "`reasoning_effort`");
-    refused(chat(json!({"thinking": {"type": "enabled", "budget_tokens": 0}})), "thinking.budget_tokens", "between 1 and");
+    refused(
+        chat(json!({"thinking": {"type": "disabled"}, "reasoning_effort": "low"})),
+        "thinking.type",
+        "`reasoning_effort`",
+    );
+    refused(
+        chat(json!({"thinking": {"type": "enabled", "budget_tokens": 0}})),
+        "thinking.budget_tokens",
+        "between 1 and",
+    );
     refused(chat(json!({"thinking": {"budget_tokens": 5}})), "thinking.type", "missing");
     refused(chat(json!({"thinking": {"type": "on"}})), "thinking.type", "got \"on\"");
     refused(chat(json!({"reasoning": {"exclude": true}})), "reasoning.exclude", "part of the reply");
@@ -664,8 +820,15 @@ fn what_is_said_about_thinking_must_agree_and_be_in_range() {
     let kwargs = json!({"reasoning_effort": "low", "chat_template_kwargs": {"enable_thinking": false}});
     refused(chat(kwargs), "reasoning_effort", "chat_template_kwargs.enable_thinking");
     let silent = ModelLimits { thinking: None, ..limits() };
-    refused(ChatRequest::parse(&chat_body(json!({"reasoning_effort": "low"})), &silent), "reasoning_effort", "nano does not think");
-    assert!(ChatRequest::parse(&chat_body(json!({"reasoning_effort": "none"})), &silent).is_ok(), "which it does anyway");
+    refused(
+        ChatRequest::parse(&chat_body(json!({"reasoning_effort": "low"})), &silent),
+        "reasoning_effort",
+        "nano does not think",
+    );
+    assert!(
+        ChatRequest::parse(&chat_body(json!({"reasoning_effort": "none"})), &silent).is_ok(),
+        "which it does anyway"
+    );
 }
 
 #[test]

@@ -48,7 +48,12 @@ impl TokenizeRequest {
 fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiError> {
     let messages = messages::checked(fields.list("messages")?.unwrap_or_default())?;
     let tools = tools::take(fields)?.map(|t| t.declared).unwrap_or_default();
-    Ok(TokenizeInput::Chat(Conversation { messages, tools, options: template_options(fields, limits)? }))
+    Ok(TokenizeInput::Chat(Conversation {
+        messages,
+        tools,
+        options: template_options(fields, limits)?,
+        continues: false,
+    }))
 }
 
 fn text(fields: &mut Fields) -> Result<TokenizeInput, ApiError> {

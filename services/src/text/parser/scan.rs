@@ -49,7 +49,7 @@ pub(super) fn find<'a>(text: &str, from: usize, markers: &[&'a str]) -> Found<'a
 pub(super) enum Tag<'a> {
     /// Its name and its length with the brackets.
     Whole(&'a str, usize),
-    /// May become one.
+    /// It may still become one.
     Part,
     No,
 }

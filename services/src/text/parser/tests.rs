@@ -11,7 +11,8 @@ fn tools() -> Arc<Tools> {
     Arc::new(Tools::new([Tool { name: "weather".into(), parameters }].into_iter().chain(plain).collect()))
 }
 
-/// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order; ` ...` stands after what is incomplete.
+/// What a reader has at the end, as `R(reasoning) C(answer) T(name id arguments)`, in order; ` ...` stands after what
+/// is incomplete.
 fn parsed(thinking: Thinking, tools: Option<Arc<Tools>>, pieces: &[&str], cut: bool) -> String {
     let mut parser = OutputParser::new(thinking, tools, "x".into());
     let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
@@ -119,7 +120,10 @@ fn a_call_becomes_a_name_and_typed_arguments() {
         r#"T0(weather {"city": "Paris", "days": 3})"#,
     );
     check("<tool_call>\n<function=weather>\n</function>\n</tool_call>", "T0(weather {})");
-    check("<tool_call><function=weather><parameter=days>3</parameter></function></tool_call>", r#"T0(weather {"days": 3})"#);
+    check(
+        "<tool_call><function=weather><parameter=days>3</parameter></function></tool_call>",
+        r#"T0(weather {"days": 3})"#,
+    );
 }
 
 #[test]
@@ -137,9 +141,18 @@ fn values_are_raw_text_between_one_newline_on_each_side() {
         "<tool_call>\n<function=weather>\n<parameter=code>\n\nif a < b && \"q\" {\n  <b>é\\</b>\n}\n\n</parameter>\n</function>\n</tool_call>",
         r#"T0(weather {"code": "\nif a < b && \"q\" {\n  <b>é\\</b>\n}\n"})"#,
     );
-    check("<tool_call><function=weather><parameter=city></parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
-    check("<tool_call><function=weather><parameter=city>\n</parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
-    check("<tool_call><function=weather><parameter=city>\n\n</parameter></function></tool_call>", r#"T0(weather {"city": ""})"#);
+    check(
+        "<tool_call><function=weather><parameter=city></parameter></function></tool_call>",
+        r#"T0(weather {"city": ""})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=city>\n</parameter></function></tool_call>",
+        r#"T0(weather {"city": ""})"#,
+    );
+    check(
+        "<tool_call><function=weather><parameter=city>\n\n</parameter></function></tool_call>",
+        r#"T0(weather {"city": ""})"#,
+    );
     check(
         "<tool_call><function=weather><parameter=tags>\n[\"a\",\n1]\n</parameter></function></tool_call>",
         "T0(weather {\"tags\": [\"a\",\n1]})",
@@ -161,7 +174,10 @@ fn a_call_inside_of_reasoning_is_a_call_and_the_thought_goes_on_after_it() {
     check_thinking(&format!("hm\n{call}\n</think>\n\nyes"), "R(hm) T0(a {}) C(yes)");
     check_thinking(&format!("hm\n{call}\n{call}\n"), "R(hm) T0(a {}) T1(a {})");
     check_thinking(&format!("hm</think>{call}\nyes</think>"), "R(hm) T0(a {}) C(\nyes</think>)");
-    check_thinking("I need data\n<tool_call>\n<function=weather>\n</function>\n</tool_call>", "R(I need data) T0(weather {})");
+    check_thinking(
+        "I need data\n<tool_call>\n<function=weather>\n</function>\n</tool_call>",
+        "R(I need data) T0(weather {})",
+    );
     check_thinking("I could use <tool_call> here</think>no", "R(I could use <tool_call> here) C(no)");
 }
 
@@ -208,7 +224,10 @@ fn a_call_of_a_tool_that_nobody_declared_is_text() {
         "<tool_call><function=a></function><function=rm></function></tool_call>",
         "T0(a {}) C(<function=rm></function></tool_call>)",
     );
-    check("<tool_call><function=a><function=rm></function></tool_call>", "T0(a {}) C(<function=rm></function></tool_call>)");
+    check(
+        "<tool_call><function=a><function=rm></function></tool_call>",
+        "T0(a {}) C(<function=rm></function></tool_call>)",
+    );
 }
 
 /// The parts of a text as they are decided, `R`, `C` and `T`, each with what stands for it.
@@ -222,9 +241,9 @@ fn parts(thinking: Thinking, text: &str) -> String {
     let mut all: Vec<(char, String)> = Vec::new();
     for span in spans {
         let kind = match span.part {
-            Part::Reasoning => 'R',
-            Part::Content => 'C',
-            Part::Calls => 'T',
+            TextPart::Reasoning => 'R',
+            TextPart::Content => 'C',
+            TextPart::Calls => 'T',
         };
         match all.last_mut() {
             Some((last, whole)) if *last == kind => whole.push_str(&text[at..span.end]),
@@ -269,12 +288,18 @@ fn a_call_that_was_cut_off_is_incomplete_and_its_arguments_are_no_json() {
     let open = "<tool_call>\n<function=weather>\n";
     check_cut(&format!("{open}<parameter=city>\nPar"), r#"T0(weather {"city": "Par ...)"#);
     check_cut(&format!("{open}<parameter=days>\n3"), "T0(weather { ...)");
-    check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n<parameter=days>\n3"), r#"T0(weather {"city": "P" ...)"#);
+    check_cut(
+        &format!("{open}<parameter=city>\nP\n</parameter>\n<parameter=days>\n3"),
+        r#"T0(weather {"city": "P" ...)"#,
+    );
     check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n"), r#"T0(weather {"city": "P" ...)"#);
     check_cut(&format!("{open}<parameter=city>"), "T0(weather { ...)");
     check_cut(open, "T0(weather { ...)");
     check_cut(&format!("{open}</function>\n"), "T0(weather {})");
-    check_cut(&format!("{open}<parameter=city>\nP\n</parameter>\n</function>\n</tool_c"), r#"T0(weather {"city": "P"})"#);
+    check_cut(
+        &format!("{open}<parameter=city>\nP\n</parameter>\n</function>\n</tool_c"),
+        r#"T0(weather {"city": "P"})"#,
+    );
     check_cut("so\n", "C(so\n)");
 }
 

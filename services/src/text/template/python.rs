@@ -6,6 +6,9 @@ use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use std::fmt::Write;
 
+/// Blanks of an indent, for each level of each line.
+const INDENT_MAX: usize = 16;
+
 /// What Python's `str(value)` gives.
 pub(super) fn text(value: &Value) -> String {
     match value.as_str() {
@@ -19,10 +22,13 @@ pub(super) fn text(value: &Value) -> String {
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
-        ValueKind::Number if !value.is_integer() => f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float),
+        ValueKind::Number if !value.is_integer() => {
+            f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
+        }
         ValueKind::Seq => format!("[{}]", items(value).map(|v| repr(&v)).collect::<Vec<_>>().join(", ")),
         ValueKind::Map => {
-            let pairs = items(value).map(|k| format!("{}: {}", repr(&k), repr(&value.get_item(&k).unwrap_or_default())));
+            let pairs =
+                items(value).map(|k| format!("{}: {}", repr(&k), repr(&value.get_item(&k).unwrap_or_default())));
             format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
         }
         _ => value.to_string(),
@@ -79,6 +85,10 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
     let ascii: Option<bool> = kwargs.get("ensure_ascii")?;
     kwargs.assert_all_used()?;
+    if let Some(indent) = indent.filter(|indent| *indent > INDENT_MAX) {
+        let message = format!("tojson takes an indent of at most {INDENT_MAX}, got {indent}");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
     if ascii == Some(true) {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson(ensure_ascii=true) is not supported"));
     }
@@ -95,7 +105,9 @@ fn write_json(value: &Value, indent: Option<usize>, depth: usize, out: &mut Stri
         ValueKind::Number => out.push_str(&float(f64::try_from(value.clone())?)),
         ValueKind::String => write_string(value.as_str().unwrap_or_default(), out)?,
         ValueKind::Seq | ValueKind::Iterable => {
-            write_all(['[', ']'], value.try_iter()?, indent, depth, out, |item, out| write_json(&item, indent, depth + 1, out))?;
+            write_all(['[', ']'], value.try_iter()?, indent, depth, out, |item, out| {
+                write_json(&item, indent, depth + 1, out)
+            })?;
         }
         ValueKind::Map => {
             write_all(['{', '}'], value.try_iter()?, indent, depth, out, |key, out| {
@@ -208,8 +220,13 @@ mod tests {
 
     #[test]
     fn values_are_spelled_as_in_python() {
-        let list =
-            Value::from(vec![Value::from("it's"), Value::from("a\"'\n"), Value::from(true), Value::from(()), Value::from(2)]);
+        let list = Value::from(vec![
+            Value::from("it's"),
+            Value::from("a\"'\n"),
+            Value::from(true),
+            Value::from(()),
+            Value::from(2),
+        ]);
         assert_eq!(text(&list), r#"["it's", 'a"\'\n', True, None, 2]"#);
         assert_eq!(text(&Value::from_pairs([("k", list)])), r#"{'k': ["it's", 'a"\'\n', True, None, 2]}"#);
         assert_eq!(text(&Value::UNDEFINED), "");

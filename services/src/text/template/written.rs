@@ -1,6 +1,7 @@
-//! Numbers as they were written. A JSON value holds numbers as machine integers and doubles, which loses digits of some; a template has to
-//! show what the caller wrote, or what a model said in one turn would read differently in the next. So a number that would change is kept
-//! as an object of one entry under a name that nobody else uses, from where JSON is read to where the template shows it.
+//! Numbers as they were written. A JSON value holds numbers as machine integers and doubles, which loses digits of
+//! some; a template has to show what the caller wrote, or what a model said in one turn would read differently in the
+//! next. So a number that would change is kept as an object of one entry under a name that nobody else uses, from where
+//! JSON is read to where the template shows it.
 
 use super::python::float;
 use crate::limits::NUMBERS_KEPT_MAX;
@@ -26,7 +27,8 @@ pub fn parse(text: &str) -> Result<Json, serde_json::Error> {
     }
 }
 
-/// A text of JSON that is read as an object, made so that every number in the values of these of its keys keeps its digits.
+/// A text of JSON that is read as an object, made so that every number in the values of these of its keys keeps its
+/// digits.
 pub fn kept_within<'a>(text: &'a str, keys: &[&str]) -> Cow<'a, str> {
     kept(text, Some(keys))
 }
@@ -34,6 +36,18 @@ pub fn kept_within<'a>(text: &'a str, keys: &[&str]) -> Cow<'a, str> {
 /// The number that an object stands for, if it stands for one.
 pub fn number(map: &Map<String, Json>) -> Option<&str> {
     map.get(NAME).filter(|_| map.len() == 1)?.as_str()
+}
+
+/// A value in which every number is one, as near as a value can hold it.
+pub fn plain(value: &Json) -> Json {
+    match value {
+        Json::Array(items) => items.iter().map(plain).collect(),
+        Json::Object(map) => match number(map) {
+            Some(number) => serde_json::from_str(number).unwrap_or(Json::Null),
+            None => map.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
+        },
+        other => other.clone(),
+    }
 }
 
 /// A text of JSON, in which numbers that a value cannot hold are the objects that stand for them.
@@ -51,7 +65,10 @@ fn kept<'a>(text: &'a str, keys: Option<&[&str]>) -> Cow<'a, str> {
                 at = end;
             }
             b'-' | b'0'..=b'9' => {
-                let len = bytes[at..].iter().take_while(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')).count();
+                let len = bytes[at..]
+                    .iter()
+                    .take_while(|b| matches!(b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E'))
+                    .count();
                 let number = &text[at..at + len];
                 if wanted && !is_held(number) && serde_json::from_str::<IgnoredAny>(number).is_ok() {
                     out.push_str(&text[copied..at]);
@@ -132,12 +149,24 @@ mod tests {
 
     #[test]
     fn numbers_that_a_value_holds_are_left_alone() {
-        for text in
-            ["0", "-7", "9223372036854775807", "18446744073709551615", "-9223372036854775808", "0.5", "-12.25", "1.0", "[1, 2.5]"]
-        {
+        for text in [
+            "0",
+            "-7",
+            "9223372036854775807",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "0.5",
+            "-12.25",
+            "1.0",
+            "[1, 2.5]",
+        ] {
             assert!(matches!(kept(text, None), Cow::Borrowed(_)), "{text}");
         }
-        assert_eq!(kept(r#"{"a": "1e5 \" -0", "b": "c\\"}"#, None), r#"{"a": "1e5 \" -0", "b": "c\\"}"#, "strings are no numbers");
+        assert_eq!(
+            kept(r#"{"a": "1e5 \" -0", "b": "c\\"}"#, None),
+            r#"{"a": "1e5 \" -0", "b": "c\\"}"#,
+            "strings are no numbers"
+        );
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How long a model thinks for requests that say something about it. Entropies are shares of the greatest one that the vocabulary allows.
+/// How long a model thinks for requests that say something about it. Entropies are shares of the greatest one that the
+/// vocabulary allows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thinking {
     /// What is forced to close a thought.

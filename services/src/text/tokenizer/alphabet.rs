@@ -1,8 +1,10 @@
-//! GPT-2's byte alphabet: each byte is written as one printable character, so that a vocabulary of strings can hold any bytes.
+//! GPT-2's byte alphabet: each byte is written as one printable character, so that a vocabulary of strings can hold any
+//! bytes.
 
 use std::sync::LazyLock;
 
-/// Character of each byte: 33..=126, 161..=172 and 174..=255 stand for themselves, the other 68 are U+0100 and on, in order.
+/// Character of each byte: 33..=126, 161..=172 and 174..=255 stand for themselves, the other 68 are U+0100 and on, in
+/// order.
 static CHARS: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut next = 0x100;
     std::array::from_fn(|byte| {

@@ -1,4 +1,5 @@
-//! The character that keeps users' words from becoming control tokens (see [`crate::text::guard`]), and how it is taken out again.
+//! The character that keeps users' words from becoming control tokens (see [`crate::text::guard`]), and how it is taken
+//! out again.
 
 use std::borrow::Cow;
 

@@ -10,13 +10,14 @@ pub(super) use guarded::{GUARD, unguarded};
 use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
-use source::Parts;
+use source::TokenizerParts;
 use split::Splitter;
 use std::borrow::Cow;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::{Model, NormalizedString};
 
-/// Text to ids and back. Immutable and shared; encoding a long text takes a while, so the async threads leave it to the pool.
+/// Text to ids and back. Immutable and shared; encoding a long text takes a while, so the async threads leave it to the
+/// pool.
 #[derive(Debug)]
 pub struct Tokenizer {
     bpe: BPE,
@@ -28,14 +29,14 @@ pub struct Tokenizer {
     /// The bytes of all tokens, one after the other; token i ends at `ends[i]`.
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    kinds: Vec<Kind>,
+    kinds: Vec<TokenKind>,
     /// Bytes of the longest token.
     longest: usize,
 }
 
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum TokenKind {
     /// A piece of text that merging makes.
     Text,
     /// Markup that belongs to the text: `<think>`, `<tool_call>`. Shown to readers and parsers.
@@ -76,7 +77,8 @@ impl Tokenizer {
         let parts = source::read(source)?;
         check_closed(&parts)?;
         let table = Table::new(&parts)?;
-        let matcher = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(parts.added.iter().map(|a| &a.0));
+        let matcher =
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(parts.added.iter().map(|a| &a.0));
         let matcher = matcher.map_err(|e| malformed("added tokens", e.to_string()))?;
         let bpe = BPE::builder()
             .vocab_and_merges(parts.vocab.into_iter().collect::<Vocab>(), parts.merges)
@@ -112,9 +114,11 @@ impl Tokenizer {
         ids
     }
 
-    /// The fewest tokens that any of the `encode`s can make of a text, from its length alone: nothing is longer than the longest token.
+    /// The fewest tokens that any of the `encode`s can make of a text, from its length alone: nothing is longer than
+    /// the longest token.
     pub fn tokens_min(&self, text: &str) -> usize {
-        // Guards are taken out, and composition leaves at least a third of the bytes: three Hangul letters become one, the Kelvin sign K.
+        // Guards are taken out, and composition leaves at least a third of the bytes: three Hangul letters become one,
+        // the Kelvin sign K.
         let kept = text.len() - text.matches(GUARD).count() * GUARD.len_utf8();
         let kept = if self.nfc && !is_composed(text) { kept / 3 } else { kept };
         kept.div_ceil(self.longest)
@@ -140,15 +144,17 @@ impl Tokenizer {
         for piece in self.splitter.words(&text) {
             word.clear();
             alphabet::write(piece.as_bytes(), &mut word);
-            let tokens =
-                self.bpe.tokenize(&word).expect("merging fails only for want of an unknown token, and every byte has a token");
+            let tokens = self
+                .bpe
+                .tokenize(&word)
+                .expect("merging fails only for want of an unknown token, and every byte has a token");
             ids.extend(tokens.iter().map(|t| t.id));
         }
     }
 
     /// Text of some ids, control tokens left out or written; bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[TokenId], special: bool) -> String {
-        let shown = ids.iter().filter(|&&id| special || self.kind(id) != Kind::Special);
+        let shown = ids.iter().filter(|&&id| special || self.kind(id) != TokenKind::Special);
         let bytes: Vec<u8> = shown.flat_map(|&id| self.bytes(id)).copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
@@ -167,8 +173,8 @@ impl Tokenizer {
     }
 
     /// What a token is for.
-    pub fn kind(&self, id: TokenId) -> Kind {
-        self.kinds.get(id as usize).copied().unwrap_or(Kind::Unused)
+    pub fn kind(&self, id: TokenId) -> TokenKind {
+        self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
     }
 
     /// Id of an added token, or of one whose text is exactly this.
@@ -198,7 +204,7 @@ impl Tokenizer {
 }
 
 /// Merging needs a token for every byte and for every merge's product; without them words would vanish.
-fn check_closed(parts: &Parts) -> Result<(), TokenizerError> {
+fn check_closed(parts: &TokenizerParts) -> Result<(), TokenizerError> {
     let mut buffer = [0; 4];
     if let Some(c) = alphabet::chars().find(|c| !parts.vocab.contains_key(&*c.encode_utf8(&mut buffer))) {
         return Err(malformed("vocabulary", format!("no token for the byte written {c:?}")));
@@ -213,17 +219,18 @@ fn check_closed(parts: &Parts) -> Result<(), TokenizerError> {
 struct Table {
     bytes: Vec<u8>,
     ends: Vec<u32>,
-    kinds: Vec<Kind>,
+    kinds: Vec<TokenKind>,
     longest: usize,
 }
 
 impl Table {
-    fn new(parts: &Parts) -> Result<Self, TokenizerError> {
-        let mut tokens: Vec<(Kind, Cow<'_, [u8]>)> = vec![(Kind::Unused, Cow::Borrowed(&[])); parts.size as usize];
+    fn new(parts: &TokenizerParts) -> Result<Self, TokenizerError> {
+        let mut tokens: Vec<(TokenKind, Cow<'_, [u8]>)> =
+            vec![(TokenKind::Unused, Cow::Borrowed(&[])); parts.size as usize];
         for (token, &id) in &parts.vocab {
-            let bytes =
-                alphabet::read(token).map_err(|c| malformed("vocabulary", format!("{token:?} with {c:?}, which is no byte")))?;
-            tokens[id as usize] = (Kind::Text, Cow::Owned(bytes));
+            let bytes = alphabet::read(token)
+                .map_err(|c| malformed("vocabulary", format!("{token:?} with {c:?}, which is no byte")))?;
+            tokens[id as usize] = (TokenKind::Text, Cow::Owned(bytes));
         }
         for (content, id, kind) in &parts.added {
             if content.is_empty() {

@@ -1,8 +1,8 @@
-//! Reads a tokenizer from what a model file carries. Both shapes become the same [`Parts`]; what the code cannot do exactly is
-//! refused by name.
+//! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code cannot do
+//! exactly is refused by name.
 
 use super::split::Rule;
-use super::{Kind, TokenizerError};
+use super::{TokenKind, TokenizerError};
 use chimere_engine::format::TokenizerSource;
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ const TOKENS_MAX: u32 = 1 << 22;
 
 /// A tokenizer, taken apart.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct TokenizerParts {
     pub(super) rule: Rule,
     /// Normalise to NFC before splitting.
     pub(super) nfc: bool,
@@ -22,20 +22,20 @@ pub(super) struct Parts {
     pub(super) vocab: HashMap<String, u32>,
     pub(super) merges: Vec<(String, String)>,
     /// Content, id and kind of each added token.
-    pub(super) added: Vec<(String, u32, Kind)>,
+    pub(super) added: Vec<(String, u32, TokenKind)>,
     /// One more than the highest id.
     pub(super) size: u32,
 }
 
 /// Reads a tokenizer of either shape, GGUF's metadata or a `tokenizer.json`.
-pub(super) fn read(source: &TokenizerSource) -> Result<Parts, TokenizerError> {
+pub(super) fn read(source: &TokenizerSource) -> Result<TokenizerParts, TokenizerError> {
     match source {
         TokenizerSource::Json(bytes) => from_json(bytes),
         TokenizerSource::Gguf { pre, tokens, types, merges } => from_gguf(pre, tokens, types, merges),
     }
 }
 
-fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> Result<Parts, TokenizerError> {
+fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> Result<TokenizerParts, TokenizerError> {
     let rule = Rule::ALL.into_iter().find(|r| r.name() == pre);
     let rule = rule.ok_or_else(|| unsupported("tokenizer.ggml.pre", pre))?;
     if tokens.len() != types.len() {
@@ -48,18 +48,26 @@ fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> 
     for (id, (token, &kind)) in (0u32..).zip(tokens.iter().zip(types)) {
         match kind {
             1 => drop(vocab.insert(token.clone(), id)),
-            3 => added.push((token.clone(), id, Kind::Special)),
-            4 => added.push((token.clone(), id, Kind::Added)),
+            3 => added.push((token.clone(), id, TokenKind::Special)),
+            4 => added.push((token.clone(), id, TokenKind::Added)),
             5 => {}
             other => return Err(unsupported(&format!("tokenizer.ggml.token_type[{id}]"), other)),
         }
     }
     let merges = merges.iter().enumerate().map(|(i, m)| merge(m, || format!("tokenizer.ggml.merges[{i}]")));
     // The converter drops the normalizer; every release with these pre-tokenizers has NFC.
-    Ok(Parts { rule, nfc: true, ignore_merges: false, vocab, merges: merges.collect::<Result<_, _>>()?, added, size })
+    Ok(TokenizerParts {
+        rule,
+        nfc: true,
+        ignore_merges: false,
+        vocab,
+        merges: merges.collect::<Result<_, _>>()?,
+        added,
+        size,
+    })
 }
 
-fn from_json(bytes: &[u8]) -> Result<Parts, TokenizerError> {
+fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
     let file: File = serde_json::from_slice(bytes).map_err(|e| TokenizerError::Json(e.to_string()))?;
     let nfc = match file.normalizer.as_ref().map(|n| n.kind.as_str()) {
         None => false,
@@ -78,7 +86,7 @@ fn from_json(bytes: &[u8]) -> Result<Parts, TokenizerError> {
         MergeEntry::Line(line) => merge(&line, || format!("model.merges[{i}]")),
     });
     let merges = merges.collect::<Result<_, _>>()?;
-    Ok(Parts { rule, nfc, ignore_merges: model.ignore_merges, vocab: model.vocab, merges, added, size })
+    Ok(TokenizerParts { rule, nfc, ignore_merges: model.ignore_merges, vocab: model.vocab, merges, added, size })
 }
 
 /// The rule whose pattern the file has, followed by the plain byte alphabet.
@@ -135,7 +143,8 @@ fn checked_model(model: ModelEntry) -> Result<ModelEntry, TokenizerError> {
 
 fn merge(line: &str, name: impl Fn() -> String) -> Result<(String, String), TokenizerError> {
     let pair = line.split_once(' ').filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(' '));
-    let (a, b) = pair.ok_or_else(|| TokenizerError::Malformed { what: name(), got: format!("{line:?} instead of two strings") })?;
+    let (a, b) = pair
+        .ok_or_else(|| TokenizerError::Malformed { what: name(), got: format!("{line:?} instead of two strings") })?;
     Ok((a.to_owned(), b.to_owned()))
 }
 
@@ -228,12 +237,16 @@ struct AddedEntry {
 }
 
 impl AddedEntry {
-    fn checked(self) -> Result<(String, u32, Kind), TokenizerError> {
-        let options =
-            [("single_word", self.single_word), ("lstrip", self.lstrip), ("rstrip", self.rstrip), ("normalized", self.normalized)];
+    fn checked(self) -> Result<(String, u32, TokenKind), TokenizerError> {
+        let options = [
+            ("single_word", self.single_word),
+            ("lstrip", self.lstrip),
+            ("rstrip", self.rstrip),
+            ("normalized", self.normalized),
+        ];
         match options.into_iter().find(|(_, set)| *set) {
             Some((name, _)) => Err(unsupported(&format!("added_tokens[{:?}].{name}", self.content), "true")),
-            None => Ok((self.content, self.id, if self.special { Kind::Special } else { Kind::Added })),
+            None => Ok((self.content, self.id, if self.special { TokenKind::Special } else { TokenKind::Added })),
         }
     }
 }

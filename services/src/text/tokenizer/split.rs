@@ -35,8 +35,8 @@ impl Rule {
     }
 }
 
-/// Splits by a rule in linear time. The lookahead is the only part of the patterns that an automaton cannot do, so it is
-/// done by hand: a run of blanks before a word gives its last one back, for the word to begin with.
+/// Splits by a rule in linear time. The lookahead is the only part of the patterns that an automaton cannot do, so it
+/// is done by hand: a run of blanks before a word gives its last one back, for the word to begin with.
 #[derive(Debug)]
 pub(super) struct Splitter {
     regex: Regex,
@@ -61,12 +61,17 @@ impl Splitter {
     }
 }
 
-/// Bytes that the lookahead leaves to the next word: a blank word longer than one character gives back its last one, unless
-/// the text ends there. Only the last alternative yields blank words that do not end a line.
+/// Bytes that the lookahead leaves to the next word: a blank word longer than one character gives back its last one,
+/// unless the text ends there. Only the last alternative yields blank words that do not end a line.
 fn given_back(text: &str, start: usize, end: usize) -> usize {
     let word = &text[start..end];
     match word.chars().next_back() {
-        Some(last) if end < text.len() && last.is_whitespace() && !matches!(last, '\r' | '\n') && word.len() > last.len_utf8() => {
+        Some(last)
+            if end < text.len()
+                && last.is_whitespace()
+                && !matches!(last, '\r' | '\n')
+                && word.len() > last.len_utf8() =>
+        {
             last.len_utf8()
         }
         _ => 0,

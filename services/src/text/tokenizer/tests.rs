@@ -66,7 +66,8 @@ fn nasty() -> impl Strategy<Value = String> {
 
 #[test]
 fn golden_texts_have_the_reference_s_ids() {
-    let cases: Value = serde_json::from_slice(include_bytes!("../../../../engine/tests/golden/moe/tokenizer_golden.json")).unwrap();
+    let cases: Value =
+        serde_json::from_slice(include_bytes!("../../../../engine/tests/golden/moe/tokenizer_golden.json")).unwrap();
     for case in cases.as_array().unwrap() {
         let (text, ids) = (case["text"].as_str().unwrap(), &case["ids"]);
         assert_eq!(json!(TOKENIZER.encode(text)), *ids, "{text:?}");
@@ -79,7 +80,7 @@ fn plain_text_never_becomes_an_added_token() {
     for (content, id) in TOKENIZER.added() {
         assert_eq!(TOKENIZER.encode(content), [id]);
         let plain = TOKENIZER.encode_plain(content);
-        assert!(plain.iter().all(|&id| TOKENIZER.kind(id) == Kind::Text), "{content}");
+        assert!(plain.iter().all(|&id| TOKENIZER.kind(id) == TokenKind::Text), "{content}");
         assert_eq!(TOKENIZER.decode(&plain, true), content);
     }
 }
@@ -89,15 +90,15 @@ fn control_tokens_are_hidden_and_markup_is_shown() {
     let ids = TOKENIZER.encode("<think>a</think>b<|im_end|>");
     assert_eq!(TOKENIZER.decode(&ids, false), "<think>a</think>b");
     assert_eq!(TOKENIZER.decode(&ids, true), "<think>a</think>b<|im_end|>");
-    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<think>").unwrap()), Kind::Added);
-    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<|im_end|>").unwrap()), Kind::Special);
+    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<think>").unwrap()), TokenKind::Added);
+    assert_eq!(TOKENIZER.kind(TOKENIZER.id("<|im_end|>").unwrap()), TokenKind::Special);
 }
 
 #[test]
 fn ids_beyond_the_vocabulary_have_no_bytes() {
     assert_eq!(TOKENIZER.bytes(TOKENIZER.len()), b"");
     assert_eq!(TOKENIZER.bytes(u32::MAX), b"");
-    assert_eq!(TOKENIZER.kind(u32::MAX), Kind::Unused);
+    assert_eq!(TOKENIZER.kind(u32::MAX), TokenKind::Unused);
     assert_eq!(FROM_GGUF.bytes(FROM_GGUF.len() - 1), b"", "an unused id has a name in the file, but no text");
     assert_eq!(TOKENIZER.decode(&[u32::MAX], true), "");
 }
@@ -118,8 +119,12 @@ fn a_token_is_found_by_its_text() {
 fn an_unknown_pre_tokenizer_is_named() {
     let error = Tokenizer::new(&as_gguf("llama-bpe")).unwrap_err();
     assert_eq!(error.to_string(), "tokenizer: tokenizer.ggml.pre is llama-bpe, which is not supported");
-    let error = edited(|f| f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!("\\p{N}{1,3}")).unwrap_err();
-    assert!(error.to_string().contains("pre_tokenizer.pretokenizers[0]") && error.to_string().contains("{1,3}"), "{error}");
+    let error =
+        edited(|f| f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!("\\p{N}{1,3}")).unwrap_err();
+    assert!(
+        error.to_string().contains("pre_tokenizer.pretokenizers[0]") && error.to_string().contains("{1,3}"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -135,7 +140,10 @@ fn what_cannot_be_done_exactly_is_named() {
         (|f| f["added_tokens"][0]["lstrip"] = json!(true), "added_tokens[\"<|endoftext|>\"].lstrip"),
         (|f| f["decoder"]["type"] = json!("WordPiece"), "decoder is WordPiece"),
         (|f| f["post_processor"]["single"][0] = json!({"SpecialToken": {"id": "<s>", "type_id": 0}}), "post_processor"),
-        (|f| f["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = json!(true), "pre_tokenizer.pretokenizers[1]"),
+        (
+            |f| f["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = json!(true),
+            "pre_tokenizer.pretokenizers[1]",
+        ),
     ];
     for (edit, name) in cases {
         let error = edited(edit).unwrap_err().to_string();

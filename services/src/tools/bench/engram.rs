@@ -1,11 +1,13 @@
-//! `chimere bench engram`: what tables cost beside a step, with texts made up for it. No model and no service is needed.
+//! `chimere bench engram`: what tables cost beside a step, with texts made up for it. No model and no service is
+//! needed.
 
 use crate::tools::CliError;
 use crate::tools::figures::{bytes_text, count_text};
 use crate::tools::stats::Stats;
+use chimere_engine::constraint::Awaiting;
 use chimere_engine::engram::{
-    Awaiting, BuildOptions, Context, Filter, JointPrior, Member, Mode, Orders, PredictionRules, Query, RequestTables, Table, Tally,
-    TokenizerHash, Tracker, build, lookup,
+    BuildOptions, Context, Filter, JointPrior, Member, Mode, Orders, PredictionRules, Query, RequestTables, Table,
+    Tally, TokenizerHash, Tracker, build, lookup,
 };
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use serde::Serialize;
@@ -24,11 +26,12 @@ const OWN_TOKENS: [usize; 2] = [10_000, 65_536];
 /// Tokens of context that each sequence begins with.
 const PROMPT_TOKENS: usize = 8;
 
-/// Measures the filter, the lookups of a step and the making of a request's own table. Use idle cores: percentiles of busy ones tell
-/// of their other work, and differ from round to round.
+/// Measures the filter, the lookups of a step and the making of a request's own table. Use idle cores: percentiles of
+/// busy ones tell of their other work, and differ from round to round.
 #[derive(clap::Args, Debug, Clone)]
 pub struct BenchEngramArgs {
-    /// N-grams of each table, all orders together; 10 M take about 500 MB on the disk, twice that in memory while they are made.
+    /// N-grams of each table, all orders together; 10 M take about 500 MB on the disk, twice that in memory while they
+    /// are made.
     #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     pub ngrams: u64,
     /// Tables that each sequence uses.
@@ -46,14 +49,15 @@ pub struct BenchEngramArgs {
     /// Rounds of steps to measure.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them to one.
+    /// Threads that share the lookups of a step, a list of numbers that are measured one after the other; 1 leaves them
+    /// to one.
     #[arg(long, value_name = "N,..", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Vec<u32>,
     /// Seed of the texts.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Where the tables' files are for as long as this takes; they are mapped as a service maps them [default: the system's folder for
-    /// temporary files].
+    /// Where the tables' files are for as long as this takes; they are mapped as a service maps them [default: the
+    /// system's folder for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Write the figures here as JSON too.
@@ -134,7 +138,9 @@ pub fn run(args: &BenchEngramArgs) -> Result<(), CliError> {
     };
     print!("{}", report.text());
     let json = serde_json::to_string_pretty(&report).map_err(|e| failed(&e))?;
-    args.json.iter().try_for_each(|path| std::fs::write(path, &json).map_err(|e| failed(&format!("{}: {e}", path.display()))))
+    args.json
+        .iter()
+        .try_for_each(|path| std::fs::write(path, &json).map_err(|e| failed(&format!("{}: {e}", path.display()))))
 }
 
 /// A folder of this run's own, removed with what is in it.
@@ -192,14 +198,16 @@ fn hit_rate(filter: &Filter, tables: &[Member], walks: &mut Walks<'_>, args: &Be
     let (mut asked, mut hits) = (0, 0);
     for _ in 0..args.steps.min(500) {
         let contexts = walks.contexts();
-        let queries: Vec<_> = contexts.iter().map(|&context| Query { context, tables, prior: None, own: &[] }).collect();
+        let queries: Vec<_> =
+            contexts.iter().map(|&context| Query { context, tables, prior: None, own: &[] }).collect();
         let found = lookup(filter, &queries);
         (asked, hits) = (asked + found.asked, hits + found.hits());
     }
     hits as f64 / asked as f64
 }
 
-/// Microseconds that a step's rules take from its tokens on, as in the service: lookups, predictions, the mixture's weights.
+/// Microseconds that a step's rules take from its tokens on, as in the service: lookups, predictions, the mixture's
+/// weights.
 fn steps(
     filter: Arc<Filter>,
     tables: Vec<Member>,
@@ -278,8 +286,8 @@ impl Words {
     }
 }
 
-/// Sequences of which every other one goes along a table's text, and the others along words of their own: every step begins anywhere, so
-/// that the processor's caches never hold the answers.
+/// Sequences of which every other one goes along a table's text, and the others along words of their own: every step
+/// begins anywhere, so that the processor's caches never hold the answers.
 struct Walks<'a> {
     texts: &'a [Vec<TokenId>],
     words: Words,
@@ -291,7 +299,8 @@ struct Walks<'a> {
 
 impl<'a> Walks<'a> {
     fn new(texts: &'a [Vec<TokenId>], sequences: usize, mut words: Words) -> Self {
-        let mut place = |seq: usize| seq.is_multiple_of(2).then(|| (seq / 2 % texts.len(), words.bits() as usize % texts[0].len()));
+        let mut place =
+            |seq: usize| seq.is_multiple_of(2).then(|| (seq / 2 % texts.len(), words.bits() as usize % texts[0].len()));
         let places = (0..sequences).map(&mut place).collect();
         let mut walks = Self { texts, words, places, last: vec![Vec::new(); sequences] };
         (0..PROMPT_TOKENS).for_each(|_| drop(walks.step()));
@@ -343,14 +352,18 @@ impl Report {
             bytes_text(self.filter_bytes),
             self.filter_s
         );
-        text +=
-            &format!("hit: {:.1} % of contexts, {:.1} % of positions\n", 100.0 * self.hit_rate, 100.0 * self.positions_hit_rate);
+        text += &format!(
+            "hit: {:.1} % of contexts, {:.1} % of positions\n",
+            100.0 * self.hit_rate,
+            100.0 * self.positions_hit_rate
+        );
         for stats in &self.probe_ns {
             text += &line("a probe of the filter".into(), "ns", stats);
         }
         for Steps { threads, rounds } in &self.step_us {
             for stats in rounds {
-                text += &line(format!("edits of a step of {} sequences, threads: {threads}", self.sequences), "us", stats);
+                text +=
+                    &line(format!("edits of a step of {} sequences, threads: {threads}", self.sequences), "us", stats);
             }
         }
         for (tokens, stats) in &self.own_table_ms {

@@ -1,8 +1,9 @@
-//! `chimere bench serve`: load over HTTP as users make it. Requests arrive when their time has come, whether or not earlier ones
-//! are done (an open loop), and all latencies count from that time, also where the client itself had to wait for a free place.
+//! `chimere bench serve`: load over HTTP as users make it. Requests arrive when their time has come, whether or not
+//! earlier ones are done (an open loop), and all latencies count from that time, also where the client itself had to
+//! wait for a free place.
 
 use crate::tools::CliError;
-use crate::tools::client::{Failure, Server};
+use crate::tools::client::{Access, Failure, Server};
 use crate::tools::stats::Stats;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
@@ -15,7 +16,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// Measures a running service under load: time to the first token (TTFT), between tokens (ITL), of a whole request (E2E).
+/// Measures a running service under load: time to the first token (TTFT), between tokens (ITL), of a whole request
+/// (E2E).
 #[derive(clap::Args, Debug, Clone)]
 pub struct BenchServeArgs {
     /// Address of the service; plain HTTP.
@@ -58,7 +60,8 @@ pub fn run(args: &BenchServeArgs) -> Result<(), CliError> {
     print!("{}", report.table());
     if let Some(file) = &args.json {
         let text = serde_json::to_string_pretty(&report).expect("numbers and strings");
-        std::fs::write(file, text + "\n").map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))?;
+        std::fs::write(file, text + "\n")
+            .map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))?;
     }
     match report.completed {
         0 => Err(CliError::Failed(format!("no request was answered: {}", report.errors_text()))),
@@ -67,7 +70,8 @@ pub fn run(args: &BenchServeArgs) -> Result<(), CliError> {
 }
 
 async fn measure(args: &BenchServeArgs) -> Result<Report, CliError> {
-    let server = Rc::new(Server::new(&args.url, args.api_key_file.as_deref())?);
+    let access = Access { key_file: args.api_key_file.as_deref(), ..Access::default() };
+    let server = Rc::new(Server::new(&args.url, access)?);
     let asked = |e: Failure| CliError::Failed(format!("{}: {e}", args.url));
     let model = server.get("/v1/models").await.map_err(asked)?["data"][0]["id"].as_str().unwrap_or_default().to_owned();
     let vocabulary = words(&server, &model).await.map_err(asked)?;
@@ -83,7 +87,8 @@ async fn measure(args: &BenchServeArgs) -> Result<Report, CliError> {
     });
     let results = join_all(runs.collect::<Vec<_>>()).await;
     let wall = start.elapsed();
-    let results = results.into_iter().map(|r| r.map_err(|e| CliError::Failed(format!("a client task ended early: {e}"))));
+    let results =
+        results.into_iter().map(|r| r.map_err(|e| CliError::Failed(format!("a client task ended early: {e}"))));
     Ok(Report::new(args, model, wall, results.collect::<Result<_, _>>()?))
 }
 
@@ -117,18 +122,25 @@ fn body(args: &BenchServeArgs, model: &str, vocabulary: &[u64], rng: &mut impl R
 
 /// What one request measured, in seconds from its arrival.
 struct Measured {
-    /// When the first text came; `None` if none did. Random weights mostly sample ids that stand for no text, and a service sends nothing
-    /// for these, so such a stream is whole and its tokens are not seen from here.
+    /// When the first text came; `None` if none did. Random weights mostly sample ids that stand for no text, and a
+    /// service sends nothing for these, so such a stream is whole and its tokens are not seen from here.
     first: Option<f64>,
     gaps: Vec<f64>,
     end: f64,
     prompt_tokens: u64,
     output_tokens: u64,
-    /// The reply's own `timings`, if it has some: milliseconds to the first token, and that 95 of 100 gaps between tokens are at most.
+    /// The reply's own `timings`, if it has some: milliseconds to the first token, and that 95 of 100 gaps between
+    /// tokens are at most.
     timings: Option<(f64, f64)>,
 }
 
-async fn one(server: &Server, places: &Semaphore, start: Instant, at: Duration, body: &Value) -> Result<Measured, Failure> {
+async fn one(
+    server: &Server,
+    places: &Semaphore,
+    start: Instant,
+    at: Duration,
+    body: &Value,
+) -> Result<Measured, Failure> {
     actix_rt::time::sleep_until((start + at).into()).await;
     let _place = places.acquire().await.expect("the semaphore is never closed");
     let arrived = start + at;
@@ -138,7 +150,10 @@ async fn one(server: &Server, places: &Semaphore, start: Instant, at: Duration, 
     let mut timings = None;
     let mut finished = false;
     while let Some(event) = events.next().await? {
-        if event["choices"].as_array().is_some_and(|c| c.iter().any(|c| c["text"].as_str().is_some_and(|t| !t.is_empty()))) {
+        if event["choices"]
+            .as_array()
+            .is_some_and(|c| c.iter().any(|c| c["text"].as_str().is_some_and(|t| !t.is_empty())))
+        {
             times.push(arrived.elapsed().as_secs_f64());
         }
         finished |= event["choices"].as_array().is_some_and(|c| c.iter().any(|c| c["finish_reason"].is_string()));
@@ -154,7 +169,14 @@ async fn one(server: &Server, places: &Semaphore, start: Instant, at: Duration, 
     let first = times.first().copied();
     let gaps = times.windows(2).map(|w| w[1] - w[0]).collect();
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
-    Ok(Measured { first, gaps, end, prompt_tokens: count("prompt_tokens"), output_tokens: count("completion_tokens"), timings })
+    Ok(Measured {
+        first,
+        gaps,
+        end,
+        prompt_tokens: count("prompt_tokens"),
+        output_tokens: count("completion_tokens"),
+        timings,
+    })
 }
 
 /// The figures of one run.
@@ -179,7 +201,8 @@ struct Report {
     ttft_ms: Option<Stats>,
     itl_ms: Option<Stats>,
     e2e_ms: Option<Stats>,
-    /// The same by the replies' own `timings`: from admission to the first token, and each request's 95th percentile between tokens.
+    /// The same by the replies' own `timings`: from admission to the first token, and each request's 95th percentile
+    /// between tokens.
     service_ttft_ms: Option<Stats>,
     service_itl_p95_ms: Option<Stats>,
 }
@@ -236,7 +259,8 @@ impl Report {
             self.prompt_tokens_per_s,
             self.output_tokens_per_s
         );
-        out += &format!("{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99", "max");
+        out +=
+            &format!("{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p90", "p95", "p99", "max");
         let rows = [
             ("TTFT", self.ttft_ms),
             ("ITL", self.itl_ms),
@@ -282,9 +306,16 @@ mod tests {
     fn failures_are_counted_by_kind_and_only_answers_are_measured() {
         let args = Cli::parse_from(["x"]).args;
         let timings = Some((400.0, 20.0));
-        let answer =
-            Measured { first: Some(0.5), gaps: vec![0.01, 0.03], end: 1.0, prompt_tokens: 128, output_tokens: 32, timings };
-        let silent = Measured { first: None, gaps: Vec::new(), end: 3.0, prompt_tokens: 128, output_tokens: 32, timings };
+        let answer = Measured {
+            first: Some(0.5),
+            gaps: vec![0.01, 0.03],
+            end: 1.0,
+            prompt_tokens: 128,
+            output_tokens: 32,
+            timings,
+        };
+        let silent =
+            Measured { first: None, gaps: Vec::new(), end: 3.0, prompt_tokens: 128, output_tokens: 32, timings };
         let refused = || Failure::Status { code: 429, message: "full".into() };
         let results = vec![Ok(answer), Ok(silent), Err(refused()), Err(refused()), Err(Failure::Broken("x".into()))];
         let report = Report::new(&args, "nano".into(), Duration::from_secs(2), results);

@@ -5,7 +5,8 @@ mod report;
 mod traffic;
 
 use crate::config::{Activations, Budget, Device, Embedding, KvType};
-use crate::device::{self, Built, DeviceError, Wanted};
+use crate::device::{self, Built, DeviceError, DeviceRequest};
+use crate::memory::MemoryPlan;
 use crate::tools::CliError;
 use crate::tools::figures::bytes_text;
 use crate::tools::find_model;
@@ -88,9 +89,9 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     })?;
     let step_tokens = args.step_tokens.unwrap_or(setup.step_tokens());
     cases.check_rows(step_tokens)?;
-    let plan = setup.plan(args.vram_budget, &model).map_err(CliError::Failed)?;
+    let plan = setup.plan(args.vram_budget, &model, false).map_err(CliError::Failed)?;
     let dropped = cases.keep_what_fits(plan.pages);
-    setup.set_pages(cases.pages());
+    setup.set_room(&MemoryPlan { pages: cases.pages(), ..plan });
     eprintln!("{said}\n{plan}\n{dropped}loading {}", bytes_text(Summary::of(&model).bytes()));
     let summary = Summary::of(&model);
     let traffic = Traffic::of(&model.config, &summary, model.weights.head.is_none(), Kv::of(args.kv_type, args.exact));
@@ -108,8 +109,8 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     }
     let driver = Driver::new(&mut *backend, args.seed, step_tokens);
     let mut driver = driver.map_err(|e| CliError::Failed(format!("completion thread: {e}")))?;
+    print!("{}", report.title());
     measure(&mut driver, &cases, args, &traffic, &mut report).map_err(|e| CliError::Failed(e.to_string()))?;
-    print!("{}", report.table());
     report.write(args.json.as_deref())
 }
 
@@ -131,16 +132,21 @@ struct Cases {
 impl Cases {
     fn of(args: &BenchStepArgs, context: u32) -> Result<Self, CliError> {
         let listed = |list: &[u32]| list.iter().copied().filter(|n| *n > 0).collect::<Vec<_>>();
-        let decode: Vec<_> = args.context.iter().flat_map(|c| listed(&args.batch).into_iter().map(move |b| (b, *c))).collect();
-        let prefill: Vec<_> = listed(&args.prefill).into_iter().flat_map(|l| PREFILL_SEQUENCES.map(|n| (n, l))).collect();
+        let decode: Vec<_> =
+            args.context.iter().flat_map(|c| listed(&args.batch).into_iter().map(move |b| (b, *c))).collect();
+        let prefill: Vec<_> =
+            listed(&args.prefill).into_iter().flat_map(|l| PREFILL_SEQUENCES.map(|n| (n, l))).collect();
         let mut cases = Self { decode, prefill, steps: args.steps, positions: 0, sequences: 0 };
         let all: Vec<_> = cases.sizes().collect();
         let largest = all.iter().max_by_key(|c| c.1);
-        cases.positions = largest.ok_or_else(|| CliError::Usage("--batch and --prefill name nothing to measure".into()))?.1;
+        cases.positions =
+            largest.ok_or_else(|| CliError::Usage("--batch and --prefill name nothing to measure".into()))?.1;
         cases.sequences = all.iter().map(|c| c.0).max().expect("there is a case");
         if cases.positions > context {
             let longest = cases.positions;
-            return Err(CliError::Usage(format!("the longest case has {longest} positions, the model takes {context}")));
+            return Err(CliError::Usage(format!(
+                "the longest case has {longest} positions, the model takes {context}"
+            )));
         }
         Ok(cases)
     }
@@ -151,8 +157,8 @@ impl Cases {
         decode.chain(self.prefill.iter().copied())
     }
 
-    fn wanted(&self, args: &BenchStepArgs) -> Wanted {
-        Wanted {
+    fn wanted(&self, args: &BenchStepArgs) -> DeviceRequest {
+        DeviceRequest {
             device: args.device,
             threads: args.threads,
             seqs: self.sequences,
@@ -168,7 +174,9 @@ impl Cases {
 
     fn check_rows(&self, step_tokens: u32) -> Result<(), CliError> {
         match self.sequences > step_tokens {
-            true => Err(CliError::Usage(format!("--batch {} is more than --step-tokens {step_tokens}", self.sequences))),
+            true => {
+                Err(CliError::Usage(format!("--batch {} is more than --step-tokens {step_tokens}", self.sequences)))
+            }
             false => Ok(()),
         }
     }
@@ -189,7 +197,9 @@ impl Cases {
         let mut fits = |what: &str, n: u32, length: u32, positions: u32| {
             let needs = Self::pages_of(n, positions);
             if needs > pages {
-                dropped += &format!("left out: {what} of {n} sequences with {length} tokens needs {needs} pages, {pages} fit\n");
+                dropped += &format!(
+                    "left out: {what} of {n} sequences with {length} tokens needs {needs} pages, {pages} fit\n"
+                );
             }
             needs <= pages
         };
@@ -200,6 +210,7 @@ impl Cases {
     }
 }
 
+/// Measures and prints a line a case as soon as it is known.
 fn measure(
     driver: &mut Driver<'_>,
     cases: &Cases,
@@ -207,7 +218,7 @@ fn measure(
     traffic: &Traffic,
     report: &mut Report,
 ) -> Result<(), BackendError> {
-    for &(batch, context) in &cases.decode {
+    for (n, &(batch, context)) in cases.decode.iter().enumerate() {
         driver.make_room(batch, context + args.steps);
         driver.fill(batch, context);
         let mut distinct = Vec::new();
@@ -219,18 +230,25 @@ fn measure(
         let distinct = mean(&distinct);
         let bytes = traffic.decode_bytes(batch, context + args.steps / 2, distinct);
         let moved = Moved { bytes, distinct_experts: distinct, copy_bandwidth: report.copy_bandwidth };
-        report.decode.push(Decode::new(batch, context, args.steps, moved, &runs));
+        let row = Decode::new(batch, context, args.steps, moved, &runs);
+        print!("{}{}", if n == 0 { Decode::heading() } else { String::new() }, row.line());
+        report.decode.push(row);
     }
-    for &(sequences, length) in &cases.prefill {
+    for (n, &(sequences, length)) in cases.prefill.iter().enumerate() {
         driver.make_room(sequences, length);
         let runs = repeated(args.repeat, || driver.prefill(sequences, length))?;
-        report.prefill.push(Prefill::new(sequences, length, &runs));
+        let row = Prefill::new(sequences, length, &runs);
+        print!("{}{}", if n == 0 { Prefill::heading() } else { String::new() }, row.line());
+        report.prefill.push(row);
     }
     Ok(())
 }
 
 /// One run to warm up, which is dropped, then as many as asked for.
-fn repeated(times: u32, mut run: impl FnMut() -> Result<driver::Run, BackendError>) -> Result<Vec<driver::Run>, BackendError> {
+fn repeated(
+    times: u32,
+    mut run: impl FnMut() -> Result<driver::StepsRun, BackendError>,
+) -> Result<Vec<driver::StepsRun>, BackendError> {
     run()?;
     (0..times).map(|_| run()).collect()
 }
@@ -284,7 +302,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let json = dir.path().join("out.json");
         let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/nano/nano-q8_0.gguf");
-        let flags = ["x", "--model", model, "--batch", "2", "--context", "64", "--prefill", "65", "--steps", "2", "--repeat", "1"];
+        let flags = [
+            "x",
+            "--model",
+            model,
+            "--batch",
+            "2",
+            "--context",
+            "64",
+            "--prefill",
+            "65",
+            "--steps",
+            "2",
+            "--repeat",
+            "1",
+        ];
         run(&Cli::parse_from(flags.into_iter().chain(["--json", json.to_str().unwrap()])).args).unwrap();
         let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         assert!(figures["decode"][0]["tokens_per_s"]["p50"].as_f64().unwrap() > 0.0);

@@ -21,7 +21,8 @@ pub struct BuildArgs {
     /// Continuations that follow a context less often than this are not listed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: u32,
-    /// Model whose token ids the table has: a GGUF file, a directory with one, or a Hugging Face directory [default: as for `serve`].
+    /// Model whose token ids the table has: a GGUF file, a directory with one, or a Hugging Face directory [default: as
+    /// for `serve`].
     #[arg(long, value_name = "FILE|DIR")]
     pub tokenizer_of: Option<PathBuf>,
     #[allow(missing_docs, reason = "clap flattens it")]

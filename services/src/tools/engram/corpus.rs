@@ -16,13 +16,14 @@ pub struct TextOptions {
     /// The string that each line of a .jsonl file has its text in.
     #[arg(long, value_name = "NAME", default_value = "text")]
     pub field: String,
-    /// Read the tokenizer's added tokens, such as <|im_start|>, as themselves; otherwise they are spelled out like any text.
+    /// Read the tokenizer's added tokens, such as <|im_start|>, as themselves; otherwise they are spelled out like any
+    /// text.
     #[arg(long)]
     pub markup: bool,
 }
 
-/// Reads a file, or every .jsonl, .md and .txt file under a directory in the order of their paths. Of a .jsonl file each line is a
-/// text, any other file is one. `encode` makes ids of each; texts without ids are left out.
+/// Reads a file, or every .jsonl, .md and .txt file under a directory in the order of their paths. Of a .jsonl file
+/// each line is a text, any other file is one. `encode` makes ids of each; texts without ids are left out.
 pub(super) fn read(
     from: &Path,
     options: &TextOptions,
@@ -89,7 +90,10 @@ fn each_text(file: &Path, field: &str, take: &mut dyn FnMut(&str, u64)) -> Resul
             continue;
         }
         let text = text_of(&line, field).map_err(|got| {
-            in_file(file, &format!("line {number}: wanted a JSON object with a string {field:?} (see --field), got {got}"))
+            in_file(
+                file,
+                &format!("line {number}: wanted a JSON object with a string {field:?} (see --field), got {got}"),
+            )
         })?;
         take(&text, line.len() as u64 + 1);
     }

@@ -6,7 +6,9 @@ use super::{Vocabulary, failed};
 use crate::tools::CliError;
 use crate::tools::figures::Progress;
 use crate::tools::find_model;
-use chimere_engine::engram::{Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup};
+use chimere_engine::engram::{
+    Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup,
+};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::fmt::Write;
@@ -61,9 +63,8 @@ pub(super) fn run(args: &EvalArgs) -> Result<(), CliError> {
     let report = measure(args, &model)?;
     print!("{report}");
     match &args.json {
-        Some(path) => {
-            std::fs::write(path, format!("{:#}\n", report.json())).map_err(|e| failed(format!("{}: {e}", path.display())))
-        }
+        Some(path) => std::fs::write(path, format!("{:#}\n", report.json()))
+            .map_err(|e| failed(format!("{}: {e}", path.display()))),
         None => Ok(()),
     }
 }
@@ -148,7 +149,8 @@ impl<'a> Row<'a> {
         Self { logits, lse: f64::from(best) + sum.ln(), next }
     }
 
-    /// Surprise at the next token once the listed logits are changed. The tokens that are not listed weigh what they weighed.
+    /// Surprise at the next token once the listed logits are changed. The tokens that are not listed weigh what they
+    /// weighed.
     fn nll(&self, mixing: &Mixing) -> f64 {
         let lse = self.lse as f32;
         let (list, change): (_, &dyn Fn(f32, f32) -> f32) = match mixing {
@@ -179,7 +181,8 @@ struct Subject<'a> {
 impl<'a> Subject<'a> {
     fn all(args: &EvalArgs, tables: &[Arc<Table>], modes: &'a [(String, Mode)]) -> Vec<Self> {
         let names = args.table.iter().map(|path| path.display().to_string());
-        let mut subjects: Vec<_> = names.zip(tables).map(|(name, t)| Self::new(name, std::slice::from_ref(t), modes)).collect();
+        let mut subjects: Vec<_> =
+            names.zip(tables).map(|(name, t)| Self::new(name, std::slice::from_ref(t), modes)).collect();
         if tables.len() > 1 {
             subjects.push(Self::new("all together".into(), tables, modes));
         }
@@ -245,8 +248,8 @@ impl Blocks {
         self.sums.iter().map(|s| s.0).sum::<f64>() / self.tokens() as f64
     }
 
-    /// How much lower or higher than `other` a token is in the mean, and half the width of the 95 % interval: a ratio of sums over
-    /// blocks, which need not be equally long. Of a single block there is no interval.
+    /// How much lower or higher than `other` a token is in the mean, and half the width of the 95 % interval: a ratio
+    /// of sums over blocks, which need not be equally long. Of a single block there is no interval.
     pub(super) fn change(&self, other: &Self) -> (f64, Option<f64>) {
         let (blocks, tokens) = (self.sums.len() as f64, self.tokens() as f64);
         let change = self.mean() - other.mean();
@@ -276,7 +279,12 @@ pub(super) struct Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tokens = self.baseline.tokens();
-        writeln!(f, "{tokens} tokens in {} windows, {:.4} nats a token without a table", self.windows, self.baseline.mean())?;
+        writeln!(
+            f,
+            "{tokens} tokens in {} windows, {:.4} nats a token without a table",
+            self.windows,
+            self.baseline.mean()
+        )?;
         for s in &self.subjects {
             let share = |n: u64| 100.0 * n as f64 / tokens as f64;
             let (known, listed) = (share(s.known), share(s.listed));
@@ -333,7 +341,9 @@ mod tests {
             match &mixing {
                 Mixing::Add(list) => list.iter().for_each(|(t, bias)| all[*t as usize] += f64::from(*bias)),
                 Mixing::Mix(list) => {
-                    list.iter().for_each(|(t, w)| all[*t as usize] = (all[*t as usize].exp() + f64::from(*w) * lse.exp()).ln());
+                    list.iter().for_each(|(t, w)| {
+                        all[*t as usize] = (all[*t as usize].exp() + f64::from(*w) * lse.exp()).ln()
+                    });
                 }
             }
             let sum: f64 = all.iter().map(|l| l.exp()).sum();
@@ -354,7 +364,10 @@ mod tests {
         }
         let (change, half) = a.change(&b);
         // Four observations of 1, 3, 1, 3: standard deviation 2 / sqrt 3, and half of it for the mean.
-        assert!((change - 2.0).abs() < 1e-12 && (half.unwrap() - 1.96 / 3f64.sqrt()).abs() < 1e-12, "{change} {half:?}");
+        assert!(
+            (change - 2.0).abs() < 1e-12 && (half.unwrap() - 1.96 / 3f64.sqrt()).abs() < 1e-12,
+            "{change} {half:?}"
+        );
         a.next_window();
         assert_eq!(a.place(0), 4);
         let mut one = Blocks::default();

@@ -18,7 +18,8 @@ pub struct InspectArgs {
     /// Table to look into.
     #[arg(value_name = "TABLE")]
     pub table: PathBuf,
-    /// Model to read contexts with; a table that was made for another tokenizer is refused. Without it contexts are ids.
+    /// Model to read contexts with; a table that was made for another tokenizer is refused. Without it contexts are
+    /// ids.
     #[arg(long, value_name = "FILE|DIR")]
     pub tokenizer_of: Option<PathBuf>,
     /// How many of each order's most frequent contexts to show.
@@ -45,12 +46,14 @@ pub(super) fn report(path: &Path, table: &Table, now: u32) -> String {
     line("tokenizer", table.tokenizer().to_string());
     line("vocabulary", table.vocab().to_string());
     line("built from", format!("{} tokens", count_text(table.tokens())));
-    writeln!(out, "\n{:<8}{:>12}{:>12}{:>12}  seen, days ago", "order", "contexts", "n-grams", "bytes").expect("to a string");
+    writeln!(out, "\n{:<8}{:>12}{:>12}{:>12}  seen, days ago", "order", "contexts", "n-grams", "bytes")
+        .expect("to a string");
     for s in table.stats() {
         let days = |time: u32| f64::from(now.saturating_sub(time)) / DAY_S;
         let (contexts, ngrams, bytes) = (count_text(s.contexts), count_text(s.ngrams), bytes_text(s.bytes));
         let (old, new) = (days(s.times.0), days(s.times.1));
-        writeln!(out, "{:<8}{contexts:>12}{ngrams:>12}{bytes:>12}  {old:.1} to {new:.1}", s.order).expect("to a string");
+        writeln!(out, "{:<8}{contexts:>12}{ngrams:>12}{bytes:>12}  {old:.1} to {new:.1}", s.order)
+            .expect("to a string");
     }
     out
 }

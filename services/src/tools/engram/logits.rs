@@ -1,12 +1,12 @@
-//! The model's logits at every position of given tokens, on the CPU. Prompt scores name the best 255 tokens at most, and a bias
-//! changes what all listed tokens weigh: so whole rows are read, from what the backend records.
+//! The model's logits at every position of given tokens, on the CPU. Prompt scores name the best 255 tokens at most,
+//! and a bias changes what all listed tokens weigh: so whole rows are read, from what the backend records.
 
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType, Probe};
 use chimere_engine::backend::{Backend, BackendError};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
-use chimere_engine::step::{Form, Piece, PieceTokens, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
 
 /// Positions a step: whole chunks, and few enough that their logits take less memory than most models.
 const STEP_TOKENS: u32 = 128;
@@ -25,6 +25,7 @@ impl LogitReader {
             threads,
             slots: 1,
             pages: window.div_ceil(PAGE_TOKENS),
+            checkpoints: 0,
             kv_type: KvType::F16,
             exact: false,
             step_rows_max: STEP_TOKENS,
@@ -41,7 +42,7 @@ impl LogitReader {
             let start = i * STEP_TOKENS as usize;
             let id = StepId(self.next);
             self.next += 1;
-            let plan = StepPlan { id, copies: Vec::new(), pieces: vec![piece(tokens, start, window.len())] };
+            let plan = StepPlan::new(id, vec![piece(tokens, start, window.len())]);
             self.backend.launch(plan)?.wait()?;
             let rows = self.backend.recording().logits.chunks_exact(self.backend.info().vocab as usize);
             assert_eq!(rows.len(), tokens.len(), "every row was recorded");
@@ -56,6 +57,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
     Piece {
         seq: SeqId(0),
         slot: SlotId(0),
+        state: StateStart::at(start as u32),
         form: Form::Chunked,
         start: start as u32,
         tokens: PieceTokens::Known(tokens.to_vec()),
@@ -65,5 +67,6 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         score: None,
         experts: None,
         pool_from: None,
+        exports: Vec::new(),
     }
 }

@@ -9,7 +9,8 @@ const DAY_S: u32 = 24 * 60 * 60;
 /// Tables count seconds in 32 bits.
 const DAYS_MAX: i64 = (u32::MAX / DAY_S) as i64;
 
-/// Forgets continuations; at least one rule is needed. Counts that stay are not changed, so pruning again changes nothing.
+/// Forgets continuations; at least one rule is needed. Counts that stay are not changed, so pruning again changes
+/// nothing.
 #[derive(clap::Args, Debug, Clone)]
 #[command(group = clap::ArgGroup::new("rules").required(true).multiple(true).args(["age_days_max", "min_count"]))]
 pub struct PruneArgs {
@@ -22,7 +23,8 @@ pub struct PruneArgs {
     /// Remove continuations that were not seen for longer than this.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(0..=DAYS_MAX))]
     pub age_days_max: Option<u32>,
-    /// Remove continuations with a weighted count below this from their lists; they still count as occurrences of their context.
+    /// Remove continuations with a weighted count below this from their lists; they still count as occurrences of their
+    /// context.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub min_count: Option<u32>,
     /// A count weighs half after this long without being seen again, for --min-count.

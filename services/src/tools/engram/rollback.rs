@@ -5,8 +5,8 @@ use crate::engram::{Store, TableName, publish_table};
 use crate::tools::CliError;
 use std::path::PathBuf;
 
-/// Undoes the last text that a table was taught, that was put in it, or its removal. The service may run: it sees the change when it
-/// looks at the directory next.
+/// Undoes the last text that a table was taught, that was put in it, or its removal. The service may run: it sees the
+/// change when it looks at the directory next.
 #[derive(clap::Args, Debug, Clone)]
 pub struct RollbackArgs {
     /// Name of the table.

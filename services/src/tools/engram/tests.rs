@@ -45,7 +45,8 @@ impl Desk {
             Some(name) => self.path(name).to_str().unwrap().to_owned(),
             None => word.to_owned(),
         };
-        Cli::try_parse_from(["engram".to_owned()].into_iter().chain(line.split_whitespace().map(word))).map(|c| c.command)
+        Cli::try_parse_from(["engram".to_owned()].into_iter().chain(line.split_whitespace().map(word)))
+            .map(|c| c.command)
     }
 
     fn run(&self, line: &str) -> Result<(), String> {
@@ -65,7 +66,8 @@ impl Desk {
 /// All that a table says, times left out.
 fn contents(table: &Table) -> Vec<Entry> {
     let orders = table.stats().iter().map(|s| s.order).collect::<Vec<_>>();
-    let mut entries: Vec<Entry> = orders.into_iter().flat_map(|order| table.entries(order).collect::<Vec<_>>()).collect();
+    let mut entries: Vec<Entry> =
+        orders.into_iter().flat_map(|order| table.entries(order).collect::<Vec<_>>()).collect();
     entries.iter_mut().flat_map(|e| &mut e.list).for_each(|c| c.time = 0);
     entries
 }
@@ -73,7 +75,10 @@ fn contents(table: &Table) -> Vec<Entry> {
 #[test]
 fn a_table_knows_what_followed_in_every_file_of_a_directory() {
     let desk = Desk::new(&[
-        ("texts/a.jsonl", "{\"text\": \"The port of Vorland is open.\"}\n\n{\"text\": \"The port of Vorland is closed.\"}\n"),
+        (
+            "texts/a.jsonl",
+            "{\"text\": \"The port of Vorland is open.\"}\n\n{\"text\": \"The port of Vorland is closed.\"}\n",
+        ),
         ("texts/deep/b.md", "The port of Vorland is open."),
         ("texts/c.bin", "The port of Vorland is nowhere."),
     ]);
@@ -181,8 +186,10 @@ fn a_table_lowers_the_surprise_at_what_it_has_read_and_one_of_other_text_does_no
     ]);
     desk.build("@facts.txt", "@facts.engr", "").unwrap();
     desk.build("@other.txt", "@other.engr", "").unwrap();
-    let report =
-        measured(&desk, "eval --on @on.txt --table @facts.engr --table @other.engr --alpha 0,1 --lambda 0,0.5 --threads 1");
+    let report = measured(
+        &desk,
+        "eval --on @on.txt --table @facts.engr --table @other.engr --alpha 0,1 --lambda 0,0.5 --threads 1",
+    );
     let change = |subject: usize, mode: usize| report.subjects[subject].modes[mode].1.change(&report.baseline).0;
     assert_eq!(report.subjects.iter().map(|s| s.modes.len()).collect::<Vec<_>>(), [4; 3]);
     for subject in 0..3 {
@@ -201,10 +208,12 @@ fn windows_and_a_limit_on_tokens_bound_what_is_judged() {
     let desk = Desk::new(&[("t.txt", &"one two three four five. ".repeat(40))]);
     desk.build("@t.txt", "@t.engr", "--orders 2").unwrap();
     // A window judges all of its tokens but the first.
-    let report = measured(&desk, "eval --on @t.txt --table @t.engr --window 70 --tokens 150 --alpha 1 --lambda 0.1 --threads 1");
+    let report =
+        measured(&desk, "eval --on @t.txt --table @t.engr --window 70 --tokens 150 --alpha 1 --lambda 0.1 --threads 1");
     assert_eq!(report.baseline.tokens(), 69 + 69 + 9);
     let json = desk.path("out.json");
-    desk.run(&format!("eval --on @t.txt --table @t.engr --tokens 20 --threads 1 --model {} --json @out.json", nano())).unwrap();
+    desk.run(&format!("eval --on @t.txt --table @t.engr --tokens 20 --threads 1 --model {} --json @out.json", nano()))
+        .unwrap();
     let figures: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!((figures["tokens"].as_u64(), figures["tables"][0]["modes"].as_array().unwrap().len()), (Some(19), 6));
 }

@@ -37,7 +37,10 @@ impl Reply {
 
 /// Bytes of a request; the connection closes after it.
 pub fn bytes(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut out = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    let mut out = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n",
+        body.len()
+    );
     for (name, value) in headers {
         out += &format!("{name}: {value}\r\n");
     }
@@ -94,7 +97,9 @@ pub struct Stream {
 impl Stream {
     pub fn open(addr: SocketAddr, path: &str, body: &Value) -> Self {
         let mut socket = connect(addr);
-        socket.write_all(&bytes("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes())).unwrap();
+        socket
+            .write_all(&bytes("POST", path, &[("Content-Type", "application/json")], body.to_string().as_bytes()))
+            .unwrap();
         let mut reader = BufReader::new(socket);
         let (status, headers) = read_head(&mut reader);
         Self { reader, status, headers, rest: String::new(), ended: false }
@@ -117,6 +122,11 @@ impl Stream {
                 None => self.ended = true,
             }
         }
+    }
+
+    /// The next bytes of a body that is not one of events.
+    pub fn piece(&mut self) -> Option<String> {
+        read_chunk(&mut self.reader).map(|chunk| String::from_utf8(chunk).unwrap())
     }
 
     /// The JSON of the next event.
@@ -145,7 +155,9 @@ impl Stream {
 pub fn joined(chunks: &[Value], choice: u64, field: &str) -> String {
     let choices = chunks.iter().flat_map(|c| c["choices"].as_array().unwrap());
     let of_it = choices.filter(|c| c["index"] == choice);
-    of_it.map(|c| c["delta"].get(field).or_else(|| c.get(field)).and_then(Value::as_str).unwrap_or("").to_owned()).collect()
+    of_it
+        .map(|c| c["delta"].get(field).or_else(|| c.get(field)).and_then(Value::as_str).unwrap_or("").to_owned())
+        .collect()
 }
 
 fn read_head(reader: &mut BufReader<TcpStream>) -> (u16, Vec<(String, String)>) {

@@ -1,5 +1,5 @@
-//! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives abab... without
-//! end; after `UNSURE` it is sure of nothing. How fast it is, and where it breaks, a test says.
+//! A deterministic backend. What it says stands in the prompt: `SAY[hello]` gives hello and an end id, `LOOP[ab]` gives
+//! abab... without end; after `UNSURE` it is sure of nothing. How fast it is, and where it breaks, a test says.
 
 use chimere::text::Tokenizer;
 use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
@@ -97,6 +97,17 @@ impl Fake {
         self.0.plans.lock().unwrap().len()
     }
 
+    /// All prompts that were read so far, one after the other, control tokens written out.
+    pub fn was_told(&self) -> String {
+        let plans = self.plans();
+        let pieces = plans.iter().flat_map(|plan| &plan.pieces);
+        let known = pieces.filter_map(|piece| match &piece.tokens {
+            PieceTokens::Known(tokens) => Some(tokens.iter().copied()),
+            _ => None,
+        });
+        self.0.tokenizer.decode(&known.flatten().collect::<Vec<_>>(), true)
+    }
+
     pub fn backend(&self, info: BackendInfo) -> Box<dyn Backend> {
         Box::new(FakeBackend { info, shared: self.0.clone(), prompts: HashMap::new() })
     }
@@ -118,7 +129,9 @@ impl Backend for FakeBackend {
         self.shared.plans.lock().unwrap().push(plan.clone());
         let trouble = self.shared.trouble.lock().unwrap().take();
         match trouble {
-            Some(Trouble::LaunchFails) => return Err(BackendError::Device { step, why: "launch failed on purpose".into() }),
+            Some(Trouble::LaunchFails) => {
+                return Err(BackendError::Device { step, why: "launch failed on purpose".into() });
+            }
             Some(Trouble::LaunchPanics) => panic!("launch panics on purpose"),
             _ => {}
         }
@@ -133,7 +146,12 @@ impl Backend for FakeBackend {
 }
 
 impl Shared {
-    fn finish(&self, step: StepId, trouble: Option<Trouble>, outcome: StepOutcome) -> Result<StepOutcome, BackendError> {
+    fn finish(
+        &self,
+        step: StepId,
+        trouble: Option<Trouble>,
+        outcome: StepOutcome,
+    ) -> Result<StepOutcome, BackendError> {
         std::thread::sleep(Duration::from_micros(self.step_us.load(Ordering::SeqCst)));
         let mut gate = self.changed.wait_while(self.gate.lock().unwrap(), |gate| gate.allowed == Some(0)).unwrap();
         gate.allowed = gate.allowed.map(|n| n - 1);
@@ -181,8 +199,11 @@ impl Shared {
 
 impl FakeBackend {
     fn compute(&mut self, plan: &StepPlan) -> StepOutcome {
-        let mut outcome =
-            StepOutcome { id: Some(plan.id), timing: StepTiming { forward_us: 100, sample_us: 10 }, ..StepOutcome::default() };
+        let mut outcome = StepOutcome {
+            id: Some(plan.id),
+            timing: StepTiming { forward_us: 100, sample_us: 10 },
+            ..StepOutcome::default()
+        };
         for piece in &plan.pieces {
             self.remember(piece);
             self.score(piece, &mut outcome.scores);

@@ -1,4 +1,5 @@
-//! What tests at the HTTP edge share: a backend that says what it is told, a service around it, and a client that speaks bytes.
+//! What tests at the HTTP edge share: a backend that says what it is told, a service around it, and a client that
+//! speaks bytes.
 #![allow(unreachable_pub, reason = "a module of a test crate, which nobody outside can reach")]
 
 pub mod client;
@@ -14,7 +15,8 @@ pub use server::{Options, Server};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must come. Only a test that fails ever waits that long, so it is no bound on how fast a machine is.
+/// How long a test waits for what must come. Only a test that fails ever waits that long, so it is no bound on how fast
+/// a machine is.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits for something that another thread brings about and that stays so.

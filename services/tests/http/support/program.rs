@@ -3,6 +3,7 @@
 use super::server::golden;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 /// A running program; dropping it ends it.
@@ -15,8 +16,17 @@ pub struct Program {
 }
 
 pub fn command(args: &[&str]) -> Command {
+    serving(&golden(), args)
+}
+
+fn serving(model: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chimere"));
-    command.arg("serve").arg("--model").arg(golden()).args(["--port", "0", "--max-seqs", "4", "--threads", "2"]).args(args);
+    command
+        .arg("serve")
+        .arg("--model")
+        .arg(model)
+        .args(["--port", "0", "--max-seqs", "4", "--threads", "2"])
+        .args(args);
     // No device is shown, so that these are tests of the CPU on every machine.
     command
         .env_remove("CHIMERE_MODEL")
@@ -27,10 +37,23 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
+pub fn shipped_command(args: &[&str]) -> Command {
+    serving(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf"), args)
+}
+
 impl Program {
     /// Starts it and reads what it says until it is ready.
     pub fn start(args: &[&str]) -> Self {
-        let mut child = command(args).spawn().unwrap();
+        Self::run(command(args))
+    }
+
+    /// The same with the model that ships.
+    pub fn shipped(args: &[&str]) -> Self {
+        Self::run(shipped_command(args))
+    }
+
+    fn run(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut said = String::new();
         let addr = loop {
@@ -50,7 +73,9 @@ impl Program {
     }
 
     pub fn signal(&self, name: &str) {
-        assert!(Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success());
+        assert!(
+            Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap().success()
+        );
     }
 
     /// Its exit code and all it said.

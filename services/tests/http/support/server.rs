@@ -2,7 +2,7 @@
 
 use super::{Fake, PATIENCE, eventually};
 use chimere::actors::engine::Build;
-use chimere::actors::live::Live;
+use chimere::actors::live::LiveRequests;
 use chimere::actors::phase::Phase;
 use chimere::clock::Clock;
 use chimere::engram::Tables;
@@ -10,11 +10,11 @@ use chimere::http::auth::Keys;
 use chimere::http::edge::{Edge, Patience};
 use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
-use chimere::service::{Parts, Service};
+use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-use chimere_engine::scheduler::{Pace, SchedulerConfig};
+use chimere_engine::scheduler::{Pace, PrefixConfig, SchedulerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,6 +50,8 @@ pub struct Options {
     pub thinking: chimere::config::Thinking,
     /// Where tables lie, if any are offered; looked at again every 50 ms.
     pub tables: Option<PathBuf>,
+    /// What is kept of conversations.
+    pub responses: chimere::responses::ResponseBounds,
     /// Compute instead of doing what prompts say.
     pub real: bool,
 }
@@ -79,6 +81,7 @@ impl Default for Options {
             template: None,
             thinking: Default::default(),
             tables: None,
+            responses: chimere::config::Responses::default().bounds(),
             real: false,
         }
     }
@@ -93,7 +96,7 @@ pub struct Server {
     pub fake: Fake,
     drains: Option<Drains>,
     phase: tokio::sync::watch::Receiver<Phase>,
-    live: Live,
+    live: LiveRequests,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -143,8 +146,8 @@ impl Server {
         over
     }
 
-    /// Waits until no step moves any more: as many have finished as may, and as many as may be in flight hang. What is launched after
-    /// that is launched because a step was let go.
+    /// Waits until no step moves any more: as many have finished as may, and as many as may be in flight hang. What is
+    /// launched after that is launched because a step was let go.
     #[track_caller]
     pub fn wait_for_standstill(&self) {
         eventually("the engine stands still", || self.fake.hangs(chimere::limits::STEPS_IN_FLIGHT_MAX));
@@ -181,6 +184,7 @@ fn real(options: &Options) -> Build {
         threads: 2,
         slots: options.slots,
         pages: options.pages,
+        checkpoints: 0,
         kv_type: KvType::F16,
         exact: false,
         step_rows_max: 512,
@@ -192,7 +196,7 @@ fn real(options: &Options) -> Build {
     })
 }
 
-fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
+fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> ServiceParts {
     let scheduler = SchedulerConfig {
         slots: options.slots,
         pages: options.pages,
@@ -201,11 +205,14 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         queue_requests_max: options.queue_requests,
         queue_prompt_tokens_max: options.queue_tokens,
         steps_in_flight_max: chimere::limits::STEPS_IN_FLIGHT_MAX,
+        prefix: PrefixConfig::OFF,
     };
     let info = BackendInfo {
         device: "cpu",
         slots: options.slots,
         pages: options.pages,
+        checkpoints: 0,
+        host_blocks: 0,
         step_rows_max: 512,
         vocab: text.tokenizer().len(),
         context: options.context,
@@ -234,7 +241,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
     };
-    Parts {
+    ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),
         workers: 1,
         connections: options.connections,
@@ -248,14 +255,22 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Parts {
         audit: options.audit,
         tables: Arc::new(tables),
         collections,
+        responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
         tables_period: Duration::from_millis(50),
         lookup_threads: 2,
         body_bytes_max: options.body_bytes,
         bodies_bytes_max: options.bodies_bytes,
         edge: Edge {
-            patience: Patience { unread: options.unread, silence: options.silence, body: options.body_time, ..Patience::default() },
-            tls: options.tls.then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
+            patience: Patience {
+                unread: options.unread,
+                silence: options.silence,
+                body: options.body_time,
+                ..Patience::default()
+            },
+            tls: options
+                .tls
+                .then(|| chimere::http::tls::load(data("tls_certificate.pem"), data("tls_key.pem")).unwrap().unwrap()),
             origins: options.origins.iter().map(|origin| origin.to_string()).collect(),
             console: true,
             hosts: Vec::new(),

@@ -5,20 +5,20 @@ mod pages;
 
 pub(in crate::backend::cpu) use pages::PAGE;
 
-use super::{At, Operator, Packing, supported, whole_blocks};
+use super::{BlockThread, Operator, Packing, supported, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::{Batch, BatchPiece};
 use crate::backend::cpu::gemm::Element;
-use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, Store};
-use crate::backend::cpu::workspace::Room;
+use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, QUERIES_MAX};
 use std::marker::PhantomData;
 
-/// Its packed weights.
+/// Attention's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Attention {
     config: AttentionConfig,
     eps: f32,
@@ -33,13 +33,13 @@ pub(in crate::backend::cpu) struct Attention {
 pub(in crate::backend::cpu) struct Buffers {
     config: AttentionConfig,
     plain: Plain,
-    out: Rows,
+    out: ActivationRows,
     scratch: PerThread<AttentionScratch>,
 }
 
 struct Plain {
     rope: Rope,
-    /// Queries and gates.
+    /// Queries and their gates, `2 D` a head.
     qg: Shared<f32>,
     k: Shared<f32>,
     v: Shared<f32>,
@@ -53,13 +53,13 @@ pub(in crate::backend::cpu) struct Step<'a> {
     plain: &'a Plain,
     out: RowsView<'a>,
     scratch: &'a PerThread<AttentionScratch>,
-    jobs: Vec<Part>,
+    jobs: Vec<AttentionTask>,
     /// Units and cost of each job, for sharing.
     costs: Vec<(usize, u64)>,
 }
 
 /// Some rows and query heads of a piece.
-struct Part {
+struct AttentionTask {
     piece: usize,
     row: usize,
     rows: usize,
@@ -102,7 +102,7 @@ impl Operator for Attention {
         self.inputs.iter().chain([&self.out]).collect()
     }
 
-    fn buffers(config: &AttentionConfig, room: &mut Room) -> Buffers {
+    fn buffers(config: &AttentionConfig, room: &mut WorkspaceRoom) -> Buffers {
         // `check` refuses attention without positions; its memory may be asked for before that.
         let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
         Buffers {
@@ -127,7 +127,7 @@ impl Operator for Attention {
         Step { plain, out: out.view(), scratch, jobs, costs }
     }
 
-    /// The row's angles.
+    /// Writes the angles by which the row's heads turn.
     fn begin(step: &Step<'_>, row: usize, position: u32) {
         let Plain { rope, cos, sin, .. } = step.plain;
         let angles = row * rope.dim / 2..(row + 1) * rope.dim / 2;
@@ -135,7 +135,7 @@ impl Operator for Attention {
         unsafe { pages::angles(rope, position, cos.get_mut(angles.clone()), sin.get_mut(angles)) };
     }
 
-    fn run(&self, step: &Step<'_>, at: At<'_>) {
+    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
         pass.norm_for(team, at.norm, &self.inputs);
         pass.project(team, &self.inputs, [&p.qg, &p.k, &p.v]);
@@ -150,7 +150,7 @@ impl Operator for Attention {
 }
 
 impl Attention {
-    fn attend<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>) {
+    fn attend<E: Element>(&self, step: &Step<'_>, at: BlockThread<'_>, kv: &Shared<E>) {
         let (team, kv_heads) = (at.team, self.config.kv_heads);
         for unit in team.share(at.pass.batch.rows() * kv_heads) {
             self.rotate_and_store(step, at, kv, unit / kv_heads, unit % kv_heads);
@@ -161,7 +161,14 @@ impl Attention {
     }
 
     /// Norm and rotation of one row's queries of a key/value head's group, and its key and value into the cache.
-    fn rotate_and_store<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>, row: usize, kv_head: usize) {
+    fn rotate_and_store<E: Element>(
+        &self,
+        step: &Step<'_>,
+        at: BlockThread<'_>,
+        kv: &Shared<E>,
+        row: usize,
+        kv_head: usize,
+    ) {
         let (c, p, shape) = (&self.config, step.plain, &at.pass.store.shape);
         let (dim, half, group) = (c.head_dim, p.rope.dim / 2, c.heads / c.kv_heads);
         let piece = at.pass.batch.piece_of(row);
@@ -170,7 +177,8 @@ impl Attention {
         // SAFETY: row and head are this thread's share of this phase, in the projections and in the cache; angles are
         // old.
         unsafe {
-            let angles = Angles { cos: p.cos.get(row * half..(row + 1) * half), sin: p.sin.get(row * half..(row + 1) * half) };
+            let angles =
+                Angles { cos: p.cos.get(row * half..(row + 1) * half), sin: p.sin.get(row * half..(row + 1) * half) };
             for head in kv_head * group..(kv_head + 1) * group {
                 let at = (row * c.heads + head) * 2 * dim;
                 pages::norm_and_rotate(p.qg.get_mut(at..at + dim), &self.q_norm, self.eps, angles);
@@ -186,7 +194,14 @@ impl Attention {
         }
     }
 
-    fn run_job<E: Element>(&self, step: &Step<'_>, at: At<'_>, kv: &Shared<E>, part: &Part, scratch: &mut AttentionScratch) {
+    fn run_job<E: Element>(
+        &self,
+        step: &Step<'_>,
+        at: BlockThread<'_>,
+        kv: &Shared<E>,
+        part: &AttentionTask,
+        scratch: &mut AttentionScratch,
+    ) {
         let config = &self.config;
         let piece = &at.pass.batch.pieces[part.piece];
         let first = piece.first_row + part.row;
@@ -215,7 +230,7 @@ impl Attention {
 }
 
 /// A step's work in jobs, with their costs.
-fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<Part>, Vec<(usize, u64)>) {
+fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<AttentionTask>, Vec<(usize, u64)>) {
     let (mut jobs, mut costs) = (Vec::new(), Vec::new());
     let group = c.heads / c.kv_heads;
     for (i, piece) in pieces.iter().enumerate() {
@@ -228,7 +243,7 @@ fn divide(pieces: &[BatchPiece], c: &AttentionConfig) -> (Vec<Part>, Vec<(usize,
                     let (rows, heads) = (rows.min(piece.rows - row), heads.min(group - first));
                     let first_head = kv_head * group + first;
                     costs.push((1, (rows * heads * ((piece.start + row) / PAGE + 1)) as u64));
-                    jobs.push(Part { piece: i, row, rows, kv_head, first_head, heads });
+                    jobs.push(AttentionTask { piece: i, row, rows, kv_head, first_head, heads });
                 }
             }
         }

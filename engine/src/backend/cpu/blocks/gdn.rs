@@ -2,19 +2,19 @@
 
 mod rule;
 
-use super::{At, Operator, Packing, whole_blocks};
+use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::{Batch, BatchPiece};
-use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
-use crate::backend::cpu::workspace::Room;
+use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{GdnConfig, GdnWeights};
 use rule::{GdnJob, GdnParams, GdnScratch, GdnSink};
 use std::ops::Range;
 
-/// Its packed weights.
+/// The gated delta rule's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Gdn {
     /// qkv, z, b, a: all read the block's input.
     inputs: [PackedMatrix; 4],
@@ -28,7 +28,7 @@ pub(in crate::backend::cpu) struct Buffers {
     /// Value heads by key head.
     heads: Vec<usize>,
     projections: Projections,
-    out: Rows,
+    out: ActivationRows,
     scratch: PerThread<GdnScratch>,
 }
 
@@ -46,13 +46,13 @@ pub(in crate::backend::cpu) struct Step<'a> {
     projections: &'a Projections,
     out: RowsView<'a>,
     scratch: &'a PerThread<GdnScratch>,
-    jobs: Vec<Part>,
+    jobs: Vec<GdnTask>,
     /// Units and cost of each job, for sharing.
     costs: Vec<(usize, u64)>,
 }
 
 /// Value heads `heads` (a range of [`Step::heads`]) of a piece; all share a key head.
-struct Part {
+struct GdnTask {
     piece: usize,
     key_head: usize,
     heads: Range<usize>,
@@ -91,7 +91,7 @@ impl Operator for Gdn {
         self.inputs.iter().chain([&self.out]).collect()
     }
 
-    fn buffers(config: &GdnConfig, room: &mut Room) -> Buffers {
+    fn buffers(config: &GdnConfig, room: &mut WorkspaceRoom) -> Buffers {
         Buffers {
             config: *config,
             heads: heads_by_key(config),
@@ -113,7 +113,7 @@ impl Operator for Gdn {
         Step { heads, projections, out: out.view(), scratch, jobs, costs }
     }
 
-    fn run(&self, step: &Step<'_>, at: At<'_>) {
+    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.projections);
         pass.norm_for(team, at.norm, &self.inputs);
         pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a]);
@@ -129,7 +129,7 @@ impl Operator for Gdn {
 }
 
 impl Gdn {
-    fn run_job(&self, step: &Step<'_>, at: At<'_>, part: &Part, scratch: &mut GdnScratch) {
+    fn run_job(&self, step: &Step<'_>, at: BlockThread<'_>, part: &GdnTask, scratch: &mut GdnScratch) {
         let (c, p, store) = (&self.params.config, step.projections, at.pass.store);
         let piece = &at.pass.batch.pieces[part.piece];
         let value_heads = &step.heads[part.heads.clone()];
@@ -146,7 +146,21 @@ impl Gdn {
             )
         };
         let (form, start, rows, key_head) = (piece.form, piece.start, piece.rows, part.key_head);
-        run(GdnJob { params: &self.params, form, start, rows, key_head, value_heads, qkv, tail, z, b, a, scratch, sink });
+        run(GdnJob {
+            params: &self.params,
+            form,
+            start,
+            rows,
+            key_head,
+            value_heads,
+            qkv,
+            tail,
+            z,
+            b,
+            a,
+            scratch,
+            sink,
+        });
         let q8 = self.out.input() == RowForm::Q8;
         for row in (piece.first_row..piece.first_row + piece.rows).filter(|_| q8) {
             for h in value_heads {
@@ -156,16 +170,20 @@ impl Gdn {
         }
     }
 
-    /// Keeps the last convolution inputs of a piece for the next one.
-    fn keep_tail(&self, step: &Step<'_>, at: At<'_>, piece: &BatchPiece) {
+    /// Keeps the last convolution inputs of a piece for the next one, and those before each checkpoint.
+    fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
         let (channels, rows, store) = (self.params.config.channels(), piece.rows, at.pass.store);
-        // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.
-        let (tail, qkv) = unsafe {
-            (
-                store.tails.get_mut(store.shape.tail_at(piece.slot, at.block)),
-                step.projections.qkv.get(piece.first_row * channels..(piece.first_row + rows) * channels),
-            )
-        };
+        // SAFETY: the jobs that read the tail are behind a barrier, this piece is this thread's share, and a plan
+        // writes a checkpoint once.
+        let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, at.block)) };
+        // SAFETY: as above.
+        let qkv = unsafe { step.projections.qkv.get(piece.first_row * channels..(piece.first_row + rows) * channels) };
+        for (rows, checkpoint) in &piece.exports {
+            // The whole chunk before it is longer than the tail.
+            let tail = place(*checkpoint);
+            tail.copy_from_slice(&qkv[rows * channels - tail.len()..rows * channels]);
+        }
+        let tail = place(piece.slot);
         let kept = tail.len() / channels;
         let new = rows.min(kept);
         tail.copy_within(new * channels.., 0);
@@ -181,7 +199,7 @@ fn heads_by_key(c: &GdnConfig) -> Vec<usize> {
 }
 
 /// A step's work in jobs, with their costs.
-fn divide(pieces: &[BatchPiece], c: &GdnConfig, threads: usize) -> (Vec<Part>, Vec<(usize, u64)>) {
+fn divide(pieces: &[BatchPiece], c: &GdnConfig, threads: usize) -> (Vec<GdnTask>, Vec<(usize, u64)>) {
     let (mut jobs, mut costs) = (Vec::new(), Vec::new());
     let ratio = c.value_heads / c.key_heads;
     // Value heads of one key head share its convolution; they part only where there would be too little to share.
@@ -191,7 +209,7 @@ fn divide(pieces: &[BatchPiece], c: &GdnConfig, threads: usize) -> (Vec<Part>, V
             for first in (0..ratio).step_by(step) {
                 let heads = key_head * ratio + first..key_head * ratio + first + step;
                 costs.push((1, (piece.rows * heads.len()) as u64));
-                jobs.push(Part { piece: i, key_head, heads });
+                jobs.push(GdnTask { piece: i, key_head, heads });
             }
         }
     }
@@ -215,6 +233,17 @@ unsafe impl<'a> GdnSink<'a> for Sink<'a> {
         let len = all.len() / self.config.value_heads;
         // SAFETY: as above.
         unsafe { self.store.states.get_mut(all.start + h * len..all.start + (h + 1) * len) }
+    }
+
+    #[inline(always)]
+    fn export(self, rows: usize, h: usize) {
+        for (_, place) in self.piece.exports.iter().filter(|(after, _)| *after == rows) {
+            let all = self.store.shape.state_at(*place, self.block);
+            let len = all.len() / self.config.value_heads;
+            // SAFETY: a plan writes a checkpoint once, and one job has each value head of a piece.
+            let kept = unsafe { self.store.states.get_mut(all.start + h * len..all.start + (h + 1) * len) };
+            kept.copy_from_slice(self.state(h));
+        }
     }
 
     fn out(self, row: usize, h: usize) -> &'a mut [f32] {

@@ -1,13 +1,13 @@
 //! A dense SwiGLU, which is also what an expert is.
 
-use super::{At, Operator, Packing, supported, whole_blocks};
+use super::{BlockThread, Operator, Packing, supported, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::Pass;
-use crate::backend::cpu::matmul::{PackedMatrix, RowForm, Rows, RowsView, TILE_ROWS, matmul};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
 use crate::backend::cpu::rowops::swiglu;
 use crate::backend::cpu::shared::Shared;
-use crate::backend::cpu::workspace::Room;
+use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::format::Tensor;
 use crate::model::{Activation, MlpConfig, MlpWeights};
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::ops::Range;
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
 const UNIT: usize = 32;
 
-/// Its packed weights.
+/// The feed-forward part's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Mlp {
     pub(super) gate: PackedMatrix,
     pub(super) up: PackedMatrix,
@@ -27,7 +27,7 @@ pub(in crate::backend::cpu) struct Buffers {
     width: usize,
     gate: Shared<f32>,
     up: Shared<f32>,
-    act: Rows,
+    act: ActivationRows,
 }
 
 /// The buffers in a step.
@@ -41,7 +41,7 @@ pub(in crate::backend::cpu) struct Step<'a> {
 
 impl Buffers {
     /// For `times` rows of `width` a row of the step.
-    pub(super) fn new(room: &mut Room, times: usize, width: usize) -> Self {
+    pub(super) fn new(room: &mut WorkspaceRoom, times: usize, width: usize) -> Self {
         let (gate, up) = (room.floats(times * width), room.floats(times * width));
         Self { width, gate, up, act: room.activations(times, width) }
     }
@@ -75,7 +75,7 @@ impl Operator for Mlp {
         vec![&self.gate, &self.up, &self.down]
     }
 
-    fn buffers(config: &MlpConfig, room: &mut Room) -> Buffers {
+    fn buffers(config: &MlpConfig, room: &mut WorkspaceRoom) -> Buffers {
         Buffers::new(room, 1, config.width)
     }
 
@@ -83,7 +83,7 @@ impl Operator for Mlp {
         buffers.step(batch.rows())
     }
 
-    fn run(&self, step: &Step<'_>, At { pass, team, norm, .. }: At<'_>) {
+    fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
         team.share_costs(&[(self.units(), 1)], |_, units| self.activate(pass, &pass.batch.pairs, units, *step));
         team.wait();

@@ -19,7 +19,7 @@ use super::batch::Batch;
 use super::forward::Pass;
 use super::matmul::PackedMatrix;
 use super::pool::Team;
-use super::workspace::Room;
+use super::workspace::WorkspaceRoom;
 use super::{CpuError, WIDTH};
 use crate::model::{self, BlockConfig, ModelConfig, OpConfig};
 
@@ -35,7 +35,7 @@ pub(super) struct Block {
 /// How weights are packed.
 #[derive(Clone, Copy)]
 pub(super) struct Packing {
-    /// Decoded, for comparisons.
+    /// Whether matrices are decoded to f32, so that results can be compared with a reference.
     pub(super) exact: bool,
     /// Epsilon of every norm.
     pub(super) eps: f32,
@@ -43,7 +43,7 @@ pub(super) struct Packing {
 
 /// One thread at one block of a pass.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct BlockThread<'a> {
     pub(super) pass: &'a Pass<'a>,
     pub(super) team: Team<'a>,
     /// Weight of the norm before the operator.
@@ -69,14 +69,14 @@ pub(super) trait Operator: Sized {
     /// Bytes of [`Operator::matrices`] before they are packed.
     fn planned_bytes(weights: &Self::Weights, exact: bool) -> u64;
 
-    /// Packs the weights.
+    /// Packs a model's weights for this processor.
     fn pack(weights: &Self::Weights, packing: Packing) -> Self;
 
-    /// All packed matrices.
+    /// The packed matrices, of which the memory plan adds up the bytes.
     fn matrices(&self) -> Vec<&PackedMatrix>;
 
-    /// Takes the buffers.
-    fn buffers(config: &Self::Config, room: &mut Room) -> Self::Buffers;
+    /// Takes what rows of this shape are computed in.
+    fn buffers(config: &Self::Config, room: &mut WorkspaceRoom) -> Self::Buffers;
 
     /// Brings the buffers to the size of a step and divides its work.
     fn step<'a>(buffers: &'a mut Self::Buffers, batch: &Batch, threads: usize) -> Self::Step<'a>;
@@ -84,9 +84,10 @@ pub(super) trait Operator: Sized {
     /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
     fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
 
-    /// This thread's share of `x += op(norm(x))` for all rows. There is a barrier in it before the stream is changed, for until then
-    /// another thread may still look at what the block before made; whoever calls it waits for the team afterwards.
-    fn run(&self, step: &Self::Step<'_>, at: At<'_>);
+    /// This thread's share of `x += op(norm(x))` for all rows. There is a barrier in it before the stream is changed,
+    /// for until then another thread may still look at what the block before made; whoever calls it waits for the team
+    /// afterwards.
+    fn run(&self, step: &Self::Step<'_>, at: BlockThread<'_>);
 }
 
 macro_rules! operators {
@@ -136,7 +137,7 @@ macro_rules! operators {
             }
 
             /// This thread's share of `x += op(norm(x))` for all rows.
-            pub(super) fn run(&self, step: &Step<'_>, at: At<'_>) {
+            pub(super) fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
                 match (self, step) {
                     $($(#[$attribute])? (Self::$kind(op), Step::$kind(step)) => op.run(step, at),)*
                     _ => unreachable!("a block's buffers are those of its shape"),
@@ -146,7 +147,7 @@ macro_rules! operators {
 
         impl Buffers {
             /// Those of a shape.
-            pub(super) fn new(config: &OpConfig, room: &mut Room) -> Self {
+            pub(super) fn new(config: &OpConfig, room: &mut WorkspaceRoom) -> Self {
                 match config {
                     $($(#[$attribute])? OpConfig::$kind(config) => Self::$kind($file::$kind::buffers(config, room)),)*
                 }

@@ -4,14 +4,14 @@
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
 
 use super::mlp::{self, Mlp, check_expert};
-use super::{At, Operator, Packing, supported};
+use super::{BlockThread, Operator, Packing, supported};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::columns;
 use crate::backend::cpu::matmul::{PackedMatrix, matmul};
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
-use crate::backend::cpu::workspace::Room;
+use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{MoeConfig, MoeWeights, Router};
 use crate::step::{ExpertCut, ExpertUse};
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl MoeScratch {
     }
 }
 
-/// Its packed weights.
+/// The experts' weights, packed for this processor.
 pub(in crate::backend::cpu) struct Moe {
     /// In f32 whatever the file has: rounded router logits pick other experts.
     router: PackedMatrix,
@@ -154,7 +154,7 @@ impl Operator for Moe {
         [&self.router].into_iter().chain(experts.flat_map(Mlp::matrices)).collect()
     }
 
-    fn buffers(config: &MoeConfig, room: &mut Room) -> Buffers {
+    fn buffers(config: &MoeConfig, room: &mut WorkspaceRoom) -> Buffers {
         let (used, hidden) = (config.used, room.hidden());
         // `check` refuses mixtures without a shared expert; their memory may be asked for before that.
         let shared_width = config.shared.map_or(0, |shared| shared.expert.width);
@@ -178,7 +178,7 @@ impl Operator for Moe {
         Step { plain, routed: routed.step(batch.rows() * *used), shared: shared.step(batch.rows()), scratch }
     }
 
-    fn run(&self, step: &Step<'_>, at: At<'_>) {
+    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
         let s = &mut *step.scratch.of(at.team);
         self.route(step, at, s);
         // SAFETY: the router is behind a barrier.
@@ -191,7 +191,7 @@ impl Operator for Moe {
 
 impl Moe {
     /// Norm, router logits and picks of every row, and how much of the shared expert it takes. Ends with a barrier.
-    fn route(&self, step: &Step<'_>, At { pass, team, norm, .. }: At<'_>, s: &mut MoeScratch) {
+    fn route(&self, step: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>, s: &mut MoeScratch) {
         let (rows, p) = (pass.batch.rows(), step.plain);
         let (router, q8) = (&self.router, self.experts.iter().chain([&self.shared]).any(Mlp::reads_q8));
         let own = team.share(rows);
@@ -210,7 +210,8 @@ impl Moe {
                 let logits = p.router.get(row * router.rows()..(row + 1) * router.rows());
                 let picks = row * self.used..(row + 1) * self.used;
                 let cut = pass.batch.piece_of(row).experts;
-                let kept = pick(logits, cut, p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks), &mut s.best);
+                let kept =
+                    pick(logits, cut, p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks), &mut s.best);
                 if cut.is_some() {
                     pass.experts.add(kept);
                 }
@@ -220,7 +221,7 @@ impl Moe {
         team.wait();
     }
 
-    fn gate_and_up(&self, step: &Step<'_>, At { pass, team, .. }: At<'_>, s: &mut MoeScratch) {
+    fn gate_and_up(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &mut MoeScratch) {
         s.costs.clear();
         s.costs.extend(s.groups.iter().map(|(e, r)| (self.experts[*e].units(), cost(&self.experts[*e], r.len()))));
         s.costs.push((self.shared.units(), cost(&self.shared, pass.batch.rows())));
@@ -231,7 +232,7 @@ impl Moe {
     }
 
     /// Second products, and each row's sum in the router's order, for this thread's columns.
-    fn down(&self, step: &Step<'_>, At { pass, team, .. }: At<'_>, s: &MoeScratch) {
+    fn down(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &MoeScratch) {
         let (rows, hidden, p, x) = (pass.batch.rows(), self.shared.down.rows(), step.plain, &pass.ws.plain.x);
         let tiles = team.share(self.shared.down.tiles());
         let out = pass.out(&p.made, rows * self.used, hidden);
@@ -250,7 +251,13 @@ impl Moe {
                 add_weighted(x, weights, picked, hidden);
             }
         }
-        matmul(&self.shared.down, step.shared.act, &pass.batch.pairs, tiles.clone(), pass.out(&pass.ws.plain.made, rows, hidden));
+        matmul(
+            &self.shared.down,
+            step.shared.act,
+            &pass.batch.pairs,
+            tiles.clone(),
+            pass.out(&pass.ws.plain.made, rows, hidden),
+        );
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.
@@ -268,7 +275,13 @@ fn cost(w: &Mlp, rows: usize) -> u64 {
 
 /// The best experts of a row, ties by lower id, and their softmax. What is cut away is [`CUT`] and weighs nothing.
 /// Returns how many are left.
-fn pick(logits: &[f32], cut: Option<ExpertCut>, picks: &mut [u32], weights: &mut [f32], best: &mut Vec<(f32, u32)>) -> usize {
+fn pick(
+    logits: &[f32],
+    cut: Option<ExpertCut>,
+    picks: &mut [u32],
+    weights: &mut [f32],
+    best: &mut Vec<(f32, u32)>,
+) -> usize {
     let used = picks.len();
     best.clear();
     for (e, l) in logits.iter().enumerate() {

@@ -1,17 +1,17 @@
 //! The test's operator: each channel times a factor. The least that this backend needs of an operator.
 
-use super::{At, Operator, Packing};
+use super::{BlockThread, Operator, Packing};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::matmul::PackedMatrix;
-use crate::backend::cpu::workspace::Room;
+use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{ScaleConfig, ScaleWeights};
 use std::marker::PhantomData;
 
-/// Its factors, `[hidden]`.
+/// The factors that each row is multiplied with, `[hidden]`.
 pub(in crate::backend::cpu) struct Scale(Vec<f32>);
 
-/// It needs none.
+/// Empty: rows are scaled where they lie.
 pub(in crate::backend::cpu) struct Buffers;
 
 /// Nor in a step.
@@ -39,7 +39,7 @@ impl Operator for Scale {
         Vec::new()
     }
 
-    fn buffers(_: &ScaleConfig, _: &mut Room) -> Buffers {
+    fn buffers(_: &ScaleConfig, _: &mut WorkspaceRoom) -> Buffers {
         Buffers
     }
 
@@ -47,13 +47,14 @@ impl Operator for Scale {
         Step(PhantomData)
     }
 
-    fn run(&self, _: &Step<'_>, At { pass, team, norm, .. }: At<'_>) {
+    fn run(&self, _: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>) {
         let hidden = self.0.len();
         // Ends with a barrier, as every operator has one before it changes the stream.
         pass.norm(team, norm, false);
         for row in team.share(pass.batch.rows()) {
             // SAFETY: the row is this thread's in both buffers.
-            let (x, normed) = unsafe { (pass.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden), pass.ws.normed.row(row)) };
+            let (x, normed) =
+                unsafe { (pass.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden), pass.ws.normed.row(row)) };
             x.iter_mut().zip(normed).zip(&self.0).for_each(|((x, y), factor)| *x += y * factor);
         }
     }

@@ -9,7 +9,7 @@ use crate::format::gguf::{GgufHeader, MetaValue};
 use crate::format::{BlockType, Gguf};
 use crate::ids::{PageId, SeqId, SlotId, StepId};
 use crate::model::{self, Activation, Model, OpConfig, Router, ScaleConfig};
-use crate::step::{Form, Piece, PieceTokens, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, StateStart, StepPlan};
 use chimere_kernels::reference::rmsnorm;
 use std::path::Path;
 
@@ -21,7 +21,9 @@ const EPS: f32 = 1e-6;
 fn scaled() -> Model {
     let mut header = GgufHeader::default();
     header.set("general.architecture", MetaValue::Str("scaled".into()));
-    for (key, n) in [("block_count", LAYERS), ("context_length", 64), ("embedding_length", HIDDEN), ("feed_forward_length", 64)] {
+    for (key, n) in
+        [("block_count", LAYERS), ("context_length", 64), ("embedding_length", HIDDEN), ("feed_forward_length", 64)]
+    {
         header.set(format!("scaled.{key}"), MetaValue::U32(n as u32));
     }
     header.set("scaled.attention.layer_norm_rms_epsilon", MetaValue::F32(EPS));
@@ -30,7 +32,8 @@ fn scaled() -> Model {
     header.set("tokenizer.ggml.tokens", MetaValue::Strings(vec!["a".into(), "<|im_end|>".into()]));
     header.set("tokenizer.ggml.token_type", MetaValue::I32s(vec![1, 3]));
     header.set("tokenizer.ggml.merges", MetaValue::Strings(vec![]));
-    let mut tensors = vec![("token_embd.weight".to_owned(), vec![2, HIDDEN]), ("output_norm.weight".to_owned(), vec![HIDDEN])];
+    let mut tensors =
+        vec![("token_embd.weight".to_owned(), vec![2, HIDDEN]), ("output_norm.weight".to_owned(), vec![HIDDEN])];
     for i in 0..LAYERS {
         for (name, shape) in [
             ("scale_norm", vec![HIDDEN]),
@@ -55,7 +58,16 @@ fn scaled() -> Model {
 
 fn config(threads: usize) -> CpuConfig {
     let (slots, pages) = (1, 2);
-    CpuConfig { threads, slots, pages, kv_type: KvType::F32, exact: true, step_rows_max: 8, context: 2 * PAGE_TOKENS }
+    CpuConfig {
+        threads,
+        slots,
+        pages,
+        checkpoints: 0,
+        kv_type: KvType::F32,
+        exact: true,
+        step_rows_max: 8,
+        context: 2 * PAGE_TOKENS,
+    }
 }
 
 /// The residual stream after each block.
@@ -65,6 +77,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
     let piece = Piece {
         seq: SeqId(1),
         slot: SlotId(0),
+        state: StateStart::Clear,
         start: 0,
         form: Form::Chunked,
         tokens: PieceTokens::Known(tokens.to_vec()),
@@ -74,8 +87,9 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         samples: Vec::new(),
         score: None,
         pool_from: None,
+        exports: Vec::new(),
     };
-    let plan = StepPlan { id: StepId(1), copies: Vec::new(), pieces: vec![piece] };
+    let plan = StepPlan::new(StepId(1), vec![piece]);
     backend.launch(plan).unwrap().wait().unwrap();
     backend.recording().hidden.clone()
 }
@@ -99,7 +113,8 @@ fn a_family_and_an_operator_that_a_test_adds_are_loaded_and_computed() {
     for i in 0..LAYERS {
         for (row, token) in tokens.iter().enumerate() {
             let at = row * HIDDEN..(row + 1) * HIDDEN;
-            let before = if i == 0 { &embedding[*token as usize * HIDDEN..][..HIDDEN] } else { &got[2 * i - 1][at.clone()] };
+            let before =
+                if i == 0 { &embedding[*token as usize * HIDDEN..][..HIDDEN] } else { &got[2 * i - 1][at.clone()] };
             let want = scale(&model, i, before);
             assert!(got[2 * i][at].iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "layer {i} row {row}");
         }
@@ -166,5 +181,8 @@ fn what_is_not_computed_is_refused_by_name() {
     assert_eq!(refusal("moe", &width), "key width of a GDN head is 129, this backend needs a multiple of 32");
     let mut scaled = golden("moe");
     scaled.layers[0][0].scale = 0.5;
-    assert_eq!(check(&scaled).unwrap_err().to_string(), "the factor of a block's output is 0.5, this backend computes 1");
+    assert_eq!(
+        check(&scaled).unwrap_err().to_string(),
+        "the factor of a block's output is 0.5, this backend computes 1"
+    );
 }

@@ -1,8 +1,8 @@
 //! Many rows with matrix tiles (AMX): a tile instruction adds the 32 products of a block for 16 rows by 16 outputs.
 //!
-//! The integers are those of the byte dot products, so results are the same bytes; what follows a block's sums is done in
-//! vectors. Per block of 32 inputs, 16 x 16 outputs cost 48 vector operations beside 16 cycles of the tile unit, against some
-//! 170 vector operations without it.
+//! The integers are those of the byte dot products, so results are the same bytes; what follows a block's sums is done
+//! in vectors. Per block of 32 inputs, 16 x 16 outputs cost 48 vector operations beside 16 cycles of the tile unit,
+//! against some 170 vector operations without it.
 //!
 //! The instructions stand in inline assembly, since the compiler's intrinsics for them are not stable.
 
@@ -10,7 +10,7 @@ use super::avx512::{panel_scale_bytes, store, unpack_tile_codes, unpack_tile_sca
 use super::layout::Layout;
 use super::lines::Lines;
 use super::rows::{QBlock, block_stride};
-use super::{Job, TILE_ROWS};
+use super::{TILE_ROWS, TileJob};
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -19,13 +19,14 @@ use std::ops::Range;
 
 /// Activation rows of a tile.
 const GROUP: usize = 16;
-/// Blocks that the tile unit works ahead of the vectors: from loads to stored sums takes some 100 cycles, a block's vectors 25.
+/// Blocks that the tile unit works ahead of the vectors: from loads to stored sums takes some 100 cycles, a block's
+/// vectors 25.
 const AHEAD: usize = 3;
 /// Activation bytes that stay in the second-level cache while the weight tiles pass by.
 const ROWS_BYTES: usize = 768 << 10;
 
-/// Whether `rows` pay for unpacking a tile's codes into memory. Half blocks with their own sums cost vectors twice, so that they
-/// pay sooner.
+/// Whether `rows` pay for unpacking a tile's codes into memory. Half blocks with their own sums cost vectors twice, so
+/// that they pay sooner.
 pub(super) const fn pays(layout: Layout, rows: usize) -> bool {
     rows > if layout.scales.halves() { 4 } else { 8 }
 }
@@ -100,14 +101,14 @@ thread_local! {
 ///
 /// # Safety
 /// The host has AVX-512 with VNNI and AMX with int8, this process may use it; shapes were checked.
-pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     let rows = (ROWS_BYTES / (job.w.blocks() * size_of::<QBlock>())).next_multiple_of(GROUP);
     SCRATCH.with_borrow_mut(|scratch| {
         // SAFETY: the configuration is valid; tile registers belong to this call until they are released.
         unsafe { asm!("ldtilecfg [{0}]", in(reg) &raw const CONFIG, options(nostack, readonly)) };
         for pairs in job.pairs.chunks(rows) {
             // SAFETY: the caller's.
-            unsafe { chunk(&Job { pairs, ..*job }, layout, tiles.clone(), scratch) };
+            unsafe { chunk(&TileJob { pairs, ..*job }, layout, tiles.clone(), scratch) };
         }
         // SAFETY: as above.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
@@ -116,7 +117,7 @@ pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) 
 
 /// Rows that fit the cache: each weight tile is unpacked once and meets all of them.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn chunk(job: &Job<'_>, layout: Layout, tiles: Range<usize>, scratch: &mut Scratch) {
+unsafe fn chunk(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, scratch: &mut Scratch) {
     let blocks = job.w.blocks();
     // SAFETY: the caller's: inputs exist.
     let groups = unsafe { gather(job, &mut scratch.rows) };
@@ -142,11 +143,12 @@ unsafe fn chunk(job: &Job<'_>, layout: Layout, tiles: Range<usize>, scratch: &mu
 }
 
 /// Groups of 16 rows: in place where 16 follow each other, else copied.
-unsafe fn gather(job: &Job<'_>, copies: &mut Lines) -> Vec<Group> {
+unsafe fn gather(job: &TileJob<'_>, copies: &mut Lines) -> Vec<Group> {
     let row_bytes = job.w.blocks() * size_of::<QBlock>();
     let stride = block_stride(job.w.cols) * size_of::<QBlock>();
     let row = |i: u32| job.x.blocks(i as usize).cast::<u8>();
-    let in_place = |pairs: &[(u32, u32)]| pairs.len() == GROUP && pairs.iter().zip(pairs[0].0..).all(|(pair, i)| pair.0 == i);
+    let in_place =
+        |pairs: &[(u32, u32)]| pairs.len() == GROUP && pairs.iter().zip(pairs[0].0..).all(|(pair, i)| pair.0 == i);
     copies.grow(job.pairs.len().div_ceil(GROUP) * GROUP * stride);
     let start = copies.as_mut_ptr();
     let mut groups = Vec::with_capacity(job.pairs.len().div_ceil(GROUP));
@@ -169,7 +171,7 @@ unsafe fn gather(job: &Job<'_>, copies: &mut Lines) -> Vec<Group> {
 /// One tile times one group, for as many rows as it has, rounded up to four.
 #[inline(always)]
 unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
-    job: &Job<'_>,
+    job: &TileJob<'_>,
     tile: usize,
     group: &Group,
     codes: *const u8,
@@ -188,7 +190,7 @@ unsafe fn group_rows<const HALVES: bool, const MIN: bool>(
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
-    job: &Job<'_>,
+    job: &TileJob<'_>,
     tile: usize,
     group: &Group,
     codes: *const u8,
@@ -234,7 +236,12 @@ unsafe fn kernel<const HALVES: bool, const MIN: bool, const R: usize>(
 
 /// Sets the tile unit to the sums of block `b`.
 #[inline(always)]
-unsafe fn start<const HALVES: bool>(group: &Group, codes: *const u8, b: usize, sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1]) {
+unsafe fn start<const HALVES: bool>(
+    group: &Group,
+    codes: *const u8,
+    b: usize,
+    sums: &mut [MaybeUninit<[Sums; 2]>; AHEAD + 1],
+) {
     // SAFETY: the caller's: within the rows and the panel.
     unsafe {
         let x = group.first.add(b * size_of::<QBlock>());
@@ -252,7 +259,8 @@ unsafe fn row_sum(sums: *const Sums, r: usize) -> __m512 {
 /// Integer sums of one block, or of its two halves.
 #[inline(always)]
 unsafe fn block_sums<const HALVES: bool>(x: *const u8, stride: usize, codes: *const u8, sums: *mut Sums) {
-    // SAFETY: 16 rows of 32 bytes, 8 of 64 bytes, 16 of 64 bytes to write; `blocks` configured and releases the registers.
+    // SAFETY: 16 rows of 32 bytes, 8 of 64 bytes, 16 of 64 bytes to write; `blocks` configured and releases the
+    // registers.
     unsafe {
         if HALVES {
             asm!(

@@ -1,12 +1,13 @@
 //! Products with 256-bit vectors, for x86-64 without AVX-512: a tile's 16 rows are two vectors.
 //!
-//! Pairs of byte products are added in 16 bits. That is exact: signed weights are split into magnitude (at most 128) and sign,
-//! which the activation (at most 127) takes, so a pair is at most 2 * 128 * 127 < 2^15; unsigned codes are below 32.
+//! Pairs of byte products are added in 16 bits. That is exact: signed weights are split into magnitude (at most 128)
+//! and sign, which the activation (at most 127) takes, so a pair is at most 2 * 128 * 127 < 2^15; unsigned codes are
+//! below 32.
 
 use super::layout::{Codes, Layout, Scales};
 use super::pack::unpack_codes;
 use super::rows::QBlock;
-use super::{FloatForm, Job, TILE_ROWS};
+use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
@@ -31,7 +32,7 @@ struct BlockScales {
 /// # Safety
 /// The host has AVX2, FMA and F16C; shapes were checked.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     for tile in tiles {
         for pairs in job.pairs.chunks(ROWS) {
             let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
@@ -48,7 +49,14 @@ pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) 
 }
 
 #[inline(always)]
-unsafe fn block(job: &Job<'_>, layout: Layout, tile: &[u8], b: usize, pairs: &[(u32, u32)], acc: &mut [Lanes; ROWS]) {
+unsafe fn block(
+    job: &TileJob<'_>,
+    layout: Layout,
+    tile: &[u8],
+    b: usize,
+    pairs: &[(u32, u32)],
+    acc: &mut [Lanes; ROWS],
+) {
     let (bytes, signed) = (layout.codes.block_bytes(), !layout.scales.has_min());
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
     // SAFETY: whole blocks and groups of the planes; the caller's for the rows.
@@ -148,14 +156,14 @@ unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
     }
 }
 
-/// 16 f16.
+/// Reads 16 f16 as f32.
 #[inline(always)]
 unsafe fn f16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
     unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(at.cast())), _mm256_cvtph_ps(_mm_loadu_si128(at.add(16).cast()))] }
 }
 
-/// 16 bf16.
+/// Reads 16 bf16 as f32.
 #[inline(always)]
 unsafe fn bf16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
@@ -186,7 +194,7 @@ unsafe fn eight_bytes(at: *const u8) -> __m256 {
 /// # Safety
 /// As for [`blocks`].
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>) {
+pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usize>) {
     for tile in tiles {
         for pair in job.pairs {
             // SAFETY: the caller's.
@@ -204,7 +212,7 @@ pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>)
 }
 
 #[inline(always)]
-unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) -> Lanes {
+unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
     // SAFETY: tiles and rows are padded to a multiple of four inputs.
     unsafe {
@@ -213,7 +221,9 @@ unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) 
             for (i, sums) in sums.iter_mut().enumerate() {
                 let index = (k + i) * TILE_ROWS;
                 let w = match FORM {
-                    0 => [_mm256_loadu_ps(at.cast::<f32>().add(index)), _mm256_loadu_ps(at.cast::<f32>().add(index + 8))],
+                    0 => {
+                        [_mm256_loadu_ps(at.cast::<f32>().add(index)), _mm256_loadu_ps(at.cast::<f32>().add(index + 8))]
+                    }
                     1 => f16(at.add(2 * index)),
                     _ => bf16(at.add(2 * index)),
                 };
@@ -231,7 +241,7 @@ unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) 
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
 #[inline(always)]
-unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: Lanes) {
+unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: Lanes) {
     let mut values = [0.0f32; TILE_ROWS];
     for (h, acc) in acc.into_iter().enumerate() {
         // SAFETY: 16 floats.

@@ -1,13 +1,14 @@
-//! Products with 512-bit vectors: one vector holds a quad of codes of 16 output rows, and VNNI adds its four products per row.
+//! Products with 512-bit vectors: one vector holds a quad of codes of 16 output rows, and VNNI adds its four products
+//! per row.
 //!
-//! Up to [`FUSED_ROWS`] activation rows, codes are unpacked in registers on their way from memory. More rows share a *panel*: two
-//! tiles unpacked once into bytes and f32 scales, which the cache keeps while all rows pass. Loops over blocks and operations
-//! within one are those of `scalar.rs`; only the order of integer sums differs.
+//! Up to [`FUSED_ROWS`] activation rows, codes are unpacked in registers on their way from memory. More rows share a
+//! *panel*: two tiles unpacked once into bytes and f32 scales, which the cache keeps while all rows pass. Loops over
+//! blocks and operations within one are those of `scalar.rs`; only the order of integer sums differs.
 
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
 use super::rows::QBlock;
-use super::{FloatForm, Job, TILE_ROWS};
+use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
@@ -23,8 +24,8 @@ const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
 
-/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at page ends. On
-/// Zen 4 asking only 4 KiB ahead is slower than not asking.
+/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at
+/// page ends. On Zen 4 asking only 4 KiB ahead is slower than not asking.
 const PREFETCH_BYTES: usize = 8192;
 
 /// Reads the codes of a block.
@@ -103,7 +104,10 @@ unsafe fn fifth_bit<const ADD: i8>(codes: __m512i, plane: __m512i, j: usize) -> 
     // SAFETY: registers only.
     unsafe {
         let set = _mm512_test_epi8_mask(plane, _mm512_set1_epi8((1u8 << j) as i8));
-        _mm512_add_epi8(codes, _mm512_mask_blend_epi8(set, _mm512_set1_epi8(ADD), _mm512_set1_epi8(ADD.wrapping_add(16))))
+        _mm512_add_epi8(
+            codes,
+            _mm512_mask_blend_epi8(set, _mm512_set1_epi8(ADD), _mm512_set1_epi8(ADD.wrapping_add(16))),
+        )
     }
 }
 
@@ -157,8 +161,8 @@ trait ScaleReader {
     unsafe fn block(shared: (__m512, __m512), at: *const u8, j: usize) -> BlockScales;
 }
 
-/// A reader of one way to store scales: `group` and `block` are pasted into its methods, for a closure would be compiled without
-/// the instruction set of the kernel that calls it.
+/// A reader of one way to store scales: `group` and `block` are pasted into its methods, for a closure would be
+/// compiled without the instruction set of the kernel that calls it.
 macro_rules! scales {
     ($name:ident, group($of:ident) = $group:expr, block($shared:ident, $at:ident, $j:ident) = $block:expr) => {
         struct $name;
@@ -192,7 +196,11 @@ scales!(
     group(at) = (halves(at), halves(at.add(32))),
     block(shared, at, j) = with_min(times(shared.0, at.add(64 + 32 * j)), times(shared.1, at.add(64 + 32 * j + 16)))
 );
-scales!(Byte, group(at) = (halves(at), _mm512_setzero_ps()), block(shared, at, j) = one(times(shared.0, at.add(32 + 16 * j))));
+scales!(
+    Byte,
+    group(at) = (halves(at), _mm512_setzero_ps()),
+    block(shared, at, j) = one(times(shared.0, at.add(32 + 16 * j)))
+);
 scales!(
     HalvesByte,
     group(at) = (halves(at), _mm512_setzero_ps()),
@@ -259,14 +267,14 @@ unsafe fn with_min(scale: __m512, min: __m512) -> BlockScales {
     unsafe { BlockScales { scale, second: _mm512_setzero_ps(), min } }
 }
 
-/// 16 f16.
+/// Reads 16 f16 as f32.
 #[inline(always)]
 unsafe fn halves(at: *const u8) -> __m512 {
     // SAFETY: the caller's.
     unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(at.cast())) }
 }
 
-/// 16 bf16.
+/// Reads 16 bf16 as f32.
 #[inline(always)]
 unsafe fn bf16(at: *const u8) -> __m512 {
     // SAFETY: the caller's.
@@ -359,7 +367,8 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
                 for r in 0..R {
                     let q = (&raw const (*x[r].add(b)).q).cast::<i32>();
                     sums[t][r][0] = _mm512_dpbusd_epi32(sums[t][r][0], low, _mm512_set1_epi32(q.add(v).read()));
-                    sums[t][r][other] = _mm512_dpbusd_epi32(sums[t][r][other], high, _mm512_set1_epi32(q.add(v + 4).read()));
+                    sums[t][r][other] =
+                        _mm512_dpbusd_epi32(sums[t][r][other], high, _mm512_set1_epi32(q.add(v + 4).read()));
                 }
             }
         }
@@ -399,28 +408,36 @@ unsafe fn add_block<S: ScaleReader>(acc: __m512, sums: [__m512i; 2], w: &BlockSc
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
 #[inline(always)]
-pub(super) unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: __m512) {
+pub(super) unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: __m512) {
     let lanes = job.lanes(tile);
     let exist = u16::MAX >> (TILE_ROWS - lanes);
     // SAFETY: as in `OutView::store`: the lanes that exist are in bounds, and nobody else touches them.
-    unsafe { _mm512_mask_storeu_ps(job.out.tile(row, tile, lanes), exist, _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale))) };
+    unsafe {
+        _mm512_mask_storeu_ps(job.out.tile(row, tile, lanes), exist, _mm512_mul_ps(acc, _mm512_set1_ps(job.w.scale)))
+    };
 }
 
 /// Quantised tiles times rows.
 ///
 /// # Safety
 /// The host has AVX-512 with VNNI; shapes were checked.
-pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     let rows = (ROWS_BYTES / (job.w.blocks() * size_of::<QBlock>())).next_multiple_of(PANEL_ROWS);
     for pairs in job.pairs.chunks(rows) {
-        let job = Job { pairs, ..*job };
+        let job = TileJob { pairs, ..*job };
         // SAFETY: the caller's.
-        unsafe { if pairs.len() > FUSED_ROWS { panels(&job, layout, tiles.clone()) } else { fused(&job, layout, tiles.clone()) } }
+        unsafe {
+            if pairs.len() > FUSED_ROWS {
+                panels(&job, layout, tiles.clone())
+            } else {
+                fused(&job, layout, tiles.clone())
+            }
+        }
     }
 }
 
 /// Picks the kernel for a layout.
-unsafe fn fused(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+unsafe fn fused(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     // SAFETY: the caller's; the readers are those of the layout.
     unsafe {
         match (layout.codes, layout.scales) {
@@ -448,12 +465,18 @@ unsafe fn table(levels: [u8; 16]) -> Table {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(job: &Job<'_>, layout: Layout, tiles: Range<usize>, reader: C) {
+unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(
+    job: &TileJob<'_>,
+    layout: Layout,
+    tiles: Range<usize>,
+    reader: C,
+) {
     for tile in tiles {
         let codes = job.w.tile(tile).as_ptr();
         let blocks = job.w.blocks();
         // SAFETY: within the tile.
-        let w = Tiles { codes: [codes], scales: [unsafe { codes.add(layout.codes_bytes(blocks)) }], blocks, cold: true };
+        let scales = unsafe { codes.add(layout.codes_bytes(blocks)) };
+        let w = Tiles { codes: [codes], scales: [scales], blocks, cold: true };
         // SAFETY: the caller's; rows are read up to the matrix's columns.
         unsafe {
             if S::HALVES {
@@ -469,7 +492,13 @@ unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(job: &Job<'_>, layout: Layo
 
 /// Up to [`FUSED_ROWS`] rows times one tile. The last row may stand twice to make up a count that has a kernel.
 #[inline(always)]
-unsafe fn run_padded<C: CodeReader, S: ScaleReader>(job: &Job<'_>, pairs: &[(u32, u32)], tile: usize, reader: C, w: &Tiles<1>) {
+unsafe fn run_padded<C: CodeReader, S: ScaleReader>(
+    job: &TileJob<'_>,
+    pairs: &[(u32, u32)],
+    tile: usize,
+    reader: C,
+    w: &Tiles<1>,
+) {
     // SAFETY: the caller's.
     unsafe {
         match pairs.len() {
@@ -488,7 +517,7 @@ unsafe fn run_padded<C: CodeReader, S: ScaleReader>(job: &Job<'_>, pairs: &[(u32
 /// Up to `R` rows times `T` tiles from `tile` on, stored. The last tile may stand twice in `w` to make up `T`.
 #[inline(always)]
 unsafe fn run<C: CodeReader, S: ScaleReader, const R: usize, const T: usize>(
-    job: &Job<'_>,
+    job: &TileJob<'_>,
     pairs: &[(u32, u32)],
     tile: usize,
     reader: C,
@@ -517,7 +546,7 @@ thread_local! {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     let blocks = job.w.blocks();
     let direct = layout.codes == Codes::Byte;
     let codes_bytes = if direct { 0 } else { blocks * Bytes::BYTES };
@@ -527,7 +556,8 @@ unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
     panel.grow(PANEL_TILES * (codes_bytes + scale_bytes));
     let start = panel.as_mut_ptr();
     for tile in tiles.clone().step_by(PANEL_TILES) {
-        let mut w = Tiles::<PANEL_TILES> { codes: [start; PANEL_TILES], scales: [start; PANEL_TILES], blocks, cold: false };
+        let mut w =
+            Tiles::<PANEL_TILES> { codes: [start; PANEL_TILES], scales: [start; PANEL_TILES], blocks, cold: false };
         for t in 0..PANEL_TILES {
             let source = job.w.tile((tile + t).min(tiles.end - 1));
             let codes = start.wrapping_add(t * codes_bytes);
@@ -549,7 +579,7 @@ unsafe fn panels(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
 
 /// All rows times one panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn panel_rows(job: &Job<'_>, layout: Layout, tile: usize, mut w: Tiles<PANEL_TILES>) {
+unsafe fn panel_rows(job: &TileJob<'_>, layout: Layout, tile: usize, mut w: Tiles<PANEL_TILES>) {
     let groups = job.pairs.len().div_ceil(if layout.scales.halves() { PANEL_ROWS_HALVES } else { PANEL_ROWS });
     let mut rest = job.pairs;
     for left in (1..=groups).rev() {
@@ -571,7 +601,7 @@ unsafe fn panel_rows(job: &Job<'_>, layout: Layout, tile: usize, mut w: Tiles<PA
 
 #[inline(always)]
 unsafe fn panel_group<const HALVES: bool, const MIN: bool>(
-    job: &Job<'_>,
+    job: &TileJob<'_>,
     pairs: &[(u32, u32)],
     tile: usize,
     w: &Tiles<PANEL_TILES>,
@@ -661,7 +691,7 @@ unsafe fn unpack_scales<S: ScaleReader>(blocks: usize, from: *const u8, to: *mut
 ///
 /// # Safety
 /// As for [`blocks`].
-pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>) {
+pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usize>) {
     for tile in tiles {
         for pairs in job.pairs.chunks(4) {
             // SAFETY: the caller's.
@@ -677,7 +707,7 @@ pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>)
 }
 
 #[inline(always)]
-unsafe fn float_rows<const FORM: u8>(job: &Job<'_>, pairs: &[(u32, u32)], tile: usize) {
+unsafe fn float_rows<const FORM: u8>(job: &TileJob<'_>, pairs: &[(u32, u32)], tile: usize) {
     // SAFETY: the caller's.
     unsafe {
         match pairs.len() {
@@ -690,7 +720,7 @@ unsafe fn float_rows<const FORM: u8>(job: &Job<'_>, pairs: &[(u32, u32)], tile: 
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &Job<'_>, pairs: &[(u32, u32)], tile: usize) {
+unsafe fn float_kernel<const FORM: u8, const R: usize>(job: &TileJob<'_>, pairs: &[(u32, u32)], tile: usize) {
     let at = job.w.tile(tile).as_ptr();
     let mut x = [std::ptr::null::<f32>(); R];
     for r in 0..R {

@@ -26,9 +26,9 @@ pub enum Isa {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE} is {got:?}, this machine has {}", names(.has))]
 pub struct IsaError {
-    /// What it names.
+    /// The name that `CHIMERE_ISA` has.
     pub got: String,
-    /// What there is.
+    /// The sets that this machine has.
     pub has: &'static [Isa],
 }
 

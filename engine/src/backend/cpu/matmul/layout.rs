@@ -1,9 +1,9 @@
 //! How a quantised tile lies in memory, and what each GGUF type becomes.
 //!
-//! A tile is 16 output rows by all inputs: first a plane of codes, then a plane of scales, padded to a cache line. Codes of a
-//! block of 32 inputs are eight *quads*: quad `j` holds inputs `4j..4j+4` of the 16 rows, row after row, 64 bytes when a code is
-//! a byte. Smaller codes share bytes: the low nibbles of vector `v` are quad `v`, the high nibbles quad `v + 4`; bit planes
-//! follow their block's nibbles.
+//! A tile is 16 output rows by all inputs: first a plane of codes, then a plane of scales, padded to a cache line.
+//! Codes of a block of 32 inputs are eight *quads*: quad `j` holds inputs `4j..4j+4` of the 16 rows, row after row, 64
+//! bytes when a code is a byte. Smaller codes share bytes: the low nibbles of vector `v` are quad `v`, the high nibbles
+//! quad `v + 4`; bit planes follow their block's nibbles.
 
 use crate::format::BlockType;
 use crate::format::blocks::decode;
@@ -44,7 +44,7 @@ pub(super) const SIX_ADD: u8 = 96;
 /// How scales are stored; each is an array over the tile's 16 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scales {
-    /// f16 a block.
+    /// One f16 for each block.
     F16,
     /// bf16 a block: powers of two beyond f16's range.
     Bf16,

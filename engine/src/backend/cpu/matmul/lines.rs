@@ -1,4 +1,5 @@
-//! Memory in whole cache lines, so that a vector load never straddles two; for weights, in huge pages where the system has them.
+//! Memory in whole cache lines, so that a vector load never straddles two; for weights, in huge pages where the system
+//! has them.
 
 use memmap2::MmapMut;
 use std::ops::{Deref, DerefMut};
@@ -125,10 +126,11 @@ mod tests {
 
     #[test]
     fn weights_are_zeros_on_their_own_lines_whatever_lies_beside_them() {
-        let mut all: Vec<Lines> = [1, 64, 100, 0, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES]
-            .map(Lines::for_weights)
-            .into_iter()
-            .collect();
+        let mut all: Vec<Lines> =
+            [1, 64, 100, 0, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES / 4, SLAB_BYTES]
+                .map(Lines::for_weights)
+                .into_iter()
+                .collect();
         for (i, lines) in all.iter_mut().enumerate() {
             assert!(lines.as_ptr().addr().is_multiple_of(LINE_BYTES) && lines.len().is_multiple_of(LINE_BYTES));
             assert!(lines.iter().all(|b| *b == 0), "allocation {i} is not zeros");

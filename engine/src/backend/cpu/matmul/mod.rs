@@ -1,13 +1,15 @@
 //! Products of packed weight matrices with rows of activations.
 //!
-//! A [`PackedMatrix`] is made once at load: tiles of 16 output rows, interleaved so that a vector's lanes are output rows. No
-//! lane is ever summed with another, and each output is accumulated over its inputs in one fixed order, so a product has **the
-//! same bytes** on every instruction set, for any number of rows in flight and however tiles are shared among threads.
+//! A [`PackedMatrix`] is made once at load: tiles of 16 output rows, interleaved so that a vector's lanes are output
+//! rows. No lane is ever summed with another, and each output is accumulated over its inputs in one fixed order, so a
+//! product has **the same bytes** on every instruction set, for any number of rows in flight and however tiles are
+//! shared among threads.
 //!
 //! [`matmul`] itself runs on the calling thread. A team of threads calls it with ranges of tiles that do not overlap.
 //!
-//! Quantised weights read the int8 form of the activations ([`Rows::quantize`]), float weights the values themselves; a matrix
-//! packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in `scalar.rs`.
+//! Quantised weights read the int8 form of the activations ([`ActivationRows::quantize`]), float weights the values themselves; a
+//! matrix packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in
+//! `scalar.rs`.
 
 #![allow(
     clippy::needless_range_loop,
@@ -33,7 +35,7 @@ mod scalar;
 mod tests;
 
 pub use isa::{Isa, IsaError};
-pub use rows::{Rows, RowsView};
+pub use rows::{ActivationRows, RowsView};
 
 use crate::format::blocks::{decode_row, encode_row};
 use crate::format::{BlockType, Tensor};
@@ -52,7 +54,7 @@ pub struct PackedMatrix {
     cols: usize,
     /// Multiplies every output.
     scale: f32,
-    form: Form,
+    form: PackedForm,
     tile_bytes: usize,
     data: Lines,
 }
@@ -80,19 +82,19 @@ impl FloatForm {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Form {
+enum PackedForm {
     /// `[cols to a multiple of 4][16 rows]`.
     Float(FloatForm),
-    /// See [`layout`].
+    /// Quantised blocks, as [`layout`] describes them.
     Blocks(Layout),
 }
 
 /// What a matrix multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowForm {
-    /// The int8 form, up to date after [`Rows::quantize`].
+    /// The int8 form, up to date after [`ActivationRows::quantize`].
     Q8,
-    /// The values.
+    /// The rows' f32 values as they are.
     F32,
 }
 
@@ -103,9 +105,9 @@ impl PackedMatrix {
         let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[index] });
         match (FloatForm::of(t.ty), layout(t.ty)) {
             (Some(form), _) => Self::pack_floats(form, t.cols(), scale, &rows),
-            _ if exact => {
-                Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| Self::pack_floats(FloatForm::F32, t.cols(), scale, r))
-            }
+            _ if exact => Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| {
+                Self::pack_floats(FloatForm::F32, t.cols(), scale, r)
+            }),
             (None, Some(layout)) => Self::pack_blocks(t.ty, layout, t.cols(), scale, &rows),
             (None, None) => {
                 let q8 = layout(BlockType::Q8_0).expect("Q8_0 has a layout");
@@ -133,7 +135,13 @@ impl PackedMatrix {
         t.matrices() as u64 * matrix as u64
     }
 
-    fn reencoded(from: BlockType, to: BlockType, cols: usize, rows: &[&[u8]], pack: impl FnOnce(&[&[u8]]) -> Self) -> Self {
+    fn reencoded(
+        from: BlockType,
+        to: BlockType,
+        cols: usize,
+        rows: &[&[u8]],
+        pack: impl FnOnce(&[&[u8]]) -> Self,
+    ) -> Self {
         let len = to.row_bytes(cols).expect("every block has a multiple of 32 elements");
         let mut values = vec![0.0; cols];
         let mut bytes = vec![0; rows.len() * len];
@@ -151,7 +159,14 @@ impl PackedMatrix {
         for (rows, tile) in rows.chunks(TILE_ROWS).zip(data.chunks_exact_mut(tile_bytes)) {
             pack::pack_tile(ty, layout, blocks, rows, tile);
         }
-        Self { rows: rows.len(), cols, scale: scale * layout.factor, form: Form::Blocks(layout), tile_bytes, data }
+        Self {
+            rows: rows.len(),
+            cols,
+            scale: scale * layout.factor,
+            form: PackedForm::Blocks(layout),
+            tile_bytes,
+            data,
+        }
     }
 
     fn pack_floats(form: FloatForm, cols: usize, scale: f32, rows: &[&[u8]]) -> Self {
@@ -165,15 +180,15 @@ impl PackedMatrix {
                 }
             }
         }
-        Self { rows: rows.len(), cols, scale, form: Form::Float(form), tile_bytes, data }
+        Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data }
     }
 
-    /// Output features.
+    /// How many output features it has.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Input features.
+    /// How many input features it has.
     pub fn cols(&self) -> usize {
         self.cols
     }
@@ -183,7 +198,7 @@ impl PackedMatrix {
         self.rows.div_ceil(TILE_ROWS)
     }
 
-    /// Memory held.
+    /// Bytes of memory that it holds.
     pub fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -191,8 +206,8 @@ impl PackedMatrix {
     /// The form of activations that it reads.
     pub fn input(&self) -> RowForm {
         match self.form {
-            Form::Float(_) => RowForm::F32,
-            Form::Blocks(_) => RowForm::Q8,
+            PackedForm::Float(_) => RowForm::F32,
+            PackedForm::Blocks(_) => RowForm::Q8,
         }
     }
 
@@ -201,13 +216,21 @@ impl PackedMatrix {
     /// # Panics
     /// If there is no such row or `out` has not as many elements as there are inputs.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.rows && out.len() == self.cols, "row {row} into {} values of {} x {}", out.len(), self.rows, self.cols);
+        assert!(
+            row < self.rows && out.len() == self.cols,
+            "row {row} into {} values of {} x {}",
+            out.len(),
+            self.rows,
+            self.cols
+        );
         let (tile, lane) = (self.tile(row / TILE_ROWS), row % TILE_ROWS);
         match self.form {
-            Form::Float(form) => {
-                out.iter_mut().enumerate().for_each(|(k, out)| *out = scalar::float_weight(form, tile, k, lane) * self.scale);
+            PackedForm::Float(form) => {
+                out.iter_mut()
+                    .enumerate()
+                    .for_each(|(k, out)| *out = scalar::float_weight(form, tile, k, lane) * self.scale);
             }
-            Form::Blocks(layout) => {
+            PackedForm::Blocks(layout) => {
                 for (b, out) in out.chunks_exact_mut(BLOCK).enumerate() {
                     let block = pack::unpack(layout, self.blocks(), tile, b);
                     let offset = if layout.scales.has_min() { 0 } else { 128 };
@@ -231,8 +254,8 @@ impl PackedMatrix {
 
 /// Where outputs go: rows of f32 at a fixed distance.
 ///
-/// Several threads may hold copies. What each writes is the outputs of its own tiles, so ranges of tiles that do not overlap
-/// make writes that do not overlap.
+/// Several threads may hold copies. What each writes is the outputs of its own tiles, so ranges of tiles that do not
+/// overlap make writes that do not overlap.
 #[derive(Clone, Copy)]
 pub struct OutView<'a> {
     start: *mut f32,
@@ -251,8 +274,8 @@ impl<'a> OutView<'a> {
     /// `rows` rows of `cols` values, `stride` apart, from `start`.
     ///
     /// # Safety
-    /// All of it is writable for `'a`; while a copy is passed to [`matmul`], no other thread reads or writes the outputs
-    /// (output rows times tiles) of that call.
+    /// All of it is writable for `'a`; while a copy is passed to [`matmul`], no other thread reads or writes the
+    /// outputs (output rows times tiles) of that call.
     pub unsafe fn new(start: *mut f32, rows: usize, cols: usize, stride: usize) -> Self {
         assert!(rows <= 1 || cols <= stride, "rows of {cols} values only {stride} apart overlap");
         Self { start, rows, cols, stride, life: PhantomData }
@@ -260,8 +283,8 @@ impl<'a> OutView<'a> {
 
     /// `out` as rows of `cols` values.
     pub fn of(out: &'a mut [f32], cols: usize) -> Self {
-        // SAFETY: the borrow is exclusive. Its copies are sound because only `matmul` writes through them, and on several
-        // threads only under the promise of `new`, which a caller that shares a copy takes over.
+        // SAFETY: the borrow is exclusive. Its copies are sound because only `matmul` writes through them, and on
+        // several threads only under the promise of `new`, which a caller that shares a copy takes over.
         unsafe { Self::new(out.as_mut_ptr(), out.len() / cols.max(1), cols, cols) }
     }
 
@@ -275,7 +298,8 @@ impl<'a> OutView<'a> {
     #[inline(always)]
     fn store(&self, row: u32, tile: usize, lanes: usize, values: &[f32; TILE_ROWS]) {
         let at = self.tile(row, tile, lanes);
-        // SAFETY: in bounds because `matmul` checked rows and columns on entry; nobody else touches them by the promise of `new`.
+        // SAFETY: in bounds because `matmul` checked rows and columns on entry; nobody else touches them by the promise
+        // of `new`.
         unsafe {
             // A copy of a known length is a few moves, any other a call.
             if lanes == TILE_ROWS {
@@ -296,7 +320,8 @@ impl<'a> OutView<'a> {
 
 /// For each pair `(i, o)`: the outputs `tiles` (16 features each) of `w` times input row `i` go to row `o` of `out`.
 ///
-/// An output is the same for any set of pairs and tiles around it. Output rows should differ; of pairs with the same one, any wins.
+/// An output is the same for any set of pairs and tiles around it. Output rows should differ; of pairs with the same
+/// one, any wins.
 ///
 /// # Panics
 /// If shapes do not fit: `x` has other columns than `w`, or a pair, `tiles` or the rows of `w` lie beyond `x` or `out`.
@@ -308,39 +333,53 @@ pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Ra
 ///
 /// # Panics
 /// Also if this host does not have them.
-pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
+pub fn matmul_on(
+    isa: Isa,
+    w: &PackedMatrix,
+    x: RowsView<'_>,
+    pairs: &[(u32, u32)],
+    tiles: Range<usize>,
+    out: OutView<'_>,
+) {
     assert!(Isa::available().contains(&isa), "{isa:?} on a host that has only {:?}", Isa::available());
     assert_eq!(x.cols(), w.cols, "activations and weights differ in inputs");
     assert!(tiles.end <= w.tiles(), "tile {} of {}", tiles.end, w.tiles());
     assert!(w.rows <= out.cols, "{} outputs into rows of {}", w.rows, out.cols);
     for (i, o) in pairs {
-        assert!((*i as usize) < x.len() && (*o as usize) < out.rows, "pair {i}, {o} of {} inputs, {} outputs", x.len(), out.rows);
+        assert!(
+            (*i as usize) < x.len() && (*o as usize) < out.rows,
+            "pair {i}, {o} of {} inputs, {} outputs",
+            x.len(),
+            out.rows
+        );
     }
-    let job = Job { w, x, pairs, out, last: tiles.end.saturating_sub(1) };
+    let job = TileJob { w, x, pairs, out, last: tiles.end.saturating_sub(1) };
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the host has the instructions and shapes fit, as asserted above.
         Isa::Avx512 | Isa::Amx => unsafe {
             match w.form {
-                Form::Float(form) => avx512::floats(&job, form, tiles),
-                Form::Blocks(layout) if isa == Isa::Amx && amx::pays(layout, pairs.len()) => amx::blocks(&job, layout, tiles),
-                Form::Blocks(layout) => avx512::blocks(&job, layout, tiles),
+                PackedForm::Float(form) => avx512::floats(&job, form, tiles),
+                PackedForm::Blocks(layout) if isa == Isa::Amx && amx::pays(layout, pairs.len()) => {
+                    amx::blocks(&job, layout, tiles)
+                }
+                PackedForm::Blocks(layout) => avx512::blocks(&job, layout, tiles),
             }
         },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
         Isa::Avx2 => unsafe {
             match w.form {
-                Form::Float(form) => avx2::floats(&job, form, tiles),
-                Form::Blocks(layout) => avx2::blocks(&job, layout, tiles),
+                PackedForm::Float(form) => avx2::floats(&job, form, tiles),
+                PackedForm::Blocks(layout) => avx2::blocks(&job, layout, tiles),
             }
         },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: as above.
         Isa::Neon | Isa::NeonDot => unsafe {
             match w.form {
-                Form::Float(form) => neon::floats(&job, form, tiles),
-                Form::Blocks(layout) => neon::blocks(&job, layout, tiles, isa == Isa::NeonDot),
+                PackedForm::Float(form) => neon::floats(&job, form, tiles),
+                PackedForm::Blocks(layout) => neon::blocks(&job, layout, tiles, isa == Isa::NeonDot),
             }
         },
         _ => scalar_tiles(&job, tiles),
@@ -348,7 +387,7 @@ pub fn matmul_on(isa: Isa, w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32
 }
 
 /// A call of [`matmul`] whose shapes fit.
-struct Job<'a> {
+struct TileJob<'a> {
     w: &'a PackedMatrix,
     x: RowsView<'a>,
     pairs: &'a [(u32, u32)],
@@ -358,26 +397,27 @@ struct Job<'a> {
     last: usize,
 }
 
-impl Job<'_> {
+impl TileJob<'_> {
     /// Outputs of a tile that exist.
     fn lanes(&self, tile: usize) -> usize {
         (self.w.rows - tile * TILE_ROWS).min(TILE_ROWS)
     }
 }
 
-fn scalar_tiles(job: &Job<'_>, tiles: Range<usize>) {
+fn scalar_tiles(job: &TileJob<'_>, tiles: Range<usize>) {
     let (w, x) = (job.w, job.x);
     for tile in tiles {
         for (i, o) in job.pairs {
             let i = *i as usize;
             let values = match w.form {
-                // SAFETY: the view's promise: nobody writes the row while it is an input. Rows are padded to whole blocks.
-                Form::Float(form) => unsafe {
+                // SAFETY: the view's promise: nobody writes the row while it is an input. Rows are padded to whole
+                // blocks.
+                PackedForm::Float(form) => unsafe {
                     let x = std::slice::from_raw_parts(x.values(i), w.cols.next_multiple_of(4));
                     scalar::float_tile(w, form, w.tile(tile), x)
                 },
                 // SAFETY: as above.
-                Form::Blocks(layout) => unsafe {
+                PackedForm::Blocks(layout) => unsafe {
                     let x: &[QBlock] = std::slice::from_raw_parts(x.blocks(i), w.blocks());
                     scalar::blocks_tile(w, layout, w.tile(tile), x)
                 },

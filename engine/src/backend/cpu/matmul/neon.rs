@@ -1,13 +1,13 @@
 //! Products with the 128-bit vectors of AArch64: a tile's 16 rows are four vectors.
 //!
-//! With the dot-product extension a quad takes one instruction a vector. Without it, byte products are added in pairs, which
-//! fit 16 bits and then 32. Conversions from f16 and the dot product stand in inline assembly, since the compiler's intrinsics
-//! for them are not stable.
+//! With the dot-product extension a quad takes one instruction a vector. Without it, byte products are added in pairs,
+//! which fit 16 bits and then 32. Conversions from f16 and the dot product stand in inline assembly, since the
+//! compiler's intrinsics for them are not stable.
 
 use super::layout::{Codes, Layout, Scales};
 use super::pack::unpack_codes;
 use super::rows::QBlock;
-use super::{FloatForm, Job, TILE_ROWS};
+use super::{FloatForm, TILE_ROWS, TileJob};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -33,7 +33,7 @@ trait Dot {
     unsafe fn quad<const J: i32>(sum: int32x4_t, w: int8x16_t, x: int8x16_t) -> int32x4_t;
 }
 
-/// With the extension.
+/// Products of bytes by the dot product extension.
 struct Extension;
 
 impl Dot for Extension {
@@ -49,7 +49,7 @@ impl Dot for Extension {
     }
 }
 
-/// Without it.
+/// Products of bytes by pairs, on processors without the extension.
 struct Pairs;
 
 impl Dot for Pairs {
@@ -68,13 +68,16 @@ impl Dot for Pairs {
 ///
 /// # Safety
 /// Shapes were checked, and `dot` only where the host has the extension.
-pub(super) unsafe fn blocks(job: &Job<'_>, layout: Layout, tiles: Range<usize>, dot: bool) {
+pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>, dot: bool) {
     // SAFETY: the caller's.
     unsafe { if dot { blocks_with::<Extension>(job, layout, tiles) } else { blocks_with::<Pairs>(job, layout, tiles) } }
 }
 
+// Every AArch64 has the set, so a kernel could vanish into its caller; as a function of its own it is found by the check
+// of what is built (`scripts/check_inlining.py`).
+#[inline(never)]
 #[target_feature(enable = "neon")]
-unsafe fn blocks_with<D: Dot>(job: &Job<'_>, layout: Layout, tiles: Range<usize>) {
+unsafe fn blocks_with<D: Dot>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     for tile in tiles {
         for pairs in job.pairs.chunks(ROWS) {
             let mut acc = [[vdupq_n_f32(0.0); 4]; ROWS];
@@ -91,7 +94,14 @@ unsafe fn blocks_with<D: Dot>(job: &Job<'_>, layout: Layout, tiles: Range<usize>
 }
 
 #[inline(always)]
-unsafe fn block<D: Dot>(job: &Job<'_>, layout: Layout, tile: &[u8], b: usize, pairs: &[(u32, u32)], acc: &mut [Lanes; ROWS]) {
+unsafe fn block<D: Dot>(
+    job: &TileJob<'_>,
+    layout: Layout,
+    tile: &[u8],
+    b: usize,
+    pairs: &[(u32, u32)],
+    acc: &mut [Lanes; ROWS],
+) {
     let bytes = layout.codes.block_bytes();
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
     // SAFETY: whole blocks and groups of the planes; the caller's for the rows.
@@ -186,7 +196,7 @@ unsafe fn read_scales(scales: Scales, plane: &[u8], b: usize) -> BlockScales {
     }
 }
 
-/// 16 f16.
+/// Reads 16 f16 as f32.
 #[inline(always)]
 unsafe fn f16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
@@ -204,7 +214,7 @@ unsafe fn four_f16(at: *const u8) -> float32x4_t {
     wide
 }
 
-/// 16 bf16.
+/// Reads 16 bf16 as f32.
 #[inline(always)]
 unsafe fn bf16(at: *const u8) -> Lanes {
     // SAFETY: the caller's.
@@ -224,7 +234,8 @@ unsafe fn times(d: Lanes, at: *const u8) -> Lanes {
     unsafe {
         let bytes = vld1q_s8(at.cast());
         let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
-        let wide = [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)];
+        let wide =
+            [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)];
         let mut out = d;
         for v in 0..4 {
             out[v] = vmulq_f32(d[v], vcvtq_f32_s32(wide[v]));
@@ -237,8 +248,9 @@ unsafe fn times(d: Lanes, at: *const u8) -> Lanes {
 ///
 /// # Safety
 /// Shapes were checked.
+#[inline(never)]
 #[target_feature(enable = "neon")]
-pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>) {
+pub(super) unsafe fn floats(job: &TileJob<'_>, form: FloatForm, tiles: Range<usize>) {
     for tile in tiles {
         for pair in job.pairs {
             // SAFETY: the caller's.
@@ -256,7 +268,7 @@ pub(super) unsafe fn floats(job: &Job<'_>, form: FloatForm, tiles: Range<usize>)
 }
 
 #[inline(always)]
-unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) -> Lanes {
+unsafe fn float_tile<const FORM: u8>(job: &TileJob<'_>, tile: usize, x: *const f32) -> Lanes {
     let at = job.w.tile(tile).as_ptr();
     // SAFETY: tiles and rows are padded to a multiple of four inputs.
     unsafe {
@@ -283,7 +295,7 @@ unsafe fn float_tile<const FORM: u8>(job: &Job<'_>, tile: usize, x: *const f32) 
     }
 }
 
-/// 16 f32.
+/// Reads 16 f32.
 #[inline(always)]
 unsafe fn f32(at: *const u8) -> Lanes {
     let at = at.cast::<f32>();
@@ -293,7 +305,7 @@ unsafe fn f32(at: *const u8) -> Lanes {
 
 /// Multiplies with the matrix's scale and stores the outputs of one tile.
 #[inline(always)]
-unsafe fn store(job: &Job<'_>, row: u32, tile: usize, acc: Lanes) {
+unsafe fn store(job: &TileJob<'_>, row: u32, tile: usize, acc: Lanes) {
     let mut values = [0.0f32; TILE_ROWS];
     for (v, acc) in acc.into_iter().enumerate() {
         // SAFETY: 16 floats.

@@ -296,9 +296,11 @@ fn unpack_scales(scales: Scales, plane: &[u8], b: usize) -> ([[f32; TILE_ROWS]; 
     const NONE: [f32; TILE_ROWS] = [0.0; TILE_ROWS];
     let (per, bytes) = scales.group();
     let group = &plane[b / per * bytes..][..bytes];
-    let half = |at: usize| -> [f32; TILE_ROWS] { std::array::from_fn(|l| f16::from_bits(u16_at(group, at + 2 * l)).to_f32()) };
-    let times =
-        |d: [f32; TILE_ROWS], at: usize| -> [f32; TILE_ROWS] { std::array::from_fn(|l| d[l] * f32::from(group[at + l] as i8)) };
+    let half =
+        |at: usize| -> [f32; TILE_ROWS] { std::array::from_fn(|l| f16::from_bits(u16_at(group, at + 2 * l)).to_f32()) };
+    let times = |d: [f32; TILE_ROWS], at: usize| -> [f32; TILE_ROWS] {
+        std::array::from_fn(|l| d[l] * f32::from(group[at + l] as i8))
+    };
     let g = b % per;
     match scales {
         Scales::F16 => ([half(0); 2], NONE),

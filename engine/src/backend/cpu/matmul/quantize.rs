@@ -1,4 +1,5 @@
-//! From rows of f32 to their int8 form. What a block of it is, [`QBlock::of`] defines; the other instruction sets give its bytes.
+//! From rows of f32 to their int8 form. What a block of it is, [`QBlock::of`] defines; the other instruction sets give
+//! its bytes.
 
 use super::isa::Isa;
 use super::rows::{BLOCK, QBlock};

@@ -65,7 +65,7 @@ fn round_to_i32(v: f32) -> i32 {
 }
 
 /// A reusable buffer of activation rows, `[len, cols]`.
-pub struct Rows {
+pub struct ActivationRows {
     values: Lines,
     blocks: Lines,
     /// Capacity in values and in blocks.
@@ -75,7 +75,7 @@ pub struct Rows {
     cols: usize,
 }
 
-impl Rows {
+impl ActivationRows {
     /// Room for `rows_max` rows of `cols_max`; holds no row yet.
     pub fn with_capacity(rows_max: usize, cols_max: usize) -> Self {
         let (values_max, blocks_max) = (rows_max * stride(cols_max), rows_max * block_stride(cols_max));
@@ -99,13 +99,13 @@ impl Rows {
         (self.len, self.cols) = (len, cols);
         let view = self.view();
         for i in 0..len {
-            // SAFETY: `self` is borrowed mutably, so nobody else looks at the rows. What pads a row is multiplied with zero
-            // weights and must be finite.
+            // SAFETY: `self` is borrowed mutably, so nobody else looks at the rows. What pads a row is multiplied with
+            // zero weights and must be finite.
             unsafe { view.padded(i)[cols..].fill(0.0) };
         }
     }
 
-    /// Rows held.
+    /// How many rows it holds.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -115,7 +115,7 @@ impl Rows {
         self.len == 0
     }
 
-    /// Row `i`.
+    /// The values of row `i`.
     pub fn row(&mut self, i: usize) -> &[f32] {
         self.row_mut(i)
     }
@@ -144,18 +144,18 @@ impl Rows {
     }
 }
 
-/// A copyable handle on [`Rows`] for threads that work on different rows.
+/// A copyable handle on [`ActivationRows`] for threads that work on different rows.
 ///
-/// Whoever copies it to several threads promises that between two of their barriers a row is either written (values or int8
-/// form) by one thread and looked at by no other, or looked at only. Every method that relies on this is `unsafe`, except
-/// the products, which only read.
+/// Whoever copies it to several threads promises that between two of their barriers a row is either written (values or
+/// int8 form) by one thread and looked at by no other, or looked at only. Every method that relies on this is `unsafe`,
+/// except the products, which only read.
 #[derive(Clone, Copy)]
 pub struct RowsView<'a> {
     values: *mut f32,
     blocks: *mut QBlock,
     len: usize,
     cols: usize,
-    life: PhantomData<&'a mut Rows>,
+    life: PhantomData<&'a mut ActivationRows>,
 }
 
 // SAFETY: the handle is a pointer into memory that `'a` keeps borrowed; races are excluded by the promise above.
@@ -164,7 +164,7 @@ unsafe impl Send for RowsView<'_> {}
 unsafe impl Sync for RowsView<'_> {}
 
 impl<'a> RowsView<'a> {
-    /// Rows held.
+    /// How many rows it holds.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -217,8 +217,8 @@ impl<'a> RowsView<'a> {
     /// Columns `cols` of row `i`, to be written.
     ///
     /// # Safety
-    /// No other thread reads or writes these columns meanwhile, nobody holds the whole row, and the caller holds no other
-    /// reference to them.
+    /// No other thread reads or writes these columns meanwhile, nobody holds the whole row, and the caller holds no
+    /// other reference to them.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the caller's promise")]
     pub unsafe fn part_mut(&self, i: usize, cols: Range<usize>) -> &'a mut [f32] {
         assert!(i < self.len && cols.start <= cols.end && cols.end <= self.cols, "columns {cols:?} of row {i}");
@@ -231,7 +231,10 @@ impl<'a> RowsView<'a> {
     /// # Safety
     /// As for [`RowsView::part_mut`].
     pub unsafe fn quantize_part(&self, i: usize, cols: Range<usize>) {
-        assert!(cols.start.is_multiple_of(BLOCK) && (cols.end.is_multiple_of(BLOCK) || cols.end == self.cols), "whole blocks");
+        assert!(
+            cols.start.is_multiple_of(BLOCK) && (cols.end.is_multiple_of(BLOCK) || cols.end == self.cols),
+            "whole blocks"
+        );
         assert!(i < self.len && cols.start <= cols.end && cols.end <= self.cols, "columns {cols:?} of row {i}");
         let (first, n) = (cols.start / BLOCK, cols.len().div_ceil(BLOCK));
         // SAFETY: in bounds by the asserts, for rows are padded to whole blocks; exclusive by the caller's promise.
@@ -250,7 +253,8 @@ impl<'a> RowsView<'a> {
     unsafe fn padded(&self, i: usize) -> &'a mut [f32] {
         assert!(i < self.len, "row {i} of {}", self.len);
         let stride = stride(self.cols);
-        // SAFETY: in bounds because `i < len` and `len * stride` is within the capacity; exclusive by the caller's promise.
+        // SAFETY: in bounds because `i < len` and `len * stride` is within the capacity; exclusive by the caller's
+        // promise.
         unsafe { std::slice::from_raw_parts_mut(self.values.add(i * stride), stride) }
     }
 
@@ -274,8 +278,8 @@ fn stride(cols: usize) -> usize {
     cols.next_multiple_of(BLOCK)
 }
 
-/// Blocks from one row to the next: an odd number of cache lines, so that the same block of 16 rows falls into 16 different sets
-/// of the first-level cache.
+/// Blocks from one row to the next: an odd number of cache lines, so that the same block of 16 rows falls into 16
+/// different sets of the first-level cache.
 pub(super) const fn block_stride(cols: usize) -> usize {
     cols.div_ceil(BLOCK) | 1
 }

@@ -1,6 +1,7 @@
 //! The definition of every product in portable code. Other instruction sets must give these bytes.
 //!
-//! Quantised weights, for output row `o`, over blocks of 32 inputs in order, with integer sums `i` (exact, so in any order):
+//! Quantised weights, for output row `o`, over blocks of 32 inputs in order, with integer sums `i` (exact, so in any
+//! order):
 //!
 //! | layout | `t` | then |
 //! | --- | --- | --- |

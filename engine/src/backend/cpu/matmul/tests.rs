@@ -4,7 +4,10 @@ use super::*;
 
 const TYPES: [BlockType; 20] = {
     use BlockType::*;
-    [F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4]
+    [
+        F32, F16, Bf16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq2S, Iq3Xxs, Iq3S, Iq4Nl, Iq4Xs, Mxfp4,
+        Nvfp4,
+    ]
 };
 
 /// A small generator, so that cases are the same everywhere.
@@ -62,8 +65,8 @@ fn tensor(ty: BlockType, shape: &[usize], random: &mut Random) -> Tensor {
     Tensor::owned(format!("test.{}", ty.name()), ty, shape.to_vec(), bytes).unwrap()
 }
 
-fn activations(n: usize, cols: usize, random: &mut Random) -> Rows {
-    let mut x = Rows::with_capacity(n, cols);
+fn activations(n: usize, cols: usize, random: &mut Random) -> ActivationRows {
+    let mut x = ActivationRows::with_capacity(n, cols);
     x.set_len(n, cols);
     for i in 0..n {
         x.row_mut(i).iter_mut().for_each(|v| *v = random.unit() * random.unit() * 3.0);
@@ -114,7 +117,8 @@ fn a_product_is_that_of_the_decoded_weights_within_the_rounding_of_the_activatio
             let (mut error, mut norm) = (0.0, 0.0);
             for i in 0..3 {
                 for r in 0..37 {
-                    let want: f64 = decoded(&t, 1, r).iter().zip(x.row(i)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+                    let want: f64 =
+                        decoded(&t, 1, r).iter().zip(x.row(i)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
                     error += (f64::from(out[i * 37 + r]) - want).powi(2);
                     norm += want.powi(2);
                 }
@@ -163,7 +167,9 @@ fn products_have_the_same_bytes_on_every_instruction_set_for_any_batch() {
                 matmul_on(Isa::Scalar, &w, x.view(), &[*pair], 0..w.tiles(), OutView::of(&mut want, rows));
             }
             assert!(want.iter().all(|v| v.is_finite()), "{} exact {exact}", ty.name());
-            for (isa, count) in Isa::available().iter().flat_map(|isa| [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, n].map(|c| (*isa, c))) {
+            for (isa, count) in
+                Isa::available().iter().flat_map(|isa| [1, 2, 3, 4, 5, 7, 8, 16, 17, 33, n].map(|c| (*isa, c)))
+            {
                 let mut got = vec![f32::NAN; n * rows];
                 for pairs in all.chunks(count) {
                     let cut = w.tiles().div_ceil(2);
@@ -172,7 +178,13 @@ fn products_have_the_same_bytes_on_every_instruction_set_for_any_batch() {
                     }
                 }
                 let differ = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-                assert_eq!(differ, 0, "{} exact {exact} {rows}x{cols} on {isa:?}, {count} rows: of {}", ty.name(), want.len());
+                assert_eq!(
+                    differ,
+                    0,
+                    "{} exact {exact} {rows}x{cols} on {isa:?}, {count} rows: of {}",
+                    ty.name(),
+                    want.len()
+                );
             }
         }
     }
@@ -227,7 +239,7 @@ fn a_range_of_tiles_writes_nothing_beyond_itself() {
     let mut random = Random(77);
     let w = PackedMatrix::pack(&tensor(BlockType::Q8_0, &[160, 64], &mut random), 0, false);
     for rows in [1, 3, 5, 30] {
-        let mut x = Rows::with_capacity(rows, 64);
+        let mut x = ActivationRows::with_capacity(rows, 64);
         x.set_len(rows, 64);
         (0..rows).for_each(|i| x.row_mut(i).iter_mut().for_each(|v| *v = random.unit()));
         x.quantize(0..rows);
@@ -238,7 +250,12 @@ fn a_range_of_tiles_writes_nothing_beyond_itself() {
                 matmul_on(isa, &w, x.view(), &pairs, first..end, OutView::of(&mut out, 160));
                 for (i, v) in out.iter().enumerate() {
                     let inside = (first * TILE_ROWS..end * TILE_ROWS).contains(&(i % 160));
-                    assert_eq!(*v != f32::MAX, inside, "{isa:?}, {rows} rows, tiles {first}..{end}, output {}", i % 160);
+                    assert_eq!(
+                        *v != f32::MAX,
+                        inside,
+                        "{isa:?}, {rows} rows, tiles {first}..{end}, output {}",
+                        i % 160
+                    );
                 }
             }
         }

@@ -2,21 +2,21 @@
 //! residual stream.
 
 use super::projections::{BoundProjections, Projections};
-use super::{At, Memory, Operator, Setting, Wanted, supported};
+use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
-use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
+use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
 use crate::backend::cuda::workspace::Workspace;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
-use chimere_kernels::cuda::attention::{self, Attention, KvType, Shape};
+use chimere_kernels::cuda::attention::{self, Attention, AttentionShape, KvType};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
-/// Its weights.
+/// Attention's weights, planned or on the device.
 pub(in crate::backend::cuda) struct Weights<M, V> {
     /// Inputs q (per head D of query, then D of gate) | k | v.
     pub(in crate::backend::cuda) projections: Projections<M>,
@@ -40,10 +40,10 @@ pub(in crate::backend::cuda) struct Kernels {
 }
 
 /// Heads as the kernels name them, with outputs of one plane.
-fn shape(a: &AttentionConfig, eps: f32) -> Shape {
+fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
     // `check` refuses attention without positions; its memory may be asked for before that.
     let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
-    Shape {
+    AttentionShape {
         dim: a.head_dim,
         heads: a.heads,
         kv_heads: a.kv_heads,
@@ -56,8 +56,8 @@ fn shape(a: &AttentionConfig, eps: f32) -> Shape {
 }
 
 /// The shape of a backend's kernels.
-fn shape_in(a: &AttentionConfig, s: &Setting) -> Shape {
-    Shape { planes: s.planes, ..shape(a, s.eps) }
+fn shape_in(a: &AttentionConfig, s: &Setting) -> AttentionShape {
+    AttentionShape { planes: s.planes, ..shape(a, s.eps) }
 }
 
 impl Operator for AttentionConfig {
@@ -85,7 +85,7 @@ impl Operator for AttentionConfig {
         Memory { key_page, value_page, ..Memory::default() }
     }
 
-    fn tiled(&self, eps: f32) -> Option<Shape> {
+    fn tiled(&self, eps: f32) -> Option<AttentionShape> {
         Some(shape(self, eps))
     }
 
@@ -93,18 +93,27 @@ impl Operator for AttentionConfig {
         // Without norms there is no kernel: `check` refuses it, and this plan is never carried out.
         let norm = |norm: Option<&'a Vec<f32>>| VectorPlan::Values(norm.map_or(&[], Vec::as_slice));
         Weights {
-            projections: Projections::plan([&w.q, &w.k, &w.v].map(Run::whole).to_vec(), &w.out, w.q.cols()),
+            projections: Projections::plan([&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec(), &w.out, w.q.cols()),
             q_norm: norm(w.q_norm.as_ref()),
             k_norm: norm(w.k_norm.as_ref()),
         }
     }
 
-    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+    fn map<M, V, N, W>(
+        w: Weights<M, V>,
+        matrix: &mut impl FnMut(M) -> N,
+        vector: &mut impl FnMut(V) -> W,
+    ) -> Weights<N, W> {
         let projections = w.projections.map(matrix);
         Weights { projections, q_norm: vector(w.q_norm), k_norm: vector(w.k_norm) }
     }
 
-    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(
+        &self,
+        w: &Weights<M, V>,
+        hidden: usize,
+        wanted: &mut WantedProducts,
+    ) -> Result<(), CudaBackendError> {
         w.projections.products(hidden, wanted)
     }
 
@@ -140,7 +149,7 @@ impl Operator for AttentionConfig {
     fn launch(
         bound: &Bound,
         kernels: &mut Kernels,
-        at: At<'_>,
+        at: BlockPass<'_>,
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
@@ -154,14 +163,14 @@ impl Operator for AttentionConfig {
 fn attend(
     bound: &Bound,
     Kernels { attention, scratch }: &mut Kernels,
-    at: At<'_>,
+    at: BlockPass<'_>,
     store: &mut Store,
     work: &mut Workspace,
 ) -> Result<(), CudaBackendError> {
     let norms = attention::Norms { query: &bound.q_norm.as_view(), key: &bound.k_norm.as_view() };
     let pages_max = store.shape.table;
     let mut kv = store.kv(at.place.cached);
-    let rows = attention::Rows {
+    let rows = attention::AttentionRows {
         count: at.pass.rows.count,
         slots: &at.pass.slots,
         positions: &at.pass.positions,

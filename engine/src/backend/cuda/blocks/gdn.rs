@@ -2,11 +2,11 @@
 //! stream.
 
 use super::projections::{BoundProjections, Projections};
-use super::{At, Memory, Operator, Setting, Wanted, supported};
+use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
 use crate::backend::cuda::pack::Home;
-use crate::backend::cuda::plan::{MatrixPlan, Run, VectorPlan};
+use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
 use crate::backend::cuda::shape::{Counts, Widths};
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
@@ -19,7 +19,7 @@ use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 
-/// Its weights.
+/// The gated delta rule's weights, planned or on the device.
 pub(in crate::backend::cuda) struct Weights<M, V> {
     /// Inputs qkv | z | b | a | b2 | a2, where b2 and a2 are what rounding left of b and a.
     pub(in crate::backend::cuda) projections: Projections<M>,
@@ -29,7 +29,7 @@ pub(in crate::backend::cuda) struct Weights<M, V> {
     a_neg: V,
     /// `[Hv]`.
     dt_bias: V,
-    /// Gated norm, `[V]`.
+    /// Weight of the gated norm behind the rule, `[V]`.
     norm: V,
 }
 
@@ -87,8 +87,8 @@ impl Operator for GdnConfig {
         // b and a stand with z where all three agree, because fewer matrices are fewer launches; else in twice Q8_0.
         let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
         let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
-        let ([b, b2], [a, a2]) = (Run::with_rest(&w.b, home), Run::with_rest(&w.a, home));
-        let inputs = vec![Run::whole(&w.qkv), Run::whole(&w.z), b, a, b2, a2];
+        let ([b, b2], [a, a2]) = (TensorRows::with_rest(&w.b, home), TensorRows::with_rest(&w.a, home));
+        let inputs = vec![TensorRows::whole(&w.qkv), TensorRows::whole(&w.z), b, a, b2, a2];
         Weights {
             projections: Projections::plan(inputs, &w.out, w.qkv.cols()),
             conv: VectorPlan::Values(&w.conv),
@@ -98,7 +98,11 @@ impl Operator for GdnConfig {
         }
     }
 
-    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+    fn map<M, V, N, W>(
+        w: Weights<M, V>,
+        matrix: &mut impl FnMut(M) -> N,
+        vector: &mut impl FnMut(V) -> W,
+    ) -> Weights<N, W> {
         Weights {
             projections: w.projections.map(matrix),
             conv: vector(w.conv),
@@ -108,7 +112,12 @@ impl Operator for GdnConfig {
         }
     }
 
-    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(
+        &self,
+        w: &Weights<M, V>,
+        hidden: usize,
+        wanted: &mut WantedProducts,
+    ) -> Result<(), CudaBackendError> {
         w.projections.products(hidden, wanted)
     }
 
@@ -145,7 +154,7 @@ impl Operator for GdnConfig {
     fn launch(
         bound: &Bound,
         kernels: &mut Kernels,
-        at: At<'_>,
+        at: BlockPass<'_>,
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
@@ -156,7 +165,13 @@ impl Operator for GdnConfig {
 }
 
 /// Convolution, rule and gated norm of all rows.
-fn mix(bound: &Bound, kernels: &Kernels, at: At<'_>, store: &mut Store, work: &mut Workspace) -> Result<(), CudaBackendError> {
+fn mix(
+    bound: &Bound,
+    kernels: &Kernels,
+    at: BlockPass<'_>,
+    store: &mut Store,
+    work: &mut Workspace,
+) -> Result<(), CudaBackendError> {
     let weights = gdn_decode::LayerWeights {
         taps: &bound.conv.as_view(),
         decay: &bound.a_neg.as_view(),
@@ -170,13 +185,18 @@ fn mix(bound: &Bound, kernels: &Kernels, at: At<'_>, store: &mut Store, work: &m
     let (mut codes, mut meta) = work.mixed.views_mut();
     match &at.pass.prompts {
         None => {
-            let rows = gdn_decode::StepRows { count: at.pass.rows.count, slots: &at.pass.slots, positions: &at.pass.positions };
+            let rows = gdn_decode::StepRows {
+                count: at.pass.rows.count,
+                slots: &at.pass.slots,
+                positions: &at.pass.positions,
+            };
             // SAFETY: slots were checked against the store, no two rows of a pass share one, and what the kernel reads
             // early was written by the step before.
             Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, &mut codes, &mut meta) }?)
         }
         Some(p) => {
-            let pieces = gdn_prefill::Pieces { list: p.pieces, count: p.count, rows: at.pass.rows.count };
+            let pieces =
+                gdn_prefill::Pieces { list: p.pieces, count: p.count, rows: at.pass.rows.count, exports: p.exports };
             let out = gdn_prefill::MixedRows { codes: &mut codes, meta: &mut meta };
             let scratch = &mut work.scratch.as_view_mut();
             // SAFETY: pieces follow one another, begin at whole chunks and have slots of their own.

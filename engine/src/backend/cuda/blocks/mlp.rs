@@ -1,9 +1,9 @@
 //! A dense feed-forward part: a shared expert without any others, with gate 1.
 
-use super::{At, Operator, Setting, Wanted, supported};
+use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Kind, Product, plain};
-use crate::backend::cuda::plan::{MatrixPlan, Part};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, plain};
+use crate::backend::cuda::plan::{MatrixPlan, MatrixUse};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
@@ -31,7 +31,7 @@ pub(in crate::backend::cuda) struct Bound {
 }
 
 impl<'a> Swiglu<MatrixPlan<'a>> {
-    pub(super) fn plan(part: Part, w: &'a MlpWeights) -> Self {
+    pub(super) fn plan(part: MatrixUse, w: &'a MlpWeights) -> Self {
         // Without a gate there is no kernel: `check` refuses it, and this plan is never carried out.
         let gate = w.gate.as_ref().unwrap_or(&w.up);
         Self { gate_up: MatrixPlan::interleaved(part, gate, &w.up), down: MatrixPlan::whole(part, &w.down) }
@@ -46,10 +46,14 @@ impl<M> Swiglu<M> {
 
 impl<M: Packed> Swiglu<M> {
     /// Kinds of the two products; `share` is what a row uses of how many experts, if they are routed.
-    pub(super) fn kinds(&self, hidden: usize, share: Option<(usize, usize)>) -> Result<[Kind; 2], CudaBackendError> {
+    pub(super) fn kinds(
+        &self,
+        hidden: usize,
+        share: Option<(usize, usize)>,
+    ) -> Result<[ProductKind; 2], CudaBackendError> {
         let kind = |m: &M, epilogue, norm| match share {
-            Some(share) => Kind::routed(m, epilogue, norm, share),
-            None => Kind::dense(m, epilogue, norm),
+            Some(share) => ProductKind::routed(m, epilogue, norm, share),
+            None => ProductKind::dense(m, epilogue, norm),
         };
         Ok([kind(&self.gate_up, Epilogue::Gated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
     }
@@ -68,7 +72,7 @@ impl Bound {
     }
 
     /// All rows through the shared or dense expert, into [`Workspace::shared_out`].
-    pub(super) fn launch_shared(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(super) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let (device, rows, columns) = (at.device, at.pass.rows, Columns::First(at.pass.rows.count));
         let x = work.stream.rows.read(at.eps);
         let (mut codes, mut meta) = work.shared_hidden.views_mut();
@@ -83,8 +87,8 @@ impl Bound {
 }
 
 /// How what was made of a row is summed, for experts of which a row uses so many.
-pub(super) fn combine_shape(s: &Setting, used: usize) -> combine::Shape {
-    combine::Shape { cols: s.hidden, used, shared: true, planes: s.planes }
+pub(super) fn combine_shape(s: &Setting, used: usize) -> combine::CombineShape {
+    combine::CombineShape { cols: s.hidden, used, shared: true, planes: s.planes }
 }
 
 /// That the kernels compute such an expert.
@@ -108,14 +112,19 @@ impl Operator for MlpConfig {
     }
 
     fn plan(w: &MlpWeights) -> Swiglu<MatrixPlan<'_>> {
-        Swiglu::plan(Part::Shared, w)
+        Swiglu::plan(MatrixUse::Shared, w)
     }
 
     fn map<M, V, N, W>(w: Swiglu<M>, matrix: &mut impl FnMut(M) -> N, _: &mut impl FnMut(V) -> W) -> Swiglu<N> {
         w.map(matrix)
     }
 
-    fn products<M: Packed, V>(&self, w: &Swiglu<M>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(
+        &self,
+        w: &Swiglu<M>,
+        hidden: usize,
+        wanted: &mut WantedProducts,
+    ) -> Result<(), CudaBackendError> {
         wanted.kinds.extend(w.kinds(hidden, None)?);
         Ok(())
     }
@@ -139,12 +148,13 @@ impl Operator for MlpConfig {
     fn launch(
         bound: &Bound,
         combine: &mut Combine,
-        at: At<'_>,
+        at: BlockPass<'_>,
         _store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         bound.launch_shared(at, work)?;
-        let terms = Terms { slots: &at.pass.slots, gates: None, experts: None, shared: Some(&work.shared_out.as_view()) };
+        let terms =
+            Terms { slots: &at.pass.slots, gates: None, experts: None, shared: Some(&work.shared_out.as_view()) };
         work.stream.reduce(at.device, combine, at.pass.rows.count, terms, at.next)
     }
 }

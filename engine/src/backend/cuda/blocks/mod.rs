@@ -15,7 +15,7 @@ mod projections;
 pub(super) use mlp::Swiglu;
 
 use super::error::CudaBackendError;
-use super::matrices::{Kernels as Products, Kind};
+use super::matrices::{Kernels as Products, ProductKind};
 use super::network::Pass;
 use super::plan::{MatrixPlan, VectorPlan};
 use super::residual::Next;
@@ -24,7 +24,7 @@ use super::store::Store;
 use super::weights::{Matrix, Packed};
 use super::workspace::Workspace;
 use crate::model::{self, AttentionConfig, GdnConfig, MlpConfig, ModelConfig, MoeConfig, OpConfig};
-use chimere_kernels::cuda::attention::{KvType, Shape as AttentionShape};
+use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
@@ -71,7 +71,7 @@ impl Memory {
 
 /// Where a block finds what is kept for blocks like it, counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct BlockPlace {
     /// Among those with recurrent state.
     pub(super) recurrent: usize,
     /// Among those with keys and values.
@@ -82,21 +82,21 @@ pub(super) struct Place {
 
 /// Products that blocks take, each kind as often as it comes.
 #[derive(Default)]
-pub(super) struct Wanted {
-    pub(super) kinds: Vec<Kind>,
+pub(super) struct WantedProducts {
+    pub(super) kinds: Vec<ProductKind>,
     /// All experts of a block in one launch; an error is one of sizes.
     pub(super) experts: Vec<Result<Experts, CudaError>>,
 }
 
 /// A pass at one block.
 #[derive(Clone, Copy)]
-pub(super) struct At<'a> {
+pub(super) struct BlockPass<'a> {
     pub(super) device: &'a Device,
     pub(super) pass: &'a Pass<'a>,
     /// Weight of the norm before the operator: it is folded into the rows already.
     pub(super) norm: &'a CudaSlice<f32>,
     pub(super) next: Next<'a>,
-    pub(super) place: Place,
+    pub(super) place: BlockPlace,
     pub(super) hidden: usize,
     pub(super) eps: f32,
     /// Whether choices may not depend on the number of rows.
@@ -120,7 +120,7 @@ pub(super) trait Operator: Sized {
     /// Of what it puts into the workspace.
     fn widths(&self) -> Widths;
 
-    /// Floats of [`Workspace::scratch`].
+    /// Floats of [`Workspace::scratch`] that it writes.
     fn scratch(&self, _counts: Counts, _hidden: usize) -> usize {
         0
     }
@@ -150,10 +150,10 @@ pub(super) trait Operator: Sized {
         &self,
         weights: &Self::Weights<M, V>,
         hidden: usize,
-        wanted: &mut Wanted,
+        wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError>;
 
-    /// Programs of [`Operator::Kernels`].
+    /// The programs that [`Operator::Kernels`] are compiled from.
     fn programs(&self, setting: &Setting) -> Result<Vec<Program>, CudaBackendError>;
 
     /// Bytes of device memory that [`Operator::Kernels`] keep for themselves.
@@ -161,7 +161,7 @@ pub(super) trait Operator: Sized {
         0
     }
 
-    /// Loads its kernels.
+    /// Loads the kernels that blocks of this shape share.
     fn load(&self, device: &Device, cache: &KernelCache, setting: &Setting) -> Result<Self::Kernels, CudaBackendError>;
 
     /// Loads the products of a block's weights.
@@ -179,7 +179,7 @@ pub(super) trait Operator: Sized {
     fn launch(
         bound: &Self::Bound,
         kernels: &mut Self::Kernels,
-        at: At<'_>,
+        at: BlockPass<'_>,
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError>;
@@ -187,7 +187,7 @@ pub(super) trait Operator: Sized {
 
 /// An operator's configuration, to be asked what this backend has to know of it.
 #[derive(Clone, Copy)]
-pub(super) struct Ask<'a>(pub(super) &'a OpConfig);
+pub(super) struct OpQuery<'a>(pub(super) &'a OpConfig);
 
 macro_rules! operators {
     ($($kind:ident($config:ident)),* $(,)?) => {
@@ -214,7 +214,7 @@ macro_rules! operators {
         /// What an operator's configuration alone answers. One that is not in the list needs nothing, for it is
         /// refused.
         #[allow(unreachable_patterns, reason = "every operator may be in the list")]
-        impl Ask<'_> {
+        impl OpQuery<'_> {
             /// [`Operator::check`].
             pub(super) fn check(self) -> Result<(), CudaBackendError> {
                 match self.0 {
@@ -282,7 +282,7 @@ macro_rules! operators {
             }
 
             /// Adds the products that the block takes.
-            pub(super) fn products(&self, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError>
+            pub(super) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError>
             where
                 M: Packed,
             {
@@ -305,7 +305,7 @@ macro_rules! operators {
         }
 
         impl Op {
-            /// Loads the products.
+            /// Loads the operator's products with its matrices.
             pub(super) fn bind(self, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
                 match self {
                     $(Self::$kind(config, weights) => config.bind(weights, products, hidden).map(Bound::$kind),)*
@@ -342,7 +342,7 @@ macro_rules! operators {
             pub(super) fn launch(
                 &self,
                 kernels: &mut Kernels,
-                at: At<'_>,
+                at: BlockPass<'_>,
                 store: &mut Store,
                 work: &mut Workspace,
             ) -> Result<(), CudaBackendError> {
@@ -365,27 +365,36 @@ operators! {
 /// Whether this backend computes such a model.
 pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
     for block in model.blocks() {
-        Ask(&block.op).check()?;
+        OpQuery(&block.op).check()?;
         supported(block.scale == 1.0, "the factor of a block's output", block.scale, "1")?;
     }
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
-    let memories = || model.blocks().map(|block| Ask(&block.op).memory(kv));
+    let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
     let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
     let pages = || memories().filter(Memory::is_cached).map(|m| (m.key_page, m.value_page));
-    supported(states().all(|s| Some(s) == states().next()), "recurrent state", "of several sizes", "one for all layers")?;
+    supported(
+        states().all(|s| Some(s) == states().next()),
+        "recurrent state",
+        "of several sizes",
+        "one for all layers",
+    )?;
     supported(pages().all(|p| Some(p) == pages().next()), "a page of keys", "of several sizes", "one for all layers")?;
-    let mut tiled = model.shapes().into_iter().filter_map(|op| Ask(op).tiled(model.rms_eps));
+    let mut tiled = model.shapes().into_iter().filter_map(|op| OpQuery(op).tiled(model.rms_eps));
     let first = tiled.next();
     supported(tiled.next().is_none() || first.is_none(), "attention", "of several shapes", "one for all layers")
 }
 
 /// The shape by which the rows of prompts are put into tiles, if there are blocks that want such.
 pub(super) fn tiled(model: &ModelConfig) -> Option<AttentionShape> {
-    model.blocks().find_map(|block| Ask(&block.op).tiled(model.rms_eps))
+    model.blocks().find_map(|block| OpQuery(&block.op).tiled(model.rms_eps))
 }
 
 fn refused(op: &OpConfig) -> CudaBackendError {
-    CudaBackendError::Unsupported { what: "an operator", got: op.name().into(), need: "another: there is no kernel for it".into() }
+    CudaBackendError::Unsupported {
+        what: "an operator",
+        got: op.name().into(),
+        need: "another: there is no kernel for it".into(),
+    }
 }
 
 /// That something is as the kernels compute it.
@@ -438,8 +447,14 @@ mod tests {
                 g.key_dim *= 2
             }
         };
-        assert_eq!(refusal("moe", 0, gdn), "recurrent state is of several sizes, the GPU's kernels need one for all layers");
+        assert_eq!(
+            refusal("moe", 0, gdn),
+            "recurrent state is of several sizes, the GPU's kernels need one for all layers"
+        );
         let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
-        assert_eq!(refusal("moe", 0, scale), "an operator is scale, the GPU's kernels need another: there is no kernel for it");
+        assert_eq!(
+            refusal("moe", 0, scale),
+            "an operator is scale, the GPU's kernels need another: there is no kernel for it"
+        );
     }
 }

@@ -4,10 +4,10 @@
 //! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
 
 use super::mlp::{self, Swiglu, check_expert, combine_shape};
-use super::{At, Operator, Setting, Wanted, supported};
+use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::{Kernels as Products, plain};
-use crate::backend::cuda::plan::{MatrixPlan, Part, VectorPlan};
+use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, VectorPlan};
 use crate::backend::cuda::residual::next_rows;
 use crate::backend::cuda::shape::{Counts, Widths};
 use crate::backend::cuda::store::Store;
@@ -15,7 +15,7 @@ use crate::backend::cuda::weights::{Matrix, Packed};
 use crate::backend::cuda::workspace::Workspace;
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
 use chimere_kernels::cuda::combine::{self, Combine, Terms};
-use chimere_kernels::cuda::experts::{self, Between, Experts, ExpertsKernels, Matrices};
+use chimere_kernels::cuda::experts::{self, ExpertRows, Experts, ExpertsKernels, Matrices};
 use chimere_kernels::cuda::product::{Activations, Norm};
 use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::padded;
@@ -24,13 +24,13 @@ use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaSlice;
 use std::rc::Rc;
 
-/// Its weights.
+/// The experts' and their router's weights, planned or on the device.
 pub(in crate::backend::cuda) struct Weights<M, V> {
     /// `[experts, hidden]`.
     pub(in crate::backend::cuda) router: V,
     /// `[hidden]`, of the shared expert.
     shared_gate: V,
-    /// All routed ones.
+    /// The matrices of all routed experts, one after another.
     pub(in crate::backend::cuda) experts: Swiglu<M>,
     pub(in crate::backend::cuda) shared: Swiglu<M>,
 }
@@ -53,8 +53,8 @@ pub(in crate::backend::cuda) struct Kernels {
     combine: Combine,
 }
 
-fn router_shape(config: &MoeConfig, s: &Setting) -> router::Shape {
-    router::Shape { cols: s.hidden, experts: config.experts, used: config.used }
+fn router_shape(config: &MoeConfig, s: &Setting) -> router::RouterShape {
+    router::RouterShape { cols: s.hidden, experts: config.experts, used: config.used }
 }
 
 /// The width of the shared expert.
@@ -65,7 +65,11 @@ fn shared_width(config: &MoeConfig) -> usize {
 /// The experts of a block as the kernels for few rows take them, which multiply by no factor.
 fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Option<Result<Experts, CudaError>> {
     let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0 && s.down.form().factor == 1.0);
-    let kind = |s: &Swiglu<M>, width| experts::Kind { width, gate_up: s.gate_up.form().layout, down: s.down.form().layout };
+    let kind = |s: &Swiglu<M>, width| experts::ExpertShape {
+        width,
+        gate_up: s.gate_up.form().layout,
+        down: s.down.form().layout,
+    };
     let (routed, shared) = (kind(&w.experts, config.expert.width), kind(&w.shared, shared_width(config)));
     plain.then(|| Experts::new(hidden, config.experts, config.used, routed, shared))
 }
@@ -101,12 +105,16 @@ impl Operator for MoeConfig {
         Weights {
             router: VectorPlan::Encoded(&w.router),
             shared_gate: VectorPlan::Values(gate),
-            experts: Swiglu::plan(Part::Experts, &w.experts),
-            shared: Swiglu::plan(Part::Shared, shared.map_or(&w.experts, |s| &s.expert)),
+            experts: Swiglu::plan(MatrixUse::Experts, &w.experts),
+            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert)),
         }
     }
 
-    fn map<M, V, N, W>(w: Weights<M, V>, matrix: &mut impl FnMut(M) -> N, vector: &mut impl FnMut(V) -> W) -> Weights<N, W> {
+    fn map<M, V, N, W>(
+        w: Weights<M, V>,
+        matrix: &mut impl FnMut(M) -> N,
+        vector: &mut impl FnMut(V) -> W,
+    ) -> Weights<N, W> {
         Weights {
             router: vector(w.router),
             shared_gate: vector(w.shared_gate),
@@ -115,7 +123,12 @@ impl Operator for MoeConfig {
         }
     }
 
-    fn products<M: Packed, V>(&self, w: &Weights<M, V>, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+    fn products<M: Packed, V>(
+        &self,
+        w: &Weights<M, V>,
+        hidden: usize,
+        wanted: &mut WantedProducts,
+    ) -> Result<(), CudaBackendError> {
         wanted.kinds.extend(w.shared.kinds(hidden, None)?);
         wanted.kinds.extend(w.experts.kinds(hidden, Some((self.used, self.experts)))?);
         wanted.experts.extend(few(self, w, hidden));
@@ -164,7 +177,7 @@ impl Operator for MoeConfig {
     fn launch(
         bound: &Bound,
         kernels: &mut Kernels,
-        at: At<'_>,
+        at: BlockPass<'_>,
         _store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
@@ -183,7 +196,7 @@ impl Operator for MoeConfig {
 
 impl Bound {
     /// Which experts each row takes, how much of each, and each expert's rows.
-    fn route(&self, kernels: &mut Kernels, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn route(&self, kernels: &mut Kernels, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let weights = router::LayerWeights {
             norm: &at.norm.as_view(),
             experts: &self.router.as_view(),
@@ -195,9 +208,12 @@ impl Bound {
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
         let folded = work.stream.rows.read(at.eps);
         let (count, slots) = (at.pass.rows.count, &at.pass.slots);
-        let rows = router::Rows { count, slots, x: &x, squares: folded.squares(), cuts };
+        let rows = router::RouterRows { count, slots, x: &x, squares: folded.squares(), cuts };
         let chosen = work.chosen(at.place.routed);
-        let choice = router::Choice { experts: &mut work.experts.slice_mut(chosen), gates: &mut work.gates.as_view_mut() };
+        let choice = router::ChosenExperts {
+            experts: &mut work.experts.slice_mut(chosen),
+            gates: &mut work.gates.as_view_mut(),
+        };
         let groups = router::Groups {
             slots: &mut work.lists.as_view_mut(),
             in_rows: &mut work.list_in.as_view_mut(),
@@ -207,7 +223,7 @@ impl Bound {
     }
 
     /// Routed experts, each with its rows.
-    fn launch_routed(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let (device, config, swiglu) = (at.device, &self.config, &self.experts);
         let pairs = at.pass.rows.count * config.used;
         let slots = work.lists.slice(0..4 * config.experts);
@@ -226,7 +242,12 @@ impl Bound {
     }
 
     /// All experts of few rows, which choose in the same launch.
-    fn launch_few(&self, kernels: &ExpertsKernels, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    fn launch_few(
+        &self,
+        kernels: &ExpertsKernels,
+        at: BlockPass<'_>,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
         let weights = router::LayerWeights {
             norm: &at.norm.as_view(),
             experts: &self.router.as_view(),
@@ -240,8 +261,12 @@ impl Bound {
         let routing = experts::Routing { weights, slots: &at.pass.slots, cuts, chosen: &mut chosen };
         let ((mut codes, mut meta), (mut shared_codes, mut shared_meta)) =
             (work.expert_hidden.views_mut(), work.shared_hidden.views_mut());
-        let between =
-            Between { codes: &mut codes, meta: &mut meta, shared_codes: &mut shared_codes, shared_meta: &mut shared_meta };
+        let between = ExpertRows {
+            codes: &mut codes,
+            meta: &mut meta,
+            shared_codes: &mut shared_codes,
+            shared_meta: &mut shared_meta,
+        };
         let gate_up = (routed.gate_up.bytes.as_view(), shared.gate_up.bytes.as_view());
         let down = (routed.down.bytes.as_view(), shared.down.bytes.as_view());
         let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes.as_view());

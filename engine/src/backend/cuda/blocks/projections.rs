@@ -1,15 +1,16 @@
-//! The products around what mixes tokens: one for all that it reads of a row, one that adds what it made to the residual stream.
+//! The products around what mixes tokens: one for all that it reads of a row, one that adds what it made to the
+//! residual stream.
 
-use super::{At, Wanted};
+use super::{BlockPass, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Kind, Product, Stacked};
-use crate::backend::cuda::plan::{MatrixPlan, Part, Run, segments};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, Stacked};
+use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, TensorRows, segments};
 use crate::backend::cuda::weights::{Matrix, Packed, Segments};
 use crate::backend::cuda::workspace::Workspace;
 use crate::format::Tensor;
 use chimere_kernels::cuda::wide::Epilogue;
 
-/// Their matrices.
+/// The matrices into an operator and out of it.
 pub(in crate::backend::cuda) struct Projections<M> {
     /// `[rows of all inputs, hidden]`.
     pub(in crate::backend::cuda) inputs: Segments<M>,
@@ -25,8 +26,8 @@ pub(super) struct BoundProjections {
 }
 
 impl<'a> Projections<MatrixPlan<'a>> {
-    pub(super) fn plan(inputs: Vec<Run<'a>>, out: &'a Tensor, hidden: usize) -> Self {
-        Self { inputs: segments(hidden, inputs), out: MatrixPlan::whole(Part::Mixers, out) }
+    pub(super) fn plan(inputs: Vec<TensorRows<'a>>, out: &'a Tensor, hidden: usize) -> Self {
+        Self { inputs: segments(hidden, inputs), out: MatrixPlan::whole(MatrixUse::Mixers, out) }
     }
 }
 
@@ -37,22 +38,26 @@ impl<M> Projections<M> {
 }
 
 impl<M: Packed> Projections<M> {
-    /// Adds their products.
-    pub(super) fn products(&self, hidden: usize, wanted: &mut Wanted) -> Result<(), CudaBackendError> {
+    /// Adds their products to those that blocks want.
+    pub(super) fn products(&self, hidden: usize, wanted: &mut WantedProducts) -> Result<(), CudaBackendError> {
         for segment in &self.inputs.parts {
-            wanted.kinds.push(Kind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
+            wanted.kinds.push(ProductKind::dense(&segment.matrix, Epilogue::Plain, Some(hidden))?);
         }
-        wanted.kinds.push(Kind::dense(&self.out, Epilogue::Residual, None)?);
+        wanted.kinds.push(ProductKind::dense(&self.out, Epilogue::Residual, None)?);
         Ok(())
     }
 }
 
 impl BoundProjections {
-    /// Loads their products.
-    pub(super) fn new(products: &mut Products<'_>, weights: Projections<Matrix>, hidden: usize) -> Result<Self, CudaBackendError> {
+    /// Loads their products with the matrices on the device.
+    pub(super) fn new(
+        products: &mut Products<'_>,
+        weights: Projections<Matrix>,
+        hidden: usize,
+    ) -> Result<Self, CudaBackendError> {
         let Projections { inputs, out } = weights;
         let inputs = Stacked::new(products, inputs, hidden)?;
-        Ok(Self { inputs, out_product: products.of(Kind::dense(&out, Epilogue::Residual, None)?)?, out })
+        Ok(Self { inputs, out_product: products.of(ProductKind::dense(&out, Epilogue::Residual, None)?)?, out })
     }
 
     /// The matrix that is read first.
@@ -61,13 +66,13 @@ impl BoundProjections {
     }
 
     /// From the residual stream into [`Workspace::inputs`].
-    pub(super) fn read(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(super) fn read(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let rows = work.stream.rows.read(at.eps);
         self.inputs.launch(at.device, at.pass.rows, rows.inputs(), &mut work.inputs.as_view_mut())
     }
 
     /// From [`Workspace::mixed`] into the residual stream.
-    pub(super) fn write(&self, at: At<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+    pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         work.stream.add_product(at.device, at.pass.rows, (&self.out_product, &self.out), &work.mixed, at.next)
     }
 }

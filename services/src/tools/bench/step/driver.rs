@@ -1,5 +1,6 @@
-//! Hand-made steps on a backend, timed. What the scheduler would do is done here in the plainest way, so that only the engine is
-//! measured; steps are launched while earlier ones may still run and waited for on another thread, as the service does.
+//! Hand-made steps on a backend, timed. What the scheduler would do is done here in the plainest way, so that only the
+//! engine is measured; steps are launched while earlier ones may still run and waited for on another thread, as the
+//! service does.
 
 use crate::limits::STEPS_IN_FLIGHT_MAX;
 use chimere_engine::backend::cpu::CpuBackend;
@@ -7,7 +8,7 @@ use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StepOutcome, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use rand::rngs::StdRng;
@@ -53,7 +54,7 @@ impl Measured for CudaBackend {
 
 /// What a run of steps took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Run {
+pub(super) struct StepsRun {
     pub(super) wall: Duration,
     /// Of it, the sampler's part, as the backend reports it.
     pub(super) sampling: Duration,
@@ -73,12 +74,14 @@ pub(super) struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    /// Prompts are drawn from the whole vocabulary. Decoded tokens are sampled on the device at temperature 1, by a seed a sequence, and
-    /// fed back there: greedy decoding falls into loops, in which all rows pick the same experts and batches look faster than they are.
+    /// Prompts are drawn from the whole vocabulary. Decoded tokens are sampled on the device at temperature 1, by a
+    /// seed a sequence, and fed back there: greedy decoding falls into loops, in which all rows pick the same experts
+    /// and batches look faster than they are.
     pub(super) fn new(backend: &'a mut dyn Measured, seed: u64, step_tokens: u32) -> std::io::Result<Self> {
         let slots = u64::from(backend.info().slots);
-        let own =
-            |slot| Arc::new(SamplingParams { seed: seed.wrapping_mul(slots).wrapping_add(slot), ..SamplingParams::default() });
+        let own = |slot| {
+            Arc::new(SamplingParams { seed: seed.wrapping_mul(slots).wrapping_add(slot), ..SamplingParams::default() })
+        };
         let params = (0..slots).map(own).collect();
         let rng = StdRng::seed_from_u64(seed);
         Ok(Self { backend, next: 0, rng, params, pages_a_sequence: 0, step_tokens, flight: Flight::start()? })
@@ -99,7 +102,11 @@ impl<'a> Driver<'a> {
     /// Distinct routed experts a layer in the last step, the mean of all layers.
     pub(super) fn distinct_experts(&mut self) -> Option<f64> {
         let counts = self.backend.expert_counts();
-        if counts.is_empty() { None } else { Some(counts.iter().map(|n| f64::from(*n)).sum::<f64>() / counts.len() as f64) }
+        if counts.is_empty() {
+            None
+        } else {
+            Some(counts.iter().map(|n| f64::from(*n)).sum::<f64>() / counts.len() as f64)
+        }
     }
 
     /// Gives the first `sequences` slots a context of `length` made-up positions.
@@ -111,9 +118,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Computes the prompts of `sequences` new sequences, each `length` tokens long, in steps as full as they may be.
-    pub(super) fn prefill(&mut self, sequences: u32, length: u32) -> Result<Run, BackendError> {
+    pub(super) fn prefill(&mut self, sequences: u32, length: u32) -> Result<StepsRun, BackendError> {
         let begin = Instant::now();
-        let mut run = Run::default();
+        let mut run = StepsRun::default();
         let mut done = vec![0; sequences as usize];
         while let Some(pieces) = self.prompt_pieces(&mut done, length) {
             self.launch(pieces, &mut run)?;
@@ -121,10 +128,11 @@ impl<'a> Driver<'a> {
         self.finish(begin, run)
     }
 
-    /// Decodes `steps` tokens of each of `sequences` sequences, from position `start` on. What stands before it is not touched.
-    pub(super) fn decode(&mut self, sequences: u32, start: u32, steps: u32) -> Result<Run, BackendError> {
+    /// Decodes `steps` tokens of each of `sequences` sequences, from position `start` on. What stands before it is not
+    /// touched.
+    pub(super) fn decode(&mut self, sequences: u32, start: u32, steps: u32) -> Result<StepsRun, BackendError> {
         let begin = Instant::now();
-        let mut run = Run::default();
+        let mut run = StepsRun::default();
         for step in 0..steps {
             let pieces = (0..sequences).map(|seq| self.decode_piece(seq, start, start + step)).collect();
             self.launch(pieces, &mut run)?;
@@ -132,18 +140,18 @@ impl<'a> Driver<'a> {
         self.finish(begin, run)
     }
 
-    fn launch(&mut self, pieces: Vec<Piece>, run: &mut Run) -> Result<(), BackendError> {
+    fn launch(&mut self, pieces: Vec<Piece>, run: &mut StepsRun) -> Result<(), BackendError> {
         while self.flight.steps >= STEPS_IN_FLIGHT_MAX {
             run.count(&self.flight.land()?);
         }
         let id = StepId(self.next);
         self.next += 1;
-        let pending = self.backend.launch(StepPlan { id, copies: Vec::new(), pieces })?;
+        let pending = self.backend.launch(StepPlan::new(id, pieces))?;
         self.flight.push(pending);
         Ok(())
     }
 
-    fn finish(&mut self, begin: Instant, mut run: Run) -> Result<Run, BackendError> {
+    fn finish(&mut self, begin: Instant, mut run: StepsRun) -> Result<StepsRun, BackendError> {
         while self.flight.steps > 0 {
             run.count(&self.flight.land()?);
         }
@@ -187,6 +195,7 @@ impl<'a> Driver<'a> {
         Piece {
             seq: SeqId(seq.into()),
             slot: SlotId(seq),
+            state: StateStart::at(start),
             form,
             start,
             tokens: PieceTokens::Known(tokens),
@@ -196,6 +205,7 @@ impl<'a> Driver<'a> {
             score: None,
             experts: None,
             pool_from: None,
+            exports: Vec::new(),
         }
     }
 
@@ -217,7 +227,7 @@ fn granted(left: u32, room: u32) -> u32 {
     if left <= room { left } else { room / CHUNK_TOKENS * CHUNK_TOKENS }
 }
 
-impl Run {
+impl StepsRun {
     fn count(&mut self, outcome: &StepOutcome) {
         self.sampling += Duration::from_micros(outcome.timing.sample_us);
     }
@@ -303,7 +313,16 @@ mod tests {
     }
 
     fn notes(step_rows_max: u32) -> Notes {
-        let info = BackendInfo { device: "cpu", slots: 4, pages: 40, step_rows_max, vocab: 100, context: 320 };
+        let info = BackendInfo {
+            device: "cpu",
+            slots: 4,
+            pages: 40,
+            checkpoints: 0,
+            host_blocks: 0,
+            step_rows_max,
+            vocab: 100,
+            context: 320,
+        };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }
 

@@ -1,7 +1,7 @@
 //! The figures of `chimere bench step`, as a table and as JSON.
 
 use super::BenchStepArgs;
-use super::driver::Run;
+use super::driver::StepsRun;
 use crate::device::Setup;
 use crate::tools::CliError;
 use crate::tools::figures::bytes_text;
@@ -76,9 +76,11 @@ pub(super) struct Moved {
 }
 
 impl Decode {
-    pub(super) fn new(batch: u32, context: u32, steps: u32, moved: Moved, runs: &[Run]) -> Self {
-        let step_s = |r: &Run| r.wall.as_secs_f64() / f64::from(steps);
-        let stats = |f: &dyn Fn(&Run) -> f64| Stats::of(&runs.iter().map(f).collect::<Vec<_>>()).expect("there is a repetition");
+    pub(super) fn new(batch: u32, context: u32, steps: u32, moved: Moved, runs: &[StepsRun]) -> Self {
+        let step_s = |r: &StepsRun| r.wall.as_secs_f64() / f64::from(steps);
+        let stats = |f: &dyn Fn(&StepsRun) -> f64| {
+            Stats::of(&runs.iter().map(f).collect::<Vec<_>>()).expect("there is a repetition")
+        };
         let step_ms = stats(&|r| step_s(r) * 1e3);
         Self {
             batch,
@@ -108,7 +110,7 @@ pub(super) struct Prefill {
 }
 
 impl Prefill {
-    pub(super) fn new(sequences: u32, tokens: u32, runs: &[Run]) -> Self {
+    pub(super) fn new(sequences: u32, tokens: u32, runs: &[StepsRun]) -> Self {
         let stats = |f: &dyn Fn(f64) -> f64| {
             Stats::of(&runs.iter().map(|r| f(r.wall.as_secs_f64())).collect::<Vec<_>>()).expect("there is a repetition")
         };
@@ -151,65 +153,67 @@ impl Report {
         std::fs::write(file, text + "\n").map_err(|e| CliError::Failed(format!("cannot write {}: {e}", file.display())))
     }
 
-    pub(super) fn table(&self) -> String {
+    /// What is measured on what: the table's first line.
+    pub(super) fn title(&self) -> String {
         let weights = bytes_text(self.model.weight_bytes);
         let mut out = format!("chimere {}: {} ({weights}), {}", self.version, self.model.name, self.processor);
         out += &self.threads.map(|n| format!(" with {n} threads")).unwrap_or_default();
         out += &format!(", KV {}{}", self.kv_type, if self.deterministic { ", deterministic" } else { "" });
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
         out += &format!(", median of {} (± half the range)\n", self.repeat);
-        if !self.decode.is_empty() {
-            out += &format!(
-                "\n{:<8}{:>6}{:>9}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>11}\n",
-                "decode",
-                "batch",
-                "context",
-                "ms/step",
-                "±",
-                "steps/s",
-                "tokens/s",
-                "bytes/step",
-                "GB/s",
-                "of copy",
-                "experts",
-                "sample ms"
-            );
-        }
-        self.decode.iter().for_each(|d| d.line(&mut out));
-        if !self.prefill.is_empty() {
-            out += &format!("\n{:<8}{:>6}{:>9}{:>11}{:>8}{:>11}{:>11}\n", "prefill", "seqs", "tokens", "ms", "±", "", "tokens/s");
-        }
-        self.prefill.iter().for_each(|p| p.line(&mut out));
         out
     }
 }
 
 impl Decode {
-    fn line(&self, out: &mut String) {
+    /// What stands above its lines.
+    pub(super) fn heading() -> String {
+        format!(
+            "\n{:<8}{:>6}{:>9}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>11}\n",
+            "decode",
+            "batch",
+            "context",
+            "ms/step",
+            "±",
+            "steps/s",
+            "tokens/s",
+            "bytes/step",
+            "GB/s",
+            "of copy",
+            "experts",
+            "sample ms"
+        )
+    }
+
+    /// Its line of the table.
+    pub(super) fn line(&self) -> String {
+        let mut out = String::new();
         let (ms, spread) = (self.step_ms.p50, self.step_ms.spread() * 100.0);
         let bytes = bytes_text(self.bytes_per_step as u64);
-        write!(out, "{:<8}{:>6}{:>9}{ms:>11.3}{:>8}", "", self.batch, self.context, format!("{spread:.1}%")).expect("to a string");
+        write!(out, "{:<8}{:>6}{:>9}{ms:>11.3}{:>8}", "", self.batch, self.context, format!("{spread:.1}%"))
+            .expect("to a string");
         let (steps, tokens) = (self.steps_per_s.p50, self.tokens_per_s.p50);
         let copy = self.copy_percent.map_or("-".into(), |p| format!("{p:.1}%"));
         let experts = self.distinct_experts.map_or("-".into(), |n| format!("{n:.1}"));
         write!(out, "{steps:>11.1}{tokens:>11.1}{bytes:>12}{:>9.1}", self.gb_per_s).expect("to a string");
         writeln!(out, "{copy:>8}{experts:>9}{:>11.3}", self.sample_ms).expect("to a string");
+        out
     }
 }
 
 impl Prefill {
-    fn line(&self, out: &mut String) {
+    /// What stands above its lines.
+    pub(super) fn heading() -> String {
+        let names = ["prefill", "seqs", "tokens", "ms", "±", "", "tokens/s"];
+        let [a, b, c, d, e, f, g] = names;
+        format!("\n{a:<8}{b:>6}{c:>9}{d:>11}{e:>8}{f:>11}{g:>11}\n")
+    }
+
+    /// Its line of the table.
+    pub(super) fn line(&self) -> String {
         let (ms, spread, tokens) = (self.ms.p50, self.ms.spread() * 100.0, self.tokens_per_s.p50);
-        writeln!(
-            out,
-            "{:<8}{:>6}{:>9}{ms:>11.2}{:>8}{:>11}{tokens:>11.1}",
-            "",
-            self.sequences,
-            self.tokens,
-            format!("{spread:.1}%"),
-            ""
-        )
-        .expect("to a string");
+        let (sequences, length, spread) = (self.sequences, self.tokens, format!("{spread:.1}%"));
+        format!("{:<8}{sequences:>6}{length:>9}{ms:>11.2}{spread:>8}{:>11}{tokens:>11.1}\n", "", "")
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_case_reports_the_median_step_and_all_sequences_tokens() {
-        let run = |ms| Run { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1) };
+        let run = |ms| StepsRun { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1) };
         let d = Decode::new(8, 0, 10, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
         assert_eq!((d.step_ms.p50, d.steps_per_s.p50, d.tokens_per_s.p50), (10.0, 100.0, 800.0));
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
@@ -237,8 +241,7 @@ mod tests {
         let moved = Moved { bytes: 2e6, distinct_experts: Some(31.5), copy_bandwidth: Some(4e8) };
         let d = Decode::new(8, 0, 10, moved, &[run(100)]);
         assert_eq!(d.copy_percent.map(f64::round), Some(50.0));
-        let mut line = String::new();
-        d.line(&mut line);
+        let line = d.line();
         assert!(line.contains("50.0%") && line.contains("31.5"), "{line}");
         let p = Prefill::new(2, 512, &[run(1024)]);
         assert_eq!(p.tokens_per_s.p50, 1000.0);

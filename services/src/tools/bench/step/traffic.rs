@@ -1,5 +1,5 @@
-//! How many bytes a decode step has to move, from the model's shape: the least any engine reads and writes if every weight is
-//! read once a step.
+//! How many bytes a decode step has to move, from the model's shape: the least any engine reads and writes if every
+//! weight is read once a step.
 
 use crate::config::KvType;
 use chimere_engine::model::{ModelConfig, MoeConfig, Role, Summary};
@@ -55,9 +55,9 @@ impl Traffic {
         }
     }
 
-    /// Bytes of one decode step of `batch` sequences with `context` positions each: weights with the distinct experts that a layer was
-    /// counted to read, or, where nobody counted, the expected number, `E (1 - (1 - k/E)^batch)` for tokens that choose independently;
-    /// state read and written; KV read.
+    /// Bytes of one decode step of `batch` sequences with `context` positions each: weights with the distinct experts
+    /// that a layer was counted to read, or, where nobody counted, the expected number, `E (1 - (1 - k/E)^batch)` for
+    /// tokens that choose independently; state read and written; KV read.
     pub(super) fn decode_bytes(&self, batch: u32, context: u32, distinct: Option<f64>) -> f64 {
         let expected = || 1.0 - (1.0 - self.used_share).powi(batch as i32);
         let distinct = distinct.map_or_else(expected, |counted| counted / self.experts_count);
@@ -72,7 +72,14 @@ mod tests {
 
     #[test]
     fn a_bigger_batch_reads_more_experts_but_the_rest_once() {
-        let t = Traffic { every_step: 100.0, experts: 1000.0, used_share: 0.25, experts_count: 16.0, state: 5.0, kv_position: 0.5 };
+        let t = Traffic {
+            every_step: 100.0,
+            experts: 1000.0,
+            used_share: 0.25,
+            experts_count: 16.0,
+            state: 5.0,
+            kv_position: 0.5,
+        };
         assert_eq!(t.decode_bytes(1, 0, None), 100.0 + 250.0 + 10.0);
         assert_eq!(t.decode_bytes(2, 8, None), 100.0 + 437.5 + 2.0 * (10.0 + 4.0));
         assert!(t.decode_bytes(64, 0, None) < 100.0 + 1000.0 + 640.0);

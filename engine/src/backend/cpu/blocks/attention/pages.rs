@@ -1,9 +1,10 @@
-//! Gated attention over a paged cache, between its projections. One call is some query heads of one key/value head, over some
-//! consecutive rows of one piece.
+//! Gated attention over a paged cache, between its projections. One call is some query heads of one key/value head,
+//! over some consecutive rows of one piece.
 //!
-//! Keys of a page lie transposed, so that the scores of its 32 positions are two vectors and no sum crosses lanes. Softmax runs
-//! online, page after page: a row's bytes depend on its position alone, not on the rows beside it. A page is read once for all
-//! query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D bytes in f16.
+//! Keys of a page lie transposed, so that the scores of its 32 positions are two vectors and no sum crosses lanes.
+//! Softmax runs online, page after page: a row's bytes depend on its position alone, not on the rows beside it. A page
+//! is read once for all query vectors of the call. Cost a row, head and page: 2 * 32 * D multiply-adds, 4 * 32 * D
+//! bytes in f16.
 
 use crate::PAGE_TOKENS;
 use crate::backend::cpu::gemm::{Element, Gemm, Start};
@@ -256,7 +257,17 @@ mod tests {
 
     fn attend(start: usize, rows: usize, first_head: usize, heads: usize, qg: &[f32], cache: &Cache) {
         let scratch = &mut AttentionScratch::new(&config());
-        run(AttentionJob { config: &config(), start, rows, first_head, heads, qg, cache, scratch, element: PhantomData });
+        run(AttentionJob {
+            config: &config(),
+            start,
+            rows,
+            first_head,
+            heads,
+            qg,
+            cache,
+            scratch,
+            element: PhantomData,
+        });
     }
 
     #[test]
@@ -280,7 +291,10 @@ mod tests {
                 let want = reference::attention(&q[..dim], &k[..n], &v[..n]);
                 for d in 0..dim {
                     let want = f64::from(want[d]) / (1.0 + f64::from(-q[dim + d]).exp());
-                    assert!((f64::from(whole[(row * 4 + head) * dim + d]) - want).abs() < 2e-6, "row {row} head {head}");
+                    assert!(
+                        (f64::from(whole[(row * 4 + head) * dim + d]) - want).abs() < 2e-6,
+                        "row {row} head {head}"
+                    );
                 }
             }
             cache.out.get_mut().fill(0.0);

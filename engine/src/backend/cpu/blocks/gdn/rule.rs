@@ -1,9 +1,10 @@
-//! The gated delta rule between its projections: convolution, gates, state, gated norm. One call is one key head of one piece.
+//! The gated delta rule between its projections: convolution, gates, state, gated norm. One call is one key head of one
+//! piece.
 //!
-//! Prompt positions go in chunks that end at absolute multiples of [`CHUNK`]; every later position steps the state by itself.
-//! Columns of the state are independent and every sum is one chain in order, so neither the batch nor the instruction set shows.
-//! Cost of a token and value head in vector products of [`LANES`], K = V = 128: 3 K V / 16 + CHUNK V / 16, read from the first-level
-//! cache; a recurrent step reads the state (64 KiB) twice and writes it once.
+//! Prompt positions go in chunks that end at absolute multiples of [`CHUNK`]; every later position steps the state by
+//! itself. Columns of the state are independent and every sum is one chain in order, so neither the batch nor the
+//! instruction set shows. Cost of a token and value head in vector products of [`LANES`], K = V = 128: 3 K V / 16 +
+//! CHUNK V / 16, read from the first-level cache; a recurrent step reads the state (64 KiB) twice and writes it once.
 
 use crate::backend::cpu::gemm::{Gemm, Start};
 use crate::backend::cpu::norm::{gated_norm, l2norm};
@@ -12,12 +13,12 @@ use crate::model::GdnConfig;
 use crate::step::Form;
 use std::ops::Range;
 
-/// Positions that one triangular solve covers. A divisor of [`crate::CHUNK_TOKENS`]: smaller ones spend less on the solve, larger
-/// ones read the state less often.
+/// Positions that one triangular solve covers. A divisor of [`crate::CHUNK_TOKENS`]: smaller ones spend less on the
+/// solve, larger ones read the state less often.
 pub(super) const CHUNK: usize = 32;
 const _: () = assert!((crate::CHUNK_TOKENS as usize).is_multiple_of(CHUNK), "pieces end where chunks end");
 
-/// A layer's parameters.
+/// What the rule takes of a layer beside its rows.
 pub(super) struct GdnParams {
     pub(super) config: GdnConfig,
     /// `[taps, channels]`: transposed, so that channels are neighbours.
@@ -61,6 +62,8 @@ pub(super) unsafe trait GdnSink<'a>: Copy {
     fn state(self, h: usize) -> &'a mut [f32];
     /// Output of row `row` (of the piece) and value head `h`, `[V]`.
     fn out(self, row: usize, h: usize) -> &'a mut [f32];
+    /// Keeps the state of value head `h` where it is wanted as it is after so many rows of the piece.
+    fn export(self, rows: usize, h: usize);
 }
 
 /// What one thread needs for any job of a model.
@@ -129,6 +132,9 @@ impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
                 }
             }
             row += n;
+            for h in self.value_heads {
+                self.sink.export(row, *h);
+            }
         }
     }
 }
@@ -179,7 +185,11 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 self.value::<L>(row, *h, 0);
                 let state = self.sink.state(*h);
                 let vd = self.params.config.value_dim;
-                assert_eq!(state.len(), self.params.config.state_len() / self.params.config.value_heads, "a state is [K, V]");
+                assert_eq!(
+                    state.len(),
+                    self.params.config.state_len() / self.params.config.value_heads,
+                    "a state is [K, V]"
+                );
                 let mut col = 0;
                 while col < vd {
                     col += match (vd - col) / LANES {
@@ -195,10 +205,17 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
 
     /// `S = e^g S + k delta^T` and `o = S^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`.
     #[inline(always)]
-    unsafe fn columns<L: Lanes, const N: usize>(&mut self, state: &mut [f32], col: usize, beta: f32, decay: f32) -> usize {
+    unsafe fn columns<L: Lanes, const N: usize>(
+        &mut self,
+        state: &mut [f32],
+        col: usize,
+        beta: f32,
+        decay: f32,
+    ) -> usize {
         let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
         let (k, q) = (self.scratch.kq.as_ptr(), self.scratch.kq[CHUNK * kd..].as_ptr());
-        // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there are K rows.
+        // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there
+        // are K rows.
         unsafe {
             let s = state.as_mut_ptr().add(col);
             let mut p = [L::splat(0.0); N];
@@ -218,7 +235,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 let (kr, qr) = (L::splat(*k.add(r)), L::splat(*q.add(r)));
                 for j in 0..N {
                     let at = s.add(r * vd + j * LANES);
-                    // States come from beyond the second-level cache; the next head's is on its way while this one is computed.
+                    // States come from beyond the second-level cache; the next head's is on its way while this one is
+                    // computed.
                     L::prefetch(at.wrapping_add(kd * vd));
                     let new = kr.mul_add(delta[j], L::load(at).mul(decay));
                     new.store(at);
@@ -232,7 +250,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         N * LANES
     }
 
-    /// A chunk of every value head (`spec/model.md` 2.7): `delta` by forward substitution, then outputs and state from it.
+    /// A chunk of every value head (`spec/model.md` 2.7): `delta` by forward substitution, then outputs and state from
+    /// it.
     #[inline(always)]
     unsafe fn chunk<L: Lanes>(&mut self, rows: Range<usize>) {
         let (n, kd) = (rows.len(), self.params.config.key_dim);
@@ -309,7 +328,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 let (v, read) = (L::load(s.v.as_ptr().add(i * vd + col)), L::load(s.reads.as_ptr().add(i * vd + col)));
                 beta.mul(v.sub(decay.mul(read))).store(this.as_mut_ptr().add(col));
             }
-            Gemm { m: 1, n: vd, k: i, a: &s.row, lda: CHUNK, b: before, ldb: vd, c: this, ldc: vd, start: Start::Keep }.run::<L>();
+            Gemm { m: 1, n: vd, k: i, a: &s.row, lda: CHUNK, b: before, ldb: vd, c: this, ldc: vd, start: Start::Keep }
+                .run::<L>();
         }
     }
 
@@ -360,7 +380,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 }
             }
             let start = Start::Scaled(chimere_kernels::reference::exp(last));
-            Gemm { m: kd, n: vd, k: n, a: &s.kd, lda: CHUNK, b: &s.delta, ldb: vd, c: state, ldc: vd, start }.run::<L>();
+            Gemm { m: kd, n: vd, k: n, a: &s.kd, lda: CHUNK, b: &s.delta, ldb: vd, c: state, ldc: vd, start }
+                .run::<L>();
         }
     }
 
@@ -436,8 +457,14 @@ mod tests {
     use chimere_kernels::reference::{self, GdnInputs};
     use std::cell::RefCell;
 
-    const CONFIG: GdnConfig =
-        GdnConfig { key_heads: 1, value_heads: 2, key_dim: 32, value_dim: 48, conv_taps: 4, head_order: HeadOrder::Grouped };
+    const CONFIG: GdnConfig = GdnConfig {
+        key_heads: 1,
+        value_heads: 2,
+        key_dim: 32,
+        value_dim: 48,
+        conv_taps: 4,
+        head_order: HeadOrder::Grouped,
+    };
 
     struct Memory {
         state: RefCell<Vec<f32>>,
@@ -450,13 +477,16 @@ mod tests {
         fn state(self, h: usize) -> &'a mut [f32] {
             let n = 32 * 48;
             // SAFETY: as above; the vector is never resized.
-            unsafe { std::slice::from_raw_parts_mut(self.state.as_ptr().as_mut().unwrap()[h * n..][..n].as_mut_ptr(), n) }
+            unsafe {
+                std::slice::from_raw_parts_mut(self.state.as_ptr().as_mut().unwrap()[h * n..][..n].as_mut_ptr(), n)
+            }
         }
         fn out(self, row: usize, h: usize) -> &'a mut [f32] {
             let at = ((self.first_row + row) * 2 + h) * 48;
             // SAFETY: as above.
             unsafe { std::slice::from_raw_parts_mut(self.out.as_ptr().as_mut().unwrap()[at..][..48].as_mut_ptr(), 48) }
         }
+        fn export(self, _: usize, _: usize) {}
     }
 
     struct Case {
@@ -480,13 +510,20 @@ mod tests {
             norm: wave(48, 2.3),
             eps: 1e-6,
         };
-        Case { params, qkv: wave(ROWS * channels, 0.71), z: wave(ROWS * 96, 0.37), a: wave(ROWS * 2, 1.7), b: wave(ROWS * 2, 2.9) }
+        Case {
+            params,
+            qkv: wave(ROWS * channels, 0.71),
+            z: wave(ROWS * 96, 0.37),
+            a: wave(ROWS * 2, 1.7),
+            b: wave(ROWS * 2, 2.9),
+        }
     }
 
     /// Runs the rows in pieces that end at `ends`; returns outputs and state.
     fn computed(case: &Case, form: Form, ends: &[usize]) -> (Vec<f32>, Vec<f32>) {
         let channels = CONFIG.channels();
-        let mut memory = Memory { state: vec![0.0; 2 * 32 * 48].into(), out: vec![0.0; ROWS * 96].into(), first_row: 0 };
+        let mut memory =
+            Memory { state: vec![0.0; 2 * 32 * 48].into(), out: vec![0.0; ROWS * 96].into(), first_row: 0 };
         let mut tail = vec![0.0; 3 * channels];
         let mut start = 0;
         for &end in ends {
@@ -525,10 +562,12 @@ mod tests {
             let w: Vec<f32> = (0..4).map(|j| p.conv[j * channels + ch]).collect();
             reference::conv_silu(&[at(0), at(1), at(2), at(3)], &w)
         };
-        let head = |t: usize, first: usize, n: usize| -> Vec<f32> { (first..first + n).map(|ch| conv(t, ch)).collect() };
+        let head =
+            |t: usize, first: usize, n: usize| -> Vec<f32> { (first..first + n).map(|ch| conv(t, ch)).collect() };
         let mut out = vec![0.0; ROWS * 96];
         for h in 0..2 {
-            let q: Vec<f32> = (0..ROWS).flat_map(|t| reference::l2norm(&head(t, 0, 32))).map(|q| q / 32f32.sqrt()).collect();
+            let q: Vec<f32> =
+                (0..ROWS).flat_map(|t| reference::l2norm(&head(t, 0, 32))).map(|q| q / 32f32.sqrt()).collect();
             let k: Vec<f32> = (0..ROWS).flat_map(|t| reference::l2norm(&head(t, 32, 32))).collect();
             let v: Vec<f32> = (0..ROWS).flat_map(|t| head(t, 64 + h * 48, 48)).collect();
             let beta: Vec<f32> = (0..ROWS).map(|t| 1.0 / (1.0 + (-case.b[t * 2 + h]).exp())).collect();
@@ -538,7 +577,12 @@ mod tests {
             let o = reference::gdn_recurrent(&x, &mut vec![0.0; 32 * 48]);
             for t in 0..ROWS {
                 let z = &case.z[(t * 2 + h) * 48..][..48];
-                out[(t * 2 + h) * 48..][..48].copy_from_slice(&reference::gated_norm(&o[t * 48..][..48], &p.norm, z, 1e-6));
+                out[(t * 2 + h) * 48..][..48].copy_from_slice(&reference::gated_norm(
+                    &o[t * 48..][..48],
+                    &p.norm,
+                    z,
+                    1e-6,
+                ));
             }
         }
         out

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../targets/dialects.rs"]
+mod target;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| target::run(bytes));

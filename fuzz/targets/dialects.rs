@@ -1,0 +1,48 @@
+//! A body of any bytes, at an endpoint that speaks another dialect than OpenAI's first, is an error that names its
+//! field or the chat request that it means, inside of the model's limits, never a panic.
+
+mod limits;
+
+use chimere::http::request::{
+    ChatRequest, MessagesRequest, ModelLimits, OllamaRequest, ResponsesBody, parse_embed, parse_name,
+};
+use limits::LIMITS;
+
+pub fn run(bytes: &[u8]) {
+    let limits = &*LIMITS;
+    if let Ok(request) = MessagesRequest::parse(bytes, limits) {
+        check(&request.chat, limits);
+    }
+    let responses = ResponsesBody::read(bytes).and_then(|body| body.checked(Vec::new(), limits));
+    if let Ok(request) = responses {
+        check(&request.chat, limits);
+        assert!(!request.items.is_empty());
+        // What was said is what is said before the next one.
+        let next = br#"{"input": "and then?"}"#;
+        let next = ResponsesBody::read(next).and_then(|body| body.checked(request.items, limits));
+        check(&next.expect("items that were taken are taken again").chat, limits);
+    }
+    for parse in [OllamaRequest::parse_chat, OllamaRequest::parse_generate] {
+        match parse(bytes, limits) {
+            Ok(OllamaRequest::Chat(request)) => check(&request, limits),
+            Ok(OllamaRequest::Raw { prompt, .. }) => assert!(!prompt.is_empty()),
+            Ok(OllamaRequest::Load) | Err(_) => {}
+        }
+    }
+    if let Ok(request) = parse_embed(bytes, limits) {
+        assert!(!request.inputs.is_empty());
+    }
+    let _ = parse_name(bytes, limits);
+}
+
+fn check(request: &ChatRequest, limits: &ModelLimits) {
+    let (spec, s) = (&request.generation.spec.engine, &request.generation.spec.engine.sampling);
+    assert_eq!(spec.choices, 1, "only chat has choices");
+    assert!(s.temperature >= 0.0 && s.top_p > 0.0 && s.top_p <= 1.0 && s.repetition_penalty > 0.0);
+    assert!(spec.end_ids.iter().all(|&id| id < limits.vocab));
+    assert!(request.generation.spec.stop.iter().all(|text| !text.is_empty()));
+    let messages = &request.conversation.messages;
+    assert!(!messages.is_empty() && messages.iter().all(|m| m["role"].is_string() && m["content"].is_string()));
+    let later = messages.iter().skip(1);
+    assert!(later.into_iter().all(|m| m["role"] != "system"), "templates take one system message, at the beginning");
+}

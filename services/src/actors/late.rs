@@ -1,0 +1,206 @@
+//! Late sources of rules as actors: they tell the engine what may be said next in a step, while that step's forward
+//! runs.
+//!
+//! The scheduler actor says who uses a source and which steps wait, the completion thread says which tokens came, and
+//! the rules go to the engine actor. Nobody waits here: what is not ready is answered when its last token arrives.
+//! Should such an actor die, the alarm in it tells the scheduler actor, which ends the requests that use its source and
+//! starts another one.
+
+use super::messages::{Awaits, Follow, Forget, LateFailed, LateLost, RulesSent, Sampled};
+use super::rules_link::RulesLink;
+use crate::clock::Clock;
+use crate::limits;
+use actix::prelude::*;
+use actix_rt::ArbiterHandle;
+use chimere_engine::constraint::{Awaiting, Source, StepRules};
+use chimere_engine::ids::{SeqId, TokenId};
+use chimere_engine::step::Sample;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What such an actor owns: plain code that follows sequences and answers steps.
+pub trait LateSource: Unpin + 'static {
+    /// Whose rules it says.
+    const SOURCE: Source;
+
+    /// What it is told of a request.
+    type Rules: Clone + Send + 'static;
+
+    /// Follows a sequence from its prompt on.
+    fn follow(&mut self, seq: SeqId, prompt: &[TokenId], rules: &Self::Rules);
+
+    /// Nobody asks for it any more.
+    fn forget(&mut self, seq: SeqId);
+
+    /// A step was launched whose sampler waits.
+    fn launched(&mut self, step: Awaiting);
+
+    /// Tokens of a finished step.
+    fn sampled(&mut self, tokens: &[(SeqId, TokenId)]);
+
+    /// What is said of the oldest step that waits, if all that it depends on is here; and the sequences that cannot go
+    /// on.
+    fn answer(&mut self, clock: &Clock) -> Option<(StepRules, Vec<(SeqId, String)>)>;
+}
+
+/// Owns a source, and answers when it can.
+pub struct LateActor<S: LateSource> {
+    source: S,
+    rules: RulesLink,
+    alarm: LossAlarm,
+    clock: Clock,
+}
+
+/// What it takes to start the actor of a source, once and again.
+pub struct Starter<S> {
+    /// Its thread, which outlives a panic in it.
+    pub arbiter: ArbiterHandle,
+    /// Makes the source, on that thread.
+    pub make: Arc<dyn Fn() -> S + Send + Sync>,
+    /// Who gets the rules.
+    pub rules: RulesLink,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl<S: LateSource> Starter<S> {
+    /// Starts an actor that reports to the scheduler actor.
+    pub fn start(&self, scheduler: Reports) -> Addr<LateActor<S>> {
+        let (make, rules, clock) = (self.make.clone(), self.rules.clone(), self.clock.clone());
+        LateActor::start_in_arbiter(&self.arbiter, move |_| {
+            let alarm = LossAlarm { source: S::SOURCE, scheduler };
+            LateActor { source: make(), rules, alarm, clock }
+        })
+    }
+}
+
+/// What the scheduler actor wants to hear, in one mailbox: nothing else is known of it here.
+#[derive(Clone)]
+pub struct Reports {
+    /// The rules for a step are on their way to the engine.
+    pub sent: Recipient<RulesSent>,
+    /// A sequence cannot go on.
+    pub failed: Recipient<LateFailed>,
+    /// The actor is gone.
+    pub lost: Recipient<LateLost>,
+}
+
+/// Tells the scheduler actor when it is dropped, and with it the actor: that is all that a panic leaves.
+struct LossAlarm {
+    source: Source,
+    scheduler: Reports,
+}
+
+impl Drop for LossAlarm {
+    fn drop(&mut self) {
+        self.scheduler.lost.do_send(LateLost(self.source));
+    }
+}
+
+/// Where the completion thread finds the actor of now. Clones share it.
+pub struct LateLink<S: LateSource>(Arc<Linked<S>>);
+
+struct Linked<S: LateSource> {
+    /// Requests that use the source: while there are none, a step costs one load here.
+    users: AtomicUsize,
+    actor: RwLock<Option<Addr<LateActor<S>>>>,
+}
+
+impl<S: LateSource> Clone for LateLink<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S: LateSource> Default for LateLink<S> {
+    fn default() -> Self {
+        Self(Arc::new(Linked { users: AtomicUsize::new(0), actor: RwLock::new(None) }))
+    }
+}
+
+impl<S: LateSource> LateLink<S> {
+    /// From now on tokens go to this one.
+    pub fn set(&self, actor: Addr<LateActor<S>>) {
+        *self.0.actor.write() = Some(actor);
+    }
+
+    /// The actor of now, if one was ever started.
+    pub fn actor(&self) -> Option<Addr<LateActor<S>>> {
+        self.0.actor.read().clone()
+    }
+
+    /// How many requests use the source. Raised before their first step is planned.
+    pub fn set_users(&self, users: usize) {
+        self.0.users.store(users, Ordering::Release);
+    }
+
+    /// The tokens of a finished step.
+    pub fn sampled(&self, samples: &[Sample]) {
+        if self.0.users.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let tokens: Vec<(SeqId, _)> = samples.iter().map(|s| (s.seq, s.token)).collect();
+        if let Some(actor) = self.actor() {
+            actor.do_send(Sampled(tokens));
+        }
+    }
+}
+
+impl<S: LateSource> LateActor<S> {
+    fn answer(&mut self) {
+        while let Some((rules, failed)) = self.source.answer(&self.clock) {
+            let reports = &self.alarm.scheduler;
+            // Before their rows are sampled, so that nobody is told of a token that no rule was made for.
+            failed.into_iter().for_each(|(seq, why)| reports.failed.do_send(LateFailed { seq, why }));
+            // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
+            reports.sent.do_send(RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now() });
+            self.rules.send(rules);
+        }
+    }
+}
+
+impl<S: LateSource> Actor for LateActor<S> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Context<Self>) {
+        ctx.set_mailbox_capacity(limits::MAILBOX_MESSAGES);
+    }
+}
+
+impl<S: LateSource> Handler<Follow<S::Rules>> for LateActor<S> {
+    type Result = ();
+
+    fn handle(&mut self, msg: Follow<S::Rules>, _: &mut Context<Self>) {
+        for choice in 0..u64::from(msg.choices) {
+            self.source.follow(SeqId(msg.first.0 + choice), &msg.prompt, &msg.rules);
+        }
+    }
+}
+
+impl<S: LateSource> Handler<Forget> for LateActor<S> {
+    type Result = ();
+
+    fn handle(&mut self, msg: Forget, _: &mut Context<Self>) {
+        (0..u64::from(msg.choices)).for_each(|choice| self.source.forget(SeqId(msg.first.0 + choice)));
+        self.answer();
+    }
+}
+
+impl<S: LateSource> Handler<Awaits> for LateActor<S> {
+    type Result = ();
+
+    fn handle(&mut self, Awaits(step): Awaits, _: &mut Context<Self>) {
+        self.source.launched(step);
+        self.answer();
+    }
+}
+
+impl<S: LateSource> Handler<Sampled> for LateActor<S> {
+    type Result = ();
+
+    fn handle(&mut self, Sampled(tokens): Sampled, _: &mut Context<Self>) {
+        self.source.sampled(&tokens);
+        self.answer();
+    }
+}

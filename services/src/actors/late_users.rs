@@ -1,0 +1,270 @@
+//! The scheduler actor's side of a late source: which requests use it, and what its actor is told of them.
+
+use super::late::{LateLink, LateSource, Reports, Starter};
+use super::messages::{Awaits, Follow, Forget};
+use chimere_engine::constraint::StepRules;
+use chimere_engine::ids::{RequestId, SeqId, StepId, TokenId};
+use chimere_engine::step::StepPlan;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Requests that use a source, from their admission to their end.
+pub struct LateUsers<S: LateSource> {
+    starter: Starter<S>,
+    link: LateLink<S>,
+    requests: HashMap<RequestId, Sequences>,
+}
+
+#[derive(Clone, Copy)]
+struct Sequences {
+    first: SeqId,
+    choices: u32,
+}
+
+impl<S: LateSource> LateUsers<S> {
+    /// Nobody uses it yet, and no actor runs: see [`LateUsers::start`].
+    pub fn new(starter: Starter<S>, link: LateLink<S>) -> Self {
+        Self { starter, link, requests: HashMap::new() }
+    }
+
+    /// Starts an actor, in the place of one that died or as the first.
+    pub fn start(&self, scheduler: Reports) {
+        self.link.set(self.starter.start(scheduler));
+    }
+
+    /// A request was admitted whose sequences are `first` and those that follow it.
+    pub fn follow(&mut self, id: RequestId, first: SeqId, choices: u32, prompt: Arc<[TokenId]>, rules: S::Rules) {
+        self.requests.insert(id, Sequences { first, choices });
+        self.link.set_users(self.requests.len());
+        if let Some(actor) = self.link.actor() {
+            actor.do_send(Follow { first, choices, prompt, rules });
+        }
+    }
+
+    /// A request has ended, whether it used the source or not.
+    pub fn forget(&mut self, id: RequestId) {
+        let Some(Sequences { first, choices }) = self.requests.remove(&id) else { return };
+        self.link.set_users(self.requests.len());
+        if let Some(actor) = self.link.actor() {
+            actor.do_send(Forget { first, choices });
+        }
+    }
+
+    /// Whose sequence this is, if its request uses the source.
+    pub fn request_of(&self, seq: SeqId) -> Option<RequestId> {
+        let of = |(_, s): &(&RequestId, &Sequences)| (s.first.0..s.first.0 + u64::from(s.choices)).contains(&seq.0);
+        self.requests.iter().find(of).map(|(id, _)| *id)
+    }
+
+    /// What the actor is to be told when this plan has been launched; `None` if no row waits for the source.
+    pub fn awaiting(&self, plan: &StepPlan) -> Option<Awaits> {
+        plan.awaiting(S::SOURCE).map(Awaits)
+    }
+
+    /// A step was launched in which rows wait for the source.
+    pub fn launched(&self, step: Awaits) {
+        if let Some(actor) = self.link.actor() {
+            actor.do_send(step);
+        }
+    }
+
+    /// A step that the actor will not answer any more: it goes on without what it would say.
+    pub fn answer_for(&self, step: StepId) {
+        self.starter.rules.send(StepRules::silent(step, S::SOURCE));
+    }
+
+    /// The requests whose sequences the actor knew when it died.
+    pub fn take_all(&mut self) -> Vec<RequestId> {
+        self.link.set_users(0);
+        let mut ids: Vec<_> = std::mem::take(&mut self.requests).into_keys().collect();
+        ids.sort_unstable();
+        ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::engine::{EngineActor, LateLinks, wait_for_steps};
+    use crate::actors::engram::EngramSource;
+    use crate::actors::grammar::GrammarSource;
+    use crate::actors::live::LiveRequests;
+    use crate::actors::messages::{Open, RequestEvent, Submit};
+    use crate::actors::phase::Phase;
+    use crate::actors::scheduler::SchedulerActor;
+    use crate::actors::threads;
+    use crate::clock::Clock;
+    use crate::metrics::gateway::Gateway;
+    use actix::prelude::*;
+    use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+    use chimere_engine::constraint::{Source, Sources};
+    use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, RequestTables, Tally};
+    use chimere_engine::scheduler::{Event, Pace, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+    use tokio::sync::{mpsc, watch};
+
+    /// Knows nothing, and panics when it is asked for the last time.
+    struct Fragile(AtomicU32);
+
+    impl Ngrams for Fragile {
+        fn orders(&self) -> u32 {
+            1 << 2
+        }
+
+        fn vocab(&self) -> u32 {
+            512
+        }
+
+        fn prior(&self, _: TokenId) -> u64 {
+            0
+        }
+
+        fn prior_total(&self) -> u64 {
+            0
+        }
+
+        fn prefetch(&self, _: &Context, _: usize) {}
+
+        fn locate(&self, _: &Context, _: usize) -> Option<usize> {
+            assert!(self.0.fetch_sub(1, Ordering::Relaxed) > 1, "a table breaks on purpose");
+            None
+        }
+
+        fn read(&self, _: &Context, _: usize, _: usize) -> Option<Continuations<'_>> {
+            None
+        }
+    }
+
+    fn tables(lookups: u32) -> Arc<RequestTables> {
+        Arc::new(RequestTables {
+            filter: Arc::new(Filter::of_tables(std::iter::empty())),
+            tables: Vec::new(),
+            prior: None,
+            own: vec![Arc::new(Fragile(AtomicU32::new(lookups)))],
+            mode: Mode::mixture(0.5).unwrap(),
+            rules: PredictionRules { min_count: 1 },
+            silent_in: None,
+            end_ids: Vec::new(),
+            tally: Tally::default(),
+        })
+    }
+
+    fn backend() -> CpuBackend {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden/moe/model.gguf");
+        let model = chimere_engine::model::load(&golden).unwrap();
+        let config = CpuConfig {
+            threads: 1,
+            slots: 4,
+            pages: 16,
+            checkpoints: 0,
+            kv_type: KvType::F16,
+            exact: false,
+            step_rows_max: 128,
+            context: 128,
+        };
+        CpuBackend::new(&model, &config, &mut |_| {}).unwrap()
+    }
+
+    async fn scheduler(arbiters: &[Arbiter; 3]) -> Addr<SchedulerActor> {
+        let config = SchedulerConfig {
+            slots: 4,
+            pages: 16,
+            step_tokens: 64,
+            context: 128,
+            queue_requests_max: 8,
+            queue_prompt_tokens_max: 1024,
+            steps_in_flight_max: 2,
+            prefix: PrefixConfig::OFF,
+        };
+        let (pending, launched) = crossbeam::channel::unbounded();
+        let build = Box::new(|| Ok(Box::new(backend()) as Box<dyn chimere_engine::backend::Backend>));
+        let (engine, rules, _) = EngineActor::start_on(&arbiters[0].handle(), build, pending).await.unwrap();
+        let (clock, links) = (Clock::start(), LateLinks::default());
+        let (arbiter, again) = (arbiters[2].handle(), (rules.clone(), clock.clone()));
+        let make = Arc::new(|| EngramSource::new(2));
+        let engram = Starter { arbiter: arbiter.clone(), make, rules, clock: clock.clone() };
+        let make = Arc::new(|| GrammarSource::new(1));
+        let grammar = Starter { arbiter, make, rules: again.0, clock: again.1 };
+        let late = (LateUsers::new(engram, links.tables.clone()), LateUsers::new(grammar, links.grammars.clone()));
+        let gateway = Arc::new(Gateway::new("tables that break", &config));
+        let (phase, _) = watch::channel(Phase::Starting);
+        let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
+            SchedulerActor::new(
+                config,
+                Pace::default(),
+                engine,
+                late,
+                phase,
+                LiveRequests::default(),
+                clock,
+                gateway,
+                Arc::default(),
+            )
+        });
+        wait_for_steps(launched, links, scheduler.clone().recipient()).unwrap();
+        scheduler.send(Open).await.unwrap();
+        scheduler
+    }
+
+    /// The tokens of a request of 20, or why it failed.
+    async fn ask(
+        scheduler: Addr<SchedulerActor>,
+        id: u64,
+        tables: Option<Arc<RequestTables>>,
+    ) -> Result<Vec<TokenId>, String> {
+        let waits_for = if tables.is_some() { Sources::only(Source::Tables) } else { Sources::NONE };
+        let request = Request::new(RequestId(id), [7, 300, 41], Spec { waits_for, ..Spec::greedy(20) });
+        let (events, mut heard) = mpsc::channel(Submit::events_max(&request, 128));
+        scheduler
+            .send(Submit { request, terms: Terms::default(), events, tables, grammar: None, warm_up: false })
+            .await
+            .unwrap()
+            .unwrap();
+        let mut tokens = Vec::new();
+        while let Some(event) =
+            actix_rt::time::timeout(Duration::from_secs(20), heard.recv()).await.expect("an event in time")
+        {
+            match event {
+                RequestEvent::Event(Event::Token { token, .. }) => tokens.push(token),
+                RequestEvent::Event(Event::Failed(why)) => return Err(why),
+                _ => {}
+            }
+        }
+        Ok(tokens)
+    }
+
+    #[test]
+    fn a_table_that_breaks_ends_the_requests_that_use_tables_and_no_others() {
+        actix_rt::System::new().block_on(async {
+            let arbiters = ["t-engine", "t-sched", "t-engram"].map(|name| threads::arbiter(name, None).unwrap());
+            let scheduler = scheduler(&arbiters).await;
+            let plain = ask(scheduler.clone(), 0, None).await.unwrap();
+            assert_eq!(plain.len(), 20);
+            assert_eq!(
+                ask(scheduler.clone(), 1, Some(tables(u32::MAX))).await.as_ref(),
+                Ok(&plain),
+                "a table without an opinion"
+            );
+            for round in 0..3u32 {
+                let id = |i: u64| 10 + 10 * u64::from(round) + i;
+                let all = tokio::join!(
+                    ask(scheduler.clone(), id(0), None),
+                    ask(scheduler.clone(), id(1), Some(tables(u32::MAX))),
+                    ask(scheduler.clone(), id(2), Some(tables(7 + round))),
+                );
+                assert_eq!(all.0.as_ref(), Ok(&plain));
+                // The other one that uses tables may have had its last token before.
+                assert!(all.1.is_err() || all.1.as_ref() == Ok(&plain), "{:?}", all.1);
+                assert!(all.2.as_ref().is_err_and(|why| why.contains("tables")), "{:?}", all.2);
+                assert_eq!(
+                    ask(scheduler.clone(), id(3), Some(tables(u32::MAX))).await.as_ref(),
+                    Ok(&plain),
+                    "the next one works"
+                );
+            }
+            arbiters.iter().for_each(|a| assert!(a.stop()));
+        });
+    }
+}

@@ -1,0 +1,131 @@
+//! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
+
+use super::answer::ResponseFormat;
+use super::app::App;
+use super::auth::Caller;
+use super::chat::converse;
+use super::error::ApiError;
+use super::intake::{INLINE_BYTES, Taken, more_room, take};
+use super::request::{ResponsesBody, ResponsesRequest};
+use super::shares::{Holder, Share};
+use super::text::{busy, prompt_of};
+use crate::clock::unix_seconds;
+use crate::responses::KeptResponse;
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::KeyId;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `POST /v1/responses`.
+pub(super) async fn create(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let Taken { asked, bytes, room } = asked(&app, &request, payload).await?;
+    let ResponsesRequest { chat, items, store, thoughts, namespaces, mut echo } = asked;
+    let keep = if store { keep(&app, &request, &items) } else { None };
+    echo.insert("store".into(), keep.is_some().into());
+    let shape = ResponseFormat { echo, namespaces, thoughts, keep };
+    converse(&app, &request, Taken { asked: chat, bytes, room }, shape, "resp_").await.map_err(of_input)
+}
+
+/// `POST /v1/responses/input_tokens`: how many tokens a request's prompt has, without an answer.
+pub(super) async fn input_tokens(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let Taken { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
+    let prompt = prompt_of(&app, asked.chat.conversation, bytes, usize::MAX).await.map_err(of_input)?;
+    Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
+}
+
+/// `GET /v1/responses/{id}`: as it was answered.
+pub(super) async fn show(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let stored = app.responses.get(Caller::of(&request).key, &id, unix_seconds()).ok_or_else(|| no_such(&id))?;
+    Ok(HttpResponse::Ok().content_type("application/json").body(stored.response.to_vec()))
+}
+
+/// `DELETE /v1/responses/{id}`.
+pub(super) async fn delete(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    if !app.responses.remove(Caller::of(&request).key, &id, unix_seconds()) {
+        return Err(no_such(&id));
+    }
+    Ok(HttpResponse::Ok().json(json!({"id": *id, "object": "response.deleted", "deleted": true})))
+}
+
+/// There is none of this id for the caller, whosever it may be.
+fn no_such(id: &str) -> ApiError {
+    ApiError::unknown_name("response", id, "response_not_found")
+}
+
+/// Errors about a conversation name the field that it came in.
+fn of_input(error: ApiError) -> ApiError {
+    error.renamed(&[("messages", "input")])
+}
+
+/// Reads a body, and what was said before it.
+async fn asked(
+    app: &web::Data<App>,
+    request: &HttpRequest,
+    payload: web::Payload,
+) -> Result<Taken<ResponsesRequest>, ApiError> {
+    let (owner, holder) = (Caller::of(request).key, Holder::of(request, &app.proxies));
+    let Taken { asked: body, bytes, mut room } =
+        take(app, request, payload, |body, _| ResponsesBody::read(body)).await?;
+    let stored = body.previous.as_deref().map(|id| previous(app, owner, id)).transpose()?;
+    let bytes = bytes + stored.as_ref().map_or(0, |stored| stored.items.len() + stored.response.len());
+    if let Some(stored) = &stored {
+        more_room(app, &mut room, holder, &stored.items)?;
+        more_room(app, &mut room, holder, &stored.response)?;
+    }
+    let limits = app.clone();
+    let job = move || body.checked(stored.as_ref().map_or_else(Vec::new, said), &limits.limits);
+    let asked = if bytes <= INLINE_BYTES { job() } else { app.lanes.for_bytes(bytes).run(job).await.map_err(busy)? };
+    Ok(Taken { asked: asked?, bytes, room })
+}
+
+fn previous(app: &App, owner: KeyId, id: &str) -> Result<KeptResponse, ApiError> {
+    app.responses.get(owner, id, unix_seconds()).ok_or_else(|| {
+        let shown: String = id.chars().take(64).collect();
+        let message =
+            format!("there is no response {shown:?} here to go on from: it was not kept, or its time is over");
+        let error = ApiError::new(StatusCode::NOT_FOUND, "invalid_request_error", message);
+        ApiError { param: Some("previous_response_id".into()), ..error }.with_code("previous_response_not_found")
+    })
+}
+
+/// The items up to and with a response.
+fn said(stored: &KeptResponse) -> Vec<Value> {
+    let mut items: Vec<Value> = serde_json::from_slice(&stored.items).unwrap_or_default();
+    let response: Value = serde_json::from_slice(&stored.response).unwrap_or_default();
+    items.extend(response["output"].as_array().cloned().unwrap_or_default());
+    items
+}
+
+/// What keeps a response when it is whole, with the items before it. `None` where there is no room for them meanwhile,
+/// or where the conversation is larger than any body may be.
+fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<super::answer::Keep> {
+    let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
+    let share: Share = app.bodies.take(Holder::of(request, &app.proxies), items.len())?;
+    let (app, owner) = (app.clone(), Caller::of(request).key);
+    (items.len() <= app.body_bytes_max).then(|| {
+        Box::new(move |id: &str, response: &Value| {
+            let stored = KeptResponse { items, response: response.to_string().into_bytes().into() };
+            if !app.responses.put(owner, id, stored, unix_seconds()) {
+                tracing::warn!(response = id, "a response was not kept: it is too large, or too many come at once");
+            }
+            drop(share);
+        }) as super::answer::Keep
+    })
+}

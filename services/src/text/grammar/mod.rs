@@ -1,0 +1,276 @@
+//! What an answer has to look like: JSON of a schema, an expression, one of several texts, a grammar, or calls of
+//! tools. From what a request asks for to what the engine follows token by token
+//! ([`chimere_engine::constraint::grammar`]). Parsing grammars and saying which tokens they allow is `llguidance`'s; the
+//! order of thought and answer, the limits and the form of calls are ours.
+
+mod calls;
+mod check;
+mod sequence;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod watch;
+
+pub use calls::Calls;
+pub use check::FormError;
+
+use super::prompt::Thinking;
+use super::tokenizer::Tokenizer;
+use crate::limits;
+use chimere_engine::constraint::grammar::Grammar;
+use chimere_engine::ids::TokenId;
+use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Logger, Matcher, ParserFactory};
+use parking_lot::Mutex;
+use sequence::{GrammarSequence, Stage};
+use serde_json::{Value as Json, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use tokens::GrammarTokens;
+use watch::{Watch, Watched};
+
+/// What every reason begins with for which a grammar cannot go on.
+pub const CANNOT_GO_ON: &str = "the grammar ";
+/// Between two tokens of JSON: bounded, so that no answer is lost in white space.
+const WHITE_SPACE: &str = "[ \\n]{1,8}";
+/// What an answer is called beside calls that may come in its place.
+const ANSWER: &str = "answer";
+
+/// What an answer may be.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerForm {
+    /// JSON that a schema allows, without white space if it is to be compact.
+    Json {
+        /// As the caller wrote it.
+        schema: Json,
+        /// Without any white space between its tokens.
+        compact: bool,
+    },
+    /// A text that this expression matches as a whole.
+    Regex(String),
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// What a grammar in Lark's notation says.
+    Lark(String),
+}
+
+/// What a request's output has to keep to. Something is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Structure {
+    /// What an answer is to be.
+    pub form: Option<AnswerForm>,
+    /// Which calls there may be, and how they look.
+    pub calls: Option<Calls>,
+}
+
+/// Makes grammars for one model. Nothing is made before the first one is wanted.
+pub struct Grammars {
+    tokenizer: Arc<Tokenizer>,
+    end_ids: Vec<TokenId>,
+    made: OnceLock<Result<Made, String>>,
+    /// The ones that were made last, newest first, by what they were made of.
+    kept: Mutex<VecDeque<(String, Arc<CompiledGrammar>)>>,
+}
+
+struct Made {
+    vocabulary: Arc<GrammarTokens>,
+    factory: ParserFactory,
+    watch: Arc<Watch>,
+}
+
+/// A grammar before any token. Choices share it.
+pub struct CompiledGrammar {
+    vocabulary: Arc<GrammarTokens>,
+    matcher: Matcher,
+    watch: Arc<Watch>,
+    /// Free text may come, and the grammar is about the calls in it.
+    in_calls_only: bool,
+}
+
+/// What a request's choices begin with.
+#[derive(Clone)]
+pub struct GrammarStart {
+    grammar: Arc<CompiledGrammar>,
+    stage: Stage,
+}
+
+impl Grammars {
+    /// For a model with this tokenizer, whose answers end with one of `end_ids`.
+    pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>) -> Self {
+        Self { tokenizer, end_ids, made: OnceLock::new(), kept: Mutex::default() }
+    }
+
+    /// The grammar of a structure. May take a second, and looks at nothing larger than the limits say.
+    pub fn compile(&self, structure: &Structure) -> Result<Arc<CompiledGrammar>, FormError> {
+        let (grammar, key) = top_level(structure, &self.tokenizer)?;
+        if let Some(found) = self.find(&key) {
+            return Ok(found);
+        }
+        let made = self.made.get_or_init(|| self.make()).as_ref().map_err(|e| FormError::unusable(e.clone()))?;
+        let limits = parser_limits(matches!(structure.form, Some(AnswerForm::Lark(_))));
+        let matcher = made.matcher(grammar, limits)?;
+        // The first mask tells a grammar that allows nothing at all, or that takes too long.
+        let (mut first, watched) = watched_clone(&matcher, &made.watch);
+        let first = watched.run(|| first.compute_mask()).map_err(|e| FormError::of_library(&e))?;
+        if first.is_zero() {
+            return Err(FormError::unusable("nothing matches it".into()));
+        }
+        let in_calls_only = structure.form.is_none() && structure.calls.as_ref().is_some_and(|c| !c.must);
+        let (vocabulary, watch) = (made.vocabulary.clone(), made.watch.clone());
+        let compiled = Arc::new(CompiledGrammar { vocabulary, matcher, watch, in_calls_only });
+        self.keep(key, compiled.clone());
+        Ok(compiled)
+    }
+
+    fn make(&self) -> Result<Made, String> {
+        if self.end_ids.iter().all(|id| *id >= self.tokenizer.len()) {
+            return Err("the model has no token that ends an answer".into());
+        }
+        let vocabulary = Arc::new(GrammarTokens::new(self.tokenizer.clone(), &self.end_ids));
+        let slices = SlicedBiasComputer::general_slices();
+        let factory = ParserFactory::new(&vocabulary.env, InferenceCapabilities::default(), &slices);
+        let mut factory = factory.map_err(|e| format!("no grammars for this vocabulary: {e}"))?;
+        factory.quiet();
+        let watch = Arc::new(Watch::start().map_err(|e| format!("no thread for grammars: {e}"))?);
+        Ok(Made { vocabulary, factory, watch })
+    }
+
+    fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {
+        let mut kept = self.kept.lock();
+        let at = kept.iter().position(|(of, _)| of == key)?;
+        let found = kept.remove(at)?;
+        let compiled = found.1.clone();
+        kept.push_front(found);
+        Some(compiled)
+    }
+
+    fn keep(&self, key: String, compiled: Arc<CompiledGrammar>) {
+        let mut kept = self.kept.lock();
+        kept.push_front((key, compiled));
+        kept.truncate(limits::GRAMMARS_KEPT_MAX);
+    }
+}
+
+impl CompiledGrammar {
+    /// For outputs that begin as the prompt left them; `None` for a text that has no thoughts. An error says why the
+    /// end of a thought could not be told.
+    pub fn after(self: &Arc<Self>, thinking: Option<Thinking>) -> Result<GrammarStart, FormError> {
+        let stage = match thinking {
+            Some(Thinking::Open) if self.vocabulary.closes.is_none() => {
+                return Err(FormError::unusable(
+                    "the prompt opens a thought, for whose end the model has no token".into(),
+                ));
+            }
+            Some(Thinking::Open) => Stage::Thought,
+            _ if self.in_calls_only => Stage::BeforeCall,
+            Some(Thinking::Free) if self.vocabulary.opens.is_some() && self.vocabulary.closes.is_some() => {
+                Stage::MayThink
+            }
+            _ => Stage::Answer,
+        };
+        Ok(GrammarStart { grammar: self.clone(), stage })
+    }
+}
+
+impl GrammarStart {
+    /// What one choice is followed by.
+    pub fn begin(&self) -> Box<dyn Grammar> {
+        let (matcher, watched) = watched_clone(&self.grammar.matcher, &self.grammar.watch);
+        let stage = (self.stage, self.grammar.in_calls_only);
+        Box::new(GrammarSequence::new(self.grammar.vocabulary.clone(), (matcher, watched), stage))
+    }
+}
+
+impl std::fmt::Debug for GrammarStart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GrammarStart({:?})", self.stage)
+    }
+}
+
+impl Made {
+    fn matcher(&self, grammar: TopLevelGrammar, limits: ParserLimits) -> Result<Matcher, FormError> {
+        let (init, quiet) = (GrammarInit::Serialized(grammar), Logger::new(0, 0));
+        let parser = self.factory.create_parser_from_init_ext(init, quiet, InferenceCapabilities::default(), limits);
+        let parser = parser.map_err(|e| FormError::of_library(&e))?;
+        Ok(Matcher::new(Ok(parser)).into_cancellable())
+    }
+}
+
+/// A matcher that begins anew, with a lexer of its own: else what others have read would decide when this one has taken
+/// too many steps.
+fn watched_clone(matcher: &Matcher, watch: &Watch) -> (Matcher, Arc<Watched>) {
+    let own = matcher.deep_clone();
+    let cancel = own.cancellation_handle().unwrap_or_default();
+    (own, watch.over(cancel))
+}
+
+fn parser_limits(lark: bool) -> ParserLimits {
+    let (items, place) = match lark {
+        true => (limits::LARK_TOKEN_ITEMS_MAX, limits::LARK_PLACE_ITEMS_MAX),
+        false => (limits::GRAMMAR_TOKEN_ITEMS_MAX, limits::GRAMMAR_PLACE_ITEMS_MAX),
+    };
+    ParserLimits {
+        initial_lexer_fuel: limits::GRAMMAR_COMPILE_STEPS_MAX,
+        step_lexer_fuel: limits::GRAMMAR_TOKEN_STEPS_MAX,
+        step_max_items: items,
+        max_items_in_row: place,
+        max_grammar_size: limits::GRAMMAR_SYMBOLS_MAX,
+        max_lexer_states: limits::GRAMMAR_STATES_MAX,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// What the library reads, and a text that is the same for equal ones.
+fn top_level(structure: &Structure, tokenizer: &Tokenizer) -> Result<(TopLevelGrammar, String), FormError> {
+    let form = structure.form.as_ref().map(form_grammar).transpose()?;
+    let calls = structure.calls.as_ref().map(|calls| calls.lark(tokenizer)).transpose()?;
+    let grammars = match (form, calls) {
+        (Some(form), None) => vec![form],
+        (None, Some(calls)) => vec![GrammarWithLexer::from_lark(format!("start: calls\n{calls}"))],
+        (Some(form), Some(calls)) => {
+            let main = GrammarWithLexer::from_lark(format!("start: @{ANSWER} | calls\n{calls}"));
+            vec![main, GrammarWithLexer { name: Some(ANSWER.into()), ..form }]
+        }
+        (None, None) => return Err(FormError::unusable("it says nothing".into())),
+    };
+    let must = structure.calls.as_ref().is_some_and(|calls| calls.must);
+    let parts = grammars.iter().map(|g| json!([g.json_schema, g.lark_grammar]));
+    let key = json!([must, parts.collect::<Vec<_>>()]).to_string();
+    Ok((TopLevelGrammar { grammars, max_tokens: None }, key))
+}
+
+fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
+    check::within_limits(form)?;
+    Ok(match form {
+        AnswerForm::Json { schema, compact } => GrammarWithLexer::from_json_schema(with_options(schema, *compact)?),
+        AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
+        AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
+        AnswerForm::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
+    })
+}
+
+/// A schema with how its JSON is written beside it.
+fn with_options(schema: &Json, compact: bool) -> Result<Json, FormError> {
+    let mut object = match schema {
+        Json::Object(object) => object.clone(),
+        // Anything, or nothing.
+        Json::Bool(true) => Default::default(),
+        _ => return Err(FormError::unusable("it must be an object or `true`".into())),
+    };
+    if object.contains_key("x-guidance") {
+        return Err(FormError::unusable("`x-guidance` is not supported".into()));
+    }
+    let white_space = if compact { Json::Null } else { WHITE_SPACE.into() };
+    let options = json!({"whitespace_flexible": !compact, "whitespace_pattern": white_space, "coerce_one_of": true});
+    object.insert("x-guidance".into(), options);
+    Ok(Json::Object(object))
+}
+
+fn choice(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| Json::from(text.as_str()).to_string()).collect();
+    // One expression, or each text would be a place of its own for the parser.
+    format!("start: CHOICE\nCHOICE: {}", quoted.join(" | "))
+}

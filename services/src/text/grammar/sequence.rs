@@ -1,0 +1,121 @@
+//! One choice under a grammar: its thought first, then what the grammar allows.
+
+use super::CANNOT_GO_ON;
+use super::tokens::{GrammarTokens, is_breaks};
+use super::watch::Watched;
+use chimere_engine::constraint::Effect;
+use chimere_engine::constraint::grammar::Grammar;
+use chimere_engine::ids::TokenId;
+use llguidance::Matcher;
+use llguidance::api::StopReason;
+use std::sync::Arc;
+
+/// Follows what one choice says.
+pub(super) struct GrammarSequence {
+    vocabulary: Arc<GrammarTokens>,
+    matcher: Matcher,
+    watched: Arc<Watched>,
+    stage: Stage,
+    /// The grammar is about calls alone, and there may be none: other text is free.
+    in_calls_only: bool,
+    /// The end of the text, as far as a marker may have begun in it.
+    tail: Vec<u8>,
+}
+
+/// Where a choice stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// A thought, which a token ends.
+    Thought,
+    /// Nothing has come; a thought may.
+    MayThink,
+    /// The thought is over. Line breaks may come, as the model is used to, or as its end is forced.
+    AfterThought {
+        /// Bytes of those that have come.
+        breaks: usize,
+    },
+    /// What the grammar is about.
+    Answer,
+    /// Any text, until a token begins a call, which the grammar is about.
+    BeforeCall,
+    /// An end has come; what is computed behind it is for nobody.
+    Over,
+}
+
+impl GrammarSequence {
+    pub(super) fn new(
+        vocabulary: Arc<GrammarTokens>,
+        (matcher, watched): (Matcher, Arc<Watched>),
+        (stage, in_calls_only): (Stage, bool),
+    ) -> Self {
+        Self { vocabulary, matcher, watched, stage, in_calls_only, tail: Vec::new() }
+    }
+
+    fn end_thought(&mut self) {
+        self.tail.clear();
+        self.stage = if self.in_calls_only { Stage::BeforeCall } else { Stage::AfterThought { breaks: 0 } };
+    }
+
+    /// What the grammar allows, and `others`.
+    fn allowed(&mut self, others: &[TokenId]) -> Result<Effect, String> {
+        let mask = self.watched.run(|| self.matcher.compute_mask_or_eos()).map_err(|_| self.failure())?;
+        if mask.is_zero() {
+            return Err(format!("{CANNOT_GO_ON}has come to a place from where it allows nothing"));
+        }
+        let mut words = mask.as_slice().to_vec();
+        for id in others {
+            words[*id as usize / 32] |= 1 << (id % 32);
+        }
+        Ok(Effect::Allow(words.into()))
+    }
+
+    fn consume(&mut self, token: TokenId) -> Result<(), String> {
+        self.stage = Stage::Answer;
+        self.watched.run(|| self.matcher.consume_token(token)).map_err(|_| self.failure())
+    }
+
+    fn failure(&self) -> String {
+        let said = self.matcher.get_error().unwrap_or_default();
+        tracing::debug!(error = said, "a grammar cannot go on");
+        let steps = matches!(self.matcher.stop_reason(), StopReason::LexerTooComplex | StopReason::ParserTooComplex);
+        let what = match self.matcher.is_cancelled() {
+            true => "takes too long for one token",
+            false if steps || said.contains("items; max is") => "takes too many steps for one token",
+            false => "does not allow what had to come",
+        };
+        format!("{CANNOT_GO_ON}{what}")
+    }
+}
+
+impl Grammar for GrammarSequence {
+    fn rule(&mut self) -> Result<Option<Effect>, String> {
+        let vocabulary = self.vocabulary.clone();
+        match self.stage {
+            Stage::Thought => Ok(Some(Effect::Forbid(vocabulary.barred_in_thought(&self.tail)))),
+            Stage::BeforeCall => Ok(Some(Effect::Forbid(vocabulary.barred_in_text(&self.tail)))),
+            Stage::MayThink => self.allowed(vocabulary.opens.as_slice()).map(Some),
+            Stage::AfterThought { breaks } => self.allowed(vocabulary.breaks_after(breaks)).map(Some),
+            Stage::Answer => self.allowed(&[]).map(Some),
+            Stage::Over => Ok(None),
+        }
+    }
+
+    fn take(&mut self, token: TokenId) -> Result<(), String> {
+        let vocabulary = self.vocabulary.clone();
+        if vocabulary.end_ids.contains(&token) {
+            self.stage = Stage::Over;
+        }
+        match self.stage {
+            Stage::Thought if vocabulary.closes == Some(token) => self.end_thought(),
+            Stage::MayThink if vocabulary.opens == Some(token) => self.stage = Stage::Thought,
+            Stage::BeforeCall if vocabulary.call == Some(token) => return self.consume(token),
+            Stage::Thought | Stage::BeforeCall => vocabulary.append(&mut self.tail, token),
+            Stage::AfterThought { breaks } if is_breaks(vocabulary.tokenizer.bytes(token)) => {
+                self.stage = Stage::AfterThought { breaks: breaks + vocabulary.tokenizer.bytes(token).len() };
+            }
+            Stage::MayThink | Stage::AfterThought { .. } | Stage::Answer => return self.consume(token),
+            Stage::Over => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,312 @@
+use super::*;
+use crate::text::tokenizer::golden;
+use crate::text::tools::Tool;
+use chimere_engine::constraint::Effect;
+
+/// Grammars of the golden tokenizer.
+fn grammars() -> Grammars {
+    let tokenizer = golden();
+    let end = tokenizer.id("<|im_end|>").unwrap();
+    Grammars::new(tokenizer, vec![end])
+}
+
+fn json(schema: Json) -> Structure {
+    Structure { form: Some(AnswerForm::Json { schema, compact: false }), calls: None }
+}
+
+fn calls(tools: Vec<(&str, Json)>, must: bool) -> Structure {
+    let tools = tools.into_iter().map(|(name, parameters)| Tool { name: name.into(), parameters }).collect();
+    Structure { form: None, calls: Some(Calls { tools, must, several: true }) }
+}
+
+/// Whether an output of these tokens, followed by an end, is allowed; else how much of it is.
+fn followed(grammars: &Grammars, structure: &Structure, thinking: Option<Thinking>, text: &str) -> Result<(), String> {
+    let tokenizer = golden();
+    let start = grammars.compile(structure).unwrap().after(thinking).unwrap();
+    let mut sequence = start.begin();
+    let mut ids = tokenizer.encode(text);
+    ids.push(tokenizer.id("<|im_end|>").unwrap());
+    for (at, id) in ids.iter().enumerate() {
+        let allowed = match sequence.rule().unwrap() {
+            None => true,
+            Some(Effect::Allow(mask)) => mask.get(*id as usize / 32).is_some_and(|w| w >> (id % 32) & 1 == 1),
+            Some(Effect::Forbid(ids)) => !ids.contains(id),
+            other => panic!("{other:?}"),
+        };
+        if !allowed {
+            return Err(tokenizer.decode(&ids[..at], true));
+        }
+        sequence.take(*id).unwrap();
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn check(structure: &Structure, thinking: Option<Thinking>, good: &[&str], bad: &[(&str, &str)]) {
+    let grammars = grammars();
+    for text in good {
+        assert_eq!(followed(&grammars, structure, thinking, text), Ok(()), "{text:?}");
+    }
+    for (text, allowed) in bad {
+        // Tokens are longer than characters, so less may have come than is allowed.
+        let got = followed(&grammars, structure, thinking, text).expect_err(text);
+        assert!(allowed.starts_with(&got), "{text:?}: {got:?}");
+    }
+}
+
+#[test]
+fn an_answer_keeps_to_its_schema_and_white_space_is_bounded() {
+    let schema = json(json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
+        "additionalProperties": false}));
+    check(
+        &schema,
+        Some(Thinking::Closed),
+        &["{\"a\":1}", "{ \"a\": -17 }", "{\n  \"a\": 0\n}"],
+        &[("", ""), ("{}", "{"), ("{\"a\": 1}}", "{\"a\": 1}"), ("{\"a\": 1", "{\"a\": 1")],
+    );
+    let wide = format!("{{{}\"a\":1}}", " ".repeat(9));
+    let stopped = followed(&grammars(), &schema, None, &wide).unwrap_err();
+    assert!(stopped.trim_end() == "{" && stopped.len() <= 9, "{stopped:?}");
+}
+
+#[test]
+fn expressions_choices_and_grammars_are_followed() {
+    let of = |form| Structure { form: Some(form), calls: None };
+    check(&of(AnswerForm::Regex("a+b?".into())), None, &["aab", "a"], &[("b", ""), ("abb", "ab")]);
+    check(
+        &of(AnswerForm::Choice(vec!["yes".into(), "no \"x\"\n".into()])),
+        None,
+        &["yes", "no \"x\"\n"],
+        &[("ye", "ye")],
+    );
+    check(&of(AnswerForm::Lark("start: \"x\" y\ny: /[0-9]/+".into())), None, &["x12"], &[("x", "x"), ("1", "")]);
+}
+
+#[test]
+fn a_thought_comes_first_and_nothing_but_its_token_ends_it() {
+    let form = Structure { form: Some(AnswerForm::Choice(vec!["yes".into()])), calls: None };
+    let thought = "so {\"a\": </thin </tool_call> <think>\n";
+    check(
+        &form,
+        Some(Thinking::Open),
+        &[&format!("{thought}</think>\n\nyes"), "</think>yes", "</think>\nyes"],
+        &[("x<tool_call>", "x"), ("x", "x"), ("</think>\n\n\n\nyes", "</think>\n\n")],
+    );
+    check(&form, Some(Thinking::Free), &["yes", "<think>\nx</think>\n\nyes"], &[("a", ""), ("yes<think>", "yes")]);
+    check(&form, Some(Thinking::Closed), &["yes"], &[("<think>", "")]);
+}
+
+#[test]
+fn a_marker_cannot_be_spelled_out() {
+    let (grammars, tokenizer) = (grammars(), golden());
+    let form = Structure { form: Some(AnswerForm::Choice(vec!["yes".into()])), calls: None };
+    let mut sequence = grammars.compile(&form).unwrap().after(Some(Thinking::Open)).unwrap().begin();
+    let ids: Vec<_> = tokenizer.encode_plain("a </think>");
+    let bars = |sequence: &mut Box<dyn Grammar>, id: TokenId| match sequence.rule().unwrap() {
+        Some(Effect::Forbid(ids)) => ids.contains(&id),
+        other => panic!("{other:?}"),
+    };
+    let (last, before) = ids.split_last().unwrap();
+    for id in before {
+        assert!(!bars(&mut sequence, *id));
+        sequence.take(*id).unwrap();
+    }
+    assert!(bars(&mut sequence, *last) && !bars(&mut sequence, tokenizer.id("</think>").unwrap()));
+    // A control token between them is no text.
+    sequence.take(tokenizer.id("<|im_start|>").unwrap()).unwrap();
+    assert!(bars(&mut sequence, *last));
+}
+
+fn weather() -> Json {
+    json!({"type": "object", "required": ["city", "days"], "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["C", "F"]},
+        "days": {"$ref": "#/$defs/days"},
+        "tags": {"type": "array", "items": {"type": "string"}}},
+        "$defs": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}})
+}
+
+fn call(name: &str, arguments: &[(&str, &str)]) -> String {
+    let arguments: String =
+        arguments.iter().map(|(key, value)| format!("<parameter={key}>\n{value}\n</parameter>\n")).collect();
+    format!("<tool_call>\n<function={name}>\n{arguments}</function>\n</tool_call>")
+}
+
+#[test]
+fn a_call_that_must_come_names_a_declared_tool_and_has_what_it_requires() {
+    let must = calls(vec![("weather", weather()), ("now", json!({}))], true);
+    let text = call("weather", &[("city", "New <York>\n\nx"), ("unit", "C"), ("days", "3"), ("tags", "[\"a\"]")]);
+    let small = call("weather", &[("city", "x"), ("days", "9")]);
+    check(
+        &must,
+        Some(Thinking::Open),
+        &[&format!("hm</think>\n\n{text}"), &format!("</think>{small}\n{}", call("now", &[]))],
+        &[],
+    );
+    let begin = "<tool_call>\n<function=weather>\n<parameter=";
+    check(
+        &must,
+        Some(Thinking::Closed),
+        &[&text, &small],
+        &[
+            ("hello", ""),
+            ("<tool_call>\n<function=rm>", "<tool_call>\n<function="),
+            (&format!("{begin}unit>"), begin),
+            (&format!("{begin}city>\nx\n</parameter>\n</function>"), &format!("{begin}city>\nx\n</parameter>\n<")),
+        ],
+    );
+}
+
+#[test]
+fn one_call_is_one_where_several_are_not_wanted() {
+    let mut one = calls(vec![("now", json!({}))], true);
+    one.calls.as_mut().unwrap().several = false;
+    let text = call("now", &[]);
+    check(&one, None, &[&text], &[(&format!("{text}\n{text}"), &text)]);
+}
+
+#[test]
+fn calls_that_may_come_keep_to_their_schema_and_text_is_free() {
+    let may = calls(vec![("weather", weather())], false);
+    let text = call("weather", &[("city", "x"), ("days", "9")]);
+    check(
+        &may,
+        Some(Thinking::Closed),
+        &["any text", "", &format!("I look.\n\n{text}"), &text],
+        &[("<tool_call>\n<function=rm>", "<tool_call>\n<function=")],
+    );
+    check(
+        &may,
+        Some(Thinking::Open),
+        &["hm</think>\n\nany text", &format!("</think>I look.\n\n{text}"), &format!("</think>\n\n{text}")],
+        &[("</think>\n\n<tool_call>\n<function=rm>", "</think>\n\n<tool_call>\n<function=")],
+    );
+    let spelled = grammars().compile(&may).unwrap().after(Some(Thinking::Closed)).unwrap();
+    let (mut sequence, ids) = (spelled.begin(), golden().encode_plain("<tool_call>"));
+    ids[..ids.len() - 1].iter().for_each(|id| sequence.take(*id).unwrap());
+    let Some(Effect::Forbid(barred)) = sequence.rule().unwrap() else { panic!("something is barred") };
+    assert!(barred.contains(ids.last().unwrap()));
+}
+
+#[test]
+fn an_answer_of_a_schema_or_calls() {
+    let both = Structure { form: json(json!({"type": "array"})).form, ..calls(vec![("now", json!({}))], false) };
+    check(&both, Some(Thinking::Closed), &["[1, 2]", &call("now", &[])], &[("now", "")]);
+}
+
+#[test]
+fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
+    let grammars = grammars();
+    let refused = |structure: &Structure| grammars.compile(structure).map(drop).unwrap_err();
+    for (schema, names) in [
+        (json!({"type": "array", "uniqueItems": true}), "uniqueItems"),
+        (json!({"not": {"type": "string"}}), "not"),
+        (json!({"type": "integer", "minimum": 3, "maximum": 2}), "minimum"),
+        (json!({"type": "text"}), "text"),
+        (json!({"$ref": "#/$defs/none"}), "none"),
+        (json!(false), "object"),
+        (json!({"x-guidance": {}}), "x-guidance"),
+        (json!({"type": "string", "pattern": "("}), "regex"),
+    ] {
+        let error = refused(&json(schema.clone()));
+        assert!(error.message.contains(names) && error.message.len() < 400, "{schema}: {error}");
+    }
+    let form = |form| Structure { form: Some(form), calls: None };
+    for (large, names) in [
+        (form(AnswerForm::Regex("a".repeat(1_000_000))), "1000000 bytes, at most 16384"),
+        (form(AnswerForm::Lark(lark_bomb())), "too complex"),
+        (form(AnswerForm::Choice(vec!["a".into(); 5000])), "5000 texts"),
+        (json(json!({"anyOf": vec![json!({"type": "string"}); 30_000]})), "values"),
+        (json(deep(100)), "levels"),
+    ] {
+        let error = refused(&large);
+        assert!(error.message.contains(names), "{error}");
+    }
+}
+
+/// Doubles with each line.
+fn lark_bomb() -> String {
+    let lines = (0..40).map(|i| format!("A{i}: A{} A{}\n", i + 1, i + 1));
+    format!("start: A0\n{}A40: \"a\"\n", lines.collect::<String>())
+}
+
+fn deep(levels: usize) -> Json {
+    (0..levels).fold(json!({}), |inner, _| json!({"items": inner}))
+}
+
+#[test]
+fn a_grammar_that_is_too_hard_for_one_token_says_so() {
+    let grammars = grammars();
+    let x = golden().id("x").unwrap();
+    for lark in ["start: e\ne: e e | e e e | \"x\"", "start: e\ne: e e e e e | e e e e | e e | \"x\" | \"xx\" |"] {
+        let structure = Structure { form: Some(AnswerForm::Lark(lark.into())), calls: None };
+        let mut sequence = grammars.compile(&structure).unwrap().after(None).unwrap().begin();
+        let mut says = |_| sequence.rule().and_then(|_| sequence.take(x)).err();
+        assert_eq!((0..1000).find_map(&mut says).as_deref(), Some("the grammar takes too many steps for one token"));
+    }
+}
+
+#[test]
+fn what_is_within_the_limits_takes_no_more_stack_than_there_is() {
+    let chain = |name: &str, next: fn(String) -> String| {
+        let lines = (0..).map(|i| format!("{name}{i}: {}\n", next(format!("{name}{}", i + 1))));
+        let mut text = format!("start: {name}0\n");
+        let count = lines
+            .map_while(|line| (text.len() + line.len() < limits::LARK_BYTES_MAX - 64).then(|| text += &line))
+            .count();
+        AnswerForm::Lark(format!("{text}{name}{count}: \"a\""))
+    };
+    let references = |wrap: fn(Json) -> Json| {
+        let definitions = (0..6000).map(|i| (format!("a{i}"), wrap(json!({"$ref": format!("#/$defs/a{}", i + 1)}))));
+        let mut definitions: serde_json::Map<String, Json> = definitions.collect();
+        definitions.insert("a6000".into(), json!({"type": "integer"}));
+        json(json!({"$ref": "#/$defs/a0", "$defs": definitions})).form.unwrap()
+    };
+    let forms = vec![
+        chain("a", |next| next),
+        chain("A", |next| next),
+        chain("A", |next| format!("\"a\" {next}?")),
+        chain("A", |next| format!("(\"a\" {next} | \"b\" {next} \"c\")")),
+        references(|next| next),
+        references(|next| json!({"items": next})),
+        references(|next| json!({"anyOf": [next, {"type": "null"}]})),
+        AnswerForm::Lark(format!("start: {}\"a\"{}", "(".repeat(30_000), ")".repeat(30_000))),
+    ];
+    // As the threads that make grammars, and as those that follow them.
+    let make = move || {
+        let grammars = grammars();
+        let made =
+            forms.into_iter().filter_map(|form| grammars.compile(&Structure { form: Some(form), calls: None }).ok());
+        made.collect::<Vec<_>>()
+    };
+    let made = std::thread::Builder::new().stack_size(limits::GRAMMAR_STACK_BYTES).spawn(make).unwrap().join().unwrap();
+    assert!(made.len() >= 5, "{}", made.len());
+    for grammar in made {
+        let mut sequence = grammar.after(None).unwrap().begin();
+        sequence.rule().unwrap();
+    }
+}
+
+#[test]
+fn what_would_take_for_ever_to_compile_is_refused_at_once() {
+    let grammars = grammars();
+    let pattern = |i: usize| json!({"pattern": format!("(a|b)*a(a|b){{{i}}}c")});
+    let names: serde_json::Map<String, Json> = (0..4000).map(|i| (format!("^p{i}_"), json!({}))).collect();
+    let patterns: Vec<Json> = (0..20).map(pattern).collect();
+    let referred =
+        json!({"$defs": {"x": {"allOf": patterns[..5]}}, "allOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/x"}]});
+    let ands: String = (0..20).map(|i| format!("/.*(a|b)*a(a|b){{{i}}}c.*/ & ")).collect();
+    for (form, names) in [
+        (json(json!({"type": "string", "allOf": patterns})).form, "20 conditions"),
+        (json(referred).form, "10 conditions"),
+        (json(json!({"type": "object", "patternProperties": names})).form, "4000 `patternProperties`"),
+        (json(json!({"type": "integer", "multipleOf": 1_000_000_007})).form, "1000000007"),
+        (Some(AnswerForm::Lark(format!("start: A\nA: {ands}/x/"))), "20 `&`"),
+        (Some(AnswerForm::Lark("start: %json {}".into())), "%json"),
+    ] {
+        let error = grammars.compile(&Structure { form, calls: None }).map(drop).unwrap_err();
+        assert!(error.message.contains(names), "{error}");
+    }
+    let amps = AnswerForm::Lark("start: \"&&&&&&&&&&&&\" /&&&&/ // && and &\n".into());
+    assert!(grammars.compile(&Structure { form: Some(amps), calls: None }).is_ok(), "these are text");
+}

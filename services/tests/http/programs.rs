@@ -1,0 +1,74 @@
+//! Agents that people have, unchanged, against a scripted engine behind the real HTTP layer: their prompts are larger
+//! than the shipped model's context. CHIMERE_PROGRAMS names a directory in whose `node_modules` they are installed:
+//! `npm install --prefix DIRECTORY @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0`.
+
+use crate::support::*;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the model does in its first turn: it looks into a file. What it says in the second stands in there.
+fn script(call: &str) -> String {
+    format!("SAY[let me look</think>\n\n<tool_call>\n{call}\n</tool_call>]")
+}
+
+/// A program of the directory, if there is one.
+fn program(name: &str) -> Option<PathBuf> {
+    let directory = std::env::var_os("CHIMERE_PROGRAMS");
+    if directory.is_none() {
+        println!("skipped: CHIMERE_PROGRAMS names no directory");
+    }
+    Some(Path::new(&directory?).join("node_modules/.bin").join(name))
+}
+
+fn server() -> Server {
+    Server::start(Options { context: 600_000, pages: 40_000, queue_tokens: 1 << 20, ..Options::default() })
+}
+
+/// Runs it where the file is, away from all that its user has, and gives what it said.
+fn said(mut command: Command, home: &Path) -> String {
+    std::fs::write(home.join("files.txt"), "SAY[</think>\n\nThere are apples and pears.]\n").unwrap();
+    let command = command.current_dir(home).env("HOME", home).env("NO_COLOR", "1").stdin(std::process::Stdio::null());
+    let out = command.output().unwrap();
+    let (text, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{text}\n{errors}");
+    text.into_owned()
+}
+
+#[test]
+fn claude_code_takes_a_turn_with_a_tool() {
+    let Some(program) = program("claude") else { return };
+    let (server, home) = (server(), tempfile::tempdir().unwrap());
+    let look = "<parameter=description>\nlook\n</parameter>";
+    let call = format!("<function=Bash>\n<parameter=command>\ncat files.txt\n</parameter>\n{look}\n</function>");
+    let mut command = Command::new(program);
+    command
+        .args(["-p", &script(&call), "--allowedTools", "Bash(cat:*)"])
+        .env("ANTHROPIC_BASE_URL", format!("http://{}", server.addr))
+        .env("ANTHROPIC_AUTH_TOKEN", "none")
+        .env("ANTHROPIC_MODEL", "tiny")
+        .env("ANTHROPIC_DEFAULT_HAIKU_MODEL", "tiny")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
+    assert!(said(command, home.path()).contains("There are apples and pears."));
+    assert!(server.fake.was_told().contains("cat files.txt"));
+}
+
+#[test]
+fn codex_takes_a_turn_with_a_tool() {
+    let Some(program) = program("codex") else { return };
+    let (server, home) = (server(), tempfile::tempdir().unwrap());
+    let call = "<function=exec_command>\n<parameter=cmd>\ncat files.txt\n</parameter>\n</function>";
+    let provider = format!(
+        "model = \"tiny\"\nmodel_provider = \"chimere\"\n[model_providers.chimere]\nname = \"chimere\"\n\
+         base_url = \"http://{}/v1\"\nenv_key = \"CHIMERE_API_KEY\"\nwire_api = \"responses\"\n",
+        server.addr
+    );
+    std::fs::create_dir(home.path().join(".codex")).unwrap();
+    std::fs::write(home.path().join(".codex/config.toml"), provider).unwrap();
+    let mut command = Command::new(program);
+    command
+        .args(["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", &script(call)])
+        .env("CHIMERE_API_KEY", "none")
+        .env("CODEX_HOME", home.path().join(".codex"));
+    assert!(said(command, home.path()).contains("There are apples and pears."));
+    assert!(server.fake.was_told().contains("cat files.txt"));
+}
