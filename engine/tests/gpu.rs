@@ -8,7 +8,7 @@
 
 mod support;
 
-use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
+use chimere_engine::backend::cpu::{CpuBackend, CpuConfig};
 use chimere_engine::backend::cuda::{
     Activations, Compiler, CudaBackend, CudaConfig, CudaMemory, KernelCache, KvStorage, probe, programs,
 };

@@ -1,5 +1,7 @@
 #![no_main]
 
+#[path = "../targets/limits.rs"]
+mod limits;
 #[path = "../targets/request.rs"]
 mod target;
 

@@ -1,12 +1,10 @@
 //! A body of any bytes, at an endpoint that speaks another dialect than OpenAI's first, is an error that names its
 //! field or the chat request that it means, inside of the model's limits, never a panic.
 
-mod limits;
-
+use crate::limits::LIMITS;
 use chimere::http::request::{
     ChatRequest, MessagesRequest, ModelLimits, OllamaRequest, ResponsesBody, parse_embed, parse_name,
 };
-use limits::LIMITS;
 
 pub fn run(bytes: &[u8]) {
     let limits = &*LIMITS;

@@ -1,13 +1,11 @@
 //! A request body of any bytes is an error that names its field or a request inside of the model's limits, never a
 //! panic, at every endpoint that takes one.
 
-mod limits;
-
+use crate::limits::LIMITS;
 use chimere::http::request::{
     ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, Generation, ModelLimits, Prompt,
     SearchRequest, TeachRequest, TokenizeRequest, parse_items, parse_nothing,
 };
-use limits::LIMITS;
 
 pub fn run(bytes: &[u8]) {
     let limits = &*LIMITS;

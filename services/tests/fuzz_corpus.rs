@@ -15,6 +15,9 @@ mod gguf;
 mod grammar;
 #[path = "../../fuzz/targets/keys.rs"]
 mod keys;
+#[path = "../../fuzz/targets/limits.rs"]
+#[allow(unreachable_pub, reason = "shared with the fuzzer, whose programs are other crates")]
+mod limits;
 #[path = "../../fuzz/targets/request.rs"]
 mod request;
 #[path = "../../fuzz/targets/safetensors.rs"]

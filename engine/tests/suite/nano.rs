@@ -1,7 +1,6 @@
 //! The shipped model against the reference implementation on 200 prompts (made by `models/nano/check_reference.py`).
 
-use crate::support::{Driver, Golden, max_abs, relative_rms};
-use chimere_engine::backend::cpu::{CpuConfig, KvType};
+use crate::support::{Driver, Golden, max_abs, relative_rms, shipped_config};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::path::PathBuf;
@@ -56,7 +55,7 @@ impl Computed {
 }
 
 fn computed(model: &Model, reference: &Reference, exact: bool) -> Computed {
-    let config = support::shipped_config(exact, 2);
+    let config = shipped_config(exact, 2);
     let mut driver = Driver::recording(model, &config);
     let vocab = model.config.vocab;
     let mut top = reference.top.iter();
