@@ -149,14 +149,22 @@ fn slow(pace: Pace) -> Server {
 #[test]
 fn a_deadline_that_cannot_be_met_is_refused_at_once() {
     let server = slow(Pace::default());
-    // Some 8 s of steps; on a busy machine seconds may pass before the scheduler sees the request.
-    let long = with(ask("LOOP[x ]"), json!({"max_tokens": 400}));
-    let reply = send(&server, &[("x-chimere-deadline-ms", "5000")], &long);
+    // Seven before it take some 20 s, so that the deadline leaves seconds to a machine that is busy.
+    let long = || Stream::open(server.addr, CHAT, &with(ask("LOOP[x ]"), json!({"stream": true, "max_tokens": 400})));
+    server.fake.allow(2);
+    let before: Vec<_> = (0..7).map(|_| long()).collect();
+    server.wait_for_live(7);
+    server.wait_for_standstill();
+    let few = with(ask("LOOP[x ]"), json!({"max_tokens": 40}));
+    let reply = send(&server, &[("x-chimere-deadline-ms", "5000")], &few);
     refused(&reply, "deadline_unreachable");
     let said = reply.text();
     let left = said.split("its deadline is in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
     assert!(left.is_some_and(|seconds| (0.0..=5.0).contains(&seconds)), "{said}");
-    let reply = send(&server, &[("x-chimere-deadline-ms", "60000")], &with(ask("LOOP[x ]"), json!({"max_tokens": 40})));
+    drop(before);
+    server.fake.allow_all();
+    server.wait_for_live(0);
+    let reply = send(&server, &[("x-chimere-deadline-ms", "60000")], &few);
     assert_eq!(reply.status, 200, "{}", reply.text());
 }
 
