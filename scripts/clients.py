@@ -5,13 +5,14 @@
     python3 scripts/clients.py --chimere target/release/chimere litellm openai     # some
 
 Each program gets a virtual environment of its own under --venvs (default target/clients), made with pip at the first run, because their
-requirements contradict each other. The server runs on a free port of the loopback interface with the shipped model. The last line reads
+requirements contradict each other; those of JavaScript (scripts/node_clients) share one directory, made with npm, and need Node 20. The server runs on a free port of the loopback interface with the shipped model. The last line reads
 `N passed, N failed`. docs/clients.md says what each of them sends and what does not work.
 """
 import argparse
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,6 +41,11 @@ PINNED = {
     "openai-responses": ["openai==3.54.0"],
     "ollama": ["ollama==0.6.3"],
 }
+
+# Those of JavaScript: the package, and the script that drives it.
+NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"),
+        "ai-sdk": ("ai@6.0.326", "ai.mjs")}
+NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "zod@4.6.7"]
 
 # What typed answers are asked for: the text, and what of it there can be.
 PLACE = 'Which city does it name? "Anna moved to Paris in 2019."'
@@ -333,22 +339,45 @@ def python_of(name, venvs):
     return python
 
 
+def node_home(venvs):
+    """The directory with the packages of JavaScript and the scripts that use them, made if it is not there as pinned."""
+    home, wanted = venvs / "node", [package for package, _ in NODE.values()] + NODE_BESIDE
+    marker = home / "pinned"
+    if not marker.exists() or marker.read_text() != " ".join(wanted):
+        home.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", home, *wanted], check=True)
+        marker.write_text(" ".join(wanted))
+    # A script finds packages from where it lies.
+    for script in (ROOT / "scripts/node_clients").iterdir():
+        shutil.copy(script, home)
+    return home
+
+
+def command_of(name, venvs, server):
+    """What drives a program, and from where."""
+    if name in NODE:
+        home = node_home(venvs)
+        return ["node", NODE[name][1]], home
+    python = python_of(name, venvs)
+    return [python, __file__, "--inside", name, "--url", server.url, "--model", server.model], venvs / name
+
+
 def drive(name, venvs, server):
     begin = time.monotonic()
-    python = python_of(name, venvs)
-    command = [python, __file__, "--inside", name, "--url", server.url, "--model", server.model]
-    environment = os.environ | {"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    command, home = command_of(name, venvs, server)
+    environment = os.environ | {"OPENAI_API_KEY": "none", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "URL": server.url, "MODEL": server.model}
     try:
-        good = subprocess.run(command, cwd=venvs / name, env=environment, timeout=PROGRAM_SECONDS).returncode == 0
+        good = subprocess.run(command, cwd=home, env=environment, timeout=PROGRAM_SECONDS).returncode == 0
     except subprocess.TimeoutExpired:
         good = False
-    print(f"{'ok    ' if good else 'FAILED'} {PINNED[name][0]} ({time.monotonic() - begin:.1f} s)", flush=True)
+    package = NODE[name][0] if name in NODE else PINNED[name][0]
+    print(f"{'ok    ' if good else 'FAILED'} {package} ({time.monotonic() - begin:.1f} s)", flush=True)
     return good
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("programs", nargs="*", choices=[[], *PROGRAMS], help="default: all")
+    parser.add_argument("programs", nargs="*", choices=[[], *PROGRAMS, *NODE], help="default: all")
     parser.add_argument("--chimere", help="the binary")
     parser.add_argument("--venvs", type=pathlib.Path, default=ROOT / "target/clients", help="where the environments are kept")
     for own in ("--inside", "--url", "--model"):   # for the run inside of a program's environment
@@ -363,7 +392,7 @@ def main():
         return 0
     venvs = args.venvs.resolve()
     with Server(pathlib.Path(args.chimere).resolve()) as server:
-        results = [drive(name, venvs, server) for name in args.programs or PROGRAMS]
+        results = [drive(name, venvs, server) for name in args.programs or [*PROGRAMS, *NODE]]
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     return 0 if all(results) else 1
 

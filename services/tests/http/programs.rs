@@ -1,8 +1,10 @@
 //! Agents that people have, unchanged, against a scripted engine behind the real HTTP layer: their prompts are larger
-//! than the shipped model's context. CHIMERE_PROGRAMS names a directory in whose `node_modules` they are installed:
-//! `npm install --prefix DIRECTORY @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0`.
+//! than the shipped model's context. CHIMERE_PROGRAMS names a directory in whose `node_modules` they are installed, all
+//! of them or some: `npm install --prefix DIRECTORY @anthropic-ai/claude-code@2.1.330 @openai/codex@0.169.0
+//! opencode-ai@1.18.33 cline@3.0.65 @continuedev/cli@1.5.47`.
 
 use crate::support::*;
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,11 +15,16 @@ fn script(call: &str) -> String {
 
 /// A program of the directory, if there is one.
 fn program(name: &str) -> Option<PathBuf> {
-    let directory = std::env::var_os("CHIMERE_PROGRAMS");
-    if directory.is_none() {
+    let Some(directory) = std::env::var_os("CHIMERE_PROGRAMS") else {
         println!("skipped: CHIMERE_PROGRAMS names no directory");
+        return None;
+    };
+    let program = Path::new(&directory).join("node_modules/.bin").join(name);
+    if !program.exists() {
+        println!("skipped: {} is not there", program.display());
+        return None;
     }
-    Some(Path::new(&directory?).join("node_modules/.bin").join(name))
+    Some(program)
 }
 
 fn server() -> Server {
@@ -48,7 +55,8 @@ fn claude_code_takes_a_turn_with_a_tool() {
         .env("ANTHROPIC_MODEL", "tiny")
         .env("ANTHROPIC_DEFAULT_HAIKU_MODEL", "tiny")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    assert!(said(command, home.path()).contains("There are apples and pears."));
+    let text = said(command, home.path());
+    assert!(text.contains("There are apples and pears."), "{text}");
     assert!(server.fake.was_told().contains("cat files.txt"));
 }
 
@@ -69,6 +77,65 @@ fn codex_takes_a_turn_with_a_tool() {
         .args(["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", &script(call)])
         .env("CHIMERE_API_KEY", "none")
         .env("CODEX_HOME", home.path().join(".codex"));
-    assert!(said(command, home.path()).contains("There are apples and pears."));
+    let text = said(command, home.path());
+    assert!(text.contains("There are apples and pears."), "{text}");
+    assert!(server.fake.was_told().contains("cat files.txt"));
+}
+
+/// What chats are sent to, and the model there.
+fn base(server: &Server) -> String {
+    format!("http://{}/v1", server.addr)
+}
+
+#[test]
+fn opencode_takes_a_turn_with_a_tool() {
+    let Some(program) = program("opencode") else { return };
+    let (server, home) = (server(), tempfile::tempdir().unwrap());
+    let call = "<function=bash>\n<parameter=command>\ncat files.txt\n</parameter>\n</function>";
+    let settings = json!({
+        "model": "chimere/tiny", "small_model": "chimere/tiny", "autoupdate": false, "permission": {"bash": "allow"},
+        "provider": {"chimere": {
+            "npm": "@ai-sdk/openai-compatible", "name": "chimere",
+            "options": {"baseURL": base(&server), "apiKey": "none"},
+            "models": {"tiny": {"name": "tiny", "tool_call": true, "limit": {"context": 500_000, "output": 32_000}}}}},
+    });
+    std::fs::write(home.path().join("opencode.json"), settings.to_string()).unwrap();
+    let mut command = Command::new(program);
+    command.args(["run", &script(call)]).env("OPENCODE_DISABLE_MODELS_FETCH", "1").env("PWD", home.path());
+    let text = said(command, home.path());
+    assert!(text.contains("There are apples and pears."), "{text}");
+    assert!(server.fake.was_told().contains("cat files.txt"));
+}
+
+#[test]
+fn continue_takes_a_turn_with_a_tool() {
+    let Some(program) = program("cn") else { return };
+    let (server, home) = (server(), tempfile::tempdir().unwrap());
+    let call = "<function=Bash>\n<parameter=command>\ncat files.txt\n</parameter>\n</function>";
+    let model = json!({"name": "tiny", "provider": "openai", "model": "tiny", "apiBase": base(&server), "apiKey": "none",
+        "roles": ["chat"], "capabilities": ["tool_use"]});
+    let settings = json!({"name": "chimere", "version": "0.0.1", "schema": "v1", "models": [model]});
+    std::fs::write(home.path().join("config.yaml"), settings.to_string()).unwrap();
+    let mut command = Command::new(program);
+    command.args(["-p", "--auto", "--config", "config.yaml", &script(call)]).env("CONTINUE_TELEMETRY_ENABLED", "0");
+    let text = said(command, home.path());
+    assert!(text.contains("There are apples and pears."), "{text}");
+    assert!(server.fake.was_told().contains("cat files.txt"));
+}
+
+#[test]
+fn cline_takes_a_turn_with_a_tool() {
+    let Some(program) = program("cline") else { return };
+    let (server, home) = (server(), tempfile::tempdir().unwrap());
+    let call = "<function=run_commands>\n<parameter=commands>\ncat files.txt\n</parameter>\n</function>";
+    let data = home.path().join("data").display().to_string();
+    let mut settings = Command::new(&program);
+    settings.args(["auth", "-p", "openai-compatible", "-k", "none", "-m", "tiny", "-b", &base(&server)]);
+    settings.args(["--data-dir", &data]);
+    said(settings, home.path());
+    let mut command = Command::new(program);
+    command.args(["--data-dir", &data, "-P", "openai-compatible", "-m", "tiny", &script(call)]);
+    let text = said(command, home.path());
+    assert!(text.contains("There are apples and pears."), "{text}");
     assert!(server.fake.was_told().contains("cat files.txt"));
 }

@@ -1,0 +1,12 @@
+// What every client here is asked, and how it is told where the service is: `URL` and `MODEL` in the environment.
+import assert from "node:assert/strict";
+import { z } from "zod";
+
+export { assert, z };
+export const { URL: url, MODEL: model } = process.env;
+export const QUESTION = "What is the weather in Paris?";
+export const RESULT = JSON.stringify({ city: "Paris", temperature_c: 21, condition: "sunny" });
+export const PLACE_QUESTION = 'Which city does it name? "Anna moved to Paris in 2019."';
+export const Place = z.strictObject({ city: z.enum(["Paris", "London", "Rome"]), year: z.int().min(1900).max(2100) });
+export const CITY = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+export const DESCRIPTION = "Get the current weather of a city";
