@@ -40,8 +40,8 @@ pub fn run(bytes: &[u8]) {
 
 fn structure(kind: u8, text: &str) -> Option<Structure> {
     let form = match kind {
-        b'j' => AnswerForm::Json { schema: serde_json::from_str(text).ok()?, compact: false },
-        b'c' => AnswerForm::Json { schema: serde_json::from_str(text).ok()?, compact: true },
+        b'j' => AnswerForm::Json { schema: serde_json::from_str(text).ok()?, compact: false, closed: false },
+        b'c' => AnswerForm::Json { schema: serde_json::from_str(text).ok()?, compact: true, closed: true },
         b'r' => AnswerForm::Regex(text.to_owned()),
         b'o' => AnswerForm::Choice(text.lines().map(str::to_owned).collect()),
         b'l' => AnswerForm::Lark(text.to_owned()),

@@ -138,7 +138,8 @@ fn common(fields: &mut Fields) -> Result<Map<String, Json>, ApiError> {
             chat.insert("response_format".into(), json!({"type": "json_object"}));
         }
         Some(Json::Object(schema)) => {
-            let schema = json!({"name": "format", "schema": schema});
+            // Programs that speak this dialect are used to closed objects.
+            let schema = json!({"name": "format", "strict": true, "schema": schema});
             chat.insert("response_format".into(), json!({"type": "json_schema", "json_schema": schema}));
         }
         Some(other) => return Err(wrong_type("format", "\"json\" or a JSON schema", &other)),

@@ -30,7 +30,7 @@ pub(super) fn take(fields: &mut Fields) -> Result<Option<AskedForm>, ApiError> {
         forms.extend(structured_outputs(&mut outputs)?);
         outputs.finish()?;
     }
-    let readers: [ReadForm; 4] = [|field, value| json_of(field, value, false), regex_of, choice_of, lark_of];
+    let readers: [ReadForm; 4] = [|field, value| json_of(field, value, (false, false)), regex_of, choice_of, lark_of];
     for (field, read) in GUIDED.into_iter().zip(readers) {
         if let Some(value) = fields.any(field) {
             forms.push(AskedForm { field, form: read(field, value)? });
@@ -60,7 +60,7 @@ fn response_format(fields: &mut Fields) -> Result<Option<AskedForm>, ApiError> {
     let form = match format.string("type")?.as_deref() {
         Some("text") => None,
         Some("json_object") => {
-            let form = AnswerForm::Json { schema: json!({"type": "object"}), compact: false };
+            let form = AnswerForm::Json { schema: json!({"type": "object"}), compact: false, closed: false };
             Some(AskedForm { field: "response_format", form })
         }
         Some("json_schema") => Some(json_schema(&mut format)?),
@@ -76,27 +76,28 @@ fn json_schema(format: &mut Fields) -> Result<AskedForm, ApiError> {
     let mut asked = format.fields("json_schema")?.ok_or_else(|| missing(&path, "an object with a `schema`"))?;
     asked.string("name")?;
     asked.string("description")?;
-    // The answer keeps to the schema in both cases.
-    asked.bool("strict")?;
+    // The answer keeps to the schema in both cases. OpenAI's strict schemas have no open objects.
+    let closed = asked.bool("strict")?.unwrap_or(false);
     let schema = asked.any("schema").ok_or_else(|| missing(SCHEMA, "a JSON schema"))?;
     asked.finish()?;
-    Ok(AskedForm { field: SCHEMA, form: json_of(SCHEMA, schema, false)? })
+    Ok(AskedForm { field: SCHEMA, form: json_of(SCHEMA, schema, (false, closed))? })
 }
 
 fn structured_outputs(outputs: &mut Fields) -> Result<Vec<AskedForm>, ApiError> {
     let compact = outputs.bool("disable_any_whitespace")?.unwrap_or(false);
     // There is one way of doing it here, so nothing is fallen back to.
     outputs.bool("disable_fallback")?;
-    for name in ["structural_tag", "whitespace_pattern", "disable_additional_properties"] {
+    let closed = outputs.bool("disable_additional_properties")?.unwrap_or(false);
+    for name in ["structural_tag", "whitespace_pattern"] {
         outputs.refuse(name, "is not supported")?;
     }
     let mut forms = Vec::new();
     let mut add = |field, form| forms.push(AskedForm { field, form });
     if let Some(value) = outputs.any("json") {
-        add("structured_outputs.json", json_of("structured_outputs.json", value, compact)?);
+        add("structured_outputs.json", json_of("structured_outputs.json", value, (compact, closed))?);
     }
     if outputs.bool("json_object")? == Some(true) {
-        add("structured_outputs.json_object", AnswerForm::Json { schema: json!({"type": "object"}), compact });
+        add("structured_outputs.json_object", AnswerForm::Json { schema: json!({"type": "object"}), compact, closed });
     }
     if let Some(value) = outputs.any("regex") {
         add("structured_outputs.regex", regex_of("structured_outputs.regex", value)?);
@@ -110,15 +111,15 @@ fn structured_outputs(outputs: &mut Fields) -> Result<Vec<AskedForm>, ApiError> 
     Ok(forms)
 }
 
-/// A schema, which some programs send as a text.
-fn json_of(field: &'static str, value: Json, compact: bool) -> Result<AnswerForm, ApiError> {
+/// A schema, which some programs send as a text; without white space, and with closed objects, if it is to be.
+fn json_of(field: &'static str, value: Json, (compact, closed): (bool, bool)) -> Result<AnswerForm, ApiError> {
     let schema = match value {
         Json::String(text) => serde_json::from_str(&text)
             .map_err(|e| ApiError::invalid(field, format!("`{field}` must be a JSON schema in a string: {e}")))?,
         other => other,
     };
     if schema.is_object() || schema.is_boolean() {
-        return Ok(AnswerForm::Json { schema, compact });
+        return Ok(AnswerForm::Json { schema, compact, closed });
     }
     Err(wrong_type(field, "a JSON schema, which is an object", &schema))
 }

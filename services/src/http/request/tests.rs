@@ -594,17 +594,21 @@ fn calls_and_results_are_checked() {
 #[test]
 fn a_form_is_read_from_the_field_that_asks_for_it() {
     let form = |fields| chat(fields).unwrap().generation.form.map(|asked| (asked.field, asked.form));
-    let json_form = |schema, compact| AnswerForm::Json { schema, compact };
+    let json_form = |schema, compact, closed| AnswerForm::Json { schema, compact, closed };
     let schema = json!({"type": "array"});
     let format = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": false, "schema": schema}});
     assert_eq!(
         form(json!({"response_format": format})),
-        Some(("response_format.json_schema.schema", json_form(schema.clone(), false)))
+        Some(("response_format.json_schema.schema", json_form(schema.clone(), false, false)))
     );
-    let object = json_form(json!({"type": "object"}), false);
+    let strict = json!({"type": "json_schema", "json_schema": {"name": "n", "strict": true, "schema": schema}});
+    let closed = json_form(schema.clone(), false, true);
+    assert_eq!(form(json!({"response_format": strict})).map(|(_, form)| form), Some(closed));
+    let object = json_form(json!({"type": "object"}), false, false);
     assert_eq!(form(json!({"response_format": {"type": "json_object"}})), Some(("response_format", object)));
-    let compact = json!({"structured_outputs": {"json": schema.to_string(), "disable_any_whitespace": true}});
-    assert_eq!(form(compact), Some(("structured_outputs.json", json_form(schema, true))));
+    let compact = json!({"structured_outputs": {"json": schema.to_string(), "disable_any_whitespace": true,
+        "disable_additional_properties": true}});
+    assert_eq!(form(compact), Some(("structured_outputs.json", json_form(schema, true, true))));
     assert_eq!(
         form(json!({"guided_grammar": "start: x"})),
         Some(("guided_grammar", AnswerForm::Lark("start: x".into())))

@@ -153,7 +153,7 @@ impl Rules {
                 schema.entry(definitions).or_insert_with(|| known.clone());
             }
         }
-        let json = with_options(&Json::Object(schema), false)?;
+        let json = with_options(&Json::Object(schema), false, true)?;
         self.line(format_args!("{rule}_json: %json {json}"));
         Ok(format!("{rule}_json {end}"))
     }

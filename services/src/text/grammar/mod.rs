@@ -5,6 +5,7 @@
 
 mod calls;
 mod check;
+mod schema;
 mod sequence;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,8 @@ use watch::{Watch, Watched};
 pub const CANNOT_GO_ON: &str = "the grammar ";
 /// Between two tokens of JSON: bounded, so that no answer is lost in white space.
 const WHITE_SPACE: &str = "[ \\n]{1,8}";
+/// Why a form that leaves no answer is refused.
+const NOTHING: &str = "nothing matches it";
 /// What an answer is called beside calls that may come in its place.
 const ANSWER: &str = "answer";
 
@@ -47,6 +50,8 @@ pub enum AnswerForm {
         schema: Json,
         /// Without any white space between its tokens.
         compact: bool,
+        /// Objects that name their fields and say nothing of others have no others.
+        closed: bool,
     },
     /// A text that this expression matches as a whole.
     Regex(String),
@@ -115,7 +120,7 @@ impl Grammars {
         let (mut first, watched) = watched_clone(&matcher, &made.watch);
         let first = watched.run(|| first.compute_mask()).map_err(|e| FormError::of_library(&e))?;
         if first.is_zero() {
-            return Err(FormError::unusable("nothing matches it".into()));
+            return Err(FormError::unusable(NOTHING.into()));
         }
         let in_calls_only = structure.form.is_none() && structure.calls.as_ref().is_some_and(|c| !c.must);
         let (vocabulary, watch) = (made.vocabulary.clone(), made.watch.clone());
@@ -245,7 +250,9 @@ fn top_level(structure: &Structure, tokenizer: &Tokenizer) -> Result<(TopLevelGr
 fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
     check::within_limits(form)?;
     Ok(match form {
-        AnswerForm::Json { schema, compact } => GrammarWithLexer::from_json_schema(with_options(schema, *compact)?),
+        AnswerForm::Json { schema, compact, closed } => {
+            GrammarWithLexer::from_json_schema(with_options(schema, *compact, *closed)?)
+        }
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
         AnswerForm::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
@@ -253,11 +260,11 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
 }
 
 /// A schema with how its JSON is written beside it.
-fn with_options(schema: &Json, compact: bool) -> Result<Json, FormError> {
-    let mut object = match schema {
-        Json::Object(object) => object.clone(),
-        // Anything, or nothing.
+fn with_options(schema: &Json, compact: bool, closed: bool) -> Result<Json, FormError> {
+    let mut object = match schema::in_known_words(schema, closed) {
+        Json::Object(object) => object,
         Json::Bool(true) => Default::default(),
+        Json::Bool(false) => return Err(FormError::unusable(NOTHING.into())),
         _ => return Err(FormError::unusable("it must be an object or `true`".into())),
     };
     if object.contains_key("x-guidance") {

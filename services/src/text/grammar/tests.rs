@@ -11,7 +11,7 @@ fn grammars() -> Grammars {
 }
 
 fn json(schema: Json) -> Structure {
-    Structure { form: Some(AnswerForm::Json { schema, compact: false }), calls: None }
+    Structure { form: Some(AnswerForm::Json { schema, compact: false, closed: false }), calls: None }
 }
 
 fn calls(tools: Vec<(&str, Json)>, must: bool) -> Structure {
@@ -67,6 +67,19 @@ fn an_answer_keeps_to_its_schema_and_white_space_is_bounded() {
     let wide = format!("{{{}\"a\":1}}", " ".repeat(9));
     let stopped = followed(&grammars(), &schema, None, &wide).unwrap_err();
     assert!(stopped.trim_end() == "{" && stopped.len() <= 9, "{stopped:?}");
+}
+
+#[test]
+fn what_depends_on_a_field_and_what_must_not_be_there_are_kept_to() {
+    let schema = json(json!({"type": "object", "additionalProperties": false,
+        "properties": {"a": {"type": "integer", "format": "int32"}, "b": {"type": "integer"}, "c": {"type": "integer"}},
+        "dependentRequired": {"a": ["b"]}, "not": {"required": ["b", "c"]}}));
+    check(
+        &schema,
+        None,
+        &["{}", "{\"a\":1,\"b\":2}", "{\"b\":2}", "{\"c\":3}"],
+        &[("{\"a\":1}", "{\"a\":1"), ("{\"b\":1,\"c\":2}", "{\"b\":1,\""), ("{\"a\":1,\"c\":2}", "{\"a\":1,\"")],
+    );
 }
 
 #[test]
@@ -200,7 +213,7 @@ fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
     let refused = |structure: &Structure| grammars.compile(structure).map(drop).unwrap_err();
     for (schema, names) in [
         (json!({"type": "array", "uniqueItems": true}), "uniqueItems"),
-        (json!({"not": {"type": "string"}}), "not"),
+        (json!({"not": {"enum": ["a"]}}), "not"),
         (json!({"type": "integer", "minimum": 3, "maximum": 2}), "minimum"),
         (json!({"type": "text"}), "text"),
         (json!({"$ref": "#/$defs/none"}), "none"),
