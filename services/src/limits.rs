@@ -199,6 +199,14 @@ pub const RESPONSES_HOURS: u64 = 24;
 pub const RESPONSES_NUMBER_MAX: u64 = 1 << 20;
 /// Bytes of responses that wait to be written; one that comes while they are so many is not kept.
 pub const RESPONSES_UNWRITTEN_BYTES: u64 = 64 << 20;
+/// Responses that one request may take items of by their ids.
+pub const RESPONSE_REFERRED_MAX: usize = 64;
+/// Bytes of all items that a request refers to.
+pub const RESPONSE_REFERRED_BYTES_MAX: usize = 8 << 20;
+/// Items that one page of a response's input has at most, and if nothing is said.
+pub const RESPONSE_ITEMS_MAX: usize = 100;
+/// See [`RESPONSE_ITEMS_MAX`].
+pub const RESPONSE_ITEMS: usize = 20;
 /// The version of Ollama's API that is spoken: programs compare it with what they need.
 pub const OLLAMA_VERSION: &str = "0.14.0";
 /// Prompts of one completion request.

@@ -20,6 +20,7 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/responses", "post", "Answer a conversation, and keep the answer", Some("Response")),
     ("/v1/responses/input_tokens", "post", "Count the tokens of a conversation", Some("Response")),
     ("/v1/responses/{id}", "get", "Show a response that was kept", None),
+    ("/v1/responses/{id}/input_items", "get", "List what was said before a response", None),
     ("/v1/responses/{id}", "delete", "Remove a response that was kept", None),
     ("/v1/messages", "post", "Answer a conversation in Anthropic's words", Some("Message")),
     ("/v1/messages/count_tokens", "post", "Count the tokens of a conversation", Some("Message")),

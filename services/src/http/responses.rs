@@ -1,20 +1,22 @@
 //! `/v1/responses`, as OpenAI's clients send it: answered, kept for a while, shown and removed.
 
-use super::answer::ResponseFormat;
+use super::answer::{ResponseFormat, response_of};
 use super::app::App;
 use super::auth::Caller;
 use super::chat::converse;
 use super::error::ApiError;
 use super::intake::{INLINE_BYTES, Taken, more_room, take};
-use super::request::{ResponsesBody, ResponsesRequest};
+use super::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
 use super::shares::{Holder, Share};
 use super::text::{busy, prompt_of};
 use crate::clock::unix_seconds;
+use crate::limits;
 use crate::responses::KeptResponse;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
 use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// `POST /v1/responses`.
@@ -52,6 +54,68 @@ pub(super) async fn show(
     Ok(HttpResponse::Ok().content_type("application/json").body(stored.response.to_vec()))
 }
 
+/// `GET /v1/responses/{id}/input_items`: the conversation before it, a page at a time.
+pub(super) async fn input_items(
+    app: web::Data<App>,
+    request: HttpRequest,
+    id: web::Path<String>,
+    page: web::Query<HashMap<String, String>>,
+) -> Result<HttpResponse, ApiError> {
+    let stored = app.responses.get(Caller::of(&request).key, &id, unix_seconds()).ok_or_else(|| no_such(&id))?;
+    let page = Page::of(&page)?;
+    let items: Vec<Value> = serde_json::from_slice(&stored.items).unwrap_or_default();
+    let mut items: Vec<Value> = items.into_iter().enumerate().map(|(at, item)| shown(&id, at, item)).collect();
+    if page.newest_first {
+        items.reverse();
+    }
+    let after = page.after.and_then(|after| items.iter().position(|item| item["id"] == *after)).map_or(0, |at| at + 1);
+    let rest = items.split_off(after.min(items.len()));
+    let (more, data) = (rest.len() > page.limit, rest.into_iter().take(page.limit).collect::<Vec<_>>());
+    let end = |item: Option<&Value>| item.map(|item| item["id"].clone());
+    let (first, last) = (end(data.first()), end(data.last()));
+    let list = json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more});
+    Ok(HttpResponse::Ok().json(list))
+}
+
+/// Which part of a list is wanted.
+struct Page<'a> {
+    limit: usize,
+    newest_first: bool,
+    after: Option<&'a String>,
+}
+
+impl<'a> Page<'a> {
+    fn of(query: &'a HashMap<String, String>) -> Result<Self, ApiError> {
+        let most = limits::RESPONSE_ITEMS_MAX;
+        let wrong = |name: &str, wanted: String, got: &str| {
+            ApiError::invalid(name, format!("`{name}` must be {wanted}, got {got:?}"))
+        };
+        let limit = query.get("limit").map_or(Ok(limits::RESPONSE_ITEMS), |text| {
+            let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
+            limit.ok_or_else(|| wrong("limit", format!("from 1 to {most}"), text))
+        })?;
+        let newest_first = match query.get("order").map(String::as_str) {
+            None | Some("desc") => true,
+            Some("asc") => false,
+            Some(other) => return Err(wrong("order", "\"asc\" or \"desc\"".into(), other)),
+        };
+        Ok(Self { limit, newest_first, after: query.get("after") })
+    }
+}
+
+/// An item as it is listed: with an id, and its text in parts.
+fn shown(response: &str, at: usize, mut item: Value) -> Value {
+    let Some(fields) = item.as_object_mut() else { return item };
+    let reply = response.trim_start_matches("resp_");
+    fields.entry("id").or_insert_with(|| format!("in_{reply}{at:02}").into());
+    fields.entry("type").or_insert_with(|| "message".into());
+    if let Some(Value::String(text)) = fields.get("content") {
+        let kind = if fields.get("role") == Some(&json!("assistant")) { "output_text" } else { "input_text" };
+        fields.insert("content".into(), json!([{"type": kind, "text": text}]));
+    }
+    item
+}
+
 /// `DELETE /v1/responses/{id}`.
 pub(super) async fn delete(
     app: web::Data<App>,
@@ -83,16 +147,46 @@ async fn asked(
     let (owner, holder) = (Caller::of(request).key, Holder::of(request, &app.proxies));
     let Taken { asked: body, bytes, mut room } =
         take(app, request, payload, |body, _| ResponsesBody::read(body)).await?;
+    let (body, named) = referred(app, owner, body)?;
     let stored = body.previous.as_deref().map(|id| previous(app, owner, id)).transpose()?;
     let bytes = bytes + stored.as_ref().map_or(0, |stored| stored.items.len() + stored.response.len());
+    let bytes = bytes + named.iter().map(|named| named.response.len()).sum::<usize>();
+    for named in &named {
+        more_room(app, &mut room, holder, &named.response)?;
+    }
     if let Some(stored) = &stored {
         more_room(app, &mut room, holder, &stored.items)?;
         more_room(app, &mut room, holder, &stored.response)?;
     }
-    let limits = app.clone();
-    let job = move || body.checked(stored.as_ref().map_or_else(Vec::new, said), &limits.limits);
+    let model = app.clone();
+    let job = move || {
+        let items = items_of(&named);
+        let body = body.resolved(|id| items.get(id).cloned())?;
+        body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits)
+    };
     let asked = if bytes <= INLINE_BYTES { job() } else { app.lanes.for_bytes(bytes).run(job).await.map_err(busy)? };
     Ok(Taken { asked: asked?, bytes, room })
+}
+
+/// The caller's responses that have the items which a body refers to.
+fn referred(app: &App, owner: KeyId, body: ResponsesBody) -> Result<(ResponsesBody, Vec<KeptResponse>), ApiError> {
+    let ids: BTreeSet<String> = body.referred().iter().flat_map(|item| response_of(item)).collect();
+    let now = unix_seconds();
+    // An id may be read in two ways, of which one leads nowhere.
+    let found = ids.iter().filter_map(|id| app.responses.get(owner, id, now)).take(limits::RESPONSE_REFERRED_MAX + 1);
+    let found: Vec<KeptResponse> = found.collect();
+    refers_to_at_most("responses", found.len(), limits::RESPONSE_REFERRED_MAX)?;
+    Ok((body, found))
+}
+
+/// What came out in these responses, by id.
+fn items_of(responses: &[KeptResponse]) -> HashMap<String, Value> {
+    let output = responses.iter().filter_map(|kept| match serde_json::from_slice(&kept.response) {
+        Ok(Value::Object(mut response)) => response.remove("output"),
+        _ => None,
+    });
+    let items = output.filter_map(|output| if let Value::Array(items) = output { Some(items) } else { None });
+    items.flatten().filter_map(|item| Some((item["id"].as_str()?.to_owned(), item))).collect()
 }
 
 fn previous(app: &App, owner: KeyId, id: &str) -> Result<KeptResponse, ApiError> {

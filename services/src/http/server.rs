@@ -165,6 +165,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(only("/v1/messages/count_tokens", "POST", web::post().to(anthropic::count_tokens)))
         .service(only("/v1/responses", "POST", web::post().to(responses::create)))
         .service(only("/v1/responses/input_tokens", "POST", web::post().to(responses::input_tokens)))
+        .service(only("/v1/responses/{id}/input_items", "GET", read().to(responses::input_items)))
         .service(
             several("/v1/responses/{id}", "GET, DELETE")
                 .route(read().to(responses::show))

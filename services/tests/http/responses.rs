@@ -206,6 +206,45 @@ fn a_response_goes_on_from_another_one_of_its_account_and_of_no_other() {
 }
 
 #[test]
+fn items_can_be_named_by_their_ids_and_what_was_said_is_listed() {
+    let server = Server::start(Options { keys: keys("sk-a\nsk-b"), ..Options::default() });
+    let asked = |key: &str, method: &str, path: &str, body: &str| {
+        request(server.addr, method, path, &[("Authorization", &format!("Bearer {key}"))], body.as_bytes())
+    };
+    let create = |key: &str, body: Value| asked(key, "POST", RESPONSES, &body.to_string());
+    let first = create("sk-a", say("SAY[my name is Ada]")).json();
+    let item = first["output"].as_array().unwrap().last().unwrap()["id"].clone();
+    let question = |text: &str| json!({"role": "user", "content": text});
+    let on = |id: &Value| {
+        let reference = json!({"type": "item_reference", "id": id});
+        with(say("x"), json!({"input": [question("who?"), reference, question("SAY[Ada]")]}))
+    };
+    let second = create("sk-a", on(&item)).json();
+    assert_eq!(text(&second), "Ada");
+    assert!(server.fake.was_told().contains("my name is Ada<|im_end|>"));
+    for (key, id) in [("sk-b", item.clone()), ("sk-a", json!("msg_0000")), ("sk-a", json!("ä_1"))] {
+        let reply = create(key, on(&id));
+        let error = &reply.json()["error"];
+        assert_eq!((reply.status, &error["param"]), (404, &json!("input[1].id")), "{error}");
+    }
+
+    let path = format!("{RESPONSES}/{}/input_items", second["id"].as_str().unwrap());
+    let page = |query: &str| asked("sk-a", "GET", &format!("{path}{query}"), "").json();
+    let texts = |page: &Value| -> Vec<String> {
+        let items = page["data"].as_array().unwrap();
+        items.iter().map(|item| item["content"][0]["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = page("?order=asc");
+    assert_eq!(texts(&all), ["who?", "my name is Ada", "SAY[Ada]"]);
+    assert_eq!((&all["has_more"], &all["data"][1]["id"]), (&json!(false), &item));
+    let newest = page("?limit=2");
+    assert_eq!((texts(&newest).len(), &newest["has_more"]), (2, &json!(true)));
+    assert_eq!(texts(&page(&format!("?after={}", newest["last_id"].as_str().unwrap()))), ["who?"]);
+    assert_eq!(page("?limit=0")["error"]["param"], "limit");
+    assert_eq!(asked("sk-b", "GET", &path, "").status, 404);
+}
+
+#[test]
 fn what_is_kept_is_bounded_for_each_account() {
     let settings = chimere::responses::ResponseBounds { bytes_max: 1 << 20, account_bytes_max: 4000, seconds: 3600 };
     let server = Server::start(Options { responses: settings, ..Options::default() });
@@ -225,7 +264,7 @@ fn what_is_not_supported_is_refused_by_its_place() {
         (json!({"input": image}), "`input[0].content[0]`"),
         (json!({"input": stray}), "`input[0].call_id`"),
         (json!({"input": []}), "`input` must not be empty"),
-        (json!({"input": [{"type": "item_reference", "id": "msg_1"}]}), "`input[0].type`"),
+        (json!({"input": [{"type": "item_reference"}]}), "`input[0].id`"),
         (json!({"tools": [{"type": "code_interpreter"}]}), "`tools[0].type`"),
         (json!({"tools": deep}), "tools[0].name"),
         (json!({"tools": weather().0, "tool_choice": {"type": "function", "name": "nobody"}}), "tool_choice"),

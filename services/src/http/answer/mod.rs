@@ -14,7 +14,7 @@ pub use chat::Chat;
 pub use completion::{Completion, Echo};
 pub use dialect::{Begun, Dialect, Frames, WholeReply};
 pub use ollama::{Ollama, loaded};
-pub use responses::{Keep, ResponseFormat};
+pub use responses::{Keep, ResponseFormat, response_of};
 
 use super::error::ApiError;
 use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ThinkingAccount, Timings};

@@ -145,6 +145,15 @@ impl EventWriter<'_> {
     }
 }
 
+/// The ids of the responses that an item of this id may be of, the likelier first; see [`Items::id`].
+pub fn response_of(item: &str) -> impl Iterator<Item = String> {
+    let (_, rest) = item.split_once('_').unwrap_or_default();
+    [2, 3].into_iter().filter_map(|digits| {
+        let (reply, at) = rest.split_at_checked(rest.len().checked_sub(digits)?)?;
+        (!reply.is_empty() && at.bytes().all(|b| b.is_ascii_digit())).then(|| format!("resp_{reply}"))
+    })
+}
+
 /// How parts become items.
 struct Items<'a> {
     about: &'a ResponseFormat,

@@ -83,6 +83,16 @@ impl Fields {
     }
 
     /// Whether a field is there. Does not take it.
+    /// A value that stays where it is.
+    pub(super) fn peek(&self, name: &str) -> Option<&Json> {
+        self.map.get(name)
+    }
+
+    /// The same, to be changed.
+    pub(super) fn peek_mut(&mut self, name: &str) -> Option<&mut Json> {
+        self.map.get_mut(name)
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         self.map.contains_key(name)
     }

@@ -28,7 +28,7 @@ pub use embedding::{EmbeddingRequest, Encoding};
 pub use engram::{EngramRequest, TeachRequest};
 pub use generation::Generation;
 pub use ollama::{OllamaRequest, parse_embed, parse_name};
-pub use responses::{ResponsesBody, ResponsesRequest, SEALED, ThoughtsShown};
+pub use responses::{ResponsesBody, ResponsesRequest, SEALED, ThoughtsShown, refers_to_at_most};
 pub use structured::AskedForm;
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
 

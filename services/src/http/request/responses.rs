@@ -1,6 +1,7 @@
 //! `POST /v1/responses`: OpenAI's second words for a conversation, made into a chat request.
 
 mod items;
+mod references;
 
 use super::chat::ChatRequest;
 use super::fields::{Fields, missing, wrong_type};
@@ -12,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 
 pub use items::SEALED;
+pub use references::refers_to_at_most;
 
 /// A body before it is known what was said before it.
 pub struct ResponsesBody {

@@ -49,10 +49,9 @@ fn take(turns: &mut Turns, path: String, item: Json) -> Result<(), ApiError> {
         // What another service did. Of its outcome the model was told in words.
         "web_search_call" => count_ignored("input", "type"),
         "item_reference" => {
-            let message = format!(
-                "`{kind_path}` \"item_reference\" is not supported; send the item, or use `previous_response_id`"
-            );
-            return Err(ApiError::unsupported(&kind_path, message));
+            let path = fields.path("id");
+            fields.string("id")?.ok_or_else(|| missing(&path, "an item's id"))?;
+            return Err(ApiError::unsupported(&kind_path, format!("`{kind_path}` \"item_reference\" leads nowhere")));
         }
         other => {
             let wanted = "message, reasoning, function_call or function_call_output";

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""What answers of a form cost and how they end: starts a server of its own on loopback and prints a short table.
+
+    python3 loadtest/structured.py --chimere target/release/chimere                       # the shipped model on the CPU
+    python3 loadtest/structured.py --chimere target/release/chimere --model F --arg=--device=cuda
+
+`schemas`: answers to SCHEMAS random schemas (seeded), AT_ONCE at a time, at temperature 1, with and without a thought: how many schemas are
+refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
+Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
+things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
+second, the median of ROUNDS ratios. `forced`: one stream that has to write field names that leave no choice, compact and with white space: tokens a second.
+Needs `pip install jsonschema`.
+"""
+import argparse
+import concurrent.futures
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+import urllib.error
+import pathlib
+
+import jsonschema
+from prefix import CHAT, Server, said
+
+NAMES = "name city year price tags status notes owner email count active items start end kind code parent score".split()
+WORDS = "red green blue open closed new old small large north south".split()
+ENDLESS = {"type": "array", "minItems": 4000, "items": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "count": {"type": "integer"}},
+                                                        "required": ["name", "count"], "additionalProperties": False}}
+
+
+def leaf(rng):
+    """A schema without others in it."""
+    kinds = [
+        lambda: {"type": "string", "maxLength": rng.choice([8, 20, 40])},
+        lambda: {"type": "string", "minLength": rng.randint(1, 5), "maxLength": rng.randint(6, 30)},
+        lambda: {"enum": rng.sample(WORDS, rng.randint(2, 6))},
+        lambda: {"const": rng.choice(WORDS)},
+        lambda: {"type": "integer", "minimum": rng.randint(-50, 0), "maximum": rng.randint(1, 5000)},
+        lambda: {"type": "number", "minimum": 0, "maximum": rng.randint(1, 1000)},
+        lambda: {"type": "boolean"},
+        lambda: {"type": ["integer", "null"], "minimum": 0, "maximum": 99},
+        lambda: {"type": "string", "format": rng.choice(["date", "time", "date-time", "uuid", "ipv4", "email", "int32"]), "maxLength": 40},
+        lambda: {"type": "string", "pattern": rng.choice(["^[A-Z]{3}-[0-9]{4}$", "^#[0-9a-f]{6}$", "^(yes|no)$", "^[a-z]{2,8}$"])},
+    ]
+    return rng.choice(kinds)()
+
+
+def schema(rng, depth=2):
+    """A schema such as people write for an answer."""
+    if depth == 0 or rng.random() < 0.45:
+        return leaf(rng)
+    if rng.random() < 0.25:
+        return {"type": "array", "items": schema(rng, depth - 1), "minItems": rng.randint(0, 2), "maxItems": rng.randint(2, 4)}
+    if rng.random() < 0.15:
+        return {"anyOf": [schema(rng, depth - 1), {"type": "null"}]}
+    names = rng.sample(NAMES, rng.randint(1, 5))
+    return {"type": "object", "properties": {name: schema(rng, depth - 1) for name in names},
+            "required": [name for name in names if rng.random() < 0.8], "additionalProperties": False}
+
+
+def answer_schema(rng):
+    """An object, with some of its parts referred to."""
+    names = rng.sample(NAMES, rng.randint(1, 4))
+    top = {"type": "object", "properties": {name: schema(rng) for name in names}, "required": names, "additionalProperties": False}
+    if rng.random() < 0.2:
+        top["$defs"] = {"part": schema(rng, 1)}
+        top["properties"]["part"] = {"$ref": "#/$defs/part"}
+    if rng.random() < 0.2:
+        top["dependentRequired"] = {names[0]: names[-1:]}
+    return top
+
+
+def ask(server, body):
+    try:
+        return server.post(CHAT, body), None
+    except urllib.error.HTTPError as error:
+        return None, json.load(error)["error"]
+
+
+def one(server, args, number):
+    """(what became of it, the answer or the reason)"""
+    rng = random.Random(f"{args.seed}/{number}")
+    wanted = answer_schema(rng)
+    body = {"messages": [said("user", f"Give me an example of {rng.choice(WORDS)} {rng.choice(NAMES)}.")], "temperature": 1, "seed": number,
+            "max_tokens": args.max_tokens, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": wanted}}}
+    if number % 2:
+        body |= server.options
+    reply, error = ask(server, body)
+    if error:
+        return ("refused" if error.get("code") in ("invalid_grammar", "grammar_too_large") else "failed"), error["message"]
+    choice = reply["choices"][0]
+    if choice["finish_reason"] != "stop":
+        return "cut", None
+    try:
+        jsonschema.validate(json.loads(choice["message"]["content"]), wanted)
+        return "valid", None
+    except (ValueError, jsonschema.ValidationError) as error:
+        return "INVALID", f"{wanted}: {choice['message']['content']}: {error}"
+
+
+def schemas(server, args):
+    counts, began = {}, time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        for done, (what, why) in enumerate(pool.map(lambda n: one(server, args, n), range(args.schemas)), 1):
+            counts[what] = counts.get(what, 0) + 1
+            if what in ("INVALID", "failed", "refused") and counts[what] <= 5:
+                print(f"{what}: {why}", flush=True)
+            if done % 500 == 0:
+                print(f"{done} of {args.schemas} after {time.monotonic() - began:.0f} s", flush=True)
+    taken = args.schemas - counts.get("refused", 0)
+    print(f"schemas: {args.schemas}; refused {counts.get('refused', 0)}; of {taken} answers {counts.get('valid', 0)} ended and kept to theirs "
+          f"({100 * counts.get('valid', 0) / max(taken, 1):.1f} %), {counts.get('cut', 0)} were cut off, {counts.get('INVALID', 0)} ended and did not, "
+          f"{counts.get('failed', 0)} failed", flush=True)
+    return not counts.get("INVALID") and not counts.get("failed")
+
+
+def generate(server, args, count, **more):
+    """Tokens a second of `count` streams at once."""
+    body = {"messages": [said("user", "Write a long list of ships.")], "temperature": 1, "max_tokens": args.length, **server.options, **more}
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        begin = time.monotonic()
+        replies = list(pool.map(lambda n: server.post(CHAT, body | {"seed": n}), range(count)))
+        took = time.monotonic() - begin
+    return sum(reply["usage"]["completion_tokens"] for reply in replies) / took
+
+
+def form(wanted, compact=False):
+    return {"structured_outputs": {"json": wanted, "disable_any_whitespace": compact}}
+
+
+def ratio(name, rounds, first, second):
+    """Both in turns, and what the second is of the first."""
+    pairs = [(first(), second()) for _ in range(rounds)]
+    ratios = sorted(b / a for a, b in pairs)
+    print(f"{name}: {statistics.median(a for a, _ in pairs):.0f} and {statistics.median(b for _, b in pairs):.0f} tokens/s, "
+          f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {rounds} rounds)", flush=True)
+
+
+def streams(server, args):
+    ratio(f"{args.streams} streams, free and under a grammar", args.rounds,
+          lambda: generate(server, args, args.streams, ignore_eos=True), lambda: generate(server, args, args.streams, **form(ENDLESS)))
+    return True
+
+
+def forced(server, args):
+    ratio("one stream, free and compact extraction", args.rounds,
+          lambda: generate(server, args, 1, ignore_eos=True), lambda: generate(server, args, 1, **form(ENDLESS, compact=True)))
+    return True
+
+
+MEASURES = {"schemas": schemas, "streams": streams, "forced": forced}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--chimere", required=True)
+    parser.add_argument("--model", default=str(pathlib.Path(__file__).resolve().parent.parent / "models/nano"))
+    parser.add_argument("--only", choices=MEASURES)
+    parser.add_argument("--arg", action="append", default=[], help="of the server")
+    for name, value in (("schemas", 1000), ("at-once", 32), ("max-tokens", 1000), ("streams", 64), ("length", 200), ("rounds", 5), ("seed", 1)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, Server(args, "off", pathlib.Path(folder)) as server:
+        results = [measure(server, args) for name, measure in MEASURES.items() if args.only in (None, name)]
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
