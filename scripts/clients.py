@@ -45,7 +45,7 @@ PINNED = {
 # Those of JavaScript: the package, and the script that drives it.
 NODE = {"openai-node": ("openai@6.49.0", "openai.mjs"), "anthropic-node": ("@anthropic-ai/sdk@1.12.0", "anthropic.mjs"),
         "ai-sdk": ("ai@6.0.326", "ai.mjs")}
-NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "zod@4.6.7"]
+NODE_BESIDE = ["@ai-sdk/openai-compatible@2.0.91", "@ai-sdk/openai@3.0.141", "zod@4.6.7"]
 
 # What typed answers are asked for: the text, and what of it there can be.
 PLACE = 'Which city does it name? "Anna moved to Paris in 2019."'
