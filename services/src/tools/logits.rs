@@ -77,6 +77,11 @@ impl LogitReader {
     }
 }
 
+/// As many threads as were asked for; 0 is one a core.
+pub(crate) fn threads(asked: usize) -> usize {
+    if asked == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { asked }
+}
+
 fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
     let end = (start + tokens.len()) as u32;
     Piece {

@@ -4,7 +4,7 @@
 use crate::text::TextModel;
 use crate::tools::CliError;
 use crate::tools::figures::Steps;
-use crate::tools::logits::LogitReader;
+use crate::tools::logits::{LogitReader, threads};
 use crate::tools::quantize::calibration::{self, Calibration};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
@@ -98,10 +98,6 @@ fn failed(e: impl std::fmt::Display) -> CliError {
 
 fn load(path: &Path) -> Result<Model, CliError> {
     model::load(path).map_err(failed)
-}
-
-pub(in crate::tools) fn threads(asked: usize) -> usize {
-    if asked == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { asked }
 }
 
 /// Windows of the text, or of what the base model writes.

@@ -10,8 +10,8 @@ mod sensitivity;
 pub use options::{Mtp, QuantizeArgs, Rule, Scheme, Target};
 
 use super::CliError;
-use super::eval::kld::threads;
 use super::figures::{Steps, bytes_text};
+use super::logits::threads;
 use crate::text::TextModel;
 use calibration::Calibration;
 use chimere_engine::format::gguf::MetaValue;
