@@ -65,6 +65,29 @@ pub fn read_regular_text(path: &Path, bytes_max: u64) -> io::Result<String> {
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
 }
 
+/// Bytes that whoever runs this may still write to the disk of a directory.
+#[cfg(unix)]
+pub fn room(dir: &Path) -> io::Result<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = std::ffi::CString::new(dir.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the name ends with a zero, and the call fills the structure when it says so.
+    let stat = unsafe {
+        if libc::statvfs(name.as_ptr(), stat.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        stat.assume_init()
+    };
+    #[allow(clippy::unnecessary_cast, reason = "the fields are narrower on other systems")]
+    Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
+}
+
+/// What a disk has left is not asked here: to write will tell.
+#[cfg(not(unix))]
+pub fn room(_dir: &Path) -> io::Result<u64> {
+    Ok(u64::MAX)
+}
+
 fn check_kind(meta: &Metadata) -> io::Result<()> {
     let kind = meta.file_type();
     if kind.is_file() {

@@ -12,6 +12,7 @@ pub mod files;
 pub mod format;
 pub mod ids;
 pub mod model;
+pub mod quantize;
 pub mod sampling;
 pub mod scheduler;
 pub mod step;

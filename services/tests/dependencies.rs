@@ -34,6 +34,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "step",
             "format",
             "model",
+            "quantize",
             "cache",
             "engram",
             "scheduler",

@@ -6,7 +6,7 @@ pub(crate) mod grids;
 mod random;
 
 pub use decode::decode_row;
-pub use encode::encode_row;
+pub use encode::{can_quantize, encode_row, quantize_row};
 pub use random::{SplitMix, random_blocks};
 
 /// How a tensor's elements are stored.
@@ -72,6 +72,16 @@ impl BlockType {
     /// Id in GGUF files.
     pub fn gguf_id(self) -> u32 {
         self.row().1
+    }
+
+    /// The type of this name in GGUF's spelling, whatever the case.
+    pub fn named(name: &str) -> Option<Self> {
+        TABLE.iter().find(|r| r.2.eq_ignore_ascii_case(name)).map(|r| r.0)
+    }
+
+    /// All types, in the order of their ids.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|r| r.0)
     }
 
     /// Name in GGUF's spelling, such as `Q4_K`.

@@ -23,6 +23,8 @@ pub struct Gguf {
     path: PathBuf,
     meta: Metadata,
     tensors: HashMap<String, Tensor>,
+    /// Names in the order of the file.
+    order: Vec<String>,
     files: Files,
 }
 
@@ -65,6 +67,30 @@ impl Gguf {
         self.tensors.values()
     }
 
+    /// All tensors in the order of the file, part after part.
+    pub fn tensors_in_order(&self) -> impl ExactSizeIterator<Item = &Tensor> {
+        self.order.iter().map(|name| &self.tensors[name])
+    }
+
+    /// The same file with other tensors in the place of those of the same names.
+    ///
+    /// # Panics
+    /// If there is no tensor of such a name.
+    pub fn with(&self, others: impl IntoIterator<Item = Tensor>) -> Self {
+        let mut tensors = self.tensors.clone();
+        for tensor in others {
+            let old = tensors.insert(tensor.name.clone(), tensor);
+            assert!(old.is_some(), "a tensor takes the place of one that is there");
+        }
+        Self {
+            path: self.path.clone(),
+            meta: self.meta.clone(),
+            tensors,
+            order: self.order.clone(),
+            files: self.files.clone(),
+        }
+    }
+
     /// What it is read from, all parts.
     pub fn files(&self) -> &Files {
         &self.files
@@ -76,6 +102,7 @@ impl Gguf {
 
     fn from_map(map: Arc<MappedFile>, path: &Path) -> Result<Self, LoadError> {
         let header = parse::header(&map).map_err(|e| e.in_file(path))?;
+        let order = header.tensors.iter().map(|t| t.name.clone()).collect();
         let tensors = header
             .tensors
             .into_iter()
@@ -86,6 +113,7 @@ impl Gguf {
             .collect();
         let mut files = Files::default();
         files.push(map.clone());
-        Ok(Self { path: path.to_owned(), meta: Metadata::new(header.entries, map, path.to_owned()), tensors, files })
+        let meta = Metadata::new(header.entries, header.encoded, map, path.to_owned());
+        Ok(Self { path: path.to_owned(), meta, tensors, order, files })
     }
 }

@@ -8,7 +8,8 @@ pub mod key;
 use crate::config::ServeArgs;
 use crate::printable::printable;
 use crate::tools::bench::{self, Bench};
-use crate::tools::{CliError, engram, kernels, synth};
+use crate::tools::eval::{self, Eval};
+use crate::tools::{CliError, engram, kernels, quantize, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,6 +39,11 @@ pub enum Command {
     Info(info::InfoArgs),
     /// Write a model file of a released shape with random weights.
     Synth(synth::SynthArgs),
+    /// Write a model file whose weights take fewer bits.
+    Quantize(Box<quantize::QuantizeArgs>),
+    /// Compare models.
+    #[command(subcommand)]
+    Eval(Eval),
     /// GPU code, made ahead of time.
     #[command(subcommand)]
     Kernels(kernels::Kernels),
@@ -59,6 +65,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Chat(args) => finish(chat::run(&args)),
         Command::Info(args) => finish(info::run(&args)),
         Command::Synth(args) => finish(synth::run(&args)),
+        Command::Quantize(args) => finish(quantize::run(&args)),
+        Command::Eval(eval) => finish(eval::run(&eval)),
         Command::Kernels(args) => finish(kernels::run(&args)),
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),

@@ -22,5 +22,5 @@ pub use prompt::{ChatPrompt, PromptError, TextModel, Thinking, TooLong};
 pub use stop::StopScanner;
 pub use template::{ChatTemplate, Conversation};
 pub use thinking::Thoughts;
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TokenKind, Tokenizer};
 pub use tools::{Tool, Tools};

@@ -5,7 +5,6 @@ mod build;
 mod corpus;
 mod eval;
 mod inspect;
-mod logits;
 mod merge;
 mod prune;
 mod rollback;

@@ -58,6 +58,42 @@ impl Progress {
     }
 }
 
+/// A line on standard error that says how many steps of a long piece of work are done, and how long the rest will take
+/// at this pace; a line at the end where that is no terminal.
+pub(crate) struct Steps {
+    what: String,
+    begin: Instant,
+    shown: Option<Instant>,
+}
+
+impl Steps {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into(), begin: Instant::now(), shown: None }
+    }
+
+    pub(crate) fn show(&mut self, done: usize, all: usize) {
+        let due = self.shown.is_none_or(|at| at.elapsed() >= Progress::EVERY);
+        if due && done > 0 && std::io::stderr().is_terminal() {
+            let left = self.begin.elapsed().mul_f64((all - done.min(all)) as f64 / done as f64);
+            eprint!("\r{}: {done} of {all}, {} left   ", self.what, time_text(left));
+            // As above.
+            let _ = std::io::stderr().flush();
+            self.shown = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn end(self) {
+        let start = if self.shown.is_some() { "\r" } else { "" };
+        eprintln!("{start}{}: {}                    ", self.what, time_text(self.begin.elapsed()));
+    }
+}
+
+/// Minutes and seconds, such as `3 min 20 s`.
+pub(crate) fn time_text(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    if seconds < 60 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,16 @@
 //! What an operator or a developer runs beside the service: benchmarks, tables of n-grams from texts, model files of
-//! random weights, GPU code made ahead of time. The service itself needs none of it, and its rooms may not name it
+//! random weights or of fewer bits, GPU code made ahead of time. The service itself needs none of it, and its rooms may not name it
 //! (`tests/dependencies.rs`).
 
 pub mod bench;
 pub(crate) mod client;
 pub mod engram;
 mod error;
+pub mod eval;
 pub(crate) mod figures;
 pub mod kernels;
+pub(crate) mod logits;
+pub mod quantize;
 mod stats;
 pub mod synth;
 

@@ -37,6 +37,7 @@ use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTimi
 use batch::Batch;
 use blocks::ExpertCount;
 use forward::{Pass, ThreadScratch};
+use matmul::PackedMatrix;
 use output::{Outputs, Results, Sampling};
 use pool::Pool;
 use probe::Recorder;
@@ -206,6 +207,11 @@ impl CpuBackend {
     /// What the last step computed, if it was recorded.
     pub fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// All matrices that it multiplies with. [`PackedMatrix::watch`] lets one say what its inputs are.
+    pub fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
+        self.model.matrices()
     }
 
     /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has

@@ -42,10 +42,14 @@ impl CpuModel {
         blocks + head + w.embed.bytes().len() as u64
     }
 
+    /// All packed matrices, the head last.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
+        self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.head])
+    }
+
     /// Bytes of the embedding and of packed matrices.
     pub(super) fn bytes(&self) -> u64 {
-        let blocks = self.blocks.iter().flat_map(|block| block.op.matrices());
-        blocks.chain([&self.head]).map(|m| m.bytes() as u64).sum::<u64>() + self.embed.bytes().len() as u64
+        self.matrices().map(|m| m.bytes() as u64).sum::<u64>() + self.embed.bytes().len() as u64
     }
 }
 

@@ -11,15 +11,27 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The key-value pairs of a file.
+#[derive(Clone)]
 pub struct Metadata {
     entries: HashMap<String, Value>,
+    encoded: Vec<(String, Range<usize>)>,
     file: Arc<MappedFile>,
     path: PathBuf,
 }
 
 impl Metadata {
-    pub(super) fn new(entries: HashMap<String, Value>, file: Arc<MappedFile>, path: PathBuf) -> Self {
-        Self { entries, file, path }
+    pub(super) fn new(
+        entries: HashMap<String, Value>,
+        encoded: Vec<(String, Range<usize>)>,
+        file: Arc<MappedFile>,
+        path: PathBuf,
+    ) -> Self {
+        Self { entries, encoded, file, path }
+    }
+
+    /// All keys in the file's order, each with its type and value as they stand there: what another file passes on.
+    pub fn encoded(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.encoded.iter().map(|(key, range)| (key.as_str(), &self.file[range.clone()]))
     }
 
     /// All keys, in no particular order.

@@ -22,6 +22,8 @@ const ALIGNMENT_DEFAULT: u64 = 32;
 /// What stands before the data section.
 pub(super) struct Header {
     pub(super) entries: HashMap<String, Value>,
+    /// Keys in the file's order, each with the bytes of its type and value.
+    pub(super) encoded: Vec<(String, Range<usize>)>,
     pub(super) tensors: Vec<TensorInfo>,
 }
 
@@ -113,7 +115,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<Header, Problem> {
     let tensor_count = c.u64(FilePart::Head("tensor count"))?;
     let pair_count = c.u64(FilePart::Head("key count"))?;
     c.check_count(pair_count, PAIR_BYTES_MIN, FilePart::Head("key count"))?;
-    let entries = pairs(&mut c, pair_count)?;
+    let (entries, encoded) = pairs(&mut c, pair_count)?;
     c.check_count(tensor_count, TENSOR_BYTES_MIN, FilePart::Head("tensor count"))?;
     let alignment = alignment(&entries)?;
     let raw = (0..tensor_count).map(|i| tensor_entry(&mut c, i)).collect::<Result<Vec<_>, _>>()?;
@@ -121,7 +123,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<Header, Problem> {
     let tensors =
         raw.into_iter().map(|t| t.place(alignment, data_at, bytes.len() as u64)).collect::<Result<Vec<_>, _>>()?;
     check_names_and_overlaps(&tensors)?;
-    Ok(Header { entries, tensors })
+    Ok(Header { entries, encoded, tensors })
 }
 
 fn check_version(version: u32) -> Result<(), Problem> {
@@ -132,17 +134,21 @@ fn check_version(version: u32) -> Result<(), Problem> {
     Err(Problem::container("GGUF version", VERSION, format_args!("{version}{hint}")))
 }
 
-fn pairs(c: &mut Cursor<'_>, count: u64) -> Result<HashMap<String, Value>, Problem> {
-    let mut entries = HashMap::new();
+type Pairs = (HashMap<String, Value>, Vec<(String, Range<usize>)>);
+
+fn pairs(c: &mut Cursor<'_>, count: u64) -> Result<Pairs, Problem> {
+    let (mut entries, mut encoded) = (HashMap::new(), Vec::new());
     for i in 0..count {
         let key = c.string(FilePart::Key(i))?;
+        let start = c.at;
         let ty = c.value_type(FilePart::Value(key))?;
         let value = c.value(ty, key)?;
         if entries.insert(key.to_owned(), value).is_some() {
             return Err(Problem::key(key, "one value", "the key twice"));
         }
+        encoded.push((key.to_owned(), start..c.at));
     }
-    Ok(entries)
+    Ok((entries, encoded))
 }
 
 fn alignment(entries: &HashMap<String, Value>) -> Result<u64, Problem> {

@@ -50,6 +50,7 @@ pub(super) fn join(parts: Vec<Gguf>) -> Result<Gguf, LoadError> {
     for part in parts {
         let path = part.path;
         whole.files.extend(part.files);
+        whole.order.extend(part.order);
         for (name, tensor) in part.tensors {
             if whole.tensors.insert(name.clone(), tensor).is_some() {
                 return Err(Problem::tensor(name, "one tensor of this name in all parts", "two").in_file(&path));

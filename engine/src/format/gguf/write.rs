@@ -1,4 +1,4 @@
-//! The container's header, written: for synthetic models and tests. Tensor data is the caller's to append.
+//! The container's header, written: for synthetic and quantised models and tests. Tensor data is the caller's to append.
 
 use crate::format::BlockType;
 
@@ -23,6 +23,8 @@ pub enum MetaValue {
     I32s(Vec<i32>),
     U32s(Vec<u32>),
     Bools(Vec<bool>),
+    /// Type and value as another file has them.
+    Encoded(Vec<u8>),
 }
 
 impl Default for GgufHeader {
@@ -41,6 +43,16 @@ impl GgufHeader {
     /// Adds a tensor; `shape` is slowest dimension first. Its data follows that of the tensor before.
     pub fn tensor(&mut self, name: impl Into<String>, ty: BlockType, shape: &[usize]) -> &mut Self {
         self.tensors.push((name.into(), ty, shape.to_vec()));
+        self
+    }
+
+    /// Aligns data to so many bytes; the key that says so is the caller's.
+    ///
+    /// # Panics
+    /// If that is no power of two.
+    pub fn align(&mut self, bytes: u64) -> &mut Self {
+        assert!(bytes.is_power_of_two(), "data is aligned to a power of two");
+        self.alignment = bytes;
         self
     }
 
@@ -92,6 +104,7 @@ fn put_str(out: &mut Vec<u8>, s: &str) {
 fn put_value(out: &mut Vec<u8>, value: &MetaValue) {
     let id = |out: &mut Vec<u8>, n: u32| out.extend(n.to_le_bytes());
     match value {
+        MetaValue::Encoded(bytes) => out.extend(bytes),
         MetaValue::U32(n) => {
             id(out, 4);
             out.extend(n.to_le_bytes());

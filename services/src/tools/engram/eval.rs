@@ -1,11 +1,11 @@
 //! `chimere engram eval`: what tables do to the model's surprise at a text that neither has seen.
 
 use super::corpus::{self, TextOptions};
-use super::logits::LogitReader;
 use super::{Vocabulary, failed};
 use crate::tools::CliError;
 use crate::tools::figures::Progress;
 use crate::tools::find_model;
+use crate::tools::logits::LogitReader;
 use chimere_engine::engram::{
     Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup,
 };

@@ -33,9 +33,11 @@ mod rows;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub use isa::{Isa, IsaError};
 pub use rows::{ActivationRows, RowsView};
+pub use watch::InputSquares;
 
 use crate::format::blocks::{decode_row, encode_row};
 use crate::format::{BlockType, Tensor};
@@ -44,6 +46,7 @@ use lines::Lines;
 use rows::{BLOCK, QBlock};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// Output rows of a tile.
 pub const TILE_ROWS: usize = 16;
@@ -57,6 +60,18 @@ pub struct PackedMatrix {
     form: PackedForm,
     tile_bytes: usize,
     data: Lines,
+    source: MatrixSource,
+    /// What it is multiplied with, once somebody wants to know.
+    seen: OnceLock<InputSquares>,
+}
+
+/// The tensor that a matrix was packed from, and which matrix of the stack it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MatrixSource {
+    /// The tensor's name in the file.
+    pub tensor: String,
+    /// Place in the stack.
+    pub index: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +118,7 @@ impl PackedMatrix {
     pub fn pack(t: &Tensor, index: usize, exact: bool) -> Self {
         let rows: Vec<&[u8]> = (0..t.rows()).map(|r| t.row(index, r)).collect();
         let scale = t.scale.as_ref().map_or(1.0, |s| if s.len() == 1 { s[0] } else { s[index] });
-        match (FloatForm::of(t.ty), layout(t.ty)) {
+        let packed = match (FloatForm::of(t.ty), layout(t.ty)) {
             (Some(form), _) => Self::pack_floats(form, t.cols(), scale, &rows),
             _ if exact => Self::reencoded(t.ty, BlockType::F32, t.cols(), &rows, |r| {
                 Self::pack_floats(FloatForm::F32, t.cols(), scale, r)
@@ -115,7 +130,24 @@ impl PackedMatrix {
                     Self::pack_blocks(BlockType::Q8_0, q8, t.cols(), scale, r)
                 })
             }
-        }
+        };
+        Self { source: MatrixSource { tensor: t.name.clone(), index }, ..packed }
+    }
+
+    /// What it was packed from.
+    pub fn source(&self) -> &MatrixSource {
+        &self.source
+    }
+
+    /// Adds up the squares of all inputs from now on.
+    pub fn watch(&self) {
+        // Twice is once.
+        let _ = self.seen.set(InputSquares::new(self.cols));
+    }
+
+    /// The squares since [`PackedMatrix::watch`].
+    pub fn seen(&self) -> Option<&InputSquares> {
+        self.seen.get()
     }
 
     /// The type that matrices of type `ty` are re-encoded as, unless `exact`; `None` if they are packed without loss.
@@ -166,6 +198,8 @@ impl PackedMatrix {
             form: PackedForm::Blocks(layout),
             tile_bytes,
             data,
+            source: MatrixSource::default(),
+            seen: OnceLock::new(),
         }
     }
 
@@ -180,7 +214,8 @@ impl PackedMatrix {
                 }
             }
         }
-        Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data }
+        let (source, seen) = (MatrixSource::default(), OnceLock::new());
+        Self { rows: rows.len(), cols, scale, form: PackedForm::Float(form), tile_bytes, data, source, seen }
     }
 
     /// How many output features it has.
@@ -352,6 +387,11 @@ pub fn matmul_on(
             x.len(),
             out.rows
         );
+    }
+    if let Some(seen) = w.seen.get()
+        && tiles.contains(&0)
+    {
+        seen.add(x, pairs);
     }
     let job = TileJob { w, x, pairs, out, last: tiles.end.saturating_sub(1) };
     match isa {

@@ -13,21 +13,30 @@ const STEP_TOKENS: u32 = 128;
 const _: () = assert!(STEP_TOKENS.is_multiple_of(chimere_engine::CHUNK_TOKENS), "pieces end at chunks");
 
 /// Reads one window of tokens after the other.
-pub(super) struct LogitReader {
+pub(crate) struct LogitReader {
     backend: CpuBackend,
     next: u64,
 }
 
 impl LogitReader {
     /// For windows of at most this many tokens.
-    pub(super) fn new(model: &Model, window: u32, threads: usize) -> Result<Self, String> {
+    pub(crate) fn new(model: &Model, window: u32, threads: usize) -> Result<Self, String> {
+        Self::with(model, window, threads, false)
+    }
+
+    /// The same from decoded weights and float activations, so that nothing but the weights makes a difference.
+    pub(crate) fn exact(model: &Model, window: u32, threads: usize) -> Result<Self, String> {
+        Self::with(model, window, threads, true)
+    }
+
+    fn with(model: &Model, window: u32, threads: usize, exact: bool) -> Result<Self, String> {
         let config = CpuConfig {
             threads,
             slots: 1,
             pages: window.div_ceil(PAGE_TOKENS),
             checkpoints: 0,
             kv_type: KvType::F16,
-            exact: false,
+            exact,
             step_rows_max: STEP_TOKENS,
             context: window,
         };
@@ -37,19 +46,40 @@ impl LogitReader {
     }
 
     /// Hands over, position by position, the logits of the token that follows it.
-    pub(super) fn read(&mut self, window: &[TokenId], mut each: impl FnMut(usize, &[f32])) -> Result<(), BackendError> {
-        for (i, tokens) in window.chunks(STEP_TOKENS as usize).enumerate() {
-            let start = i * STEP_TOKENS as usize;
-            let id = StepId(self.next);
-            self.next += 1;
-            let plan = StepPlan::new(id, vec![piece(tokens, start, window.len())]);
-            self.backend.launch(plan)?.wait()?;
-            let rows = self.backend.recording().logits.chunks_exact(self.backend.info().vocab as usize);
-            assert_eq!(rows.len(), tokens.len(), "every row was recorded");
-            rows.enumerate().for_each(|(row, logits)| each(start + row, logits));
+    pub(crate) fn read(&mut self, window: &[TokenId], mut each: impl FnMut(usize, &[f32])) -> Result<(), BackendError> {
+        let vocab = self.backend.info().vocab as usize;
+        for start in Self::starts(window) {
+            self.step(window, start)?.chunks_exact(vocab).enumerate().for_each(|(row, l)| each(start + row, l));
         }
         Ok(())
     }
+
+    /// Where the steps of a window begin.
+    pub(crate) fn starts(window: &[TokenId]) -> impl Iterator<Item = usize> + use<> {
+        (0..window.len()).step_by(STEP_TOKENS as usize)
+    }
+
+    /// The logits of one step's rows; the steps of a window come in order.
+    pub(crate) fn step(&mut self, window: &[TokenId], start: usize) -> Result<&[f32], BackendError> {
+        let tokens = &window[start..window.len().min(start + STEP_TOKENS as usize)];
+        let id = StepId(self.next);
+        self.next += 1;
+        let plan = StepPlan::new(id, vec![piece(tokens, start, window.len())]);
+        self.backend.launch(plan)?.wait()?;
+        let logits = &self.backend.recording().logits;
+        assert_eq!(logits.len(), tokens.len() * self.backend.info().vocab as usize, "every row was recorded");
+        Ok(logits)
+    }
+
+    /// The backend, to watch its matrices.
+    pub(crate) fn backend(&self) -> &CpuBackend {
+        &self.backend
+    }
+}
+
+/// As many threads as were asked for; 0 is one a core.
+pub(crate) fn threads(asked: usize) -> usize {
+    if asked == 0 { std::thread::available_parallelism().map_or(1, usize::from) } else { asked }
 }
 
 fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {

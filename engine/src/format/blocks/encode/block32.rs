@@ -1,0 +1,114 @@
+//! Blocks of 32 values with one factor, for widths that are no multiple of 256: Q4_0, Q5_0, Q5_1, Q8_0, IQ4_NL,
+//! MXFP4.
+
+use super::minimum::ScaleMin;
+use super::search::{Block, Levels, Table, Whole};
+use crate::format::blocks::decode::{E2M1, IQ4_LEVELS, e8m0};
+use half::f16;
+
+/// Levels of IQ4_NL and IQ4_XS as numbers.
+pub(super) const IQ4: [f32; 16] = {
+    let (mut out, mut i) = ([0.0; 16], 0);
+    while i < 16 {
+        out[i] = IQ4_LEVELS[i] as f32;
+        i += 1;
+    }
+    out
+};
+
+/// E2M1 in ascending order. Its two zeros are one level.
+const E2M1_LEVELS: [f32; 16] = [-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
+/// Where the extreme value may lie beside the outermost level `end`, on both sides: the same 19 distances for 4 bits,
+/// finer for more.
+pub(super) fn ends(end: f32) -> impl Iterator<Item = f32> {
+    (-9..=9).flat_map(move |i| [-end - 0.1 * i as f32, end + 0.1 * i as f32])
+}
+
+/// The same around both ends of IQ4's levels.
+pub(super) fn iq4_ends() -> impl Iterator<Item = f32> {
+    (-14..=14).flat_map(|i| [IQ4[0] + i as f32, IQ4[15] + i as f32])
+}
+
+/// The level of each value, with the factor that is stored.
+fn coded(block: &Block, levels: impl Levels, ends: impl Iterator<Item = f32>) -> (f16, Vec<f32>) {
+    let group = block.group(0, block.x.len());
+    let (stored, d) = block.factor(group.scale(levels, ends));
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    (stored, block.x.iter().map(|x| levels.nearest(x * inverse)).collect())
+}
+
+/// Low nibbles of the first half, high nibbles of the second.
+fn put_nibbles(codes: &[u8], out: &mut [u8]) {
+    let (low, high) = codes.split_at(codes.len() / 2);
+    out.iter_mut().zip(low.iter().zip(high)).for_each(|(out, (l, h))| *out = l & 15 | h << 4);
+}
+
+/// The fifth bit of each code.
+fn put_fifth_bits(codes: &[u8], out: &mut [u8]) {
+    codes.iter().enumerate().for_each(|(e, q)| out[e / 8] |= (q >> 4 & 1) << (e % 8));
+}
+
+pub(super) fn q4_0(block: &Block, out: &mut [u8]) {
+    let (d, levels) = coded(block, Whole { min: -8.0, max: 7.0 }, ends(8.0));
+    let codes: Vec<u8> = levels.iter().map(|q| (q + 8.0) as u8).collect();
+    out[..2].copy_from_slice(&d.to_le_bytes());
+    put_nibbles(&codes, &mut out[2..]);
+}
+
+pub(super) fn q5_0(block: &Block, out: &mut [u8]) {
+    let (d, levels) = coded(block, Whole { min: -16.0, max: 15.0 }, ends(16.0));
+    let codes: Vec<u8> = levels.iter().map(|q| (q + 16.0) as u8).collect();
+    out[..2].copy_from_slice(&d.to_le_bytes());
+    put_fifth_bits(&codes, &mut out[2..6]);
+    put_nibbles(&codes, &mut out[6..]);
+}
+
+pub(super) fn q8_0(block: &Block, out: &mut [u8]) {
+    let ends = (-4..=4).map(|i| 127.0 + 0.25 * i as f32);
+    let (d, levels) = coded(block, Whole { min: -127.0, max: 127.0 }, ends);
+    out[..2].copy_from_slice(&d.to_le_bytes());
+    levels.iter().zip(&mut out[2..]).for_each(|(q, out)| *out = *q as i8 as u8);
+}
+
+pub(super) fn q5_1(block: &Block, out: &mut [u8]) {
+    let fit = ScaleMin::fit(block.group(0, 32), 31.0, f32::INFINITY);
+    let ((d, scale), (m, min)) = (block.factor(fit.scale), block.factor(fit.min));
+    let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
+    let levels = Whole { min: 0.0, max: 31.0 };
+    let codes: Vec<u8> = block.x.iter().map(|x| levels.nearest((x - min) * inverse) as u8).collect();
+    out[..2].copy_from_slice(&d.to_le_bytes());
+    out[2..4].copy_from_slice(&m.to_le_bytes());
+    put_fifth_bits(&codes, &mut out[4..8]);
+    put_nibbles(&codes, &mut out[8..]);
+}
+
+/// Code of a level in a table of ascending ones.
+pub(super) fn code_in(table: &[f32; 16], level: f32) -> u8 {
+    table.iter().position(|l| *l == level).expect("a nearest level is one of the table") as u8
+}
+
+pub(super) fn iq4_nl(block: &Block, out: &mut [u8]) {
+    let (d, levels) = coded(block, Table(&IQ4), iq4_ends());
+    let codes: Vec<u8> = levels.iter().map(|q| code_in(&IQ4, *q)).collect();
+    out[..2].copy_from_slice(&d.to_le_bytes());
+    put_nibbles(&codes, &mut out[2..]);
+}
+
+pub(super) fn mxfp4(block: &Block, out: &mut [u8]) {
+    let group = block.group(0, 32);
+    // The power of two that puts the largest value between 3 and 6, and those around it.
+    let middle = 127 + (block.largest / 6.0).log2().ceil() as i32;
+    let scale = |e: i32| e8m0(e as u8) / block.largest;
+    let tried = (middle - 2..=middle + 1).map(|e| e.clamp(0, 254));
+    let levels = Table(&E2M1_LEVELS);
+    let best = tried.map(|e| (group.error(levels, scale(e)), e)).reduce(|a, b| if b.0 < a.0 { b } else { a });
+    let (_, e) = best.expect("four were tried");
+    let code = |x: &f32| {
+        let level = levels.nearest(x / scale(e));
+        E2M1.iter().position(|l| *l == level).expect("a nearest level is one of the type's") as u8
+    };
+    let codes: Vec<u8> = block.x.iter().map(code).collect();
+    out[0] = e as u8;
+    put_nibbles(&codes, &mut out[1..]);
+}

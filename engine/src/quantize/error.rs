@@ -1,0 +1,49 @@
+//! Why a file could not be quantised.
+
+use crate::format::{LoadError, Problem};
+use std::io;
+use std::path::PathBuf;
+
+/// What stops a quantiser.
+#[derive(Debug, thiserror::Error)]
+pub enum QuantizeError {
+    /// A weight is NaN or infinite.
+    #[error("tensor `{tensor}`: wanted finite weights, got {value} in row {row}, column {column}")]
+    NotFinite {
+        /// The tensor's name.
+        tensor: String,
+        /// Row, counted over all matrices of a stack.
+        row: usize,
+        /// Place in the row.
+        column: usize,
+        /// What stands there.
+        value: f32,
+    },
+    /// The disk is too full.
+    #[error("{}: wanted {need} bytes of room, the disk has {have}", path.display())]
+    NoRoom {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Its size.
+        need: u64,
+        /// What is left for it.
+        have: u64,
+    },
+    /// What is to be written would take the place of what is read.
+    #[error("{}: the output is the source", .0.display())]
+    SameFile(PathBuf),
+    /// The file could not be written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why the system refused.
+        error: io::Error,
+    },
+    /// The source could not be read, or was changed meanwhile.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Something in the source that cannot be passed on.
+    #[error("{0}")]
+    Source(#[from] Problem),
+}

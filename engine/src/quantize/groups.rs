@@ -1,0 +1,157 @@
+//! Which tensors are quantised, and which of them change together: those of one role in one layer. Everything else
+//! (norms, routers, convolutions, gates of a few rows, what nobody knows) is passed on as it is.
+
+use crate::format::{BlockType, Gguf, Tensor};
+use std::collections::BTreeMap;
+
+/// What matrices of a layer do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MatrixRole {
+    /// Token embedding, and the head too where they are tied.
+    Embedding,
+    /// The head.
+    Head,
+    /// Query projection of attention.
+    AttentionQuery,
+    /// Key and value projections.
+    AttentionKeyValue,
+    /// What attention gives back.
+    AttentionOut,
+    /// Input projection of the delta rule.
+    GdnInput,
+    /// Output gate of the delta rule.
+    GdnGate,
+    /// What the delta rule gives back.
+    GdnOut,
+    /// Gate and up of routed experts, which are computed together.
+    ExpertsIn,
+    /// Down of routed experts.
+    ExpertsOut,
+    /// Gate and up of what every token goes through: a shared expert or a dense layer.
+    SharedIn,
+    /// Down of that.
+    SharedOut,
+    /// Anything of the draft head.
+    Draft,
+}
+
+/// Ends of tensor names with the role.
+const ENDS: &[(&str, MatrixRole)] = &[
+    ("attn_qkv.weight", MatrixRole::GdnInput),
+    ("attn_gate.weight", MatrixRole::GdnGate),
+    ("ssm_out.weight", MatrixRole::GdnOut),
+    ("attn_q.weight", MatrixRole::AttentionQuery),
+    ("attn_k.weight", MatrixRole::AttentionKeyValue),
+    ("attn_v.weight", MatrixRole::AttentionKeyValue),
+    ("attn_output.weight", MatrixRole::AttentionOut),
+    ("ffn_gate_exps.weight", MatrixRole::ExpertsIn),
+    ("ffn_up_exps.weight", MatrixRole::ExpertsIn),
+    ("ffn_down_exps.weight", MatrixRole::ExpertsOut),
+    ("ffn_gate_shexp.weight", MatrixRole::SharedIn),
+    ("ffn_up_shexp.weight", MatrixRole::SharedIn),
+    ("ffn_down_shexp.weight", MatrixRole::SharedOut),
+    ("ffn_gate.weight", MatrixRole::SharedIn),
+    ("ffn_up.weight", MatrixRole::SharedIn),
+    ("ffn_down.weight", MatrixRole::SharedOut),
+    ("nextn.eh_proj.weight", MatrixRole::Draft),
+];
+
+impl MatrixRole {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::Head => "head",
+            Self::AttentionQuery => "attention query",
+            Self::AttentionKeyValue => "attention key, value",
+            Self::AttentionOut => "attention out",
+            Self::GdnInput => "delta-net in",
+            Self::GdnGate => "delta-net gate",
+            Self::GdnOut => "delta-net out",
+            Self::ExpertsIn => "experts gate, up",
+            Self::ExpertsOut => "experts down",
+            Self::SharedIn => "shared gate, up",
+            Self::SharedOut => "shared down",
+            Self::Draft => "draft head",
+        }
+    }
+
+    /// Role and layer of a tensor; `None` if it is not to be quantised. Layers from `main` on are the draft head's.
+    fn of(name: &str, main: usize) -> Option<(Self, usize)> {
+        match name {
+            "token_embd.weight" => return Some((Self::Embedding, 0)),
+            "output.weight" => return Some((Self::Head, 0)),
+            _ => {}
+        }
+        let (layer, end) = name.strip_prefix("blk.")?.split_once('.')?;
+        let layer: usize = layer.parse().ok()?;
+        let role = ENDS.iter().find(|e| e.0 == end)?.1;
+        Some((if layer >= main { Self::Draft } else { role }, layer))
+    }
+}
+
+/// Tensors that get one encoding.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// What they do.
+    pub role: MatrixRole,
+    /// In which layer.
+    pub layer: usize,
+    /// Their names, in the order of the file.
+    pub tensors: Vec<String>,
+    /// Weights in all of them.
+    pub weights: u64,
+}
+
+impl Group {
+    /// Role and, where there are many, layer.
+    pub fn name(&self) -> String {
+        match self.role {
+            MatrixRole::Embedding | MatrixRole::Head => self.role.name().to_owned(),
+            _ => format!("{} {}", self.role.name(), self.layer),
+        }
+    }
+
+    /// Bytes of all its tensors, each in the encoding that fits it in the place of `ty`.
+    pub fn bytes(&self, source: &Gguf, ty: BlockType) -> u64 {
+        let bytes = |t: &Tensor| {
+            let ty = super::fitting(ty, t.cols()).expect("a group has only tensors that fit");
+            ty.row_bytes(t.cols()).expect("it fits") as u64 * (t.rows() * t.matrices()) as u64
+        };
+        self.tensors.iter().filter_map(|name| source.tensor(name)).map(bytes).sum()
+    }
+}
+
+/// The groups of a file whose first `main` layers are the model's and whose others are the draft head's. Tensors of
+/// NVFP4, whose scales are tensors of their own, and rows that are no whole blocks of 32 are left out.
+pub fn groups(source: &Gguf, main: usize) -> Vec<Group> {
+    let mut groups: BTreeMap<(usize, MatrixRole), Group> = BTreeMap::new();
+    for t in source.tensors_in_order() {
+        let Some((role, layer)) = MatrixRole::of(&t.name, main) else { continue };
+        if t.ty == BlockType::Nvfp4 || t.shape.len() < 2 || !t.cols().is_multiple_of(32) {
+            continue;
+        }
+        let empty = || Group { role, layer, tensors: Vec::new(), weights: 0 };
+        let group = groups.entry((layer, role)).or_insert_with(empty);
+        group.tensors.push(t.name.clone());
+        group.weights += t.shape.iter().map(|d| *d as u64).product::<u64>();
+    }
+    groups.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_what_is_quantised() {
+        let role = |name: &str| MatrixRole::of(name, 8);
+        assert_eq!(role("token_embd.weight"), Some((MatrixRole::Embedding, 0)));
+        assert_eq!(role("blk.3.attn_v.weight"), Some((MatrixRole::AttentionKeyValue, 3)));
+        assert_eq!(role("blk.8.attn_v.weight"), Some((MatrixRole::Draft, 8)));
+        assert_eq!(role("blk.8.nextn.eh_proj.weight"), Some((MatrixRole::Draft, 8)));
+        for kept in ["blk.0.ffn_gate_inp.weight", "blk.0.ssm_conv1d.weight", "blk.0.attn_norm.weight", "v.blk.0.x"] {
+            assert_eq!(role(kept), None, "{kept}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Choosing and writing quantised weights: how much each input of a matrix counts ([`Importance`]), what an encoding
+//! costs ([`distortion`]), which encodings fit a number of bytes ([`allocate`]), the file ([`write()`]), and how far two
+//! models' next-token distributions are apart ([`Divergence`]).
+//!
+//! What a model is fed to learn all this is the caller's business: nothing here knows text or a backend.
+
+mod allocate;
+mod distortion;
+mod divergence;
+mod error;
+mod groups;
+mod importance;
+mod sensitivity;
+mod types;
+mod write;
+
+pub use allocate::{Choice, allocate};
+pub use distortion::{Distortion, distortion, encode_rows};
+pub use divergence::Divergence;
+pub use error::QuantizeError;
+pub use groups::{Group, MatrixRole, groups};
+pub use importance::Importance;
+pub use sensitivity::weight_shape;
+pub use types::{MENU, fitting};
+pub use write::{Output, write};

@@ -1,0 +1,221 @@
+//! Which type each group gets: by measured divergence, by importance-weighted error, by the look of the weights, or one
+//! for all.
+
+use super::sensitivity::{Answered, group_distortion};
+use super::{Job, Scheme, failed, measured_name};
+use crate::tools::CliError;
+use crate::tools::figures::Steps;
+use chimere_engine::format::{BlockType, Gguf};
+use chimere_engine::quantize::{Choice, Distortion, Group, Importance, MENU, MatrixRole, allocate, weight_shape};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The type that divergences are measured with: its errors are of the size that targets lead to.
+const PROBE: BlockType = BlockType::Q4K;
+/// One row in so many tells a type's error.
+const EVERY: usize = 16;
+/// No group has fewer rows than this looked at.
+const ROWS_MIN: usize = 64;
+
+/// Types with what they are expected to do.
+pub(super) struct Choices {
+    /// One a group.
+    pub(super) types: Vec<BlockType>,
+    /// `t^2` of the group's type.
+    pub(super) t2: Vec<f64>,
+    /// Where divergences were measured: `alpha` of each group.
+    pub(super) alpha: Option<Vec<f64>>,
+}
+
+impl Choices {
+    /// The divergence that is expected of all groups together.
+    pub(super) fn expected(&self) -> Option<f64> {
+        self.alpha.as_ref().map(|alpha| alpha.iter().zip(&self.t2).map(|(a, t2)| a * t2).sum())
+    }
+
+    pub(super) fn of(job: &Job<'_>, importance: &Importance, answered: Option<&Answered>) -> Result<Self, CliError> {
+        if let Scheme::Uniform(ty) = job.args.scheme {
+            let types = vec![ty; job.groups.len()];
+            let t2 = job.groups.iter().map(|g| sampled(job.source, g, ty, importance).map(|d| d.t2()));
+            return Ok(Self { types, t2: t2.collect::<Result<_, _>>()?, alpha: None });
+        }
+        let budget = job.budget()?;
+        let table = Table::measure(job, importance)?;
+        let alpha = match job.args.scheme {
+            Scheme::Kl => Some(alphas(job, importance, answered.expect("divergences are measured for this scheme"))?),
+            _ => None,
+        };
+        let looks = match job.args.scheme {
+            Scheme::Ramp => job.groups.iter().map(|g| look(job.source, g)).collect::<Result<Vec<_>, _>>()?,
+            _ => Vec::new(),
+        };
+        let cost = |g: usize, d: &Distortion| match (&alpha, job.args.scheme) {
+            (Some(alpha), _) => alpha[g] * d.t2(),
+            (None, Scheme::Ramp) => looks[g] * d.plain_t2() * job.groups[g].weights as f64,
+            (None, _) => d.error,
+        };
+        let choices: Vec<Vec<Choice>> = table
+            .0
+            .iter()
+            .enumerate()
+            .map(|(g, row)| {
+                row.iter()
+                    .map(|(ty, d)| Choice { bytes: job.groups[g].bytes(job.source, *ty), cost: cost(g, d) })
+                    .collect()
+            })
+            .collect();
+        let picks = allocate(&choices, budget).expect("the budget holds the smallest types");
+        let types = table.0.iter().zip(&picks).map(|(row, p)| row[*p].0).collect();
+        let t2 = table.0.iter().zip(&picks).map(|(row, p)| row[*p].1.t2()).collect();
+        Ok(Self { types, t2, alpha })
+    }
+}
+
+/// Types that a group may have.
+fn menu<'a>(source: &'a Gguf, group: &'a Group) -> impl Iterator<Item = BlockType> + 'a {
+    let fits = move |ty: &BlockType| {
+        let cols = |name: &String| source.tensor(name).expect("a group's tensors are the file's").cols();
+        group.tensors.iter().all(|name| cols(name).is_multiple_of(ty.elements()))
+    };
+    MENU.into_iter().filter(fits)
+}
+
+/// Bytes of a group in its smallest type.
+pub(super) fn smallest(source: &Gguf, group: &Group) -> u64 {
+    menu(source, group).map(|ty| group.bytes(source, ty)).min().expect("groups have rows of whole blocks of 32")
+}
+
+fn sampled(source: &Gguf, group: &Group, ty: BlockType, importance: &Importance) -> Result<Distortion, CliError> {
+    let rows = |name: &String| source.tensor(name).map_or(0, |t| t.rows() * t.matrices());
+    let rows: usize = group.tensors.iter().map(rows).sum();
+    group_distortion(source, group, ty, importance, EVERY.min(rows / ROWS_MIN).max(1))
+}
+
+/// Of each group, its types with what they do to it.
+struct Table(Vec<Vec<(BlockType, Distortion)>>);
+
+impl Table {
+    fn measure(job: &Job<'_>, importance: &Importance) -> Result<Self, CliError> {
+        let mut progress = Steps::new("trying types");
+        let mut rows = Vec::new();
+        for (i, group) in job.groups.iter().enumerate() {
+            let each = menu(job.source, group).map(|ty| Ok((ty, sampled(job.source, group, ty, importance)?)));
+            rows.push(each.collect::<Result<Vec<_>, CliError>>()?);
+            progress.show(i + 1, job.groups.len());
+        }
+        progress.end();
+        Ok(Self(rows))
+    }
+}
+
+/// Kurtosis times rank of a group's first tensor.
+fn look(source: &Gguf, group: &Group) -> Result<f64, CliError> {
+    weight_shape(source.tensor(&group.tensors[0]).expect("a group's tensors are the file's")).map_err(failed)
+}
+
+/// `alpha` of every group: measured at some depths of each role, between them interpolated in its logarithm.
+fn alphas(job: &Job<'_>, importance: &Importance, answered: &Answered) -> Result<Vec<f64>, CliError> {
+    let mut roles: BTreeMap<MatrixRole, Vec<usize>> = BTreeMap::new();
+    job.groups.iter().enumerate().for_each(|(i, g)| roles.entry(g.role).or_default().push(i));
+    let depths = job.args.depths as usize;
+    let probes: Vec<Vec<usize>> = roles.values().map(|all| spread(all, depths)).collect();
+    let mut kept = Kept::open(job);
+    let (all, mut done) = (probes.iter().map(Vec::len).sum(), 0);
+    let mut progress = Steps::new("measuring divergences");
+    let mut alpha = vec![0.0; job.groups.len()];
+    for (role, probes) in roles.values().zip(&probes) {
+        let mut known = Vec::new();
+        for i in probes {
+            let group = &job.groups[*i];
+            let (kl, t2) =
+                kept.or_measure(&group.name(), || answered.of_group(job.source, group, PROBE, importance))?;
+            known.push((*i, kl.max(f64::MIN_POSITIVE) / t2.max(f64::MIN_POSITIVE)));
+            done += 1;
+            progress.show(done, all);
+        }
+        role.iter().for_each(|i| alpha[*i] = between(&known, *i));
+    }
+    progress.end();
+    Ok(alpha)
+}
+
+/// At most `count` of them, evenly, the first and the last among them.
+fn spread(all: &[usize], count: usize) -> Vec<usize> {
+    if all.len() <= count {
+        return all.to_vec();
+    }
+    let last = all.len() - 1;
+    let mut picked: Vec<usize> = (0..count).map(|i| all[i * last / (count - 1).max(1)]).collect();
+    picked.dedup();
+    picked
+}
+
+/// The value at `at` of points in ascending order, linear in the logarithm, constant beyond the ends.
+fn between(known: &[(usize, f64)], at: usize) -> f64 {
+    let after = known.partition_point(|k| k.0 < at);
+    match (after.checked_sub(1).map(|i| known[i]), known.get(after)) {
+        (_, Some((x, y))) if *x == at => *y,
+        (Some((x0, y0)), Some((x1, y1))) => {
+            let share = (at - x0) as f64 / (x1 - x0) as f64;
+            (y0.ln() * (1.0 - share) + y1.ln() * share).exp()
+        }
+        (Some((_, y)), None) | (None, Some(&(_, y))) => y,
+        (None, None) => 0.0,
+    }
+}
+
+/// Divergences that an earlier run measured, by group.
+struct Kept {
+    path: Option<PathBuf>,
+    groups: Map<String, Value>,
+}
+
+impl Kept {
+    fn open(job: &Job<'_>) -> Self {
+        let importance = if job.args.importance == "self" { "" } else { "-other" };
+        let name = format!("{}-{}{importance}.divergences.json", measured_name(job.args), job.args.tokens);
+        let path = job.args.work.as_ref().map(|dir| dir.join(name));
+        // What cannot be read is measured again.
+        let text = path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let groups = text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        Self { path, groups }
+    }
+
+    fn or_measure(
+        &mut self,
+        group: &str,
+        measure: impl FnOnce() -> Result<(f64, f64), CliError>,
+    ) -> Result<(f64, f64), CliError> {
+        let number = |key: &str| self.groups.get(group)?.get(key)?.as_f64();
+        if let (Some(kl), Some(t2)) = (number("kl"), number("t2")) {
+            return Ok((kl, t2));
+        }
+        let (kl, t2) = measure()?;
+        self.groups.insert(group.to_owned(), json!({"kl": kl, "t2": t2}));
+        if let Some(path) = &self.path {
+            let partial = path.with_added_extension("partial");
+            let text = Value::Object(self.groups.clone()).to_string();
+            let kept = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
+            kept.map_err(|e| failed(format!("{}: {e}", path.display())))?;
+        }
+        Ok((kl, t2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths_are_spread_and_what_lies_between_is_interpolated() {
+        assert_eq!(spread(&[3, 4, 5], 5), [3, 4, 5]);
+        assert_eq!(spread(&(0..40).collect::<Vec<_>>(), 5), [0, 9, 19, 29, 39]);
+        assert_eq!(spread(&[1, 2, 3], 1), [1]);
+        let known = [(2, 1.0), (4, 4.0)];
+        assert_eq!(between(&known, 0), 1.0);
+        assert!((between(&known, 3) - 2.0).abs() < 1e-12);
+        assert_eq!(between(&known, 4), 4.0);
+        assert_eq!(between(&known, 9), 4.0);
+    }
+}

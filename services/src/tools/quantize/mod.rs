@@ -1,0 +1,243 @@
+//! `chimere quantize`: a model file whose weights take fewer bits. The engine has the encoders, the knapsack and the
+//! writer; here the model is run to learn what each part is worth.
+
+pub(in crate::tools) mod calibration;
+mod choice;
+mod options;
+mod report;
+mod sensitivity;
+
+pub use options::{Mtp, QuantizeArgs, Rule, Scheme, Target};
+
+use super::CliError;
+use super::figures::{Steps, bytes_text};
+use super::logits::threads;
+use crate::text::TextModel;
+use calibration::Calibration;
+use chimere_engine::format::gguf::MetaValue;
+use chimere_engine::format::{BlockType, Gguf};
+use chimere_engine::model::{self, Model};
+use chimere_engine::quantize::{self, Group, Importance, MatrixRole, Output, fitting, groups};
+use choice::Choices;
+use report::Report;
+use sensitivity::Answered;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Tokens of a calibration sequence.
+const SEQUENCE_TOKENS: u32 = 512;
+/// The draft head's type where a scheme chooses the others: nothing that is measured depends on it.
+const DRAFT_TYPE: BlockType = BlockType::Q4K;
+
+fn failed(e: impl std::fmt::Display) -> CliError {
+    CliError::Failed(e.to_string())
+}
+
+/// Measures, chooses, writes, and reports.
+pub fn run(args: &QuantizeArgs) -> Result<(), CliError> {
+    if args.model.is_dir() {
+        let path = args.model.display();
+        return Err(CliError::Usage(format!("--model {path}: wanted a GGUF file, got a directory")));
+    }
+    let source = Gguf::open(&args.model).map_err(failed)?;
+    let model = model::load_gguf(&source).map_err(failed)?;
+    let report = quantize(args, &source, &model)?;
+    print!("{report}");
+    let path = args.report.clone().unwrap_or_else(|| args.out.with_added_extension("json"));
+    std::fs::write(&path, format!("{:#}\n", report.json())).map_err(|e| failed(format!("{}: {e}", path.display())))
+}
+
+/// What is to be done with a file's tensors, before anything was measured.
+struct Job<'a> {
+    args: &'a QuantizeArgs,
+    source: &'a Gguf,
+    /// Groups that a scheme chooses types for.
+    groups: Vec<Group>,
+    /// Types that are settled: by rules, and the draft head's.
+    settled: HashMap<String, BlockType>,
+    dropped: Vec<String>,
+    keys: Vec<(String, MetaValue)>,
+}
+
+impl<'a> Job<'a> {
+    fn new(args: &'a QuantizeArgs, source: &'a Gguf, model: &Model) -> Result<Self, CliError> {
+        let main = model.config.layers.len();
+        let mut job =
+            Self { args, source, groups: groups(source, main), settled: HashMap::new(), dropped: vec![], keys: vec![] };
+        job.settle_rules();
+        let drafts: Vec<Group> = job.groups.extract_if(.., |g| g.role == MatrixRole::Draft).collect();
+        match args.mtp {
+            Mtp::Keep => {}
+            Mtp::Drop => job.drop_draft(main)?,
+            Mtp::Quantise => {
+                let ty = if let Scheme::Uniform(ty) = args.scheme { ty } else { DRAFT_TYPE };
+                drafts.iter().flat_map(|g| &g.tensors).for_each(|name| job.settle(name, ty));
+            }
+        }
+        if job.groups.is_empty() && job.settled.is_empty() {
+            return Err(failed(format!("{}: no tensor in it is one to quantise", source.path().display())));
+        }
+        Ok(job)
+    }
+
+    fn settle(&mut self, name: &str, ty: BlockType) {
+        let cols = self.source.tensor(name).expect("it is one of the file's").cols();
+        let ty = fitting(ty, cols).expect("groups have only rows of whole blocks of 32");
+        self.settled.insert(name.to_owned(), ty);
+    }
+
+    /// Tensors that a rule names leave their groups.
+    fn settle_rules(&mut self) {
+        let named = |name: &String| self.args.tensor_type.iter().find(|r| r.names.is_match(name)).map(|r| r.ty);
+        let hits: Vec<(String, BlockType)> = self
+            .groups
+            .iter()
+            .flat_map(|g| &g.tensors)
+            .filter_map(|name| named(name).map(|ty| (name.clone(), ty)))
+            .collect();
+        for (name, ty) in &hits {
+            self.settle(name, *ty);
+        }
+        for group in &mut self.groups {
+            group.tensors.retain(|name| !hits.iter().any(|h| h.0 == *name));
+            let weights =
+                |name: &String| self.source.tensor(name).map_or(0, |t| t.shape.iter().product::<usize>() as u64);
+            group.weights = group.tensors.iter().map(weights).sum();
+        }
+        self.groups.retain(|g| !g.tensors.is_empty());
+    }
+
+    /// The layers from `main` on go, and the keys that count them say so.
+    fn drop_draft(&mut self, main: usize) -> Result<(), CliError> {
+        let meta = self.source.meta();
+        let architecture = meta.need_str("general.architecture").map_err(failed)?;
+        let is_draft = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+            layer.is_some_and(|layer| layer >= main)
+        };
+        self.dropped = self.source.tensors().map(|t| t.name.clone()).filter(|name| is_draft(name)).collect();
+        let (count, nextn) = (format!("{architecture}.block_count"), format!("{architecture}.nextn_predict_layers"));
+        let all = meta.need_u64(&count).map_err(failed)?;
+        let own = format!("{architecture}.");
+        for key in meta.keys().filter(|key| key.starts_with(&own)) {
+            if matches!(meta.integers(key), Ok(Some(list)) if all > 4 && list.len() as u64 == all) {
+                let why = format!("key `{key}` has an entry a layer, which cannot be passed on without the draft head");
+                return Err(failed(format!("--mtp drop: {why}")));
+            }
+        }
+        self.keys = vec![(count, MetaValue::U32(main as u32)), (nextn, MetaValue::U32(0))];
+        Ok(())
+    }
+
+    /// The file with these types for the groups.
+    fn output(&self, types: &[BlockType], importance: &'a Importance) -> Output<'a> {
+        let mut all = self.settled.clone();
+        for (group, ty) in self.groups.iter().zip(types) {
+            for name in &group.tensors {
+                let cols = self.source.tensor(name).expect("a group's tensors are the file's").cols();
+                all.insert(name.clone(), fitting(*ty, cols).expect("it fits"));
+            }
+        }
+        let (dropped, keys) = (self.dropped.clone(), self.keys.clone());
+        Output { source: self.source, types: all, dropped, keys, dropped_keys: Vec::new(), importance }
+    }
+}
+
+fn quantize(args: &QuantizeArgs, source: &Gguf, model: &Model) -> Result<Report, CliError> {
+    let job = Job::new(args, source, model)?;
+    // What cannot be is refused before hours of measuring.
+    if !matches!(args.scheme, Scheme::Uniform(_)) {
+        job.budget()?;
+    }
+    let (importance, answered) = calibrate(args, model)?;
+    let choices = Choices::of(&job, &importance, answered.as_ref())?;
+    let output = job.output(&choices.types, &importance);
+    let mut progress = Steps::new("writing");
+    let kib = |bytes: u64| (bytes >> 10) as usize;
+    let bytes = quantize::write(&args.out, &output, |done, all| progress.show(kib(done), kib(all))).map_err(failed)?;
+    progress.end();
+    let measured = answered.map(|a| a.divergence_of_file(&args.out)).transpose()?;
+    Ok(Report::new(args, &job.groups, source, choices, bytes, measured))
+}
+
+/// How much inputs count and, where a scheme asks for divergences, the base model's answers.
+fn calibrate(args: &QuantizeArgs, model: &Model) -> Result<(Importance, Option<Answered>), CliError> {
+    let own = args.importance == "self";
+    let given = match args.importance.as_str() {
+        "self" | "none" => Importance::default(),
+        path => Importance::open(Path::new(path)).map_err(failed)?,
+    };
+    if !own && args.scheme != Scheme::Kl {
+        return Ok((given, None));
+    }
+    if args.scheme != Scheme::Kl
+        && let Some(kept) = kept_importance(args)?
+    {
+        return Ok((kept, None));
+    }
+    let text = TextModel::new(&model.text).map_err(failed)?;
+    let threads = threads(args.threads);
+    let options = Calibration { sequences: args.sequences, tokens: SEQUENCE_TOKENS, seed: args.seed, threads };
+    let windows = calibration::write(model, &text, &options)?;
+    let wanted = if args.scheme == Scheme::Kl { args.tokens as usize } else { 0 };
+    let (measured, answered) = sensitivity::answer(model, windows, wanted, threads)?;
+    if let Some(path) = importance_path(args) {
+        let tokens = u64::from(args.sequences) * u64::from(SEQUENCE_TOKENS);
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        measured.save(&path, tokens).map_err(|e| failed(format!("{}: {e}", path.display())))?;
+    }
+    Ok((if own { measured } else { given }, (wanted > 0).then_some(answered)))
+}
+
+/// A name that says what was measured: the source's name and size, and what the text depends on.
+fn measured_name(args: &QuantizeArgs) -> String {
+    let stem = args.model.file_stem().unwrap_or_default().to_string_lossy();
+    let bytes = std::fs::metadata(&args.model).map_or(0, |m| m.len());
+    format!("{stem}-{bytes}-{}x{SEQUENCE_TOKENS}-seed{}", args.sequences, args.seed)
+}
+
+fn importance_path(args: &QuantizeArgs) -> Option<std::path::PathBuf> {
+    args.work.as_ref().map(|dir| dir.join(format!("{}.importance.gguf", measured_name(args))))
+}
+
+fn kept_importance(args: &QuantizeArgs) -> Result<Option<Importance>, CliError> {
+    importance_path(args).filter(|path| path.exists()).map(|path| Importance::open(&path).map_err(failed)).transpose()
+}
+
+impl Job<'_> {
+    /// Bytes that the groups may take together; an error if their smallest types take more.
+    fn budget(&self) -> Result<u64, CliError> {
+        let target = self.args.target;
+        let target = target.ok_or_else(|| CliError::Usage("--target: this scheme needs one".into()))?;
+        let least: u64 = self.groups.iter().map(|g| choice::smallest(self.source, g)).sum();
+        let weights: u64 = self.groups.iter().map(|g| g.weights).sum();
+        let (budget, fixed) = match target {
+            Target::Bits(bits) => ((bits * weights as f64 / 8.0) as u64, 0),
+            Target::File(bytes) => {
+                let fixed = self.fixed_bytes()?;
+                (bytes.saturating_sub(fixed), fixed)
+            }
+        };
+        if budget >= least {
+            return Ok(budget);
+        }
+        let (asked, smallest) = match target {
+            Target::Bits(bits) => (format!("{bits}bpw"), format!("{:.3}bpw", least as f64 * 8.0 / weights as f64)),
+            Target::File(bytes) => {
+                (bytes_text(bytes), format!("{} ({} bytes)", bytes_text(least + fixed), least + fixed))
+            }
+        };
+        Err(CliError::Usage(format!(
+            "--target: wanted at least {smallest}, which the smallest types take, got {asked}"
+        )))
+    }
+
+    /// What the file takes beside the groups, with the padding that they may need.
+    fn fixed_bytes(&self) -> Result<u64, CliError> {
+        const PADDING: u64 = 32;
+        let (none, ty) = (Importance::default(), BlockType::Q8_0);
+        let all = self.output(&vec![ty; self.groups.len()], &none).bytes().map_err(failed)?;
+        let groups: u64 = self.groups.iter().map(|g| g.bytes(self.source, ty)).sum();
+        Ok(all - groups + PADDING * self.groups.iter().map(|g| g.tensors.len() as u64).sum::<u64>())
+    }
+}
