@@ -187,7 +187,7 @@ fn mistakes_in_the_field_are_named() {
         (json!({"tables": ["x"]}), "engram.tables", "there is no table \"x\" here"),
         (json!({"tables": [1]}), "engram.tables[0]", "must be a string"),
         (json!({"tables": vec!["x"; 17]}), "engram.tables", "has 17 entries, at most 16"),
-        (json!({"mode": "mix"}), "engram.mode", "must be \"mixture\" or \"bias\", got \"mix\""),
+        (json!({"mode": "mix"}), "engram.mode", "must be \"auto\", \"mixture\" or \"bias\", got \"mix\""),
         (json!({"phase": "thinking"}), "engram.phase", "must be \"answer\" or \"all\""),
         (json!({"alpha": 2.5}), "engram.alpha", "between 0 and 2, got 2.5"),
         (json!({"lambda": 0.96}), "engram.lambda", "between 0 and 0.95, got 0.96"),
