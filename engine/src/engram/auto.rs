@@ -11,7 +11,7 @@ use super::predict::PredictionRules;
 use super::recent::Recent;
 use super::recollection::{Recalled, Recollection, recalled};
 use super::spelling::WordStarts;
-use super::strength::{Cell, Evidence, Strengths, Witness, rareness};
+use super::strength::{Cell, Evidence, Joint, Strengths, Witness, rareness};
 use super::{MATCH_MAX, ORDER_MAX};
 use crate::ids::TokenId;
 use std::ops::Range;
@@ -157,7 +157,7 @@ impl Levels {
         let total = if against.is_some() { self.counts.len() } else { matched.behind.len() };
         let looked_at = self.counts.len() as u64;
         let context = &recent.ids()[recent.ids().len() - matched.len..];
-        self.push(Witness::Documents, words, context, (total as u64, looked_at), origin, rules);
+        self.push(auto, Witness::Documents, words, context, (total as u64, looked_at), origin, rules);
     }
 
     fn push_tables<'f>(
@@ -177,13 +177,14 @@ impl Levels {
         if any {
             let context = &recent.ids()[recent.ids().len() - order..];
             let words = auto.words.count(context);
-            self.push(Witness::Tables, words, context, (total, total), Origin::Tables(order), rules);
+            self.push(auto, Witness::Tables, words, context, (total, total), Origin::Tables(order), rules);
         }
     }
 
     /// Takes `counts` for a level. `total` is N, and of how many of these the counts are.
     fn push(
         &mut self,
+        auto: &Auto,
         witness: Witness,
         words: u32,
         context: &[TokenId],
@@ -201,7 +202,11 @@ impl Levels {
                 self.expected.push((same[0].0, count as f64 / counted));
             }
         }
-        let evidence = Evidence { witness, words, occurrences: total.0, continuations, rareness: rareness(context) };
+        let most = self.expected[first..].iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        // Where nothing is frequent enough to be expected nothing is said, whatever the cell.
+        let joint = most.map_or(Joint::AfterOther, |most| Joint::between(context[context.len() - 1], most.0, &auto.words));
+        let rareness = rareness(context);
+        let evidence = Evidence { witness, words, occurrences: total.0, continuations, joint, rareness };
         self.levels.push(Level { cell: evidence.cell(), len: context.len(), origin, expected: first..self.expected.len() });
     }
 }

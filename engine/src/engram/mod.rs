@@ -62,7 +62,7 @@ pub use recent::Recent;
 pub use recollection::{Recalled, Recollection, recalled};
 pub use request_tables::{RequestTables, Source, Tally, ThinkIds};
 pub use spelling::{COMMON_IDS, WordStarts};
-pub use strength::{CELLS_ALL, Cell, Evidence, SHARE_MAX, Strengths, StrengthsError, Witness, rareness};
+pub use strength::{CELLS_ALL, Cell, Evidence, Joint, SHARE_MAX, Strengths, StrengthsError, Witness, rareness};
 pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
 pub use tracker::{Answered, Tracker};
 pub use v1::{V1Error, V1Table, write_v1};

@@ -3,6 +3,7 @@
 //! A match falls into a cell by its [`Evidence`]; a cell's lambda is fitted on held-out text by deleted interpolation
 //! (`fit.rs`). Everything is computed beside the forward, on the host, so it is the same on every backend.
 
+use super::spelling::{COMMON_IDS, WordStarts};
 use crate::ids::TokenId;
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -15,9 +16,10 @@ pub const SHARE_MAX: f32 = 0.98;
 const WORDS: [u32; 7] = [0, 1, 2, 3, 4, 5, 8];
 const OCCURRENCES: [u32; 4] = [1, 2, 4, 16];
 const CONTINUATIONS: [u32; 3] = [1, 2, 4];
-const RARENESS: [f32; 5] = [0.0, 16.0, 28.0, 40.0, 60.0];
+const RARENESS: [f32; 4] = [0.0, 16.0, 28.0, 40.0];
+const JOINTS: [Joint; 3] = [Joint::Inside, Joint::AfterCommon, Joint::AfterOther];
 
-const CELLS: usize = WORDS.len() * OCCURRENCES.len() * CONTINUATIONS.len() * RARENESS.len();
+const CELLS: usize = WORDS.len() * OCCURRENCES.len() * CONTINUATIONS.len() * JOINTS.len() * RARENESS.len();
 /// Cells of matches in documents and in tables, and those of what is recalled by words.
 pub const CELLS_ALL: usize = 2 * CELLS + RECALLED;
 const RECALLED: usize = 2;
@@ -36,6 +38,28 @@ pub enum Witness {
     Tables,
 }
 
+/// How what is expected joins the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joint {
+    /// It goes on with a word or a number that has begun.
+    Inside,
+    /// It begins a word after one of those that join others, such as "is": there a statement says what it states.
+    AfterCommon,
+    /// It begins a word after one that means something. How a sentence goes on there is mostly its own affair.
+    AfterOther,
+}
+
+impl Joint {
+    /// Between the last id of a context and what is expected most after it.
+    pub fn between(last: TokenId, next: TokenId, words: &WordStarts) -> Self {
+        match (words.begins(next), last < COMMON_IDS) {
+            (false, _) => Self::Inside,
+            (true, true) => Self::AfterCommon,
+            (true, false) => Self::AfterOther,
+        }
+    }
+}
+
 /// What is known about a context that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evidence {
@@ -47,6 +71,8 @@ pub struct Evidence {
     pub occurrences: u64,
     /// How many different tokens followed.
     pub continuations: u32,
+    /// How the most frequent of them joins the context.
+    pub joint: Joint,
     /// Of the context, by [`rareness`].
     pub rareness: f32,
 }
@@ -85,6 +111,7 @@ impl Evidence {
         let cell = place(bucket(u64::from(self.words), &WORDS), WORDS.len(), usize::from(self.witness == Witness::Tables));
         let cell = place(bucket(self.occurrences, &OCCURRENCES), OCCURRENCES.len(), cell);
         let cell = place(bucket(u64::from(self.continuations), &CONTINUATIONS), CONTINUATIONS.len(), cell);
+        let cell = place(self.joint as usize, JOINTS.len(), cell);
         Cell(place(rareness, RARENESS.len(), cell) as u16)
     }
 }
@@ -134,10 +161,9 @@ impl Strengths {
     pub fn to_text(&self) -> String {
         let mut text = String::from(HEAD);
         for (i, row) in self.0[..2 * CELLS].chunks(RARENESS.len()).enumerate() {
-            let [witness, words, occurrences, continuations] = row_name(i);
+            let name = row_name(i).join(" ");
             let values: Vec<_> = row.iter().map(|lambda| format!("{lambda:.4}")).collect();
-            writeln!(text, "{witness} {words} {occurrences} {continuations} {}", values.join(" "))
-                .expect("a string takes everything");
+            writeln!(text, "{name} {}", values.join(" ")).expect("a string takes everything");
         }
         writeln!(text, "recalled {:.4} {:.4}", self.0[2 * CELLS], self.0[2 * CELLS + 1]).expect("a string takes everything");
         text
@@ -145,14 +171,21 @@ impl Strengths {
 }
 
 const HEAD: &str = "# Shares of what Engram says, by what is known about a match. Written by `chimere engram calibrate`.
-# witness, words, occurrences and continuations from; lambda for rareness from 0, 16, 28, 40 and 60 nats
+# witness, words, occurrences and continuations from, joint; lambda for rareness from 0, 16, 28 and 40 nats
 ";
 
-fn row_name(i: usize) -> [String; 4] {
+fn row_name(i: usize) -> [String; 5] {
+    let joint = match JOINTS[i % JOINTS.len()] {
+        Joint::Inside => "inside",
+        Joint::AfterCommon => "common",
+        Joint::AfterOther => "other",
+    };
+    let i = i / JOINTS.len();
     let (i, continuations) = (i / CONTINUATIONS.len(), CONTINUATIONS[i % CONTINUATIONS.len()]);
     let (i, occurrences) = (i / OCCURRENCES.len(), OCCURRENCES[i % OCCURRENCES.len()]);
     let witness = if i < WORDS.len() { "documents" } else { "tables" };
-    [witness.into(), WORDS[i % WORDS.len()].to_string(), occurrences.to_string(), continuations.to_string()]
+    let words = WORDS[i % WORDS.len()];
+    [witness.into(), words.to_string(), occurrences.to_string(), continuations.to_string(), joint.into()]
 }
 
 impl FromStr for Strengths {
@@ -189,7 +222,8 @@ mod tests {
     use super::*;
 
     fn evidence(words: u32, occurrences: u64, continuations: u32, rareness: f32) -> Evidence {
-        Evidence { witness: Witness::Documents, words, occurrences, continuations, rareness }
+        let joint = Joint::AfterCommon;
+        Evidence { witness: Witness::Documents, words, occurrences, continuations, joint, rareness }
     }
 
     #[test]
@@ -198,15 +232,17 @@ mod tests {
         for witness in [Witness::Documents, Witness::Tables] {
             for (words, n) in WORDS.into_iter().flat_map(|w| OCCURRENCES.map(|n| (w, n))) {
                 for (continuations, rareness) in CONTINUATIONS.into_iter().flat_map(|d| RARENESS.map(|r| (d, r))) {
-                    let e = Evidence { witness, ..evidence(words, u64::from(n), continuations, rareness) };
-                    assert!(seen.insert(e.cell().index()));
-                    assert!(e.cell().siblings().contains(&e.cell().index()));
+                    for joint in JOINTS {
+                        let e = Evidence { witness, joint, ..evidence(words, u64::from(n), continuations, rareness) };
+                        assert!(seen.insert(e.cell().index()));
+                        assert!(e.cell().siblings().contains(&e.cell().index()));
+                    }
                 }
             }
         }
         seen.extend([Cell::recalled(true).index(), Cell::recalled(false).index()]);
         assert!(seen.into_iter().eq(0..CELLS_ALL));
-        assert_eq!(evidence(32, u64::MAX, u32::MAX, 1e9).cell(), evidence(8, 16, 4, 60.0).cell());
+        assert_eq!(evidence(32, u64::MAX, u32::MAX, 1e9).cell(), evidence(8, 16, 4, 40.0).cell());
         assert_eq!(evidence(3, 15, 3, 39.9).cell(), evidence(3, 4, 2, 28.0).cell());
         assert_eq!(evidence(0, 0, 0, 0.0).cell(), evidence(0, 1, 1, 0.0).cell());
     }
@@ -216,9 +252,9 @@ mod tests {
         let strengths = Strengths::new(|cell| (cell.index() % 97) as f32 / 100.0);
         let text = strengths.to_text();
         assert_eq!(text.parse(), Ok(strengths));
-        for (wrong, line) in [("0.0100", "0.01x"), ("documents 0 1 1", "documents 0 1 9"), ("0.0400", "1.04"), ("0.0300", "nan")] {
+        for (wrong, line) in [("0.0100", "0.01x"), ("documents 0 1 1 inside", "documents 0 1 1 outside"), ("0.0200", "1.04"), ("0.0300", "nan")] {
             let error = text.replacen(wrong, line, 1).parse::<Strengths>().unwrap_err();
-            assert!(error.to_string().starts_with("line 3: wanted \"documents 0 1 1\" and 5 numbers"), "{error}");
+            assert!(error.to_string().starts_with("line 3: wanted \"documents 0 1 1 inside\" and 4 numbers"), "{error}");
         }
         assert!(format!("{text}more\n").parse::<Strengths>().unwrap_err().to_string().contains("wanted the end"));
         assert!("".parse::<Strengths>().is_err());

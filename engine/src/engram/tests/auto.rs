@@ -61,7 +61,10 @@ fn level(witness: Witness, texts: &[Vec<TokenId>], context: &[TokenId], orders: 
     let mut counts = BTreeMap::<TokenId, f64>::new();
     places.iter().for_each(|p| *counts.entry(texts[p.0][p.1]).or_default() += 1.0);
     let (occurrences, continuations) = (places.len() as u64, counts.len() as u32);
-    let evidence = Evidence { witness, words: words as u32, occurrences, continuations, rareness: rareness(context) };
+    let most = counts.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0))).unwrap().0;
+    // All these ids are frequent ones.
+    let joint = if begins(*most) { Joint::AfterCommon } else { Joint::Inside };
+    let evidence = Evidence { witness, words: words as u32, occurrences, continuations, joint, rareness: rareness(context) };
     counts.values_mut().for_each(|n| *n /= places.len() as f64);
     Some((f64::from(strengths().of(evidence.cell())), counts))
 }
