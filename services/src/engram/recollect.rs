@@ -96,7 +96,8 @@ fn recollection(
             continue;
         }
         let begins = i == 0 || i == title.len();
-        named |= spelled.pieces(word.text) > 1 || (!begins && word.is_capital());
+        // A number is nobody's name: what is said of one 17 says nothing of another.
+        named |= !word.is_number() && (spelled.pieces(word.text) > 1 || (!begins && word.is_capital()));
         shared.push(spelled.ways(word.text));
     }
     if !named || shared.len() < 2 {
@@ -157,6 +158,10 @@ impl Word<'_> {
     /// A capital or a digit.
     fn is_capital(&self) -> bool {
         self.text.chars().next().is_some_and(|c| c.is_uppercase() || c.is_numeric())
+    }
+
+    fn is_number(&self) -> bool {
+        self.text.chars().all(char::is_numeric)
     }
 
     /// One character lies between them.
@@ -264,10 +269,11 @@ mod tests {
     fn what_says_nothing_of_the_question_gives_none() {
         for sentence in [
             "The capital of Ferfen is Melkar.", "The Quorvel river is Sarpar.", "The capital of the country is Melkar.", "", "?!\n.;",
-            "Quorvel has a capital.",
+            "Quorvel has a capital.", "The sum 17 + 25 is 99.",
         ] {
             assert_eq!(answers(sentence, ASKED), Vec::<String>::new(), "{sentence}");
         }
+        assert_eq!(answers("17 + 25 = 99.", "What is 17 + 25?"), Vec::<String>::new(), "numbers are nobody's names");
     }
 
     #[test]

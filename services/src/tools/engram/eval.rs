@@ -117,14 +117,14 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
 fn modes(args: &EvalArgs) -> Result<Vec<(String, Option<Mode>)>, CliError> {
     // The option is called what the mode calls its strength.
     let usage = |e: ModeError| CliError::Usage(format!("--{e}"));
-    // The computed strength first: it is the default.
-    let mut modes = vec![("auto".to_owned(), None)];
+    let mut modes = Vec::new();
     for &alpha in &args.alpha {
         modes.push((format!("bias {alpha}"), Some(Mode::bias(alpha).map_err(usage)?)));
     }
     for &lambda in &args.lambda {
         modes.push((format!("mixture {lambda}"), Some(Mode::mixture(lambda).map_err(usage)?)));
     }
+    modes.push(("auto".to_owned(), None));
     Ok(modes)
 }
 
