@@ -9,6 +9,9 @@ use crate::ids::TokenId;
 const ROUNDS: usize = 60;
 /// Positions that what is known of a cell's siblings counts for.
 const PRIOR: f64 = 2.0;
+/// Positions at which every cell is taken to have been wrong: where a match only says what the model says too, nothing
+/// tells how far to believe it, and then it is not believed.
+const DOUBT: f64 = 0.5;
 
 /// What is known of the positions of a text.
 #[derive(Clone, Debug, Default)]
@@ -96,7 +99,7 @@ fn expect(matches: &[(Cell, f32)], model: f64, lambda: &[f64], taken: &mut [f64]
 fn maximise(cell: Cell, taken: &[f64], asked: &[f64]) -> f64 {
     let (all_taken, all_asked): (f64, f64) = cell.siblings().fold((0.0, 0.0), |(t, a), i| (t + taken[i], a + asked[i]));
     let prior = if all_asked > 0.0 { all_taken / all_asked } else { 0.5 };
-    (taken[cell.index()] + PRIOR * prior) / (asked[cell.index()] + PRIOR)
+    (taken[cell.index()] + PRIOR * prior) / (asked[cell.index()] + PRIOR + DOUBT)
 }
 
 #[cfg(test)]
@@ -138,6 +141,13 @@ mod tests {
         }
         let fitted = fit.strengths(&Strengths::new(|_| 0.0));
         assert!((fitted.of(first) - 0.5).abs() < 0.01 && fitted.of(second) > 0.97, "{fitted:?}");
+    }
+
+    #[test]
+    fn a_match_that_only_says_what_the_model_says_is_not_believed() {
+        let cell = Cell::recalled(true);
+        let fitted = fit(cell, (0..5).map(|_| (1.0, 1.0))).strengths(&Strengths::new(|_| 0.9));
+        assert!(fitted.of(cell) < 0.1, "{}", fitted.of(cell));
     }
 
     #[test]
