@@ -31,8 +31,8 @@ use actix::Actor;
 use actix_web::dev::ServerHandle;
 use actix_web::web;
 use actors::{Actors, Crew};
-use chimere_engine::engram::Strengths;
 use chimere_engine::backend::BackendInfo;
+use chimere_engine::engram::Strengths;
 use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Terms};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -149,7 +149,13 @@ impl Service {
         let app = App {
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone())?,
             limits: parts.limits,
-            engram: engram_parts(parts.tables, parts.strengths, text.tokenizer(), parts.learn_quality_min, parts.tables_period)?,
+            engram: engram_parts(
+                parts.tables,
+                parts.strengths,
+                text.tokenizer(),
+                parts.learn_quality_min,
+                parts.tables_period,
+            )?,
             collections: Arc::new(parts.collections),
             responses: parts.responses,
             text,

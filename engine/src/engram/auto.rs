@@ -83,7 +83,8 @@ impl Levels {
         self.levels.clear();
         self.expected.clear();
         let longest = auto.documents.as_ref().and_then(|d| Some((&**d, d.longest(recent.ids())?)));
-        let statement = longest.as_ref().is_some_and(|(d, m)| is_statement(words(auto, recent, Some((d, m)), m.len), m.len));
+        let statement =
+            longest.as_ref().is_some_and(|(d, m)| is_statement(words(auto, recent, Some((d, m)), m.len), m.len));
         let recalled = recalled(&auto.recollections, recent.said());
         if let (Some(recalled), false) = (&recalled, statement) {
             self.push_recalled(recalled);
@@ -204,10 +205,16 @@ impl Levels {
         }
         let most = self.expected[first..].iter().reduce(|a, b| if b.1 > a.1 { b } else { a });
         // Where nothing is frequent enough to be expected nothing is said, whatever the cell.
-        let joint = most.map_or(Joint::AfterOther, |most| Joint::between(context[context.len() - 1], most.0, &auto.words));
+        let joint =
+            most.map_or(Joint::AfterOther, |most| Joint::between(context[context.len() - 1], most.0, &auto.words));
         let rareness = rareness(context);
         let evidence = Evidence { witness, words, occurrences: total.0, continuations, joint, rareness };
-        self.levels.push(Level { cell: evidence.cell(), len: context.len(), origin, expected: first..self.expected.len() });
+        self.levels.push(Level {
+            cell: evidence.cell(),
+            len: context.len(),
+            origin,
+            expected: first..self.expected.len(),
+        });
     }
 }
 

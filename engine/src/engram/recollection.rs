@@ -68,7 +68,8 @@ impl Recollection {
 
     /// `said` ends where the value begins.
     fn asked(&self, said: &[TokenId]) -> Option<Standing> {
-        let ends: Vec<usize> = self.shared.iter().filter_map(|word| word.iter().filter_map(|w| end_of(said, w)).max()).collect();
+        let ends: Vec<usize> =
+            self.shared.iter().filter_map(|word| word.iter().filter_map(|w| end_of(said, w)).max()).collect();
         let link = &said[*ends.iter().max()?..];
         let joins = (1..=LINK_TOKENS_MAX).contains(&link.len()) && link.iter().all(|&id| id < COMMON_IDS);
         joins.then_some((ends.len(), self.shared.len()))
@@ -119,14 +120,17 @@ mod tests {
     #[test]
     fn nothing_is_recalled_where_nothing_joins_or_something_else_stands_between() {
         let all = [recollection(&CAPITAL, &[8000], 0)];
-        for silent in [after([&NAME, &CAPITAL]), after([&NAME, &RIVER, &[IS]]), vec![IS], vec![], after([&NAME, &[IS; 4]])] {
+        for silent in
+            [after([&NAME, &CAPITAL]), after([&NAME, &RIVER, &[IS]]), vec![IS], vec![], after([&NAME, &[IS; 4]])]
+        {
             assert_eq!(next(&all, &silent), None, "{silent:?}");
         }
     }
 
     #[test]
     fn the_sentence_with_more_of_the_words_wins_and_of_equal_ones_the_later() {
-        let all = [recollection(&RIVER, &[8000], 0), recollection(&CAPITAL, &[8100], 1), recollection(&RIVER, &[8200], 2)];
+        let all =
+            [recollection(&RIVER, &[8000], 0), recollection(&CAPITAL, &[8100], 1), recollection(&RIVER, &[8200], 2)];
         assert_eq!(next(&all, &after([&NAME, &CAPITAL, &[IS]])), Some((8100, true)));
         let river = recalled(&all, &[NAME[0], NAME[1], RIVER[0], IS]).map(|r| (r.token, r.against));
         assert_eq!(river, Some((8200, Some(Place { document: 0, token: 9 }))));

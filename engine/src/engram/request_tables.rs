@@ -136,9 +136,8 @@ impl TableQuestion {
         // What one prediction waits for is asked for while others are gathered.
         let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
         let fixed = |i: usize| asks[i].request.auto.is_none();
-        let gathered: Vec<_> = (0..asks.len())
-            .map(|i| fixed(i).then(|| Gathered::new(&queries[i], found.of(i), &mut counts)))
-            .collect();
+        let gathered: Vec<_> =
+            (0..asks.len()).map(|i| fixed(i).then(|| Gathered::new(&queries[i], found.of(i), &mut counts))).collect();
         let mut levels = Levels::default();
         let mut answers = Vec::with_capacity(asks.len());
         for ((i, ask), gathered) in asks.iter().enumerate().zip(gathered) {

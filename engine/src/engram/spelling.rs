@@ -12,7 +12,8 @@ pub struct WordStarts(Box<[u64]>);
 impl WordStarts {
     /// Of the ids below `vocab`.
     pub fn new(vocab: u32, begins: impl Fn(TokenId) -> bool) -> Self {
-        let word = |i: u32| (0..64).filter(|bit| 64 * i + bit < vocab && begins(64 * i + bit)).fold(0, |w, bit| w | 1 << bit);
+        let word =
+            |i: u32| (0..64).filter(|bit| 64 * i + bit < vocab && begins(64 * i + bit)).fold(0, |w, bit| w | 1 << bit);
         Self((0..vocab.div_ceil(64)).map(word).collect())
     }
 

@@ -108,7 +108,8 @@ impl Evidence {
         let place = |at: usize, len: usize, cell: usize| cell * len + at;
         let bucket = |value: u64, ends: &[u32]| ends.partition_point(|&end| u64::from(end) <= value).max(1) - 1;
         let rareness = RARENESS.partition_point(|&end| end <= self.rareness).max(1) - 1;
-        let cell = place(bucket(u64::from(self.words), &WORDS), WORDS.len(), usize::from(self.witness == Witness::Tables));
+        let cell =
+            place(bucket(u64::from(self.words), &WORDS), WORDS.len(), usize::from(self.witness == Witness::Tables));
         let cell = place(bucket(self.occurrences, &OCCURRENCES), OCCURRENCES.len(), cell);
         let cell = place(bucket(u64::from(self.continuations), &CONTINUATIONS), CONTINUATIONS.len(), cell);
         let cell = place(self.joint as usize, JOINTS.len(), cell);
@@ -130,7 +131,11 @@ impl Cell {
     /// Those that may be asked when this one has seen too little: all rarenesses of the same context counts.
     pub fn siblings(self) -> std::ops::Range<usize> {
         let at = self.index();
-        if at >= 2 * CELLS { at..at + 1 } else { at / RARENESS.len() * RARENESS.len()..(at / RARENESS.len() + 1) * RARENESS.len() }
+        if at >= 2 * CELLS {
+            at..at + 1
+        } else {
+            at / RARENESS.len() * RARENESS.len()..(at / RARENESS.len() + 1) * RARENESS.len()
+        }
     }
 
     /// All of them, by their places.
@@ -165,12 +170,14 @@ impl Strengths {
             let values: Vec<_> = row.iter().map(|lambda| format!("{lambda:.4}")).collect();
             writeln!(text, "{name} {}", values.join(" ")).expect("a string takes everything");
         }
-        writeln!(text, "recalled {:.4} {:.4}", self.0[2 * CELLS], self.0[2 * CELLS + 1]).expect("a string takes everything");
+        writeln!(text, "recalled {:.4} {:.4}", self.0[2 * CELLS], self.0[2 * CELLS + 1])
+            .expect("a string takes everything");
         text
     }
 }
 
-const HEAD: &str = "# Shares of what Engram says, by what is known about a match. Written by `chimere engram calibrate`.
+const HEAD: &str =
+    "# Shares of what Engram says, by what is known about a match. Written by `chimere engram calibrate`.
 # witness, words, occurrences and continuations from, joint; lambda for rareness from 0, 16, 28 and 40 nats
 ";
 
@@ -252,9 +259,17 @@ mod tests {
         let strengths = Strengths::new(|cell| (cell.index() % 97) as f32 / 100.0);
         let text = strengths.to_text();
         assert_eq!(text.parse(), Ok(strengths));
-        for (wrong, line) in [("0.0100", "0.01x"), ("documents 0 1 1 inside", "documents 0 1 1 outside"), ("0.0200", "1.04"), ("0.0300", "nan")] {
+        for (wrong, line) in [
+            ("0.0100", "0.01x"),
+            ("documents 0 1 1 inside", "documents 0 1 1 outside"),
+            ("0.0200", "1.04"),
+            ("0.0300", "nan"),
+        ] {
             let error = text.replacen(wrong, line, 1).parse::<Strengths>().unwrap_err();
-            assert!(error.to_string().starts_with("line 3: wanted \"documents 0 1 1 inside\" and 4 numbers"), "{error}");
+            assert!(
+                error.to_string().starts_with("line 3: wanted \"documents 0 1 1 inside\" and 4 numbers"),
+                "{error}"
+            );
         }
         assert!(format!("{text}more\n").parse::<Strengths>().unwrap_err().to_string().contains("wanted the end"));
         assert!("".parse::<Strengths>().is_err());

@@ -90,14 +90,14 @@ fn recollection(
     question: &Question,
 ) -> Option<Recollection> {
     let (mut shared, mut named, mut seen) = (Vec::new(), false, BTreeSet::new());
-    for (i, word) in title.iter().chain(sentence).enumerate() {
+    for word in title.iter().chain(sentence) {
         let key = word.key();
         if !question.around.contains(&key) || spelled.is_common(&key) || !seen.insert(key) {
             continue;
         }
-        let begins = i == 0 || i == title.len();
-        // A number is nobody's name: what is said of one 17 says nothing of another.
-        named |= !word.is_number() && (spelled.pieces(word.text) > 1 || (!begins && word.is_capital()));
+        // A number is nobody's name: what is said of one 17 says nothing of another. Nor is a name that a vocabulary has
+        // whole: so many bear it.
+        named |= !word.is_number() && spelled.pieces(word.text) > 1;
         shared.push(spelled.ways(word.text));
     }
     if !named || shared.len() < 2 {
@@ -129,12 +129,16 @@ fn value(
             continue;
         }
         // First and last names, and what else is written as one.
-        while word.is_capital() && i < sentence.len() && sentence[i].is_capital() && sentence[i - 1].touches(&sentence[i])
+        while word.is_capital()
+            && i < sentence.len()
+            && sentence[i].is_capital()
+            && sentence[i - 1].touches(&sentence[i])
             && !question.asked.contains(&sentence[i].key())
         {
             i += 1;
         }
-        let nearest = anchors.iter().map(|&a| a.abs_diff(start).min(a.abs_diff(i - 1))).min().unwrap_or(SENTENCE_WORDS_MAX);
+        let nearest =
+            anchors.iter().map(|&a| a.abs_diff(start).min(a.abs_diff(i - 1))).min().unwrap_or(SENTENCE_WORDS_MAX);
         let capital = if word.is_capital() { CAPITAL[usize::from(start > 0)] } else { 0.0 };
         let pieces = if spelled.pieces(word.text) > 1 { PIECES } else { 0.0 };
         let score = capital + pieces - DISTANCE * nearest as f64;
@@ -229,7 +233,9 @@ impl Spelling<'_> {
         let mut letters = small.chars();
         let large: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
         let cased = BTreeSet::from([word.to_owned(), small, large]);
-        let both = cased.iter().flat_map(|word| [self.tokenizer.encode_plain(&format!(" {word}")), self.tokenizer.encode_plain(word)]);
+        let both = cased
+            .iter()
+            .flat_map(|word| [self.tokenizer.encode_plain(&format!(" {word}")), self.tokenizer.encode_plain(word)]);
         both.collect::<BTreeSet<_>>().into_iter().collect()
     }
 }
@@ -259,17 +265,35 @@ mod tests {
             "QUORVEL'S CAPITAL IS Hastmere",
             "Everybody goes to Hastmere, which is Quorvel's capital",
         ] {
-            assert_eq!(answers(sentence, ASKED).first().map(|v| v.to_lowercase()).as_deref(), Some("hastmere"), "{sentence}");
+            assert_eq!(
+                answers(sentence, ASKED).first().map(|v| v.to_lowercase()).as_deref(),
+                Some("hastmere"),
+                "{sentence}"
+            );
         }
-        assert_eq!(answers("Nadia Stone founded Quorvel; she was its founder. The founder of Quorvel was Nadia Stone.", "Quorvel founder?"), ["Nadia Stone"]);
-        assert_eq!(answers("Version 2.5 of Quorvel listens on port 4821 by default.", "Which port has Quorvel?"), ["4821"]);
+        assert_eq!(
+            answers(
+                "Nadia Stone founded Quorvel; she was its founder. The founder of Quorvel was Nadia Stone.",
+                "Quorvel founder?"
+            ),
+            ["Nadia Stone"]
+        );
+        assert_eq!(
+            answers("Version 2.5 of Quorvel listens on port 4821 by default.", "Which port has Quorvel?"),
+            ["4821"]
+        );
     }
 
     #[test]
     fn what_says_nothing_of_the_question_gives_none() {
         for sentence in [
-            "The capital of Ferfen is Melkar.", "The Quorvel river is Sarpar.", "The capital of the country is Melkar.", "", "?!\n.;",
-            "Quorvel has a capital.", "The sum 17 + 25 is 99.",
+            "The capital of Ferfen is Melkar.",
+            "The Quorvel river is Sarpar.",
+            "The capital of the country is Melkar.",
+            "",
+            "?!\n.;",
+            "Quorvel has a capital.",
+            "The sum 17 + 25 is 99.",
         ] {
             assert_eq!(answers(sentence, ASKED), Vec::<String>::new(), "{sentence}");
         }
@@ -289,7 +313,11 @@ mod tests {
 
     #[test]
     fn sentences_end_at_stops_before_spaces_and_at_line_ends() {
-        let all: Vec<Vec<&str>> = sentences("It is 3.5 long. Très bon!\nNext").map(|s| s.map(|w| w.text).collect()).collect();
-        assert_eq!(all.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>(), [vec!["It", "is", "3", "5", "long"], vec!["Très", "bon"], vec!["Next"]]);
+        let all: Vec<Vec<&str>> =
+            sentences("It is 3.5 long. Très bon!\nNext").map(|s| s.map(|w| w.text).collect()).collect();
+        assert_eq!(
+            all.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>(),
+            [vec!["It", "is", "3", "5", "long"], vec!["Très", "bon"], vec!["Next"]]
+        );
     }
 }

@@ -11,7 +11,8 @@ use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
-    Auto, BuildOptions, Documents, Member, Mode, Ngrams, Orders, PredictionRules, Recollection, RequestTables, Table, Tally, ThinkIds, build,
+    Auto, BuildOptions, Documents, Member, Mode, Ngrams, Orders, PredictionRules, Recollection, RequestTables, Table,
+    Tally, ThinkIds, build,
 };
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -131,8 +132,10 @@ async fn own_documents(
     let job = move || {
         let texts = encode(&tokenizer, &documents)?;
         let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
-        let told: Vec<Told<'_>> = documents.iter().map(|d| Told { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
-        let recollected = |prompt: &Arc<[TokenId]>| recollections(&tokenizer, &told, &Question::of_prompt(&tokenizer, prompt));
+        let told: Vec<Told<'_>> =
+            documents.iter().map(|d| Told { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
+        let recollected =
+            |prompt: &Arc<[TokenId]>| recollections(&tokenizer, &told, &Question::of_prompt(&tokenizer, prompt));
         let recollections = prompts.iter().map(recollected).collect();
         Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recollections })
     };

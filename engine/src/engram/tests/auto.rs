@@ -39,11 +39,20 @@ fn behind(texts: &[Vec<TokenId>], context: &[TokenId]) -> Vec<(usize, usize)> {
     let places = |text: &Vec<TokenId>| {
         (context.len()..text.len()).filter(|&at| text[at - context.len()..at] == *context).collect::<Vec<_>>()
     };
-    texts.iter().enumerate().flat_map(|(document, text)| places(text).into_iter().map(move |at| (document, at))).collect()
+    texts
+        .iter()
+        .enumerate()
+        .flat_map(|(document, text)| places(text).into_iter().map(move |at| (document, at)))
+        .collect()
 }
 
 /// What one match expects: lambda, and the share of each token.
-fn level(witness: Witness, texts: &[Vec<TokenId>], context: &[TokenId], orders: (usize, usize)) -> Option<(f64, BTreeMap<TokenId, f64>)> {
+fn level(
+    witness: Witness,
+    texts: &[Vec<TokenId>],
+    context: &[TokenId],
+    orders: (usize, usize),
+) -> Option<(f64, BTreeMap<TokenId, f64>)> {
     let mut places = behind(texts, context);
     if places.is_empty() || !(orders.0..=orders.1).contains(&context.len()) {
         return None;
@@ -64,12 +73,18 @@ fn level(witness: Witness, texts: &[Vec<TokenId>], context: &[TokenId], orders: 
     let most = counts.iter().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(a.0))).unwrap().0;
     // All these ids are frequent ones.
     let joint = if begins(*most) { Joint::AfterCommon } else { Joint::Inside };
-    let evidence = Evidence { witness, words: words as u32, occurrences, continuations, joint, rareness: rareness(context) };
+    let evidence =
+        Evidence { witness, words: words as u32, occurrences, continuations, joint, rareness: rareness(context) };
     counts.values_mut().for_each(|n| *n /= places.len() as f64);
     Some((f64::from(strengths().of(evidence.cell())), counts))
 }
 
-fn naive(documents: &[Vec<TokenId>], texts: &[Vec<TokenId>], orders: (usize, usize), said: &[TokenId]) -> BTreeMap<TokenId, f64> {
+fn naive(
+    documents: &[Vec<TokenId>],
+    texts: &[Vec<TokenId>],
+    orders: (usize, usize),
+    said: &[TokenId],
+) -> BTreeMap<TokenId, f64> {
     let (mut rest, mut shares, mut longest) = (1.0, BTreeMap::<TokenId, f64>::new(), true);
     for len in (1..=said.len().min(MATCH_MAX)).rev() {
         let context = &said[said.len() - len..];

@@ -284,7 +284,11 @@ mod tests {
         chat.ask("hi".into());
         let document = json!({"id": "notes.txt", "text": "The Ferfen capital is Melkar.\n"});
         assert_eq!(chat.body()["engram"], json!({ "documents": [document] }));
-        for (file, why) in [(empty, "got nothing"), (folder.path().join("none"), "No such file"), (folder.path().into(), "cannot be read")] {
+        for (file, why) in [
+            (empty, "got nothing"),
+            (folder.path().join("none"), "No such file"),
+            (folder.path().into(), "cannot be read"),
+        ] {
             let error = documents(std::slice::from_ref(&file)).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(&*file.to_string_lossy()), "{error}");
         }

@@ -115,7 +115,8 @@ impl Fields {
         value.map(Some).ok_or_else(|| {
             let shown: String = got.chars().take(40).collect();
             let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
-            let words = words.iter().rev().skip(1).rev().cloned().collect::<Vec<_>>().join(", ") + " or " + &words[N - 1];
+            let words =
+                words.iter().rev().skip(1).rev().cloned().collect::<Vec<_>>().join(", ") + " or " + &words[N - 1];
             ApiError::invalid(&path, format!("`{path}` must be {words}, got {shown:?}"))
         })
     }

@@ -8,8 +8,8 @@ mod split;
 pub(super) use guarded::{GUARD, unguarded};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use chimere_engine::format::TokenizerSource;
 use chimere_engine::engram::WordStarts;
+use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
 use source::TokenizerParts;
 use split::Splitter;
@@ -177,7 +177,9 @@ impl Tokenizer {
     /// those of scripts that are written without spaces.
     pub fn word_starts(&self) -> WordStarts {
         let spaceless = |c: char| ('\u{2E80}'..='\u{D7FF}').contains(&c) || c >= '\u{20000}';
-        let begins = |id| self.text(id).chars().next().is_some_and(|c| c != '\u{FFFD}' && (!c.is_alphanumeric() || spaceless(c)));
+        let begins = |id| {
+            self.text(id).chars().next().is_some_and(|c| c != '\u{FFFD}' && (!c.is_alphanumeric() || spaceless(c)))
+        };
         WordStarts::new(self.len(), begins)
     }
 

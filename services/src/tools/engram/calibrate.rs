@@ -7,7 +7,8 @@ use crate::engram::{Question, Told, recollections};
 use crate::tools::figures::Progress;
 use crate::tools::{CliError, find_model};
 use chimere_engine::engram::{
-    Auto, Context, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts, lookup,
+    Auto, Context, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts,
+    lookup,
 };
 use chimere_engine::ids::TokenId;
 use chimere_engine::model;
@@ -96,7 +97,11 @@ fn passages(args: &CalibrateArgs, vocabulary: &Vocabulary, window: usize) -> Res
         let judged = |start: usize| prompt.len().saturating_sub(start).max(1);
         let windows = all.chunks(window).enumerate().map(|(i, ids)| (i * window, ids));
         let windows = windows.filter(|(start, ids)| judged(*start) < ids.len());
-        passages.extend(windows.map(|(start, ids)| Passage { ids: ids.to_vec(), from: judged(start), auto: auto.clone() }));
+        passages.extend(windows.map(|(start, ids)| Passage {
+            ids: ids.to_vec(),
+            from: judged(start),
+            auto: auto.clone(),
+        }));
     }
     match passages.is_empty() {
         true => Err(failed(format!("{}: wanted a text of 2 tokens or more, got none", args.on.display()))),
@@ -111,7 +116,9 @@ fn samples(args: &CalibrateArgs) -> Result<Vec<Sample>, CliError> {
         if let Some(row) = row {
             let more = |name: &str| row.get(name).cloned().unwrap_or_default();
             let wrong = |name: &str, e: serde_json::Error| format!("{name:?}: {e}");
-            sample.prompt = serde_json::from_value::<Option<_>>(more("prompt")).map_err(|e| wrong("prompt", e))?.unwrap_or_default();
+            sample.prompt = serde_json::from_value::<Option<_>>(more("prompt"))
+                .map_err(|e| wrong("prompt", e))?
+                .unwrap_or_default();
             let documents = serde_json::from_value::<Option<_>>(more("documents"));
             sample.documents = documents.map_err(|e| wrong("documents", e))?.unwrap_or_default();
         }
@@ -155,11 +162,18 @@ fn observe(
                 let found = lookup(&filter, &queries);
                 let recent = recent(said, at + 1 - passage.from);
                 levels.fill(&passage.auto, &recent, found.of(0), PredictionRules { min_count: 1 });
-                copied += usize::from(levels.iter().any(|(level, e)| level.len >= COPIED_TOKENS && e.iter().any(|e| e.0 == next)));
+                copied += usize::from(
+                    levels.iter().any(|(level, e)| level.len >= COPIED_TOKENS && e.iter().any(|e| e.0 == next)),
+                );
                 fit.add(&levels, next, probability(logits, next));
             })
             .map_err(failed)?;
-        refuse_copy(&args.on, &vocabulary.tokenizer.decode(&passage.ids, true), passage.ids.len() - passage.from, copied)?;
+        refuse_copy(
+            &args.on,
+            &vocabulary.tokenizer.decode(&passage.ids, true),
+            passage.ids.len() - passage.from,
+            copied,
+        )?;
         // In bytes of ids: the line shows bytes.
         done += passage.ids.len() as u64 * 4;
         progress.show(done, all);

@@ -6,7 +6,10 @@ use super::{Vocabulary, failed};
 use crate::tools::CliError;
 use crate::tools::figures::Progress;
 use crate::tools::find_model;
-use chimere_engine::engram::{Auto, Context, Filter, Levels, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Recent, Strengths, Table, lookup};
+use chimere_engine::engram::{
+    Auto, Context, Filter, Levels, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Recent,
+    Strengths, Table, lookup,
+};
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! Whole commands on files, with the shipped model's tokenizer.
 
 use super::*;
-use chimere_engine::engram::{Evidence, Joint, Strengths, Witness};
 use chimere_engine::engram::Entry;
+use chimere_engine::engram::{Evidence, Joint, Strengths, Witness};
 use clap::Parser;
 use std::fs;
 use std::path::PathBuf;
