@@ -161,6 +161,10 @@ pub const ENGRAM_DOCUMENTS_MAX: usize = 256;
 pub const ENGRAM_TEXTS_MAX: usize = 4096;
 /// Tokens of all documents of one request.
 pub const ENGRAM_DOCUMENT_TOKENS_MAX: usize = 65_536;
+/// Bytes of a document's id, and of its title.
+pub const ENGRAM_DOCUMENT_NAME_BYTES_MAX: usize = 1024;
+/// Places of origin that a reply names.
+pub const ENGRAM_SOURCES_MAX: usize = 1024;
 /// Tokens that one table may have been taught and not forgotten.
 pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
 /// Tokens that all tables may have been taught together; a key leaves as much to others as it has.

@@ -32,6 +32,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::web;
 use actors::{Actors, Crew};
 use chimere_engine::backend::BackendInfo;
+use chimere_engine::engram::Strengths;
 use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Terms};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -75,6 +76,8 @@ pub struct ServiceParts {
     pub responses: ResponseStore,
     /// What tables learn is at least this good, 0 to 1.
     pub learn_quality_min: f64,
+    /// How far matches are believed where no strength is given.
+    pub strengths: Arc<Strengths>,
     /// How often their directory is looked at; zero for never.
     pub tables_period: Duration,
     /// Threads that share large batches of lookups.
@@ -146,7 +149,13 @@ impl Service {
         let app = App {
             grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone())?,
             limits: parts.limits,
-            engram: engram_parts(parts.tables, text.tokenizer(), parts.learn_quality_min, parts.tables_period)?,
+            engram: engram_parts(
+                parts.tables,
+                parts.strengths,
+                text.tokenizer(),
+                parts.learn_quality_min,
+                parts.tables_period,
+            )?,
             collections: Arc::new(parts.collections),
             responses: parts.responses,
             text,
@@ -296,14 +305,16 @@ fn text_threads() -> Result<Lanes, String> {
 /// Tables, what they are taught through, and the thread that looks after both.
 fn engram_parts(
     tables: Arc<Tables>,
+    strengths: Arc<Strengths>,
     tokenizer: &Tokenizer,
     quality_min: f64,
     period: Duration,
 ) -> Result<EngramParts, String> {
     let ids = Fingerprint::of(tokenizer);
+    let words = Arc::new(tokenizer.word_starts());
     let store = tables.directory().map(|directory| Store::new(directory.to_owned(), ids));
     let teacher = store.map(|store| Arc::new(Teacher::new(store, tables.clone())));
     let keeper =
         Keeper::start(tables.clone(), teacher.clone(), period).map_err(|e| format!("thread of the tables: {e}"))?;
-    Ok(EngramParts { ids, tables, teacher, keeper, quality_min })
+    Ok(EngramParts { ids, words, strengths, tables, teacher, keeper, quality_min })
 }

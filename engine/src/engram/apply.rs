@@ -37,6 +37,9 @@ pub struct ModeError {
 }
 
 impl Mode {
+    /// Changes nothing.
+    pub const SILENT: Self = Self::Mixture(Strength(0.0));
+
     /// Bias with a strength of 0 to [`ALPHA_MAX`].
     pub fn bias(alpha: f32) -> Result<Self, ModeError> {
         strength("alpha", ALPHA_MAX, alpha).map(Mode::Bias)

@@ -6,11 +6,14 @@
 //! requests, actors or text.
 
 mod apply;
+mod auto;
 mod build;
 mod checksum;
 mod context;
+mod documents;
 mod error;
 mod filter;
+mod fit;
 mod format;
 mod hasher;
 mod latest;
@@ -22,9 +25,13 @@ mod predict;
 mod prior;
 mod prune;
 mod publish;
+mod recent;
+mod recollection;
 mod repeats;
 mod request_tables;
 mod share;
+mod spelling;
+mod strength;
 mod table;
 mod tracker;
 mod v1;
@@ -33,11 +40,14 @@ mod v1;
 mod tests;
 
 pub use apply::{ALPHA_MAX, BIAS_NATS_MAX, LAMBDA_MAX, Mixing, Mode, ModeError, Strength};
+pub use auto::{Auto, Level, Levels, Origin};
 pub use build::{BuildError, BuildOptions, build};
 pub use checksum::xxh64;
 pub use context::Context;
+pub use documents::{Documents, LongestMatch, Place};
 pub use error::{TableError, TableProblem};
 pub use filter::{Filter, TableBits};
+pub use fit::Fit;
 pub use format::{Image, TokenizerHash};
 pub use latest::Latest;
 pub use lookup::{CONTINUATIONS_MAX, Found, Lookup, Member, Query, lookup};
@@ -47,11 +57,17 @@ pub use predict::{Predicted, Prediction, PredictionRules};
 pub use prior::JointPrior;
 pub use prune::{PruneRules, fade, prune};
 pub use publish::publish;
+pub use recent::Recent;
+pub use recollection::{Recalled, Recollection, recalled};
 pub use repeats::{RUN_TOKENS, RUNS_REMEMBERED};
-pub use request_tables::{RequestTables, Tally, ThinkIds};
+pub use request_tables::{RequestTables, Source, Tally, ThinkIds};
+pub use spelling::{COMMON_IDS, WordStarts};
+pub use strength::{CELLS_ALL, Cell, Evidence, Joint, SHARE_MAX, Strengths, StrengthsError, Witness, rareness};
 pub use table::{Continuation, Continuations, Entry, Ngrams, OrderStats, Table};
 pub use tracker::{Answered, Tracker};
 pub use v1::{V1Error, V1Table, write_v1};
 
 /// The longest context a table may have, in tokens.
 pub const ORDER_MAX: usize = 8;
+/// The longest context that is looked for in documents, in tokens.
+pub const MATCH_MAX: usize = 32;

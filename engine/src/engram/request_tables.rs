@@ -1,16 +1,18 @@
 //! What tables do for one request: which ones, how strongly, and where they are silent.
 
 use super::apply::{Mixing, Mode};
+use super::auto::{Auto, Levels, Origin};
 use super::context::Context;
 use super::filter::Filter;
 use super::lookup::{Member, Query, lookup};
 use super::predict::{Counts, Gathered, Prediction, PredictionRules};
 use super::prior::JointPrior;
+use super::recent::Recent;
 use super::table::Ngrams;
 use crate::constraint::{Effect, RowRule};
 use crate::ids::{SeqId, TokenId};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counts of a position that there is room for at once; more take more room.
 const COUNTS_USUAL: usize = 64;
@@ -26,8 +28,10 @@ pub struct RequestTables {
     pub prior: Option<Arc<JointPrior>>,
     /// Tables that the filter does not know: those of the request alone.
     pub own: Vec<Arc<dyn Ngrams>>,
-    /// How predictions are applied.
+    /// How predictions are applied, unless that is computed.
     pub mode: Mode,
+    /// The strength is computed at each position, and `mode` counts for nothing.
+    pub auto: Option<Auto>,
     /// Which counts are believed.
     pub rules: PredictionRules,
     /// Where thinking begins and ends, if the tables are silent in it.
@@ -54,6 +58,22 @@ pub struct ThinkIds {
 pub struct Tally {
     lookups: AtomicU32,
     hits: AtomicU32,
+    /// Sequences that were followed so far.
+    choices: AtomicU32,
+    sources: Mutex<Vec<Source>>,
+}
+
+/// Where a token that Engram would like comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Number of the choice, from 0.
+    pub choice: u32,
+    /// Number of the output that the token would be, from 0.
+    pub output: u32,
+    /// The token that weighs most there.
+    pub token: TokenId,
+    /// What says so.
+    pub origin: Origin,
 }
 
 impl Tally {
@@ -67,6 +87,22 @@ impl Tally {
         self.hits.load(Ordering::Relaxed)
     }
 
+    /// What was said for an output of a choice, if anything. Only requests with a computed strength know it.
+    pub fn source(&self, choice: u32, output: u32) -> Option<Source> {
+        // The newest are asked for first.
+        self.sources().iter().rev().find(|s| (s.choice, s.output) == (choice, output)).copied()
+    }
+
+    fn sources(&self) -> MutexGuard<'_, Vec<Source>> {
+        // What is in it was put there whole.
+        self.sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers the next sequence that is followed.
+    pub(super) fn next_choice(&self) -> u32 {
+        self.choices.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn add(&self, lookups: usize, hits: usize) {
         self.lookups.fetch_add(lookups as u32, Ordering::Relaxed);
         self.hits.fetch_add(hits as u32, Ordering::Relaxed);
@@ -78,7 +114,10 @@ pub(super) struct TableQuestion {
     pub(super) seq: SeqId,
     /// Number of the output that is asked about.
     pub(super) output: u32,
+    /// Number of the sequence among its request's.
+    pub(super) choice: u32,
     pub(super) context: Context,
+    pub(super) recent: Recent,
     pub(super) request: Arc<RequestTables>,
 }
 
@@ -96,12 +135,24 @@ impl TableQuestion {
         let found = lookup(&asks[0].request.filter, &queries);
         // What one prediction waits for is asked for while others are gathered.
         let (mut counts, mut prediction) = (Counts::with_capacity(COUNTS_USUAL * asks.len()), Prediction::default());
-        let gathered: Vec<_> = (0..asks.len()).map(|i| Gathered::new(&queries[i], found.of(i), &mut counts)).collect();
-        let predict = |(ask, gathered): (&TableQuestion, Gathered<'_>)| {
-            gathered.predict(&mut counts, ask.request.rules, &mut prediction);
-            ask.rule(&prediction)
-        };
-        let answers: Vec<_> = asks.iter().zip(gathered).map(predict).collect();
+        let fixed = |i: usize| asks[i].request.auto.is_none();
+        let gathered: Vec<_> =
+            (0..asks.len()).map(|i| fixed(i).then(|| Gathered::new(&queries[i], found.of(i), &mut counts))).collect();
+        let mut levels = Levels::default();
+        let mut answers = Vec::with_capacity(asks.len());
+        for ((i, ask), gathered) in asks.iter().enumerate().zip(gathered) {
+            answers.push(match (&ask.request.auto, gathered) {
+                (Some(auto), _) => {
+                    levels.fill(auto, &ask.recent, found.of(i), ask.request.rules);
+                    ask.auto_rule(&levels, auto)
+                }
+                (None, Some(gathered)) => {
+                    gathered.predict(&mut counts, ask.request.rules, &mut prediction);
+                    ask.rule(&prediction)
+                }
+                (None, None) => unreachable!("a question with a fixed strength was gathered"),
+            });
+        }
         Self::tally(asks, &answers);
         answers
     }
@@ -129,5 +180,17 @@ impl TableQuestion {
             Mixing::Mix(list) => Effect::Mix(list),
         };
         (RowRule { seq: self.seq, output: self.output, effect }, hit)
+    }
+
+    /// Nothing known says nothing, and the row pays nothing for it.
+    fn auto_rule(&self, levels: &Levels, auto: &Auto) -> (RowRule, bool) {
+        let weights = levels.weights(&auto.strengths);
+        let best = weights.iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|w| w.0);
+        if let Some((token, origin)) = best.and_then(|token| Some((token, levels.origin(token)?))) {
+            let source = Source { choice: self.choice, output: self.output, token, origin };
+            self.request.tally.sources().push(source);
+        }
+        let hit = !weights.is_empty();
+        (RowRule { seq: self.seq, output: self.output, effect: Effect::Mix(weights) }, hit)
     }
 }

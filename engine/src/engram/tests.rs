@@ -1,5 +1,6 @@
 //! Tables against a naive map, damaged files, and the arithmetic of predictions.
 
+mod auto;
 mod damage;
 mod files;
 mod mixing;

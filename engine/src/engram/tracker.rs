@@ -8,6 +8,7 @@
 
 use super::context::Context;
 use super::hasher::ByNumber;
+use super::recent::Recent;
 use super::repeats::{RUN_TOKENS, Repeats};
 use super::request_tables::{RequestTables, TableQuestion};
 use super::share::answer_together;
@@ -40,7 +41,10 @@ pub struct Answered {
 /// A sequence whose outputs are followed.
 struct Followed {
     request: Arc<RequestTables>,
+    /// Number of the sequence among its request's.
+    choice: u32,
     context: Context,
+    recent: Recent,
     outputs: u32,
     thinking: bool,
     /// The last output ended the sequence.
@@ -58,9 +62,9 @@ impl Tracker {
     pub fn follow(&mut self, seq: SeqId, prompt: &[TokenId], request: Arc<RequestTables>) {
         let thinking = request.silent_in.is_some_and(|t| t.opened);
         let context = Context::new(prompt);
-        let repeats = Repeats::default();
-        let before =
-            self.sequences.insert(seq, Followed { request, context, outputs: 0, thinking, ended: false, repeats });
+        let (choice, recent, repeats) = (request.tally.next_choice(), Recent::new(prompt), Repeats::default());
+        let followed = Followed { request, choice, context, recent, outputs: 0, thinking, ended: false, repeats };
+        let before = self.sequences.insert(seq, followed);
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
 
@@ -127,6 +131,7 @@ impl Followed {
             self.thinking = (self.thinking || opens) && token != t.close;
         }
         self.context.push(token);
+        self.recent.push(token);
         self.outputs += 1;
         self.ended = self.request.end_ids.contains(&token);
         // The prompt is no output: to say what it says is not to go round in circles.
@@ -136,6 +141,7 @@ impl Followed {
 
     fn ask(&self, seq: SeqId, output: u32) -> Option<TableQuestion> {
         let silent = self.thinking || self.ended || self.repeats.again();
-        (!silent).then(|| TableQuestion { seq, output, context: self.context, request: self.request.clone() })
+        let (choice, request) = (self.choice, self.request.clone());
+        (!silent).then_some(TableQuestion { seq, output, choice, context: self.context, recent: self.recent, request })
     }
 }

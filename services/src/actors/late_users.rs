@@ -144,6 +144,7 @@ mod tests {
             prior: None,
             own: vec![Arc::new(Fragile(AtomicU32::new(lookups)))],
             mode: Mode::mixture(0.5).unwrap(),
+            auto: None,
             rules: PredictionRules { min_count: 1 },
             silent_in: None,
             end_ids: Vec::new(),

@@ -3,6 +3,7 @@
 use crate::metrics::gateway::Completion;
 use crate::text::parser::TextPart;
 use chimere_engine::constraint::Sources;
+use chimere_engine::engram::Origin;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -204,8 +205,8 @@ pub struct ProbeAccount {
     pub sure: bool,
 }
 
-/// What tables did for a request, over all its choices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What tables and documents did for a request, over all its choices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EngramAccount {
     /// Positions that the tables were asked about.
     pub lookups: u32,
@@ -213,6 +214,25 @@ pub struct EngramAccount {
     pub hits: u32,
     /// Tokens that became others than they would have been; `None` where the device cannot tell.
     pub changed_tokens: Option<u32>,
+    /// Where changed tokens come from, if that was asked for.
+    pub sources: Option<Vec<SourceAccount>>,
+    /// Documents that said otherwise, each with the later one that was followed.
+    pub contradicted: Vec<(u32, u32)>,
+    /// Ids and titles of the documents, as far as they have some.
+    pub names: Vec<(Option<String>, Option<String>)>,
+}
+
+/// Where one token comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceAccount {
+    /// Whose token it is.
+    pub choice: u32,
+    /// Its number among the choice's tokens.
+    pub index: u32,
+    /// The token by itself.
+    pub text: String,
+    /// Which document, and where in it; or the tables.
+    pub origin: Origin,
 }
 
 /// Where the time of a request went; 0 where it never came to that.

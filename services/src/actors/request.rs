@@ -8,7 +8,7 @@ use super::choice::{Choice, scored};
 use super::live::LiveEntry;
 use super::messages::{Cancel, Refusal, RequestEvent, Submit};
 use super::output::{
-    Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, RequestUsage, ThinkingAccount,
+    Delta, EngramAccount, ExamplesAccount, Finish, Output, ProbeAccount, RequestUsage, SourceAccount, ThinkingAccount,
 };
 use super::phase::{DEADLINE_PASSED, ENGINE_LOST};
 use super::reader::Reader;
@@ -16,6 +16,7 @@ use super::scheduler::SchedulerActor;
 use super::spec::RequestSpec;
 use super::stopwatch::Stopwatch;
 use crate::clock::Clock;
+use crate::limits;
 use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::text::Tokenizer;
@@ -24,11 +25,11 @@ use crate::traces::{Ended, Trace};
 use actix::prelude::*;
 use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::{Thinking, ThoughtEnd};
-use chimere_engine::engram::{RequestTables, Tally};
+use chimere_engine::engram::{Origin, RequestTables, Tally};
 use chimere_engine::ids::{RequestId, TokenId};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, Rejected, Request, Spec, Terms};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -52,8 +53,8 @@ pub struct Job {
     pub thinking: Option<ThinkingJob>,
     /// What trying an answer without a thought gave, if that was done.
     pub probe: Option<ProbeAccount>,
-    /// What tables do for each prompt, if anything; as many as there are prompts, or none.
-    pub tables: Vec<Arc<RequestTables>>,
+    /// What tables and documents do for each prompt, if anything.
+    pub engram: EngramJob,
     /// What the output of each choice has to keep to.
     pub grammar: Option<GrammarStart>,
     /// RequestEvent when it has ended, if traces are wanted.
@@ -62,6 +63,17 @@ pub struct Job {
     pub examples: Option<ExamplesAccount>,
     /// How the text of a choice, given its number, is understood.
     pub reader: Box<dyn Fn(usize) -> Box<dyn Reader>>,
+}
+
+/// What tables and documents do.
+#[derive(Default)]
+pub struct EngramJob {
+    /// As many as there are prompts, or none.
+    pub tables: Vec<Arc<RequestTables>>,
+    /// The documents' ids and titles, as far as they have some.
+    pub names: Vec<(Option<String>, Option<String>)>,
+    /// Each changed token is to be accounted for.
+    pub sources: bool,
 }
 
 /// What becomes of what a request said about thinking.
@@ -101,6 +113,10 @@ pub struct RequestActor {
     cached_tokens: u32,
     /// Tokens that tables made others than they would have been; `None` once the backend could not tell.
     changed_tokens: Option<u32>,
+    /// Where they come from, the first [`limits::ENGRAM_SOURCES_MAX`] of them.
+    sources: Vec<SourceAccount>,
+    /// Documents that said otherwise, with those that were followed.
+    contradicted: BTreeSet<(u32, u32)>,
     /// Sources of rules that were not followed for some token.
     yielded: Sources,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
@@ -199,6 +215,8 @@ impl RequestActor {
             choices,
             cached_tokens: 0,
             changed_tokens: Some(0),
+            sources: Vec::new(),
+            contradicted: BTreeSet::new(),
             yielded: Sources::NONE,
             reply: Some(reply),
             out: tx,
@@ -243,7 +261,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.handles.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            RequestEvent::Event(Event::Token { choice, token, logprobs, changed, yielded, .. }) => {
+            RequestEvent::Event(Event::Token { choice, index, token, logprobs, changed, yielded, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -252,6 +270,9 @@ impl RequestActor {
                 ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
                 self.handles.gateway.token();
                 self.count_changed(changed);
+                if changed != Some(false) {
+                    self.account_for(prompt, choice, index, token);
+                }
                 self.yielded = self.yielded.with(yielded);
                 let mut delta = Delta::default();
                 let is_end = self.job.spec.engine.end_ids.contains(&token);
@@ -293,6 +314,20 @@ impl RequestActor {
     fn count_changed(&mut self, changed: Option<bool>) {
         self.changed_tokens = self.changed_tokens.zip(changed).map(|(n, changed)| n + u32::from(changed));
         ::metrics::counter!(metrics::ENGRAM_CHANGED_TOKENS).increment(u64::from(changed == Some(true)));
+    }
+
+    /// Remembers where a token that Engram may have changed comes from, if it is the one that was wanted there.
+    fn account_for(&mut self, prompt: usize, choice: u32, index: u32, token: TokenId) {
+        let Some(tables) = self.job.engram.tables.get(prompt) else { return };
+        let Some(source) = tables.tally.source(choice, index).filter(|source| source.token == token) else { return };
+        if let Origin::Document(place, Some(against)) = source.origin {
+            self.contradicted.insert((against.document, place.document));
+        }
+        if self.job.engram.sources && self.sources.len() < limits::ENGRAM_SOURCES_MAX {
+            let text = self.handles.tokenizer.text(token).into_owned();
+            let choice = self.at(prompt, choice) as u32;
+            self.sources.push(SourceAccount { choice, index, text, origin: source.origin });
+        }
     }
 
     fn tell(&mut self, at: usize, delta: Delta) {
@@ -360,10 +395,17 @@ impl RequestActor {
         }
     }
 
-    fn engram_account(&self) -> Option<EngramAccount> {
-        let sum = |of: fn(&Tally) -> u32| self.job.tables.iter().map(|g| of(&g.tally)).sum();
-        let (lookups, hits) = (sum(Tally::lookups), sum(Tally::hits));
-        (!self.job.tables.is_empty()).then_some(EngramAccount { lookups, hits, changed_tokens: self.changed_tokens })
+    fn engram_account(&mut self) -> Option<EngramAccount> {
+        let EngramJob { tables, names, sources } = &self.job.engram;
+        let sum = |of: fn(&Tally) -> u32| tables.iter().map(|g| of(&g.tally)).sum();
+        (!tables.is_empty()).then(|| EngramAccount {
+            lookups: sum(Tally::lookups),
+            hits: sum(Tally::hits),
+            changed_tokens: self.changed_tokens,
+            sources: sources.then(|| std::mem::take(&mut self.sources)),
+            contradicted: std::mem::take(&mut self.contradicted).into_iter().collect(),
+            names: names.clone(),
+        })
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
@@ -445,7 +487,7 @@ impl Actor for RequestActor {
                 request,
                 terms: self.job.terms,
                 events,
-                tables: self.job.tables.get(prompt).cloned(),
+                tables: self.job.engram.tables.get(prompt).cloned(),
                 grammar: self.job.grammar.clone(),
                 warm_up: false,
             }));

@@ -14,6 +14,8 @@ pub struct Engram {
     pub tables: Vec<String>,
     /// How tables change probabilities.
     pub mode: ModeName,
+    /// File of strengths for `auto`, as `chimere engram calibrate` writes it; empty takes those of the program.
+    pub strengths: String,
     /// Strength of a bias.
     pub alpha: f64,
     /// Share of a mixture.
@@ -41,6 +43,7 @@ impl Default for Engram {
             directory: String::new(),
             tables: own.tables,
             mode: own.mode,
+            strengths: String::new(),
             alpha: decimal(own.alpha),
             lambda: decimal(own.lambda),
             min_count: own.min_count,
@@ -58,11 +61,21 @@ impl Engram {
     pub fn defaults(&self) -> Defaults {
         Defaults {
             tables: self.tables.clone(),
-            mode: self.mode,
+            mode: self.mode(),
             alpha: self.alpha as f32,
             lambda: self.lambda as f32,
             min_count: self.min_count,
             phase: self.phase,
+        }
+    }
+
+    /// A strength that was set where no mode was means its mode: it was set to be used.
+    fn mode(&self) -> ModeName {
+        let own = Self::default();
+        match self.mode {
+            ModeName::Auto if self.lambda != own.lambda => ModeName::Mixture,
+            ModeName::Auto if self.alpha != own.alpha => ModeName::Bias,
+            mode => mode,
         }
     }
 

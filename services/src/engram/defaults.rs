@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeName {
+    /// A strength that is computed at each position.
+    Auto,
     /// (1 - lambda) of the model's probability and lambda of the tables'.
     Mixture,
     /// A multiple of the tables' log-odds, added to logits.
@@ -41,11 +43,11 @@ pub struct Defaults {
 }
 
 impl Default for Defaults {
-    /// A mixture of 0.3: measured on held-out documentation, see `docs/engram.md`.
+    /// A computed strength; those of the other modes are for who asks for these.
     fn default() -> Self {
         Self {
             tables: Vec::new(),
-            mode: ModeName::Mixture,
+            mode: ModeName::Auto,
             alpha: 0.1,
             lambda: 0.3,
             min_count: 1,
@@ -73,11 +75,17 @@ pub struct Overrides {
 }
 
 impl Overrides {
+    /// A strength without a mode means its mode.
+    fn mode_of_strength(&self) -> Option<ModeName> {
+        let mixture = self.lambda.map(|_| ModeName::Mixture);
+        mixture.or(self.alpha.map(|_| ModeName::Bias))
+    }
+
     /// Lays them over `below`.
     pub fn over(&self, below: &Defaults) -> Defaults {
         Defaults {
             tables: self.tables.clone().unwrap_or_else(|| below.tables.clone()),
-            mode: self.mode.unwrap_or(below.mode),
+            mode: self.mode.or(self.mode_of_strength()).unwrap_or(below.mode),
             alpha: self.alpha.unwrap_or(below.alpha),
             lambda: self.lambda.unwrap_or(below.lambda),
             min_count: self.min_count.unwrap_or(below.min_count),

@@ -4,6 +4,7 @@ use super::keeper::Keeper;
 use super::tables::Tables;
 use super::teacher::Teacher;
 use crate::text::Fingerprint;
+use chimere_engine::engram::{Strengths, WordStarts};
 use std::sync::Arc;
 
 /// The part of the service that requests with tables need.
@@ -18,4 +19,8 @@ pub struct EngramParts {
     pub quality_min: f64,
     /// What the tokenizer's ids mean.
     pub ids: Fingerprint,
+    /// Which of them begin words.
+    pub words: Arc<WordStarts>,
+    /// How far a match is believed, where no strength is given.
+    pub strengths: Arc<Strengths>,
 }

@@ -101,8 +101,8 @@ pub(super) async fn generate<S: Dialect>(
     let Generation { spec, seed, engram, cache, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
-    let tables = tables_of(app, engram, asker(request), &prompts, &spec.engine.end_ids).await?;
-    let waits_for = late_sources(!tables.is_empty(), grammar.is_some());
+    let engram = tables_of(app, engram, asker(request), &prompts, &spec.engine.end_ids).await?;
+    let waits_for = late_sources(!engram.tables.is_empty(), grammar.is_some());
     let scope = cache::of_request(Caller::of(request).cache, &cache);
     let spec = spec.complete(seed, thinking.as_ref().and_then(ThinkingJob::rules), waits_for, scope);
     let name = RequestName::of(request);
@@ -123,7 +123,7 @@ pub(super) async fn generate<S: Dialect>(
     let (count, prompt_tokens) = (prompts.len(), prompts.iter().map(|p| p.len()).sum::<usize>());
     let entries = prompts.iter().map(|_| app.live.enter(name.clone())).collect();
     let (stream, include_usage) = (spec.stream, spec.include_usage);
-    let job = Job { prompts, turns, spec, terms, thinking, probe, tables, grammar, trace, examples, reader };
+    let job = Job { prompts, turns, spec, terms, thinking, probe, engram, grammar, trace, examples, reader };
     let mut outputs = RequestActor::submit(job, entries, app.handles.clone()).await.map_err(|refusal| {
         tracing::info!(request = &*name, prompt_tokens, why = %refusal, "refused");
         refused(refusal, prompt_field)

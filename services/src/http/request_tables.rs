@@ -3,14 +3,16 @@
 
 use super::app::App;
 use super::error::ApiError;
-use super::request::EngramRequest;
+use super::request::{DocumentRequest, EngramRequest};
 use super::text::busy;
-use crate::engram::{Asker, Defaults, ModeName, PhaseName, TableSet};
+use crate::actors::request::EngramJob;
+use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, recollections};
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
-    BuildOptions, Member, Mode, Ngrams, Orders, PredictionRules, RequestTables, Table, Tally, ThinkIds, build,
+    Auto, BuildOptions, Documents, Member, Mode, Ngrams, Orders, PredictionRules, Recollection, RequestTables, Table,
+    Tally, ThinkIds, build,
 };
 use chimere_engine::ids::TokenId;
 use std::sync::Arc;
@@ -25,31 +27,54 @@ pub(super) async fn tables_of(
     asker: Asker,
     prompts: &[Arc<[TokenId]>],
     end_ids: &[TokenId],
-) -> Result<Vec<Arc<RequestTables>>, ApiError> {
+) -> Result<EngramJob, ApiError> {
     let set = app.engram.tables.snapshot();
     let settings = asked.settings.over(&app.engram.tables.defaults(&set, asker.key.as_ref()));
     let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), &asker)?;
     if tables.is_empty() && asked.documents.is_empty() {
-        return Ok(Vec::new());
+        return Ok(EngramJob::default());
     }
     let mode = mode(&settings)?;
-    let own = own_table(app, asked.documents).await?;
+    let documents: Arc<[DocumentRequest]> = asked.documents.into();
+    let own = match mode {
+        Some(_) => Own { table: own_table(app, documents.clone()).await?, ..Own::default() },
+        None => own_documents(app, documents.clone(), prompts.to_vec()).await?,
+    };
     let tokenizer = app.text.tokenizer();
     let prior = set.prior(&tables);
-    let of_prompt = |prompt: &Arc<[TokenId]>| {
+    let auto = |recollections: &[Recollection]| Auto {
+        strengths: app.engram.strengths.clone(),
+        words: app.engram.words.clone(),
+        documents: own.documents.clone(),
+        recollections: recollections.to_vec(),
+    };
+    let of_prompt = |(i, prompt): (usize, &Arc<[TokenId]>)| {
         Arc::new(RequestTables {
             filter: set.filter().clone(),
             tables: tables.clone(),
             prior: prior.clone(),
-            own: own.iter().cloned().collect(),
-            mode,
+            own: own.table.iter().cloned().collect(),
+            mode: mode.unwrap_or(Mode::SILENT),
+            auto: mode.is_none().then(|| auto(own.recollections.get(i).map_or(&[], Vec::as_slice))),
             rules: PredictionRules { min_count: settings.min_count },
             silent_in: if settings.phase == PhaseName::All { None } else { thinking(tokenizer, prompt) },
             end_ids: end_ids.to_vec(),
             tally: Tally::default(),
         })
     };
-    Ok(prompts.iter().map(of_prompt).collect())
+    let tables = prompts.iter().enumerate().map(of_prompt).collect();
+    let names = documents.iter().map(|d| (d.id.clone(), d.title.clone())).collect();
+    Ok(EngramJob { tables, names, sources: asked.sources })
+}
+
+/// What becomes of a request's documents: a table where a strength was given, else what the longest matches are looked
+/// for in.
+#[derive(Default)]
+struct Own {
+    table: Option<Arc<dyn Ngrams>>,
+    documents: Option<Arc<Documents>>,
+    /// For each prompt.
+    recollections: Vec<Vec<Recollection>>,
 }
 
 /// The layers of all tables. One that the caller did not name may be gone: the log says so.
@@ -71,37 +96,73 @@ fn find_tables(set: &TableSet, names: &[String], named: bool, asker: &Asker) -> 
     Ok(tables)
 }
 
-fn mode(settings: &Defaults) -> Result<Mode, ApiError> {
+/// `None` computes the strength.
+fn mode(settings: &Defaults) -> Result<Option<Mode>, ApiError> {
     let (field, mode) = match settings.mode {
+        ModeName::Auto => return Ok(None),
         ModeName::Bias => ("engram.alpha", Mode::bias(settings.alpha)),
         ModeName::Mixture => ("engram.lambda", Mode::mixture(settings.lambda)),
     };
-    mode.map_err(|e| ApiError::invalid(field, format!("`{field}`: {e}")))
+    mode.map(Some).map_err(|e| ApiError::invalid(field, format!("`{field}`: {e}")))
 }
 
 /// A table of the request's documents, made on a text thread.
-async fn own_table(app: &App, documents: Vec<String>) -> Result<Option<Arc<dyn Ngrams>>, ApiError> {
+async fn own_table(app: &App, documents: Arc<[DocumentRequest]>) -> Result<Option<Arc<dyn Ngrams>>, ApiError> {
     if documents.is_empty() {
         return Ok(None);
     }
-    let bytes = documents.iter().map(String::len).sum();
-    let least: usize = documents.iter().map(|d| app.text.tokenizer().tokens_min(d)).sum();
-    if least > limits::ENGRAM_DOCUMENT_TOKENS_MAX {
-        return Err(too_many(format!("at least {least}")));
-    }
     let (tokenizer, ids) = (app.text.tokenizer().clone(), app.engram.ids);
+    let lane = app.lanes.for_bytes(bytes_of(app, &documents)?);
     let job = move || table_of(&tokenizer, ids, &documents);
-    let built = app.lanes.for_bytes(bytes).run(job).await.map_err(busy)??;
+    let built = lane.run(job).await.map_err(busy)??;
     Ok(Some(Arc::new(built)))
 }
 
-fn table_of(tokenizer: &Tokenizer, ids: Fingerprint, documents: &[String]) -> Result<Table, ApiError> {
-    // What looks like a control token is text: documents come from anywhere.
-    let texts: Vec<Vec<TokenId>> = documents.iter().map(|d| tokenizer.encode_plain(d)).collect();
+/// What a computed strength looks at, made on a text thread.
+async fn own_documents(
+    app: &App,
+    documents: Arc<[DocumentRequest]>,
+    prompts: Vec<Arc<[TokenId]>>,
+) -> Result<Own, ApiError> {
+    if documents.is_empty() {
+        return Ok(Own::default());
+    }
+    let tokenizer = app.text.tokenizer().clone();
+    let lane = app.lanes.for_bytes(bytes_of(app, &documents)?);
+    let job = move || {
+        let texts = encode(&tokenizer, &documents)?;
+        let texts: Vec<&[TokenId]> = texts.iter().map(Vec::as_slice).collect();
+        let told: Vec<Told<'_>> =
+            documents.iter().map(|d| Told { title: d.title.as_deref().unwrap_or(""), text: &d.text }).collect();
+        let recollected =
+            |prompt: &Arc<[TokenId]>| recollections(&tokenizer, &told, &Question::of_prompt(&tokenizer, prompt));
+        let recollections = prompts.iter().map(recollected).collect();
+        Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recollections })
+    };
+    lane.run(job).await.map_err(busy)?
+}
+
+/// Bytes of all documents, unless they have too many tokens in any case.
+fn bytes_of(app: &App, documents: &[DocumentRequest]) -> Result<usize, ApiError> {
+    let least: usize = documents.iter().map(|d| app.text.tokenizer().tokens_min(&d.text)).sum();
+    if least > limits::ENGRAM_DOCUMENT_TOKENS_MAX {
+        return Err(too_many(format!("at least {least}")));
+    }
+    Ok(documents.iter().map(|d| d.text.len()).sum())
+}
+
+/// What looks like a control token is text: documents come from anywhere.
+fn encode(tokenizer: &Tokenizer, documents: &[DocumentRequest]) -> Result<Vec<Vec<TokenId>>, ApiError> {
+    let texts: Vec<Vec<TokenId>> = documents.iter().map(|d| tokenizer.encode_plain(&d.text)).collect();
     let tokens: usize = texts.iter().map(Vec::len).sum();
     if tokens > limits::ENGRAM_DOCUMENT_TOKENS_MAX {
         return Err(too_many(tokens.to_string()));
     }
+    Ok(texts)
+}
+
+fn table_of(tokenizer: &Tokenizer, ids: Fingerprint, documents: &[DocumentRequest]) -> Result<Table, ApiError> {
+    let texts = encode(tokenizer, documents)?;
     let orders = Orders::new(ORDERS.0, ORDERS.1).expect("constants within range");
     // Nobody asks such a table how old it is.
     let options = BuildOptions { orders, min_count: 1, vocab: ids.vocab, tokenizer: ids.hash, time: 0 };

@@ -20,6 +20,7 @@ use crate::service::ServiceParts;
 use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
+use chimere_engine::engram::{Strengths, StrengthsError};
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{KeyLimits, Pace, PrefixConfig, SchedulerConfig};
 use sha2::{Digest, Sha256};
@@ -85,6 +86,7 @@ impl Prepared {
             collections,
             responses: responses(config)?,
             learn_quality_min: config.engram.learn_quality_min,
+            strengths: strengths(config)?,
             tables_period: Duration::from_secs(config.engram.reload_seconds),
             lookup_threads: lookup_threads(config),
             core: usize::try_from(config.engine.core).ok(),
@@ -196,6 +198,17 @@ fn lookup_threads(config: &Config) -> usize {
         0 => (cores() / 4).clamp(1, 4),
         n => n as usize,
     }
+}
+
+/// Of a file, or those that come with the program.
+fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
+    let path = &config.engram.strengths;
+    if path.is_empty() {
+        return Ok(Strengths::shipped());
+    }
+    let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
 }
 
 /// The tables that requests can name. One that cannot be used is refused here, by its file's name.

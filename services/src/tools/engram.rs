@@ -2,6 +2,7 @@
 //! and paths.
 
 mod build;
+mod calibrate;
 mod corpus;
 mod eval;
 mod inspect;
@@ -32,6 +33,8 @@ pub enum Engram {
     Prune(prune::PruneArgs),
     /// Undo the last write of a table that is taught over the API.
     Rollback(rollback::RollbackArgs),
+    /// Fit how far matches are believed where no strength is given.
+    Calibrate(Box<calibrate::CalibrateArgs>),
     /// Measure what tables do for a text.
     Eval(Box<eval::EvalArgs>),
 }
@@ -44,6 +47,7 @@ pub fn run(command: &Engram) -> Result<(), CliError> {
         Engram::Merge(args) => merge::run(args),
         Engram::Prune(args) => prune::run(args),
         Engram::Rollback(args) => rollback::run(args),
+        Engram::Calibrate(args) => calibrate::run(args),
         Engram::Eval(args) => eval::run(args),
     }
 }

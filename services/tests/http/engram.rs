@@ -134,6 +134,24 @@ fn a_table_can_be_replaced_and_removed_while_the_service_runs() {
 }
 
 #[test]
+fn a_reply_says_on_request_which_document_each_changed_token_is_from() {
+    let server = start(None, Keys::Open);
+    let document = json!({"id": "fox", "title": "Of foxes", "text": FOX});
+    let (body, rest) = prompt(FOX, json!({"documents": [document], "sources": true}));
+    let reply = post(server.addr, COMPLETIONS, &body);
+    let sources = reply.json()["timings"]["engram"]["sources"].as_array().unwrap().clone();
+    assert!(!sources.is_empty() && sources.len() as u64 <= body["max_tokens"].as_u64().unwrap(), "{}", reply.text());
+    for source in &sources {
+        let named = (&source["document"], &source["title"], &source["choice"]);
+        assert_eq!(named, (&json!("fox"), &json!("Of foxes"), &json!(0)), "{source}");
+        assert!(rest.contains(source["text"].as_str().unwrap()), "{source}");
+    }
+    let (body, _) = prompt(FOX, json!({"documents": [FOX]}));
+    let engram = &post(server.addr, COMPLETIONS, &body).json()["timings"]["engram"];
+    assert!(engram["changed_tokens"].as_u64().unwrap() > 0 && engram["sources"].is_null(), "{engram}");
+}
+
+#[test]
 fn tables_are_silent_inside_thinking_unless_told_otherwise() {
     let server = start(None, Keys::Open);
     let thinking = |phase: &str| {
@@ -187,7 +205,7 @@ fn mistakes_in_the_field_are_named() {
         (json!({"tables": ["x"]}), "engram.tables", "there is no table \"x\" here"),
         (json!({"tables": [1]}), "engram.tables[0]", "must be a string"),
         (json!({"tables": vec!["x"; 17]}), "engram.tables", "has 17 entries, at most 16"),
-        (json!({"mode": "mix"}), "engram.mode", "must be \"mixture\" or \"bias\", got \"mix\""),
+        (json!({"mode": "mix"}), "engram.mode", "must be \"auto\", \"mixture\" or \"bias\", got \"mix\""),
         (json!({"phase": "thinking"}), "engram.phase", "must be \"answer\" or \"all\""),
         (json!({"alpha": 2.5}), "engram.alpha", "between 0 and 2, got 2.5"),
         (json!({"lambda": 0.96}), "engram.lambda", "between 0 and 0.95, got 0.96"),
@@ -197,6 +215,12 @@ fn mistakes_in_the_field_are_named() {
         (json!({"mode": "mixture", "alpha": 0.5}), "engram.alpha", "belongs to `engram.mode` \"bias\""),
         (json!({"alpha": 0.5, "lambda": 0.5}), "engram.lambda", "one mode only"),
         (json!({"documents": [""]}), "engram.documents[0]", "must not be empty"),
+        (json!({"documents": [1]}), "engram.documents[0]", "must be a string or an object with a \"text\""),
+        (json!({"documents": [{"id": "a"}]}), "engram.documents[0].text", "a string"),
+        (json!({"documents": [{"text": ""}]}), "engram.documents[0].text", "must not be empty"),
+        (json!({"documents": [{"text": "x", "name": "y"}]}), "engram.documents[0].name", "unknown field"),
+        (json!({"documents": [{"text": "x", "title": "y".repeat(1025)}]}), "engram.documents[0].title", "at most 1024"),
+        (json!({"mode": "auto", "lambda": 0.5}), "engram.lambda", "belongs to `engram.mode` \"mixture\""),
         (json!({"documents": [long]}), "engram.documents", "at most 65536 are taken"),
         (json!({"documents": vec!["x"; 257]}), "engram.documents", "has 257 entries, at most 256"),
     ] {

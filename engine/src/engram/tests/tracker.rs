@@ -19,6 +19,7 @@ fn request(texts: &[Vec<TokenId>]) -> RequestTables {
         prior: None,
         own: Vec::new(),
         mode: Mode::mixture(0.5).unwrap(),
+        auto: None,
         rules: PredictionRules { min_count: 1 },
         silent_in: None,
         end_ids: vec![END],

@@ -13,6 +13,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 pub(super) struct Conversation {
     pub(super) model: String,
     messages: Vec<Value>,
+    /// What answers may rely on.
+    documents: Vec<Value>,
     pub(super) think: Option<bool>,
     max_tokens: Option<u32>,
     temperature: Option<f32>,
@@ -30,10 +32,10 @@ struct Totals {
 }
 
 impl Conversation {
-    pub(super) fn new(model: String, args: &ChatArgs) -> Self {
+    pub(super) fn new(model: String, args: &ChatArgs, documents: Vec<Value>) -> Self {
         let messages = args.system.iter().map(|text| message("system", text)).collect();
         let (max_tokens, temperature) = (args.max_tokens, args.temperature);
-        Self { model, messages, think: None, max_tokens, temperature, totals: Totals::default() }
+        Self { model, messages, documents, think: None, max_tokens, temperature, totals: Totals::default() }
     }
 
     /// The next request.
@@ -46,6 +48,9 @@ impl Conversation {
         });
         if let Some(think) = self.think {
             body["chat_template_kwargs"] = json!({ "enable_thinking": think });
+        }
+        if !self.documents.is_empty() {
+            body["engram"] = json!({ "documents": self.documents });
         }
         if let Some(n) = self.max_tokens {
             body["max_tokens"] = json!(n);
@@ -153,6 +158,7 @@ mod tests {
         Conversation {
             model: "nano".into(),
             messages: vec![message("system", "be brief")],
+            documents: Vec::new(),
             think: None,
             max_tokens: None,
             temperature: None,

@@ -12,7 +12,7 @@ use command::Command;
 use conversation::Conversation;
 use input::{Input, Typed};
 use screen::{Figures, Screen};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,9 @@ pub struct ChatArgs {
     /// Instruction that stands before the conversation
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
+    /// Text file whose sentences the answers may rely on; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub document: Vec<PathBuf>,
     /// Tokens an answer may have, its thoughts included [default: what the context leaves]
     #[arg(long, value_name = "TOKENS")]
     pub max_tokens: Option<u32>,
@@ -71,11 +74,29 @@ async fn start(args: &ChatArgs) -> Result<(), CliError> {
         None => first_model(&server).await?,
     };
     let mut screen = Screen::new(args.no_color);
-    let chat = Conversation::new(model, args);
+    let chat = Conversation::new(model, args, documents(&args.document)?);
     match &args.question {
         Some(question) => ask_once(&server, chat, question, &mut screen).await,
         None => talk(&server, chat, &mut screen).await,
     }
+}
+
+/// What a request brings of the files: their texts, called as they are.
+fn documents(files: &[PathBuf]) -> Result<Vec<Value>, CliError> {
+    files.iter().map(|file| document(file).map_err(|e| CliError::Failed(format!("{}: {e}", file.display())))).collect()
+}
+
+fn document(file: &Path) -> Result<Value, String> {
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(|e| e.to_string())?;
+    opened.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text).map_err(|e| format!("cannot be read as text: {e}"))?;
+    if text.len() as u64 > INPUT_BYTES_MAX {
+        return Err(format!("wanted at most {} MiB, got more", INPUT_BYTES_MAX >> 20));
+    }
+    if text.trim().is_empty() {
+        return Err("wanted a text, got nothing".into());
+    }
+    Ok(json!({ "id": file.file_name().map(|name| name.to_string_lossy()), "text": text }))
 }
 
 async fn first_model(server: &Server) -> Result<String, CliError> {
@@ -243,12 +264,33 @@ mod tests {
     #[test]
     fn only_what_the_user_set_is_sent() {
         let args = Cli::parse_from(["x", "--system", "be brief", "--temperature", "0"]).args;
-        let mut chat = Conversation::new("nano".into(), &args);
+        let mut chat = Conversation::new("nano".into(), &args, Vec::new());
         chat.ask("hi".into());
         let body = chat.body();
         let keys: Vec<_> = body.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["model", "messages", "stream", "stream_options", "temperature"]);
         chat.think = Some(false);
         assert_eq!(chat.body()["chat_template_kwargs"], serde_json::json!({ "enable_thinking": false }));
+    }
+
+    #[test]
+    fn documents_go_with_every_question_under_their_files_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (notes, empty) = (folder.path().join("notes.txt"), folder.path().join("empty.txt"));
+        std::fs::write(&notes, "The Ferfen capital is Melkar.\n").unwrap();
+        std::fs::write(&empty, " \n").unwrap();
+        let args = Cli::parse_from(["x", "--document", notes.to_str().unwrap()]).args;
+        let mut chat = Conversation::new("nano".into(), &args, documents(&args.document).unwrap());
+        chat.ask("hi".into());
+        let document = json!({"id": "notes.txt", "text": "The Ferfen capital is Melkar.\n"});
+        assert_eq!(chat.body()["engram"], json!({ "documents": [document] }));
+        for (file, why) in [
+            (empty, "got nothing"),
+            (folder.path().join("none"), "No such file"),
+            (folder.path().into(), "cannot be read"),
+        ] {
+            let error = documents(std::slice::from_ref(&file)).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains(&*file.to_string_lossy()), "{error}");
+        }
     }
 }

@@ -17,11 +17,14 @@ pub use ollama::{Ollama, loaded};
 pub use responses::{Keep, ResponseFormat, response_of};
 
 use super::error::ApiError;
-use crate::actors::output::{Delta, Finish, Output, RequestUsage, Scored, ThinkingAccount, Timings};
+use crate::actors::output::{
+    Delta, EngramAccount, Finish, Output, RequestUsage, Scored, SourceAccount, ThinkingAccount, Timings,
+};
 use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use crate::text::grammar::CANNOT_GO_ON;
 use actix_web::http::StatusCode;
 use chimere_engine::constraint::Source;
+use chimere_engine::engram::Origin;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,14 +211,47 @@ fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
     if !account.yielded.is_empty() {
         reply["timings"]["yielded"] = account.yielded.iter().map(Source::name).collect();
     }
-    if let Some(e) = account.engram {
-        reply["timings"]["engram"] = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
+    if let Some(e) = &account.engram {
+        reply["timings"]["engram"] = engram_json(e);
     }
     if let Some(e) = &account.examples {
         reply["timings"]["engram"]["semantic"] =
             json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
     }
     reply["seed"] = json!(seed);
+}
+
+fn engram_json(e: &EngramAccount) -> Value {
+    let mut json = json!({"lookups": e.lookups, "hits": e.hits, "changed_tokens": e.changed_tokens});
+    if let Some(sources) = &e.sources {
+        json["sources"] = sources.iter().map(|source| source_json(source, e)).collect();
+    }
+    if !e.contradicted.is_empty() {
+        let pair = |&(said, followed): &(u32, u32)| json!({"document": named(said, e), "by": named(followed, e)});
+        json["contradicted"] = e.contradicted.iter().map(pair).collect();
+    }
+    json
+}
+
+/// A document's id, or its number from 0.
+fn named(document: u32, e: &EngramAccount) -> Value {
+    let id = e.names.get(document as usize).and_then(|(id, _)| id.as_ref());
+    id.map_or_else(|| json!(document), |id| json!(id))
+}
+
+fn source_json(source: &SourceAccount, e: &EngramAccount) -> Value {
+    let mut json = json!({"choice": source.choice, "token": source.index, "text": source.text});
+    match source.origin {
+        Origin::Document(place, _) => {
+            json["document"] = named(place.document, e);
+            json["at_token"] = json!(place.token);
+            if let Some((_, Some(title))) = e.names.get(place.document as usize) {
+                json["title"] = json!(title);
+            }
+        }
+        Origin::Tables(context) => json["context_tokens"] = json!(context),
+    }
+    json
 }
 
 fn timings(t: &Timings) -> Value {

@@ -14,9 +14,22 @@ pub struct EngramRequest {
     /// Settings that were given. A strength without a mode means its mode.
     pub settings: Overrides,
     /// Texts; none is empty.
-    pub documents: Vec<String>,
+    pub documents: Vec<DocumentRequest>,
+    /// The reply is to say where each changed token comes from.
+    pub sources: bool,
     /// Where examples come from, in a chat.
     pub semantic: Option<SemanticRequest>,
+}
+
+/// A text that a request brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DocumentRequest {
+    /// What the reply calls it; without one it has its number.
+    pub id: Option<String>,
+    /// What it is about; counts as said in each of its sentences.
+    pub title: Option<String>,
+    /// What it says; not empty.
+    pub text: String,
 }
 
 impl EngramRequest {
@@ -24,8 +37,10 @@ impl EngramRequest {
     pub(super) fn take(body: &mut Fields) -> Result<Self, ApiError> {
         let Some(mut fields) = body.fields("engram")? else { return Ok(Self::default()) };
         let tables = strings(&mut fields, "tables", limits::ENGRAM_TABLES_MAX)?;
-        let documents = strings(&mut fields, "documents", limits::ENGRAM_DOCUMENTS_MAX)?.unwrap_or_default();
-        let mode = fields.choice("mode", [("mixture", ModeName::Mixture), ("bias", ModeName::Bias)])?;
+        let documents = documents(&mut fields)?;
+        let sources = fields.bool("sources")?.unwrap_or(false);
+        let modes = [("auto", ModeName::Auto), ("mixture", ModeName::Mixture), ("bias", ModeName::Bias)];
+        let mode = fields.choice("mode", modes)?;
         let phase = fields.choice("phase", [("answer", PhaseName::Answer), ("all", PhaseName::All)])?;
         let alpha = fields.number("alpha", 0.0..=f64::from(ALPHA_MAX))?.map(|x| x as f32);
         // 0.95 as the nearest f32 lies a little below it, and f64 has both.
@@ -34,7 +49,7 @@ impl EngramRequest {
         let semantic = SemanticRequest::take(&mut fields)?;
         fields.finish()?;
         let mode = mode_of(mode, alpha, lambda)?;
-        Ok(Self { settings: Overrides { tables, mode, alpha, lambda, min_count, phase }, documents, semantic })
+        Ok(Self { settings: Overrides { tables, mode, alpha, lambda, min_count, phase }, documents, sources, semantic })
     }
 }
 
@@ -69,7 +84,7 @@ impl TeachRequest {
     fn take(fields: &mut Fields) -> Result<Self, ApiError> {
         let texts = strings(fields, "texts", limits::ENGRAM_TEXTS_MAX)?.filter(|texts| !texts.is_empty());
         let texts = texts.ok_or_else(|| missing("texts", "an array of texts, not empty"))?;
-        let orders = fields.string("orders")?.unwrap_or_else(|| "2-5".to_owned());
+        let orders = fields.string("orders")?.unwrap_or_else(|| "2-8".to_owned());
         let orders = orders.parse().map_err(|e| ApiError::invalid("orders", format!("`orders`: {e}")))?;
         Ok(Self { texts, orders })
     }
@@ -87,14 +102,44 @@ fn mode_of(mode: Option<ModeName>, alpha: Option<f32>, lambda: Option<f32>) -> R
         ))
     };
     match (mode, alpha, lambda) {
-        (None | Some(ModeName::Bias), Some(_), Some(_)) | (Some(ModeName::Bias), None, Some(_)) => {
+        (None | Some(ModeName::Bias), Some(_), Some(_)) | (Some(ModeName::Bias | ModeName::Auto), _, Some(_)) => {
             belongs("engram.lambda", "mixture")
         }
-        (Some(ModeName::Mixture), Some(_), _) => belongs("engram.alpha", "bias"),
+        (Some(ModeName::Mixture | ModeName::Auto), Some(_), _) => belongs("engram.alpha", "bias"),
         (None, Some(_), None) => Ok(Some(ModeName::Bias)),
         (None, None, Some(_)) => Ok(Some(ModeName::Mixture)),
         (mode, _, _) => Ok(mode),
     }
+}
+
+/// Texts, or objects with a text and what it is called.
+fn documents(fields: &mut Fields) -> Result<Vec<DocumentRequest>, ApiError> {
+    let path = fields.path("documents");
+    let Some(list) = fields.list("documents")? else { return Ok(Vec::new()) };
+    at_most(&path, list.len(), limits::ENGRAM_DOCUMENTS_MAX)?;
+    list.into_iter().enumerate().map(|(i, item)| document(format!("{path}[{i}]"), item)).collect()
+}
+
+fn document(path: String, item: Json) -> Result<DocumentRequest, ApiError> {
+    let empty = |path: &str| ApiError::invalid(path, format!("`{path}` must not be empty"));
+    let mut fields = match item {
+        Json::String(text) if text.is_empty() => return Err(empty(&path)),
+        Json::String(text) => return Ok(DocumentRequest { text, ..DocumentRequest::default() }),
+        Json::Object(_) => Fields::nested(path.clone(), item)?,
+        other => return Err(wrong_type(&path, "a string or an object with a \"text\"", &other)),
+    };
+    let (id, title) = (fields.string("id")?, fields.string("title")?);
+    let path = fields.path("text");
+    let text = fields.string("text")?.ok_or_else(|| missing(&path, "a string"))?;
+    fields.finish()?;
+    for (name, given) in [("id", &id), ("title", &title)] {
+        let (max, got) = (limits::ENGRAM_DOCUMENT_NAME_BYTES_MAX, given.as_ref().map_or(0, String::len));
+        if got > max {
+            let path = path.replace("text", name);
+            return Err(ApiError::invalid(&path, format!("`{path}` has {got} bytes, at most {max} are taken")));
+        }
+    }
+    if text.is_empty() { Err(empty(&path)) } else { Ok(DocumentRequest { id, title, text }) }
 }
 
 fn strings(fields: &mut Fields, name: &'static str, max: usize) -> Result<Option<Vec<String>>, ApiError> {

@@ -113,14 +113,21 @@ impl Fields {
         })
     }
 
-    /// One of two words, as what it stands for.
-    pub(super) fn choice<T: Copy>(&mut self, name: &'static str, known: [(&str, T); 2]) -> Result<Option<T>, ApiError> {
+    /// One of some words, as what it stands for.
+    pub(super) fn choice<T: Copy, const N: usize>(
+        &mut self,
+        name: &'static str,
+        known: [(&str, T); N],
+    ) -> Result<Option<T>, ApiError> {
         let path = self.path(name);
         let Some(got) = self.string(name)? else { return Ok(None) };
         let value = known.iter().find(|(word, _)| *word == got).map(|(_, value)| *value);
         value.map(Some).ok_or_else(|| {
             let shown: String = got.chars().take(40).collect();
-            ApiError::invalid(&path, format!("`{path}` must be {:?} or {:?}, got {shown:?}", known[0].0, known[1].0))
+            let words: Vec<_> = known.iter().map(|(word, _)| format!("{word:?}")).collect();
+            let words =
+                words.iter().rev().skip(1).rev().cloned().collect::<Vec<_>>().join(", ") + " or " + &words[N - 1];
+            ApiError::invalid(&path, format!("`{path}` must be {words}, got {shown:?}"))
         })
     }
 

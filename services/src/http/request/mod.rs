@@ -25,7 +25,7 @@ pub use chat::ChatRequest;
 pub use collection::{SearchRequest, SemanticRequest, parse_items, parse_nothing};
 pub use completion::{CompletionRequest, Prompt};
 pub use embedding::{EmbeddingRequest, Encoding};
-pub use engram::{EngramRequest, TeachRequest};
+pub use engram::{DocumentRequest, EngramRequest, TeachRequest};
 pub use generation::Generation;
 pub use ollama::{OllamaRequest, parse_embed, parse_name};
 pub use responses::{ResponsesBody, ResponsesRequest, SEALED, ThoughtsShown, refers_to_at_most};

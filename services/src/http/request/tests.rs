@@ -115,7 +115,8 @@ fn every_honoured_field_arrives() {
                 phase: Some(PhaseName::All),
                 ..Overrides::default()
             },
-            documents: vec!["a text".into()],
+            documents: vec![DocumentRequest { text: "a text".into(), ..DocumentRequest::default() }],
+            sources: false,
             semantic: Some(SemanticRequest { collection: "ours".into(), k: 3 }),
         },
         cache: CacheRequest { on: true, salt: Some("pepper".into()) },

@@ -8,6 +8,7 @@ mod split;
 pub(super) use guarded::{GUARD, unguarded};
 
 use aho_corasick::{AhoCorasick, MatchKind};
+use chimere_engine::engram::WordStarts;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
 use source::TokenizerParts;
@@ -172,6 +173,16 @@ impl Tokenizer {
         String::from_utf8_lossy(self.bytes(id))
     }
 
+    /// Which tokens begin a word: those that begin with anything but a letter or digit, which ends the word before, and
+    /// those of scripts that are written without spaces.
+    pub fn word_starts(&self) -> WordStarts {
+        let spaceless = |c: char| ('\u{2E80}'..='\u{D7FF}').contains(&c) || c >= '\u{20000}';
+        let begins = |id| {
+            self.text(id).chars().next().is_some_and(|c| c != '\u{FFFD}' && (!c.is_alphanumeric() || spaceless(c)))
+        };
+        WordStarts::new(self.len(), begins)
+    }
+
     /// What a token is for.
     pub fn kind(&self, id: TokenId) -> TokenKind {
         self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Unused)
@@ -268,6 +279,14 @@ fn is_composed(text: &str) -> bool {
 #[cfg(test)]
 pub(crate) fn golden() -> std::sync::Arc<Tokenizer> {
     tests::golden()
+}
+
+/// The tokenizer of the shipped model, for tests that need its words.
+#[cfg(test)]
+pub(crate) fn shipped() -> std::sync::Arc<Tokenizer> {
+    let nano = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/nano/nano-q8_0.gguf");
+    let model = chimere_engine::model::load(&nano).unwrap();
+    std::sync::Arc::new(Tokenizer::new(&model.text.tokenizer).unwrap())
 }
 
 #[cfg(test)]

@@ -221,6 +221,7 @@ fn steps(
         tables,
         own: Vec::new(),
         mode: Mode::mixture(0.3)?,
+        auto: None,
         rules: PredictionRules { min_count: 1 },
         silent_in: None,
         end_ids: Vec::new(),

@@ -16,7 +16,7 @@ pub struct BuildArgs {
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
     /// Lengths of the contexts, one number or a range within 1-8.
-    #[arg(long, value_name = "N-M", default_value = "2-5")]
+    #[arg(long, value_name = "N-M", default_value = "2-8")]
     pub orders: Orders,
     /// Continuations that follow a context less often than this are not listed.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

@@ -3,6 +3,7 @@
 use crate::tools::CliError;
 use crate::tools::figures::Progress;
 use chimere_engine::ids::TokenId;
+use serde_json::{Map, Value};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -34,10 +35,11 @@ pub(super) fn read(
     let mut progress = Progress::new("reading");
     let (mut done, mut texts) = (0, Vec::new());
     for file in &files {
-        each_text(file, &options.field, &mut |text, bytes| {
+        each_text(file, &options.field, &mut |text, _, bytes| {
             texts.push(encode(text));
             done += bytes;
             progress.show(done, all);
+            Ok(())
         })?;
     }
     progress.end();
@@ -47,6 +49,16 @@ pub(super) fn read(
     }
     Ok(texts)
 }
+
+/// The same without making ids: hands over each text, and the rest of the line that it stood in, if it was one.
+pub(super) fn each_row(from: &Path, field: &str, take: &mut TakeRow<'_>) -> Result<(), CliError> {
+    files(from)?.iter().try_for_each(|file| each_text(file, field, &mut |text, row, _| take(text, row)))
+}
+
+/// Takes a text and the other fields of its line; what is wrong with these.
+type TakeRow<'a> = dyn FnMut(&str, Option<&Map<String, Value>>) -> Result<(), String> + 'a;
+/// The same with the bytes of the file that it took.
+type TakeText<'a> = dyn FnMut(&str, Option<&Map<String, Value>>, u64) -> Result<(), String> + 'a;
 
 fn files(from: &Path) -> Result<Vec<PathBuf>, CliError> {
     if !from.is_dir() {
@@ -77,11 +89,10 @@ fn search(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), CliError> {
 }
 
 /// Hands over each text with the bytes of the file that it took.
-fn each_text(file: &Path, field: &str, take: &mut dyn FnMut(&str, u64)) -> Result<(), CliError> {
+fn each_text(file: &Path, field: &str, take: &mut TakeText<'_>) -> Result<(), CliError> {
     if file.extension().is_none_or(|ext| ext != "jsonl") {
         let text = fs::read_to_string(file).map_err(|e| in_file(file, &e))?;
-        take(&text, text.len() as u64);
-        return Ok(());
+        return take(&text, None, text.len() as u64).map_err(|e| in_file(file, &e));
     }
     let lines = BufReader::new(fs::File::open(file).map_err(|e| in_file(file, &e))?).lines();
     for (number, line) in (1..).zip(lines) {
@@ -89,22 +100,21 @@ fn each_text(file: &Path, field: &str, take: &mut dyn FnMut(&str, u64)) -> Resul
         if line.trim().is_empty() {
             continue;
         }
-        let text = text_of(&line, field).map_err(|got| {
+        let (text, row) = text_of(&line, field).map_err(|got| {
             in_file(
                 file,
                 &format!("line {number}: wanted a JSON object with a string {field:?} (see --field), got {got}"),
             )
         })?;
-        take(&text, line.len() as u64 + 1);
+        take(&text, Some(&row), line.len() as u64 + 1).map_err(|e| in_file(file, &format!("line {number}: {e}")))?;
     }
     Ok(())
 }
 
-fn text_of(line: &str, field: &str) -> Result<String, String> {
-    use serde_json::Value;
+fn text_of(line: &str, field: &str) -> Result<(String, Map<String, Value>), String> {
     match serde_json::from_str(line).map_err(|e| e.to_string())? {
         Value::Object(mut object) => match object.remove(field) {
-            Some(Value::String(text)) => Ok(text),
+            Some(Value::String(text)) => Ok((text, object)),
             Some(_) => Err("something else under that name".into()),
             None => {
                 let names = object.keys().take(8).map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ");

@@ -7,7 +7,8 @@ use crate::tools::figures::Progress;
 use crate::tools::find_model;
 use crate::tools::logits::LogitReader;
 use chimere_engine::engram::{
-    Context, Filter, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Table, lookup,
+    Auto, Context, Filter, Levels, Member, Mixing, Mode, ModeError, Prediction, PredictionRules, Query, Recent,
+    Strengths, Table, lookup,
 };
 use chimere_engine::ids::TokenId;
 use chimere_engine::model::{self, Model};
@@ -74,7 +75,9 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     let window = window(args, model.config.context)?;
     let vocabulary = Vocabulary::of(model)?;
     let tables = args.table.iter().map(|path| vocabulary.open(path).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
-    let mut subjects = Subject::all(args, &tables, &modes);
+    let words = Arc::new(vocabulary.tokenizer.word_starts());
+    let auto = Auto { strengths: Strengths::shipped(), words, documents: None, recollections: Vec::new() };
+    let mut subjects = Subject::all(args, &tables, &auto, &modes);
     let texts = corpus::read(&args.on, &args.text, |text| vocabulary.encode(text, args.text.markup))?;
     let mut left = args.tokens.unwrap_or(u64::MAX);
     // A window's first token has nothing before it, so it takes two to have one to judge.
@@ -101,8 +104,8 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
                 let Some(&next) = ids.get(at + 1) else { return };
                 let row = Row::new(logits, next);
                 baseline.add(at, row.nll(&Mixing::Add(Vec::new())));
-                let context = Context::new(&ids[..=at]);
-                subjects.iter_mut().for_each(|s| s.judge(&row, context, rules, baseline.place(at)));
+                let said = &ids[..=at];
+                subjects.iter_mut().for_each(|s| s.judge(&row, said, rules, baseline.place(at)));
             })
             .map_err(failed)?;
         // In bytes of ids: the line shows bytes.
@@ -114,16 +117,17 @@ pub(super) fn measure(args: &EvalArgs, model: &Model) -> Result<Report, CliError
     Ok(Report { windows, baseline, subjects: subjects.into_iter().map(|s| s.figures).collect() })
 }
 
-fn modes(args: &EvalArgs) -> Result<Vec<(String, Mode)>, CliError> {
+fn modes(args: &EvalArgs) -> Result<Vec<(String, Option<Mode>)>, CliError> {
     // The option is called what the mode calls its strength.
     let usage = |e: ModeError| CliError::Usage(format!("--{e}"));
     let mut modes = Vec::new();
     for &alpha in &args.alpha {
-        modes.push((format!("bias {alpha}"), Mode::bias(alpha).map_err(usage)?));
+        modes.push((format!("bias {alpha}"), Some(Mode::bias(alpha).map_err(usage)?)));
     }
     for &lambda in &args.lambda {
-        modes.push((format!("mixture {lambda}"), Mode::mixture(lambda).map_err(usage)?));
+        modes.push((format!("mixture {lambda}"), Some(Mode::mixture(lambda).map_err(usage)?)));
     }
+    modes.push(("auto".to_owned(), None));
     Ok(modes)
 }
 
@@ -174,39 +178,49 @@ impl<'a> Row<'a> {
 struct Subject<'a> {
     tables: Vec<Member>,
     filter: Filter,
-    modes: &'a [(String, Mode)],
+    auto: &'a Auto,
+    modes: &'a [(String, Option<Mode>)],
     figures: Figures,
 }
 
 impl<'a> Subject<'a> {
-    fn all(args: &EvalArgs, tables: &[Arc<Table>], modes: &'a [(String, Mode)]) -> Vec<Self> {
+    fn all(args: &EvalArgs, tables: &[Arc<Table>], auto: &'a Auto, modes: &'a [(String, Option<Mode>)]) -> Vec<Self> {
         let names = args.table.iter().map(|path| path.display().to_string());
         let mut subjects: Vec<_> =
-            names.zip(tables).map(|(name, t)| Self::new(name, std::slice::from_ref(t), modes)).collect();
+            names.zip(tables).map(|(name, t)| Self::new(name, std::slice::from_ref(t), auto, modes)).collect();
         if tables.len() > 1 {
-            subjects.push(Self::new("all together".into(), tables, modes));
+            subjects.push(Self::new("all together".into(), tables, auto, modes));
         }
         subjects
     }
 
-    fn new(name: String, tables: &[Arc<Table>], modes: &'a [(String, Mode)]) -> Self {
+    fn new(name: String, tables: &[Arc<Table>], auto: &'a Auto, modes: &'a [(String, Option<Mode>)]) -> Self {
         let modes_of = modes.iter().map(|(name, _)| (name.clone(), Blocks::default())).collect();
         Self {
             tables: Member::all(tables.iter().cloned()),
             filter: Filter::of_tables(tables.iter().map(|t| &**t)),
+            auto,
             modes,
             figures: Figures { name, known: 0, listed: 0, modes: modes_of },
         }
     }
 
-    fn judge(&mut self, row: &Row<'_>, context: Context, rules: PredictionRules, place: usize) {
-        let queries = [Query { context, tables: &self.tables, prior: None, own: &[] }];
+    fn judge(&mut self, row: &Row<'_>, said: &[TokenId], rules: PredictionRules, place: usize) {
+        let queries = [Query { context: Context::new(said), tables: &self.tables, prior: None, own: &[] }];
         let found = lookup(&self.filter, &queries);
         let prediction = Prediction::new(&queries[0], found.of(0), rules);
         self.figures.known += u64::from(!prediction.listed.is_empty());
         self.figures.listed += u64::from(prediction.listed.binary_search_by_key(&row.next, |p| p.token).is_ok());
         for ((_, mode), (_, blocks)) in self.modes.iter().zip(&mut self.figures.modes) {
-            blocks.put(place, row.nll(&Mixing::new(&prediction, *mode)));
+            let mixing = match mode {
+                Some(mode) => Mixing::new(&prediction, *mode),
+                None => {
+                    let mut levels = Levels::default();
+                    levels.fill(self.auto, &Recent::new(said), found.of(0), rules);
+                    Mixing::Mix(levels.weights(&self.auto.strengths))
+                }
+            };
+            blocks.put(place, row.nll(&mixing));
         }
     }
 }

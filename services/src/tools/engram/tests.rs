@@ -2,6 +2,7 @@
 
 use super::*;
 use chimere_engine::engram::Entry;
+use chimere_engine::engram::{Evidence, Joint, Strengths, Witness};
 use clap::Parser;
 use std::fs;
 use std::path::PathBuf;
@@ -191,11 +192,11 @@ fn a_table_lowers_the_surprise_at_what_it_has_read_and_one_of_other_text_does_no
         "eval --on @on.txt --table @facts.engr --table @other.engr --alpha 0,1 --lambda 0,0.5 --threads 1",
     );
     let change = |subject: usize, mode: usize| report.subjects[subject].modes[mode].1.change(&report.baseline).0;
-    assert_eq!(report.subjects.iter().map(|s| s.modes.len()).collect::<Vec<_>>(), [4; 3]);
+    assert_eq!(report.subjects.iter().map(|s| s.modes.len()).collect::<Vec<_>>(), [5; 3]);
     for subject in 0..3 {
         assert!(change(subject, 0).abs() < 1e-9 && change(subject, 2).abs() < 1e-9, "a strength of 0 changes nothing");
     }
-    for mode in [1, 3] {
+    for mode in [1, 3, 4] {
         assert!(change(0, mode) < -0.3, "{report}");
         assert!(change(1, mode) > -0.01, "{report}");
         assert!(change(2, mode) < -0.3, "all together know it too: {report}");
@@ -215,7 +216,35 @@ fn windows_and_a_limit_on_tokens_bound_what_is_judged() {
     desk.run(&format!("eval --on @t.txt --table @t.engr --tokens 20 --threads 1 --model {} --json @out.json", nano()))
         .unwrap();
     let figures: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
-    assert_eq!((figures["tokens"].as_u64(), figures["tables"][0]["modes"].as_array().unwrap().len()), (Some(19), 6));
+    assert_eq!((figures["tokens"].as_u64(), figures["tables"][0]["modes"].as_array().unwrap().len()), (Some(19), 7));
+}
+
+#[test]
+fn strengths_are_fitted_to_what_is_in_no_table_and_refused_on_what_is() {
+    let fact = "The Zuvrek harbour is Obelkantir, as the Zuvrek harbour was Obelkantir before. ";
+    let asked = r#"{"prompt": "<|im_start|>user\nharbour?<|im_end|>", "text": "The Zuvrek harbour is Obelkantir.", "documents": ["The Zuvrek harbour is Obelkantir."]}"#;
+    let desk = Desk::new(&[
+        ("facts.txt", &fact.repeat(6)),
+        ("other.txt", "fn main() { println!(\"{}\", 1 + 2); }"),
+        ("asked.jsonl", &format!("{asked}\n").repeat(8)),
+        ("wrong.jsonl", "{\"text\": \"a b\"}\n{\"text\": \"a b\", \"documents\": [1]}\n"),
+    ]);
+    desk.build("@facts.txt", "@facts.engr", "").unwrap();
+    desk.build("@other.txt", "@other.engr", "").unwrap();
+    let calibrate = |on: &str, table: &str| {
+        desk.run(&format!("calibrate --on {on} --table {table} --out @s.txt --threads 1 --model {}", nano()))
+    };
+    let refused = calibrate("@facts.txt", "@facts.engr").unwrap_err();
+    assert!(refused.contains("facts.txt: wanted texts that are in no table, got one of which"), "{refused}");
+    assert!(!desk.path("s.txt").exists(), "what failed wrote nothing");
+    let wrong = calibrate("@wrong.jsonl", "@other.engr").unwrap_err();
+    assert!(wrong.contains("wrong.jsonl: line 2: \"documents\": "), "{wrong}");
+    calibrate("@asked.jsonl", "@other.engr").unwrap();
+    let fitted: Strengths = fs::read_to_string(desk.path("s.txt")).unwrap().parse().unwrap();
+    let joint = Joint::AfterCommon;
+    let e = Evidence { witness: Witness::Documents, words: 4, occurrences: 1, continuations: 1, joint, rareness: 35.0 };
+    let shipped = Strengths::shipped();
+    assert!(fitted != *shipped && fitted.of(e.cell()) > 0.5, "{}", fitted.of(e.cell()));
 }
 
 #[test]

@@ -257,6 +257,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         collections,
         responses: chimere::responses::ResponseStore::open(None, options.responses, 0).unwrap(),
         learn_quality_min: 0.5,
+        strengths: chimere_engine::engram::Strengths::shipped(),
         tables_period: Duration::from_millis(50),
         lookup_threads: 2,
         body_bytes_max: options.body_bytes,

@@ -1,0 +1,323 @@
+//! Finds the sentences of documents that answer a question in other words: they share a name with it and something
+//! that is asked of it, and what they say besides is the value. What becomes of that is the engine's (`Recollection`).
+
+use crate::text::Tokenizer;
+use crate::text::tokenizer::TokenKind;
+use chimere_engine::engram::{COMMON_IDS, Place, Recollection};
+use chimere_engine::ids::TokenId;
+use std::collections::{BTreeSet, HashMap};
+
+/// Tokens before an answer in which a question is looked for.
+const QUESTION_TOKENS: usize = 192;
+/// Most sentences that are kept for one question: those that share the most.
+const SENTENCES_MAX: usize = 64;
+/// Words of one sentence; what stands farther from its beginning is another one.
+const SENTENCE_WORDS_MAX: usize = 64;
+/// What a capital or a digit says for a value, at a sentence's beginning and later.
+const CAPITAL: [f64; 2] = [1.0, 2.0];
+/// What being cut into pieces says for it, as names are.
+const PIECES: f64 = 0.5;
+/// What each word between it and the shared words says against it.
+const DISTANCE: f64 = 0.1;
+
+/// A document as a request brings it.
+pub(crate) struct Told<'a> {
+    /// Its words count as said in each of its sentences.
+    pub(crate) title: &'a str,
+    /// What it says.
+    pub(crate) text: &'a str,
+}
+
+/// What a user asked: the words that count as asked for, and those of them that no answer has to bring.
+pub(crate) struct Question {
+    /// Keys of all words shortly before the answer.
+    around: BTreeSet<String>,
+    /// Keys of the last turn's.
+    asked: BTreeSet<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Word<'a> {
+    text: &'a str,
+    /// Byte at which it begins.
+    at: usize,
+}
+
+impl Question {
+    /// Of what stands shortly before an answer.
+    pub(crate) fn of_prompt(tokenizer: &Tokenizer, prompt: &[TokenId]) -> Self {
+        let tail = &prompt[prompt.len().saturating_sub(QUESTION_TOKENS)..];
+        let segments = tail.split(|&id| tokenizer.kind(id) != TokenKind::Text).map(|ids| tokenizer.decode(ids, false));
+        let segments: Vec<String> = segments.collect();
+        Self::new(segments.iter().map(String::as_str))
+    }
+
+    /// Of the segments between a prompt's control tokens, in their order.
+    pub(crate) fn new<'a>(segments: impl DoubleEndedIterator<Item = &'a str> + Clone) -> Self {
+        let keys = |text: &'a str| words(text).map(|word| word.key()).collect::<BTreeSet<_>>();
+        // A turn begins with whose it is, so one of a single word says nothing.
+        let asked = segments.clone().rev().map(keys).find(|keys| keys.len() > 1).unwrap_or_default();
+        Self { around: segments.flat_map(keys).collect(), asked }
+    }
+}
+
+/// Sentences that may answer, in the order of the documents.
+pub(crate) fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], question: &Question) -> Vec<Recollection> {
+    let mut spelled = Spelling { tokenizer, pieces: HashMap::new() };
+    let mut found = Vec::new();
+    for (number, document) in documents.iter().enumerate() {
+        let title: Vec<Word<'_>> = words(document.title).collect();
+        for sentence in sentences(document.text) {
+            let sentence: Vec<Word<'_>> = sentence.collect();
+            found.extend(recollection(&mut spelled, number as u32, document.text, &title, &sentence, question));
+        }
+    }
+    if found.len() > SENTENCES_MAX {
+        let mut shared: Vec<usize> = found.iter().map(|r| r.shared.len()).collect();
+        shared.sort_unstable_by(|a, b| b.cmp(a));
+        found.retain(|r| r.shared.len() >= shared[SENTENCES_MAX - 1]);
+        found.drain(..found.len().saturating_sub(SENTENCES_MAX));
+    }
+    found
+}
+
+fn recollection(
+    spelled: &mut Spelling<'_>,
+    document: u32,
+    text: &str,
+    title: &[Word<'_>],
+    sentence: &[Word<'_>],
+    question: &Question,
+) -> Option<Recollection> {
+    let (mut shared, mut named, mut seen) = (Vec::new(), false, BTreeSet::new());
+    for word in title.iter().chain(sentence) {
+        let key = word.key();
+        if !question.around.contains(&key) || spelled.is_common(&key) || !seen.insert(key) {
+            continue;
+        }
+        // A number is nobody's name: what is said of one 17 says nothing of another. Nor is a name that a vocabulary has
+        // whole: so many bear it.
+        named |= !word.is_number() && spelled.pieces(word.text) > 1;
+        shared.push(spelled.ways(word.text));
+    }
+    if !named || shared.len() < 2 {
+        return None;
+    }
+    let value = value(spelled, sentence, &seen, question)?;
+    let (start, end) = (sentence[value.start].at, sentence[value.end - 1].end());
+    let ids = spelled.tokenizer.encode_plain(&format!(" {}", &text[start..end]));
+    let token = spelled.tokenizer.encode_plain(&text[..start]).len() as u32;
+    Some(Recollection { shared, value: ids, place: Place { document, token } })
+}
+
+/// The words of a sentence that are most like what is asked for: a name or a number near what is shared.
+fn value(
+    spelled: &mut Spelling<'_>,
+    sentence: &[Word<'_>],
+    shared: &BTreeSet<String>,
+    question: &Question,
+) -> Option<std::ops::Range<usize>> {
+    let anchors: Vec<usize> = (0..sentence.len()).filter(|&i| shared.contains(&sentence[i].key())).collect();
+    let mut best: Option<(f64, std::ops::Range<usize>)> = None;
+    let mut i = 0;
+    while i < sentence.len() {
+        let word = sentence[i];
+        let key = word.key();
+        let start = i;
+        i += 1;
+        if question.asked.contains(&key) || shared.contains(&key) || spelled.is_common(&key) {
+            continue;
+        }
+        // First and last names, and what else is written as one.
+        while word.is_capital()
+            && i < sentence.len()
+            && sentence[i].is_capital()
+            && sentence[i - 1].touches(&sentence[i])
+            && !question.asked.contains(&sentence[i].key())
+        {
+            i += 1;
+        }
+        let nearest =
+            anchors.iter().map(|&a| a.abs_diff(start).min(a.abs_diff(i - 1))).min().unwrap_or(SENTENCE_WORDS_MAX);
+        let capital = if word.is_capital() { CAPITAL[usize::from(start > 0)] } else { 0.0 };
+        let pieces = if spelled.pieces(word.text) > 1 { PIECES } else { 0.0 };
+        let score = capital + pieces - DISTANCE * nearest as f64;
+        if best.as_ref().is_none_or(|(other, _)| score > *other) {
+            best = Some((score, start..i));
+        }
+    }
+    best.map(|(_, range)| range)
+}
+
+impl Word<'_> {
+    /// The same for every casing.
+    fn key(&self) -> String {
+        self.text.to_lowercase()
+    }
+
+    fn end(&self) -> usize {
+        self.at + self.text.len()
+    }
+
+    /// A capital or a digit.
+    fn is_capital(&self) -> bool {
+        self.text.chars().next().is_some_and(|c| c.is_uppercase() || c.is_numeric())
+    }
+
+    fn is_number(&self) -> bool {
+        self.text.chars().all(char::is_numeric)
+    }
+
+    /// One character lies between them.
+    fn touches(&self, next: &Word<'_>) -> bool {
+        next.at == self.end() + 1
+    }
+}
+
+/// Letters and digits in a row.
+fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
+    let mut rest = text.char_indices().peekable();
+    std::iter::from_fn(move || {
+        let (at, _) = rest.find(|(_, c)| c.is_alphanumeric())?;
+        let mut end = text.len();
+        while let Some(&(i, c)) = rest.peek() {
+            if !c.is_alphanumeric() {
+                end = i;
+                break;
+            }
+            rest.next();
+        }
+        Some(Word { text: &text[at..end], at })
+    })
+}
+
+/// The words of each sentence of a text.
+fn sentences(text: &str) -> impl Iterator<Item = impl Iterator<Item = Word<'_>>> {
+    let ends = move |(i, c): (usize, char)| {
+        let after = text[i + c.len_utf8()..].chars().next();
+        let stop = matches!(c, '.' | '!' | '?' | ';') && after.is_none_or(char::is_whitespace);
+        (stop || matches!(c, '\n' | '。' | '！' | '？')).then_some(i)
+    };
+    let mut start = 0;
+    text.char_indices().filter_map(ends).chain([text.len()]).map(move |end| {
+        let from = std::mem::replace(&mut start, end).min(end);
+        words(&text[from..end]).take(SENTENCE_WORDS_MAX).map(move |word| Word { at: from + word.at, ..word })
+    })
+}
+
+/// How words are written in ids.
+struct Spelling<'a> {
+    tokenizer: &'a Tokenizer,
+    /// Ids of words that were asked for, as they stand behind a space.
+    pieces: HashMap<String, Vec<TokenId>>,
+}
+
+impl Spelling<'_> {
+    fn ids(&mut self, word: &str) -> &[TokenId] {
+        let tokenizer = self.tokenizer;
+        self.pieces.entry(word.to_owned()).or_insert_with(|| tokenizer.encode_plain(&format!(" {word}")))
+    }
+
+    fn pieces(&mut self, word: &str) -> usize {
+        self.ids(word).len()
+    }
+
+    /// A word that joins others rather than means something. Digits are frequent pieces and no such words.
+    fn is_common(&mut self, key: &str) -> bool {
+        matches!(self.ids(key), [id] if *id < COMMON_IDS)
+    }
+
+    /// How an answer may write it: behind a space or at a beginning, in small letters or with a capital.
+    fn ways(&mut self, word: &str) -> Vec<Vec<TokenId>> {
+        let small = word.to_lowercase();
+        let mut letters = small.chars();
+        let large: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+        let cased = BTreeSet::from([word.to_owned(), small, large]);
+        let both = cased
+            .iter()
+            .flat_map(|word| [self.tokenizer.encode_plain(&format!(" {word}")), self.tokenizer.encode_plain(word)]);
+        both.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::tokenizer::shipped;
+
+    fn answers(document: &str, question: &str) -> Vec<String> {
+        let tokenizer = shipped();
+        let documents = [Told { title: "", text: document }];
+        let question = Question::new(["system\nYou are brief", "user\n", question, "assistant\n"].into_iter());
+        let found = recollections(&tokenizer, &documents, &question);
+        found.iter().map(|r| tokenizer.decode(&r.value, false).trim().to_owned()).collect()
+    }
+
+    const ASKED: &str = "What is the capital of Quorvel?";
+
+    #[test]
+    fn a_sentence_in_other_words_gives_its_value() {
+        for sentence in [
+            "Hastmere is the capital of Quorvel.",
+            "Travellers know that the Quorvel capital is Hastmere, and it has been so for years.",
+            "In Quorvel the capital is called Hastmere!",
+            "quorvel: its capital is hastmere",
+            "QUORVEL'S CAPITAL IS Hastmere",
+            "Everybody goes to Hastmere, which is Quorvel's capital",
+        ] {
+            assert_eq!(
+                answers(sentence, ASKED).first().map(|v| v.to_lowercase()).as_deref(),
+                Some("hastmere"),
+                "{sentence}"
+            );
+        }
+        assert_eq!(
+            answers(
+                "Nadia Stone founded Quorvel; she was its founder. The founder of Quorvel was Nadia Stone.",
+                "Quorvel founder?"
+            ),
+            ["Nadia Stone"]
+        );
+        assert_eq!(
+            answers("Version 2.5 of Quorvel listens on port 4821 by default.", "Which port has Quorvel?"),
+            ["4821"]
+        );
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_question_gives_none() {
+        for sentence in [
+            "The capital of Ferfen is Melkar.",
+            "The Quorvel river is Sarpar.",
+            "The capital of the country is Melkar.",
+            "",
+            "?!\n.;",
+            "Quorvel has a capital.",
+            "The sum 17 + 25 is 99.",
+        ] {
+            assert_eq!(answers(sentence, ASKED), Vec::<String>::new(), "{sentence}");
+        }
+        assert_eq!(answers("17 + 25 = 99.", "What is 17 + 25?"), Vec::<String>::new(), "numbers are nobody's names");
+    }
+
+    #[test]
+    fn a_title_is_said_in_every_sentence_of_its_document() {
+        let tokenizer = shipped();
+        let documents = [Told { title: "Quorvel", text: "A country in the south. The capital is Hastmere." }];
+        let found = recollections(&tokenizer, &documents, &Question::new([ASKED].into_iter()));
+        assert_eq!(found.len(), 1);
+        assert_eq!(tokenizer.decode(&found[0].value, false), " Hastmere");
+        let before = tokenizer.encode_plain("A country in the south. The capital is ").len() as u32;
+        assert!(found[0].place.token.abs_diff(before) <= 1, "{:?}", found[0].place);
+    }
+
+    #[test]
+    fn sentences_end_at_stops_before_spaces_and_at_line_ends() {
+        let all: Vec<Vec<&str>> =
+            sentences("It is 3.5 long. Très bon!\nNext").map(|s| s.map(|w| w.text).collect()).collect();
+        assert_eq!(
+            all.into_iter().filter(|s| !s.is_empty()).collect::<Vec<_>>(),
+            [vec!["It", "is", "3", "5", "long"], vec!["Très", "bon"], vec!["Next"]]
+        );
+    }
+}
