@@ -46,9 +46,9 @@ impl<const N: usize> Quad<N> {
         let mut quad = Self { xg: [0.0; N], gg: [0.0; N] };
         for ((x, w), g) in x.iter().zip(w).zip(book) {
             let (x2, w) = (2.0 * w * x, *w);
-            for k in 0..N {
-                quad.xg[k] += x2 * g[k];
-                quad.gg[k] += w * (g[k] * g[k]);
+            for ((xg, gg), g) in quad.xg.iter_mut().zip(&mut quad.gg).zip(g) {
+                *xg += x2 * g;
+                *gg += w * (g * g);
             }
         }
         quad
