@@ -62,6 +62,19 @@ pub struct Level {
     expected: Range<usize>,
 }
 
+/// Where a level's counts come from.
+struct Source<'a> {
+    witness: Witness,
+    /// Words of the context.
+    words: u32,
+    context: &'a [TokenId],
+    /// How often the context stands somewhere, N.
+    occurrences: u64,
+    /// Of how many of these the counts are.
+    looked_at: u64,
+    origin: Origin,
+}
+
 /// All matches of one position, the most trusted first. Made once and filled again and again.
 #[derive(Debug, Default)]
 pub struct Levels {
@@ -158,7 +171,9 @@ impl Levels {
         let total = if against.is_some() { self.counts.len() } else { matched.behind.len() };
         let looked_at = self.counts.len() as u64;
         let context = &recent.ids()[recent.ids().len() - matched.len..];
-        self.push(auto, Witness::Documents, words, context, (total as u64, looked_at), origin, rules);
+        let source =
+            Source { witness: Witness::Documents, words, context, occurrences: total as u64, looked_at, origin };
+        self.push(auto, &source, rules);
     }
 
     fn push_tables<'f>(
@@ -178,24 +193,19 @@ impl Levels {
         if any {
             let context = &recent.ids()[recent.ids().len() - order..];
             let words = auto.words.count(context);
-            self.push(auto, Witness::Tables, words, context, (total, total), Origin::Tables(order), rules);
+            let origin = Origin::Tables(order);
+            let source =
+                Source { witness: Witness::Tables, words, context, occurrences: total, looked_at: total, origin };
+            self.push(auto, &source, rules);
         }
     }
 
-    /// Takes `counts` for a level. `total` is N, and of how many of these the counts are.
-    fn push(
-        &mut self,
-        auto: &Auto,
-        witness: Witness,
-        words: u32,
-        context: &[TokenId],
-        total: (u64, u64),
-        origin: Origin,
-        rules: PredictionRules,
-    ) {
+    /// Takes `counts` for a level.
+    fn push(&mut self, auto: &Auto, source: &Source<'_>, rules: PredictionRules) {
+        let &Source { witness, words, context, occurrences, looked_at, origin } = source;
         let first = self.expected.len();
         self.counts.sort_unstable_by_key(|c| c.0);
-        let (mut continuations, counted) = (0, total.1.max(1) as f64);
+        let (mut continuations, counted) = (0, looked_at.max(1) as f64);
         for same in self.counts.chunk_by(|a, b| a.0 == b.0) {
             let count: u64 = same.iter().map(|c| u64::from(c.1)).sum();
             continuations += 1;
@@ -208,7 +218,7 @@ impl Levels {
         let joint =
             most.map_or(Joint::AfterOther, |most| Joint::between(context[context.len() - 1], most.0, &auto.words));
         let rareness = rareness(context);
-        let evidence = Evidence { witness, words, occurrences: total.0, continuations, joint, rareness };
+        let evidence = Evidence { witness, words, occurrences, continuations, joint, rareness };
         self.levels.push(Level {
             cell: evidence.cell(),
             len: context.len(),

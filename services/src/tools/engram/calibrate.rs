@@ -1,10 +1,10 @@
 //! `chimere engram calibrate`: fits the strengths of `mode: "auto"` to a text and the served model.
 
 use super::corpus::{self, TextOptions};
-use super::logits::LogitReader;
 use super::{Vocabulary, failed};
 use crate::engram::{Question, Told, recollections};
 use crate::tools::figures::Progress;
+use crate::tools::logits::LogitReader;
 use crate::tools::{CliError, find_model};
 use chimere_engine::engram::{
     Auto, Context, Documents, Filter, Fit, Levels, Member, PredictionRules, Query, Recent, Strengths, WordStarts,

@@ -78,7 +78,7 @@ impl Turns {
         let said = json!({"role": "assistant", "content": MARK});
         let two = template.render(&conversation(vec![user.clone(), said, user])).ok()?;
         let (before, after) = one.split_once(MARK)?;
-        let between = two.rsplitn(3, MARK).nth(1)?;
+        let between = two.rsplit(MARK).nth(1)?;
         let end_ids = model.text.end_ids.clone();
         let encode = |part: &str| text.tokenizer().encode(part);
         // The model ends its turn itself; what follows goes on from there.
