@@ -153,7 +153,7 @@ pub struct RequestUsage {
     /// How thinking went, if the request said anything about it.
     pub thinking: Option<ThinkingAccount>,
     /// What tables did, for a request that uses some.
-    pub engram: Option<EngramAccount>,
+    pub engram: Option<Box<EngramAccount>>,
     /// Which examples were put before the question, if that was asked for.
     pub examples: Option<ExamplesAccount>,
     /// Sources of rules that yielded for at least one token, because with their rule none would have been left.

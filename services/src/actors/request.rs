@@ -395,17 +395,18 @@ impl RequestActor {
         }
     }
 
-    fn engram_account(&mut self) -> Option<EngramAccount> {
+    fn engram_account(&mut self) -> Option<Box<EngramAccount>> {
         let EngramJob { tables, names, sources } = &self.job.engram;
         let sum = |of: fn(&Tally) -> u32| tables.iter().map(|g| of(&g.tally)).sum();
-        (!tables.is_empty()).then(|| EngramAccount {
+        let account = (!tables.is_empty()).then(|| EngramAccount {
             lookups: sum(Tally::lookups),
             hits: sum(Tally::hits),
             changed_tokens: self.changed_tokens,
             sources: sources.then(|| std::mem::take(&mut self.sources)),
             contradicted: std::mem::take(&mut self.contradicted).into_iter().collect(),
             names: names.clone(),
-        })
+        });
+        account.map(Box::new)
     }
 
     /// Passes on what there is room for. Without room the actor hears nothing more until there is some.
