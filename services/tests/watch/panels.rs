@@ -174,6 +174,8 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     let dir = tempfile::tempdir().unwrap();
     let (program, encrypted) = (small_program(dir.path()), encrypted_program(dir.path()));
     let prometheus = Prometheus::scraping(program.addr, &[encrypted.addr]);
+    // It begins seconds after it is ready, and what rises before is seen by nobody.
+    prometheus.has_seen("chimere_prefix_hits_total");
     let within = under_load(program.addr);
     let copies = 2;
     assert_eq!(without_gpu("service").len() + copies, panels(&dashboard("service")).len());

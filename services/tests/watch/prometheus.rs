@@ -124,6 +124,15 @@ impl Prometheus {
         reply.json()["data"].clone()
     }
 
+    /// Waits until it has scraped this metric.
+    pub(crate) fn has_seen(&self, name: &str) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while self.ask(&format!("/api/v1/query?query={name}"))["result"].as_array().is_none_or(Vec::is_empty) {
+            assert!(Instant::now() < end, "prometheus does not scrape {name}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// The values of each series that a panel's query returns within a time, as Grafana would ask for them.
     fn series(&self, query: &str, within: (f64, f64), step: f64) -> Vec<Vec<f64>> {
         let window = format!("{}s", (4.0 * step).ceil());

@@ -217,7 +217,8 @@ fn what_cannot_be_followed_is_refused_by_name_and_quickly() {
         (json!({"type": "integer", "minimum": 3, "maximum": 2}), "minimum"),
         (json!({"type": "text"}), "text"),
         (json!({"$ref": "#/$defs/none"}), "none"),
-        (json!(false), "object"),
+        (json!(false), "nothing matches"),
+        (json!("text"), "object"),
         (json!({"x-guidance": {}}), "x-guidance"),
         (json!({"type": "string", "pattern": "("}), "regex"),
     ] {
