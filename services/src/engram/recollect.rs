@@ -72,15 +72,38 @@ pub(crate) fn recollections(tokenizer: &Tokenizer, documents: &[Told<'_>], quest
             found.extend(recollection(&mut spelled, number as u32, document.text, &title, &sentence, question));
         }
     }
+    keep_the_best(&mut found);
+    place(tokenizer, documents, &mut found);
+    found
+}
+
+/// At most [`SENTENCES_MAX`], those that share the most and, of these, the last.
+fn keep_the_best(found: &mut Vec<Recollection>) {
     if found.len() > SENTENCES_MAX {
         let mut shared: Vec<usize> = found.iter().map(|r| r.shared.len()).collect();
         shared.sort_unstable_by(|a, b| b.cmp(a));
         found.retain(|r| r.shared.len() >= shared[SENTENCES_MAX - 1]);
         found.drain(..found.len().saturating_sub(SENTENCES_MAX));
     }
-    found
 }
 
+/// Makes numbers of tokens of the bytes in places. Each document is read once, whatever stands in it: from one place to
+/// the next, so that a number may be off where a token would have reached over the end of such a part.
+fn place(tokenizer: &Tokenizer, documents: &[Told<'_>], found: &mut [Recollection]) {
+    let (mut document, mut byte, mut tokens) = (0, 0, 0);
+    for recollection in found {
+        let place = &mut recollection.place;
+        if place.document != document {
+            (document, byte, tokens) = (place.document, 0, 0);
+        }
+        let text = documents[document as usize].text;
+        tokens += tokenizer.encode_plain(&text[byte..place.token as usize]).len() as u32;
+        byte = place.token as usize;
+        place.token = tokens;
+    }
+}
+
+/// What a sentence says, with the byte where it says so in the place of the token's number.
 fn recollection(
     spelled: &mut Spelling<'_>,
     document: u32,
@@ -106,8 +129,7 @@ fn recollection(
     let value = value(spelled, sentence, &seen, question)?;
     let (start, end) = (sentence[value.start].at, sentence[value.end - 1].end());
     let ids = spelled.tokenizer.encode_plain(&format!(" {}", &text[start..end]));
-    let token = spelled.tokenizer.encode_plain(&text[..start]).len() as u32;
-    Some(Recollection { shared, value: ids, place: Place { document, token } })
+    Some(Recollection { shared, value: ids, place: Place { document, token: start as u32 } })
 }
 
 /// The words of a sentence that are most like what is asked for: a name or a number near what is shared.
@@ -309,6 +331,20 @@ mod tests {
         assert_eq!(tokenizer.decode(&found[0].value, false), " Hastmere");
         let before = tokenizer.encode_plain("A country in the south. The capital is ").len() as u32;
         assert!(found[0].place.token.abs_diff(before) <= 1, "{:?}", found[0].place);
+    }
+
+    #[test]
+    fn of_many_sentences_some_are_kept_each_with_its_place() {
+        let tokenizer = shipped();
+        let text = "The capital of Quorvel is Hastmere. ".repeat(1000);
+        let documents = [Told { title: "", text: "Nothing." }, Told { title: "", text: &text }];
+        let found = recollections(&tokenizer, &documents, &Question::new([ASKED].into_iter()));
+        assert_eq!(found.len(), SENTENCES_MAX);
+        let sentence = tokenizer.encode_plain(&text).len() as u32 / 1000;
+        for (number, recollection) in (1000 - SENTENCES_MAX as u32..).zip(&found) {
+            let Place { document, token } = recollection.place;
+            assert!(document == 1 && token.abs_diff(number * sentence + sentence - 3) <= 2 * SENTENCES_MAX as u32);
+        }
     }
 
     #[test]
