@@ -63,7 +63,7 @@ pub struct Level {
 }
 
 /// Where a level's counts come from.
-struct Source<'a> {
+struct Matched<'a> {
     witness: Witness,
     /// Words of the context.
     words: u32,
@@ -172,7 +172,7 @@ impl Levels {
         let looked_at = self.counts.len() as u64;
         let context = &recent.ids()[recent.ids().len() - matched.len..];
         let source =
-            Source { witness: Witness::Documents, words, context, occurrences: total as u64, looked_at, origin };
+            Matched { witness: Witness::Documents, words, context, occurrences: total as u64, looked_at, origin };
         self.push(auto, &source, rules);
     }
 
@@ -195,14 +195,14 @@ impl Levels {
             let words = auto.words.count(context);
             let origin = Origin::Tables(order);
             let source =
-                Source { witness: Witness::Tables, words, context, occurrences: total, looked_at: total, origin };
+                Matched { witness: Witness::Tables, words, context, occurrences: total, looked_at: total, origin };
             self.push(auto, &source, rules);
         }
     }
 
     /// Takes `counts` for a level.
-    fn push(&mut self, auto: &Auto, source: &Source<'_>, rules: PredictionRules) {
-        let &Source { witness, words, context, occurrences, looked_at, origin } = source;
+    fn push(&mut self, auto: &Auto, source: &Matched<'_>, rules: PredictionRules) {
+        let &Matched { witness, words, context, occurrences, looked_at, origin } = source;
         let first = self.expected.len();
         self.counts.sort_unstable_by_key(|c| c.0);
         let (mut continuations, counted) = (0, looked_at.max(1) as f64);

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How texts of collections are read. Measured in `docs/engram.md`.
+/// How texts of collections are read. Measured in `docs/measurements/2026-11-22-engram.md`.
 const POOLING: Pooling = Pooling::Mean;
 
 /// `GET /v1/engram/collections`: those of the caller's account.
