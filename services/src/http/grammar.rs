@@ -22,7 +22,7 @@ pub struct GrammarMaker {
 impl GrammarMaker {
     /// For a model with this tokenizer, whose answers end with one of `end_ids`.
     pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>) -> Result<Self, String> {
-        let pool = TextPool::with_stack(
+        let pool = TextPool::aside(
             "grammars",
             limits::GRAMMAR_THREADS,
             limits::GRAMMAR_JOBS_MAX,

@@ -3,11 +3,15 @@
 use crate::limits;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
 
 /// Of a thread's stack, where nothing else is said; as the standard library has it.
 const STACK_BYTES: usize = 2 << 20;
+/// How far the threads of long work stand back, as `nice` counts: the kernel gives them a tenth of a contested core.
+/// A step of the engine waits for its slowest thread, so whoever takes a core from it for a while stops every stream.
+#[cfg(target_os = "linux")]
+const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -32,7 +36,7 @@ impl Lanes {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         Ok(Self {
             short: TextPool::new("text", threads, limits::TEXT_JOBS_MAX)?,
-            long: TextPool::new("text-long", 1, limits::LONG_TEXT_JOBS_MAX)?,
+            long: TextPool::aside("text-long", 1, limits::LONG_TEXT_JOBS_MAX, STACK_BYTES)?,
         })
     }
 
@@ -60,16 +64,25 @@ impl TextPool {
     /// `threads` threads behind a queue of `queue_max` jobs, at least one of each; `name` is what their names begin
     /// with.
     pub fn new(name: &str, threads: usize, queue_max: usize) -> std::io::Result<Self> {
-        Self::with_stack(name, threads, queue_max, STACK_BYTES)
+        Self::spawn(name, threads, queue_max, STACK_BYTES, || {})
     }
 
-    /// The same with so many bytes for each thread's stack.
-    pub fn with_stack(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
+    /// The same with so many bytes for each thread's stack, for work that takes long: it gives way to the engine and to
+    /// the network where cores are short.
+    pub fn aside(name: &str, threads: usize, queue_max: usize, stack: usize) -> std::io::Result<Self> {
+        Self::spawn(name, threads, queue_max, stack, give_way)
+    }
+
+    /// `begin` runs on each thread before its first job.
+    fn spawn(name: &str, threads: usize, queue_max: usize, stack: usize, begin: fn()) -> std::io::Result<Self> {
         let (jobs, inbox) = bounded::<Job>(queue_max.max(1));
         let spawn = |i| {
             let inbox: Receiver<Job> = inbox.clone();
-            let thread = std::thread::Builder::new().name(format!("{name}-{i}")).stack_size(stack);
-            thread.spawn(move || inbox.iter().for_each(|job| job()))
+            let thread = Builder::new().name(format!("{name}-{i}")).stack_size(stack);
+            thread.spawn(move || {
+                begin();
+                inbox.iter().for_each(|job| job());
+            })
         };
         let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
         Ok(Self { jobs: Some(jobs), threads, queue_max: queue_max.max(1) })
@@ -97,6 +110,13 @@ impl TextPool {
     }
 }
 
+/// Lets this thread give way. Linux counts it by thread, as nothing else does; elsewhere threads stay as they are.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    // A sandbox may forbid it, and then nothing is lost but the courtesy.
+    rustix::process::nice(NICE).ok();
+}
+
 impl Drop for TextPool {
     fn drop(&mut self) {
         self.jobs = None;
@@ -118,6 +138,18 @@ mod tests {
         let pool = TextPool::new("text", 2, 4).unwrap();
         let name = pool.run(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
         assert!(name.unwrap().starts_with("text-"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[actix_rt::test]
+    async fn long_work_gives_way_and_short_work_does_not() {
+        let lanes = Lanes::new(1).unwrap();
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let here = niceness();
+        assert_eq!(lanes.for_bytes(1).run(niceness).await.unwrap(), here);
+        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1).run(niceness).await.unwrap();
+        assert_eq!(long, (here + NICE).min(19));
+        assert_eq!(niceness(), here, "the thread alone gives way");
     }
 
     #[actix_rt::test]
