@@ -378,7 +378,7 @@ fn decode_together(
 }
 
 /// Every row of batches of every size follows the CPU, which rounds activations to 8 bits too or not at all, in both
-/// modes.
+/// modes; in the deterministic one a row's bytes are the same in all of them.
 fn batches_follow(name: &str, model: &Model, activations: Activations, steps: usize, rms_max: f64) -> Vec<String> {
     let (vocab, most) = (model.config.vocab, 64usize);
     let (name, exact) = (format!("{name}, {}", activations.name()), activations == Activations::Int16);
@@ -391,7 +391,8 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
     let mut wrong = Vec::new();
     for deterministic in [false, true] {
         let mut gpu = Gpu::new(model, &CudaConfig { activations, ..config(64, 256, deterministic) });
-        for rows in [1, 2, 4, 8, 16, 33, 64] {
+        let mut alone: Option<Vec<f32>> = None;
+        for rows in [1, 2, 4, 8, 9, 16, 17, 24, 33, 64] {
             let (mut got, mut all) = (Vec::new(), Vec::new());
             for step in 0..steps {
                 let tokens: Vec<TokenId> = (0..rows).map(|seq| ids(seq)[step]).collect();
@@ -400,6 +401,17 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
                 all.extend((0..rows).flat_map(|seq| want[seq][step * vocab..(step + 1) * vocab].iter().copied()));
             }
             let error = relative_rms(&got, &all);
+            let first: Vec<f32> = got.chunks(rows * vocab).flat_map(|step| step[..vocab].iter().copied()).collect();
+            if deterministic && *alone.get_or_insert_with(|| first.clone()) != first {
+                let alone = alone.as_deref().unwrap_or(&[]);
+                let places: Vec<usize> = (0..first.len()).filter(|i| first[*i] != alone[*i]).collect();
+                wrong.push(format!(
+                    "{name}: a row among {rows} differs from itself alone in {} of {} logits, step {} first",
+                    places.len(),
+                    first.len(),
+                    places[0] / vocab
+                ));
+            }
             println!(
                 "{name}, deterministic {deterministic}, {rows} rows: RMS {error:.2e}, distinct experts {:?}",
                 gpu.backend.expert_counts()

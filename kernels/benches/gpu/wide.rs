@@ -99,7 +99,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             let chosen = case.tiling(n, Chip::of(&gpu.device));
             let (seconds, bytes) = product_time(gpu, case, &weights, n, chosen)?;
             let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
-            let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages } = chosen;
+            let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order: _ } = chosen;
             println!(
                 "| {} | {n} | {tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages} | {:.2} | {:.0} | {:.0} |",
                 case.name,

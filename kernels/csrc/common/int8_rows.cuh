@@ -86,13 +86,19 @@ __device__ __forceinline__ void quantize_quads(float4 a, float4 b, i8 *codes, fl
     if (lane % 4 == 0) put_meta(meta, top, finite, sum);
 }
 
-// Sum of the squares of a block that four lanes hold as above; all four get it.
+// Sum of the squares of a block of which each lane has one; all get it. Squares are rounded before they are added: contracted, lanes
+// would get different sums.
+__device__ __forceinline__ float block_squares(float x) { return warp_sum(__fmul_rn(x, x)); }
+
+// The same bits where four lanes hold a block as above; all four get them. What `warp_sum` adds first, 16 lanes off, a lane has itself.
 __device__ __forceinline__ float quads_squares(float4 a, float4 b) {
-    float sum = a.x * a.x;
-    sum = __fmaf_rn(a.y, a.y, sum), sum = __fmaf_rn(a.z, a.z, sum), sum = __fmaf_rn(a.w, a.w, sum);
-    sum = __fmaf_rn(b.x, b.x, sum), sum = __fmaf_rn(b.y, b.y, sum), sum = __fmaf_rn(b.z, b.z, sum), sum = __fmaf_rn(b.w, b.w, sum);
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+    float v[4] = {__fmul_rn(a.x, a.x) + __fmul_rn(b.x, b.x), __fmul_rn(a.y, a.y) + __fmul_rn(b.y, b.y),
+                  __fmul_rn(a.z, a.z) + __fmul_rn(b.z, b.z), __fmul_rn(a.w, a.w) + __fmul_rn(b.w, b.w)};
+#pragma unroll
+    for (int step = 2; step > 0; step /= 2)
+#pragma unroll
+        for (int i = 0; i < 4; i++) v[i] += __shfl_xor_sync(0xffffffffu, v[i], step);
+    return (v[0] + v[2]) + (v[1] + v[3]);
 }
 
 // What the readers of a row of x * w multiply by: rsqrt(mean(x^2) + eps), from the sums of squares of its BLOCKS blocks of 32. By one

@@ -504,7 +504,7 @@ template <int ROWS> struct Experts {
             total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
             float value = old.x + total;
             args.x[row * HIDDEN + group * 32 + lane] = value;
-            float squares = warp_sum(value * value);
+            float squares = block_squares(value);
             if (lane == 0) args.next_squares[row * NORM_BLOCKS + group] = squares;
             int at = row * (NEXT_COLS / 32) + group;
             quantize_block(value * old.next, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);

@@ -215,10 +215,9 @@ template <int NC> __device__ __forceinline__ void put_sums(float *sums, const fl
             for (int i = 0; i < 4; i++) store_first(sums + (n * 8 + 2 * t + i % 2) * 16 + g + i / 2 * 8, acc[n][i]);
     }
 }
-// Sum of output r of a tile for column c over the SPLIT warps that share it, in their order. `sums`: of the tile's first warp.
+// Sum of output r of a tile for column c over the SPLIT warps that share it: neighbours first, then neighbouring pairs, and so on, which
+// `wide` can do too, whatever part of the inputs a group or a block of it has. `sums`: of the tile's first warp.
 template <int NC, int SPLIT> __device__ __forceinline__ float sum_of(const float *sums, int c, int r) {
-    float sum = sums[c * 16 + r];
-#pragma unroll
-    for (int w = 1; w < SPLIT; w++) sum += sums[(w * NC + c) * 16 + r];
-    return sum;
+    if constexpr (SPLIT == 1) return sums[c * 16 + r];
+    else return sum_of<NC, SPLIT / 2>(sums, c, r) + sum_of<NC, SPLIT / 2>(sums + SPLIT / 2 * NC * 16, c, r);
 }

@@ -60,7 +60,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, RESIDENT) prod
             if (c != warp) old = *x;
             float value = __fmaf_rn(sum_of<COLUMNS, WK>(sums + lane / 16 * WK * COLUMNS * 16, c, lane % 16), norms[c], old);
             *x = value;
-            float squares = warp_sum(value * value);
+            float squares = block_squares(value);
             if (lane == 0) args.next_squares[(u64)c * (ROWS / 32) + group] = squares;
             u64 at = (u64)c * (NEXT_COLS / 32) + group;
             quantize_block(value * next, args.next_codes + at * (32 * PLANES), args.next_meta + at * PLANES);

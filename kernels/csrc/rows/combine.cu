@@ -1,8 +1,8 @@
 // x[row] += sum over k of gates[row][k] * experts[row * USED + k] + gates[row][USED] * shared[row], and the int8 form of x * w
 //
 // A thread holds eight values of a row (common/int8_rows.cuh, quantize_quads), so neither a row nor a block of threads waits for another: the
-// sums of squares are by blocks of 32. Terms are added to x one after another: k = 0 first, the shared expert last. Without routed
-// experts (USED 0) its factor is one and `gates` is not read. Bound: 4 * COLS * (USED + 3) bytes a row, read or written once.
+// sums of squares are by blocks of 32. Terms are added one after another, k = 0 first, the shared expert last, and their sum to x, as
+// experts.cu does it. Without routed experts (USED 0) its factor is one and `gates` is not read. Bound: 4 * COLS * (USED + 3) bytes a row, read or written once.
 //
 // A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
 // slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
@@ -14,10 +14,13 @@
 #define EACH_ROW (COLS / 8)
 #define GATES (USED + 1)
 
-__device__ __forceinline__ void add(float4 &x, float gate, float4 y) {
-    x.x = __fmaf_rn(gate, y.x, x.x), x.y = __fmaf_rn(gate, y.y, x.y);
-    x.z = __fmaf_rn(gate, y.z, x.z), x.w = __fmaf_rn(gate, y.w, x.w);
+__device__ __forceinline__ void add(float4 &sum, float gate, float4 y) {
+    // Nobody wrote the part of an expert that the row does without.
+    bool there = gate != 0.0f;
+    sum.x = __fmaf_rn(gate, there ? y.x : 0.0f, sum.x), sum.y = __fmaf_rn(gate, there ? y.y : 0.0f, sum.y);
+    sum.z = __fmaf_rn(gate, there ? y.z : 0.0f, sum.z), sum.w = __fmaf_rn(gate, there ? y.w : 0.0f, sum.w);
 }
+__device__ __forceinline__ float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
 extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
     let_next_start();
@@ -44,9 +47,10 @@ extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) 
             ya[USED] = *(const float4 *)(args.shared + at), yb[USED] = *(const float4 *)(args.shared + at + 16);
             gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
         }
+        float4 sum_a = make_float4(0, 0, 0, 0), sum_b = sum_a;
 #pragma unroll
-        for (int k = 0; k < USED + SHARED; k++)
-            if (gate[k] != 0.0f) add(a, gate[k], ya[k]), add(b, gate[k], yb[k]);
+        for (int k = 0; k < USED + SHARED; k++) add(sum_a, gate[k], ya[k]), add(sum_b, gate[k], yb[k]);
+        a = plus(a, sum_a), b = plus(b, sum_b);
         *(float4 *)(args.x + at) = a;
         *(float4 *)(args.x + at + 16) = b;
     }

@@ -6,19 +6,20 @@
 __device__ __forceinline__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Four sums at `address` of this block's shared memory over the blocks of the cluster, in order.
-__device__ __forceinline__ float4 cluster_sum(u32 address) {
-    float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll
-    for (u32 rank = 0; rank < SPLIT; rank++) {
+// Four sums at `address` of this block's shared memory over COUNT blocks of the cluster, neighbours first.
+template <u32 COUNT> __device__ __forceinline__ float4 cluster_sum(u32 address, u32 rank = 0) {
+    if constexpr (COUNT == 1) {
         float4 v;
         asm volatile("{.reg .u32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a];}"
                      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
                      : "r"(address), "r"(rank)
                      : "memory");
-        sum = rank == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+        return v;
+    } else {
+        constexpr u32 HALF = COUNT / 2;
+        float4 a = cluster_sum<HALF>(address, rank), b = cluster_sum<COUNT - HALF>(address, rank + HALF);
+        return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
     }
-    return sum;
 }
 #else
 __device__ __forceinline__ void cluster_barrier() {}
@@ -29,13 +30,16 @@ struct ColumnSums {
     const float *sums;
     float factor;
 
-    // Four from row `r` of the block on.
-    __device__ __forceinline__ float4 at(int r) const {
+    // Four from row `r` of the block on, without the factor.
+    __device__ __forceinline__ float4 plain(int r) const {
 #if SPLIT > 1
-        float4 v = cluster_sum(shared_address(sums + r));
+        return cluster_sum<SPLIT>(shared_address(sums + r));
 #else
-        float4 v = *(const float4 *)(sums + r);
+        return *(const float4 *)(sums + r);
 #endif
+    }
+    __device__ __forceinline__ float4 at(int r) const {
+        float4 v = plain(r);
         return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
     }
 };
@@ -79,9 +83,10 @@ template <> struct Epilogue<RESIDUAL> {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int at = half * 16 + 4 * to.t;
-            float4 sum = sums.at(piece * 32 + at), *x = (float4 *)(args.out + to.row * args.out_stride + r + at);
+            float4 sum = sums.plain(piece * 32 + at), *x = (float4 *)(args.out + to.row * args.out_stride + r + at);
             float4 old = to.store ? *x : make_float4(0, 0, 0, 0), norm = __ldg((const float4 *)(args.weight + r + at));
-            v[half] = make_float4(old.x + sum.x, old.y + sum.y, old.z + sum.z, old.w + sum.w);
+            float f = sums.factor;
+            v[half] = make_float4(__fmaf_rn(sum.x, f, old.x), __fmaf_rn(sum.y, f, old.y), __fmaf_rn(sum.z, f, old.z), __fmaf_rn(sum.w, f, old.w));
             w[half] = make_float4(v[half].x * norm.x, v[half].y * norm.y, v[half].z * norm.z, v[half].w * norm.w);
             if (to.store) *x = v[half];
         }

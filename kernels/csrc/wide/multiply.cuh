@@ -66,9 +66,9 @@ __device__ __forceinline__ void multiply(float (&acc)[4], const W::Operand &o, c
     }
 }
 
-// As of weights.cuh, without minima.
+// As of weights.cuh, without minima where a unit's are done at once.
 __device__ __forceinline__ W::Scale scale_of(const W::Unit &w, int b) {
-    if constexpr (SCALES != S_MIN) return W::scale_of(w, b);
+    if constexpr (SCALES != S_MIN || SEGMENTS) return W::scale_of(w, b);
     W::Scale s;
     u32 x = word(w.scales, b);
     s.s[0] = low_half(w.group.x) * plain_byte_at(x, 0), s.s[1] = low_half(w.group.y) * plain_byte_at(x, 2);
@@ -112,8 +112,11 @@ __device__ __forceinline__ void subtract_minima(float (&acc)[TW][NW][4], u32 wei
     }
 }
 
+// Sums under way.
+using Accumulators = float[LANES][TW][NW][4];
+
 // One unit: TW tiles times NW tiles of columns.
-__device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weights, u32 codes, u32 meta, const u32 *grid) {
+__device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u32 codes, u32 meta, const u32 *grid) {
     int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     u32 d_of = meta + t * 8;
     W::Unit w[TW];
@@ -136,10 +139,55 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[TW][NW][4], u32 weigh
                 uint2 x = read8(codes + n * 8 * COLUMN_BYTES + (b * PLANES + p) * 32);
                 uint2 two = read8(d_of + ((b * PLANES + p) * C + n * 8) * 4);
                 float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+#if SEGMENTS
+                float2 sum = make_float2(0, 0);
+                if constexpr (SCALES == S_MIN) {
+                    two = read8(d_of + ((SU * BLOCKS + b * PLANES + p) * C + n * 8) * 4);
+                    sum = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+                }
+                float2 meta_of[2] = {make_float2(d.x, sum.x), make_float2(d.y, sum.y)};
 #pragma unroll
-                for (int i = 0; i < TW; i++) multiply(acc[i][n], a[i], s[i], ms[i], x, d);
+                for (int i = 0; i < TW; i++) W::multiply(acc[BY_BLOCK ? b : 0][i][n], a[i], s[i], x, meta_of);
+#else
+#pragma unroll
+                for (int i = 0; i < TW; i++) multiply(acc[0][i][n], a[i], s[i], ms[i], x, d);
+#endif
             }
     }
+#if !SEGMENTS
     u32 mine = meta + (t * PLANES * C + g) * 4;
-    if constexpr (SCALES == S_MIN) subtract_minima(acc, weights, mine, mine + SU * C * BLOCKS * 4);
+    if constexpr (SCALES == S_MIN) subtract_minima(acc[0], weights, mine, mine + SU * C * BLOCKS * 4);
+#endif
 }
+
+#if SEGMENTS
+// Sums of a group's segments: neighbours first, so that one that waits for its neighbour is all that is kept of each size.
+struct Segments {
+    static constexpr int KEPT = GROUP_SEGMENTS <= 2 ? 1 : GROUP_SEGMENTS <= 4 ? 2 : 3;
+    static_assert(GROUP_SEGMENTS <= 8, "of three sizes");
+    float kept[KEPT][TW][NW][4];
+
+    // Segment `i` is done: `acc` has the sum of all that are done when the last one is, else zeros.
+    __device__ __forceinline__ void end(Accumulators &acc, int i) {
+#pragma unroll
+        for (int j = 0; j < TW * NW * 4; j++) {
+            float &first = acc[0][j / (NW * 4)][j / 4 % NW][j % 4];
+            if constexpr (BY_BLOCK) {
+                auto of = [&](int b) -> float & { return acc[b][j / (NW * 4)][j / 4 % NW][j % 4]; };
+                first = (of(0) + of(1)) + (of(2) + of(3));
+                of(1) = of(2) = of(3) = 0;
+            }
+            if constexpr (GROUP_SEGMENTS > 1) {
+                bool waits = false;
+#pragma unroll
+                for (int size = 0; size < KEPT; size++) {
+                    float &other = kept[size][j / (NW * 4)][j / 4 % NW][j % 4];
+                    if (waits || 1 << size >= GROUP_SEGMENTS) continue;
+                    if (i >> size & 1) first = other + first;
+                    else other = first, first = 0, waits = true;
+                }
+            }
+        }
+    }
+};
+#endif

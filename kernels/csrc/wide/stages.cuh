@@ -12,8 +12,21 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define R (BT * 16)
 #define CT (NW * WN)
 #define C (CT * 8)
+#if SEGMENTS
+// Segments of a group; its share of the inputs begins with its first one.
+#define GROUP_SEGMENTS (SEGMENTS / (KG * SPLIT))
+static_assert(GROUP_SEGMENTS * KG * SPLIT == SEGMENTS && (SEGMENTS & SEGMENTS - 1) == 0, "a group has whole segments, which are summed in pairs");
 // Whether every stage is full.
+#define WHOLE (W::UNITS % (SU * SPLIT * GROUP_SEGMENTS) == 0)
+#else
+#define GROUP_SEGMENTS 1
 #define WHOLE (W::UNITS % (SU * SPLIT) == 0)
+#endif
+// Partial sums of an output: with BY_BLOCK, one for each of a unit's four blocks.
+#define LANES (BY_BLOCK ? 4 : 1)
+// Places for sums of groups in shared memory.
+#define PLACES (SEGMENTS && KG > 2 ? KG / 2 : 1)
+static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define RESIDENT (512 / THREADS > 0 ? 512 / THREADS : 1)
 #define PLAIN 0
 #define RESIDUAL 1
@@ -33,10 +46,11 @@ using W = Weights<CODES, SCALES, COLS, LEVELS0, LEVELS1, LEVELS2, LEVELS3>;
 #define META_IN (CODES_IN + SU * C * COLUMN_BYTES)
 #define SUMS_IN (META_IN + SU * C * BLOCKS * 4)
 #define STAGE_BYTES (SUMS_IN + (SCALES == S_MIN ? SU * C * BLOCKS * 4 : 0))
-// Sums of the block, over the stages: [C][R + 4], where the 4 spreads the columns over the banks.
+// Sums of the block, over the stages: [PLACES][C][R + 4], where the 4 spreads the columns over the banks.
 #define SUM_STRIDE (R + 4)
+#define SUM_BYTES (PLACES * C * SUM_STRIDE * 4)
 // The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
-#define LISTS_AT (STAGES * STAGE_BYTES > C * SUM_STRIDE * 4 ? STAGES * STAGE_BYTES : C * SUM_STRIDE * 4)
+#define LISTS_AT (STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES)
 #define GRID_AT (LISTS_AT + 3 * 4 * C)
 static_assert(UNIT_BYTES % 16 == 0 && (ROWS % 32 == 0 || EPILOGUE == PLAIN), "copies are of 16 bytes, int8 blocks of 32 rows");
 static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == RESIDUAL ? 2 : 1) == 0, "a block of the int8 form belongs to one block");
@@ -47,6 +61,17 @@ __device__ __forceinline__ void copy16_of_line(u32 to, const void *from) {
 __device__ __forceinline__ void copy4(u32 to, const void *from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
+// Which unit is the j-th of a stage: `base` is where the block's share begins, or, where each group has a share of its own that is all of
+// its segments, how far into them the stage is.
+#if SEGMENTS && KG > 1
+__device__ __forceinline__ int first_unit(int group) { return (int)(blockIdx.x % SPLIT * KG + group) * W::UNITS / (KG * SPLIT); }
+__device__ __forceinline__ int unit_of(int base, int j) { return first_unit(j / KU) + base + j % KU; }
+#else
+__device__ __forceinline__ int unit_of(int base, int j) { return base + j; }
+#endif
+// Past its last unit a block copies some other; what comes of it is not used.
+__device__ __forceinline__ int copied_unit(int base, int j) { return WHOLE ? unit_of(base, j) : min(unit_of(base, j), W::UNITS - 1); }
+
 // What this block multiplies: columns `first + base`, up to `end`, of a matrix.
 struct Work {
     int matrix, first, base, end;
@@ -103,8 +128,7 @@ template <int BYTES, int EACH> struct Part {
             constexpr int TILES_A_TIME = THREADS / CHUNKS;
 #pragma unroll
             for (int j = 0; j < SU; j++) {
-                // Past its last unit a block copies some other; what comes of it is not used.
-                const u8 *of_unit = from[EVEN ? 0 : k] + (u64)(u32)((WHOLE ? unit + j : min(unit + j, W::UNITS - 1)) / EACH) * BYTES;
+                const u8 *of_unit = from[EVEN ? 0 : k] + (u64)(u32)(copied_unit(unit, j) / EACH) * BYTES;
                 copy16_of_line(stage + to[EVEN ? 0 : k] + j * (BT * UNIT_BYTES) + (EVEN ? k * TILES_A_TIME * UNIT_BYTES : 0),
                        of_unit + (EVEN ? k * TILES_A_TIME * W::TILE_BYTES : 0));
             }
@@ -157,7 +181,7 @@ struct ActivationCopies {
         u32 meta_to = stage + META_IN + (threadIdx.x % BLOCKS * C + threadIdx.x / BLOCKS) * 4;
 #pragma unroll
         for (int j = 0; j < SU; j++) {
-            int u = WHOLE ? unit + j : min(unit + j, W::UNITS - 1);
+            int u = copied_unit(unit, j);
 #pragma unroll
             for (int k = 0; k < TIMES; k++) {
                 if ((k + 1) * THREADS > C * PIECES && k * THREADS + threadIdx.x >= C * PIECES) break;

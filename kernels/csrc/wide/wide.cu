@@ -3,8 +3,12 @@
 // A block owns R = 16 TW WR rows by C = 8 NW WN columns. Weights and activations of SU = KG KU units of 128 inputs are one stage, copied
 // to shared memory STAGES - 1 ahead. Group j of the block's KG groups of warps takes the units [j, j + 1) * KU of each stage; within a
 // group, WR x WN warps have TW tiles of 16 rows and NW tiles of 8 columns each. A cluster of SPLIT blocks shares the inputs: block i takes the units
-// [i, i + 1) * UNITS / SPLIT. An output is the sum over its units in order, groups added in order, then blocks in order: it depends on
-// the tiling and never on the columns beside it.
+// [i, i + 1) * UNITS / SPLIT. An output is the sum over its units in order, groups added in order, then blocks, neighbours first: it
+// depends on the tiling and never on the columns beside it.
+//
+// With SEGMENTS it does not depend on the tiling either, and has the bytes that the kernels for few rows give (product.cu with WK segments,
+// experts.cu with BY_BLOCK): segment i is the units [i, i + 1) * UNITS / SEGMENTS in order, every group has one or more in a row, and
+// segments are added as a tree, neighbours first. A block's minima come with the block then.
 //
 // In f32, with an integer i that is exact, M = MAGIC, s and m of the weights, d and sum of the activations; f = float(M + i) is what
 // the matrix instruction leaves, and since s * M is exact too, one fma gives the rounded i * s:
@@ -20,7 +24,8 @@
 // 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values.
 // `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
-// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES.
+// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES; SEGMENTS, a power of
+// two, or 0 for whatever order the tiling gives, and BY_BLOCK: whether the four blocks of a unit have sums of their own in a segment.
 #include "wide/epilogue.cuh"
 #include "wide/multiply.cuh"
 
@@ -38,6 +43,9 @@ __device__ __forceinline__ Place place_of(const Thread &me) {
     p.group = me.warp / (WR * WN), p.wr = me.warp % (WR * WN) / WN, p.wn = me.warp % WN;
     const int row_block = blockIdx.x / SPLIT;
     p.rank = blockIdx.x % SPLIT, p.begin = p.rank * W::UNITS / SPLIT, p.end = (p.rank + 1) * W::UNITS / SPLIT;
+#if SEGMENTS && KG > 1
+    p.begin = 0, p.end = (W::UNITS + KG * SPLIT - 1) / (KG * SPLIT);
+#endif
     p.tile0 = TILES >= BT ? min(row_block * BT, TILES - BT) : 0, p.skip = (row_block * BT - p.tile0) * 16;
     return p;
 }
@@ -69,14 +77,24 @@ struct Lists {
     }
 };
 
+// Units from one stage to the next.
+#define STRIDE (SEGMENTS && KG > 1 ? KU : SU)
+
 // All units of the block, those of the first stages on their way.
-__device__ __forceinline__ void multiply_stages(const Thread &me, float (&acc)[TW][NW][4], const Arguments &args, const Place &p, u32 stages,
+__device__ __forceinline__ void multiply_stages(const Thread &me, Accumulators &acc, const Arguments &args, const Place &p, u32 stages,
                                                 const WeightCopies &weights, const ActivationCopies &activations, const u32 *grid) {
+#if SEGMENTS
+    Segments segments;
+    const int first_segment = (p.rank * KG + p.group) * GROUP_SEGMENTS;
+    int segment = 0, segment_end = (first_segment + 1) * W::UNITS / SEGMENTS;
+    // A group that has fewer units than others is done with the last of them all the same.
+    const int end = KG > 1 ? (first_segment + GROUP_SEGMENTS) * W::UNITS / SEGMENTS : p.end;
+#endif
     int stage = 0;
-    for (int unit = p.begin; unit < p.end; unit += SU) {
+    for (int unit = p.begin; unit < p.end; unit += STRIDE) {
         copies_wait<STAGES - 2>();
         __syncthreads();
-        int next = unit + (STAGES - 1) * SU, to = stage == 0 ? STAGES - 1 : stage - 1;
+        int next = unit + (STAGES - 1) * STRIDE, to = stage == 0 ? STAGES - 1 : stage - 1;
         if (next < p.end) {
             weights.copy(stages + to * STAGE_BYTES, next);
             activations.copy(stages + to * STAGE_BYTES, args, next);
@@ -86,9 +104,20 @@ __device__ __forceinline__ void multiply_stages(const Thread &me, float (&acc)[T
 #pragma unroll
         for (int k = 0; k < KU; k++) {
             int j = p.group * KU + k;
+#if SEGMENTS
+            int now = unit_of(unit, j);
+            if (!WHOLE && now >= end) break;
+#else
             if (!WHOLE && unit + j >= p.end) break;
+#endif
             multiply_unit(acc, at + (j * BT + p.wr * TW) * UNIT_BYTES, at + CODES_IN + (j * C + column + me.g) * COLUMN_BYTES + me.t * 8,
                           at + META_IN + (j * BLOCKS * C + column) * 4, grid);
+#if SEGMENTS
+            if (now + 1 == segment_end) {
+                segments.end(acc, segment++);
+                segment_end = (first_segment + segment + 1) * W::UNITS / SEGMENTS;
+            }
+#endif
         }
         stage = stage + 1 == STAGES ? 0 : stage + 1;
     }
@@ -96,22 +125,30 @@ __device__ __forceinline__ void multiply_stages(const Thread &me, float (&acc)[T
 }
 
 // Sums of all groups, in their order, to shared memory, where the stages were. Ends with a barrier.
-__device__ __forceinline__ void put_sums(const Thread &me, float *sums, const float (&acc)[TW][NW][4], const Place &p) {
+__device__ __forceinline__ void put_sums(const Thread &me, float *sums, const Accumulators &all, const Place &p) {
+    const float(&acc)[TW][NW][4] = all[0];
+    // In a place each two groups are added, so that the first of several is the even one.
+    constexpr int TURNS = PLACES > 1 ? 2 : KG;
 #pragma unroll
-    for (int j = 0; j < KG; j++) {
+    for (int j = 0; j < TURNS; j++) {
         __syncthreads();
-        if (p.group != j) continue;
+        if ((PLACES > 1 ? p.group % 2 : p.group) != j) continue;
+        float *place = sums + (PLACES > 1 ? p.group / 2 * (C * SUM_STRIDE) : 0);
 #pragma unroll
         for (int i = 0; i < TW; i++)
 #pragma unroll
             for (int n = 0; n < NW; n++)
 #pragma unroll
                 for (int k = 0; k < 4; k++) {
-                    float *sum = sums + ((p.wn * NW + n) * 8 + 2 * me.t + k % 2) * SUM_STRIDE + (p.wr * TW + i) * 16 + me.g + k / 2 * 8;
+                    float *sum = place + ((p.wn * NW + n) * 8 + 2 * me.t + k % 2) * SUM_STRIDE + (p.wr * TW + i) * 16 + me.g + k / 2 * 8;
                     *sum = j == 0 ? acc[i][n][k] : *sum + acc[i][n][k];
                 }
     }
     __syncthreads();
+    if constexpr (PLACES > 1) {
+        for (int i = threadIdx.x; i < C * SUM_STRIDE; i += THREADS) sums[i] += sums[C * SUM_STRIDE + i];
+        __syncthreads();
+    }
 }
 
 // Outputs of `left` columns: a lane has column g of eight; the blocks of a cluster share the work.
@@ -148,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     for (int base = work.base; base < work.end; base += C) {
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++)
-            if (p.begin + s * SU < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * SU);
+            if (p.begin + s * STRIDE < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * STRIDE);
         if (!args.slots) wait_for_inputs();
         int left = min(work.end - base, C);
         lists.put_rows(args, work.first + base, left);
@@ -157,11 +194,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
         activations.set(lists.in_row);
 #pragma unroll
         for (int s = 0; s < STAGES - 1; s++) {
-            if (p.begin + s * SU < p.end) activations.copy(stages + s * STAGE_BYTES, args, p.begin + s * SU);
+            if (p.begin + s * STRIDE < p.end) activations.copy(stages + s * STAGE_BYTES, args, p.begin + s * STRIDE);
             copies_end();
         }
         lists.put_factors(me, args);
-        float acc[TW][NW][4] = {};
+        Accumulators acc = {};
         multiply_stages(me, acc, args, p, stages, weights, activations, grid);
         put_sums(me, sums, acc, p);
         cluster_barrier();

@@ -11,7 +11,7 @@ use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{Activations, MatrixShape, NextRows, Norm, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
-use super::wide::Chip;
+use super::wide::{Chip, Order};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
@@ -142,11 +142,24 @@ impl Tiling {
     }
 }
 
+/// Warps that share the inputs of a tile of gate and up, of so many.
+fn warps_k(hidden: usize) -> usize {
+    const WARPS_MAX: usize = 4;
+    let units = hidden.div_ceil(UNIT);
+    [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1)
+}
+
+/// The order in which sums of gate and up, over so many inputs, are taken. Those of down are one segment.
+pub fn order_of_gate_up(hidden: usize) -> Order {
+    Order { segments: warps_k(hidden), by_block: true }
+}
+
+/// The order in which sums of down are taken.
+pub const ORDER_OF_DOWN: Order = Order { segments: 1, by_block: true };
+
 /// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
 pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {
-    const WARPS_MAX: usize = 4;
-    let units = experts.hidden.div_ceil(UNIT);
-    let warps_k = [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1);
+    let warps_k = warps_k(experts.hidden);
     let threads = TILES * warps_k * 32;
     let kernel = |rows: usize, units: usize| {
         let fits = rows * experts.used <= threads.min(256);

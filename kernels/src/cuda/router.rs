@@ -33,7 +33,7 @@ const ONE_BLOCK_PAIRS: usize = 2560;
 /// Up to so many rows the few-rows kernel is the faster one.
 const FEW_ROWS: usize = 16;
 /// Most rows that the few-rows kernel takes: the largest step of decoding.
-pub const FEW_ROWS_MAX: usize = 256;
+pub const FEW_ROWS_MAX: usize = 1024;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 

@@ -5,16 +5,46 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape, program};
+use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Order, Output, Tiling, Wide, WideShape, program};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
 /// Every way to share work at least once: among groups, blocks of a cluster, warps along rows and columns.
 const CHECKED: [Tiling; 3] = [
-    Tiling { tiles: 1, warps_rows: 4, octets: 1, warps_columns: 1, groups: 1, units: 2, split: 1, stages: 3 },
-    Tiling { tiles: 2, warps_rows: 2, octets: 4, warps_columns: 2, groups: 2, units: 1, split: 1, stages: 3 },
-    Tiling { tiles: 2, warps_rows: 4, octets: 2, warps_columns: 1, groups: 1, units: 1, split: 2, stages: 2 },
+    Tiling {
+        tiles: 1,
+        warps_rows: 4,
+        octets: 1,
+        warps_columns: 1,
+        groups: 1,
+        units: 2,
+        split: 1,
+        stages: 3,
+        order: None,
+    },
+    Tiling {
+        tiles: 2,
+        warps_rows: 2,
+        octets: 4,
+        warps_columns: 2,
+        groups: 2,
+        units: 1,
+        split: 1,
+        stages: 3,
+        order: None,
+    },
+    Tiling {
+        tiles: 2,
+        warps_rows: 4,
+        octets: 2,
+        warps_columns: 1,
+        groups: 1,
+        units: 1,
+        split: 2,
+        stages: 2,
+        order: None,
+    },
 ];
 /// Activation rows with very different magnitudes.
 fn activations(rows: usize, cols: usize, planes: Planes, random: &mut Random) -> QuantizedRows {
@@ -70,7 +100,10 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 }
 
 /// Names and tests.
-pub(crate) const TESTS: &[Test] = &[("wide::columns_are_the_definition_s_and_the_same_alone", every_layout)];
+pub(crate) const TESTS: &[Test] = &[
+    ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
+    ("wide::sums_in_order_are_those_of_the_kernels_for_few_rows", in_order),
+];
 
 /// Every way to share work with every layout, and every epilogue.
 fn every_layout(gpu: &Gpu) -> Outcome {
@@ -80,6 +113,83 @@ fn every_layout(gpu: &Gpu) -> Outcome {
         let matrix = case.shape.matrix();
         let (layout, size, planes) = (matrix.layout(), matrix.size(), matrix.planes());
         println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.tiling);
+    }
+    Ok(())
+}
+
+/// Ways to share four segments: by groups, by blocks, one group after another, all of a warp.
+const IN_ORDER: [Tiling; 5] = [
+    Tiling { tiles: 1, warps_rows: 4, octets: 2, warps_columns: 1, groups: 4, units: 1, ..ONE_GROUP },
+    Tiling { tiles: 1, warps_rows: 4, octets: 1, warps_columns: 1, split: 4, ..ONE_GROUP },
+    Tiling { tiles: 2, warps_rows: 2, octets: 2, warps_columns: 2, groups: 2, units: 2, ..ONE_GROUP },
+    Tiling { tiles: 1, warps_rows: 2, octets: 4, warps_columns: 1, groups: 2, split: 2, ..ONE_GROUP },
+    ONE_GROUP,
+];
+const ONE_GROUP: Tiling = Tiling {
+    tiles: 2,
+    warps_rows: 4,
+    octets: 1,
+    warps_columns: 1,
+    groups: 1,
+    units: 1,
+    split: 1,
+    stages: 3,
+    order: Some(Order { segments: 4, by_block: false }),
+};
+
+/// Whatever way the segments are shared, a column has the bytes that `product` gives it, of which there are shapes
+/// whose segments are unequal.
+fn in_order(gpu: &Gpu) -> Outcome {
+    for (layout, (rows, cols)) in LAYOUTS.into_iter().flat_map(|l| [(40, 512), (1000, 768), (96, 1408)].map(|s| (l, s)))
+    {
+        for planes in Planes::ALL {
+            let shape = shape(layout, rows, cols, Epilogue::Plain, Some(256), true).with_planes(planes);
+            same_as_product(gpu, shape)?;
+        }
+    }
+    Ok(())
+}
+
+fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
+    const COLUMNS: usize = 19;
+    let (stream, (rows, cols), norm) = (gpu.device.stream(), shape.matrix().size(), 256);
+    let mut random = Random(3);
+    let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
+    let squares: Vec<f32> = random.vector(COLUMNS * norm / 32).into_iter().map(|v| v.abs() * 1e6).collect();
+    let weights = stream.clone_htod(&Matrix::random(shape.matrix().layout(), rows, cols, 5).packed())?;
+    let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
+    let squares = stream.clone_htod(&squares)?;
+    let (codes, meta, squares) = (codes.as_view(), meta.as_view(), squares.as_view());
+    let by_four = product::Tiling { warps_k: 4, tiles: 1, cluster: 1, depth: 1, registers: 80 };
+    let few = product::Product::load_tiled(
+        &gpu.device,
+        &gpu.cache,
+        shape.matrix(),
+        Some(norm),
+        &product::COLUMNS.map(|c| (c, by_four)),
+    )?;
+    let mut want = stream.alloc_zeros::<f32>(COLUMNS * rows)?;
+    let out = product::Output { values: &mut want.as_view_mut(), stride: rows, factor: 0.5 };
+    let norm = product::Norm { squares: &squares, eps: EPS };
+    few.launch(
+        &gpu.device,
+        &weights.as_view(),
+        product::Activations { codes: &codes, meta: &meta },
+        Some(norm),
+        COLUMNS,
+        out,
+    )?;
+    let want = stream.clone_dtoh(&want)?;
+    for tiling in IN_ORDER {
+        let wide = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
+        let mut got = stream.alloc_zeros::<f32>(COLUMNS * rows)?;
+        let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 0.5 };
+        let out = Output::Plain { values: &mut got.as_view_mut(), stride: rows };
+        // SAFETY: the columns are not listed.
+        unsafe { wide.launch(&gpu.device, &weights.as_view(), x, Columns::First(COLUMNS), out)? };
+        let got = stream.clone_dtoh(&got)?;
+        let differ = got.iter().zip(&want).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+        assert!(differ == 0, "{shape:?} {tiling:?}: {differ} of {} outputs", got.len());
     }
     Ok(())
 }

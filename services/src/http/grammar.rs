@@ -22,12 +22,8 @@ pub struct GrammarMaker {
 impl GrammarMaker {
     /// For a model with this tokenizer, whose answers end with one of `end_ids`.
     pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>) -> Result<Self, String> {
-        let pool = TextPool::aside(
-            "grammars",
-            limits::GRAMMAR_THREADS,
-            limits::GRAMMAR_JOBS_MAX,
-            limits::GRAMMAR_STACK_BYTES,
-        );
+        let pool =
+            TextPool::aside("grammars", limits::GRAMMAR_THREADS, limits::GRAMMAR_JOBS_MAX, limits::GRAMMAR_STACK_BYTES);
         let pool = pool.map_err(|e| format!("threads of grammars: {e}"))?;
         Ok(Self { grammars: Arc::new(Grammars::new(tokenizer, end_ids)), pool })
     }

@@ -2,10 +2,10 @@
 
 use super::error::CudaBackendError;
 use super::weights::{Matrix, MatrixForm, Packed, Segments};
-use chimere_kernels::cuda::experts::{Experts, ExpertsKernels, tiling};
+use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Order, Output, Tiling, Wide};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use std::collections::HashMap;
@@ -13,13 +13,19 @@ use std::rc::Rc;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
 const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
-/// Decode rows up to which products take the kernels made for few; where results may not depend on the batch, none
-/// does.
+/// Decode rows up to which products take the kernels made for few.
 const FEW_ROWS: usize = product::ROWS_MAX;
-/// Where results may not depend on the batch, tiles are those for this many decode rows,
-const DETERMINISTIC_DECODE: usize = 16;
-/// and for this many prompt rows.
+/// Where results may not depend on the batch, tiles of prompts are those for this many rows.
 const DETERMINISTIC_PREFILL: usize = 1024;
+
+/// What a kernel's tiles were chosen for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Up to so many rows, sums in whatever order is fastest.
+    Free(usize),
+    /// Up to so many decode rows, sums in the order of the kernels for few: where results may not depend on the batch.
+    Ordered(usize),
+}
 
 /// How many rows a product's tiles are chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +36,12 @@ pub(super) struct RowCount {
 
 impl RowCount {
     /// The class whose kernels these rows take.
-    fn class(self, deterministic: bool) -> usize {
+    fn class(self, deterministic: bool) -> Class {
+        let count = CLASSES.into_iter().find(|c| *c >= self.count).unwrap_or(CLASSES[CLASSES.len() - 1]);
         match (deterministic, self.prefill) {
-            (true, false) => DETERMINISTIC_DECODE,
-            (true, true) => DETERMINISTIC_PREFILL,
-            (false, _) => CLASSES.into_iter().find(|c| *c >= self.count).unwrap_or(CLASSES[CLASSES.len() - 1]),
+            (true, false) => Class::Ordered(count),
+            (true, true) => Class::Free(DETERMINISTIC_PREFILL),
+            (false, _) => Class::Free(count),
         }
     }
 }
@@ -45,6 +52,8 @@ pub(super) struct ProductKind {
     pub(super) shape: wide::WideShape,
     /// Of experts: rows that one of them gets for each row of the step, as a fraction.
     pub(super) share: Option<(usize, usize)>,
+    /// Whether few rows have it done by the kernels that do all experts of a layer, the shared one too.
+    pub(super) of_experts: bool,
 }
 
 impl ProductKind {
@@ -56,7 +65,7 @@ impl ProductKind {
     ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, true)?;
-        Ok(Self { shape, share: None })
+        Ok(Self { shape, share: None, of_experts: false })
     }
 
     /// One of `experts` matrices, of which a row uses `used`.
@@ -68,7 +77,7 @@ impl ProductKind {
     ) -> Result<Self, CudaBackendError> {
         let MatrixForm { layout, rows, cols, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
-        Ok(Self { shape, share: Some((used, experts)) })
+        Ok(Self { shape, share: Some((used, experts)), of_experts: true })
     }
 
     /// The same for activations of so many planes.
@@ -76,14 +85,36 @@ impl ProductKind {
         Self { shape: self.shape.with_planes(planes), ..self }
     }
 
-    fn tiling(&self, class: usize, chip: Chip) -> Tiling {
+    /// The same of the shared expert.
+    pub(super) fn among_experts(self) -> Self {
+        Self { of_experts: true, ..self }
+    }
+
+    fn tiling(&self, class: Class, chip: Chip) -> Tiling {
+        let (Class::Free(rows) | Class::Ordered(rows)) = class;
         // Rows spread unevenly over experts; those that are chosen get about this many.
-        let columns = self.share.map_or(class, |(used, experts)| (class * used).div_ceil(experts).max(1));
-        wide::tiling(self.shape, columns, chip)
+        let columns = self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1));
+        match class {
+            Class::Free(_) => wide::tiling(self.shape, columns, chip),
+            Class::Ordered(_) => wide::tiling_in(self.order(chip), self.shape, columns, chip),
+        }
+    }
+
+    /// The order in which the kernels for few rows take its sums, if there are any.
+    fn order(&self, chip: Chip) -> Order {
+        let (matrix, epilogue) = (self.shape.matrix(), self.shape.epilogue());
+        let of = |tilings: Vec<(usize, product::Tiling)>| Order { segments: tilings[0].1.warps_k, by_block: false };
+        match (self.of_experts, epilogue) {
+            (true, Epilogue::Gated) => experts::order_of_gate_up(matrix.size().1),
+            (true, _) => experts::ORDER_OF_DOWN,
+            (false, Epilogue::Plain) => of(product::tilings(matrix, chip.multiprocessors)),
+            (false, Epilogue::Residual) => of(Residual::tilings(matrix, chip.multiprocessors)),
+            (false, Epilogue::Gated) => Order { segments: 1, by_block: false },
+        }
     }
 
     /// Every tiling that some number of rows takes.
-    fn tilings(&self, classes: &[usize], chip: Chip) -> Vec<Tiling> {
+    fn tilings(&self, classes: &[Class], chip: Chip) -> Vec<Tiling> {
         let mut all: Vec<Tiling> = Vec::new();
         for tiling in classes.iter().map(|c| self.tiling(*c, chip)) {
             if !all.contains(&tiling) {
@@ -94,39 +125,32 @@ impl ProductKind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(super) fn programs(
-        &self,
-        classes: &[usize],
-        chip: Chip,
-        deterministic: bool,
-    ) -> Result<Vec<Program>, CudaBackendError> {
+    pub(super) fn programs(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
         let mut all = self.wide_programs(classes, chip)?;
         let matrix = self.shape.matrix();
         match (self.share, self.shape.epilogue()) {
-            (None, Epilogue::Plain) if !deterministic => {
+            (None, Epilogue::Plain) => {
                 all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
-            (None, Epilogue::Residual) if !deterministic => {
-                all.extend(Residual::programs(matrix, chip.multiprocessors))
-            }
+            (None, Epilogue::Residual) => all.extend(Residual::programs(matrix, chip.multiprocessors)),
             _ => {}
         }
         Ok(all)
     }
 
-    fn wide_programs(&self, classes: &[usize], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
+    fn wide_programs(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
         Ok(self.tilings(classes, chip).into_iter().map(|t| wide::program(self.shape, t)).collect::<Result<_, _>>()?)
     }
 }
 
 /// Which classes a backend uses.
-pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usize) -> Vec<usize> {
+pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usize) -> Vec<Class> {
+    let last = |rows: usize| CLASSES.into_iter().take_while(move |c| *c < rows).count();
+    let up_to = |rows| CLASSES[..=last(rows).min(CLASSES.len() - 1)].iter().copied();
     if deterministic {
-        return vec![DETERMINISTIC_DECODE, DETERMINISTIC_PREFILL];
+        return up_to(decode_rows).map(Class::Ordered).chain([Class::Free(DETERMINISTIC_PREFILL)]).collect();
     }
-    let class = |count| RowCount { count, prefill: true }.class(false);
-    let last = class(decode_rows).max(class(prefill_rows));
-    CLASSES.into_iter().filter(|c| *c <= last).collect()
+    up_to(decode_rows.max(prefill_rows)).map(Class::Free).collect()
 }
 
 /// Kernels by what they were made for: layers of equal shapes share them.
@@ -134,7 +158,7 @@ pub(super) struct Kernels<'a> {
     pub(super) device: &'a Device,
     pub(super) cache: &'a KernelCache,
     pub(super) chip: Chip,
-    pub(super) classes: Vec<usize>,
+    pub(super) classes: Vec<Class>,
     pub(super) deterministic: bool,
     planes: Planes,
     loaded: HashMap<(wide::WideShape, Tiling), Rc<Wide>>,
@@ -153,7 +177,7 @@ impl<'a> Kernels<'a> {
     pub(super) fn new(
         device: &'a Device,
         cache: &'a KernelCache,
-        classes: Vec<usize>,
+        classes: Vec<Class>,
         deterministic: bool,
         planes: Planes,
     ) -> Self {
@@ -187,9 +211,11 @@ impl<'a> Kernels<'a> {
             by_class.push((class, kernel));
         }
         let few = match self.few.get(&kind.shape) {
+            // Their order is not that of the experts.
+            _ if self.deterministic && kind.of_experts => None,
             Some(few) => few.clone(),
             None => {
-                let few = if self.deterministic { None } else { self.few_of(kind)? };
+                let few = self.few_of(kind)?;
                 self.few.insert(kind.shape, few.clone());
                 few
             }
@@ -216,7 +242,7 @@ impl<'a> Kernels<'a> {
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }
-        let kernels = match tiling(experts, self.chip) {
+        let kernels = match experts::tiling(experts, self.chip) {
             Some(tiling) => Some(Rc::new(ExpertsKernels::load(self.device, self.cache, experts, tiling)?)),
             None => None,
         };
@@ -227,7 +253,7 @@ impl<'a> Kernels<'a> {
 
 /// A product with its kernels.
 pub(super) struct Product {
-    by_class: Vec<(usize, Rc<Wide>)>,
+    by_class: Vec<(Class, Rc<Wide>)>,
     deterministic: bool,
     few: Option<Few>,
 }
@@ -235,7 +261,7 @@ pub(super) struct Product {
 impl Product {
     fn kernel(&self, rows: RowCount) -> &Wide {
         let class = rows.class(self.deterministic);
-        let found = self.by_class.iter().find(|k| k.0 >= class).or(self.by_class.last());
+        let found = self.by_class.iter().find(|k| k.0 == class).or(self.by_class.last());
         &found.expect("there is a class for every number of rows that the backend takes").1
     }
 
@@ -339,11 +365,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_take_the_class_above_them_and_one_class_where_bytes_must_not_depend_on_the_batch() {
+    fn rows_take_the_class_above_them_and_prompts_one_class_where_bytes_must_not_depend_on_the_batch() {
         let class = |count, prefill, deterministic| RowCount { count, prefill }.class(deterministic);
-        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 4096]);
-        assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [16; 3]);
-        assert_eq!(class(77, true, true), 1024);
-        assert_eq!(classes(false, 4, 100), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128]);
+        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 4096].map(Class::Free));
+        assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [1, 16, 256].map(Class::Ordered));
+        assert_eq!(class(77, true, true), Class::Free(1024));
+        assert_eq!(classes(false, 4, 100), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128].map(Class::Free));
+        let ordered = [1, 2, 4, 8, 16, 24].map(Class::Ordered).into_iter();
+        assert_eq!(classes(true, 20, 100), ordered.chain([Class::Free(1024)]).collect::<Vec<_>>());
+        assert_eq!(classes(false, 9999, 1).len(), CLASSES.len());
     }
 }

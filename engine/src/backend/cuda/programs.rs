@@ -65,15 +65,13 @@ pub fn programs(
     let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
     for kind in kinds {
-        all.extend(kind.with_planes(planes).programs(&classes, chip, config.deterministic)?);
+        all.extend(kind.with_planes(planes).programs(&classes, chip)?);
     }
-    if !config.deterministic {
-        let mut seen = HashSet::new();
-        for few in wanted.experts {
-            let few = few?.with_planes(planes);
-            if seen.insert(few) {
-                all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
-            }
+    let mut seen = HashSet::new();
+    for few in wanted.experts {
+        let few = few?.with_planes(planes);
+        if seen.insert(few) {
+            all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
         }
     }
     Ok(all)

@@ -1,12 +1,12 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
-//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`] and on its own row alone, not on the rows beside
-//! it. With [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a
+//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`], or on its [`Order`] if it has one, and on its own
+//! row alone, not on the rows beside it. With [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a
 //! layer.
 
 mod tiling;
 
-pub use tiling::{Chip, Tiling, tiling};
+pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -112,6 +112,8 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         ("KU", tiling.units as i64),
         ("SPLIT", tiling.split as i64),
         ("STAGES", tiling.stages as i64),
+        ("SEGMENTS", tiling.order.map_or(0, |order| order.segments as i64)),
+        ("BY_BLOCK", tiling.order.map_or(0, |order| i64::from(order.by_block))),
         ("EPILOGUE", shape.epilogue as i64),
         ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
         shape.matrix.planes().define(),
@@ -394,7 +396,7 @@ fn spreads(slots: usize, columns: usize, block_columns: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::product::layout::Layout;
+    use crate::cuda::product::layout::{Layout, UNIT};
 
     #[test]
     fn few_columns_an_expert_are_done_in_turn_and_many_are_spread() {
@@ -427,9 +429,16 @@ mod tests {
                         for (clusters, shared) in [(true, 227 << 10), (false, 99 << 10)] {
                             let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared };
                             let tiling = tiling(shape, columns, chip);
-                            tiling.check(shape).unwrap();
-                            assert!(tiling.shared_bytes(matrix) <= shared, "{tiling:?} of {shape:?}");
-                            assert!(clusters || tiling.split == 1);
+                            let ordered = [(1, true), (4, true), (1, false), (4, false), (8, false)]
+                                .map(|(segments, by_block)| Order { segments, by_block })
+                                .into_iter()
+                                .filter(|order| order.segments * UNIT <= cols)
+                                .map(|order| tiling_in(order, shape, columns, chip));
+                            for tiling in ordered.chain([tiling]) {
+                                tiling.check(shape).unwrap();
+                                assert!(tiling.shared_bytes(matrix) <= shared, "{tiling:?} of {shape:?}");
+                                assert!(clusters || tiling.split == 1);
+                            }
                         }
                     }
                 }

@@ -24,7 +24,34 @@ pub struct Tiling {
     pub split: usize,
     /// Stages of shared memory.
     pub stages: usize,
+    /// In what order sums are taken, if not in the one that is fastest for these tiles.
+    pub order: Option<Order>,
 }
+
+/// An order of sums that does not depend on how a product is cut up: that of the kernels for few rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Order {
+    /// Parts of the inputs, a power of two, each added up in order; then neighbours are added, and neighbouring pairs.
+    pub segments: usize,
+    /// Whether the four blocks of a unit have sums of their own within a segment, as among experts.
+    pub by_block: bool,
+}
+
+impl Order {
+    /// Segments of each group of warps.
+    fn of_group(&self, t: &Tiling) -> usize {
+        self.segments / (t.groups * t.split)
+    }
+
+    /// Whether groups and blocks of `t` have whole segments.
+    fn fits(&self, t: &Tiling) -> bool {
+        let shared = t.groups * t.split;
+        shared.is_power_of_two() && shared <= self.segments && t.groups <= GROUPS_IN_ORDER_MAX && self.of_group(t) <= 8
+    }
+}
+
+/// Groups whose sums have a place in shared memory.
+const GROUPS_IN_ORDER_MAX: usize = 4;
 
 /// Shared memory that a block may have on any chip.
 const SHARED_BYTES_MAX: usize = 227 << 10;
@@ -90,7 +117,8 @@ impl Tiling {
         let column = 32 + planes * (UNIT + meta);
         let unit = self.tiles * self.warps_rows * layout.unit_bytes() + self.block_columns() * column;
         let stage = self.groups * self.units * unit;
-        let sums = self.block_columns() * (self.block_rows() + 4) * 4;
+        let places = if self.order.is_some() { (self.groups / 2).max(1) } else { 1 };
+        let sums = places * self.block_columns() * (self.block_rows() + 4) * 4;
         let grid = if layout.codes == Codes::Grid { 2048 } else { 0 };
         (self.stages * stage).max(sums) + 12 * self.block_columns() + grid
     }
@@ -120,6 +148,9 @@ impl Tiling {
         if self.split > SPLIT_MAX || self.split > (shape.matrix.size().1 / UNIT).max(1) {
             return wrong(format!("inputs cannot be shared by {} blocks", self.split));
         }
+        if let Some(order) = self.order.filter(|order| !order.segments.is_power_of_two() || !order.fits(self)) {
+            return wrong(format!("{order:?}: groups and blocks must have whole segments"));
+        }
         let shared = self.shared_bytes(shape.matrix);
         if shared > SHARED_BYTES_MAX {
             return wrong(format!("{shared} bytes of shared memory are more than {SHARED_BYTES_MAX}"));
@@ -130,19 +161,43 @@ impl Tiling {
 
 /// Chosen by the matrix and the columns that are expected beside one another: all of a dense product's, those of one
 /// expert else. Outputs depend on the choice, so whoever wants them the same in every batch passes one number of
-/// columns for all.
+/// columns for all, or asks for an [`Order`].
 ///
 /// Measured (docs/kernels/wide.md). Warps want as many products as registers hold, because a fragment of weights is
 /// expanded and one of activations is read once for all of them. A matrix too small to give every multiprocessor a
 /// block of that size has its inputs shared among groups of warps, then among blocks. Beyond 110 KB of shared memory
 /// the next kernel's blocks cannot wait beside ours.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+    split(shape, columns, chip, within(chip.shared_bytes, shape, measured(shape, columns, chip)))
+}
+
+/// The same for sums in this order. A group that has several segments keeps a sum for each size of what it has added
+/// up, so tiles are smaller where there would be many.
+pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+    let mut t = measured(shape, columns, chip);
+    if !shape.dense && columns > 4 {
+        // Four sums an output: half as many outputs a warp.
+        (t.tiles, t.warps_rows, t.octets, t.stages) = (1, 8, 2, 3);
+    }
+    let sums = t.tiles * t.octets * if order.by_block { 4 } else { 1 };
+    if shape.dense && order.segments > 2 * t.groups && sums > 8 {
+        t = Tiling { tiles: 1, warps_rows: 4, octets: 4, warps_columns: 1, groups: 4, units: 1, stages: 2, ..t };
+    }
+    t.order = Some(order);
+    while t.groups > order.segments.min(GROUPS_IN_ORDER_MAX) {
+        (t.groups, t.units) = (t.groups / 2, t.units * 2);
+    }
+    split(shape, columns, chip, within(chip.shared_bytes, shape, t))
+}
+
+/// With the inputs of a dense product shared among blocks, where there are too few of these.
+fn split(shape: WideShape, columns: usize, chip: Chip, mut t: Tiling) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
-    let mut t = within(chip.shared_bytes, shape, measured(shape, columns, chip));
+    let most = t.order.map_or(usize::MAX, |order| order.segments / t.groups);
     if shape.dense && chip.clusters {
         let blocks = tiles.div_ceil(t.tiles * t.warps_rows) * columns.div_ceil(t.block_columns()).max(1);
-        while t.split < SPLIT_CHOSEN_MAX
+        while t.split < SPLIT_CHOSEN_MAX.min(most)
             && blocks * t.split * 2 <= chip.multiprocessors
             && t.split * t.groups * 2 < units
         {
@@ -165,6 +220,7 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
         units,
         split: 1,
         stages,
+        order: None,
     };
     let few_units = units <= FEW_UNITS;
     if !shape.dense {

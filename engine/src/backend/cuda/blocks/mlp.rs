@@ -22,6 +22,17 @@ pub(in crate::backend::cuda) struct Swiglu<M = Matrix> {
     pub(in crate::backend::cuda) down: M,
 }
 
+/// What an expert is in its layer.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// One of many, of which a row uses some.
+    Routed { used: usize, of: usize },
+    /// That of all rows, beside those.
+    Shared,
+    /// All there is.
+    Alone,
+}
+
 /// They on the device, with their products.
 pub(in crate::backend::cuda) struct Bound {
     pub(super) weights: Swiglu,
@@ -45,15 +56,12 @@ impl<M> Swiglu<M> {
 }
 
 impl<M: Packed> Swiglu<M> {
-    /// Kinds of the two products; `share` is what a row uses of how many experts, if they are routed.
-    pub(super) fn kinds(
-        &self,
-        hidden: usize,
-        share: Option<(usize, usize)>,
-    ) -> Result<[ProductKind; 2], CudaBackendError> {
-        let kind = |m: &M, epilogue, norm| match share {
-            Some(share) => ProductKind::routed(m, epilogue, norm, share),
-            None => ProductKind::dense(m, epilogue, norm),
+    /// Kinds of the two products.
+    pub(super) fn kinds(&self, hidden: usize, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
+        let kind = |m: &M, epilogue, norm| match place {
+            Place::Routed { used, of } => ProductKind::routed(m, epilogue, norm, (used, of)),
+            Place::Shared => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
+            Place::Alone => ProductKind::dense(m, epilogue, norm),
         };
         Ok([kind(&self.gate_up, Epilogue::Gated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
     }
@@ -65,9 +73,9 @@ impl Bound {
         products: &mut Products<'_>,
         weights: Swiglu,
         (hidden, width): (usize, usize),
-        share: Option<(usize, usize)>,
+        place: Place,
     ) -> Result<Self, CudaBackendError> {
-        let [gate_up, down] = weights.kinds(hidden, share)?;
+        let [gate_up, down] = weights.kinds(hidden, place)?;
         Ok(Self { gate_up: products.of(gate_up)?, down: products.of(down)?, weights, width })
     }
 
@@ -125,7 +133,7 @@ impl Operator for MlpConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.kinds(hidden, None)?);
+        wanted.kinds.extend(w.kinds(hidden, Place::Alone)?);
         Ok(())
     }
 
@@ -138,7 +146,7 @@ impl Operator for MlpConfig {
     }
 
     fn bind(&self, w: Swiglu, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
-        Bound::new(products, w, (hidden, self.width), None)
+        Bound::new(products, w, (hidden, self.width), Place::Alone)
     }
 
     fn first(bound: &Bound) -> &Matrix {

@@ -3,7 +3,7 @@
 //! Decode passes of few rows choose and compute all experts in one launch. With more rows the router is a launch of its
 //! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
 
-use super::mlp::{self, Swiglu, check_expert, combine_shape};
+use super::mlp::{self, Place, Swiglu, check_expert, combine_shape};
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::{Kernels as Products, plain};
@@ -55,6 +55,13 @@ pub(in crate::backend::cuda) struct Kernels {
 
 fn router_shape(config: &MoeConfig, s: &Setting) -> router::RouterShape {
     router::RouterShape { cols: s.hidden, experts: config.experts, used: config.used }
+}
+
+impl MoeConfig {
+    /// What a routed expert is in its layer.
+    fn routed(&self) -> Place {
+        Place::Routed { used: self.used, of: self.experts }
+    }
 }
 
 /// The width of the shared expert.
@@ -129,8 +136,8 @@ impl Operator for MoeConfig {
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
-        wanted.kinds.extend(w.shared.kinds(hidden, None)?);
-        wanted.kinds.extend(w.experts.kinds(hidden, Some((self.used, self.experts)))?);
+        wanted.kinds.extend(w.shared.kinds(hidden, Place::Shared)?);
+        wanted.kinds.extend(w.experts.kinds(hidden, self.routed())?);
         wanted.experts.extend(few(self, w, hidden));
         Ok(())
     }
@@ -156,17 +163,18 @@ impl Operator for MoeConfig {
         hidden: usize,
     ) -> Result<Bound, CudaBackendError> {
         let few = match few(self, &w, hidden) {
-            Some(few) if !products.deterministic => products.experts(few?)?,
-            _ => None,
+            Some(few) => products.experts(few?)?,
+            None => None,
         };
-        let share = Some((self.used, self.experts));
+        // Without kernels for few rows there is no order of theirs to keep.
+        let shared = if few.is_some() { Place::Shared } else { Place::Alone };
         Ok(Bound {
             config: *self,
             router: w.router,
             shared_gate: w.shared_gate,
-            experts: mlp::Bound::new(products, w.experts, (hidden, self.expert.width), share)?,
+            experts: mlp::Bound::new(products, w.experts, (hidden, self.expert.width), self.routed())?,
             few,
-            shared: mlp::Bound::new(products, w.shared, (hidden, shared_width(self)), None)?,
+            shared: mlp::Bound::new(products, w.shared, (hidden, shared_width(self)), shared)?,
         })
     }
 
@@ -203,7 +211,12 @@ impl Bound {
             shared_gate: &self.shared_gate.as_view(),
             eps: at.eps,
         };
-        let variant = if at.deterministic { router::Variant::Tiled } else { router::variant(at.pass.rows.count) };
+        // Where bytes may not depend on the batch, all decode rows have the order of the experts' own launch.
+        let variant = match (at.deterministic, at.pass.rows.prefill) {
+            (false, _) => router::variant(at.pass.rows.count),
+            (true, false) => router::Variant::Few,
+            (true, true) => router::Variant::Tiled,
+        };
         let (x, tally) = (work.stream.x.as_view(), work.tally.as_view());
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
         let folded = work.stream.rows.read(at.eps);
