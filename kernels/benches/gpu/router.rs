@@ -46,6 +46,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     for (variant, grouped, counts) in [
         (Variant::Few, false, &[1, 2, 4, 8, 16, 32, 64, 256][..]),
         (Variant::Few, true, &[1, 4, 8, 16, 256]),
+        (Variant::Ordered, true, &[16, 24, 32, 64, 128, 256]),
         (Variant::Tiled, false, &[1, 4, 8, 16, 64, 256, 512, 1024, 2048, 2559, 2560, 4096, 16384]),
         (Variant::Tiled, true, &[8, 16, 64, 256, 2048, 16384]),
     ] {

@@ -2,11 +2,12 @@
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, H200, Outcome};
-use chimere_kernels::cuda::product;
+use chimere_kernels::cuda::experts;
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
+use chimere_kernels::cuda::product::{self, Residual};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Order, Output, Tiling, Wide, WideShape};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
@@ -15,7 +16,9 @@ const EPS: f32 = 1e-6;
 
 /// What [`time`] loads on an H200.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    CASES.iter().flat_map(|case| case.steps().map(move |n| wide::program(case.shape(), case.tiling(n, H200)))).collect()
+    let tilings = |case: &Case, n| [case.tiling(n, H200), case.tiling_in_order(n, H200)];
+    let steps = CASES.iter().flat_map(|case| case.steps().flat_map(move |n| tilings(case, n).map(|t| (case, t))));
+    steps.map(|(case, tiling)| wide::program(case.shape(), tiling)).collect()
 }
 
 struct Case {
@@ -27,6 +30,8 @@ struct Case {
     norm: Option<usize>,
     /// Of experts: how many a token uses.
     used: Option<usize>,
+    /// Whether few rows have it done among a layer's experts.
+    of_experts: bool,
 }
 
 const EXPERTS: usize = 256;
@@ -37,10 +42,10 @@ const ROTATED_BYTES: usize = 300 << 20;
 const CASES: [Case; 7] = [
     dense("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, Some(2048)),
     dense("out-projection Q8_0", Layout::Q8_0, 2048, 4096, Epilogue::Residual, None),
-    experts("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)),
-    experts("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None),
-    dense("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)),
-    dense("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None),
+    routed("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)),
+    routed("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None),
+    shared("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)),
+    shared("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None),
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
@@ -56,10 +61,10 @@ const fn dense(
     epilogue: Epilogue,
     norm: Option<usize>,
 ) -> Case {
-    Case { name, layout, rows, cols, epilogue, norm, used: None }
+    Case { name, layout, rows, cols, epilogue, norm, used: None, of_experts: false }
 }
 
-const fn experts(
+const fn shared(
     name: &'static str,
     layout: Layout,
     rows: usize,
@@ -67,7 +72,18 @@ const fn experts(
     epilogue: Epilogue,
     norm: Option<usize>,
 ) -> Case {
-    Case { name, layout, rows, cols, epilogue, norm, used: Some(8) }
+    Case { of_experts: true, ..dense(name, layout, rows, cols, epilogue, norm) }
+}
+
+const fn routed(
+    name: &'static str,
+    layout: Layout,
+    rows: usize,
+    cols: usize,
+    epilogue: Epilogue,
+    norm: Option<usize>,
+) -> Case {
+    Case { used: Some(8), ..shared(name, layout, rows, cols, epilogue, norm) }
 }
 
 impl Case {
@@ -82,7 +98,25 @@ impl Case {
     }
 
     fn tiling(&self, n: usize, chip: Chip) -> Tiling {
-        wide::tiling(self.shape(), self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS)), chip)
+        wide::tiling(self.shape(), self.columns(n), chip)
+    }
+
+    /// Of one matrix.
+    fn columns(&self, n: usize) -> usize {
+        self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS))
+    }
+
+    /// In the order of the kernels for few rows.
+    fn tiling_in_order(&self, n: usize, chip: Chip) -> Tiling {
+        let matrix = self.shape().matrix();
+        let of = |tilings: Vec<(usize, product::Tiling)>| Order { segments: tilings[0].1.warps_k, by_block: false };
+        let order = match (self.of_experts, self.epilogue) {
+            (true, Epilogue::Gated) => experts::order_of_gate_up(self.cols),
+            (true, _) => experts::ORDER_OF_DOWN,
+            (false, Epilogue::Residual) => of(Residual::tilings(matrix, chip.multiprocessors)),
+            (false, _) => of(product::tilings(matrix, chip.multiprocessors)),
+        };
+        wide::tiling_in(order, self.shape(), self.columns(n), chip)
     }
 }
 
@@ -96,19 +130,29 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     for case in &CASES {
         let weights = weights(gpu, case)?;
         for n in case.steps() {
-            let chosen = case.tiling(n, Chip::of(&gpu.device));
-            let (seconds, bytes) = product_time(gpu, case, &weights, n, chosen)?;
-            let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
-            let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order: _ } = chosen;
-            println!(
-                "| {} | {n} | {tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages} | {:.2} | {:.0} | {:.0} |",
-                case.name,
-                seconds * 1e6,
-                bytes / seconds / 1e9,
-                operations / seconds / 1e12
-            );
+            let chip = Chip::of(&gpu.device);
+            // Prompts have no order that other rows have too.
+            let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
+            for chosen in [case.tiling(n, chip)].into_iter().chain(in_order) {
+                time_one(gpu, case, &weights, n, chosen)?;
+            }
         }
     }
+    Ok(())
+}
+
+fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Tiling) -> Outcome {
+    let (seconds, bytes) = product_time(gpu, case, weights, n, chosen)?;
+    let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
+    let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order } = chosen;
+    let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
+    println!(
+        "| {} | {n} | {tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}{ordered} | {:.2} | {:.0} | {:.0} |",
+        case.name,
+        seconds * 1e6,
+        bytes / seconds / 1e9,
+        operations / seconds / 1e12
+    );
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //
 // Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0. A row with a
 // cut keeps the first of its experts, as many as reference::ExpertCut says; the others are -1 with gates 0, and in no group.
-// Two ways to the sums over k, each with one order for every row, whatever stands beside it:
+// Three ways to the sums over k, each with one order for every row, whatever stands beside it; `few` and `ordered` have the same:
 //
 // few: a block holds the weights of two columns (experts, or the shared gate) in registers, read before its wait, and goes over the
 //   rows. A thread adds its k in order, then the lanes, then the warps. The last blocks wait for all scores of some rows and choose; the
@@ -16,8 +16,11 @@
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
 //   are added in order, by choose or by the one block. choose: a warp a row; its last block may group.
 //
+// ordered: the order of `few` for many rows: tiles of rows by experts, a block a part of k, plain multiply-adds.
+//
 // count, place: grouping of more pairs than one block should take. A chunk of pairs a block; the last block of count adds up.
 //
-// -D: COLS (a multiple of 32), E (at most 512), USED.
+// -D: COLS (a multiple of 32), E (at most 512), USED, ORDERED_BYTES_MAX: of ordered's shared memory.
 #include "router/few.cuh"
+#include "router/ordered.cuh"
 #include "router/tiled.cuh"

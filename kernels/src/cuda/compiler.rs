@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 36] = files![
+const FILES: [(&str, &str); 37] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -57,6 +57,7 @@ const FILES: [(&str, &str); 36] = files![
     "router/choose.cuh",
     "router/few.cuh",
     "router/group.cuh",
+    "router/ordered.cuh",
     "router/rows.cuh",
     "router/score.cuh",
     "router/tiled.cuh",

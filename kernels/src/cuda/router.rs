@@ -27,13 +27,16 @@ const STEP: usize = 32;
 const SEGMENTS_MAX: usize = 16;
 const CHUNK: usize = 2048;
 const TILED_THREADS: u32 = 128;
+const ORDERED_THREADS: u32 = 128;
+/// Parts that a row's sums come in where they have one order.
+const SCORE_PARTS: usize = 8;
 
 /// Pairs that one block groups; more are counted and placed in two launches.
 const ONE_BLOCK_PAIRS: usize = 2560;
 /// Up to so many rows the few-rows kernel is the faster one.
 const FEW_ROWS: usize = 16;
 /// Most rows that the few-rows kernel takes: the largest step of decoding.
-pub const FEW_ROWS_MAX: usize = 1024;
+pub const FEW_ROWS_MAX: usize = 256;
 /// From so many rows on, tiles alone fill the device, and the sums of segments need not be stored.
 const WHOLE_ROWS: usize = 2560;
 
@@ -55,11 +58,18 @@ pub enum Variant {
     Few,
     /// On tensor cores, for any number of rows.
     Tiled,
+    /// The sums of [`Variant::Few`], bit for bit, for many rows.
+    Ordered,
 }
 
 /// The faster one for `rows` rows.
 pub fn variant(rows: usize) -> Variant {
     if rows <= FEW_ROWS { Variant::Few } else { Variant::Tiled }
+}
+
+/// The faster one for `rows` rows of those that have one order of sums, which the experts' own launch has too.
+pub fn ordered_variant(rows: usize) -> Variant {
+    if rows <= FEW_ROWS { Variant::Few } else { Variant::Ordered }
 }
 
 impl RouterShape {
@@ -86,14 +96,45 @@ impl RouterShape {
 
     /// Sums of each score that are stored.
     fn stored(&self, variant: Variant, rows: usize) -> usize {
-        if variant == Variant::Few || rows >= WHOLE_ROWS { 1 } else { self.segments() }
+        match variant {
+            Variant::Few => 1,
+            Variant::Ordered => SCORE_PARTS,
+            Variant::Tiled if rows >= WHOLE_ROWS => 1,
+            Variant::Tiled => self.segments(),
+        }
     }
 
     /// Bytes of a [`Workspace`] for launches of up to `rows_max` rows.
     pub fn workspace_bytes(&self, rows_max: usize) -> usize {
-        let scores = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.segments()) * self.stride();
+        let scores = self.scores(rows_max);
         let tagged = rows_max.min(FEW_ROWS_MAX) * self.stride();
         8 * tagged + 4 * (scores + 2 + self.chunks(rows_max).max(1) * self.experts)
+    }
+
+    /// Scores that any variant stores of up to so many rows.
+    fn scores(&self, rows_max: usize) -> usize {
+        rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.segments().max(SCORE_PARTS)) * self.stride()
+    }
+
+    /// Vectors of a row that a lane of a part has.
+    fn vectors(&self) -> usize {
+        (self.cols / 4).div_ceil(SCORE_PARTS * 32)
+    }
+
+    /// Rows and experts of a block of [`Variant::Ordered`], and its shared memory.
+    fn ordered(&self) -> (usize, usize, usize) {
+        let vectors = self.vectors();
+        let (rows, columns) = (
+            16,
+            if vectors <= 2 {
+                32
+            } else if vectors <= 4 {
+                16
+            } else {
+                8
+            },
+        );
+        (rows, columns, (rows + columns) * (vectors * 128 + 4) * 4)
     }
 
     fn chunks(&self, rows: usize) -> usize {
@@ -107,7 +148,12 @@ impl RouterShape {
 /// If there is no kernel for it.
 pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
     shape.check()?;
-    let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
+    let defines = vec![
+        ("COLS", shape.cols as i64),
+        ("E", shape.experts as i64),
+        ("USED", shape.used as i64),
+        ("ORDERED_BYTES_MAX", shape.ordered().2 as i64),
+    ];
     Ok(Program {
         name: NAME,
         source: source!("router/router.cu"),
@@ -123,6 +169,8 @@ pub struct Router {
     few: [Kernel<Arguments>; 2],
     tiled: [Kernel<Arguments>; 2],
     choose: Kernel<Arguments>,
+    ordered: Kernel<Arguments>,
+    choose_ordered: Kernel<Arguments>,
     group: Kernel<Arguments>,
     count: Kernel<Arguments>,
     place: Kernel<Arguments>,
@@ -275,6 +323,8 @@ impl Router {
             few: [kernel("few1")?, kernel("few4")?],
             tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
             choose: kernel("choose")?,
+            ordered: kernel("ordered")?.with_shared(shape.ordered().2)?,
+            choose_ordered: kernel("choose_ordered")?,
             group: kernel("group")?,
             count: kernel("count")?,
             place: kernel("place")?,
@@ -288,9 +338,8 @@ impl Router {
     pub fn workspace(&self, device: &Device, rows_max: usize) -> Result<Workspace, CudaError> {
         let stream = device.stream();
         let failed = |error| CudaError::Driver { call: "cuMemAlloc", error };
-        let most = rows_max.max(rows_max.min(WHOLE_ROWS - 1) * self.shape.segments());
         Ok(Workspace {
-            scores: stream.alloc_zeros(most * self.shape.stride()).map_err(failed)?,
+            scores: stream.alloc_zeros(self.shape.scores(rows_max)).map_err(failed)?,
             tagged: stream.alloc_zeros(rows_max.min(FEW_ROWS_MAX) * self.shape.stride()).map_err(failed)?,
             counters: stream.alloc_zeros(2).map_err(failed)?,
             offsets: stream.alloc_zeros(self.shape.chunks(rows_max).max(1) * self.shape.experts).map_err(failed)?,
@@ -317,7 +366,9 @@ impl Router {
         let scoring = self.score_arguments(device, work, rows, layer)?;
         match variant {
             Variant::Few => fits(NAME, "the workspace for few rows", work.tagged.len(), n * shape.stride())?,
-            Variant::Tiled => fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?,
+            Variant::Tiled | Variant::Ordered => {
+                fits(NAME, "the workspace", work.scores.len(), segments * n * shape.stride())?;
+            }
         }
         rows.cuts.map_or(Ok(()), |cuts| cuts.check(NAME, n))?;
         fits(NAME, "experts", choice.experts.len(), n * shape.used)?;
@@ -358,6 +409,12 @@ impl Router {
                 let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
                 self.enqueue(device, kernel, tiles, &arguments)?;
                 self.enqueue(device, &self.choose, grid(n.div_ceil(WARPS), 1, THREADS), &arguments)?;
+            }
+            Variant::Ordered => {
+                let (rows, columns, _) = shape.ordered();
+                let tiles = (shape.experts.div_ceil(columns), n.div_ceil(rows) * SCORE_PARTS);
+                self.enqueue(device, &self.ordered, grid(tiles.0, tiles.1, ORDERED_THREADS), &arguments)?;
+                self.enqueue(device, &self.choose_ordered, grid(n.div_ceil(WARPS), 1, THREADS), &arguments)?;
             }
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }

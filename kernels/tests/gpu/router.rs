@@ -183,7 +183,8 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
     let router = Router::load(&gpu.device, &gpu.cache, shape)?;
     let mut work = router.workspace(&gpu.device, rows)?;
     let (mut worst, used, mut kept) = (0.0f64, shape.used, (0, 0));
-    for variant in [Variant::Few, Variant::Tiled] {
+    let mut few = (Vec::new(), Vec::new());
+    for variant in [Variant::Few, Variant::Ordered, Variant::Tiled] {
         let mut alone = (Vec::new(), Vec::new());
         for row in 0..compared {
             let (chosen, gates, _) = sample.run(gpu, (&router, variant), &mut work, (row, 1), false)?;
@@ -191,7 +192,19 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
             alone.0.extend(chosen);
             alone.1.extend(gates);
         }
-        let batches: &[usize] = if variant == Variant::Few { &[2, 5, 40, 256] } else { &[2, 40, 64, 300, 2600] };
+        match variant {
+            Variant::Few => few = alone.clone(),
+            Variant::Ordered => {
+                assert!(alone.0 == few.0, "{shape:?}: experts in order differ from those of few rows");
+                assert!(bits(&alone.1) == bits(&few.1), "{shape:?}: gates in order differ from those of few rows");
+            }
+            Variant::Tiled => {}
+        }
+        let batches: &[usize] = match variant {
+            Variant::Few => &[2, 5, 40, 256],
+            Variant::Ordered => &[2, 40, 64, 300],
+            Variant::Tiled => &[2, 40, 64, 300, 2600],
+        };
         for n in batches {
             let (chosen, gates, lists) = sample.run(gpu, (&router, variant), &mut work, (0, *n), false)?;
             let same = (compared.min(*n)) * used;

@@ -171,19 +171,9 @@ pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     split(shape, columns, chip, within(chip.shared_bytes, shape, measured(shape, columns, chip)))
 }
 
-/// The same for sums in this order. A group that has several segments keeps a sum for each size of what it has added
-/// up, so tiles are smaller where there would be many.
+/// The same for sums in this order.
 pub fn tiling_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
-    let mut t = measured(shape, columns, chip);
-    if !shape.dense && columns > 4 {
-        // Four sums an output: half as many outputs a warp.
-        (t.tiles, t.warps_rows, t.octets, t.stages) = (1, 8, 2, 3);
-    }
-    let sums = t.tiles * t.octets * if order.by_block { 4 } else { 1 };
-    if shape.dense && order.segments > 2 * t.groups && sums > 8 {
-        t = Tiling { tiles: 1, warps_rows: 4, octets: 4, warps_columns: 1, groups: 4, units: 1, stages: 2, ..t };
-    }
-    t.order = Some(order);
+    let mut t = Tiling { order: Some(order), ..measured_in(order, shape, columns, chip) };
     while t.groups > order.segments.min(GROUPS_IN_ORDER_MAX) {
         (t.groups, t.units) = (t.groups / 2, t.units * 2);
     }
@@ -207,21 +197,49 @@ fn split(shape: WideShape, columns: usize, chip: Chip, mut t: Tiling) -> Tiling 
     t
 }
 
+/// A tiling with all inputs in one block.
+fn of(
+    tiles: usize,
+    warps_rows: usize,
+    octets: usize,
+    warps_columns: usize,
+    groups: usize,
+    units: usize,
+    stages: usize,
+) -> Tiling {
+    Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split: 1, stages, order: None }
+}
+
+/// Where sums in order want other tiles than [`measured`]'s. A group that has several segments keeps a sum for each size
+/// of what it has added up, and by block there are four sums an output; so tiles are smaller, or shared by more groups.
+fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
+    let (rows, cols) = shape.matrix.size();
+    let few_units = cols / UNIT <= FEW_UNITS;
+    let free = measured(shape, columns, chip);
+    if !shape.dense {
+        return match (columns, few_units) {
+            (0..=4, true) => free,
+            (_, true) => of(2, 4, 2, 1, 1, 1, 3),
+            (0..=2, false) => of(2, 4, 1, 1, 1, 2, 2),
+            (_, false) => of(2, 4, 1, 1, 1, 1, 4),
+        };
+    }
+    let large = rows.div_ceil(TILE_ROWS) > 2 * chip.multiprocessors;
+    match (large, shape.epilogue, columns) {
+        (true, Epilogue::Plain, 17..=32) if order.segments > 2 => of(2, 3, 4, 1, 4, 1, 2),
+        (true, Epilogue::Plain, 33..=64) if order.segments > 2 => of(1, 6, 4, 2, 1, 2, 2),
+        (true, Epilogue::Plain, 65..) if order.segments > 2 => of(2, 6, 4, 2, 1, 1, 2),
+        (false, Epilogue::Gated, 17..=64) if order.by_block => of(1, 4, 1, 1, 4, 1, 3),
+        (false, Epilogue::Plain, 129..) if few_units => of(1, 4, 2, 1, 1, 2, 2),
+        (false, Epilogue::Residual, 65..=128) => of(2, 4, 4, 1, 4, 1, 2),
+        _ => free,
+    }
+}
+
 /// What was fastest, whatever it takes of shared memory, with all inputs in one block.
 fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let (tiles, units) = (rows.div_ceil(TILE_ROWS), cols / UNIT);
-    let of = |tiles, warps_rows, octets, warps_columns, groups, units, stages| Tiling {
-        tiles,
-        warps_rows,
-        octets,
-        warps_columns,
-        groups,
-        units,
-        split: 1,
-        stages,
-        order: None,
-    };
     let few_units = units <= FEW_UNITS;
     if !shape.dense {
         match columns {

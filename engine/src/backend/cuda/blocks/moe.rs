@@ -214,7 +214,7 @@ impl Bound {
         // Where bytes may not depend on the batch, all decode rows have the order of the experts' own launch.
         let variant = match (at.deterministic, at.pass.rows.prefill) {
             (false, _) => router::variant(at.pass.rows.count),
-            (true, false) => router::Variant::Few,
+            (true, false) => router::ordered_variant(at.pass.rows.count),
             (true, true) => router::Variant::Tiled,
         };
         let (x, tally) = (work.stream.x.as_view(), work.tally.as_view());
