@@ -139,19 +139,16 @@ __device__ __forceinline__ void multiply_unit(Accumulators &acc, u32 weights, u3
                 uint2 x = read8(codes + n * 8 * COLUMN_BYTES + (b * PLANES + p) * 32);
                 uint2 two = read8(d_of + ((b * PLANES + p) * C + n * 8) * 4);
                 float2 d = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
-#if SEGMENTS
-                float2 sum = make_float2(0, 0);
-                if constexpr (SCALES == S_MIN) {
+                auto &sums = acc[BY_BLOCK ? b : 0];
+                if constexpr (SEGMENTS && SCALES == S_MIN) {
                     two = read8(d_of + ((SU * BLOCKS + b * PLANES + p) * C + n * 8) * 4);
-                    sum = make_float2(__uint_as_float(two.x), __uint_as_float(two.y));
+                    float2 of_column[2] = {make_float2(d.x, __uint_as_float(two.x)), make_float2(d.y, __uint_as_float(two.y))};
+#pragma unroll
+                    for (int i = 0; i < TW; i++) W::multiply(sums[i][n], a[i], s[i], x, of_column);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < TW; i++) multiply(sums[i][n], a[i], s[i], ms[i], x, d);
                 }
-                float2 meta_of[2] = {make_float2(d.x, sum.x), make_float2(d.y, sum.y)};
-#pragma unroll
-                for (int i = 0; i < TW; i++) W::multiply(acc[BY_BLOCK ? b : 0][i][n], a[i], s[i], x, meta_of);
-#else
-#pragma unroll
-                for (int i = 0; i < TW; i++) multiply(acc[0][i][n], a[i], s[i], ms[i], x, d);
-#endif
             }
     }
 #if !SEGMENTS

@@ -9,6 +9,7 @@ use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Order, 
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use std::collections::HashMap;
+use std::mem::discriminant;
 use std::rc::Rc;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
@@ -25,6 +26,15 @@ pub(super) enum Class {
     Free(usize),
     /// Up to so many decode rows, sums in the order of the kernels for few: where results may not depend on the batch.
     Ordered(usize),
+}
+
+impl Class {
+    /// Which of these it takes. More rows than any is for have the largest of their kind: all of a prompt's rows may be
+    /// scored, by tiles for decode rows.
+    fn among(self, all: impl Iterator<Item = Class> + Clone) -> Option<usize> {
+        let largest = || all.clone().enumerate().filter(|c| discriminant(&c.1) == discriminant(&self)).last();
+        all.clone().position(|c| c == self).or_else(|| largest().map(|c| c.0))
+    }
 }
 
 /// How many rows a product's tiles are chosen for.
@@ -261,8 +271,8 @@ pub(super) struct Product {
 impl Product {
     fn kernel(&self, rows: RowCount) -> &Wide {
         let class = rows.class(self.deterministic);
-        let found = self.by_class.iter().find(|k| k.0 == class).or(self.by_class.last());
-        &found.expect("there is a class for every number of rows that the backend takes").1
+        let place = class.among(self.by_class.iter().map(|k| k.0));
+        &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1
     }
 
     /// Enqueues it over a matrix.
@@ -374,5 +384,10 @@ mod tests {
         let ordered = [1, 2, 4, 8, 16, 24].map(Class::Ordered).into_iter();
         assert_eq!(classes(true, 20, 100), ordered.chain([Class::Free(1024)]).collect::<Vec<_>>());
         assert_eq!(classes(false, 9999, 1).len(), CLASSES.len());
+        let all = classes(true, 20, 100);
+        let place = |class: Class| class.among(all.iter().copied()).map(|i| all[i]);
+        assert_eq!(place(Class::Ordered(8)), Some(Class::Ordered(8)));
+        assert_eq!(place(Class::Ordered(4096)), Some(Class::Ordered(24)), "never in another order");
+        assert_eq!(place(Class::Free(1024)), Some(Class::Free(1024)));
     }
 }
