@@ -108,16 +108,6 @@ pub enum CpuError {
         /// What the model has it at.
         got: usize,
     },
-    /// The model has what this backend does not compute.
-    #[error("{what} is {got}, this backend computes {need}")]
-    Unsupported {
-        /// What it is about.
-        what: &'static str,
-        /// What the model has.
-        got: String,
-        /// What this backend computes instead.
-        need: &'static str,
-    },
     /// A count was zero.
     #[error("{0} is 0, at least 1 is needed")]
     Zero(&'static str),
