@@ -20,8 +20,8 @@ pub(super) struct HfTensors {
     pub(super) factors: fn(&HfConfig, &str) -> Result<Factors, LoadError>,
 }
 
-/// GGUF's name within a layer, the directory's, in which `{}` stands for the number of an expert, and what the converter
-/// does. Of several lines with one name of GGUF's the first counts that the directory has.
+/// GGUF's name within a layer, the directory's, in which `{}` stands for the number of an expert, and what the
+/// converter does. Of several lines with one name of GGUF's the first counts that the directory has.
 pub(super) type LayerTensor = (&'static str, &'static str, Change);
 
 /// What is done with a tensor on the way.
@@ -83,7 +83,8 @@ macro_rules! attention_tensors {
 pub(super) use attention_tensors;
 
 impl HfTensors {
-    /// Whether a GGUF file of `layers` main layers may have a tensor of this name; what is behind them is a draft head's.
+    /// Whether a GGUF file of `layers` main layers may have a tensor of this name. What is behind them is a draft
+    /// head's.
     pub(super) fn knows(&self, name: &str, layers: usize) -> bool {
         match layer_of(name) {
             Some((layer, own)) if layer < layers => {

@@ -5,7 +5,8 @@ use crate::support::{
 };
 use chimere_engine::format::Gguf;
 use chimere_engine::format::gguf::{GgufHeader, MetaValue};
-use chimere_engine::model::{self, BlockConfig, Model};
+use chimere_engine::format::synth::{Mix, SynthOptions, write};
+use chimere_engine::model::{self, BlockConfig, MlpConfig, Model};
 use chimere_engine::step::Form;
 use std::path::Path;
 
@@ -123,31 +124,88 @@ fn a_position_gives_the_same_bytes_as_prompt_and_as_continuation() {
     }
 }
 
-/// The preset's file with one more key, or with one tensor under another name.
-fn changed(preset: &str, key: Option<(&str, MetaValue)>, rename: Option<(&str, &str)>) -> String {
-    let path = golden_dir(preset).join("model.gguf");
-    let file = Gguf::open(&path).unwrap();
+#[test]
+fn quantised_weights_give_the_same_in_any_split_and_stay_near_the_exact_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("granite.gguf");
+    let (layers, experts, vocab) = (Some(2), Some(8), Some(512));
+    let options = SynthOptions { shape: "granite-4-h-tiny".into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
+    write(&path, &options, |_, _| ()).unwrap();
+    let model = model::load(&path).unwrap();
+    let ids: Vec<_> = (0..40).map(|i| i * 97 % 512).collect();
+    let prompt = |exact, threads, size| Driver::recording(&model, &config(exact, threads)).prompt(&ids, size);
+    let (exact, whole) = (prompt(true, 2, 40), prompt(false, 1, 40));
+    let error = relative_rms(&whole, &exact);
+    println!("granite-4-h-tiny in four bits: relative error {error:e}");
+    assert!(error < 6e-2, "relative error {error:e}");
+    for (threads, size) in [(2, 7), (3, 1)] {
+        let got = prompt(false, threads, size);
+        assert!(whole.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()), "pieces of {size}");
+    }
+}
+
+/// The preset's file with other names of keys and tensors, where `None` leaves one out, and one more key.
+fn rewritten(
+    preset: &str,
+    key: impl Fn(&str) -> Option<String>,
+    tensor: impl Fn(&str) -> Option<String>,
+    more: Option<(&str, MetaValue)>,
+) -> Result<Model, String> {
+    let file = Gguf::open(&golden_dir(preset).join("model.gguf")).unwrap();
     let mut header = GgufHeader::default();
-    let replaced = key.as_ref().map(|(name, _)| *name);
-    for (name, bytes) in file.meta().encoded().filter(|(name, _)| Some(*name) != replaced) {
-        header.set(name, MetaValue::Encoded(bytes.to_vec()));
+    let replaced = more.as_ref().map(|(name, _)| *name);
+    for (name, bytes) in file.meta().encoded() {
+        if let Some(name) = key(name).filter(|name| Some(name.as_str()) != replaced) {
+            header.set(name, MetaValue::Encoded(bytes.to_vec()));
+        }
     }
-    if let Some((name, value)) = key {
-        header.set(name, value);
-    }
-    let tensors: Vec<_> = file.tensors_in_order().collect();
-    let name = |own: &str| match rename {
-        Some((from, to)) if own == from => to.to_owned(),
-        _ => own.to_owned(),
-    };
-    tensors.iter().for_each(|t| _ = header.tensor(&name(&t.name), t.ty, &t.shape));
+    more.into_iter().for_each(|(name, value)| _ = header.set(name, value));
+    let tensors: Vec<_> = file.tensors_in_order().filter_map(|t| Some((tensor(&t.name)?, t))).collect();
+    tensors.iter().for_each(|(name, t)| _ = header.tensor(name, t.ty, &t.shape));
     let mut bytes = header.to_bytes();
-    for t in &tensors {
+    for (_, t) in &tensors {
         bytes.extend_from_slice(t.bytes());
         bytes.resize(header.padded(bytes.len() as u64) as usize, 0);
     }
-    let changed = Gguf::from_bytes(&bytes, Path::new("m.gguf")).unwrap();
-    model::load_gguf(&changed).map(|m| m.config.name).expect_err("a member that nobody knows").to_string()
+    let file = Gguf::from_bytes(&bytes, Path::new("m.gguf")).map_err(|e| e.to_string())?;
+    model::load_gguf(&file).map_err(|e| e.to_string())
+}
+
+fn same(name: &str) -> Option<String> {
+    Some(name.to_owned())
+}
+
+/// Why the preset's file is refused with one more key, or with one tensor under another name.
+fn changed(preset: &str, key: Option<(&str, MetaValue)>, rename: Option<(&str, &str)>) -> String {
+    let tensor = |own: &str| match rename {
+        Some((from, to)) if own == from => same(to),
+        _ => same(own),
+    };
+    rewritten(preset, same, tensor, key).map(|m| m.config.name).expect_err("a member that nobody knows")
+}
+
+#[test]
+fn a_granite_without_experts_has_a_dense_part() {
+    let tensor = |name: &str| match name {
+        _ if name.contains("_exps") || name.contains("ffn_gate_inp") => None,
+        _ => same(&name.replace("_shexp", "")),
+    };
+    let key = |name: &str| if name.contains(".expert_") || name.contains("feed_forward") { None } else { same(name) };
+    let width = ("granitehybrid.feed_forward_length", MetaValue::U32(64));
+    let model = rewritten("granitehybrid", key, tensor, Some(width)).unwrap();
+    assert_eq!(model.config.each::<MlpConfig>().copied().collect::<Vec<_>>(), [MlpConfig::swiglu(64); 3]);
+    let ids = Golden::of("granitehybrid").ids("input_ids");
+    let logits = Driver::recording(&model, &config(true, 2)).prompt(&ids, ids.len());
+    assert!(logits.iter().all(|logit| logit.is_finite()) && deviation(&logits) > 0.1);
+}
+
+#[test]
+fn the_dense_name_of_nemotron_is_the_same_family() {
+    let key = |name: &str| same(&name.replace("nemotron_h_moe.", "nemotron_h."));
+    let name = ("general.architecture", MetaValue::Str("nemotron_h".into()));
+    let model = rewritten("nemotron_h", key, same, Some(name)).unwrap();
+    assert_eq!(model.config.architecture, "nemotron_h");
+    check_exact("nemotron_h", &model);
 }
 
 #[test]

@@ -32,7 +32,7 @@ use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedS
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use batch::Batch;
 use blocks::ExpertCount;
@@ -136,6 +136,11 @@ pub struct CpuBackend {
 pub(in crate::backend) struct Forwarded {
     outputs: Outputs,
     outcome: StepOutcome,
+}
+
+/// Whether this backend computes such a model, by its shape alone; the error names what it does not.
+pub fn check(model: &ModelConfig) -> Result<(), CpuError> {
+    blocks::check(model)
 }
 
 impl CpuBackend {

@@ -65,7 +65,9 @@ impl Convolution {
             let mut acc = [L::splat(0.0); N];
             if let Some(bias) = &self.bias {
                 let bias = bias.as_ptr().add(first);
-                acc.iter_mut().enumerate().for_each(|(v, acc)| *acc = L::load(bias.add(v * LANES)));
+                for (v, acc) in acc.iter_mut().enumerate() {
+                    *acc = L::load(bias.add(v * LANES));
+                }
             }
             for j in 0..taps {
                 let source = match (row + j).checked_sub(taps - 1) {

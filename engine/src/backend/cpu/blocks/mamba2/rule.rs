@@ -1,14 +1,14 @@
 //! Mamba-2 between convolution and norm: one head over some rows of one sequence.
 //!
-//! The state lies as `[N, P]`, so that its columns are independent and every sum over N is one chain in order: a tile of
-//! the state stays in registers while all rows go past it, and tiles of any size give the same bytes. Cost of a token
+//! The state lies as `[N, P]`, so that its columns are independent and every sum over N is one chain in order: a tile
+//! of the state stays in registers while all rows go past it, and tiles of any size give the same bytes. Cost of a token
 //! and head in vector operations of [`LANES`]: 3 P N / 16, with the state read and written once a segment.
 
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
 use crate::model::Mamba2Config;
 
-/// Rows that go past a tile of the state before the next tile's turn. What they need of the first-level cache is their
-/// inputs and sums, 2 P floats a row.
+/// Rows that go past a tile of the state before the next tile's turn. What they need of the first-level cache is
+/// their inputs and sums, 2 P floats a row.
 pub(super) const SEGMENT: usize = 32;
 
 /// One head over up to [`SEGMENT`] rows. The rows of x, B and C lie a row of channels apart, those of z a row of values.
@@ -117,7 +117,9 @@ impl Mamba2Head<'_> {
             let state = self.state.as_mut_ptr().add(n * pd + col);
             let mut h = [[L::splat(0.0); V]; R];
             for (r, h) in h.iter_mut().enumerate() {
-                h.iter_mut().enumerate().for_each(|(v, h)| *h = L::load(state.add(r * pd + v * LANES)));
+                for (v, h) in h.iter_mut().enumerate() {
+                    *h = L::load(state.add(r * pd + v * LANES));
+                }
             }
             for t in 0..self.rows {
                 let (b, c) = (self.b.as_ptr().add(t * channels + n), self.c.as_ptr().add(t * channels + n));
@@ -135,10 +137,14 @@ impl Mamba2Head<'_> {
                         sums[v] = cr.mul_add(h[v], sums[v]);
                     }
                 }
-                sums.iter().enumerate().for_each(|(v, sum)| sum.store(y.add(v * LANES)));
+                for (v, sum) in sums.iter().enumerate() {
+                    sum.store(y.add(v * LANES));
+                }
             }
             for (r, h) in h.iter().enumerate() {
-                h.iter().enumerate().for_each(|(v, h)| h.store(state.add(r * pd + v * LANES)));
+                for (v, h) in h.iter().enumerate() {
+                    h.store(state.add(r * pd + v * LANES));
+                }
             }
         }
     }
