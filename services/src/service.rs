@@ -147,7 +147,7 @@ impl Service {
             gateway,
         };
         let app = App {
-            grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone())?,
+            grammars: GrammarMaker::new(text.tokenizer().clone(), parts.limits.end_ids.clone(), text.call_form())?,
             limits: parts.limits,
             engram: engram_parts(
                 parts.tables,

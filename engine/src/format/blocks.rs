@@ -60,6 +60,21 @@ const TABLE: &[(BlockType, u32, &str, usize, usize)] = &[
 ];
 
 impl BlockType {
+    /// The type itself where rows of `cols` values are whole blocks of it, else the next larger one with blocks of 32
+    /// (of two of the same size the more exact); `None` if not even that fits.
+    pub fn fitting(self, cols: usize) -> Option<Self> {
+        if cols.is_multiple_of(self.elements()) {
+            return Some(self);
+        }
+        let small = match self {
+            Self::Iq3Xxs | Self::Iq3S | Self::Q3K | Self::Iq4Xs => Self::Iq4Nl,
+            Self::Q4K => Self::Q5_0,
+            Self::Q5K => Self::Q5_1,
+            _ => Self::Q8_0,
+        };
+        cols.is_multiple_of(small.elements()).then_some(small)
+    }
+
     fn row(self) -> &'static (BlockType, u32, &'static str, usize, usize) {
         TABLE.iter().find(|r| r.0 == self).expect("every variant stands in the table")
     }

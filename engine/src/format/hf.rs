@@ -6,7 +6,7 @@ mod json;
 mod tensors;
 mod text;
 
-pub use config::{Attends, HfConfig, HfExperts};
+pub use config::HfConfig;
 
 use super::{Files, LoadError, Tensor};
 use std::path::{Path, PathBuf};
@@ -45,6 +45,11 @@ impl HfDir {
     /// What the weights are read from.
     pub fn files(&self) -> &Files {
         self.tensors.files()
+    }
+
+    /// Names of all tensors.
+    pub fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.names()
     }
 
     /// How many tensors there are.

@@ -4,6 +4,7 @@
 //! Weights are scaled like a fresh initialisation, so activations stay finite; what the model says means nothing. A
 //! byte-level tokenizer and a chat template are in the file, so it can be served.
 
+mod hybrids;
 mod plan;
 mod text;
 
@@ -39,6 +40,13 @@ pub enum SynthError {
     },
 }
 
+impl SynthOptions {
+    /// Names of the shapes that can be made.
+    pub fn shapes() -> impl Iterator<Item = &'static str> {
+        plan::names().chain(hybrids::names())
+    }
+}
+
 /// Writes the model to `path` and gives the file's size. The same options make the same bytes on every machine.
 /// `progress` is told
 /// `(bytes written, bytes in all)` a few times a second or more.
@@ -61,7 +69,11 @@ fn create(
     progress: impl FnMut(u64, u64) + Send,
     wanted: impl Fn(&Planned) -> bool,
 ) -> Result<u64, SynthError> {
-    let (header, tensors) = plan::plan(options).map_err(SynthError::Option)?;
+    let planned = match hybrids::find(&options.shape) {
+        Some(shape) => shape.plan(options),
+        None => plan::plan(options),
+    };
+    let (header, tensors) = planned.map_err(SynthError::Option)?;
     let head = header.to_bytes();
     let (mut pieces, mut offset) = (Vec::new(), head.len() as u64);
     for (i, tensor) in tensors.iter().enumerate() {

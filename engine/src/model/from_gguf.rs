@@ -1,11 +1,35 @@
 //! A model from GGUF metadata and tensor names, for every family.
 
 use super::families::{Family, Layers};
+use super::hf_tensors::HfTensors;
 use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource};
 use super::*;
 use crate::format::gguf::Metadata;
 use crate::format::{Gguf, LoadError, Problem, Tensor, TextAssets};
 use std::path::Path;
+
+/// Keys that families with Mamba-2 have in common, without their prefix.
+const KEYS: &[&str] = &[
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_epsilon",
+    "attention.layer_norm_rms_epsilon",
+    "attention.value_length",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "rope.scaling.finetuned",
+    "ssm.conv_kernel",
+    "ssm.group_count",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
+    "vocab_size",
+];
 
 /// Reads the model of this family.
 pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadError> {
@@ -14,6 +38,10 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     let keys = Keys::new(file, family.gguf)?;
     let shape = keys.shape(reader)?;
     let Layers { main, draft } = (family.gguf_layers)(&keys)?;
+    let drafts = keys.blocks > keys.main && !draft.is_empty();
+    if keys.blocks > keys.main && !drafts {
+        tracing::warn!("the draft head is left out: those of {} are not read", family.gguf);
+    }
     check_vocabulary(file, &text, shape.vocab)?;
     let (hidden, vocab) = (shape.hidden, shape.vocab);
     let layer = |i: usize, plan| {
@@ -24,9 +52,9 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
         norm: reader.values("output_norm.weight", &[hidden])?,
         head: reader.find("output.weight", &[vocab, hidden])?,
         layers: main.iter().enumerate().map(|(i, plan)| layer(i, plan)).collect::<Result<_, _>>()?,
-        mtp: match keys.blocks == keys.main {
-            true => None,
-            false => mtp(reader, keys.main, hidden, || layer(keys.main, &draft)),
+        mtp: match drafts {
+            false => None,
+            true => mtp(reader, keys.main, hidden, || layer(keys.main, &draft)),
         },
     };
     let files = file.files().clone();
@@ -108,6 +136,8 @@ impl<'a> Keys<'a> {
             vocab: embed.rows(),
             context: u32::try_from(context).unwrap_or(u32::MAX),
             rms_eps: self.meta.need_f64(&self.key("attention.layer_norm_rms_epsilon"))? as f32,
+            embedding_scale: self.factor("embedding_scale")?.unwrap_or(1.0),
+            logit_scale: self.factor("logit_scale")?.map_or(1.0, |divisor| 1.0 / divisor),
             layers: Vec::new(),
         })
     }
@@ -130,6 +160,63 @@ impl<'a> Keys<'a> {
             return Ok(());
         }
         Err(self.error(name, format_args!("a multiple of {divisor}, the value of {of}"), value))
+    }
+
+    /// Whether the file has the key.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let key = self.key(name);
+        self.meta.keys().any(|k| k == key)
+    }
+
+    /// Whether the file has a tensor of this whole name.
+    pub(super) fn has_tensor(&self, name: &str) -> bool {
+        self.file.tensor(name).is_some()
+    }
+
+    /// A factor, if there is one: 0 stands for none.
+    pub(super) fn factor(&self, name: &str) -> Result<Option<f32>, LoadError> {
+        match self.meta.f64(&self.key(name))?.map(|factor| factor as f32) {
+            Some(factor) if !factor.is_finite() || factor < 0.0 => {
+                Err(self.error(name, "a number of at least 0", factor))
+            }
+            factor => Ok(factor.filter(|factor| *factor > 0.0)),
+        }
+    }
+
+    /// A number of each main layer; `None` if the key is not there.
+    pub(super) fn per_layer(&self, name: &str) -> Result<Option<Vec<usize>>, LoadError> {
+        let Some(all) = self.meta.u64_per_layer(&self.key(name), self.blocks)? else { return Ok(None) };
+        if let Some(huge) = all.iter().find(|n| **n > SIZE_MAX) {
+            return Err(self.error(name, format_args!("at most {SIZE_MAX}"), huge));
+        }
+        Ok(Some(all[..self.main].iter().map(|n| *n as usize).collect()))
+    }
+
+    /// That a key, if it is there, has this value.
+    pub(super) fn must_be(&self, name: &str, want: u64) -> Result<(), LoadError> {
+        match self.meta.u64(&self.key(name))? {
+            Some(got) if got != want => Err(self.error(name, want, got)),
+            _ => Ok(()),
+        }
+    }
+
+    /// That the family's keys are among `keys` and [`KEYS`], and the tensors among those of the directory: one that
+    /// nobody reads would change what is computed, or be left out of it, without a word.
+    pub(super) fn only(&self, keys: &[&str], tensors: &HfTensors) -> Result<(), LoadError> {
+        let prefix = self.key("");
+        let own = self.meta.keys().filter_map(|key| key.strip_prefix(&prefix));
+        if let Some(key) = own.into_iter().find(|key| !KEYS.contains(key) && !keys.contains(key)) {
+            return Err(self.error(key, "no such key: it is not known in this family", "one"));
+        }
+        let unknown = |t: &&Tensor| !tensors.knows(&t.name, self.main);
+        match self.file.tensors_in_order().into_iter().find(unknown) {
+            Some(t) => Err(self.meta.error(Problem::tensor(
+                &t.name,
+                "no such tensor: it is not known in this family",
+                format_args!("shape {:?}", t.shape),
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// A key with the family's prefix.

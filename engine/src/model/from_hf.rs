@@ -2,6 +2,7 @@
 //! are stacked and fused ones split; value heads stay in grouped order.
 
 use super::families::{Family, Layers};
+use super::hf_tensors::RenamedDir;
 use super::reader::{Format, Layer, Reader, SIZE_MAX, TensorSource, plus_one};
 use super::*;
 use crate::format::hf::HfConfig;
@@ -13,8 +14,41 @@ const PREFIXES: [&str; 4] = ["model.language_model.", "language_model.model.", "
 const HEADS: [&str; 2] = ["lm_head.weight", "language_model.lm_head.weight"];
 const DRAFTS: [&str; 2] = ["mtp.", "model.mtp."];
 
+/// Context of a model that was made for no certain one, which is what converters write.
+const CONTEXT_DEFAULT: u64 = 1 << 20;
+
 /// Reads the model of this family.
 pub(super) fn read(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
+    match family.hugging_face_tensors {
+        Some(tensors) => read_renamed(&RenamedDir::new(dir, tensors)?, family),
+        None => read_own(dir, family),
+    }
+}
+
+/// Reads the model of a family whose tensors are found under the names of GGUF files.
+fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, LoadError> {
+    let shape = shape(dir.inner, family)?;
+    let Layers { main, .. } = (family.hugging_face_layers)(dir.inner)?;
+    dir.only(main.len())?;
+    let config = shape.with_layers(&main);
+    let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
+    let (reader, hidden, vocab) = (Reader::new(dir), config.hidden, config.vocab);
+    let layer =
+        |(i, plan)| Layer { reader, format: Format::Gguf, family, prefix: &format!("blk.{i}."), hidden }.read(plan);
+    let head = || reader.need("output.weight", &[vocab, hidden]);
+    let weights = Weights {
+        embed: reader.need("token_embd.weight", &[vocab, hidden])?,
+        norm: reader.values("output_norm.weight", &[hidden])?,
+        head: (!dir.inner.config().is_tied()).then(head).transpose()?,
+        layers: main.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
+        mtp: None,
+    };
+    let files = dir.inner.files().clone();
+    files.check()?;
+    Ok(Model { config, weights, text, files })
+}
+
+fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
     let shape = shape(dir, family)?;
     let Layers { main, draft } = (family.hugging_face_layers)(dir)?;
     let config = shape.with_layers(&main);
@@ -54,10 +88,12 @@ fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadError> {
     Ok(ModelConfig {
         architecture: family.gguf,
         name: name.unwrap_or_default(),
-        hidden: size(c, "hidden_size", c.hidden_size)?,
-        vocab: size(c, "vocab_size", c.vocab_size)?,
-        context: u32::try_from(c.max_position_embeddings).unwrap_or(u32::MAX),
-        rms_eps: c.rms_norm_eps as f32,
+        hidden: size(c, "hidden_size")?,
+        vocab: size(c, "vocab_size")?,
+        context: u32::try_from(context(c, family)?).unwrap_or(u32::MAX),
+        rms_eps: rms_eps(c)? as f32,
+        embedding_scale: factor(c, "embedding_multiplier")?,
+        logit_scale: factor(c, "lm_head_multiplier")? / factor(c, "logits_scaling")?,
         layers: Vec::new(),
     })
 }
@@ -65,15 +101,39 @@ fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadError> {
 /// How many layers config.json promises, if the directory has at least a tensor for each.
 pub(super) fn layer_count(dir: &HfDir) -> Result<u64, LoadError> {
     let (c, tensors) = (dir.config(), dir.tensor_count() as u64);
-    let layers = c.num_hidden_layers;
+    let layers = c.need_u64("num_hidden_layers")?;
     if layers == 0 || layers > tensors {
         return Err(c.error("num_hidden_layers", format_args!("1 to {tensors}, the number of tensors"), layers));
     }
     Ok(layers)
 }
 
+fn context(c: &HfConfig, family: &Family) -> Result<u64, LoadError> {
+    match c.u64("max_position_embeddings")? {
+        None if family.hugging_face_tensors.is_none() => c.need_u64("max_position_embeddings"),
+        context => Ok(context.unwrap_or(CONTEXT_DEFAULT)),
+    }
+}
+
+/// Families call it differently.
+fn rms_eps(c: &HfConfig) -> Result<f64, LoadError> {
+    for key in ["layer_norm_epsilon", "norm_eps"] {
+        if let Some(eps) = c.f64(key)? {
+            return Ok(eps);
+        }
+    }
+    c.need_f64("rms_norm_eps")
+}
+
+/// A factor, 1 where config.json has none.
+pub(super) fn factor(c: &HfConfig, key: &str) -> Result<f32, LoadError> {
+    let factor = c.f64(key)?.unwrap_or(1.0) as f32;
+    if factor.is_finite() && factor > 0.0 { Ok(factor) } else { Err(c.error(key, "a number above 0", factor)) }
+}
+
 /// A size that can be believed.
-pub(super) fn size(c: &HfConfig, key: &str, value: u64) -> Result<usize, LoadError> {
+pub(super) fn size(c: &HfConfig, key: &str) -> Result<usize, LoadError> {
+    let value = c.need_u64(key)?;
     if (1..=SIZE_MAX).contains(&value) {
         Ok(value as usize)
     } else {
@@ -87,7 +147,7 @@ pub(super) fn multiple(c: &HfConfig, key: &str, value: usize, of: usize) -> Resu
 }
 
 fn head(dir: &HfDir, reader: Reader<'_>, config: &ModelConfig) -> Result<Option<Tensor>, LoadError> {
-    if dir.config().tie_word_embeddings {
+    if dir.config().is_tied() {
         return Ok(None);
     }
     let name = HEADS.into_iter().find(|n| dir.has_tensor(n)).unwrap_or(HEADS[0]);

@@ -9,14 +9,15 @@ mod blocks;
 mod families;
 mod from_gguf;
 mod from_hf;
+mod hf_tensors;
 mod load;
 mod reader;
 mod summary;
 
 pub use blocks::{
-    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, MlpConfig,
-    MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, Rope, Router, SharedConfig, SharedWeights,
-    StateShape,
+    Activation, AttentionConfig, AttentionWeights, Block, BlockConfig, GdnConfig, GdnWeights, HeadOrder, Mamba2Config,
+    Mamba2Weights, MlpConfig, MlpWeights, MoeConfig, MoeWeights, Op, OpConfig, OperatorConfig, ParallelConfig,
+    ParallelWeights, Rope, Router, SharedConfig, SharedWeights, StateShape,
 };
 #[cfg(test)]
 pub(crate) use blocks::{ScaleConfig, ScaleWeights};
@@ -54,6 +55,10 @@ pub struct ModelConfig {
     pub context: u32,
     /// Epsilon of every RMS norm.
     pub rms_eps: f32,
+    /// What rows of the embedding are multiplied with; 1 for most.
+    pub embedding_scale: f32,
+    /// What logits are multiplied with; 1 for most.
+    pub logit_scale: f32,
     /// One entry a main layer (the draft head's is not among them).
     pub layers: Vec<Vec<BlockConfig>>,
 }

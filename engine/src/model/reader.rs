@@ -14,6 +14,10 @@ pub(super) trait TensorSource {
     fn path(&self) -> &Path;
     /// The tensor of this name.
     fn tensor(&self, name: &str) -> Result<Option<Tensor>, LoadError>;
+    /// What the source itself calls the tensor, for messages.
+    fn called(&self, name: &str) -> String {
+        name.to_owned()
+    }
 }
 
 /// Checked access to a source.
@@ -35,7 +39,7 @@ impl<'a> Reader<'a> {
         // A row is a run of blocks, so the last dimension may only lose or gain a 1 where an element is a block.
         if !same || (tensor.cols() != shape[shape.len() - 1] && tensor.ty.elements() != 1) {
             return Err(self.error(Problem::tensor(
-                name,
+                &self.source.called(name),
                 format_args!("shape {shape:?}"),
                 format_args!("shape {:?}", tensor.shape),
             )));
@@ -59,9 +63,18 @@ impl<'a> Reader<'a> {
         Ok(self.need(name, shape)?.decode())
     }
 
+    /// The values of a tensor that has `shape` in one format and all in one row in the other.
+    pub(super) fn values_or_row(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        let len: usize = shape.iter().product();
+        match self.source.tensor(name)? {
+            Some(row) if row.shape == [len] => Ok(row.decode()),
+            _ => self.values(name, shape),
+        }
+    }
+
     /// The error of a tensor that is not there.
     pub(super) fn missing(&self, name: &str, shape: &[usize]) -> LoadError {
-        self.error(Problem::tensor(name, format_args!("shape {shape:?}"), "no such tensor"))
+        self.error(Problem::tensor(&self.source.called(name), format_args!("shape {shape:?}"), "no such tensor"))
     }
 
     pub(super) fn error(&self, problem: Problem) -> LoadError {
@@ -124,6 +137,10 @@ impl Layer<'_> {
 
     pub(super) fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
         self.reader.values(&self.name(name), shape)
+    }
+
+    pub(super) fn values_or_row(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        self.reader.values_or_row(&self.name(name), shape)
     }
 }
 

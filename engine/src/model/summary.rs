@@ -19,6 +19,8 @@ pub enum Role {
     FeedForward,
     /// Mixers of the gated-delta layers.
     Gdn,
+    /// Mamba-2 mixers.
+    Mamba2,
     /// Mixers of the attention layers.
     Attention,
     /// The draft head, all of it.
@@ -29,13 +31,14 @@ pub enum Role {
 
 impl Role {
     /// Every role, in the order of a report.
-    pub const ALL: [Role; 9] = [
+    pub const ALL: [Role; 10] = [
         Role::Embedding,
         Role::Head,
         Role::Experts,
         Role::SharedExperts,
         Role::FeedForward,
         Role::Gdn,
+        Role::Mamba2,
         Role::Attention,
         Role::Draft,
         Role::Other,
@@ -50,6 +53,7 @@ impl Role {
             Role::SharedExperts => "shared experts",
             Role::FeedForward => "feed-forward",
             Role::Gdn => "gated delta",
+            Role::Mamba2 => "mamba-2",
             Role::Attention => "attention",
             Role::Draft => "draft head",
             Role::Other => "other",

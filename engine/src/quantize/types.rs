@@ -19,19 +19,9 @@ pub const MENU: [BlockType; 12] = [
     BlockType::Q8_0,
 ];
 
-/// The type itself where rows of `cols` values are whole blocks of it, else the next larger one with blocks of 32 (of
-/// two of the same size the more exact); `None` if not even that fits.
+/// [`BlockType::fitting`].
 pub fn fitting(ty: BlockType, cols: usize) -> Option<BlockType> {
-    if cols.is_multiple_of(ty.elements()) {
-        return Some(ty);
-    }
-    let small = match ty {
-        BlockType::Iq3Xxs | BlockType::Iq3S | BlockType::Q3K | BlockType::Iq4Xs => BlockType::Iq4Nl,
-        BlockType::Q4K => BlockType::Q5_0,
-        BlockType::Q5K => BlockType::Q5_1,
-        _ => BlockType::Q8_0,
-    };
-    cols.is_multiple_of(small.elements()).then_some(small)
+    ty.fitting(cols)
 }
 
 #[cfg(test)]

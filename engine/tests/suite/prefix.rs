@@ -59,6 +59,12 @@ fn a_prefix_cache_changes_no_byte() {
 }
 
 #[test]
+fn a_prefix_cache_changes_no_byte_of_models_with_mamba_2() {
+    check("nemotron_h");
+    check("falcon_h1");
+}
+
+#[test]
 fn a_prefix_cache_changes_no_byte_of_a_dense_model() {
     check("dense");
 }

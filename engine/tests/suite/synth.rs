@@ -83,13 +83,41 @@ fn an_outline_loads_like_the_model_and_takes_no_room() {
 }
 
 #[test]
+fn every_hybrid_shape_is_a_whole_file_of_its_family() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole =
+        |shape: &str| SynthOptions { shape: shape.into(), layers: None, experts: None, vocab: None, ..small(Mix::Q4) };
+    for (shape, layers, parameters) in [
+        ("nemotron-3-nano-30b-a3b", 52, 31.6e9),
+        ("granite-4-h-small", 40, 32.2e9),
+        ("granite-4-h-tiny", 40, 6.9e9),
+        ("falcon-h1-7b", 44, 7.6e9),
+        ("mamba2-2.7b", 64, 2.7e9),
+    ] {
+        let path = dir.path().join(shape);
+        write_outline(&path, &whole(shape)).unwrap();
+        let model = load(&path).unwrap();
+        let counted = Summary::of(&model).parameters() as f64;
+        println!("{shape}: {counted:e} parameters");
+        assert_eq!(model.config.layers.len(), layers, "{shape}");
+        assert!((counted / parameters - 1.0).abs() < 0.02, "{shape}: {counted:e} parameters");
+        std::fs::remove_file(path).unwrap();
+    }
+    let path = dir.path().join("falcon");
+    let experts = SynthOptions { experts: Some(4), ..whole("falcon-h1-7b") };
+    let refused = write_outline(&path, &experts).unwrap_err().to_string();
+    assert_eq!(refused, "experts: wanted none: the shape has no experts, got 4");
+}
+
+#[test]
 fn options_out_of_range_are_refused_and_leave_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     let refusal = |options: SynthOptions| write(&path, &options, |_, _| ()).unwrap_err().to_string();
     assert_eq!(
         refusal(SynthOptions { shape: "giant".into(), ..small(Mix::Q8) }),
-        "shape: wanted one of qwen3.5-35b-a3b, got giant"
+        "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, granite-4-h-small, granite-4-h-tiny, falcon-h1-7b, \
+         mamba2-2.7b, got giant"
     );
     assert_eq!(refusal(SynthOptions { experts: Some(7), ..small(Mix::Q8) }), "experts: wanted 8 to 4096, got 7");
     assert_eq!(refusal(SynthOptions { vocab: Some(100), ..small(Mix::Q8) }), "vocab: wanted 271 to 1048576, got 100");

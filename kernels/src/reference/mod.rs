@@ -12,8 +12,10 @@ mod gated_norm;
 mod gdn;
 mod group;
 mod l2norm;
+mod mamba2;
 pub mod philox;
 mod pool;
+mod relu2;
 mod rmsnorm;
 mod rope;
 mod router;
@@ -29,10 +31,12 @@ pub use gated_norm::gated_norm;
 pub use gdn::{GdnInputs, gdn_chunked, gdn_recurrent};
 pub use group::{Groups, group};
 pub use l2norm::l2norm;
+pub use mamba2::{Mamba2Inputs, mamba2_recurrent};
 pub use pool::pool;
+pub use relu2::relu2;
 pub use rmsnorm::rmsnorm;
 pub use rope::rope;
-pub use router::{ExpertCut, route, route_cut};
+pub use router::{ExpertCut, route, route_cut, route_sigmoid};
 pub use swiglu::swiglu;
 
 fn sigmoid(x: f64) -> f64 {

@@ -40,6 +40,18 @@ pub fn route_cut(logits: &[f32], used: usize, cut: &ExpertCut) -> Vec<(usize, f3
     route(logits, cut.kept(&weights))
 }
 
+/// The `used` experts of a token with the largest sum of sigmoid and `bias` in falling order, ties by lower index, each
+/// with its sigmoid alone as a share of `scale`.
+pub fn route_sigmoid(logits: &[f32], bias: &[f32], used: usize, scale: f32) -> Vec<(usize, f32)> {
+    let sigmoid: Vec<f64> = logits.iter().map(|&l| super::sigmoid(f64::from(l))).collect();
+    let chosen: Vec<f64> = sigmoid.iter().zip(bias).map(|(s, &b)| s + f64::from(b)).collect();
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|&a, &b| chosen[b].total_cmp(&chosen[a]).then(a.cmp(&b)));
+    order.truncate(used);
+    let sum: f64 = order.iter().map(|&e| sigmoid[e]).sum();
+    order.iter().map(|&e| (e, (sigmoid[e] / sum * f64::from(scale)) as f32)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +78,12 @@ mod tests {
         let logits = [1.0, 3.0, 2.5, -1.0, 0.0];
         assert_eq!(route_cut(&logits, 4, &ExpertCut { min: 1, max: 4, mass: 0.8 }), route(&logits, 2));
         assert_eq!(route_cut(&logits, 4, &ExpertCut { min: 1, max: 4, mass: 1.0 }), route(&logits, 4));
+    }
+
+    #[test]
+    fn a_bias_chooses_an_expert_and_does_not_weigh_it() {
+        let routed = route_sigmoid(&[0.0, 9.0, 0.0], &[5.0, 0.0, 0.0], 2, 3.0);
+        assert_eq!(routed.iter().map(|r| r.0).collect::<Vec<_>>(), [0, 1]);
+        assert!((routed[0].1 - 1.0).abs() < 1e-3 && (routed[1].1 - 2.0).abs() < 1e-3, "{routed:?}");
     }
 }

@@ -5,6 +5,7 @@ use crate::tools::figures::{bytes_text, count_text};
 use crate::tools::{CliError, find_model};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::matmul::Isa;
+use chimere_engine::backend::{cpu, cuda};
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::model::{self, Model, ModelConfig, MoeConfig, StateShape, Summary};
 use std::fmt::Write;
@@ -56,6 +57,7 @@ fn report(path: &Path, model: &Model) -> String {
         line(shape.name(), shape.describe());
     }
     line("tokenizer", tokenizer_text(model));
+    line("computed by", backends_text(c));
     out.push('\n');
     out.push_str(&roles_table(&summary));
     out.push('\n');
@@ -94,6 +96,16 @@ fn tokenizer_text(model: &Model) -> String {
         TokenizerSource::Gguf { pre, tokens, .. } => format!("{} tokens, pre-tokenizer {pre}", tokens.len()),
     };
     format!("{source}, {template}, ends at {ends}")
+}
+
+/// Which backends compute the model, and why one does not.
+fn backends_text(c: &ModelConfig) -> String {
+    match (cpu::check(c), cuda::check(c)) {
+        (Ok(()), Ok(())) => "CPU and GPU".to_owned(),
+        (Ok(()), Err(gpu)) => format!("CPU; not by a GPU: {gpu}"),
+        (Err(cpu), Ok(())) => format!("GPU; not by a CPU: {cpu}"),
+        (Err(cpu), Err(gpu)) => format!("neither a CPU: {cpu}; nor a GPU: {gpu}"),
+    }
 }
 
 fn roles_table(summary: &Summary) -> String {
@@ -147,9 +159,30 @@ mod tests {
             "Q8_0",
             "draft head",
             "chat template",
+            "computed by     CPU and GPU",
         ] {
             assert!(text.contains(wanted), "{wanted:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_model_of_mamba_2_is_described_with_what_does_not_compute_it() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/tests/golden");
+        let text = |preset: &str| {
+            let file = golden.join(preset).join("model.gguf");
+            report(&file, &model::load(&file).unwrap())
+        };
+        let nemotron = text("nemotron_h");
+        for wanted in [
+            "nemotron_h_moe",
+            "5: 2 mamba-2, 1 attention",
+            "4 heads of 32 in 2 groups, state 32, 4 taps",
+            "4 query and 2 key heads of 32, no positions",
+            "CPU; not by a GPU: an operator is mamba-2, the GPU's kernels need another: there is no kernel for it",
+        ] {
+            assert!(nemotron.contains(wanted), "{wanted:?} is not in\n{nemotron}");
+        }
+        assert!(text("falcon_h1").contains("2: 2 attention beside mamba-2"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use super::request::AskedForm;
 use crate::limits;
 use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};
 use crate::text::pool::PoolError;
+use crate::text::tools::CallForm;
 use crate::text::{TextPool, Thinking, Tokenizer};
 use actix_web::http::StatusCode;
 use chimere_engine::ids::TokenId;
@@ -20,12 +21,12 @@ pub struct GrammarMaker {
 }
 
 impl GrammarMaker {
-    /// For a model with this tokenizer, whose answers end with one of `end_ids`.
-    pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>) -> Result<Self, String> {
+    /// For a model with this tokenizer, whose answers end with one of `end_ids` and which writes `calls` so.
+    pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>, calls: CallForm) -> Result<Self, String> {
         let pool =
             TextPool::aside("grammars", limits::GRAMMAR_THREADS, limits::GRAMMAR_JOBS_MAX, limits::GRAMMAR_STACK_BYTES);
         let pool = pool.map_err(|e| format!("threads of grammars: {e}"))?;
-        Ok(Self { grammars: Arc::new(Grammars::new(tokenizer, end_ids)), pool })
+        Ok(Self { grammars: Arc::new(Grammars::new(tokenizer, end_ids).with_calls(calls)), pool })
     }
 }
 

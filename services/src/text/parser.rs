@@ -4,11 +4,16 @@
 //! The family's calls are `<tool_call>`, `<function=NAME>`, any number of `<parameter=KEY>` VALUE `</parameter>`,
 //! `</function>`,
 //! `</tool_call>`; VALUE is raw text between one newline on each side. Closing tags may be missing.
+//!
+//! Other families write `<tool_call>`, one JSON object with `name` and `arguments`, `</tool_call>`. Such a call is passed
+//! on when its object is whole.
 
+mod object;
 mod scan;
 
 use super::prompt::Thinking;
 use super::tools::{Reading, Tools};
+use object::{JsonCall, ObjectScan};
 use scan::{Found, Tag, before_newline, find, newline, tag, without_newline};
 use std::sync::Arc;
 
@@ -337,6 +342,9 @@ impl OutputParser {
     fn call_in(&mut self, part: TextPart, at: usize, text: usize) -> bool {
         let rest = self.buf[at + CALL.len()..].trim_start();
         let begin = self.buf.len() - rest.len();
+        if rest.starts_with('{') {
+            return self.json_call_in(part, at, text, begin);
+        }
         match tag(rest, FUNCTION) {
             // A name that nobody declared is no call that anybody could answer, so all of it is what the model wrote.
             Tag::Whole(name, _) if !self.declares(name) => {
@@ -360,6 +368,32 @@ impl OutputParser {
             Tag::Part => self.wait_after(part, text),
             Tag::No if CALL_END.starts_with(rest) => self.wait_after(part, text),
             Tag::No => {
+                self.emit(part, at + CALL.len());
+                true
+            }
+        }
+    }
+
+    /// As [`OutputParser::call_in`], where an object begins at `begin`.
+    fn json_call_in(&mut self, part: TextPart, at: usize, text: usize, begin: usize) -> bool {
+        match object::scan(&self.buf[begin..]) {
+            ObjectScan::Whole(len) => match JsonCall::read(&self.buf[begin..begin + len]) {
+                Some(call) if self.declares(&call.name) => {
+                    self.emit(part, text);
+                    self.buf.drain(..begin + len - text);
+                    self.within_thought = part == TextPart::Reasoning;
+                    self.begin_call(call.name);
+                    self.arguments(call.arguments);
+                    self.state = ParserState::AfterCall;
+                    true
+                }
+                _ => {
+                    self.emit(part, at + CALL.len());
+                    true
+                }
+            },
+            ObjectScan::Part => self.wait_after(part, text),
+            ObjectScan::No => {
                 self.emit(part, at + CALL.len());
                 true
             }

@@ -3,6 +3,7 @@
 use super::guard::Guard;
 use super::template::{ChatTemplate, Conversation, TemplateError};
 use super::tokenizer::{TokenKind, Tokenizer, TokenizerError};
+use super::tools::CallForm;
 use chimere_engine::format::TextAssets;
 use chimere_engine::ids::TokenId;
 use serde_json::json;
@@ -15,6 +16,7 @@ pub struct TextModel {
     template: Option<ChatTemplate>,
     /// The control token with which the template opens a turn, if it does so with one.
     opener: Option<TokenId>,
+    calls: CallForm,
 }
 
 /// A conversation as token ids.
@@ -81,12 +83,18 @@ impl TextModel {
         let compile = |source: &String| ChatTemplate::new(source, Guard::new(&tokenizer));
         let template = assets.chat_template.as_ref().map(compile).transpose()?;
         let opener = template.as_ref().and_then(|template| opener(template, &tokenizer));
-        Ok(Self { tokenizer, template, opener })
+        let calls = assets.chat_template.as_deref().map(CallForm::of).unwrap_or_default();
+        Ok(Self { tokenizer, template, opener, calls })
     }
 
     /// Shared with the detokenizers of running requests.
     pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
+    }
+
+    /// How the model was made to write calls of tools.
+    pub fn call_form(&self) -> CallForm {
+        self.calls
     }
 
     /// Models that were not made for conversations have none.

@@ -15,6 +15,24 @@ const SCHEMAS_MAX: u32 = 1024;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tools(HashMap<String, HashMap<String, Reading>>);
 
+/// How a family writes calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallForm {
+    /// `<function=NAME>` with a tag for each argument.
+    #[default]
+    Tags,
+    /// One JSON object with `name` and `arguments`.
+    Json,
+}
+
+impl CallForm {
+    /// What a chat template shows the model: tags wherever it names them, for no template with objects does.
+    pub fn of(template: &str) -> Self {
+        let object = template.contains("<tool_call>") && template.contains("arguments");
+        if object && !template.contains("<function=") { Self::Json } else { Self::Tags }
+    }
+}
+
 /// A tool that the request declares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
@@ -196,6 +214,13 @@ mod tests {
             let read = tools.reading("f", "x").read(text);
             assert_eq!(serde_json::from_str::<Json>(&read).unwrap(), *value, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_template_s_markup_says_how_calls_are_written() {
+        assert_eq!(CallForm::of("<tool_call>{\"name\": n, \"arguments\": a}</tool_call>"), CallForm::Json);
+        assert_eq!(CallForm::of("<tool_call><function=f> each of the arguments"), CallForm::Tags);
+        assert_eq!(CallForm::of("no tools"), CallForm::Tags);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod embeddings;
 mod ending;
 mod engram;
 mod exact;
+mod families;
 mod faults;
 mod hostile;
 mod leaving;

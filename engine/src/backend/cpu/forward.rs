@@ -11,7 +11,7 @@ use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul}
 use super::norm::norm_row;
 use super::pool::Team;
 use super::probe::Recorder;
-use super::rowops::add;
+use super::rowops::{add, add_weighted};
 use super::sampler::SamplerScratch;
 use super::shared::Shared;
 use super::store::Store;
@@ -43,7 +43,8 @@ impl Pass<'_> {
     pub(super) fn layers(&self, team: Team) {
         self.embed(team);
         for (i, block) in self.model.blocks.iter().enumerate() {
-            block.op.run(&self.steps[block.shape], BlockThread { pass: self, team, norm: &block.norm, block: i });
+            let at = BlockThread { pass: self, team, norm: &block.norm, scale: block.scale, block: i };
+            block.op.run(&self.steps[block.shape], at);
             team.wait();
             self.record(team, i);
         }
@@ -58,6 +59,9 @@ impl Pass<'_> {
             decode_row(table.ty, table.row(0, self.batch.tokens[row] as usize), x);
             if let Some(scale) = &table.scale {
                 x.iter_mut().for_each(|x| *x *= scale[0]);
+            }
+            if self.model.config.embedding_scale != 1.0 {
+                x.iter_mut().for_each(|x| *x *= self.model.config.embedding_scale);
             }
             self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
             self.recorder.perturb(self.batch, row, x);
@@ -104,8 +108,8 @@ impl Pass<'_> {
         });
     }
 
-    /// An operator's output matrix, added to the residual stream.
-    pub(super) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>) {
+    /// An operator's output matrix, times `scale`, added to the residual stream.
+    pub(super) fn mix(&self, team: Team, w: &PackedMatrix, x: RowsView<'_>, scale: f32) {
         let tiles = team.share(w.tiles());
         let (hidden, rows, plain) = (w.rows(), self.batch.rows(), self.ws.plain);
         matmul(w, x, &self.batch.pairs, tiles.clone(), self.out(&plain.made, rows, hidden));
@@ -113,7 +117,12 @@ impl Pass<'_> {
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers.
-            unsafe { add(plain.x.get_mut(part.clone()), plain.made.get(part)) };
+            unsafe {
+                match scale {
+                    1.0 => add(plain.x.get_mut(part.clone()), plain.made.get(part)),
+                    _ => add_weighted(plain.x.get_mut(part.clone()), &[scale], plain.made.part(part), hidden),
+                }
+            }
         }
     }
 

@@ -32,7 +32,7 @@ use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedS
 use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use batch::Batch;
 use blocks::ExpertCount;
@@ -108,16 +108,6 @@ pub enum CpuError {
         /// What the model has it at.
         got: usize,
     },
-    /// The model has what this backend does not compute.
-    #[error("{what} is {got}, this backend computes {need}")]
-    Unsupported {
-        /// What it is about.
-        what: &'static str,
-        /// What the model has.
-        got: String,
-        /// What this backend computes instead.
-        need: &'static str,
-    },
     /// A count was zero.
     #[error("{0} is 0, at least 1 is needed")]
     Zero(&'static str),
@@ -146,6 +136,11 @@ pub struct CpuBackend {
 pub(in crate::backend) struct Forwarded {
     outputs: Outputs,
     outcome: StepOutcome,
+}
+
+/// Whether this backend computes such a model, by its shape alone; the error names what it does not.
+pub fn check(model: &ModelConfig) -> Result<(), CpuError> {
+    blocks::check(model)
 }
 
 impl CpuBackend {

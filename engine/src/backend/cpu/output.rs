@@ -1,7 +1,7 @@
 //! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums
 //! of hidden states, for those who want no tokens.
 
-use super::forward::{Pass, ThreadScratch};
+use super::forward::{Pass, ThreadScratch, columns};
 use super::matmul::{RowForm, matmul};
 use super::norm::norm_row;
 use super::pool::Team;
@@ -163,7 +163,16 @@ impl Pass<'_> {
         }
         team.wait();
         let pairs = &self.batch.pairs[..rows.len()];
-        matmul(head, self.ws.last, pairs, team.share(head.tiles()), self.out(&p.logits, rows.len(), c.vocab));
+        let tiles = team.share(head.tiles());
+        matmul(head, self.ws.last, pairs, tiles.clone(), self.out(&p.logits, rows.len(), c.vocab));
+        if c.logit_scale != 1.0 {
+            let cols = columns(&tiles, c.vocab);
+            for row in 0..rows.len() {
+                // SAFETY: these columns are this thread's, as they were in the product.
+                let logits = unsafe { p.logits.get_mut(row * c.vocab + cols.start..row * c.vocab + cols.end) };
+                logits.iter_mut().for_each(|logit| *logit *= c.logit_scale);
+            }
+        }
         team.wait();
     }
 }

@@ -32,6 +32,27 @@ pub(super) fn swiglu(gate: &[f32], up: &[f32], out: &mut [f32]) {
     run(Swiglu(gate, up, out));
 }
 
+/// `out = relu(up)^2`; lengths are whole vectors.
+pub(super) fn relu2(up: &[f32], out: &mut [f32]) {
+    struct Relu2<'a>(&'a [f32], &'a mut [f32]);
+    impl Kernel for Relu2<'_> {
+        type Output = ();
+        #[inline(always)]
+        unsafe fn call<L: Lanes>(self) {
+            let Self(up, out) = self;
+            assert!(up.len() == out.len() && out.len().is_multiple_of(LANES), "equal rows of vectors");
+            for i in (0..out.len()).step_by(LANES) {
+                // SAFETY: the instruction set is the caller's promise; the lengths were just checked.
+                unsafe {
+                    let x = L::load(up.as_ptr().add(i)).max(L::splat(0.0));
+                    x.mul(x).store(out.as_mut_ptr().add(i))
+                }
+            }
+        }
+    }
+    run(Relu2(up, out));
+}
+
 /// The sigmoid of the product of two rows of whole vectors.
 pub(super) fn sigmoid_dot(a: &[f32], b: &[f32]) -> f32 {
     struct Dot<'a>(&'a [f32], &'a [f32]);
@@ -96,6 +117,13 @@ mod tests {
         let (gate, up, mut out) = (wave(64, 0.7), wave(64, 1.1), vec![0.0; 64]);
         swiglu(&gate, &up, &mut out);
         assert!((0..64).all(|i| (out[i] - reference::swiglu(gate[i], up[i])).abs() < 1e-5));
+    }
+
+    #[test]
+    fn relu2_agrees_with_its_definition() {
+        let (up, mut out) = (wave(48, 0.7), vec![1.0; 48]);
+        relu2(&up, &mut out);
+        assert!((0..48).all(|i| (out[i] - reference::relu2(up[i])).abs() < 1e-5));
     }
 
     #[test]

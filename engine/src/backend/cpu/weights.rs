@@ -26,7 +26,7 @@ impl CpuModel {
         for (config, block) in c.blocks().zip(w.layers.iter().flatten()) {
             let shape = shapes.iter().position(|shape| **shape == config.op).expect("every block's shape is listed");
             let op = Op::pack(&block.op, Packing { exact, eps: c.rms_eps });
-            blocks.push(Block { norm: block.norm.clone(), op, shape });
+            blocks.push(Block { norm: block.norm.clone(), op, shape, scale: block.scale });
             progress(blocks.len() as f32 / (all + 1) as f32);
         }
         let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact);

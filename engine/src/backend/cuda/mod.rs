@@ -48,7 +48,7 @@ use crate::backend::{Backend, BackendError, BackendInfo, Pending};
 use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
 use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
@@ -115,6 +115,11 @@ pub(in crate::backend) struct Forwarded {
     id: StepId,
     staging: Arc<Staging>,
     wanted: WantedOutputs,
+}
+
+/// Whether the kernels compute such a model, by its shape alone; the error names what they do not. Needs no GPU.
+pub fn check(model: &ModelConfig) -> Result<(), CudaBackendError> {
+    blocks::check(model, KvStorage::F16.into())
 }
 
 impl CudaBackend {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// A JSON object of a file.
+#[derive(Clone, Debug)]
 pub(super) struct Json {
     pub(super) file: PathBuf,
     pub(super) value: Value,
@@ -26,8 +27,9 @@ impl Json {
     }
 
     pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Self, LoadError> {
-        let value: Value =
-            serde_json::from_slice(bytes).map_err(|e| Problem::container("content", "JSON", e).in_file(file))?;
+        let value: Value = serde_json::from_slice(bytes)
+            .or_else(|e| serde_json::from_slice(&without_constants(bytes)).map_err(|_| e))
+            .map_err(|e| Problem::container("content", "JSON", e).in_file(file))?;
         if !value.is_object() {
             return Err(Problem::container("content", "a JSON object", kind(&value)).in_file(file));
         }
@@ -86,6 +88,29 @@ impl Json {
     }
 }
 
+/// Python writes infinities and NaN by name, which is no JSON: they become `null`.
+fn without_constants(bytes: &[u8]) -> Vec<u8> {
+    const NAMES: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let (mut out, mut at, mut quoted) = (Vec::with_capacity(bytes.len()), 0, false);
+    while at < bytes.len() {
+        let constant = NAMES.iter().find(|name| !quoted && bytes[at..].starts_with(name));
+        let step = match (bytes[at], constant) {
+            (_, Some(name)) => {
+                out.extend_from_slice(b"null");
+                at += name.len();
+                continue;
+            }
+            // What is escaped ends no string.
+            (b'\\', _) if quoted => 2.min(bytes.len() - at),
+            _ => 1,
+        };
+        quoted ^= bytes[at] == b'"';
+        out.extend_from_slice(&bytes[at..at + step]);
+        at += step;
+    }
+    out
+}
+
 /// A value, short enough for a message.
 fn kind(v: &Value) -> String {
     match v {
@@ -93,5 +118,18 @@ fn kind(v: &Value) -> String {
         Value::Object(_) => "an object".to_owned(),
         Value::String(_) => "a string".to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infinities_outside_of_strings_are_taken_for_null() {
+        let text = br#"{"limit": [0.0, Infinity], "low": -Infinity, "s": "a \"NaN\" Infinity"}"#;
+        let json = Json::parse(Path::new("config.json"), text).unwrap();
+        assert_eq!(json.value, serde_json::json!({"limit": [0.0, null], "low": null, "s": "a \"NaN\" Infinity"}));
+        assert!(Json::parse(Path::new("config.json"), br#"{"a": Infinite}"#).is_err());
     }
 }

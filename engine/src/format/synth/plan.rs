@@ -27,11 +27,9 @@ pub struct SynthOptions {
     pub seed: u64,
 }
 
-impl SynthOptions {
-    /// Names of the shapes that can be made.
-    pub fn shapes() -> impl Iterator<Item = &'static str> {
-        SHAPES.iter().map(|s| s.name)
-    }
+/// Names of the shapes that this file has.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().map(|s| s.name)
 }
 
 /// Encodings of the matrices; routers, norms and gates are F32 in all of them.
@@ -75,7 +73,7 @@ impl Mix {
 }
 
 #[derive(Clone, Copy)]
-enum TensorUse {
+pub(super) enum TensorUse {
     Embedding,
     Head,
     Experts,
@@ -152,25 +150,13 @@ const SHAPES: &[ReleasedShape] = &[ReleasedShape {
 /// Header and tensors in file order.
 pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
     let shape = shape(options)?;
-    let mut plan = SynthPlan { mix: options.mix, hidden: shape.hidden, tensors: Vec::new() };
-    // Rows of about the size of what the layers add to them: with smaller ones all tokens would soon look alike to the
-    // routers, and batches would read few experts.
-    plan.add(
-        "token_embd.weight",
-        plan.mix.of(TensorUse::Embedding),
-        &[shape.vocab, shape.hidden],
-        Fill::Rms(EMBEDDING_RMS),
-    );
-    plan.norm("output_norm.weight", shape.hidden);
-    plan.matrix("output.weight", TensorUse::Head, &[shape.vocab, shape.hidden]);
+    let mut plan = SynthPlan::new(options, shape.hidden);
+    plan.embedding(shape.vocab);
+    plan.head(shape.vocab);
     for i in 0..shape.layers {
         plan.layer(&shape, i);
     }
-    let mut header = keys(&shape, options);
-    for t in &plan.tensors {
-        header.tensor(&t.name, t.ty, &t.shape);
-    }
-    Ok((header, plan.tensors))
+    Ok(plan.finish(keys(&shape, options)))
 }
 
 fn shape(options: &SynthOptions) -> Result<ReleasedShape, Problem> {
@@ -184,7 +170,7 @@ fn shape(options: &SynthOptions) -> Result<ReleasedShape, Problem> {
     Ok(shape)
 }
 
-fn limited(option: &str, value: usize, min: usize, max: usize) -> Result<usize, Problem> {
+pub(super) fn limited(option: &str, value: usize, min: usize, max: usize) -> Result<usize, Problem> {
     if (min..=max).contains(&value) {
         Ok(value)
     } else {
@@ -192,24 +178,62 @@ fn limited(option: &str, value: usize, min: usize, max: usize) -> Result<usize, 
     }
 }
 
-struct SynthPlan {
+pub(super) struct SynthPlan {
     mix: Mix,
     hidden: usize,
     tensors: Vec<Planned>,
 }
 
 impl SynthPlan {
-    fn add(&mut self, name: impl Into<String>, ty: BlockType, shape: &[usize], fill: Fill) {
+    /// Without any tensor yet.
+    pub(super) fn new(options: &SynthOptions, hidden: usize) -> Self {
+        Self { mix: options.mix, hidden, tensors: Vec::new() }
+    }
+
+    /// Header and tensors in file order.
+    pub(super) fn finish(self, mut header: GgufHeader) -> (GgufHeader, Vec<Planned>) {
+        for t in &self.tensors {
+            header.tensor(&t.name, t.ty, &t.shape);
+        }
+        (header, self.tensors)
+    }
+
+    /// Embedding and last norm. Rows of about the size of what the layers add to them: with smaller ones all tokens would
+    /// soon look alike to the routers, and batches would read few experts.
+    pub(super) fn embedding(&mut self, vocab: usize) {
+        let ty = self.fitting(TensorUse::Embedding, self.hidden);
+        self.add("token_embd.weight", ty, &[vocab, self.hidden], Fill::Rms(EMBEDDING_RMS));
+        self.norm("output_norm.weight", self.hidden);
+    }
+
+    pub(super) fn head(&mut self, vocab: usize) {
+        self.matrix("output.weight", TensorUse::Head, &[vocab, self.hidden]);
+    }
+
+    /// Twice the usual spread, so that routers have preferences as trained ones do.
+    pub(super) fn router(&mut self, name: String, experts: usize) {
+        let spread = Fill::Rms(2.0 / (self.hidden as f32).sqrt());
+        self.add(name, BlockType::F32, &[experts, self.hidden], spread);
+    }
+
+    /// The encoding of the mix, or the one that takes its place where rows are no whole blocks of it.
+    fn fitting(&self, part: TensorUse, cols: usize) -> BlockType {
+        let ty = self.mix.of(part);
+        ty.fitting(cols).unwrap_or(ty)
+    }
+
+    pub(super) fn add(&mut self, name: impl Into<String>, ty: BlockType, shape: &[usize], fill: Fill) {
         self.tensors.push(Planned { name: name.into(), ty, shape: shape.to_vec(), fill });
     }
 
     /// Values like those of a fresh initialisation: products of normed inputs stay near 1.
-    fn matrix(&mut self, name: impl Into<String>, part: TensorUse, shape: &[usize]) {
+    pub(super) fn matrix(&mut self, name: impl Into<String>, part: TensorUse, shape: &[usize]) {
         let inputs = shape[shape.len() - 1] as f32;
-        self.add(name, self.mix.of(part), shape, Fill::Rms(1.0 / inputs.sqrt()));
+        let ty = self.fitting(part, shape[shape.len() - 1]);
+        self.add(name, ty, shape, Fill::Rms(1.0 / inputs.sqrt()));
     }
 
-    fn norm(&mut self, name: impl Into<String>, len: usize) {
+    pub(super) fn norm(&mut self, name: impl Into<String>, len: usize) {
         self.add(name, BlockType::F32, &[len], Fill::Uniform(0.8, 1.2));
     }
 
@@ -222,13 +246,7 @@ impl SynthPlan {
             self.gdn(s, b)
         }
         self.norm(b("post_attention_norm.weight"), s.hidden);
-        // Twice the usual spread, so that routers have preferences as trained ones do.
-        self.add(
-            b("ffn_gate_inp.weight"),
-            BlockType::F32,
-            &[s.experts, s.hidden],
-            Fill::Rms(2.0 / (s.hidden as f32).sqrt()),
-        );
+        self.router(b("ffn_gate_inp.weight"), s.experts);
         self.matrix(b("ffn_gate_exps.weight"), TensorUse::Experts, &[s.experts, s.width, s.hidden]);
         self.matrix(b("ffn_up_exps.weight"), TensorUse::Experts, &[s.experts, s.width, s.hidden]);
         self.matrix(b("ffn_down_exps.weight"), TensorUse::Experts, &[s.experts, s.hidden, s.width]);
@@ -295,6 +313,6 @@ fn keys(s: &ReleasedShape, options: &SynthOptions) -> GgufHeader {
     header.set(format!("{ARCHITECTURE}.attention.layer_norm_rms_epsilon"), MetaValue::F32(1e-6));
     header.set(format!("{ARCHITECTURE}.rope.freq_base"), MetaValue::F32(1e7));
     header.set(format!("{ARCHITECTURE}.rope.dimension_sections"), MetaValue::I32s(vec![11, 11, 10, 0]));
-    text::set(&mut header, s.vocab);
+    text::set(&mut header, s.vocab, "qwen35");
     header
 }

@@ -26,8 +26,8 @@ pub(super) fn tokens_min() -> usize {
     256 + MERGES.len() + MARKERS.len()
 }
 
-/// Writes the tokenizer's keys.
-pub(super) fn set(header: &mut GgufHeader, vocab: usize) {
+/// Writes the tokenizer's keys, with the pre-tokenizer of this name.
+pub(super) fn set(header: &mut GgufHeader, vocab: usize, pre: &str) {
     let mut tokens: Vec<String> = (0..=255).map(|b| byte_char(b).to_string()).collect();
     tokens.extend(MERGES.iter().map(|(a, b)| format!("{a}{b}")));
     let mut types = vec![1; tokens.len()];
@@ -42,7 +42,7 @@ pub(super) fn set(header: &mut GgufHeader, vocab: usize) {
     let id = |name: &str| tokens.iter().position(|t| t == name).expect("the markers are in the vocabulary") as u32;
     let (end, pad) = (id(END), id("<|endoftext|>"));
     header.set("tokenizer.ggml.model", MetaValue::Str("gpt2".into()));
-    header.set("tokenizer.ggml.pre", MetaValue::Str("qwen35".into()));
+    header.set("tokenizer.ggml.pre", MetaValue::Str(pre.into()));
     header.set("tokenizer.ggml.tokens", MetaValue::Strings(tokens));
     header.set("tokenizer.ggml.token_type", MetaValue::I32s(types));
     header.set("tokenizer.ggml.merges", MetaValue::Strings(MERGES.iter().map(|(a, b)| format!("{a} {b}")).collect()));

@@ -10,6 +10,9 @@ use crate::model::from_hf::{multiple, size};
 use crate::model::reader::Layer;
 use crate::model::summary::{Role, Summary};
 
+/// Part of a head that Qwen's hybrids rotate where config.json does not say.
+const ROTARY_PART_DEFAULT: f64 = 0.25;
+
 /// Shape of an attention block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionConfig {
@@ -93,23 +96,60 @@ impl AttentionConfig {
                 value_dim,
             ));
         }
-        let rope = Some(Rope::from_gguf(keys, head_dim)?);
+        let rope = Some(Rope::from_gguf(keys, head_dim, None)?);
         Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
     }
 
-    /// The same from the config.json of a Hugging Face directory.
-    pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
-        let heads = size(c, "num_attention_heads", c.num_attention_heads)?;
-        let kv_heads = size(c, "num_key_value_heads", c.num_key_value_heads)?;
+    /// Without gates and norms, as other hybrids have it. `attends` says which main layers the keys are about, `rotated`
+    /// whether their heads are turned by position. A head is as wide as its share of the stream unless a key says
+    /// otherwise.
+    pub(in crate::model) fn plain_from_gguf(
+        keys: &Keys<'_>,
+        attends: &[bool],
+        rotated: bool,
+    ) -> Result<Self, LoadError> {
+        let of = |name: &str| keys.size_in("attention", name, |layer| attends[layer]);
+        let (heads, kv_heads) = (of("attention.head_count")?, of("attention.head_count_kv")?);
+        keys.check_multiple("attention.head_count", heads, "attention.head_count_kv", kv_heads)?;
+        let dim =
+            |name: &str| if keys.has(name) { keys.size(name) } else { Ok(keys.size("embedding_length")? / heads) };
+        let (head_dim, value_dim) = (dim("attention.key_length")?, dim("attention.value_length")?);
+        if value_dim != head_dim {
+            let want = format!("{head_dim} like attention.key_length");
+            return Err(keys.error("attention.value_length", want, value_dim));
+        }
+        let rope = rotated.then(|| Rope::from_gguf(keys, head_dim, Some(head_dim))).transpose()?;
+        let scale = keys.factor("attention.scale")?.unwrap_or(Self::usual_scale(head_dim));
+        Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
+    }
+
+    /// The same from config.json; what scores are multiplied with is the usual.
+    pub(in crate::model) fn plain_from_hugging_face(c: &HfConfig, rotated: bool) -> Result<Self, LoadError> {
+        let (heads, kv_heads) = (size(c, "num_attention_heads")?, size(c, "num_key_value_heads")?);
         multiple(c, "num_attention_heads", heads, kv_heads)?;
-        let head_dim = size(c, "head_dim", c.head_dim)?;
-        let rope = Some(Rope::from_hugging_face(c, head_dim)?);
+        let head_dim = match c.u64("head_dim")? {
+            Some(_) => size(c, "head_dim")?,
+            None => size(c, "hidden_size")? / heads,
+        };
+        let rope = rotated.then(|| Rope::from_hugging_face(c, head_dim, 1.0)).transpose()?;
+        let scale = Self::usual_scale(head_dim);
+        Ok(Self { heads, kv_heads, head_dim, gated: false, qk_norm: false, rope, scale })
+    }
+
+    /// Gated, normed and rotated, from the config.json of a Hugging Face directory.
+    pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
+        let heads = size(c, "num_attention_heads")?;
+        let kv_heads = size(c, "num_key_value_heads")?;
+        multiple(c, "num_attention_heads", heads, kv_heads)?;
+        let head_dim = size(c, "head_dim")?;
+        let rope = Some(Rope::from_hugging_face(c, head_dim, ROTARY_PART_DEFAULT)?);
         Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
     }
 }
 
 impl Rope {
-    fn from_gguf(keys: &Keys<'_>, head_dim: usize) -> Result<Self, LoadError> {
+    /// Where no key says how much of a head is rotated, `dim_default` is.
+    fn from_gguf(keys: &Keys<'_>, head_dim: usize, dim_default: Option<usize>) -> Result<Self, LoadError> {
         let meta: &Metadata = keys.meta;
         match meta.str(&keys.key("rope.scaling.type"))? {
             None | Some("none" | "") => {}
@@ -118,7 +158,10 @@ impl Rope {
                 return Err(keys.error("rope.scaling.type", want, format_args!("`{other}`")));
             }
         }
-        let dim = keys.size("rope.dimension_count")?;
+        let dim = match dim_default {
+            Some(dim) if !keys.has("rope.dimension_count") => dim,
+            _ => keys.size("rope.dimension_count")?,
+        };
         if dim > head_dim || dim % 2 == 1 {
             let want = format!("an even number of at most {head_dim}, the head's size");
             return Err(meta.error(Problem::key(keys.key("rope.dimension_count"), want, dim)));
@@ -126,13 +169,17 @@ impl Rope {
         Ok(Self { dim, theta: meta.need_f64(&keys.key("rope.freq_base"))? })
     }
 
-    fn from_hugging_face(c: &HfConfig, head_dim: usize) -> Result<Self, LoadError> {
-        let rotary = head_dim as f64 * c.partial_rotary_factor;
+    /// Where config.json does not say which part of a head is rotated, `part_default` of it is.
+    fn from_hugging_face(c: &HfConfig, head_dim: usize, part_default: f64) -> Result<Self, LoadError> {
+        let key = |name: &str| Ok::<_, LoadError>(c.f64(&format!("rope_parameters.{name}"))?.or(c.f64(name)?));
+        let theta = key("rope_theta")?.map_or_else(|| c.need_f64("rope_parameters.rope_theta"), Ok)?;
+        let part = key("partial_rotary_factor")?.unwrap_or(part_default);
+        let rotary = head_dim as f64 * part;
         if !(2.0..=head_dim as f64).contains(&rotary) || rotary as usize % 2 == 1 {
             let want = format!("a part of {head_dim} that is even and not 0");
-            return Err(c.error("partial_rotary_factor", want, c.partial_rotary_factor));
+            return Err(c.error("partial_rotary_factor", want, part));
         }
-        Ok(Self { dim: rotary as usize, theta: c.rope_theta })
+        Ok(Self { dim: rotary as usize, theta })
     }
 }
 

@@ -117,11 +117,11 @@ impl GdnConfig {
     /// From config.json's `linear` keys. Value heads are always grouped there.
     pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
         let gdn = Self {
-            key_heads: size(c, "linear_num_key_heads", c.linear_num_key_heads)?,
-            value_heads: size(c, "linear_num_value_heads", c.linear_num_value_heads)?,
-            key_dim: size(c, "linear_key_head_dim", c.linear_key_head_dim)?,
-            value_dim: size(c, "linear_value_head_dim", c.linear_value_head_dim)?,
-            conv_taps: size(c, "linear_conv_kernel_dim", c.linear_conv_kernel_dim)?,
+            key_heads: size(c, "linear_num_key_heads")?,
+            value_heads: size(c, "linear_num_value_heads")?,
+            key_dim: size(c, "linear_key_head_dim")?,
+            value_dim: size(c, "linear_value_head_dim")?,
+            conv_taps: size(c, "linear_conv_kernel_dim")?,
             head_order: HeadOrder::Grouped,
         };
         multiple(c, "linear_num_value_heads", gdn.value_heads, gdn.key_heads)?;

@@ -59,8 +59,7 @@ impl MlpConfig {
 
     /// A SwiGLU from config.json's `intermediate_size`.
     pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
-        let width = c.intermediate_size.ok_or_else(|| c.error("intermediate_size", "a whole number", "no such key"))?;
-        size(c, "intermediate_size", width).map(Self::swiglu)
+        size(c, "intermediate_size").map(Self::swiglu)
     }
 
     /// The matrices that `name` gives the names of, from `gate`, `up` and `down`.

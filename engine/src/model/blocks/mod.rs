@@ -6,19 +6,25 @@
 
 mod attention;
 mod gdn;
+mod mamba2;
 mod mlp;
 mod moe;
+mod parallel;
 #[cfg(test)]
 mod scale;
 
 pub use attention::{AttentionConfig, AttentionWeights, Rope};
 pub use gdn::{GdnConfig, GdnWeights, HeadOrder};
+pub use mamba2::{Mamba2Config, Mamba2Weights};
 pub use mlp::{Activation, MlpConfig, MlpWeights};
 pub use moe::{MoeConfig, MoeWeights, Router, SharedConfig, SharedWeights};
+pub use parallel::{ParallelConfig, ParallelWeights};
 #[cfg(test)]
 pub(crate) use scale::{ScaleConfig, ScaleWeights};
 
 pub(super) use gdn::Projections;
+pub(super) use mamba2::Mamba2Names;
+pub(super) use moe::{expert_counts, gguf_expert_counts};
 
 use super::reader::{Format, Layer};
 use super::summary::Summary;
@@ -173,7 +179,9 @@ macro_rules! operators {
 
 operators! {
     Gdn(GdnConfig, GdnWeights) = "Gated delta rule.",
+    Mamba2(Mamba2Config, Mamba2Weights) = "Mamba-2.",
     Attention(AttentionConfig, AttentionWeights) = "Attention over all positions before.",
+    Parallel(ParallelConfig, ParallelWeights) = "Attention and Mamba-2 side by side.",
     Mlp(MlpConfig, MlpWeights) = "A dense feed-forward part.",
     Moe(MoeConfig, MoeWeights) = "A mixture of experts.",
     #[cfg(test)]

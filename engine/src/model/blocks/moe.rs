@@ -79,14 +79,7 @@ impl MoeConfig {
 
     /// From a GGUF file's `expert` keys.
     pub(in crate::model) fn from_gguf(keys: &Keys<'_>) -> Result<Self, LoadError> {
-        let (experts, used) = (keys.size("expert_count")?, keys.size("expert_used_count")?);
-        if used > experts {
-            return Err(keys.error(
-                "expert_used_count",
-                format_args!("at most {experts}, the number of experts"),
-                used,
-            ));
-        }
+        let (experts, used) = gguf_expert_counts(keys)?;
         let width = keys.width("expert_feed_forward_length", "blk.0.ffn_down_exps.weight")?;
         let shared_width = keys.width("expert_shared_feed_forward_length", "blk.0.ffn_down_shexp.weight")?;
         Ok(Self::qwen(experts, used, width, shared_width))
@@ -94,16 +87,29 @@ impl MoeConfig {
 
     /// From config.json's keys about experts.
     pub(in crate::model) fn from_hugging_face(c: &HfConfig) -> Result<Self, LoadError> {
-        let e = c.experts.ok_or_else(|| c.error("num_experts", "at least 1", "none"))?;
-        let experts = size(c, "num_experts", e.num_experts)?;
-        let used = size(c, "num_experts_per_tok", e.num_experts_per_tok)?;
-        if used > experts {
-            return Err(c.error("num_experts_per_tok", format_args!("at most {experts}, the number of experts"), used));
-        }
-        let width = size(c, "moe_intermediate_size", e.moe_intermediate_size)?;
-        let shared_width = size(c, "shared_expert_intermediate_size", e.shared_expert_intermediate_size)?;
+        let (experts, used) = expert_counts(c, "num_experts")?;
+        let width = size(c, "moe_intermediate_size")?;
+        let shared_width = size(c, "shared_expert_intermediate_size")?;
         Ok(Self::qwen(experts, used, width, shared_width))
     }
+}
+
+/// How many experts there are, and how many a token uses, by a GGUF file's keys.
+pub(in crate::model) fn gguf_expert_counts(keys: &Keys<'_>) -> Result<(usize, usize), LoadError> {
+    let (experts, used) = (keys.size("expert_count")?, keys.size("expert_used_count")?);
+    if used > experts {
+        return Err(keys.error("expert_used_count", format_args!("at most {experts}, the number of experts"), used));
+    }
+    Ok((experts, used))
+}
+
+/// How many experts there are, which `key` of config.json says, and how many a token uses.
+pub(in crate::model) fn expert_counts(c: &HfConfig, key: &str) -> Result<(usize, usize), LoadError> {
+    let (experts, used) = (size(c, key)?, size(c, "num_experts_per_tok")?);
+    if used > experts {
+        return Err(c.error("num_experts_per_tok", format_args!("at most {experts}, the number of experts"), used));
+    }
+    Ok((experts, used))
 }
 
 impl Operator for MoeConfig {

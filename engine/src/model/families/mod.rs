@@ -1,6 +1,10 @@
 //! Families of models: what is said about their layers by a file, and how. One file a family, and one line in the
 //! table.
 
+mod falcon_h1;
+mod granitehybrid;
+mod mamba2;
+mod nemotron_h;
 mod qwen35;
 mod qwen35moe;
 mod qwen3next;
@@ -9,6 +13,7 @@ mod scaled;
 
 use super::blocks::{Block, GdnConfig, OpConfig, Projections};
 use super::from_gguf::Keys;
+use super::hf_tensors::HfTensors;
 use super::reader::Layer;
 use crate::format::{HfDir, LoadError};
 
@@ -17,6 +22,11 @@ pub(super) const FAMILIES: &[&Family] = &[
     &qwen35moe::FAMILY,
     &qwen35::FAMILY,
     &qwen3next::FAMILY,
+    &mamba2::FAMILY,
+    &granitehybrid::FAMILY,
+    &falcon_h1::FAMILY,
+    &nemotron_h::MOE,
+    &nemotron_h::DENSE,
     #[cfg(test)]
     &scaled::FAMILY,
 ];
@@ -33,6 +43,8 @@ pub(super) struct Family {
     pub(super) hugging_face_layers: fn(&HfDir) -> Result<Layers, LoadError>,
     /// How the projections of gated-delta blocks are packed, if the family has such blocks.
     pub(super) gdn: Option<GdnPacking>,
+    /// The names of a directory's tensors, if operators are to find them under those of GGUF files.
+    pub(super) hugging_face_tensors: Option<&'static HfTensors>,
 }
 
 /// Unpacks the input projections of a gated-delta block.
@@ -51,8 +63,13 @@ pub(super) type LayerPlan = Vec<Block<OpConfig, &'static str>>;
 pub(super) struct Layers {
     /// Those that every token goes through.
     pub(super) main: Vec<LayerPlan>,
-    /// That of a draft head, if the file has one.
+    /// That of a draft head, if the file has one; empty if the family's are not read.
     pub(super) draft: LayerPlan,
+}
+
+/// A layer of one block behind a norm of this name.
+fn one_block(norm: &'static str, op: OpConfig) -> LayerPlan {
+    vec![Block { norm, op, scale: 1.0 }]
 }
 
 /// A layer of a mixer and a feed-forward part, each behind a norm of this name.

@@ -2,7 +2,7 @@
 //! of a gated-delta block are separate tensors in both formats; GGUF files have value heads in tiled order.
 
 use super::{Family, GdnPacking, LayerPlan, Layers, mixer_and_feed_forward};
-use crate::format::hf::{Attends, HfConfig};
+use crate::format::hf::HfConfig;
 use crate::format::{HfDir, LoadError, Problem};
 use crate::model::blocks::{AttentionConfig, GdnConfig, HeadOrder, MlpConfig, OpConfig, Projections};
 use crate::model::from_gguf::Keys;
@@ -11,6 +11,9 @@ use crate::model::reader::Layer;
 
 /// llama.cpp's default where a file does not say which layers attend.
 const ATTENTION_INTERVAL_DEFAULT: u64 = 4;
+/// What config.json calls the kinds of layers.
+const FULL_ATTENTION: &str = "full_attention";
+const LINEAR_ATTENTION: &str = "linear_attention";
 /// Norms before mixer and feed-forward part.
 const GGUF_NORMS: [&str; 2] = ["attn_norm.weight", "post_attention_norm.weight"];
 const HUGGING_FACE_NORMS: [&str; 2] = ["input_layernorm.weight", "post_attention_layernorm.weight"];
@@ -21,6 +24,7 @@ pub(super) const FAMILY: Family = Family {
     gguf_layers: |keys| gguf_layers(keys, HeadOrder::Tiled, |keys| MlpConfig::from_gguf(keys).map(OpConfig::Mlp)),
     hugging_face_layers: |dir| hugging_face_layers(dir, |c| MlpConfig::from_hugging_face(c).map(OpConfig::Mlp)),
     gdn: Some(SEPARATE),
+    hugging_face_tensors: None,
 };
 
 /// The in-projections are four tensors in the file.
@@ -89,13 +93,29 @@ fn gguf_attends(keys: &Keys<'_>) -> Result<Vec<bool>, LoadError> {
     Ok((1..=keys.main as u64).map(|i| i.is_multiple_of(interval)).collect())
 }
 
+/// The same of `layer_types` in config.json, or of the interval.
 fn hugging_face_attends(dir: &HfDir) -> Result<Vec<bool>, LoadError> {
     let (c, layers) = (dir.config(), layer_count(dir)?);
-    match &c.attends {
-        Attends::Every(n) => Ok((1..=layers).map(|i| i.is_multiple_of(*n)).collect()),
-        Attends::Listed(all) if all.len() as u64 == layers => Ok(all.clone()),
-        Attends::Listed(all) => Err(c.error("layer_types", format_args!("{layers} entries, one a layer"), all.len())),
+    let Some(types) = c.strings("layer_types")? else {
+        let interval = c.u64("full_attention_interval")?.unwrap_or(ATTENTION_INTERVAL_DEFAULT);
+        if interval == 0 {
+            return Err(c.error("full_attention_interval", "at least 1", 0));
+        }
+        return Ok((1..=layers).map(|i| i.is_multiple_of(interval)).collect());
+    };
+    let one = |name: &&str| match *name {
+        FULL_ATTENTION => Ok(true),
+        LINEAR_ATTENTION => Ok(false),
+        other => {
+            let want = format!("`{LINEAR_ATTENTION}` or `{FULL_ATTENTION}`");
+            Err(c.error("layer_types", want, format_args!("{other:?}")))
+        }
+    };
+    let attends = types.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+    if attends.len() as u64 != layers {
+        return Err(c.error("layer_types", format_args!("{layers} entries, one a layer"), attends.len()));
     }
+    Ok(attends)
 }
 
 fn separate(layer: &Layer<'_>, gdn: &GdnConfig, [qkv, z, b, a]: [&str; 4]) -> Result<Projections, LoadError> {

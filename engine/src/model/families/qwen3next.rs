@@ -15,6 +15,7 @@ pub(super) const FAMILY: Family = Family {
     },
     hugging_face_layers: |dir| qwen35::hugging_face_layers(dir, |c| MoeConfig::from_hugging_face(c).map(OpConfig::Moe)),
     gdn: Some(GdnPacking { gguf: gguf_projections, hugging_face: hugging_face_projections }),
+    hugging_face_tensors: None,
 };
 
 /// New files have q, k and v apart from z; old ones all four in `ssm_in`. Both keep b and a together in `ssm_ba`.

@@ -1,5 +1,5 @@
-//! Calls of tools in the family's form, as a grammar: declared names, declared arguments in the order of their schema,
-//! the required ones always.
+//! Calls of tools in the model's form, as a grammar: declared names, declared arguments in the order of their schema,
+//! the required ones always. In families that write one JSON object a call, its schema is the grammar.
 //!
 //! An argument's value stands between tags as the parser of answers reads it: a string as it is, up to its closing tag,
 //! anything else as JSON.
@@ -9,8 +9,8 @@ use super::{Tokenizer, with_options};
 use crate::limits;
 use crate::text::parser::CALL;
 use crate::text::template::written;
-use crate::text::tools::{Reading, Tool, Tools};
-use serde_json::{Map, Value as Json};
+use crate::text::tools::{CallForm, Reading, Tool, Tools};
+use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
 const CALL_END: &str = "</tool_call>";
@@ -32,20 +32,24 @@ pub struct Calls {
 
 impl Calls {
     /// Rules of which `calls` is the first.
-    pub(super) fn lark(&self, tokenizer: &Tokenizer) -> Result<String, FormError> {
+    pub(super) fn lark(&self, tokenizer: &Tokenizer, form: CallForm) -> Result<String, FormError> {
         let mut rules = Rules::default();
         let names: Vec<String> = (0..self.tools.len()).map(|i| format!("f{i}")).collect();
-        let call = format!(
-            "{} \"\\n\" ({}) \"</function>\\n\" {}",
-            markup(tokenizer, CALL),
-            names.join(" | "),
-            markup(tokenizer, CALL_END)
-        );
+        let end = match form {
+            CallForm::Tags => "\"</function>\\n\"",
+            CallForm::Json => "\"\\n\"",
+        };
+        let (open, close) = (markup(tokenizer, CALL), markup(tokenizer, CALL_END));
+        let call = format!("{open} \"\\n\" ({}) {end} {close}", names.join(" | "));
         let more = if self.several { " (\"\\n\" call)*" } else { "" };
         rules.line(format_args!("calls: call{more}"));
         rules.line(format_args!("call: {call}"));
         for (name, tool) in names.iter().zip(&self.tools) {
-            rules.function(name, tool).map_err(|e| of_tool(tool, e))?;
+            let rule = match form {
+                CallForm::Tags => rules.function(name, tool),
+                CallForm::Json => rules.object(name, tool),
+            };
+            rule.map_err(|e| of_tool(tool, e))?;
         }
         rules.finish()
     }
@@ -132,6 +136,27 @@ impl Rules {
             write!(parts, " {argument}{}", if must { "" } else { "?" }).expect("a string takes all that is written");
         }
         self.line(format_args!("{rule}: {open}{parts}"));
+        Ok(())
+    }
+
+    /// A call as one JSON object.
+    fn object(&mut self, rule: &str, tool: &Tool) -> Result<(), FormError> {
+        schema_within_limits(&tool.parameters)?;
+        let mut arguments = match written::plain(&tool.parameters) {
+            Json::Object(schema) if !schema.is_empty() => schema,
+            _ => Map::from_iter([("additionalProperties".to_owned(), Json::Bool(false))]),
+        };
+        arguments.insert("type".into(), "object".into());
+        check_references(&arguments)?;
+        let mut schema = json!({"type": "object", "required": ["name", "arguments"], "additionalProperties": false});
+        for definitions in ["$defs", "definitions"] {
+            if let Some(known) = arguments.remove(definitions) {
+                schema[definitions] = known;
+            }
+        }
+        schema["properties"] = json!({"name": {"const": tool.name}, "arguments": arguments});
+        let schema = with_options(&schema, false, true)?;
+        self.line(format_args!("{rule}: %json {schema}"));
         Ok(())
     }
 

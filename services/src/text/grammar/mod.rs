@@ -17,6 +17,7 @@ pub use check::FormError;
 
 use super::prompt::Thinking;
 use super::tokenizer::Tokenizer;
+use super::tools::CallForm;
 use crate::limits;
 use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::ids::TokenId;
@@ -74,6 +75,7 @@ pub struct Structure {
 pub struct Grammars {
     tokenizer: Arc<Tokenizer>,
     end_ids: Vec<TokenId>,
+    calls: CallForm,
     made: OnceLock<Result<Made, String>>,
     /// The ones that were made last, newest first, by what they were made of.
     kept: Mutex<VecDeque<(String, Arc<CompiledGrammar>)>>,
@@ -104,12 +106,17 @@ pub struct GrammarStart {
 impl Grammars {
     /// For a model with this tokenizer, whose answers end with one of `end_ids`.
     pub fn new(tokenizer: Arc<Tokenizer>, end_ids: Vec<TokenId>) -> Self {
-        Self { tokenizer, end_ids, made: OnceLock::new(), kept: Mutex::default() }
+        Self { tokenizer, end_ids, calls: CallForm::default(), made: OnceLock::new(), kept: Mutex::default() }
+    }
+
+    /// The same for a model that writes calls so.
+    pub fn with_calls(self, calls: CallForm) -> Self {
+        Self { calls, ..self }
     }
 
     /// The grammar of a structure. May take a second, and looks at nothing larger than the limits say.
     pub fn compile(&self, structure: &Structure) -> Result<Arc<CompiledGrammar>, FormError> {
-        let (grammar, key) = top_level(structure, &self.tokenizer)?;
+        let (grammar, key) = top_level(structure, &self.tokenizer, self.calls)?;
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
@@ -229,9 +236,13 @@ fn parser_limits(lark: bool) -> ParserLimits {
 }
 
 /// What the library reads, and a text that is the same for equal ones.
-fn top_level(structure: &Structure, tokenizer: &Tokenizer) -> Result<(TopLevelGrammar, String), FormError> {
+fn top_level(
+    structure: &Structure,
+    tokenizer: &Tokenizer,
+    written: CallForm,
+) -> Result<(TopLevelGrammar, String), FormError> {
     let form = structure.form.as_ref().map(form_grammar).transpose()?;
-    let calls = structure.calls.as_ref().map(|calls| calls.lark(tokenizer)).transpose()?;
+    let calls = structure.calls.as_ref().map(|calls| calls.lark(tokenizer, written)).transpose()?;
     let grammars = match (form, calls) {
         (Some(form), None) => vec![form],
         (None, Some(calls)) => vec![GrammarWithLexer::from_lark(format!("start: calls\n{calls}"))],

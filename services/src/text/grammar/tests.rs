@@ -324,3 +324,24 @@ fn what_would_take_for_ever_to_compile_is_refused_at_once() {
     let amps = AnswerForm::Lark("start: \"&&&&&&&&&&&&\" /&&&&/ // && and &\n".into());
     assert!(grammars.compile(&Structure { form: Some(amps), calls: None }).is_ok(), "these are text");
 }
+
+#[test]
+fn calls_of_other_families_are_objects_of_declared_names_and_arguments() {
+    let parameters = json!({"type": "object", "properties": {"city": {"$ref": "#/$defs/city"}, "days": {"type": "integer"}},
+        "required": ["city"], "$defs": {"city": {"type": "string"}}});
+    let structure = calls(vec![("weather", parameters), ("now", json!({}))], true);
+    let grammars = grammars().with_calls(CallForm::Json);
+    for good in [
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Bern\", \"days\": 2}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>",
+    ] {
+        assert_eq!(followed(&grammars, &structure, None, good), Ok(()));
+    }
+    for bad in [
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"days\": 2}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"nobody\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    ] {
+        assert!(followed(&grammars, &structure, None, bad).is_err(), "{bad}");
+    }
+}

@@ -396,3 +396,26 @@ proptest! {
         prop_assert_eq!(parsed(thinking, tools.clone(), &cut, was_cut), parsed(thinking, tools, &[&text], was_cut));
     }
 }
+
+#[test]
+fn a_call_may_be_one_json_object() {
+    check(
+        "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"a </tool_call> b\", \"days\": 2}}\n</tool_call>",
+        "T0(weather {\"city\": \"a </tool_call> b\", \"days\": 2})",
+    );
+    check(
+        "Look.\n<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"arguments\":{\"x\":1},\"name\":\"b\"}</tool_call>",
+        "C(Look.\n) T0(a {}) T1(b {\"x\":1})",
+    );
+}
+
+#[test]
+fn an_object_that_is_no_call_of_a_declared_tool_is_text() {
+    check("<tool_call>{\"name\": \"nobody\"}</tool_call>", "C(<tool_call>{\"name\": \"nobody\"}</tool_call>)");
+    check("<tool_call>{\"a\": 1} x", "C(<tool_call>{\"a\": 1} x)");
+}
+
+#[test]
+fn half_an_object_is_dropped_and_never_shown() {
+    check("so <tool_call>{\"name\": \"weather\", \"arg", "C(so )");
+}

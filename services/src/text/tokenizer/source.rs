@@ -1,7 +1,7 @@
 //! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code cannot do
 //! exactly is refused by name.
 
-use super::split::Rule;
+use super::split::{NAMED, Rule};
 use super::{TokenKind, TokenizerError};
 use chimere_engine::format::TokenizerSource;
 use serde::Deserialize;
@@ -36,8 +36,7 @@ pub(super) fn read(source: &TokenizerSource) -> Result<TokenizerParts, Tokenizer
 }
 
 fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> Result<TokenizerParts, TokenizerError> {
-    let rule = Rule::ALL.into_iter().find(|r| r.name() == pre);
-    let rule = rule.ok_or_else(|| unsupported("tokenizer.ggml.pre", pre))?;
+    let named = NAMED.iter().find(|named| named.name == pre).ok_or_else(|| unsupported("tokenizer.ggml.pre", pre))?;
     if tokens.len() != types.len() {
         let got = format!("{} types for {} tokens", types.len(), tokens.len());
         return Err(TokenizerError::Malformed { what: "tokenizer.ggml.token_type".into(), got });
@@ -55,11 +54,10 @@ fn from_gguf(pre: &str, tokens: &[String], types: &[i32], merges: &[String]) -> 
         }
     }
     let merges = merges.iter().enumerate().map(|(i, m)| merge(m, || format!("tokenizer.ggml.merges[{i}]")));
-    // The converter drops the normalizer; every release with these pre-tokenizers has NFC.
     Ok(TokenizerParts {
-        rule,
-        nfc: true,
-        ignore_merges: false,
+        rule: named.rule,
+        nfc: named.nfc,
+        ignore_merges: named.ignore_merges,
         vocab,
         merges: merges.collect::<Result<_, _>>()?,
         added,
@@ -91,12 +89,21 @@ fn from_json(bytes: &[u8]) -> Result<TokenizerParts, TokenizerError> {
 
 /// The rule whose pattern the file has, followed by the plain byte alphabet.
 fn rule_of(pre: Option<&Step>) -> Result<Rule, TokenizerError> {
+    // By itself the byte alphabet cuts by a pattern of its own.
+    if pre.is_some_and(|p| p.kind == "ByteLevel" && p.use_regex && !p.add_prefix_space) {
+        return Ok(Rule::Gpt2);
+    }
     let steps = pre.map_or(&[][..], |p| &p.pretokenizers);
     let [split, bytes] = steps else {
         return Err(unsupported("pre_tokenizer", pre.map_or("null", |p| &p.kind)));
     };
     let pattern = split.pattern.as_ref().map_or("", |p| &p.regex);
-    let isolated = split.kind == "Split" && split.behavior.as_deref() == Some("Isolated") && !split.invert;
+    // The patterns leave nothing between words, so that removing what they leave says the same.
+    let isolated = match (split.kind.as_str(), split.behavior.as_deref()) {
+        ("Split", Some("Isolated")) => !split.invert,
+        ("Split", Some("Removed")) => split.invert,
+        _ => false,
+    };
     let plain = bytes.kind == "ByteLevel" && !bytes.add_prefix_space && !bytes.use_regex;
     if !plain {
         return Err(unsupported("pre_tokenizer.pretokenizers[1]", format!("{bytes:?}")));

@@ -1,25 +1,57 @@
-//! Cuts text into the words that byte pairs are merged in: the pre-tokenizers of the family, and no others.
+//! Cuts text into the words that byte pairs are merged in: the pre-tokenizers of the families, and no others.
 
 use regex::Regex;
 
-/// A pre-tokenizer that the family uses.
+/// A pre-tokenizer that a family uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
     /// Qwen 2, 3 and 3-Next.
     Qwen2,
     /// Qwen 3.5 and later: marks belong to words.
     Qwen35,
+    /// Granite 4 and Falcon-H1: up to three digits stand together.
+    Llama3,
+    /// Nemotron 3: words also end where small letters go over into capitals.
+    Tekken,
+    /// What Mamba-2 has of GPT-NeoX: line breaks are blanks like others.
+    Gpt2,
+}
+
+/// What GGUF files leave to a pre-tokenizer's name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NamedRule {
+    pub(super) name: &'static str,
+    pub(super) rule: Rule,
+    /// Texts are normalised to NFC before.
+    pub(super) nfc: bool,
+    /// A word that is a token as a whole is not merged.
+    pub(super) ignore_merges: bool,
+}
+
+/// The names that GGUF files have. Converters drop the normalizer and the word's own look-up, so both come with the
+/// name: as the release has them, or where several do, as all of them.
+pub(super) const NAMED: [NamedRule; 9] = [
+    named("qwen2", Rule::Qwen2, true, false),
+    named("qwen35", Rule::Qwen35, true, false),
+    named("dbrx", Rule::Llama3, false, false),
+    named("falcon-h1", Rule::Llama3, false, true),
+    named("llama-bpe", Rule::Llama3, false, true),
+    named("pixtral", Rule::Tekken, false, true),
+    named("tekken", Rule::Tekken, false, true),
+    named("mpt", Rule::Gpt2, true, false),
+    named("olmo", Rule::Gpt2, true, false),
+];
+
+const fn named(name: &'static str, rule: Rule, nfc: bool, ignore_merges: bool) -> NamedRule {
+    NamedRule { name, rule, nfc, ignore_merges }
 }
 
 impl Rule {
-    pub(super) const ALL: [Rule; 2] = [Rule::Qwen2, Rule::Qwen35];
+    pub(super) const ALL: [Rule; 5] = [Rule::Qwen2, Rule::Qwen35, Rule::Llama3, Rule::Tekken, Rule::Gpt2];
 
-    /// The name that GGUF files give it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Rule::Qwen2 => "qwen2",
-            Rule::Qwen35 => "qwen35",
-        }
+    /// Whether a line break ends a run of blanks.
+    fn breaks_end_blanks(self) -> bool {
+        self != Rule::Gpt2
     }
 
     /// The pattern as `tokenizer.json` has it. It is what defines the rule; [`Splitter`] gives the same words faster.
@@ -31,6 +63,13 @@ impl Rule {
             Rule::Qwen35 => {
                 r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
             }
+            Rule::Llama3 => {
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            }
+            Rule::Tekken => {
+                r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+            }
+            Rule::Gpt2 => r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         }
     }
 }
@@ -39,13 +78,15 @@ impl Rule {
 /// is done by hand: a run of blanks before a word gives its last one back, for the word to begin with.
 #[derive(Debug)]
 pub(super) struct Splitter {
+    rule: Rule,
     regex: Regex,
 }
 
 impl Splitter {
     pub(super) fn new(rule: Rule) -> Self {
         let pattern = rule.pattern().replace(r"|\s+(?!\S)", "");
-        Self { regex: Regex::new(&pattern).expect("both patterns are constant and valid without their lookahead") }
+        let regex = Regex::new(&pattern).expect("the patterns are constant and valid without their lookahead");
+        Self { rule, regex }
     }
 
     /// The words of `text`, in order, which together are `text`.
@@ -54,7 +95,7 @@ impl Splitter {
         std::iter::from_fn(move || {
             let found = self.regex.find_at(text, at)?;
             debug_assert_eq!(found.start(), at, "the alternatives cover every character");
-            let word = &text[at..found.end() - given_back(text, at, found.end())];
+            let word = &text[at..found.end() - given_back(self.rule, text, at, found.end())];
             at += word.len();
             Some(word)
         })
@@ -62,14 +103,15 @@ impl Splitter {
 }
 
 /// Bytes that the lookahead leaves to the next word: a blank word longer than one character gives back its last one,
-/// unless the text ends there. Only the last alternative yields blank words that do not end a line.
-fn given_back(text: &str, start: usize, end: usize) -> usize {
+/// unless the text ends there. Only the last alternative yields blank words that do not end a line, or any at all where
+/// line breaks are nothing special.
+fn given_back(rule: Rule, text: &str, start: usize, end: usize) -> usize {
     let word = &text[start..end];
     match word.chars().next_back() {
         Some(last)
             if end < text.len()
                 && last.is_whitespace()
-                && !matches!(last, '\r' | '\n')
+                && !(rule.breaks_end_blanks() && matches!(last, '\r' | '\n'))
                 && word.len() > last.len_utf8() =>
         {
             last.len_utf8()
@@ -111,6 +153,13 @@ mod tests {
     fn marks_belong_to_words_in_qwen35_only() {
         check(Rule::Qwen35, "नमस्ते", &["नमस्ते"]);
         check(Rule::Qwen2, "नमस्ते", &["नमस", "्त", "े"]);
+    }
+
+    #[test]
+    fn digits_capitals_and_line_breaks_are_cut_as_each_family_does() {
+        check(Rule::Llama3, "a1234 b\n\nc", &["a", "123", "4", " b", "\n\n", "c"]);
+        check(Rule::Tekken, "camelCaseABCd 12/\n", &["camel", "Case", "ABCd", " ", "1", "2", "/\n"]);
+        check(Rule::Gpt2, "a\n\nb 12 I'LL don't", &["a", "\n", "\n", "b", " 12", " I", "'", "LL", " don", "'t"]);
     }
 
     proptest! {

@@ -47,6 +47,11 @@ impl Program {
         Self::run(command(args))
     }
 
+    /// The same with another model.
+    pub fn of(model: &Path, args: &[&str]) -> Self {
+        Self::run(serving(model, args))
+    }
+
     /// The same with the model that ships.
     pub fn shipped(args: &[&str]) -> Self {
         Self::run(shipped_command(args))

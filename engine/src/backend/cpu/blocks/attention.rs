@@ -1,11 +1,11 @@
-//! An attention block: three projections, norm and rotation, keys and values into their pages, attention, the
+//! An attention block: three projections, norm and rotation where it has them, keys and values into their pages, attention, the
 //! out-projection.
 
 mod pages;
 
 pub(in crate::backend::cpu) use pages::PAGE;
 
-use super::{BlockThread, Operator, Packing, supported, whole_blocks};
+use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::{Batch, BatchPiece};
 use crate::backend::cpu::gemm::Element;
@@ -22,10 +22,10 @@ use std::marker::PhantomData;
 pub(in crate::backend::cpu) struct Attention {
     config: AttentionConfig,
     eps: f32,
-    /// q with gates, k, v.
+    /// q with gates if there are some, k, v.
     inputs: [PackedMatrix; 3],
-    q_norm: Vec<f32>,
-    k_norm: Vec<f32>,
+    q_norm: Option<Vec<f32>>,
+    k_norm: Option<Vec<f32>>,
     out: PackedMatrix,
 }
 
@@ -39,7 +39,7 @@ pub(in crate::backend::cpu) struct Buffers {
 
 struct Plain {
     rope: Rope,
-    /// Queries and their gates, `2 D` a head.
+    /// Queries and, where there are some, their gates, `2 D` a head.
     qg: Shared<f32>,
     k: Shared<f32>,
     v: Shared<f32>,
@@ -75,10 +75,7 @@ impl Operator for Attention {
     type Step<'a> = Step<'a>;
 
     fn check(config: &AttentionConfig) -> Result<(), CpuError> {
-        whole_blocks("width of an attention head", config.head_dim)?;
-        supported(config.gated, "attention", "without output gates", "them")?;
-        supported(config.qk_norm, "attention", "without norms of queries and keys", "them")?;
-        supported(config.rope.is_some(), "attention", "without rotated positions", "them")
+        whole_blocks("width of an attention head", config.head_dim)
     }
 
     fn planned_bytes(w: &AttentionWeights, exact: bool) -> u64 {
@@ -87,13 +84,12 @@ impl Operator for Attention {
 
     fn pack(w: &AttentionWeights, packing: Packing) -> Self {
         let pack = |t| PackedMatrix::pack(t, 0, packing.exact);
-        let norm = |norm: &Option<Vec<f32>>| norm.clone().expect("`check` refused attention without norms");
         Self {
             config: w.config,
             eps: packing.eps,
             inputs: [&w.q, &w.k, &w.v].map(pack),
-            q_norm: norm(&w.q_norm),
-            k_norm: norm(&w.k_norm),
+            q_norm: w.q_norm.clone(),
+            k_norm: w.k_norm.clone(),
             out: pack(&w.out),
         }
     }
@@ -103,7 +99,7 @@ impl Operator for Attention {
     }
 
     fn buffers(config: &AttentionConfig, room: &mut WorkspaceRoom) -> Buffers {
-        // `check` refuses attention without positions; its memory may be asked for before that.
+        // Without positions nothing turns.
         let rope = config.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
         Buffers {
             config: *config,
@@ -136,8 +132,15 @@ impl Operator for Attention {
     }
 
     fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+        at.pass.norm_for(at.team, at.norm, &self.inputs);
+        self.run_normed(step, at);
+    }
+}
+
+impl Attention {
+    /// [`Operator::run`] from rows that are normed already.
+    pub(super) fn run_normed(&self, step: &Step<'_>, at: BlockThread<'_>) {
         let (pass, team, p) = (at.pass, at.team, step.plain);
-        pass.norm_for(team, at.norm, &self.inputs);
         pass.project(team, &self.inputs, [&p.qg, &p.k, &p.v]);
         team.wait();
         match &pass.store.kv {
@@ -145,11 +148,14 @@ impl Operator for Attention {
             Kv::F16(kv) => self.attend(step, at, kv),
         }
         team.wait();
-        pass.mix(team, &self.out, step.out);
+        pass.mix(team, &self.out, step.out, at.scale);
     }
-}
 
-impl Attention {
+    /// Whether it reads the int8 form of its input.
+    pub(super) fn reads_q8(&self) -> bool {
+        self.inputs.iter().any(|m| m.input() == RowForm::Q8)
+    }
+
     fn attend<E: Element>(&self, step: &Step<'_>, at: BlockThread<'_>, kv: &Shared<E>) {
         let (team, kv_heads) = (at.team, self.config.kv_heads);
         for unit in team.share(at.pass.batch.rows() * kv_heads) {
@@ -180,12 +186,12 @@ impl Attention {
             let angles =
                 Angles { cos: p.cos.get(row * half..(row + 1) * half), sin: p.sin.get(row * half..(row + 1) * half) };
             for head in kv_head * group..(kv_head + 1) * group {
-                let at = (row * c.heads + head) * 2 * dim;
-                pages::norm_and_rotate(p.qg.get_mut(at..at + dim), &self.q_norm, self.eps, angles);
+                let at = row * c.query_rows() + head * c.query_rows() / c.heads;
+                pages::norm_and_rotate(p.qg.get_mut(at..at + dim), self.q_norm.as_deref(), self.eps, angles);
             }
             let first = (row * c.kv_heads + kv_head) * dim;
             let key = p.k.get_mut(first..first + dim);
-            pages::norm_and_rotate(key, &self.k_norm, self.eps, angles);
+            pages::norm_and_rotate(key, self.k_norm.as_deref(), self.eps, angles);
             let keys = kv.part(shape.keys_at(page, at.block, kv_head));
             key.iter().enumerate().for_each(|(d, k)| keys.add(d * PAGE + place).write(E::from_f32(*k)));
             let values = kv.part(shape.values_at(page, at.block, kv_head));

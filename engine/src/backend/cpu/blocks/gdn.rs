@@ -2,6 +2,7 @@
 
 mod rule;
 
+use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::{Batch, BatchPiece};
@@ -74,10 +75,9 @@ impl Operator for Gdn {
     }
 
     fn pack(w: &GdnWeights, packing: Packing) -> Self {
-        let (taps, channels) = (w.config.conv_taps, w.config.channels());
         let params = GdnParams {
             config: w.config,
-            conv: (0..taps * channels).map(|i| w.conv[i % channels * taps + i / channels]).collect(),
+            conv: Convolution::new(&w.conv, None, w.config.conv_taps),
             a_neg: w.a_neg.clone(),
             dt_bias: w.dt_bias.clone(),
             norm: w.norm.clone(),
@@ -121,7 +121,7 @@ impl Operator for Gdn {
         let mut scratch = step.scratch.of(team);
         team.share_costs(&step.costs, |job, _| self.run_job(step, at, &step.jobs[job], &mut scratch));
         team.wait();
-        pass.mix(team, &self.out, step.out);
+        pass.mix(team, &self.out, step.out, at.scale);
         for piece in team.share(pass.batch.pieces.len()) {
             self.keep_tail(step, at, &pass.batch.pieces[piece]);
         }
@@ -172,22 +172,10 @@ impl Gdn {
 
     /// Keeps the last convolution inputs of a piece for the next one, and those before each checkpoint.
     fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
-        let (channels, rows, store) = (self.params.config.channels(), piece.rows, at.pass.store);
-        // SAFETY: the jobs that read the tail are behind a barrier, this piece is this thread's share, and a plan
-        // writes a checkpoint once.
-        let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, at.block)) };
-        // SAFETY: as above.
-        let qkv = unsafe { step.projections.qkv.get(piece.first_row * channels..(piece.first_row + rows) * channels) };
-        for (rows, checkpoint) in &piece.exports {
-            // The whole chunk before it is longer than the tail.
-            let tail = place(*checkpoint);
-            tail.copy_from_slice(&qkv[rows * channels - tail.len()..rows * channels]);
-        }
-        let tail = place(piece.slot);
-        let kept = tail.len() / channels;
-        let new = rows.min(kept);
-        tail.copy_within(new * channels.., 0);
-        tail[(kept - new) * channels..].copy_from_slice(&qkv[(rows - new) * channels..]);
+        let channels = self.params.config.channels();
+        let rows = piece.first_row * channels..(piece.first_row + piece.rows) * channels;
+        // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.
+        unsafe { self.params.conv.keep_tail(step.projections.qkv.get(rows), at.pass.store, piece, at.block) };
     }
 }
 

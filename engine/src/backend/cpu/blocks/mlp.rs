@@ -1,15 +1,15 @@
-//! A dense SwiGLU, which is also what an expert is.
+//! A dense feed-forward part, which is also what an expert is.
 
-use super::{BlockThread, Operator, Packing, supported, whole_blocks};
+use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::Pass;
 use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
-use crate::backend::cpu::rowops::swiglu;
+use crate::backend::cpu::rowops::{relu2, swiglu};
 use crate::backend::cpu::shared::Shared;
 use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::format::Tensor;
-use crate::model::{Activation, MlpConfig, MlpWeights};
+use crate::model::{MlpConfig, MlpWeights};
 use std::ops::Range;
 
 /// Output features of gate and up that one unit of work has: one block of the int8 form.
@@ -17,7 +17,8 @@ const UNIT: usize = 32;
 
 /// The feed-forward part's weights, packed for this processor.
 pub(in crate::backend::cpu) struct Mlp {
-    pub(super) gate: PackedMatrix,
+    /// Where the activation has one.
+    pub(super) gate: Option<PackedMatrix>,
     pub(super) up: PackedMatrix,
     pub(super) down: PackedMatrix,
 }
@@ -40,9 +41,11 @@ pub(in crate::backend::cpu) struct Step<'a> {
 }
 
 impl Buffers {
-    /// For `times` rows of `width` a row of the step.
-    pub(super) fn new(room: &mut WorkspaceRoom, times: usize, width: usize) -> Self {
-        let (gate, up) = (room.floats(times * width), room.floats(times * width));
+    /// For `times` rows of a row of the step.
+    pub(super) fn new(room: &mut WorkspaceRoom, times: usize, config: &MlpConfig) -> Self {
+        let width = config.width;
+        let gate = room.floats(if config.activation.is_gated() { times * width } else { 0 });
+        let up = room.floats(times * width);
         Self { width, gate, up, act: room.activations(times, width) }
     }
 
@@ -60,7 +63,7 @@ impl Operator for Mlp {
     type Step<'a> = Step<'a>;
 
     fn check(config: &MlpConfig) -> Result<(), CpuError> {
-        check_expert(config, "feed-forward width")
+        whole_blocks("feed-forward width", config.width)
     }
 
     fn planned_bytes(weights: &MlpWeights, exact: bool) -> u64 {
@@ -72,57 +75,49 @@ impl Operator for Mlp {
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {
-        vec![&self.gate, &self.up, &self.down]
+        self.gate.iter().chain([&self.up, &self.down]).collect()
     }
 
     fn buffers(config: &MlpConfig, room: &mut WorkspaceRoom) -> Buffers {
-        Buffers::new(room, 1, config.width)
+        Buffers::new(room, 1, config)
     }
 
     fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
         buffers.step(batch.rows())
     }
 
-    fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>) {
+    fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
         team.share_costs(&[(self.units(), 1)], |_, units| self.activate(pass, &pass.batch.pairs, units, *step));
         team.wait();
-        pass.mix(team, &self.down, step.act);
+        pass.mix(team, &self.down, step.act, scale);
     }
-}
-
-/// What this backend computes of a feed-forward part, whose width is called `what`.
-pub(super) fn check_expert(config: &MlpConfig, what: &'static str) -> Result<(), CpuError> {
-    whole_blocks(what, config.width)?;
-    let activation = config.activation;
-    supported(activation == Activation::SiluGated, "an activation", format_args!("{activation:?}"), "SiluGated")
 }
 
 impl Mlp {
     /// Matrix `index` of each stack.
     pub(super) fn pack_one(w: &MlpWeights, index: usize, exact: bool) -> Self {
         let pack = |t: &Tensor| PackedMatrix::pack(t, index, exact);
-        let gate = w.gate.as_ref().expect("`check` refused activations without a gate");
-        Self { gate: pack(gate), up: pack(&w.up), down: pack(&w.down) }
+        Self { gate: w.gate.as_ref().map(pack), up: pack(&w.up), down: pack(&w.down) }
     }
 
     /// Gate and up may be of different types.
     pub(super) fn reads_q8(&self) -> bool {
-        [&self.gate, &self.up].iter().any(|m| m.input() == RowForm::Q8)
+        self.gate.iter().chain([&self.up]).any(|m| m.input() == RowForm::Q8)
     }
 
     /// Units of work of gate and up together.
     pub(super) fn units(&self) -> usize {
-        self.gate.rows().div_ceil(UNIT)
+        self.up.rows().div_ceil(UNIT)
     }
 
-    /// `silu(gate x) * (up x)` for some units and rows: pairs of a normed row and the row of the buffers that it is
+    /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a normed row and the row of the buffers that it is
     /// for.
     pub(super) fn activate(&self, pass: &Pass<'_>, pairs: &[(u32, u32)], units: Range<usize>, step: Step<'_>) {
-        let (width, q8, act) = (self.gate.rows(), self.down.input() == RowForm::Q8, step.act);
+        let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
         let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
         let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
-        for (m, buffer) in [(&self.gate, step.gate), (&self.up, step.up)] {
+        for (m, buffer) in self.gate.iter().map(|gate| (gate, step.gate)).chain([(&self.up, step.up)]) {
             matmul(m, pass.ws.normed, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
         }
         for (_, out) in pairs {
@@ -130,7 +125,11 @@ impl Mlp {
             let part = row * width + cols.start..row * width + cols.end;
             // SAFETY: these columns of the expert's rows are this thread's alone.
             unsafe {
-                swiglu(step.gate.get(part.clone()), step.up.get(part), act.part_mut(row, cols.clone()));
+                let out = act.part_mut(row, cols.clone());
+                match self.gate {
+                    Some(_) => swiglu(step.gate.get(part.clone()), step.up.get(part), out),
+                    None => relu2(step.up.get(part), out),
+                }
                 if q8 {
                     act.quantize_part(row, cols.clone());
                 }

@@ -4,9 +4,12 @@
 //! backend that tells operators apart.
 
 mod attention;
+mod conv;
 mod gdn;
+mod mamba2;
 mod mlp;
 mod moe;
+mod parallel;
 #[cfg(test)]
 mod scale;
 #[cfg(test)]
@@ -21,7 +24,7 @@ use super::matmul::PackedMatrix;
 use super::pool::Team;
 use super::workspace::WorkspaceRoom;
 use super::{CpuError, WIDTH};
-use crate::model::{self, BlockConfig, ModelConfig, OpConfig};
+use crate::model::{self, ModelConfig, OpConfig};
 
 /// A block's weights as this backend multiplies with them.
 pub(super) struct Block {
@@ -30,6 +33,8 @@ pub(super) struct Block {
     pub(super) op: Op,
     /// Which of the model's shapes the operator has, and so which buffers are its.
     pub(super) shape: usize,
+    /// What the operator's output is multiplied with.
+    pub(super) scale: f32,
 }
 
 /// How weights are packed.
@@ -48,6 +53,8 @@ pub(super) struct BlockThread<'a> {
     pub(super) team: Team<'a>,
     /// Weight of the norm before the operator.
     pub(super) norm: &'a [f32],
+    /// What the operator's output is multiplied with before it is added.
+    pub(super) scale: f32,
     /// Place among the model's blocks, by which the store knows what a sequence left behind.
     pub(super) block: usize,
 }
@@ -84,7 +91,7 @@ pub(super) trait Operator: Sized {
     /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
     fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
 
-    /// This thread's share of `x += op(norm(x))` for all rows. There is a barrier in it before the stream is changed,
+    /// This thread's share of `x += scale * op(norm(x))` for all rows. There is a barrier in it before the stream is changed,
     /// for until then another thread may still look at what the block before made; whoever calls it waits for the team
     /// afterwards.
     fn run(&self, step: &Self::Step<'_>, at: BlockThread<'_>);
@@ -136,7 +143,7 @@ macro_rules! operators {
                 }
             }
 
-            /// This thread's share of `x += op(norm(x))` for all rows.
+            /// This thread's share of `x += scale * op(norm(x))` for all rows.
             pub(super) fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
                 match (self, step) {
                     $($(#[$attribute])? (Self::$kind(op), Step::$kind(step)) => op.run(step, at),)*
@@ -174,7 +181,9 @@ macro_rules! operators {
 
 operators! {
     Gdn(gdn),
+    Mamba2(mamba2),
     Attention(attention),
+    Parallel(parallel),
     Mlp(mlp),
     Moe(moe),
     #[cfg(test)]
@@ -184,18 +193,10 @@ operators! {
 /// Whether this backend computes such a model.
 pub(super) fn check(model: &ModelConfig) -> Result<(), CpuError> {
     whole_blocks("hidden width", model.hidden)?;
-    model.blocks().try_for_each(|BlockConfig { op, scale, .. }| {
-        check_op(op)?;
-        supported(*scale == 1.0, "the factor of a block's output", scale, "1")
-    })
+    model.blocks().try_for_each(|block| check_op(&block.op))
 }
 
 /// That a width is made of whole blocks of the int8 form.
 fn whole_blocks(what: &'static str, got: usize) -> Result<(), CpuError> {
     if got.is_multiple_of(WIDTH) { Ok(()) } else { Err(CpuError::Width { what, got }) }
-}
-
-/// That something is as this backend computes it.
-fn supported(is: bool, what: &'static str, got: impl ToString, need: &'static str) -> Result<(), CpuError> {
-    if is { Ok(()) } else { Err(CpuError::Unsupported { what, got: got.to_string(), need }) }
 }

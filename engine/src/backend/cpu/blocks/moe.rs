@@ -3,8 +3,8 @@
 //! Every (row, expert) pair has its own row of scratch, and a row's experts are summed in the router's order, so the
 //! grouping by expert, which reads each expert's weights once for all its rows, never shows in a result.
 
-use super::mlp::{self, Mlp, check_expert};
-use super::{BlockThread, Operator, Packing, supported};
+use super::mlp::{self, Mlp};
+use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::columns;
@@ -12,7 +12,7 @@ use crate::backend::cpu::matmul::{PackedMatrix, matmul};
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::workspace::WorkspaceRoom;
-use crate::model::{MoeConfig, MoeWeights, Router};
+use crate::model::{MoeConfig, MoeWeights, Router, SharedWeights};
 use crate::step::{ExpertCut, ExpertUse};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,6 +56,8 @@ struct MoeScratch {
     costs: Vec<(usize, u64)>,
     /// (logit, expert) of a row's best.
     best: Vec<(f32, u32)>,
+    /// By what the experts of a row are chosen, where that is not the logits.
+    chosen: Vec<f32>,
 }
 
 impl MoeScratch {
@@ -85,9 +87,26 @@ pub(in crate::backend::cpu) struct Moe {
     /// In f32 whatever the file has: rounded router logits pick other experts.
     router: PackedMatrix,
     experts: Vec<Mlp>,
-    shared: Mlp,
-    shared_gate: Vec<f32>,
+    shared: Option<SharedExpert>,
+    choice: Choice,
     used: usize,
+}
+
+/// The expert that every row takes.
+struct SharedExpert {
+    expert: Mlp,
+    /// Where its output is scaled by the row.
+    gate: Option<Vec<f32>>,
+}
+
+/// How experts are chosen and weighed.
+enum Choice {
+    Softmax,
+    /// By sigmoid and bias; weights have the sum `scale`.
+    Sigmoid {
+        bias: Vec<f32>,
+        scale: f32,
+    },
 }
 
 /// What its rows are computed in.
@@ -95,7 +114,7 @@ pub(in crate::backend::cpu) struct Buffers {
     used: usize,
     plain: Plain,
     routed: mlp::Buffers,
-    shared: mlp::Buffers,
+    shared: Option<mlp::Buffers>,
     scratch: PerThread<MoeScratch>,
 }
 
@@ -114,7 +133,7 @@ struct Plain {
 pub(in crate::backend::cpu) struct Step<'a> {
     plain: &'a Plain,
     routed: mlp::Step<'a>,
-    shared: mlp::Step<'a>,
+    shared: Option<mlp::Step<'a>>,
     scratch: &'a PerThread<MoeScratch>,
 }
 
@@ -125,12 +144,8 @@ impl Operator for Moe {
     type Step<'a> = Step<'a>;
 
     fn check(config: &MoeConfig) -> Result<(), CpuError> {
-        check_expert(&config.expert, "width of an expert")?;
-        supported(config.router == Router::Softmax, "a router", format_args!("{:?}", config.router), "Softmax")?;
-        let shared = config.shared.filter(|shared| shared.gated);
-        let got = if config.shared.is_some() { "without a gate" } else { "absent" };
-        supported(shared.is_some(), "the shared expert", got, "one with a gate")?;
-        shared.map_or(Ok(()), |shared| check_expert(&shared.expert, "width of the shared expert"))
+        whole_blocks("width of an expert", config.expert.width)?;
+        config.shared.map_or(Ok(()), |shared| whole_blocks("width of the shared expert", shared.expert.width))
     }
 
     fn planned_bytes(w: &MoeWeights, exact: bool) -> u64 {
@@ -139,25 +154,28 @@ impl Operator for Moe {
     }
 
     fn pack(w: &MoeWeights, packing: Packing) -> Self {
-        let shared = w.shared.as_ref().expect("`check` refused mixtures without a shared expert");
+        let shared = |s: &SharedWeights| SharedExpert { expert: Mlp::pack(&s.expert, packing), gate: s.gate.clone() };
         Self {
             router: PackedMatrix::pack(&w.router, 0, true),
             experts: (0..w.config.experts).map(|e| Mlp::pack_one(&w.experts, e, packing.exact)).collect(),
-            shared: Mlp::pack(&shared.expert, packing),
-            shared_gate: shared.gate.clone().expect("`check` refused shared experts without a gate"),
+            shared: w.shared.as_ref().map(shared),
+            choice: match w.config.router {
+                Router::Softmax => Choice::Softmax,
+                Router::SigmoidBias { scale } => {
+                    let bias = w.bias.clone().expect("a router with a bias is read with it");
+                    Choice::Sigmoid { bias, scale }
+                }
+            },
             used: w.config.used,
         }
     }
 
     fn matrices(&self) -> Vec<&PackedMatrix> {
-        let experts = self.experts.iter().chain([&self.shared]);
-        [&self.router].into_iter().chain(experts.flat_map(Mlp::matrices)).collect()
+        [&self.router].into_iter().chain(self.mlps().flat_map(Mlp::matrices)).collect()
     }
 
     fn buffers(config: &MoeConfig, room: &mut WorkspaceRoom) -> Buffers {
         let (used, hidden) = (config.used, room.hidden());
-        // `check` refuses mixtures without a shared expert; their memory may be asked for before that.
-        let shared_width = config.shared.map_or(0, |shared| shared.expert.width);
         Buffers {
             used,
             plain: Plain {
@@ -167,15 +185,16 @@ impl Operator for Moe {
                 shared_scale: room.floats(1),
                 made: room.floats(used * hidden),
             },
-            routed: mlp::Buffers::new(room, used, config.expert.width),
-            shared: mlp::Buffers::new(room, 1, shared_width),
+            routed: mlp::Buffers::new(room, used, &config.expert),
+            shared: config.shared.map(|shared| mlp::Buffers::new(room, 1, &shared.expert)),
             scratch: room.per_thread(MoeScratch::default),
         }
     }
 
     fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, _threads: usize) -> Step<'a> {
         let Buffers { used, plain, routed, shared, scratch } = buffers;
-        Step { plain, routed: routed.step(batch.rows() * *used), shared: shared.step(batch.rows()), scratch }
+        let shared = shared.as_mut().map(|shared| shared.step(batch.rows()));
+        Step { plain, routed: routed.step(batch.rows() * *used), shared, scratch }
     }
 
     fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
@@ -190,10 +209,16 @@ impl Operator for Moe {
 }
 
 impl Moe {
+    /// All feed-forward parts, the shared one last.
+    fn mlps(&self) -> impl Iterator<Item = &Mlp> {
+        self.experts.iter().chain(self.shared.iter().map(|shared| &shared.expert))
+    }
+
     /// Norm, router logits and picks of every row, and how much of the shared expert it takes. Ends with a barrier.
-    fn route(&self, step: &Step<'_>, BlockThread { pass, team, norm, .. }: BlockThread<'_>, s: &mut MoeScratch) {
+    fn route(&self, step: &Step<'_>, at: BlockThread<'_>, s: &mut MoeScratch) {
+        let BlockThread { pass, team, norm, scale, .. } = at;
         let (rows, p) = (pass.batch.rows(), step.plain);
-        let (router, q8) = (&self.router, self.experts.iter().chain([&self.shared]).any(Mlp::reads_q8));
+        let (router, q8) = (&self.router, self.mlps().any(Mlp::reads_q8));
         let own = team.share(rows);
         own.clone().for_each(|row| pass.norm_row(row, norm, q8));
         let out = pass.out(&p.router, rows, router.rows());
@@ -210,12 +235,21 @@ impl Moe {
                 let logits = p.router.get(row * router.rows()..(row + 1) * router.rows());
                 let picks = row * self.used..(row + 1) * self.used;
                 let cut = pass.batch.piece_of(row).experts;
-                let kept =
-                    pick(logits, cut, p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks), &mut s.best);
+                let (experts, weights) = (p.picks.get_mut(picks.clone()), p.pick_weights.get_mut(picks));
+                let kept = match &self.choice {
+                    Choice::Softmax => pick(logits, cut, experts, weights, &mut s.best),
+                    Choice::Sigmoid { bias, scale } => pick_sigmoid(logits, bias, *scale, cut, experts, weights, s),
+                };
                 if cut.is_some() {
                     pass.experts.add(kept);
                 }
-                p.shared_scale.get_mut(row..row + 1)[0] = sigmoid_dot(pass.ws.normed.row(row), &self.shared_gate);
+                if scale != 1.0 {
+                    weights.iter_mut().for_each(|w| *w *= scale);
+                }
+                if let Some(shared) = &self.shared {
+                    let gate = shared.gate.as_ref().map_or(1.0, |gate| sigmoid_dot(pass.ws.normed.row(row), gate));
+                    p.shared_scale.get_mut(row..row + 1)[0] = gate * scale;
+                }
             }
         }
         team.wait();
@@ -224,17 +258,20 @@ impl Moe {
     fn gate_and_up(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &mut MoeScratch) {
         s.costs.clear();
         s.costs.extend(s.groups.iter().map(|(e, r)| (self.experts[*e].units(), cost(&self.experts[*e], r.len()))));
-        s.costs.push((self.shared.units(), cost(&self.shared, pass.batch.rows())));
-        team.share_costs(&s.costs, |item, units| match s.groups.get(item) {
-            Some((e, range)) => self.experts[*e].activate(pass, &s.rows[range.clone()], units, step.routed),
-            None => self.shared.activate(pass, &pass.batch.pairs, units, step.shared),
+        let shared = self.shared.as_ref().zip(step.shared);
+        s.costs.extend(shared.map(|(own, _)| (own.expert.units(), cost(&own.expert, pass.batch.rows()))));
+        team.share_costs(&s.costs, |item, units| match (s.groups.get(item), shared) {
+            (Some((e, range)), _) => self.experts[*e].activate(pass, &s.rows[range.clone()], units, step.routed),
+            (None, Some((own, step))) => own.expert.activate(pass, &pass.batch.pairs, units, step),
+            (None, None) => unreachable!("what is no group's is the shared expert's"),
         });
     }
 
     /// Second products, and each row's sum in the router's order, for this thread's columns.
     fn down(&self, step: &Step<'_>, BlockThread { pass, team, .. }: BlockThread<'_>, s: &MoeScratch) {
-        let (rows, hidden, p, x) = (pass.batch.rows(), self.shared.down.rows(), step.plain, &pass.ws.plain.x);
-        let tiles = team.share(self.shared.down.tiles());
+        let down = &self.experts[0].down;
+        let (rows, hidden, p, x) = (pass.batch.rows(), down.rows(), step.plain, &pass.ws.plain.x);
+        let tiles = team.share(down.tiles());
         let out = pass.out(&p.made, rows * self.used, hidden);
         for (e, range) in &s.groups {
             matmul(&self.experts[*e].down, step.routed.act, &s.picks[range.clone()], tiles.clone(), out);
@@ -251,13 +288,9 @@ impl Moe {
                 add_weighted(x, weights, picked, hidden);
             }
         }
-        matmul(
-            &self.shared.down,
-            step.shared.act,
-            &pass.batch.pairs,
-            tiles.clone(),
-            pass.out(&pass.ws.plain.made, rows, hidden),
-        );
+        let Some((shared, own)) = self.shared.as_ref().zip(step.shared) else { return };
+        let made = pass.out(&pass.ws.plain.made, rows, hidden);
+        matmul(&shared.expert.down, own.act, &pass.batch.pairs, tiles.clone(), made);
         for row in 0..rows {
             let part = row * hidden + cols.start..row * hidden + cols.end;
             // SAFETY: these columns are this thread's in both buffers; the factor is behind a barrier.
@@ -270,7 +303,46 @@ impl Moe {
 }
 
 fn cost(w: &Mlp, rows: usize) -> u64 {
-    w.gate.cols() as u64 * (WEIGHT_COST + rows as u64)
+    w.up.cols() as u64 * (WEIGHT_COST + rows as u64)
+}
+
+/// The experts of a row with the largest sum of sigmoid and bias, ties by lower id, and their sigmoids as shares of
+/// `scale`. What is cut away is as in [`pick`].
+fn pick_sigmoid(
+    logits: &[f32],
+    bias: &[f32],
+    scale: f32,
+    cut: Option<ExpertCut>,
+    picks: &mut [u32],
+    weights: &mut [f32],
+    s: &mut MoeScratch,
+) -> usize {
+    let sigmoid = |l: f32| 1.0 / (1.0 + chimere_kernels::reference::exp(-l));
+    s.chosen.clear();
+    s.chosen.extend(logits.iter().zip(bias).map(|(l, b)| sigmoid(*l) + b));
+    best_of(&s.chosen, picks.len(), &mut s.best);
+    for ((_, e), (pick, weight)) in s.best.iter().zip(picks.iter_mut().zip(weights.iter_mut())) {
+        (*pick, *weight) = (*e, sigmoid(logits[*e as usize]));
+    }
+    let kept = cut.map_or(picks.len(), |cut| cut.kept(weights));
+    picks[kept..].fill(CUT);
+    weights[kept..].fill(0.0);
+    let sum: f32 = weights[..kept].iter().sum();
+    weights.iter_mut().for_each(|w| *w *= scale / sum);
+    kept
+}
+
+/// The largest of some values with their places, ties by lower place. What is no number comes last.
+fn best_of(values: &[f32], count: usize, best: &mut Vec<(f32, u32)>) {
+    best.clear();
+    for (e, l) in values.iter().enumerate() {
+        let l = if l.is_nan() { f32::NEG_INFINITY } else { *l };
+        if best.len() < count || best.last().is_some_and(|last| l > last.0) {
+            best.truncate(count - 1);
+            let at = best.partition_point(|b| b.0 >= l);
+            best.insert(at, (l, e as u32));
+        }
+    }
 }
 
 /// The best experts of a row, ties by lower id, and their softmax. What is cut away is [`CUT`] and weighs nothing.
@@ -283,15 +355,7 @@ fn pick(
     best: &mut Vec<(f32, u32)>,
 ) -> usize {
     let used = picks.len();
-    best.clear();
-    for (e, l) in logits.iter().enumerate() {
-        let l = if l.is_nan() { f32::NEG_INFINITY } else { *l };
-        if best.len() < used || best.last().is_some_and(|last| l > last.0) {
-            best.truncate(used - 1);
-            let at = best.partition_point(|b| b.0 >= l);
-            best.insert(at, (l, e as u32));
-        }
-    }
+    best_of(logits, used, best);
     for ((l, e), (pick, weight)) in best.iter().zip(picks.iter_mut().zip(weights.iter_mut())) {
         (*pick, *weight) = (*e, chimere_kernels::reference::exp(l - best[0].0));
     }
@@ -317,6 +381,23 @@ mod tests {
             for ((e, w), want) in picks.iter().zip(weights).zip(reference::route(&logits, 8)) {
                 assert_eq!(*e as usize, want.0);
                 assert!((w - want.1).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn picks_by_sigmoid_and_bias_are_those_of_the_definition() {
+        for seed in 0..200u32 {
+            let wave = |i: u32, m: u32| ((i * m + seed * 11) % 23) as f32 * 0.3 - 2.0;
+            let (logits, bias): (Vec<f32>, Vec<f32>) = (0..64).map(|i| (wave(i, 37), wave(i, 5) / 10.0)).unzip();
+            let (mut picks, mut weights) = ([0; 6], [0.0; 6]);
+            let scratch = &mut MoeScratch::default();
+            assert_eq!(pick_sigmoid(&logits, &bias, 2.5, None, &mut picks, &mut weights, scratch), 6);
+            let want = reference::route_sigmoid(&logits, &bias, 6, 2.5);
+            // Sums that are equal but for rounding may be in either order.
+            for (e, w) in picks.iter().zip(weights) {
+                let found = want.iter().find(|want| want.0 == *e as usize);
+                assert!(found.is_some_and(|want| (w - want.1).abs() < 1e-5), "{picks:?} {weights:?} {want:?}");
             }
         }
     }

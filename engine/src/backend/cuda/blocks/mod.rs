@@ -368,6 +368,8 @@ pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendEr
         OpQuery(&block.op).check()?;
         supported(block.scale == 1.0, "the factor of a block's output", block.scale, "1")?;
     }
+    let factors = [("the factor of the embedding", model.embedding_scale), ("the factor of logits", model.logit_scale)];
+    factors.into_iter().try_for_each(|(what, factor)| supported(factor == 1.0, what, factor, "1"))?;
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
     let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
     let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
@@ -451,6 +453,10 @@ mod tests {
             refusal("moe", 0, gdn),
             "recurrent state is of several sizes, the GPU's kernels need one for all layers"
         );
+        let mut config = golden("moe");
+        config.logit_scale = 0.5;
+        let refused = check(&config, KvType::F16).unwrap_err().to_string();
+        assert_eq!(refused, "the factor of logits is 0.5, the GPU's kernels need 1");
         let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
         assert_eq!(
             refusal("moe", 0, scale),

@@ -1,4 +1,4 @@
-//! Gated attention over a paged cache, between its projections. One call is some query heads of one key/value head,
+//! Attention over a paged cache, between its projections. One call is some query heads of one key/value head,
 //! over some consecutive rows of one piece.
 //!
 //! Keys of a page lie transposed, so that the scores of its 32 positions are two vectors and no sum crosses lanes.
@@ -28,7 +28,8 @@ pub(super) struct AttentionJob<'a, E, S> {
     /// First query head, and how many; all share one key/value head.
     pub(super) first_head: usize,
     pub(super) heads: usize,
-    /// `[rows, heads * 2 * D]` of the rows: queries after norm and rotation, and gates.
+    /// `[rows, heads * 2 * D]` of the rows: queries after norm and rotation, and gates; `[rows, heads * D]` without
+    /// gates.
     pub(super) qg: &'a [f32],
     pub(super) cache: S,
     pub(super) scratch: &'a mut AttentionScratch,
@@ -93,12 +94,18 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
         let dim = self.config.head_dim;
         for i in 0..self.rows * self.heads {
             let (row, head) = (i / self.heads, self.first_head + i % self.heads);
-            let q = &self.qg[(row * self.config.heads + head) * 2 * dim..][..dim];
+            let q = &self.qg[self.query_at(row, head)..][..dim];
             self.scratch.q[i * dim..][..dim].iter_mut().zip(q).for_each(|(to, q)| *to = q * self.config.scale);
         }
         self.scratch.acc.fill(0.0);
         self.scratch.best.fill(f32::NEG_INFINITY);
         self.scratch.sum.fill(0.0);
+    }
+
+    /// Where the query of a row and head begins.
+    #[inline(always)]
+    fn query_at(&self, row: usize, head: usize) -> usize {
+        row * self.config.query_rows() + head * self.config.query_rows() / self.config.heads
     }
 
     /// How many positions of a page a query may see.
@@ -168,7 +175,8 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
         let dim = self.config.head_dim;
         for i in 0..self.rows * self.heads {
             let (row, head) = (i / self.heads, self.first_head + i % self.heads);
-            let gate = &self.qg[((row * self.config.heads + head) * 2 + 1) * dim..][..dim];
+            let at = self.query_at(row, head) + dim;
+            let gate = self.config.gated.then(|| &self.qg[at..at + dim]);
             let out = self.cache.out(row, head);
             assert_eq!(out.len(), dim, "an output is as wide as a head");
             // SAFETY: the instruction set is the caller's promise; all three have D elements, in whole vectors.
@@ -176,7 +184,11 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
                 let scale = L::splat(1.0 / self.scratch.sum[i]);
                 for d in (0..dim).step_by(LANES) {
                     let o = L::load(self.scratch.acc.as_ptr().add(i * dim + d)).mul(scale);
-                    o.mul(L::load(gate.as_ptr().add(d)).sigmoid()).store(out.as_mut_ptr().add(d));
+                    let o = match gate {
+                        Some(gate) => o.mul(L::load(gate.as_ptr().add(d)).sigmoid()),
+                        None => o,
+                    };
+                    o.store(out.as_mut_ptr().add(d));
                 }
             }
         }
@@ -198,8 +210,8 @@ pub(super) fn angles(rope: &Rope, position: u32, cos: &mut [f32], sin: &mut [f32
     }
 }
 
-/// Norm and rotation of one head in place.
-pub(super) fn norm_and_rotate(head: &mut [f32], w: &[f32], eps: f32, angles: Angles) {
+/// Norm, if there is one, and rotation of one head in place.
+pub(super) fn norm_and_rotate(head: &mut [f32], w: Option<&[f32]>, eps: f32, angles: Angles) {
     struct Norm<'a>(&'a mut [f32], &'a [f32], f32);
     impl Kernel for Norm<'_> {
         type Output = ();
@@ -209,7 +221,9 @@ pub(super) fn norm_and_rotate(head: &mut [f32], w: &[f32], eps: f32, angles: Ang
             unsafe { rmsnorm_in_place::<L>(self.0, self.1, self.2) }
         }
     }
-    run(Norm(head, w, eps));
+    if let Some(w) = w {
+        run(Norm(head, w, eps));
+    }
     let half = angles.cos.len();
     let (first, second) = head.split_at_mut(half);
     for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(angles.cos).zip(angles.sin) {
@@ -311,7 +325,7 @@ mod tests {
         reference::rope(&mut want, 77, 8, 1e4);
         let (mut cos, mut sin) = ([0.0; 4], [0.0; 4]);
         angles(&ROPE, 77, &mut cos, &mut sin);
-        norm_and_rotate(&mut head, &w, 1e-6, Angles { cos: &cos, sin: &sin });
+        norm_and_rotate(&mut head, Some(&w), 1e-6, Angles { cos: &cos, sin: &sin });
         assert!(head.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-6));
     }
 }

@@ -6,6 +6,7 @@
 //! instruction set shows. Cost of a token and value head in vector products of [`LANES`], K = V = 128: 3 K V / 16 +
 //! CHUNK V / 16, read from the first-level cache; a recurrent step reads the state (64 KiB) twice and writes it once.
 
+use crate::backend::cpu::blocks::conv::{Convolution, softplus};
 use crate::backend::cpu::gemm::{Gemm, Start};
 use crate::backend::cpu::norm::{gated_norm, l2norm};
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
@@ -21,8 +22,7 @@ const _: () = assert!((crate::CHUNK_TOKENS as usize).is_multiple_of(CHUNK), "pie
 /// What the rule takes of a layer beside its rows.
 pub(super) struct GdnParams {
     pub(super) config: GdnConfig,
-    /// `[taps, channels]`: transposed, so that channels are neighbours.
-    pub(super) conv: Vec<f32>,
+    pub(super) conv: Convolution,
     pub(super) a_neg: Vec<f32>,
     pub(super) dt_bias: Vec<f32>,
     pub(super) norm: Vec<f32>,
@@ -150,8 +150,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
             let (k, q) = (&mut k[i * kd..][..kd], &mut q[i * kd..][..kd]);
             // SAFETY: the caller's.
             unsafe {
-                convolve::<L>(self.params, self.qkv, self.tail, row, self.key_head * kd, q);
-                convolve::<L>(self.params, self.qkv, self.tail, row, (c.key_heads + self.key_head) * kd, k);
+                self.params.conv.at::<L>(self.qkv, self.tail, row, self.key_head * kd, q);
+                self.params.conv.at::<L>(self.qkv, self.tail, row, (c.key_heads + self.key_head) * kd, k);
                 l2norm::<L>(q, scale);
                 l2norm::<L>(k, 1.0);
             }
@@ -164,7 +164,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         let first = 2 * c.key_heads * c.key_dim + h * c.value_dim;
         let out = &mut self.scratch.v[i * c.value_dim..][..c.value_dim];
         // SAFETY: the caller's.
-        unsafe { convolve::<L>(self.params, self.qkv, self.tail, row, first, out) }
+        unsafe { self.params.conv.at::<L>(self.qkv, self.tail, row, first, out) }
     }
 
     /// (beta, log decay) of a row and head.
@@ -395,60 +395,6 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
     }
 }
 
-/// Convolution and SiLU of `out.len()` channels from `first`, at row `row` of a piece.
-#[inline(always)]
-unsafe fn convolve<L: Lanes>(p: &GdnParams, qkv: &[f32], tail: &[f32], row: usize, first: usize, out: &mut [f32]) {
-    let (channels, taps) = (p.config.channels(), p.config.conv_taps);
-    assert!(first + out.len() <= channels && out.len().is_multiple_of(LANES), "channels come in whole vectors");
-    assert!(p.conv.len() >= taps * channels && tail.len() >= (taps - 1) * channels, "a row of channels a tap");
-    assert!(qkv.len() >= (row + 1) * channels, "the rows up to this one");
-    let mut col = 0;
-    while col < out.len() {
-        // SAFETY: the instruction set is the caller's promise; rows and columns were just checked.
-        col += unsafe {
-            match (out.len() - col) / LANES {
-                4.. => convolve_columns::<L, 4>(p, qkv, tail, row, first + col, &mut out[col..]),
-                _ => convolve_columns::<L, 1>(p, qkv, tail, row, first + col, &mut out[col..]),
-            }
-        };
-    }
-}
-
-/// [`convolve`] for `N` vectors of channels from `first`.
-#[inline(always)]
-unsafe fn convolve_columns<L: Lanes, const N: usize>(
-    p: &GdnParams,
-    qkv: &[f32],
-    tail: &[f32],
-    row: usize,
-    first: usize,
-    out: &mut [f32],
-) -> usize {
-    let (channels, taps) = (p.config.channels(), p.config.conv_taps);
-    // SAFETY: the caller's: N vectors of channels are in every row that is read, and in `out`.
-    unsafe {
-        let mut acc = [L::splat(0.0); N];
-        for j in 0..taps {
-            let source = match (row + j).checked_sub(taps - 1) {
-                Some(r) => qkv.as_ptr().add(r * channels + first),
-                None => tail.as_ptr().add((row + j) * channels + first),
-            };
-            let w = p.conv.as_ptr().add(j * channels + first);
-            for (v, acc) in acc.iter_mut().enumerate() {
-                *acc = L::load(w.add(v * LANES)).mul_add(L::load(source.add(v * LANES)), *acc);
-            }
-        }
-        for (v, acc) in acc.iter().enumerate() {
-            acc.silu().store(out.as_mut_ptr().add(v * LANES));
-        }
-    }
-    N * LANES
-}
-
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -499,12 +445,15 @@ mod tests {
 
     const ROWS: usize = 80;
 
+    fn wave(len: usize, f: f32) -> Vec<f32> {
+        (0..len).map(|i| (i as f32 * f).sin()).collect()
+    }
+
     fn case() -> Case {
-        let wave = |len: usize, f: f32| -> Vec<f32> { (0..len).map(|i| (i as f32 * f).sin()).collect() };
         let channels = CONFIG.channels();
         let params = GdnParams {
             config: CONFIG,
-            conv: wave(4 * channels, 1.3),
+            conv: Convolution::new(&wave(4 * channels, 1.3), None, 4),
             a_neg: vec![-0.4, -3.0],
             dt_bias: vec![0.1, 0.5],
             norm: wave(48, 2.3),
@@ -557,10 +506,10 @@ mod tests {
     /// The same from the definitions of the parts.
     fn defined(case: &Case) -> Vec<f32> {
         let (channels, p) = (CONFIG.channels(), &case.params);
+        let weights = wave(4 * channels, 1.3);
         let conv = |t: usize, ch: usize| {
             let at = |j: usize| (t + j).checked_sub(3).map_or(0.0, |r| case.qkv[r * channels + ch]);
-            let w: Vec<f32> = (0..4).map(|j| p.conv[j * channels + ch]).collect();
-            reference::conv_silu(&[at(0), at(1), at(2), at(3)], &w)
+            reference::conv_silu(&[at(0), at(1), at(2), at(3)], &weights[4 * ch..4 * ch + 4])
         };
         let head =
             |t: usize, first: usize, n: usize| -> Vec<f32> { (first..first + n).map(|ch| conv(t, ch)).collect() };

@@ -1,0 +1,74 @@
+//! Attention and Mamba-2 side by side: the stream is normed once for both, and takes one output after the other.
+
+use super::attention::{self, Attention};
+use super::mamba2::{self, Mamba2};
+use super::{BlockThread, Operator, Packing};
+use crate::backend::cpu::CpuError;
+use crate::backend::cpu::batch::Batch;
+use crate::backend::cpu::matmul::PackedMatrix;
+use crate::backend::cpu::workspace::WorkspaceRoom;
+use crate::model::{ParallelConfig, ParallelWeights};
+
+/// Weights of both, packed for this processor.
+pub(in crate::backend::cpu) struct Parallel {
+    attention: Attention,
+    mamba: Mamba2,
+}
+
+/// What rows of both are computed in.
+pub(in crate::backend::cpu) struct Buffers {
+    attention: attention::Buffers,
+    mamba: mamba2::Buffers,
+}
+
+/// The buffers in a step.
+pub(in crate::backend::cpu) struct Step<'a> {
+    attention: attention::Step<'a>,
+    mamba: mamba2::Step<'a>,
+}
+
+impl Operator for Parallel {
+    type Config = ParallelConfig;
+    type Weights = ParallelWeights;
+    type Buffers = Buffers;
+    type Step<'a> = Step<'a>;
+
+    fn check(config: &ParallelConfig) -> Result<(), CpuError> {
+        Attention::check(&config.attention)?;
+        Mamba2::check(&config.mamba)
+    }
+
+    fn planned_bytes(weights: &ParallelWeights, exact: bool) -> u64 {
+        Attention::planned_bytes(&weights.attention, exact) + Mamba2::planned_bytes(&weights.mamba, exact)
+    }
+
+    fn pack(weights: &ParallelWeights, packing: Packing) -> Self {
+        Self { attention: Attention::pack(&weights.attention, packing), mamba: Mamba2::pack(&weights.mamba, packing) }
+    }
+
+    fn matrices(&self) -> Vec<&PackedMatrix> {
+        self.attention.matrices().into_iter().chain(self.mamba.matrices()).collect()
+    }
+
+    fn buffers(config: &ParallelConfig, room: &mut WorkspaceRoom) -> Buffers {
+        Buffers { attention: Attention::buffers(&config.attention, room), mamba: Mamba2::buffers(&config.mamba, room) }
+    }
+
+    fn step<'a>(buffers: &'a mut Buffers, batch: &Batch, threads: usize) -> Step<'a> {
+        Step {
+            attention: Attention::step(&mut buffers.attention, batch, threads),
+            mamba: Mamba2::step(&mut buffers.mamba, batch, threads),
+        }
+    }
+
+    fn begin(step: &Step<'_>, row: usize, position: u32) {
+        Attention::begin(&step.attention, row, position);
+    }
+
+    fn run(&self, step: &Step<'_>, at: BlockThread<'_>) {
+        at.pass.norm(at.team, at.norm, self.attention.reads_q8() || self.mamba.reads_q8());
+        self.attention.run_normed(&step.attention, at);
+        // Both add to the same columns of the stream on the same thread, but read buffers of their own.
+        self.mamba.run_normed(&step.mamba, at);
+    }
+}

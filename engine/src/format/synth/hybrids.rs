@@ -1,0 +1,322 @@
+//! Synthetic models of the families with Mamba-2.
+
+use super::plan::{Fill, Planned, SynthOptions, SynthPlan, TensorUse, limited};
+use super::text;
+use crate::format::gguf::{GgufHeader, MetaValue};
+use crate::format::{BlockType, Problem};
+
+/// The sizes of a model that was released. Layers are words of one letter a block: `M` Mamba-2, `*` attention, `P` both
+/// side by side, `E` experts, `-` a dense part.
+#[derive(Clone, Copy)]
+pub(super) struct HybridShape {
+    pub(super) name: &'static str,
+    architecture: &'static str,
+    /// Pre-tokenizer of the release.
+    pre: &'static str,
+    layers: &'static str,
+    hidden: usize,
+    vocab: usize,
+    context: usize,
+    /// Whether the head is the embedding.
+    tied: bool,
+    attention: Attention,
+    ssm: Ssm,
+    /// Width of a dense part.
+    dense: usize,
+    experts: Experts,
+    /// Whether feed-forward parts have a gate, and routers are softmaxes; squared ReLUs and sigmoids otherwise.
+    gated: bool,
+    /// Factors, as the file's keys have them.
+    factors: &'static [(&'static str, f32)],
+}
+
+#[derive(Clone, Copy)]
+struct Attention {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    /// Base of the rotation; 0 for none.
+    theta: f32,
+}
+
+#[derive(Clone, Copy)]
+struct Ssm {
+    heads: usize,
+    dim: usize,
+    state: usize,
+    groups: usize,
+    normed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Experts {
+    count: usize,
+    used: usize,
+    width: usize,
+    shared: usize,
+}
+
+const TAPS: usize = 4;
+const NO_ATTENTION: Attention = Attention { heads: 0, kv_heads: 0, dim: 0, theta: 0.0 };
+const NO_EXPERTS: Experts = Experts { count: 0, used: 0, width: 0, shared: 0 };
+/// Attention at layers 5, 15, 25 and 35.
+const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E \
+                              ME ME ME ME ME ME ME ME ME *E ME ME ME ME";
+
+const SHAPES: [HybridShape; 5] = [
+    HybridShape {
+        name: "nemotron-3-nano-30b-a3b",
+        architecture: "nemotron_h_moe",
+        pre: "pixtral",
+        layers: "M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M * E M E M E M E M * \
+                 E M E M E M E M E",
+        hidden: 2688,
+        vocab: 131_072,
+        context: 262_144,
+        tied: false,
+        attention: Attention { heads: 32, kv_heads: 2, dim: 128, theta: 0.0 },
+        ssm: Ssm { heads: 64, dim: 64, state: 128, groups: 8, normed: true },
+        dense: 0,
+        experts: Experts { count: 128, used: 6, width: 1856, shared: 3712 },
+        gated: false,
+        factors: &[("expert_weights_scale", 2.5)],
+    },
+    HybridShape {
+        name: "granite-4-h-small",
+        architecture: "granitehybrid",
+        pre: "dbrx",
+        layers: GRANITE_LAYERS,
+        hidden: 4096,
+        vocab: 100_352,
+        context: 131_072,
+        tied: true,
+        attention: Attention { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 1, normed: true },
+        dense: 0,
+        experts: Experts { count: 72, used: 10, width: 768, shared: 1536 },
+        gated: true,
+        factors: &GRANITE_SMALL_FACTORS,
+    },
+    HybridShape {
+        name: "granite-4-h-tiny",
+        architecture: "granitehybrid",
+        pre: "dbrx",
+        layers: GRANITE_LAYERS,
+        hidden: 1536,
+        vocab: 100_352,
+        context: 131_072,
+        tied: true,
+        attention: Attention { heads: 12, kv_heads: 4, dim: 128, theta: 0.0 },
+        ssm: Ssm { heads: 48, dim: 64, state: 128, groups: 1, normed: true },
+        dense: 0,
+        experts: Experts { count: 64, used: 6, width: 512, shared: 1024 },
+        gated: true,
+        factors: &GRANITE_TINY_FACTORS,
+    },
+    HybridShape {
+        name: "falcon-h1-7b",
+        architecture: "falcon-h1",
+        pre: "falcon-h1",
+        layers: "P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- \
+                 P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P- P-",
+        hidden: 3072,
+        vocab: 130_048,
+        context: 262_144,
+        tied: false,
+        attention: Attention { heads: 12, kv_heads: 2, dim: 128, theta: 1e11 },
+        ssm: Ssm { heads: 24, dim: 128, state: 256, groups: 1, normed: false },
+        dense: 12_288,
+        experts: NO_EXPERTS,
+        gated: true,
+        factors: &[],
+    },
+    HybridShape {
+        name: "mamba2-2.7b",
+        architecture: "mamba2",
+        pre: "olmo",
+        layers: "M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M \
+                 M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M M",
+        hidden: 2560,
+        vocab: 50_288,
+        context: 1 << 20,
+        tied: true,
+        attention: NO_ATTENTION,
+        ssm: Ssm { heads: 80, dim: 64, state: 128, groups: 1, normed: true },
+        dense: 0,
+        experts: NO_EXPERTS,
+        gated: true,
+        factors: &[],
+    },
+];
+
+const GRANITE_SMALL_FACTORS: [(&str, f32); 4] =
+    [("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.007_812_5), ("logit_scale", 16.0)];
+const GRANITE_TINY_FACTORS: [(&str, f32); 4] =
+    [("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.007_812_5), ("logit_scale", 6.0)];
+
+/// The names of these shapes.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().map(|shape| shape.name)
+}
+
+/// The shape of this name.
+pub(super) fn find(name: &str) -> Option<&'static HybridShape> {
+    SHAPES.iter().find(|shape| shape.name == name)
+}
+
+impl HybridShape {
+    /// Header and tensors in file order.
+    pub(super) fn plan(&self, options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
+        let all: Vec<&str> = self.layers.split_whitespace().collect();
+        let layers = limited("layers", options.layers.unwrap_or(all.len()), 1, all.len())?;
+        let vocab = limited("vocab", options.vocab.unwrap_or(self.vocab), text::tokens_min(), 1 << 20)?;
+        let experts = match (self.experts.count, options.experts) {
+            (0, Some(count)) => return Err(Problem::container("experts", "none: the shape has no experts", count)),
+            (count, asked) => limited("experts", asked.unwrap_or(count), self.experts.used, 4096)?,
+        };
+        let shape = Self { vocab, experts: Experts { count: experts, ..self.experts }, ..*self };
+        let mut plan = SynthPlan::new(options, self.hidden);
+        plan.embedding(vocab);
+        if !shape.tied {
+            plan.head(vocab);
+        }
+        for (i, layer) in all[..layers].iter().enumerate() {
+            shape.layer(&mut plan, i, layer);
+        }
+        Ok(plan.finish(shape.keys(options, &all[..layers])))
+    }
+
+    fn layer(&self, plan: &mut SynthPlan, i: usize, blocks: &str) {
+        let b = |name: &str| format!("blk.{i}.{name}");
+        for (n, block) in blocks.chars().enumerate() {
+            plan.norm(b(if n == 0 { "attn_norm.weight" } else { "ffn_norm.weight" }), self.hidden);
+            if matches!(block, 'M' | 'P') {
+                self.mamba(plan, b);
+            }
+            if matches!(block, '*' | 'P') {
+                self.attend(plan, b);
+            }
+            match block {
+                'E' => self.mixture(plan, b),
+                '-' => self.feed_forward(plan, b, "", &[self.dense, self.hidden], TensorUse::Shared),
+                _ => {}
+            }
+        }
+    }
+
+    fn mamba(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
+        let Ssm { heads, dim, state, groups, normed } = self.ssm;
+        let (values, channels) = (heads * dim, heads * dim + 2 * groups * state);
+        plan.matrix(b("ssm_in.weight"), TensorUse::Dense, &[values + channels + heads, self.hidden]);
+        plan.add(b("ssm_conv1d.weight"), BlockType::F32, &[channels, TAPS], Fill::Rms(0.5));
+        plan.add(b("ssm_conv1d.bias"), BlockType::F32, &[channels], Fill::Rms(0.1));
+        // Decays from nearly none to strong, as in trained models.
+        plan.add(b("ssm_a"), BlockType::F32, &[heads, 1], Fill::Uniform(-6.0, -0.02));
+        plan.add(b("ssm_d"), BlockType::F32, &[heads, 1], Fill::Uniform(0.5, 1.5));
+        plan.add(b("ssm_dt.bias"), BlockType::F32, &[heads], Fill::Uniform(-3.0, 0.0));
+        if normed {
+            plan.add(b("ssm_norm.weight"), BlockType::F32, &[groups, values / groups], Fill::Uniform(0.8, 1.2));
+        }
+        plan.matrix(b("ssm_out.weight"), TensorUse::Dense, &[self.hidden, values]);
+    }
+
+    fn attend(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
+        let Attention { heads, kv_heads, dim, .. } = self.attention;
+        plan.matrix(b("attn_q.weight"), TensorUse::Dense, &[heads * dim, self.hidden]);
+        plan.matrix(b("attn_k.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
+        plan.matrix(b("attn_v.weight"), TensorUse::Dense, &[kv_heads * dim, self.hidden]);
+        plan.matrix(b("attn_output.weight"), TensorUse::Dense, &[self.hidden, heads * dim]);
+    }
+
+    fn mixture(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String + Copy) {
+        let Experts { count, width, shared, .. } = self.experts;
+        plan.router(b("ffn_gate_inp.weight"), count);
+        if !self.gated {
+            plan.add(b("exp_probs_b.bias"), BlockType::F32, &[count], Fill::Uniform(-0.1, 0.1));
+        }
+        self.feed_forward(plan, b, "_exps", &[count, width, self.hidden], TensorUse::Experts);
+        self.feed_forward(plan, b, "_shexp", &[shared, self.hidden], TensorUse::Shared);
+    }
+
+    /// Matrices of the shape `in_shape`, whose names end with `kind`, and the one that leads back.
+    fn feed_forward(
+        &self,
+        plan: &mut SynthPlan,
+        b: impl Fn(&str) -> String,
+        kind: &str,
+        in_shape: &[usize],
+        part: TensorUse,
+    ) {
+        let mut out_shape = in_shape.to_vec();
+        let last = out_shape.len() - 1;
+        out_shape.swap(last - 1, last);
+        if self.gated {
+            plan.matrix(b(&format!("ffn_gate{kind}.weight")), part, in_shape);
+        }
+        plan.matrix(b(&format!("ffn_up{kind}.weight")), part, in_shape);
+        plan.matrix(b(&format!("ffn_down{kind}.weight")), part, &out_shape);
+    }
+
+    fn keys(&self, options: &SynthOptions, layers: &[&str]) -> GgufHeader {
+        let mut header = GgufHeader::default();
+        let own = |name: &str| format!("{}.{name}", self.architecture);
+        header.set("general.architecture", MetaValue::Str(self.architecture.into()));
+        header.set("general.name", MetaValue::Str(format!("synthetic {} {}", self.name, options.mix.name())));
+        header.set("general.quantization_version", MetaValue::U32(2));
+        for (key, n) in self.numbers(layers.len()) {
+            header.set(own(key), MetaValue::U32(n as u32));
+        }
+        self.layer_keys(layers, |key, value| _ = header.set(own(key), value));
+        header.set(own("attention.layer_norm_rms_epsilon"), MetaValue::F32(1e-5));
+        self.factors.iter().for_each(|(key, factor)| _ = header.set(own(key), MetaValue::F32(*factor)));
+        text::set(&mut header, self.vocab, self.pre);
+        header
+    }
+
+    fn numbers(&self, layers: usize) -> Vec<(&'static str, usize)> {
+        let Self { attention, ssm, experts, .. } = self;
+        let mut numbers = vec![
+            ("block_count", layers),
+            ("context_length", self.context),
+            ("embedding_length", self.hidden),
+            ("vocab_size", self.vocab),
+            ("attention.head_count", attention.heads),
+            ("ssm.conv_kernel", TAPS),
+            ("ssm.state_size", ssm.state),
+            ("ssm.group_count", ssm.groups),
+            ("ssm.time_step_rank", ssm.heads),
+            ("ssm.inner_size", ssm.heads * ssm.dim),
+        ];
+        if attention.heads > 0 {
+            numbers.extend([("attention.key_length", attention.dim), ("attention.value_length", attention.dim)]);
+        }
+        if experts.count > 0 {
+            numbers.extend([
+                ("expert_count", experts.count),
+                ("expert_used_count", experts.used),
+                ("expert_feed_forward_length", experts.width),
+                ("expert_shared_feed_forward_length", experts.shared),
+            ]);
+        }
+        numbers
+    }
+
+    /// What is said a layer: where one block is a layer, the widths tell what it is.
+    fn layer_keys(&self, layers: &[&str], mut set: impl FnMut(&str, MetaValue)) {
+        let width = |layer: &str| match layer {
+            _ if layer.contains('E') => self.experts.width,
+            _ if layer.contains('-') => self.dense,
+            _ => 0,
+        };
+        let widths: Vec<u32> = layers.iter().map(|layer| width(layer) as u32).collect();
+        let attends = |layer: &&str| layer.contains(['*', 'P']);
+        let heads = layers.iter().map(|layer| if attends(layer) { self.attention.kv_heads as u32 } else { 0 });
+        set("feed_forward_length", MetaValue::U32s(widths));
+        set("attention.head_count_kv", MetaValue::U32s(heads.collect()));
+        match self.attention.theta {
+            0.0 if self.attention.heads > 0 => set("rope.scaling.finetuned", MetaValue::Bool(false)),
+            0.0 => {}
+            theta => set("rope.freq_base", MetaValue::F32(theta)),
+        }
+    }
+}

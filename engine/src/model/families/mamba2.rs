@@ -1,0 +1,52 @@
+//! `mamba2`: a Mamba-2 mixer a layer and nothing else (state-spaces' Mamba-2 130M to 2.7B, Codestral Mamba).
+
+use super::{Family, Layers, one_block};
+use crate::format::{HfDir, LoadError};
+use crate::model::blocks::{Mamba2Config, Mamba2Names, OpConfig};
+use crate::model::from_gguf::Keys;
+use crate::model::from_hf::layer_count;
+use crate::model::hf_tensors::{Change, HfTensors, mamba_tensors, no_factors};
+
+const NORM: &str = "attn_norm.weight";
+
+pub(super) const FAMILY: Family = Family {
+    gguf: "mamba2",
+    hugging_face: &["mamba2"],
+    gguf_layers,
+    hugging_face_layers,
+    gdn: None,
+    hugging_face_tensors: Some(&TENSORS),
+};
+
+const TENSORS: HfTensors = HfTensors {
+    prefixes: &["backbone.", "model.", "model.backbone."],
+    embedding: "embeddings.weight",
+    norm: "norm_f.weight",
+    layer: &[&[(NORM, "norm.weight", Change::Same)], mamba_tensors!("mixer")],
+    factors: no_factors,
+};
+
+const NAMES: Mamba2Names = Mamba2Names {
+    heads: "num_heads",
+    head_dim: "head_dim",
+    state_dim: "state_size",
+    groups: "n_groups",
+    conv_taps: "conv_kernel",
+};
+
+fn gguf_layers(keys: &Keys<'_>) -> Result<Layers, LoadError> {
+    keys.only(&[], &TENSORS)?;
+    Ok(layers(keys.main, Mamba2Config::from_gguf(keys, 0)?))
+}
+
+fn hugging_face_layers(dir: &HfDir) -> Result<Layers, LoadError> {
+    let c = dir.config();
+    c.must_be("use_bias", false)?;
+    c.must_be("rms_norm", true)?;
+    Ok(layers(layer_count(dir)? as usize, Mamba2Config::from_hugging_face(c, &NAMES, true)?))
+}
+
+fn layers(count: usize, mamba: Mamba2Config) -> Layers {
+    let main = (0..count).map(|_| one_block(NORM, OpConfig::Mamba2(mamba))).collect();
+    Layers { main, draft: Vec::new() }
+}

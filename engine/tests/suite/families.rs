@@ -1,0 +1,289 @@
+//! The families with Mamba-2 against `transformers` on tiny models, from both formats; and what is refused of them.
+
+use crate::support::{
+    Driver, Golden, argmax_agreement, config, gguf, golden_dir, hugging_face, max_abs, relative, relative_rms,
+};
+use chimere_engine::format::Gguf;
+use chimere_engine::format::gguf::{GgufHeader, MetaValue};
+use chimere_engine::format::synth::{Mix, SynthOptions, write};
+use chimere_engine::model::{self, BlockConfig, MlpConfig, Model};
+use chimere_engine::step::Form;
+use std::path::Path;
+
+/// Presets with their architecture and how far the default path may be from the reference, as other presets of experts
+/// and dense ones.
+const PRESETS: [(&str, &str, f64); 4] = [
+    ("mamba2", "mamba2", 3e-2),
+    ("granitehybrid", "granitehybrid", 6e-2),
+    ("falcon_h1", "falcon-h1", 3e-2),
+    ("nemotron_h", "nemotron_h_moe", 6e-2),
+];
+/// Of the standard deviation of the logits.
+const LOGITS: f32 = 2e-4;
+const HIDDEN: f32 = 1e-4;
+
+fn deviation(x: &[f32]) -> f32 {
+    let mean = x.iter().sum::<f32>() / x.len() as f32;
+    (x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / x.len() as f32).sqrt()
+}
+
+/// Prompt, hidden states after each layer, and a continuation token by token, in `--exact`.
+fn check_exact(preset: &str, model: &Model) {
+    let golden = Golden::of(preset);
+    let (ids, want) = (golden.ids("input_ids"), golden.array("logits").1);
+    let bound = LOGITS * deviation(&want);
+    let mut driver = Driver::recording(model, &config(true, 2));
+    let recording = driver.run(Form::Chunked, 0, &ids);
+    let mut block = 0;
+    for (i, layer) in model.config.layers.iter().enumerate() {
+        block += layer.len();
+        let error = relative(&recording.hidden[block - 1], &golden.array(&format!("layer.{i}.out")).1);
+        assert!(error < HIDDEN, "{preset}: hidden after layer {i} off by {error:e}");
+    }
+    let error = max_abs(&recording.logits, &want);
+    println!("{preset}: logits off by {error:e}, {:e} of their deviation", error / deviation(&want));
+    assert!(error < bound, "{preset}: logits off by {error:e}, bound {bound:e}");
+    let (shape, want) = golden.array("decode_logits");
+    for (n, id) in golden.ids("decode_ids").iter().enumerate() {
+        let got = driver.run(Form::Recurrent, ids.len() + n, &[*id]).logits;
+        let error = max_abs(&got, &want[n * shape[1]..][..shape[1]]);
+        assert!(error < bound, "{preset}: logits of decoded token {n} off by {error:e}, bound {bound:e}");
+    }
+}
+
+#[test]
+fn files_of_every_family_are_exact() {
+    for (preset, architecture, _) in PRESETS {
+        let model = gguf(preset);
+        assert_eq!(model.config.architecture, architecture);
+        check_exact(preset, &model);
+    }
+}
+
+#[test]
+fn release_directories_of_every_family_are_exact() {
+    for (preset, architecture, _) in PRESETS {
+        let model = hugging_face(preset);
+        assert_eq!(model.config.architecture, architecture);
+        check_exact(preset, &model);
+    }
+}
+
+#[test]
+fn both_formats_describe_one_shape() {
+    for (preset, ..) in PRESETS {
+        let (file, dir) = (gguf(preset).config, hugging_face(preset).config);
+        let shapes = |blocks: Vec<&BlockConfig>| blocks.into_iter().cloned().collect::<Vec<_>>();
+        assert_eq!(shapes(file.blocks().collect()), shapes(dir.blocks().collect()), "{preset}");
+        // Falcon's factors are in the weights of the one and beside those of the other.
+        if preset != "falcon_h1" {
+            assert_eq!((file.embedding_scale, file.logit_scale), (dir.embedding_scale, dir.logit_scale), "{preset}");
+        }
+    }
+}
+
+#[test]
+fn the_default_path_of_every_family_stays_within_its_tolerance() {
+    for (preset, _, bound) in PRESETS {
+        let (model, golden) = (gguf(preset), Golden::of(preset));
+        let (shape, want) = golden.array("logits");
+        let ids = golden.ids("input_ids");
+        let got = Driver::recording(&model, &config(false, 2)).prompt(&ids, ids.len());
+        let (error, agreement) = (relative_rms(&got, &want), argmax_agreement(&got, &want, shape[1]));
+        println!("{preset}: relative error {error:e}, best tokens agree in {agreement}");
+        assert!(error < bound, "{preset}: relative error {error:e}");
+        assert!(agreement >= 0.9, "{preset}: the best token agrees in {agreement} of rows");
+    }
+}
+
+#[test]
+fn no_split_of_a_prompt_and_no_number_of_threads_changes_a_byte() {
+    for (preset, ..) in PRESETS {
+        let (model, ids) = (gguf(preset), Golden::of(preset).ids("input_ids"));
+        for exact in [true, false] {
+            let whole = Driver::recording(&model, &config(exact, 1)).prompt(&ids, ids.len());
+            for (size, threads) in [(1, 1), (7, 2), (64, 3)] {
+                let got = Driver::recording(&model, &config(exact, threads)).prompt(&ids, size);
+                let same = whole.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits());
+                assert!(same, "{preset} in pieces of {size}, exact {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_position_gives_the_same_bytes_as_prompt_and_as_continuation() {
+    // Attention aside, there is one form; and attention's depends on the position alone.
+    for (preset, ..) in PRESETS {
+        let (model, ids) = (gguf(preset), Golden::of(preset).ids("input_ids"));
+        let whole = Driver::recording(&model, &config(false, 2)).prompt(&ids, ids.len());
+        let mut driver = Driver::recording(&model, &config(false, 2));
+        let stepped: Vec<f32> =
+            ids.iter().enumerate().flat_map(|(i, id)| driver.run(Form::Recurrent, i, &[*id]).logits).collect();
+        assert!(whole.iter().zip(&stepped).all(|(a, b)| a.to_bits() == b.to_bits()), "{preset}");
+    }
+}
+
+#[test]
+fn quantised_weights_give_the_same_in_any_split_and_stay_near_the_exact_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("granite.gguf");
+    let (layers, experts, vocab) = (Some(2), Some(8), Some(512));
+    let options = SynthOptions { shape: "granite-4-h-tiny".into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
+    write(&path, &options, |_, _| ()).unwrap();
+    let model = model::load(&path).unwrap();
+    let ids: Vec<_> = (0..40).map(|i| i * 97 % 512).collect();
+    let prompt = |exact, threads, size| Driver::recording(&model, &config(exact, threads)).prompt(&ids, size);
+    let (exact, whole) = (prompt(true, 2, 40), prompt(false, 1, 40));
+    let error = relative_rms(&whole, &exact);
+    println!("granite-4-h-tiny in four bits: relative error {error:e}");
+    assert!(error < 6e-2, "relative error {error:e}");
+    for (threads, size) in [(2, 7), (3, 1)] {
+        let got = prompt(false, threads, size);
+        assert!(whole.iter().zip(&got).all(|(a, b)| a.to_bits() == b.to_bits()), "pieces of {size}");
+    }
+}
+
+/// The preset's file with other names of keys and tensors, where `None` leaves one out, and one more key.
+fn rewritten(
+    preset: &str,
+    key: impl Fn(&str) -> Option<String>,
+    tensor: impl Fn(&str) -> Option<String>,
+    more: Option<(&str, MetaValue)>,
+) -> Result<Model, String> {
+    let file = Gguf::open(&golden_dir(preset).join("model.gguf")).unwrap();
+    let mut header = GgufHeader::default();
+    let replaced = more.as_ref().map(|(name, _)| *name);
+    for (name, bytes) in file.meta().encoded() {
+        if let Some(name) = key(name).filter(|name| Some(name.as_str()) != replaced) {
+            header.set(name, MetaValue::Encoded(bytes.to_vec()));
+        }
+    }
+    more.into_iter().for_each(|(name, value)| _ = header.set(name, value));
+    let tensors: Vec<_> = file.tensors_in_order().filter_map(|t| Some((tensor(&t.name)?, t))).collect();
+    tensors.iter().for_each(|(name, t)| _ = header.tensor(name, t.ty, &t.shape));
+    let mut bytes = header.to_bytes();
+    for (_, t) in &tensors {
+        bytes.extend_from_slice(t.bytes());
+        bytes.resize(header.padded(bytes.len() as u64) as usize, 0);
+    }
+    let file = Gguf::from_bytes(&bytes, Path::new("m.gguf")).map_err(|e| e.to_string())?;
+    model::load_gguf(&file).map_err(|e| e.to_string())
+}
+
+fn same(name: &str) -> Option<String> {
+    Some(name.to_owned())
+}
+
+/// Why the preset's file is refused with one more key, or with one tensor under another name.
+fn changed(preset: &str, key: Option<(&str, MetaValue)>, rename: Option<(&str, &str)>) -> String {
+    let tensor = |own: &str| match rename {
+        Some((from, to)) if own == from => same(to),
+        _ => same(own),
+    };
+    rewritten(preset, same, tensor, key).map(|m| m.config.name).expect_err("a member that nobody knows")
+}
+
+#[test]
+fn a_granite_without_experts_has_a_dense_part() {
+    let tensor = |name: &str| match name {
+        _ if name.contains("_exps") || name.contains("ffn_gate_inp") => None,
+        _ => same(&name.replace("_shexp", "")),
+    };
+    let key = |name: &str| if name.contains(".expert_") || name.contains("feed_forward") { None } else { same(name) };
+    let width = ("granitehybrid.feed_forward_length", MetaValue::U32(64));
+    let model = rewritten("granitehybrid", key, tensor, Some(width)).unwrap();
+    assert_eq!(model.config.each::<MlpConfig>().copied().collect::<Vec<_>>(), [MlpConfig::swiglu(64); 3]);
+    let ids = Golden::of("granitehybrid").ids("input_ids");
+    let logits = Driver::recording(&model, &config(true, 2)).prompt(&ids, ids.len());
+    assert!(logits.iter().all(|logit| logit.is_finite()) && deviation(&logits) > 0.1);
+}
+
+#[test]
+fn the_dense_name_of_nemotron_is_the_same_family() {
+    let key = |name: &str| same(&name.replace("nemotron_h_moe.", "nemotron_h."));
+    let name = ("general.architecture", MetaValue::Str("nemotron_h".into()));
+    let model = rewritten("nemotron_h", key, same, Some(name)).unwrap();
+    assert_eq!(model.config.architecture, "nemotron_h");
+    check_exact("nemotron_h", &model);
+}
+
+#[test]
+fn what_is_unknown_in_a_family_is_refused_by_name() {
+    let key = |preset: &str, name: &str, value| changed(preset, Some((name, value)), None);
+    assert_eq!(
+        key("nemotron_h", "nemotron_h_moe.moe_latent_size", MetaValue::U32(64)),
+        "m.gguf: key `nemotron_h_moe.moe_latent_size`: wanted no such key: it is not known in this family, got one"
+    );
+    assert_eq!(
+        key("mamba2", "mamba2.ssm.dt_b_c_rms", MetaValue::Bool(true)),
+        "m.gguf: key `mamba2.ssm.dt_b_c_rms`: wanted no such key: it is not known in this family, got one"
+    );
+    assert_eq!(
+        key("nemotron_h", "nemotron_h_moe.expert_gating_func", MetaValue::U32(1)),
+        "m.gguf: key `nemotron_h_moe.expert_gating_func`: wanted 2, got 1"
+    );
+    assert_eq!(
+        key("nemotron_h", "nemotron_h_moe.expert_group_count", MetaValue::U32(4)),
+        "m.gguf: key `nemotron_h_moe.expert_group_count`: wanted 1, got 4"
+    );
+    assert_eq!(
+        key("nemotron_h", "nemotron_h_moe.expert_weights_norm", MetaValue::Bool(false)),
+        "m.gguf: key `nemotron_h_moe.expert_weights_norm`: wanted true, got false"
+    );
+    assert_eq!(
+        key("granitehybrid", "granitehybrid.rope.scaling.finetuned", MetaValue::Bool(true)),
+        "m.gguf: key `granitehybrid.rope.scaling.finetuned`: wanted false: rotated positions are not supported, got true"
+    );
+    assert_eq!(
+        key("falcon_h1", "falcon-h1.ssm.group_count", MetaValue::U32(3)),
+        "m.gguf: key `falcon-h1.ssm.time_step_rank`: wanted a multiple of 3, the value of ssm.group_count, got 4"
+    );
+    assert_eq!(
+        changed("falcon_h1", None, Some(("blk.1.ffn_up.weight", "blk.1.ffn_up.bias"))),
+        "m.gguf: tensor `blk.1.ffn_up.bias`: wanted no such tensor: it is not known in this family, got shape [96, 32]"
+    );
+}
+
+#[test]
+fn what_is_unknown_in_a_directory_is_refused_by_name() {
+    let refusal = |preset: &str, from: &str, to: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        for (of, file) in [(preset, "model.safetensors"), ("moe", "tokenizer.json")] {
+            std::fs::copy(golden_dir(of).join(file), dir.path().join(file)).unwrap();
+        }
+        let text = std::fs::read_to_string(golden_dir(preset).join("config.json")).unwrap();
+        assert!(text.contains(from), "{preset} has no {from}");
+        std::fs::write(dir.path().join("config.json"), text.replacen(from, to, 1)).unwrap();
+        let error = model::load(dir.path()).map(|m| m.config.name).expect_err("a member that nobody knows");
+        error.to_string().replace(&format!("{}/", dir.path().display()), "")
+    };
+    assert_eq!(
+        refusal("mamba2", "\"time_step_limit\": [\n  0.0,", "\"time_step_limit\": [\n  0.1,"),
+        "config.json: key `time_step_limit`: wanted 0 and infinity: bounded step sizes are not supported, got 0.1 and None"
+    );
+    assert_eq!(
+        refusal("granitehybrid", "\"mamba_proj_bias\": false", "\"mamba_proj_bias\": true"),
+        "config.json: key `mamba_proj_bias`: wanted false, got true"
+    );
+    assert_eq!(
+        refusal("granitehybrid", "\"mamba_proj_bias\"", "\"position_embedding_type\": \"rope\", \"mamba_proj_bias\""),
+        "config.json: key `position_embedding_type`: wanted \"nope\", got \"rope\""
+    );
+    assert_eq!(
+        refusal("falcon_h1", "\"mamba_norm_before_gate\": false", "\"mamba_norm_before_gate\": true"),
+        "config.json: key `mamba_norm_before_gate`: wanted false: a norm before the gate is not supported, got true"
+    );
+    assert_eq!(
+        refusal("nemotron_h", "\"mlp_hidden_act\": \"relu2\"", "\"mlp_hidden_act\": \"silu\""),
+        "config.json: key `mlp_hidden_act`: wanted \"relu2\", got \"silu\""
+    );
+    assert_eq!(
+        refusal("nemotron_h", "\"n_group\": 1", "\"n_group\": 4"),
+        "config.json: key `n_group`: wanted 1, got 4"
+    );
+    assert_eq!(
+        refusal("nemotron_h", "\"use_bias\": false", "\"moe_latent_size\": 16, \"use_bias\": false"),
+        "config.json: key `moe_latent_size`: wanted none: experts of a latent width are not supported, got 16"
+    );
+}
