@@ -7,6 +7,7 @@
 mod bad_files;
 mod blocks;
 mod canonical;
+mod drafts;
 mod fuzz_corpus;
 mod golden;
 mod hugging_face;

@@ -50,6 +50,10 @@ pub struct StateShape {
     pub kv_heads: usize,
     /// Width of such a key, and of such a value.
     pub kv_dim: usize,
+    /// Floats from which the recurrent state after one more position follows.
+    pub factors: usize,
+    /// Floats of the convolution's input at one position, `[channels]`.
+    pub inputs: usize,
 }
 
 impl StateShape {

@@ -146,11 +146,14 @@ impl Gdn {
             )
         };
         let (form, start, rows, key_head) = (piece.form, piece.start, piece.rows, part.key_head);
+        let (certain, unfolded) = (piece.certain(), piece.unfolded);
         run(GdnJob {
             params: &self.params,
             form,
             start,
             rows,
+            certain,
+            unfolded,
             key_head,
             value_heads,
             qkv,
@@ -170,14 +173,21 @@ impl Gdn {
         }
     }
 
-    /// Keeps the last convolution inputs of a piece for the next one, and those before each checkpoint.
+    /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of drafted
+    /// rows by themselves.
     fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
-        let (channels, rows, store) = (self.params.config.channels(), piece.rows, at.pass.store);
+        let (channels, rows, store) = (self.params.config.channels(), piece.certain(), at.pass.store);
         // SAFETY: the jobs that read the tail are behind a barrier, this piece is this thread's share, and a plan
         // writes a checkpoint once.
         let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, at.block)) };
         // SAFETY: as above.
-        let qkv = unsafe { step.projections.qkv.get(piece.first_row * channels..(piece.first_row + rows) * channels) };
+        let qkv =
+            unsafe { step.projections.qkv.get(piece.first_row * channels..(piece.first_row + piece.rows) * channels) };
+        for row in 0..piece.drafted {
+            // SAFETY: a plan has one piece a slot.
+            let input = unsafe { store.drafted.inputs(piece.slot, row, at.block) };
+            input.copy_from_slice(&qkv[(rows + row) * channels..][..channels]);
+        }
         for (rows, checkpoint) in &piece.exports {
             // The whole chunk before it is longer than the tail.
             let tail = place(*checkpoint);
@@ -187,7 +197,7 @@ impl Gdn {
         let kept = tail.len() / channels;
         let new = rows.min(kept);
         tail.copy_within(new * channels.., 0);
-        tail[(kept - new) * channels..].copy_from_slice(&qkv[(rows - new) * channels..]);
+        tail[(kept - new) * channels..].copy_from_slice(&qkv[(rows - new) * channels..rows * channels]);
     }
 }
 
@@ -244,6 +254,11 @@ unsafe impl<'a> GdnSink<'a> for Sink<'a> {
             let kept = unsafe { self.store.states.get_mut(all.start + h * len..all.start + (h + 1) * len) };
             kept.copy_from_slice(self.state(h));
         }
+    }
+
+    fn factors(self, row: usize, h: usize) -> &'a mut [f32] {
+        // SAFETY: as above.
+        unsafe { self.store.drafted.factors(self.piece.slot, row, self.block, (h, self.config.value_heads)) }
     }
 
     fn out(self, row: usize, h: usize) -> &'a mut [f32] {
