@@ -89,10 +89,10 @@ mod tests {
 
     #[test]
     fn as_many_are_drafted_as_make_the_most_tokens_a_time() {
-        let likely = offer(&[0.9; 7]);
-        assert_eq!(choose(OFF, &[likely.clone()], 1.0), [7], "a row costs nothing");
-        assert_eq!(choose(OFF, &[likely.clone()], 400.0), [5]);
-        assert_eq!(choose(OFF, &[likely], 1e6), [0], "a row costs a step");
+        let likely = [offer(&[0.9; 7])];
+        assert_eq!(choose(OFF, &likely, 1.0), [7], "a row costs nothing");
+        assert_eq!(choose(OFF, &likely, 400.0), [5]);
+        assert_eq!(choose(OFF, &likely, 1e6), [0], "a row costs a step");
         assert_eq!(choose(OFF, &[offer(&[0.02; 7])], 100.0), [0]);
     }
 

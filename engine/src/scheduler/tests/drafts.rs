@@ -45,7 +45,8 @@ impl DraftSource for TestSource {
         let rest = self.output[self.read..].iter().copied();
         let (len, matched) = match self.guesser {
             Guesser::Random(seed) => {
-                let drawn = (seed ^ self.calls * 77 ^ self.read as u64 * 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+                let mixed = seed ^ (self.calls * 77) ^ (self.read as u64 * 31);
+                let drawn = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
                 (drawn as usize % (max + 3), drawn as usize % 20)
             }
             Guesser::Panics if self.calls > 3 => panic!("on purpose"),

@@ -172,8 +172,8 @@ impl World {
                     score_prompt: scored.then_some(2),
                     experts: Some(CUT),
                     // Some do not want drafts, others say what the answer may be.
-                    drafts: id.0 % 5 != 0,
-                    prediction: (id.0 % 3 == 0).then(|| (0..20).map(|i| (i * 7) % VOCAB).collect()),
+                    drafts: !id.0.is_multiple_of(5),
+                    prediction: id.0.is_multiple_of(3).then(|| (0..20).map(|i| (i * 7) % VOCAB).collect()),
                     thinking: thinking.clone().map(Arc::new),
                     pool,
                     // Two scopes, and some who neither look nor leave anything.
