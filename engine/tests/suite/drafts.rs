@@ -52,7 +52,7 @@ fn request(id: u64) -> Request {
         end_ids: if id.is_multiple_of(2) { [3, 11, 19, 200, 317].into() } else { Arc::default() },
         sampling: Arc::new(sampling(id)),
         experts: (id % 7 == 1).then_some(ExpertCut { min: 1, max: 2, mass: 0.6 }),
-        cache: (id % 3 != 0).then_some(CacheScope(1)),
+        cache: (!id.is_multiple_of(3)).then_some(CacheScope(1)),
         prediction: (id % 4 == 1).then(|| (0..50).map(|i| i * 11 % VOCAB as u32).collect()),
         ..Spec::default()
     };
