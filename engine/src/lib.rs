@@ -7,6 +7,7 @@
 pub mod backend;
 mod cache;
 pub mod constraint;
+pub mod drafts;
 pub mod engram;
 pub mod files;
 pub mod format;

@@ -135,12 +135,17 @@ pub struct Piece {
     pub start: u32,
     /// The tokens fed.
     pub tokens: PieceTokens,
+    /// What the sequence may say after them, each a row of its own behind the rows of `tokens`. A drafted row counts as
+    /// far as every draft up to its own is what was sampled in its place; what the others wrote is never read. Only of
+    /// decode rows, and while such a piece is in flight its sequence has no other.
+    pub drafts: Vec<TokenId>,
     /// Pages of positions `0..start + len`, in order; the last may be part-filled.
     pub pages: Vec<PageId>,
     /// Length of the prompt: tokens from here on count as output for penalties.
     pub prompt_len: u32,
     /// Tokens to sample from the last row: none for an inner prompt piece, one a choice at the prompt's end, one for a
-    /// decode row.
+    /// decode row. With drafts one from each of the last `drafts.len() + 1` rows: each is sampled as if there were no
+    /// drafts, which it is right to do once the drafts before it turn out to be what was sampled.
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
@@ -200,6 +205,11 @@ impl Piece {
 
     /// Number of positions.
     pub fn len(&self) -> u32 {
+        self.certain() + u32::try_from(self.drafts.len()).expect("drafts are few")
+    }
+
+    /// Number of positions that count whatever is sampled: all but the drafted ones.
+    pub fn certain(&self) -> u32 {
         match &self.tokens {
             PieceTokens::Known(ids) => u32::try_from(ids.len()).expect("a piece is shorter than the context"),
             PieceTokens::Sampled => 1,
@@ -270,8 +280,11 @@ pub struct ScoreRows {
 pub struct StepOutcome {
     /// The step that finished; `None` only in the default value.
     pub id: Option<StepId>,
-    /// One entry a [`SampleRow`] of the plan, in its order.
+    /// One entry a [`SampleRow`] of the plan, in its order; of a piece with drafts those of the rows that count.
     pub samples: Vec<Sample>,
+    /// Of each piece with drafts, in their order, how many drafts were what was sampled in their place: it has one
+    /// sample more.
+    pub accepted: Vec<u32>,
     /// Scores of known tokens, in the order of pieces and positions.
     pub scores: Vec<Score>,
     /// Where the time went.
@@ -368,6 +381,7 @@ mod tests {
             form: Form::Recurrent,
             start: 70,
             tokens: PieceTokens::Sampled,
+            drafts: Vec::new(),
             pages: vec![PageId(0), PageId(1), PageId(2)],
             prompt_len: 64,
             samples: Vec::new(),
@@ -392,6 +406,7 @@ mod tests {
                 form: Form::Chunked,
                 start,
                 tokens: PieceTokens::Known(vec![0; len as usize]),
+                drafts: Vec::new(),
                 pages: Vec::new(),
                 prompt_len: 200,
                 samples: Vec::new(),

@@ -38,6 +38,7 @@ fn backend(model: &Model) -> CpuBackend {
         exact: false,
         step_rows_max: 64,
         context: 96,
+        drafts: 0,
     };
     CpuBackend::new(model, &config, &mut |_| {}).unwrap()
 }

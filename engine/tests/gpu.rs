@@ -354,6 +354,7 @@ fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &Sa
             form: Form::Recurrent,
             start: position,
             tokens,
+            drafts: Vec::new(),
             pages,
             prompt_len: 0,
             samples,

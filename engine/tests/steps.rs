@@ -63,6 +63,7 @@ fn on_the_cpu() -> Box<dyn Backend> {
         exact: false,
         step_rows_max: 64,
         context: 96,
+        drafts: 0,
     };
     Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
 }
@@ -83,6 +84,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         form,
         start,
         tokens,
+        drafts: Vec::new(),
         pages,
         prompt_len: 5,
         samples,

@@ -57,6 +57,8 @@ pub struct DeviceRequest {
     pub exact: bool,
     /// Equal bytes whatever else runs.
     pub deterministic: bool,
+    /// Drafted tokens that may stand behind one, on a CPU.
+    pub drafts: u32,
 }
 
 impl DeviceRequest {
@@ -73,6 +75,7 @@ impl DeviceRequest {
             embedding: engine.embedding,
             exact: engine.exact,
             deterministic: engine.deterministic,
+            drafts: engine.drafts.room(),
         }
     }
 
@@ -114,6 +117,7 @@ impl DeviceRequest {
             exact: self.exact,
             step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_CPU), slots),
             context: self.context,
+            drafts: self.drafts,
         })
     }
 
@@ -308,7 +312,7 @@ impl Setup {
                     weights: MemoryUse::weight_bytes(model, c.exact),
                     workspace: uses.workspace_bytes,
                     reserve: 0,
-                    slot: uses.slot_bytes,
+                    slot: uses.slot_bytes + uses.drafted_bytes,
                     page: uses.page_bytes,
                     checkpoint: Some(uses.slot_bytes),
                     host: 0,

@@ -7,6 +7,7 @@ pub mod gateway;
 pub mod keys;
 pub mod panels;
 
+use chimere_engine::drafts::{DRAFTS_MAX, DraftKind};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use std::sync::OnceLock;
 
@@ -66,6 +67,10 @@ metrics! {
     STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
     GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
     STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
+    DRAFTED            Counter   "chimere_drafted_tokens_total" ["source"] "tokens"  "Tokens drafted, by source: ngram, prediction. Each took a row of a step.";
+    ACCEPTED           Counter   "chimere_accepted_tokens_total" ["source", "position"] "tokens" "Drafted tokens that were what was sampled, by source and by place behind the sequence's own token, from 1.";
+    DRAFT_ROWS         Counter   "chimere_draft_choices_total" ["drafts"] "rows"     "Decode rows by how many drafts were put behind them, 0 to 7: what the gate chose.";
+    DRAFT_LOST         Counter   "chimere_draft_sources_lost_total" [] "sources"     "Sources of drafts that panicked and were switched off.";
     CANCEL_SECONDS     Histogram(SHORT) "chimere_cancel_seconds" [] "seconds"      "Time from seeing that a client left to having its place free, in seconds.";
     WAITING_BY_KEY     Gauge     "chimere_waiting_by_key" ["key"] "requests"         "Requests that wait for their first step, by API key: a hash, none, or other for keys that came late.";
     WAITING_BY_REASON  Gauge     "chimere_waiting_by_reason" ["reason"] "requests"   "Requests that wait, by what the first of them lacks: slots, memory, budget; and those that were preempted.";
@@ -132,6 +137,10 @@ metrics! {
     VLLM_PREEMPTIONS   Counter   "vllm:num_preemptions_total" ["model_name", "engine"] "sequences" "Sequences preempted because no KV page was left.";
     VLLM_CACHE_QUERIES Counter   "vllm:prefix_cache_queries_total" ["model_name", "engine"] "tokens" "Prompt tokens looked up in the prefix cache.";
     VLLM_CACHE_HITS    Counter   "vllm:prefix_cache_hits_total" ["model_name", "engine"] "tokens" "Prompt tokens found in the prefix cache.";
+    VLLM_DRAFTS        Counter   "vllm:spec_decode_num_drafts_total" ["model_name", "engine"] "drafts" "Rows behind which tokens were drafted.";
+    VLLM_DRAFT_TOKENS  Counter   "vllm:spec_decode_num_draft_tokens_total" ["model_name", "engine"] "tokens" "Tokens drafted.";
+    VLLM_DRAFT_ACCEPTED Counter  "vllm:spec_decode_num_accepted_tokens_total" ["model_name", "engine"] "tokens" "Drafted tokens that were what was sampled.";
+    VLLM_DRAFT_POSITION Counter  "vllm:spec_decode_num_accepted_tokens_per_pos_total" ["position", "model_name", "engine"] "tokens" "The same by place behind the row's own token, from 0.";
     VLLM_TTFT          Histogram(VLLM_FIRST_TOKEN) "vllm:time_to_first_token_seconds" ["model_name", "engine"] "seconds" "Time from admission to the first token, in seconds.";
     VLLM_ITL           Histogram(VLLM_TOKEN) "vllm:inter_token_latency_seconds" ["model_name", "engine"] "seconds" "Time between two tokens of a choice, in seconds.";
     VLLM_TPOT          Histogram(VLLM_TOKEN) "vllm:request_time_per_output_token_seconds" ["model_name", "engine"] "seconds" "Mean time between two tokens of a request that has ended, in seconds.";
@@ -198,6 +207,11 @@ pub const STEP_KINDS: &[&str] = &["decode", "prefill", "mixed"];
 pub const BUDGETS: &[&str] = &["positions", "time"];
 /// Values of [`STEP_ROWS`]'s label.
 pub const ROW_FORMS: &[&str] = &["prompt", "decode"];
+/// Values of the position in [`ACCEPTED`]'s labels.
+pub const DRAFT_POSITIONS: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
+/// Values of [`DRAFT_ROWS`]' label.
+pub const DRAFT_NUMBERS: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7"];
+const _: () = assert!(DRAFT_POSITIONS.len() == DRAFTS_MAX && DRAFT_NUMBERS.len() == DRAFTS_MAX + 1, "one each");
 /// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
 pub const REASONS: &[&str] = &[
     "queue_full",
@@ -281,6 +295,18 @@ pub fn count_ignored(place: &str, name: &str) {
     ::metrics::counter!(IGNORED_FIELDS, "field" => known.copied().unwrap_or("other")).increment(1);
 }
 
+fn start_drafts() {
+    for kind in DraftKind::ALL {
+        ::metrics::counter!(DRAFTED, "source" => kind.name()).absolute(0);
+        for position in DRAFT_POSITIONS {
+            ::metrics::counter!(ACCEPTED, "source" => kind.name(), "position" => *position).absolute(0);
+        }
+    }
+    for drafts in DRAFT_NUMBERS {
+        ::metrics::counter!(DRAFT_ROWS, "drafts" => *drafts).absolute(0);
+    }
+}
+
 /// Counters begin at 0 and histograms empty, so that the first event is an increase to whoever watches.
 fn start_series() {
     let engram = [ENGRAM_LOOKUPS, ENGRAM_HITS, ENGRAM_CHANGED_TOKENS, ENGRAM_LATE, ENGRAM_RESTARTS];
@@ -306,6 +332,7 @@ fn start_series() {
         PREFIX_SKIPPED,
         GRAMMAR_MASKS,
         GRAMMAR_RESTARTS,
+        DRAFT_LOST,
     ];
     for name in others.into_iter().chain(engram) {
         ::metrics::counter!(name).absolute(0);
@@ -326,6 +353,7 @@ fn start_series() {
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);
     }
+    start_drafts();
     for form in ROW_FORMS {
         ::metrics::counter!(STEP_ROWS, "form" => *form).absolute(0);
     }

@@ -33,7 +33,7 @@ use actix_web::web;
 use actors::{Actors, Crew};
 use chimere_engine::backend::BackendInfo;
 use chimere_engine::engram::Strengths;
-use chimere_engine::scheduler::{Event, Pace, Request, SchedulerConfig, Spec, Terms};
+use chimere_engine::scheduler::{DraftSettings, Event, Pace, Request, SchedulerConfig, Spec, Terms};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +58,8 @@ pub struct ServiceParts {
     pub gpu: Option<String>,
     /// Bounds of the scheduler, given what the backend can hold.
     pub scheduler: SchedulerConfig,
+    /// What is drafted, as far as the backend takes drafts.
+    pub drafts: DraftSettings,
     /// Targets and bounds in time; what steps take is learned.
     pub pace: Pace,
     /// Tokenizer and template.
@@ -126,6 +128,7 @@ impl Service {
             build: parts.build,
             core: parts.core,
             scheduler: parts.scheduler,
+            drafts: parts.drafts,
             pace: parts.pace,
             lookup_threads: parts.lookup_threads,
             clock: clock.clone(),

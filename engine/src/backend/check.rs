@@ -2,7 +2,7 @@
 
 use super::{BackendError, BackendInfo};
 use crate::constraint::Effect;
-use crate::step::{Form, Piece, PieceTokens, StateCopy, StateStart, StepPlan, Transfer};
+use crate::step::{Form, Piece, PieceTokens, SampleRow, StateCopy, StateStart, StepPlan, Transfer};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
 
@@ -24,6 +24,10 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
     let rows: u64 = plan.pieces.iter().map(|p| u64::from(p.len())).sum();
     if rows > u64::from(info.step_rows_max) {
         return fail(format!("{rows} rows, at most {}", info.step_rows_max));
+    }
+    let drafts: u64 = plan.pieces.iter().map(|p| p.drafts.len() as u64).sum();
+    if drafts > u64::from(info.drafts.step_max) {
+        return fail(format!("{drafts} drafted tokens, at most {}", info.drafts.step_max));
     }
     let mut slots = vec![false; info.slots as usize];
     let mut written = HashSet::new();
@@ -77,6 +81,28 @@ fn check_state(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// Drafts stand behind a decode row, each with a sample of its own sequence and one before them.
+fn check_drafts(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    let (drafts, max) = (piece.drafts.len(), info.drafts.piece_max);
+    if drafts == 0 {
+        return Ok(());
+    }
+    if drafts as u64 > u64::from(max) {
+        return Err(format!("{drafts} drafted tokens, at most {max} behind one"));
+    }
+    if piece.form != Form::Recurrent || piece.score.is_some() {
+        return Err(format!("{drafts} drafted tokens behind {:?} positions: only decode rows have some", piece.form));
+    }
+    let own = |sample: &SampleRow| sample.seq == piece.seq && sample.slot == piece.slot && sample.waits_for.is_empty();
+    if piece.samples.len() != drafts + 1 || !piece.samples.iter().all(own) {
+        return Err(format!(
+            "{drafts} drafted tokens want {} samples of their sequence that wait for nobody",
+            drafts + 1
+        ));
+    }
+    Ok(())
+}
+
 fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if piece.is_empty() {
         return Err("a piece without tokens".into());
@@ -104,9 +130,9 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         ));
     }
     check_state(piece, info)?;
-    if let PieceTokens::Known(ids) = &piece.tokens
-        && let Some(id) = ids.iter().find(|id| **id >= info.vocab)
-    {
+    check_drafts(piece, info)?;
+    let known = if let PieceTokens::Known(ids) = &piece.tokens { &ids[..] } else { &[] };
+    if let Some(id) = known.iter().chain(&piece.drafts).find(|id| **id >= info.vocab) {
         return Err(format!("token {id} of a vocabulary of {}", info.vocab));
     }
     if let Some(next) = piece.score.and_then(|s| s.next).filter(|id| *id >= info.vocab) {

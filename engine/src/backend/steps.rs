@@ -182,7 +182,7 @@ impl<'a> AwaitedRules<'a> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::Backend;
+    use super::super::{Backend, DraftRoom};
     use super::*;
     use crate::constraint::{Effect, RowRule, Source, Sources};
     use crate::ids::{PageId, SeqId, SlotId};
@@ -202,6 +202,7 @@ pub(super) mod tests {
             form: Form::Recurrent,
             start: 0,
             tokens: PieceTokens::Sampled,
+            drafts: Vec::new(),
             pages: vec![PageId(0)],
             prompt_len: 0,
             samples,
@@ -237,6 +238,7 @@ pub(super) mod tests {
                 step_rows_max: 1,
                 vocab: 100,
                 context: 32,
+                drafts: DraftRoom::default(),
             };
             Self {
                 capacity,

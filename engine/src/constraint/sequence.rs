@@ -51,6 +51,12 @@ impl SequenceRules {
         pending >= LAG && self.thinking.as_ref().is_some_and(|watch| !watch.is_over())
     }
 
+    /// May several outputs be asked for at once? Not where one may be decided by another of them: late sources read the
+    /// token just before, and a thought's end the one before that.
+    pub(crate) fn may_draft(&self) -> bool {
+        self.waits_for.is_empty() && self.thinking.as_ref().is_none_or(ThoughtWatch::is_over)
+    }
+
     /// Takes a committed output.
     pub(crate) fn take(&mut self, token: TokenId, certainty: Option<Certainty>) {
         if let Some(watch) = &mut self.thinking {
@@ -102,5 +108,17 @@ mod tests {
         assert_eq!(names(&sequence.of_output(1)), [Source::MinTokens, Source::Forced]);
         assert!(!sequence.reads_further(1) && sequence.reads_further(2));
         assert!(!rules(9, None).reads_further(5), "only thinking reads what was said");
+    }
+
+    #[test]
+    fn several_outputs_are_asked_for_only_where_none_decides_about_another() {
+        let free = |thinking| SequenceRules::new((9, [3].into()), thinking, Sources::NONE);
+        assert!(free(None).may_draft() && !rules(0, None).may_draft());
+        let thinking = Thinking { opens: Some(4), ends: vec![8], closing: vec![8], tokens_max: None, adaptive: None };
+        let mut thinks = free(Some(Arc::new(thinking)));
+        assert!(!thinks.may_draft());
+        thinks.take(1, None);
+        thinks.of_output(2);
+        assert!(thinks.may_draft(), "it did not think");
     }
 }

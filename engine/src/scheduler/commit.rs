@@ -1,7 +1,9 @@
 //! What follows from a finished step: token events, ends, freed memory.
 
 use super::sequence::{Rank, Sequence};
-use super::{Door, Event, FinishReason, LaunchedPiece, Pooled, Scheduler};
+use super::{Door, Event, FinishReason, LaunchedPiece, Offer, Pooled, Scheduler};
+use crate::cache::pages_for;
+use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId};
 use crate::step::{PooledUnit, Sample, Score, StepOutcome};
 
@@ -20,18 +22,27 @@ impl Scheduler {
         let mut samples = outcome.samples.into_iter();
         let mut scores = outcome.scores.into_iter();
         let mut pooled = outcome.pooled.into_iter();
+        let mut accepted = outcome.accepted.into_iter();
         for piece in step.pieces {
             self.commit_scores(&piece, scores.by_ref().take(piece.scores as usize).collect(), &mut events);
             self.commit_pooled(&piece, pooled.by_ref().take(piece.pooled as usize));
-            for &rank in &piece.samples {
-                let sample = samples.next().expect("one sample for each row that asked for one");
-                self.commit_sample(rank, sample, now, &mut events);
+            if let Some(offer) = &piece.drafted {
+                let right = accepted.next().expect("a count for each piece with drafts") as usize;
+                let own: Vec<_> = samples.by_ref().take(right + 1).collect();
+                assert!(right <= offer.tokens.len() && own.len() == right + 1, "one sample for each row that counts");
+                self.commit_drafted(piece.rank, offer, own, now, &mut events);
+            } else {
+                for &rank in &piece.samples {
+                    let sample = samples.next().expect("one sample for each row that asked for one");
+                    self.commit_sample(rank, sample, None, now, &mut events);
+                }
             }
             if piece.completes {
                 self.complete(&piece, &mut events);
             }
         }
-        let rest = samples.next().is_some() || scores.next().is_some() || pooled.next().is_some();
+        let rest =
+            samples.next().is_some() || accepted.next().is_some() || scores.next().is_some() || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
         events
     }
@@ -59,14 +70,67 @@ impl Scheduler {
         assert_eq!(count, piece.pooled, "one sum for each unit that asked for one");
     }
 
-    fn commit_sample(&mut self, rank: Rank, sample: Sample, now: Micros, events: &mut Vec<(RequestId, Event)>) {
+    /// Takes the samples of a piece with drafts: one, and one behind each draft that is right. What comes behind the
+    /// sequence's end is dropped.
+    fn commit_drafted(
+        &mut self,
+        rank: Rank,
+        offer: &Offer,
+        samples: Vec<Sample>,
+        now: Micros,
+        events: &mut Vec<(RequestId, Event)>,
+    ) {
+        let right = samples.len() - 1;
+        let ends = self.find_mut(rank).map(|seq| seq.request.spec.end_ids.clone()).unwrap_or_default();
+        let accepted = samples.iter().position(|sample| ends.contains(&sample.token)).unwrap_or(right).min(right);
+        let report = DraftReport { kind: offer.kind, drafted: offer.tokens.len() as u32, accepted: accepted as u32 };
+        self.note_outcome(rank, offer, right);
+        for (i, sample) in samples.into_iter().take(accepted + 1).enumerate() {
+            if i > 0 {
+                let Some(seq) = self.find_mut(rank) else { return };
+                seq.draft_counts();
+                let key = seq.key;
+                self.accounts.output_served(key);
+            }
+            self.commit_sample(rank, sample, (i == 0).then_some(report), now, events);
+        }
+        self.forget_drafts(rank);
+    }
+
+    /// Learns from drafts of which the first `right` are right.
+    fn note_outcome(&mut self, rank: Rank, offer: &Offer, right: usize) {
+        let Some(seq) = self.find_mut(rank) else { return self.drafting.note(offer, right, None) };
+        let mut drafter = std::mem::take(&mut seq.drafter);
+        self.drafting.note(offer, right, Some(&mut drafter));
+        self.find_mut(rank).expect("it was found just now").drafter = drafter;
+    }
+
+    /// Nothing drafted is in flight any more: gives back the pages of what did not count.
+    fn forget_drafts(&mut self, rank: Rank) {
+        let Some(seq) = self.find_mut(rank) else { return };
+        seq.drafted = 0;
+        let surplus = seq.pages.split_off((seq.pages.len()).min(pages_for(seq.computed) as usize));
+        surplus.into_iter().for_each(|page| self.pages.release(page));
+    }
+
+    fn commit_sample(
+        &mut self,
+        rank: Rank,
+        sample: Sample,
+        drafts: Option<DraftReport>,
+        now: Micros,
+        events: &mut Vec<(RequestId, Event)>,
+    ) {
         assert_eq!(sample.seq, rank.seq, "samples come in the order of the plan");
         let Some(seq) = self.find_mut(rank) else { return };
         let (id, choice, index) = (seq.request.id, seq.choice, seq.output.len() as u32);
+        let mut drafter = std::mem::take(&mut seq.drafter);
         let reason = seq.commit(&sample);
         let thought = seq.rules.thought();
+        self.drafting.hear(&mut drafter, sample.token, index);
+        self.find_mut(rank).expect("it was found just now").drafter = drafter;
         let Sample { token, logprobs, certainty, changed, yielded, .. } = sample;
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded }));
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);

@@ -128,11 +128,41 @@ impl Fit {
 /// What seems to take longer was not one step: the clock jumped, or the machine slept.
 const STEP_US_MAX: f64 = 60e6;
 
+/// Numbers of recurrent rows that are told apart: what a row more costs has steps, where kernels change.
+const ROWS_APART: usize = 96;
+/// Part of [`RowRatios`] that one observation replaces.
+const RATIO_PART: f32 = 0.1;
+
+/// By the number of a step's recurrent rows, what such steps took over what the linear part says; 0 where there was
+/// none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RowRatios([f32; ROWS_APART]);
+
+impl Default for RowRatios {
+    fn default() -> Self {
+        Self([0.0; ROWS_APART])
+    }
+}
+
+impl RowRatios {
+    fn observe(&mut self, rows: u32, ratio: f32) {
+        let Some(kept) = self.0.get_mut(rows as usize) else { return };
+        let ratio = ratio.clamp(1.0 / SURPRISE_MAX as f32, SURPRISE_MAX as f32);
+        *kept = if *kept == 0.0 { ratio } else { *kept + RATIO_PART * (ratio - *kept) };
+    }
+
+    fn of(&self, rows: u32) -> f64 {
+        let kept = self.0.get(rows as usize).copied().unwrap_or(0.0);
+        if kept == 0.0 { 1.0 } else { f64::from(kept) }
+    }
+}
+
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     recurrent: Fit,
     prompts: Fit,
+    ratios: RowRatios,
 }
 
 impl CostModel {
@@ -145,6 +175,10 @@ impl CostModel {
         if shape.prompt_rows == 0 {
             if shape.rows > 0 {
                 self.recurrent.observe(shape.recurrent(), took);
+                let linear = self.recurrent.at(&shape.recurrent());
+                if linear > 0.0 {
+                    self.ratios.observe(shape.rows, (took / linear) as f32);
+                }
             }
         } else if shape.rows == 0 || self.recurrent.knows() {
             self.prompts.observe(shape.prompts(), (took - self.recurrent.at(&shape.recurrent())).max(0.0));
@@ -155,6 +189,12 @@ impl CostModel {
     pub fn predict(&self, shape: &StepShape) -> Option<f64> {
         let known = (shape.rows == 0 || self.recurrent.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
         known.then(|| self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts()))
+    }
+
+    /// What a step without prompts should take by what steps of as many rows took, microseconds: to compare numbers of
+    /// rows with each other, between which a linear function does not tell the steps.
+    pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
+        self.recurrent.knows().then(|| self.recurrent.at(&shape.recurrent()) * self.ratios.of(shape.rows))
     }
 
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`
@@ -268,6 +308,17 @@ mod tests {
         for shape in [decode(1, 100), decode(16, 600), mixed(8, 256, 0), mixed(3, 64, 2_000), mixed(0, 128, 64)] {
             assert_close(model.predict(&shape).unwrap(), truth(&shape), 0.1);
         }
+    }
+
+    #[test]
+    fn numbers_of_rows_are_told_apart_where_a_row_more_has_a_step() {
+        let mut model = CostModel::default();
+        let steps = |rows: u32| 1_000 + 50 * u64::from(rows) + if rows > 4 { 2_000 } else { 0 };
+        (0..2_000u32).for_each(|i| model.observe(&decode(1 + i % 8, 100), Micros(steps(1 + i % 8))));
+        for rows in 1..=8 {
+            assert_close(model.decode_rows_us(&decode(rows, 100)).unwrap(), steps(rows) as f64, 0.08);
+        }
+        assert!(CostModel::default().decode_rows_us(&decode(1, 1)).is_none());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! A plan in the making, and what is left of its budget: in positions, and in the time that a step may take.
 
 use super::cost::{Pace, StepShape};
+use super::drafter::Offer;
 use super::sequence::{Next, Rank};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, Scheduler};
 use crate::CHUNK_TOKENS;
 use crate::ids::{Micros, PageId, SlotId};
 use crate::step::{Piece, StateCopy};
+use std::collections::BTreeMap;
 
 /// A plan in the making.
 pub(super) struct Draft<'a> {
@@ -27,6 +29,8 @@ pub(super) struct Draft<'a> {
     pub(super) loading: u32,
     /// They may be in it all the same.
     pub(super) waits_for_loads: bool,
+    /// What is drafted behind decode rows.
+    pub(super) drafts: BTreeMap<Rank, Offer>,
     /// Decode rows that sit out.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
@@ -97,10 +101,11 @@ impl Fork {
 
 impl Scheduler {
     /// An empty plan, from whose budget the decode rows that will be in it are taken already.
-    pub(super) fn draft<'a>(&self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
+    pub(super) fn draft<'a>(&mut self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
+        let drafts = self.allot(&out, pace);
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         let shape = decodes.fold(StepShape { passes: 1, ..StepShape::default() }, |shape, seq| StepShape {
-            rows: shape.rows + 1,
+            rows: shape.rows + 1 + drafts.get(&seq.rank).map_or(0, |offer| offer.tokens.len() as u32),
             attended: shape.attended + u64::from(seq.computed) + 1,
             ..shape
         });
@@ -117,6 +122,7 @@ impl Scheduler {
             out,
             loading: 0,
             waits_for_loads: false,
+            drafts,
             rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),

@@ -10,6 +10,8 @@ mod commit;
 mod config;
 mod cost;
 mod draft;
+mod drafter;
+mod drafting;
 mod fair;
 mod forecast;
 mod forks;
@@ -28,6 +30,8 @@ mod yielding;
 pub use crate::cache::{HostBlocks, PrefixConfig, PrefixStats, PrefixTotals};
 pub use config::SchedulerConfig;
 pub use cost::{CostModel, Pace, StepShape};
+pub use drafter::MakeSource;
+pub use drafting::{DraftMode, DraftSettings, DraftTotals};
 pub use fair::{KeyLimits, Terms, WEIGHT_MAX};
 pub use forecast::Forecast;
 pub use request::{Event, FinishReason, Rejected, Request, RequestTimes, Usage};
@@ -37,6 +41,8 @@ pub use stats::{Stats, WaitReason};
 use crate::cache::{Pages, PrefixCache, Slots, pages_for};
 use crate::ids::{KeyId, Micros, RequestId, SeqId, StepId};
 use draft::Fork;
+use drafter::Offer;
+use drafting::Drafting;
 use fair::Accounts;
 use forecast::{Extent, Lengths};
 use queue::Queue;
@@ -69,6 +75,7 @@ pub struct Scheduler {
     next_step: u64,
     /// Which rows the last step took.
     last_turn: Turn,
+    drafting: Drafting,
     totals: Totals,
 }
 
@@ -122,6 +129,8 @@ struct LaunchedPiece {
     samples: Vec<Rank>,
     /// The prompt's end, and no output is wanted.
     completes: bool,
+    /// What was drafted, each with a sample of its own behind the first.
+    drafted: Option<Offer>,
 }
 
 impl Scheduler {
@@ -144,6 +153,7 @@ impl Scheduler {
             next_seq: 0,
             next_step: 0,
             last_turn: Turn::Both,
+            drafting: Drafting::new(DraftSettings::default()),
             totals: Totals::default(),
         }
     }
@@ -335,7 +345,8 @@ impl Scheduler {
         if let Some(hit) = seq.restore.take() {
             self.prefix.unpin(hit);
         }
-        seq.computed = 0;
+        // Drafts in flight may still be right; what they computed is gone.
+        (seq.computed, seq.drafted) = (0, 0);
         seq
     }
 

@@ -6,6 +6,7 @@
 
 use super::cost::Pace;
 use super::draft::{Draft, Fork};
+use super::drafter::Offer;
 use super::sequence::{Next, Rank, Role, Sequence, canonical_end};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, LaunchedStep, Scheduler, WaitReason};
@@ -21,12 +22,13 @@ struct PieceForm {
     state: StateStart,
     score: Option<ScoreRows>,
     exports: Vec<StateExport>,
+    drafted: Option<Offer>,
 }
 
 impl PieceForm {
     /// Of rows after the prompt.
     fn recurrent() -> Self {
-        Self { form: Form::Recurrent, state: StateStart::Continue, score: None, exports: Vec::new() }
+        Self { form: Form::Recurrent, state: StateStart::Continue, score: None, exports: Vec::new(), drafted: None }
     }
 }
 
@@ -40,6 +42,9 @@ impl Scheduler {
     /// The same, with no more positions than `pace` allows in a step's time.
     pub fn plan_within(&mut self, now: Micros, pace: &Pace) -> Option<StepPlan> {
         if self.in_flight.len() >= self.config.steps_in_flight_max as usize {
+            return None;
+        }
+        if self.waits_to_draft(pace) {
             return None;
         }
         self.make_way();
@@ -168,7 +173,7 @@ impl Scheduler {
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
         let score = self.score_rows(at, start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
-        let form = PieceForm { form: Form::Chunked, state, score, exports };
+        let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None };
         self.push_piece(at, form, start, tokens, samples, draft);
         forked
     }
@@ -190,8 +195,20 @@ impl Scheduler {
         let known = seq.len() - seq.pending;
         let tokens = if end <= known { PieceTokens::Known(seq.tokens(start, end)) } else { PieceTokens::Sampled };
         let samples = if end == seq.len() { at..at + 1 } else { at..at };
-        let form = PieceForm::recurrent();
+        let drafted = draft.drafts.remove(&self.running[at].rank).and_then(|offer| self.room_for(at, offer));
+        let form = PieceForm { drafted, ..PieceForm::recurrent() };
         self.push_piece(at, form, start, tokens, samples, draft);
+    }
+
+    /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none. Nobody is preempted for a
+    /// draft, and everybody who runs finds a page as without.
+    fn room_for(&mut self, at: usize, mut offer: Offer) -> Option<Offer> {
+        let computed = self.running[at].computed;
+        let spare = self.pages.available().saturating_sub(self.running.len() as u32);
+        let fits = self.running[at].reach(spare).saturating_sub(computed);
+        offer.shorten(fits as usize);
+        self.claim_pages(at, computed + offer.tokens.len() as u32);
+        (!offer.tokens.is_empty()).then_some(offer)
     }
 
     fn push_piece(
@@ -203,10 +220,13 @@ impl Scheduler {
         samples: std::ops::Range<usize>,
         draft: &mut Draft<'_>,
     ) {
-        let PieceForm { form, state, score, exports } = form;
-        let rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
+        let PieceForm { form, state, score, exports, drafted } = form;
+        let mut rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
         let key = self.running[at].key;
+        // Whether drafts are served, their outcome tells.
         rows.iter().for_each(|_| self.accounts.output_served(key));
+        let drafts = drafted.as_ref().map_or_else(Vec::new, |offer| offer.tokens.clone());
+        rows.extend(self.running[at].drafted_rows(drafts.len() as u32));
         let ranks = self.running[samples].iter().map(|seq| seq.rank).collect();
         let seq = &self.running[at];
         let piece = Piece {
@@ -216,6 +236,7 @@ impl Scheduler {
             form,
             start,
             tokens,
+            drafts,
             pages: seq.pages.clone(),
             prompt_len: seq.prompt_len(),
             samples: rows,
@@ -231,6 +252,7 @@ impl Scheduler {
             pooled: piece.pooled_units().count() as u32,
             samples: ranks,
             completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
+            drafted,
         });
         draft.pieces.push(piece);
     }
@@ -282,6 +304,9 @@ impl Scheduler {
         let forks = std::mem::replace(&mut self.forks, draft.forks);
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         self.in_flight.push_back(LaunchedStep { id, pieces: draft.launched });
+        let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
+        let drafts: Vec<_> = decodes.map(|piece| piece.drafts.len()).collect();
+        self.note_drafts(drafts.into_iter());
         self.totals.rows_sat_out += draft.rows_out;
         self.last_turn = draft.out.took();
         self.settle(&draft.out, draft.now);

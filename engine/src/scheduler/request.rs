@@ -3,6 +3,7 @@
 use super::spec::Spec;
 use crate::constraint::Sources;
 use crate::constraint::thinking::Thought;
+use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId, TokenId};
 use crate::step::{Certainty, Score, TokenLogprobs};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub enum Event {
         changed: Option<bool>,
         /// As in [`crate::step::Sample`].
         yielded: Sources,
+        /// What was drafted behind it, with the first token of a step that had drafts.
+        drafts: Option<DraftReport>,
     },
     /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes
     /// once, before the end of a request that asked for it.

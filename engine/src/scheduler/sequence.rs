@@ -1,6 +1,7 @@
 //! One sequence: a prompt, what one choice generated after it, and how far both are computed. Holds a page table and a
 //! slot, and decides neither when it runs nor what it may hold.
 
+use super::drafter::Drafter;
 use super::{FinishReason, Request, Usage};
 use crate::cache::{Hit, pages_for};
 use crate::constraint::SequenceRules;
@@ -65,16 +66,21 @@ pub(crate) struct Sequence {
     /// Sampled by launched steps and not committed yet. Positive only if `computed` is one short of all tokens, or if
     /// the sequence was preempted meanwhile.
     pub(crate) pending: u32,
+    /// Drafts in flight, each with a sample and a position that count only if they prove right: until that is known
+    /// nothing of it can be planned. They are neither in `pending` nor in `computed`.
+    pub(crate) drafted: u32,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
     /// Held while running.
     pub(crate) slot: Option<SlotId>,
-    /// Page table: covers `computed` positions, no page more.
+    /// Page table: covers `computed` positions and those of drafts in flight, no page more.
     pub(crate) pages: Vec<PageId>,
     pub(crate) role: Role,
     pub(crate) preemptions: u32,
     /// What constrains its outputs.
     pub(crate) rules: SequenceRules,
+    /// What guesses its next tokens.
+    pub(crate) drafter: Drafter,
 }
 
 impl Sequence {
@@ -99,12 +105,14 @@ impl Sequence {
             output_max,
             output: Vec::new(),
             pending: 0,
+            drafted: 0,
             computed: 0,
             slot: None,
             pages: Vec::new(),
             role,
             preemptions: 0,
             rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
+            drafter: Drafter::default(),
             request,
         }
     }
@@ -127,7 +135,7 @@ impl Sequence {
     pub(crate) fn next(&self) -> Next {
         let prompt_done = self.computed >= self.prompt_len();
         let enough = self.sampled() >= self.output_max && (self.sampled() > 0 || prompt_done);
-        if self.role == Role::Follower || enough || self.rules.reads_further(self.pending) {
+        if self.role == Role::Follower || enough || self.drafted > 0 || self.rules.reads_further(self.pending) {
             Next::Nothing
         } else if prompt_done {
             Next::Output(self.len() - self.computed)
@@ -179,8 +187,18 @@ impl Sequence {
 
     /// Asks for its next token.
     pub(crate) fn sample_row(&mut self) -> SampleRow {
-        let output_index = self.sampled();
+        let row = self.row_of(self.sampled());
         self.pending += 1;
+        row
+    }
+
+    /// Asks for the tokens behind `count` drafts, which come behind the token that was asked for last.
+    pub(crate) fn drafted_rows(&mut self, count: u32) -> Vec<SampleRow> {
+        self.drafted = count;
+        (0..count).map(|i| self.row_of(self.sampled() + i)).collect()
+    }
+
+    fn row_of(&mut self, output_index: u32) -> SampleRow {
         SampleRow {
             seq: self.rank.seq,
             slot: self.held_slot(),
@@ -189,6 +207,14 @@ impl Sequence {
             choice: self.choice,
             rules: self.rules.of_output(output_index),
             waits_for: self.rules.waits_for(),
+        }
+    }
+
+    /// A draft in flight proved right: its position counts, and what was sampled behind it is on its way.
+    pub(crate) fn draft_counts(&mut self) {
+        self.pending += 1;
+        if self.drafted > 0 {
+            self.computed += 1;
         }
     }
 

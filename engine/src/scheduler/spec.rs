@@ -35,6 +35,10 @@ pub struct Spec {
     pub waits_for: Sources,
     /// Report the prompt's hidden state. Such a request has one choice and wants no token.
     pub pool: Option<Pooling>,
+    /// Tokens may be drafted for it. It changes no byte.
+    pub drafts: bool,
+    /// What the answer may be like: a source of drafts.
+    pub prediction: Option<Arc<[TokenId]>>,
     /// Whose prompts it may go on from, and who may go on from its own; `None` neither looks nor leaves anything.
     pub cache: Option<CacheScope>,
 }
@@ -54,6 +58,8 @@ impl Default for Spec {
             experts: None,
             waits_for: Sources::NONE,
             pool: None,
+            drafts: true,
+            prediction: None,
             cache: None,
         }
     }

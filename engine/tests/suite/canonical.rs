@@ -120,6 +120,7 @@ fn run(model: &Model, setup: Setup) -> Run {
             exact: setup.exact,
             step_rows_max: config.step_rows_max(),
             context: 2048,
+            drafts: 0,
         },
         &mut |_| {},
     )

@@ -103,6 +103,7 @@ pub fn config(exact: bool, threads: usize) -> CpuConfig {
         exact,
         step_rows_max: 128,
         context: 512,
+        drafts: 0,
     }
 }
 
@@ -154,6 +155,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         form,
         start: start as u32,
         tokens: PieceTokens::Known(ids.to_vec()),
+        drafts: Vec::new(),
         pages: (0..end.div_ceil(PAGE_TOKENS)).map(PageId).collect(),
         prompt_len: end,
         samples: Vec::new(),

@@ -99,7 +99,7 @@ mod tests {
     use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
     use chimere_engine::constraint::{Source, Sources};
     use chimere_engine::engram::{Context, Continuations, Filter, Mode, Ngrams, PredictionRules, RequestTables, Tally};
-    use chimere_engine::scheduler::{Event, Pace, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
+    use chimere_engine::scheduler::{DraftSettings, Event, Pace, PrefixConfig, Request, SchedulerConfig, Spec, Terms};
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -164,6 +164,7 @@ mod tests {
             exact: false,
             step_rows_max: 128,
             context: 128,
+            drafts: 0,
         };
         CpuBackend::new(&model, &config, &mut |_| {}).unwrap()
     }
@@ -193,7 +194,7 @@ mod tests {
         let (phase, _) = watch::channel(Phase::Starting);
         let scheduler = SchedulerActor::start_in_arbiter(&arbiters[1].handle(), move |_| {
             SchedulerActor::new(
-                config,
+                (config, DraftSettings::default()),
                 Pace::default(),
                 engine,
                 late,

@@ -13,6 +13,7 @@
 pub mod alarm;
 pub mod choice;
 pub mod direct;
+pub mod draft_account;
 pub mod embed;
 pub mod engine;
 pub mod engram;

@@ -1,5 +1,6 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
+use super::draft_account::DraftAccount;
 use crate::metrics::gateway::Completion;
 use crate::text::parser::TextPart;
 use chimere_engine::constraint::Sources;
@@ -158,6 +159,10 @@ pub struct RequestUsage {
     pub examples: Option<ExamplesAccount>,
     /// Sources of rules that yielded for at least one token, because with their rule none would have been left.
     pub yielded: Sources,
+    /// What was drafted for its choices.
+    pub drafts: DraftAccount,
+    /// It said what its answer may be.
+    pub predicted: bool,
 }
 
 impl RequestUsage {

@@ -5,6 +5,7 @@
 //! that has room for all.
 
 use super::choice::{Choice, scored};
+use super::draft_account::DraftAccount;
 use super::live::LiveEntry;
 use super::messages::{Cancel, Refusal, RequestEvent, Submit};
 use super::output::{
@@ -119,6 +120,8 @@ pub struct RequestActor {
     contradicted: BTreeSet<(u32, u32)>,
     /// Sources of rules that were not followed for some token.
     yielded: Sources,
+    /// What was drafted.
+    drafts: DraftAccount,
     reply: Option<oneshot::Sender<Result<(), Refusal>>>,
     out: mpsc::Sender<Output>,
     /// What `out` had no room for yet.
@@ -218,6 +221,7 @@ impl RequestActor {
             sources: Vec::new(),
             contradicted: BTreeSet::new(),
             yielded: Sources::NONE,
+            drafts: DraftAccount::default(),
             reply: Some(reply),
             out: tx,
             backlog: VecDeque::new(),
@@ -261,7 +265,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.handles.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            RequestEvent::Event(Event::Token { choice, index, token, logprobs, changed, yielded, .. }) => {
+            RequestEvent::Event(Event::Token { choice, index, token, logprobs, changed, yielded, drafts, .. }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -274,6 +278,7 @@ impl RequestActor {
                     self.account_for(prompt, choice, index, token);
                 }
                 self.yielded = self.yielded.with(yielded);
+                drafts.into_iter().for_each(|report| self.drafts.add(report));
                 let mut delta = Delta::default();
                 let is_end = self.job.spec.engine.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
@@ -366,6 +371,8 @@ impl RequestActor {
             engram: self.engram_account(),
             examples: self.job.examples.clone(),
             yielded: self.yielded,
+            drafts: self.drafts,
+            predicted: self.job.spec.engine.prediction.is_some(),
         };
         self.handles.gateway.completed(&account.completion());
         account

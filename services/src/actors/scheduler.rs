@@ -24,7 +24,9 @@ use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
 use chimere_engine::constraint::{Source, Sources};
 use chimere_engine::ids::{Micros, RequestId, StepId};
-use chimere_engine::scheduler::{Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms};
+use chimere_engine::scheduler::{
+    DraftSettings, Event, Pace, Rejected, Request, RequestTimes, Scheduler, SchedulerConfig, Terms,
+};
 use chimere_engine::step::{StepOutcome, StepPlan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -89,10 +91,10 @@ impl Stream {
 }
 
 impl SchedulerActor {
-    /// Plans for `engine`, within `config` and `pace`.
+    /// Plans for `engine`, within `config` and `pace`, with what is drafted.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub fn new(
-        config: SchedulerConfig,
+        (config, drafts): (SchedulerConfig, DraftSettings),
         pace: Pace,
         engine: Addr<EngineActor>,
         (tables, grammars): (LateUsers<EngramSource>, LateUsers<GrammarSource>),
@@ -104,7 +106,7 @@ impl SchedulerActor {
     ) -> Self {
         Self {
             meter: StepMeter::new(&config, gateway, log),
-            scheduler: Scheduler::new(config),
+            scheduler: Scheduler::new(config).with_drafts(drafts),
             engine,
             streams: HashMap::new(),
             tables,
@@ -308,6 +310,7 @@ impl SchedulerActor {
     fn tell(&mut self) {
         self.meter.keeps(self.scheduler.prefix_stats());
         self.meter.stands(self.scheduler.stats(), self.scheduler.waiting_by_key());
+        self.meter.drafted(self.scheduler.draft_totals());
     }
 }
 

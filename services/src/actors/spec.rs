@@ -2,7 +2,7 @@
 
 use chimere_engine::constraint::Sources;
 use chimere_engine::constraint::thinking::Thinking;
-use chimere_engine::ids::CacheScope;
+use chimere_engine::ids::{CacheScope, TokenId};
 use chimere_engine::scheduler::Spec;
 use std::sync::Arc;
 
@@ -22,13 +22,15 @@ pub struct RequestSpec {
 
 impl RequestSpec {
     /// The same with what is known when its prompts are: the seed of its random numbers, the rules for thoughts that
-    /// come after such a prompt, the late sources that have something to say, and who shares its prompt.
+    /// come after such a prompt, the late sources that have something to say, who shares its prompt, and what the answer
+    /// may be.
     pub fn complete(
         mut self,
         seed: u64,
         thinking: Option<Arc<Thinking>>,
         waits_for: Sources,
         cache: Option<CacheScope>,
+        prediction: Option<Arc<[TokenId]>>,
     ) -> Self {
         let engine = Arc::make_mut(&mut self.engine);
         let sampling = Arc::make_mut(&mut engine.sampling);
@@ -37,6 +39,7 @@ impl RequestSpec {
         engine.thinking = thinking;
         engine.waits_for = waits_for;
         engine.cache = cache;
+        engine.prediction = prediction;
         self
     }
 }
@@ -51,7 +54,7 @@ mod tests {
     fn thoughts_that_certainty_may_shorten_have_it_reported() {
         let spec =
             RequestSpec { engine: Arc::new(Spec::greedy(9)), stop: Vec::new(), stream: false, include_usage: false };
-        let plain = spec.clone().complete(7, None, Sources::only(Source::Tables), None).engine;
+        let plain = spec.clone().complete(7, None, Sources::only(Source::Tables), None, None).engine;
         assert_eq!((plain.sampling.seed, plain.sampling.certainty), (7, false));
         assert!(plain.waits_for.contains(Source::Tables) && plain.thinking.is_none());
         let level = Level { entropy_max: 0.1, top_prob_min: 0.9 };
@@ -59,7 +62,9 @@ mod tests {
         let rules =
             Thinking { opens: None, ends: vec![1], closing: vec![2], tokens_max: None, adaptive: Some(adaptive) };
         let rules = Arc::new(rules);
-        let thinks = spec.clone().complete(7, Some(rules.clone()), Sources::NONE, Some(CacheScope(3))).engine;
+        let (scope, text) = (Some(CacheScope(3)), Some(Arc::from([4, 5])));
+        let thinks = spec.clone().complete(7, Some(rules.clone()), Sources::NONE, scope, text.clone()).engine;
+        assert_eq!(thinks.prediction, text);
         assert!(thinks.sampling.certainty && thinks.thinking == Some(rules) && thinks.cache == Some(CacheScope(3)));
         assert_eq!(spec.engine.sampling.seed, 0, "who has it keeps what was shared");
     }

@@ -6,8 +6,11 @@ use crate::metrics;
 use crate::metrics::gateway::Gateway;
 use crate::metrics::keys::WaitingByKey;
 use chimere_engine::constraint::{Source, Sources};
+use chimere_engine::drafts::DraftKind;
 use chimere_engine::ids::{KeyId, Micros, StepId};
-use chimere_engine::scheduler::{Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepShape};
+use chimere_engine::scheduler::{
+    DraftTotals, Pace, PrefixConfig, PrefixStats, RequestTimes, SchedulerConfig, Stats, StepShape,
+};
 use chimere_engine::step::{Form, StepOutcome, StepPlan};
 use std::sync::Arc;
 
@@ -58,6 +61,7 @@ pub(super) struct StepMeter {
     step_tokens: u32,
     waiting: WaitingByKey,
     told: Stats,
+    drafts: DraftTotals,
     prefix: PrefixConfig,
     /// What was told of the prefix cache last.
     kept: Option<PrefixStats>,
@@ -75,6 +79,7 @@ impl StepMeter {
             step_tokens: config.step_tokens,
             waiting: WaitingByKey::default(),
             told: Stats::default(),
+            drafts: DraftTotals::default(),
             prefix: config.prefix,
             kept: None,
             gateway,
@@ -234,6 +239,29 @@ impl StepMeter {
         }
         ::metrics::gauge!(metrics::PREFIX_PAGES).set(f64::from(now.pages));
         self.gateway.looked_up(tokens, hit_tokens);
+    }
+
+    /// What was drafted since the last time.
+    pub(super) fn drafted(&mut self, now: DraftTotals) {
+        if self.drafts == now {
+            return;
+        }
+        let old = std::mem::replace(&mut self.drafts, now);
+        for kind in DraftKind::ALL {
+            let (at, source) = (kind as usize, kind.name());
+            let drafted = now.drafted[at] - old.drafted[at];
+            ::metrics::counter!(metrics::DRAFTED, "source" => source).increment(drafted);
+            self.gateway.drafted(now.pieces[at] - old.pieces[at], drafted);
+            for (place, position) in metrics::DRAFT_POSITIONS.iter().enumerate() {
+                let accepted = now.accepted[at][place] - old.accepted[at][place];
+                ::metrics::counter!(metrics::ACCEPTED, "source" => source, "position" => *position).increment(accepted);
+                self.gateway.accepted(place, accepted);
+            }
+        }
+        for ((drafts, now), old) in metrics::DRAFT_NUMBERS.iter().zip(now.rows).zip(old.rows) {
+            ::metrics::counter!(metrics::DRAFT_ROWS, "drafts" => *drafts).increment(now - old);
+        }
+        ::metrics::counter!(metrics::DRAFT_LOST).increment(now.lost - old.lost);
     }
 
     /// How things stand: gauges as they are, counters by what was added since the last time.

@@ -1,6 +1,6 @@
 //! The flags of `chimere serve`.
 
-use super::{Activations, Budget, Device, Embedding, KvType, PrefixCacheMode};
+use super::{Activations, Budget, Device, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode};
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -66,6 +66,14 @@ pub struct ServeArgs {
     /// Equal bytes for equal requests whatever else runs; on the CPU always so
     #[arg(long, help_heading = COMPUTING)]
     pub deterministic: bool,
+    /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer, on the CPU
+    /// only [default: auto]
+    #[arg(long, value_name = "N", help_heading = COMPUTING)]
+    pub drafts: Option<Drafts>,
+    /// Who drafts, with commas between them: ngram (what came before after the same tokens), prediction (what a request
+    /// says its answer may be) [default: ngram,prediction]
+    #[arg(long, value_name = "S", help_heading = COMPUTING)]
+    pub draft_sources: Option<DraftSources>,
     /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]
     #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
     pub max_seqs: Option<u32>,
@@ -122,6 +130,8 @@ impl ServeArgs {
         put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
         put("engine", "activations", self.activations.and_then(|a| Value::try_from(a).ok()));
         put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
+        put("engine", "drafts", self.drafts.map(|d| Value::String(d.into())));
+        put("engine", "draft_sources", self.draft_sources.map(|s| Value::String(s.into())));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));
         put("cache", "prefix", self.prefix_cache.and_then(|c| Value::try_from(c).ok()));
         put("cache", "host_budget", self.host_cache_budget.map(|b| Value::String(b.into())));

@@ -3,7 +3,10 @@
 use super::activations::Activations;
 use super::budget::Budget;
 use super::check::{Fault, threads};
+use super::drafts::{DraftSources, Drafts};
 use crate::limits;
+use chimere_engine::drafts::DraftKinds;
+use chimere_engine::scheduler::DraftMode;
 use serde::{Deserialize, Serialize};
 
 /// On which device the model is computed, in how much memory, and how exactly.
@@ -36,6 +39,10 @@ pub struct Engine {
     pub exact: bool,
     /// Equal bytes for equal requests; on the CPU always so.
     pub deterministic: bool,
+    /// How many tokens are drafted behind one; changes no byte.
+    pub drafts: Drafts,
+    /// Whose guesses are drafted.
+    pub draft_sources: DraftSources,
 }
 
 impl Default for Engine {
@@ -54,6 +61,8 @@ impl Default for Engine {
             embedding: Embedding::Device,
             exact: false,
             deterministic: false,
+            drafts: Drafts(DraftMode::Auto),
+            draft_sources: DraftSources(DraftKinds::all()),
         }
     }
 }

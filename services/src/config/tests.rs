@@ -131,6 +131,17 @@ fn a_value_of_the_wrong_type_or_range_names_its_key() {
 }
 
 #[test]
+fn drafts_are_a_word_or_a_number_and_come_from_sources_that_are_known() {
+    let got = load("[engine]\ndrafts = \"3\"\n", &[("CHIMERE_ENGINE__DRAFT_SOURCES", "ngram")], ServeArgs::default());
+    let got = got.unwrap().engine;
+    assert_eq!((String::from(got.drafts), String::from(got.draft_sources)), ("3".into(), "ngram".into()));
+    let args = ServeArgs { drafts: "off".parse().ok(), ..Default::default() };
+    assert_eq!(load("[engine]\ndrafts = \"3\"\n", &[], args).unwrap().engine.drafts.room(), 0);
+    let err = load("[engine]\ndrafts = \"9\"\n", &[], ServeArgs::default()).unwrap_err().to_string();
+    assert!(err.contains("engine.drafts") && err.contains("a number from 1 to 7, got \"9\""), "{err}");
+}
+
+#[test]
 fn a_type_of_the_cache_reads_as_it_is_written_and_one_word_means_both() {
     for (text, want) in
         [("f16", KvType::F16), ("q8_0:q4_0", KvType::Q8_0Q4_0), ("q8_0:q8_0", KvType::Q8_0), ("q8_0", KvType::Q8_0)]

@@ -10,6 +10,7 @@ use super::request::Generation;
 use super::request_tables::tables_of;
 use super::sse::Events;
 use super::terms::terms_of;
+use super::text::ids_of;
 use crate::actors::direct::DirectError;
 use crate::actors::messages::Refusal;
 use crate::actors::output::{ExamplesAccount, ProbeAccount};
@@ -98,13 +99,15 @@ pub(super) async fn generate<S: Dialect>(
         shape,
         id_prefix,
     } = endpoint;
-    let Generation { spec, seed, engram, cache, .. } = generation;
+    let Generation { spec, seed, engram, cache, prediction, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
     let engram = tables_of(app, engram, asker(request), &prompts, &spec.engine.end_ids).await?;
     let waits_for = late_sources(!engram.tables.is_empty(), grammar.is_some());
     let scope = cache::of_request(Caller::of(request).cache, &cache);
-    let spec = spec.complete(seed, thinking.as_ref().and_then(ThinkingJob::rules), waits_for, scope);
+    let prediction = predicted(app, prediction).await?;
+    let rules = thinking.as_ref().and_then(ThinkingJob::rules);
+    let spec = spec.complete(seed, rules, waits_for, scope, prediction);
     let name = RequestName::of(request);
     let choices = prompts.len() * spec.engine.choices as usize;
     let envelope = envelope(app, id_prefix, seed);
@@ -144,6 +147,14 @@ pub(super) async fn generate<S: Dialect>(
         }
     }
     Err(engine_error("the answer broke off".into()))
+}
+
+/// Tokens of what the answer may be; no answer is longer than the context.
+async fn predicted(app: &App, text: Option<String>) -> Result<Option<Arc<[TokenId]>>, ApiError> {
+    let Some(text) = text else { return Ok(None) };
+    let mut ids = ids_of(app, text, false).await?;
+    ids.truncate(app.handles.context as usize);
+    Ok(Some(ids.into()))
 }
 
 /// What every piece of a reply says.

@@ -179,6 +179,7 @@ fn ours(model: &ModelLimits) -> Value {
     json!({
         "cache": flag(),
         "cache_prompt": flag(),
+        "drafts": flag(),
         "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": limits::CACHE_SALT_BYTES_MAX},
         "engram": object(),
         "frequency_penalty": number(-2.0, 2.0),

@@ -42,6 +42,10 @@ pub struct Gateway {
     preemptions: Counter,
     cache_queries: Counter,
     cache_hits: Counter,
+    drafts: Counter,
+    draft_tokens: Counter,
+    accepted: Counter,
+    accepted_at: Vec<Counter>,
     ttft: Histogram,
     itl: Histogram,
     tpot: Histogram,
@@ -82,6 +86,12 @@ impl Gateway {
             preemptions: counter(VLLM_PREEMPTIONS),
             cache_queries: counter(VLLM_CACHE_QUERIES),
             cache_hits: counter(VLLM_CACHE_HITS),
+            drafts: counter(VLLM_DRAFTS),
+            draft_tokens: counter(VLLM_DRAFT_TOKENS),
+            accepted: counter(VLLM_DRAFT_ACCEPTED),
+            accepted_at: (0..DRAFTS_MAX)
+                .map(|place| ::metrics::counter!(VLLM_DRAFT_POSITION, all(&[("position", place.to_string())])))
+                .collect(),
             ttft: histogram(VLLM_TTFT),
             itl: histogram(VLLM_ITL),
             tpot: histogram(VLLM_TPOT),
@@ -107,6 +117,18 @@ impl Gateway {
     pub fn looked_up(&self, tokens: u64, found: u64) {
         self.cache_queries.increment(tokens);
         self.cache_hits.increment(found);
+    }
+
+    /// So many more rows had drafts behind them, so many tokens together.
+    pub fn drafted(&self, rows: u64, tokens: u64) {
+        self.drafts.increment(rows);
+        self.draft_tokens.increment(tokens);
+    }
+
+    /// So many more drafts in this place, from 0, were what was sampled.
+    pub fn accepted(&self, place: usize, tokens: u64) {
+        self.accepted.increment(tokens);
+        self.accepted_at[place].increment(tokens);
     }
 
     /// A request has waited this long for its first step.

@@ -5,7 +5,7 @@ use super::reload::Renewals;
 use super::{ServeError, audit, files};
 use crate::actors::engine::Build;
 use crate::clock::{Clock, unix_seconds};
-use crate::config::{Config, PrefixCacheMode, aliases, items};
+use crate::config::{Config, Engine, PrefixCacheMode, aliases, items};
 use crate::device::{self, DeviceError, DeviceRequest, Setup};
 use crate::engram::{Asker, Tables};
 use crate::http::auth::Keys;
@@ -22,7 +22,7 @@ use crate::traces::Traces;
 use crate::{limits, locate, metrics};
 use chimere_engine::engram::{Strengths, StrengthsError};
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
-use chimere_engine::scheduler::{KeyLimits, Pace, PrefixConfig, SchedulerConfig};
+use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, SchedulerConfig};
 use sha2::{Digest, Sha256};
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -76,6 +76,7 @@ impl Prepared {
             workers: workers(config),
             connections: config.limits.connections,
             scheduler: scheduler_config(config, &setup, prefix),
+            drafts: drafts(config),
             fingerprint: fingerprint(&limits.name, &setup, config).into(),
             gpu: setup.gpu().map(|gpu| gpu.uuid.clone()),
             text,
@@ -350,6 +351,12 @@ fn scheduler_config(config: &Config, setup: &Setup, prefix: PrefixConfig) -> Sch
         steps_in_flight_max: limits::STEPS_IN_FLIGHT_MAX,
         prefix,
     }
+}
+
+/// What is drafted; how much the backend takes, it says itself.
+fn drafts(config: &Config) -> DraftSettings {
+    let Engine { drafts, draft_sources, .. } = &config.engine;
+    DraftSettings { mode: drafts.0, kinds: draft_sources.0, ..DraftSettings::default() }
 }
 
 /// Targets and bounds in time.

@@ -16,7 +16,7 @@ use crate::metrics::gateway::Gateway;
 use actix::prelude::*;
 use actix_rt::Arbiter;
 use chimere_engine::backend::BackendInfo;
-use chimere_engine::scheduler::{Pace, SchedulerConfig};
+use chimere_engine::scheduler::{DraftSettings, Pace, SchedulerConfig};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -28,6 +28,8 @@ pub(super) struct Crew {
     pub(super) core: Option<usize>,
     /// Bounds of the scheduler.
     pub(super) scheduler: SchedulerConfig,
+    /// What is drafted, but for the backend's word on it.
+    pub(super) drafts: DraftSettings,
     /// Its targets in time.
     pub(super) pace: Pace,
     /// Threads that share large batches of lookups, and likewise the rows under grammars.
@@ -57,12 +59,14 @@ impl Actors {
     /// Starts them on the current actix system; an error names the thread that could not be had, or says why there is
     /// no backend.
     pub(super) async fn start(crew: Crew) -> Result<Self, String> {
-        let Crew { build, core, scheduler: config, pace, lookup_threads, clock, live, gateway, step_log } = crew;
+        let Crew { build, core, scheduler: config, drafts, pace, lookup_threads, clock, live, gateway, step_log } =
+            crew;
         let (phase_tx, phase) = watch::channel(Phase::Starting);
 
         let engine_arbiter = threads::arbiter("chimere-engine", core).map_err(|e| format!("engine thread: {e}"))?;
         let (pending, launched) = crossbeam::channel::unbounded();
         let (engine, rules, info) = EngineActor::start_on(&engine_arbiter.handle(), build, pending).await?;
+        let drafts = DraftSettings { room: info.drafts, ..drafts };
 
         let engram_arbiter = threads::arbiter("chimere-engram", None).map_err(|e| format!("Engram thread: {e}"))?;
         let grammar_arbiter = threads::arbiter("chimere-grammar", None).map_err(|e| format!("grammar thread: {e}"))?;
@@ -74,7 +78,7 @@ impl Actors {
         let scheduler_arbiter =
             threads::arbiter("chimere-sched", None).map_err(|e| format!("scheduler thread: {e}"))?;
         let scheduler = SchedulerActor::start_in_arbiter(&scheduler_arbiter.handle(), move |_| {
-            SchedulerActor::new(config, pace, engine, late, phase_tx, live, clock, gateway, step_log)
+            SchedulerActor::new((config, drafts), pace, engine, late, phase_tx, live, clock, gateway, step_log)
         });
         wait_for_steps(launched, links, scheduler.clone().recipient())
             .map_err(|e| format!("completion thread: {e}"))?;

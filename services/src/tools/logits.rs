@@ -39,6 +39,7 @@ impl LogitReader {
             exact,
             step_rows_max: STEP_TOKENS,
             context: window,
+            drafts: 0,
         };
         let mut backend = CpuBackend::new(model, &config, &mut |_| {}).map_err(|e| e.to_string())?;
         backend.set_probe(Probe { record: true, ..Probe::default() });
@@ -91,6 +92,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         form: Form::Chunked,
         start: start as u32,
         tokens: PieceTokens::Known(tokens.to_vec()),
+        drafts: Vec::new(),
         pages: (0..end.div_ceil(PAGE_TOKENS)).map(PageId).collect(),
         prompt_len: prompt_len as u32,
         samples: Vec::new(),

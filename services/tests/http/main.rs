@@ -7,6 +7,7 @@ mod admission;
 mod answers;
 mod anthropic;
 mod collections;
+mod drafts;
 mod edge;
 mod embeddings;
 mod ending;

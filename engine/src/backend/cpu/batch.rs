@@ -21,6 +21,10 @@ pub(super) struct BatchPiece {
     pub(super) seq: SeqId,
     pub(super) first_row: usize,
     pub(super) rows: usize,
+    /// Of these the last ones, whose tokens are drafted.
+    pub(super) drafted: usize,
+    /// Drafted rows of the slot's piece before that count, and which its recurrent states do not hold yet.
+    pub(super) unfolded: usize,
     pub(super) start: usize,
     pub(super) form: Form,
     pub(super) slot: usize,
@@ -28,6 +32,13 @@ pub(super) struct BatchPiece {
     pub(super) experts: Option<ExpertCut>,
     /// Rows after which the state is kept, and where, as if it were a slot.
     pub(super) exports: Vec<(usize, usize)>,
+}
+
+impl BatchPiece {
+    /// Rows that count whatever is sampled.
+    pub(super) fn certain(&self) -> usize {
+        self.rows - self.drafted
+    }
 }
 
 impl Batch {
@@ -67,11 +78,14 @@ impl Batch {
                 );
             }
         }
+        self.tokens.extend(&piece.drafts);
         self.positions.extend((piece.start..).take(self.tokens.len() - first_row));
         self.pieces.push(BatchPiece {
             seq: piece.seq,
             first_row,
             rows: self.tokens.len() - first_row,
+            drafted: piece.drafts.len(),
+            unfolded: store.slots[slot].unfolded,
             start: piece.start as usize,
             form: piece.form,
             slot,

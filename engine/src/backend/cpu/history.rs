@@ -33,6 +33,11 @@ impl History {
         }
     }
 
+    /// Notes a token after the prompt.
+    pub(super) fn push_output(&mut self, token: TokenId) {
+        self.seen.entry(token).or_default().output_count += 1;
+    }
+
     /// Every token seen, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TokenId, Seen)> + '_ {
         self.seen.iter().map(|(t, s)| (*t, *s))

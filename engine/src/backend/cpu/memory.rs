@@ -13,11 +13,13 @@ pub struct MemoryUse {
     pub page_bytes: u64,
     /// Bytes of one sequence's recurrent state.
     pub slot_bytes: u64,
+    /// Bytes of what one sequence's drafted rows leave until it is known which of them count.
+    pub drafted_bytes: u64,
     /// Buffers of a step.
     pub workspace_bytes: u64,
     /// Bytes of all pages of keys and values.
     pub kv_bytes: u64,
-    /// Bytes of all sequences' recurrent states.
+    /// Bytes of all sequences' recurrent states and drafted rows.
     pub state_bytes: u64,
     /// All checkpoints, each of which takes what a slot does.
     pub checkpoint_bytes: u64,
@@ -31,14 +33,16 @@ impl MemoryUse {
 
     /// What [`super::CpuBackend::new`] will allocate beside the packed weights.
     pub fn of(model: &ModelConfig, config: &CpuConfig) -> Self {
-        let shape = StoreShape::of(model);
+        let (shape, config) = (StoreShape::of(model), &config.of(model));
+        let drafted_bytes = shape.drafted_bytes() * u64::from(config.draft_room().piece_max);
         let (page_bytes, slot_bytes) = (shape.page_bytes(config.kv_type()), shape.slot_bytes());
         Self {
             page_bytes,
             slot_bytes,
+            drafted_bytes,
             workspace_bytes: workspace_bytes(model, config.step_rows_max as usize, config.logit_rows()),
             kv_bytes: page_bytes * u64::from(config.pages),
-            state_bytes: slot_bytes * u64::from(config.slots),
+            state_bytes: (slot_bytes + drafted_bytes) * u64::from(config.slots),
             checkpoint_bytes: slot_bytes * u64::from(config.checkpoints),
         }
     }

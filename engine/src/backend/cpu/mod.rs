@@ -7,6 +7,7 @@
 
 mod batch;
 mod blocks;
+mod drafted;
 mod forward;
 mod gemm;
 mod history;
@@ -29,10 +30,10 @@ pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, DraftRoom, EarlyRules, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
-use crate::model::{Model, ModelConfig};
+use crate::model::{GdnConfig, Model, ModelConfig};
 use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use batch::Batch;
 use blocks::ExpertCount;
@@ -50,6 +51,8 @@ use workspace::Workspace;
 
 /// Rows whose logits are held at once, when that is more than there are slots: prompt scores go in blocks of it.
 const LOGIT_ROWS: usize = 32;
+/// Drafted tokens of a step, of all sequences together, that there is room for at least where any are taken.
+const STEP_DRAFTS_MIN: u32 = 16;
 /// All widths are multiples of this, the block of an activation's int8 form.
 const WIDTH: usize = 32;
 
@@ -85,6 +88,8 @@ pub struct CpuConfig {
     pub step_rows_max: u32,
     /// Positions a sequence may have.
     pub context: u32,
+    /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
+    pub drafts: u32,
 }
 
 impl CpuConfig {
@@ -93,7 +98,22 @@ impl CpuConfig {
     }
 
     fn logit_rows(&self) -> usize {
-        LOGIT_ROWS.max(self.slots as usize)
+        let drafts = if self.drafts == 0 { 0 } else { STEP_DRAFTS_MIN };
+        LOGIT_ROWS.max(self.slots.saturating_add(drafts) as usize)
+    }
+
+    /// What is done of it for this model: one with a state that drafted rows would change for good takes none.
+    pub fn of(&self, model: &ModelConfig) -> Self {
+        let takes = model.blocks().all(|block| block.op.state().takes_drafts());
+        Self { drafts: if takes { self.drafts } else { 0 }, ..*self }
+    }
+
+    /// Drafted tokens that steps may have. Each has a row of logits of its own.
+    pub fn draft_room(&self) -> DraftRoom {
+        if self.drafts == 0 {
+            return DraftRoom::default();
+        }
+        DraftRoom { piece_max: self.drafts, step_max: self.logit_rows() as u32 - self.slots }
     }
 }
 
@@ -153,6 +173,7 @@ impl CpuBackend {
                 return Err(CpuError::Zero(name));
             }
         }
+        let config = &config.of(&model.config);
         let pool = Pool::new(config.threads)?;
         let packed = CpuModel::pack(model, config.exact, progress);
         let shape = StoreShape::of(&packed.config);
@@ -166,14 +187,9 @@ impl CpuBackend {
                 step_rows_max: config.step_rows_max,
                 vocab: packed.config.vocab as u32,
                 context: config.context,
+                drafts: config.draft_room(),
             },
-            store: Store::new(
-                shape,
-                config.slots as usize,
-                config.checkpoints as usize,
-                config.pages as usize,
-                config.kv_type(),
-            ),
+            store: Store::new(shape, config),
             workspace: Workspace::new(
                 &packed.config,
                 config.step_rows_max as usize,
@@ -212,6 +228,7 @@ impl CpuBackend {
     /// Recurrent state `[Hv, K, V]` and convolution tail `[taps - 1, channels]` of a slot in the `nth` block that has
     /// such.
     pub fn state(&mut self, slot: SlotId, nth: usize) -> (&[f32], &[f32]) {
+        self.fold(slot.0 as usize);
         let (s, slot, block) = (&self.store, slot.0 as usize, self.store.shape.recurrent_block(nth));
         // SAFETY: no step runs while `self` is borrowed mutably.
         unsafe { (s.states.get(s.shape.state_at(slot, block)), s.tails.get(s.shape.tail_at(slot, block))) }
@@ -252,7 +269,7 @@ impl CpuBackend {
         let begin = Instant::now();
         self.prepare(plan);
         let batch = Batch::new(plan, &self.store)?;
-        self.note_history(plan, &batch);
+        self.note_rows(plan, &batch);
         let outputs = Outputs::of(plan);
         let (results, recorder, forward_us) =
             (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
@@ -285,12 +302,13 @@ impl CpuBackend {
         let waits = constraints.get().is_none();
         self.recording = recorder.finish();
         let (samples, scores, pooled) = results.into_parts();
-        self.keep_samples(&outputs, &samples);
+        let (samples, accepted) = if waits { (samples, Vec::new()) } else { self.accept(&outputs, samples) };
         let forward_us = forward_us.into_inner();
         let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
         let outcome = StepOutcome {
             id: Some(plan.id),
             samples,
+            accepted,
             scores,
             timing,
             experts: experts.taken(),
@@ -319,18 +337,51 @@ impl CpuBackend {
         }
     }
 
-    fn note_history(&mut self, plan: &StepPlan, batch: &Batch) {
+    /// What slots know of the rows that are about to be computed: their tokens, but for drafted ones, and that their
+    /// states will hold what was drafted before.
+    fn note_rows(&mut self, plan: &StepPlan, batch: &Batch) {
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
-            let history = &mut self.store.slots[rows.slot].history;
-            for row in rows.first_row..rows.first_row + rows.rows {
-                history.push(batch.tokens[row], batch.positions[row], piece.prompt_len);
+            let slot = &mut self.store.slots[rows.slot];
+            slot.unfolded = 0;
+            for row in rows.first_row..rows.first_row + rows.certain() {
+                slot.history.push(batch.tokens[row], batch.positions[row], piece.prompt_len);
             }
         }
     }
 
-    fn keep_samples(&mut self, outputs: &Outputs, samples: &[Sample]) {
-        for (wanted, sample) in outputs.samples.iter().zip(samples) {
-            self.store.slots[wanted.row.slot.0 as usize].sampled = Some(sample.token);
+    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do.
+    fn accept(&mut self, outputs: &Outputs, samples: Vec<Sample>) -> (Vec<Sample>, Vec<u32>) {
+        let store = &mut self.store;
+        let (samples, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
+            let history = &mut store.slots[slot].history;
+            (start..).zip(drafts).for_each(|(position, token)| history.push(*token, position, prompt_len));
+            store.keep_drafted(slot, drafts.len());
+        });
+        for (slot, sample) in outputs.slots(&accepted).zip(&samples) {
+            store.slots[slot].sampled = Some(sample.token);
+        }
+        (samples, accepted)
+    }
+
+    /// Brings a slot's states to where the last row that counts left them.
+    fn fold(&mut self, slot: usize) {
+        let shapes: Vec<_> = self.model.config.each::<GdnConfig>().copied().collect();
+        let count = std::mem::take(&mut self.store.slots[slot].unfolded);
+        for (nth, c) in shapes.iter().enumerate() {
+            let block = self.store.shape.recurrent_block(nth);
+            let all = self.store.shape.state_at(slot, block);
+            // SAFETY: no step runs while `self` is borrowed mutably, and the two buffers are apart.
+            let states = unsafe { self.store.states.get_mut(all) };
+            for (h, state) in states.chunks_exact_mut(c.key_dim * c.value_dim).enumerate() {
+                for row in 0..count {
+                    // SAFETY: as above.
+                    let factors = unsafe { self.store.drafted.factors(slot, row, block, (h, c.value_heads)) };
+                    let (key, rest) = factors.split_at(c.key_dim);
+                    for (s, k) in state.chunks_exact_mut(c.value_dim).zip(key) {
+                        s.iter_mut().zip(rest).for_each(|(s, delta)| *s = k.mul_add(*delta, *s * rest[c.value_dim]));
+                    }
+                }
+            }
         }
     }
 }
@@ -361,9 +412,9 @@ impl StepDevice for CpuBackend {
             let scratch = &mut self.scratch[team.index].lock().expect("no thread panicked before");
             sampling.run(team, scratch, constraints, &results);
         });
-        outcome.samples = results.into_parts().0;
+        let samples = results.into_parts().0;
         outcome.timing.sample_us = begin.elapsed().as_micros() as u64;
-        self.keep_samples(&outputs, &outcome.samples);
+        (outcome.samples, outcome.accepted) = self.accept(&outputs, samples);
         Ok(outcome)
     }
 

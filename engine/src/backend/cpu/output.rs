@@ -2,6 +2,7 @@
 //! of hidden states, for those who want no tokens.
 
 use super::forward::{Pass, ThreadScratch, columns};
+use super::history::History;
 use super::matmul::{RowForm, matmul};
 use super::norm::norm_row;
 use super::pool::Team;
@@ -10,6 +11,7 @@ use super::store::Slot;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
 use crate::step::{Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -22,6 +24,18 @@ pub(super) struct Outputs {
     /// Samples in the plan's order.
     pub(super) samples: Vec<OutputSample>,
     units: Vec<Unit>,
+    /// Pieces with drafts.
+    drafted: Vec<DraftedPiece>,
+}
+
+/// A piece with drafts, whose first sample is the one before them.
+struct DraftedPiece {
+    first_sample: usize,
+    slot: usize,
+    tokens: Vec<TokenId>,
+    /// Position of the first of them, and the prompt's length.
+    start: u32,
+    prompt_len: u32,
 }
 
 /// Rows whose hidden states are summed.
@@ -46,7 +60,22 @@ pub(super) struct OutputSample {
     logits: usize,
     /// Slot whose history counts.
     slot: usize,
+    /// Drafts before it, which count as outputs too: the sample is of use only if they do.
+    drafts: Vec<TokenId>,
     pub(super) row: SampleRow,
+}
+
+impl OutputSample {
+    /// What its sequence has read and said before it.
+    fn history<'a>(&self, slots: &'a [Slot]) -> Cow<'a, History> {
+        let history = &slots[self.slot].history;
+        if self.drafts.is_empty() || !sampler::reads_history(&self.row.params) {
+            return Cow::Borrowed(history);
+        }
+        let mut ahead = history.clone();
+        self.drafts.iter().for_each(|token| ahead.push_output(*token));
+        Cow::Owned(ahead)
+    }
 }
 
 /// What the threads report.
@@ -81,13 +110,61 @@ impl Outputs {
                 Unit { first_row, seq: piece.seq, positions }
             }));
             first_row += piece.len() as usize;
-            if !piece.samples.is_empty() {
-                all.rows.push(first_row - 1);
-            }
-            let (logits, slot) = (all.rows.len().wrapping_sub(1), piece.slot.0 as usize);
-            all.samples.extend(piece.samples.iter().map(|row| OutputSample { logits, slot, row: row.clone() }));
+            all.push_samples(piece, first_row);
         }
         all
+    }
+
+    /// `end`: the row behind the piece.
+    fn push_samples(&mut self, piece: &Piece, end: usize) {
+        let (drafts, slot) = (&piece.drafts, piece.slot.0 as usize);
+        if !drafts.is_empty() {
+            let (first_sample, start) = (self.samples.len(), piece.start + piece.certain());
+            let (tokens, prompt_len) = (drafts.clone(), piece.prompt_len);
+            self.drafted.push(DraftedPiece { first_sample, slot, tokens, start, prompt_len });
+        }
+        if !piece.samples.is_empty() {
+            self.rows.extend(end - 1 - drafts.len()..end);
+        }
+        for (i, row) in piece.samples.iter().enumerate() {
+            // The choices of a prompt's end share its row.
+            let at = i.min(drafts.len());
+            let logits = self.rows.len() - 1 - drafts.len() + at;
+            self.samples.push(OutputSample { logits, slot, drafts: drafts[..at].to_vec(), row: row.clone() });
+        }
+    }
+
+    /// The slot that keeps each sample that counts, given how many drafts of each piece do.
+    pub(super) fn slots<'a>(&'a self, accepted: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
+        let dropped: Vec<Range<usize>> = self
+            .drafted
+            .iter()
+            .zip(accepted)
+            .map(|(piece, equal)| piece.first_sample + *equal as usize + 1..piece.first_sample + piece.tokens.len() + 1)
+            .collect();
+        let counts = move |i: &usize| !dropped.iter().any(|range| range.contains(i));
+        (0..self.samples.len()).filter(counts).map(|i| self.samples[i].row.slot.0 as usize)
+    }
+
+    /// Leaves of all samples those that count, and says how many drafts of each piece do. `keep` hears of each piece its
+    /// slot and the drafts that count, each with its position, and the prompt's length.
+    pub(super) fn accept(
+        &self,
+        samples: Vec<Sample>,
+        mut keep: impl FnMut(usize, &[TokenId], u32, u32),
+    ) -> (Vec<Sample>, Vec<u32>) {
+        let mut accepted = Vec::with_capacity(self.drafted.len());
+        let mut counts = vec![true; samples.len()];
+        for piece in &self.drafted {
+            let own = &samples[piece.first_sample..=piece.first_sample + piece.tokens.len()];
+            let equal = own.iter().zip(&piece.tokens).take_while(|(sample, draft)| sample.token == **draft).count();
+            counts[piece.first_sample + equal + 1..=piece.first_sample + piece.tokens.len()].fill(false);
+            keep(piece.slot, &piece.tokens[..equal], piece.start, piece.prompt_len);
+            accepted.push(equal as u32);
+        }
+        let mut counts = counts.into_iter();
+        let kept = samples.into_iter().filter(|_| counts.next().expect("one a sample")).collect();
+        (kept, accepted)
     }
 
     /// Row `i` of a scored piece says how probable the token after it was.
@@ -194,8 +271,8 @@ impl Sampling<'_> {
             let s = &self.outputs.samples[i];
             // SAFETY: logits are finished, and nobody writes them while samplers run.
             let logits = unsafe { self.logits.get(s.logits * self.vocab..(s.logits + 1) * self.vocab) };
-            let history = &self.slots[s.slot].history;
-            let sample = sampler::sample(logits, &s.row, history, &constraints[i], &mut scratch.sampler);
+            let history = s.history(self.slots);
+            let sample = sampler::sample(logits, &s.row, &history, &constraints[i], &mut scratch.sampler);
             results.samples.lock().expect("no thread panics while it reports").push((i, sample));
         }
     }

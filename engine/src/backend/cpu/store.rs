@@ -1,10 +1,11 @@
 //! What outlives a step: recurrent states and convolution tails by slot, keys and values by page. How much of each,
 //! every block says.
 
-use super::KvType;
 use super::blocks::PAGE;
+use super::drafted::{DraftedRows, DraftedShape};
 use super::history::History;
 use super::shared::Shared;
+use super::{CpuConfig, KvType};
 use crate::ids::{CheckpointId, TokenId};
 use crate::model::ModelConfig;
 use std::ops::Range;
@@ -19,6 +20,7 @@ pub(super) struct StoreShape {
     tails: usize,
     /// Keys and values of a page.
     page: usize,
+    drafted: DraftedShape,
 }
 
 /// What one block has of a slot and of a page.
@@ -35,13 +37,14 @@ struct BlockRanges {
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig) -> Self {
-        let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0 };
+        let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0, drafted: DraftedShape::default() };
         for block in c.blocks() {
             let s = block.op.state();
             let (state, tail) = (shape.states..shape.states + s.recurrent, shape.tails..shape.tails + s.tail);
             (shape.states, shape.tails) = (state.end, tail.end);
             let (kv, head) = (shape.page, PAGE * s.kv_dim);
             shape.page += s.kv_heads * 2 * head;
+            shape.drafted.push(s);
             shape.blocks.push(BlockRanges { state, tail, kv, head, cached: s.is_cached() });
         }
         shape
@@ -50,6 +53,11 @@ impl StoreShape {
     /// Bytes of one slot.
     pub(super) fn slot_bytes(&self) -> u64 {
         ((self.states + self.tails) * 4) as u64
+    }
+
+    /// Bytes of what one drafted row leaves until it counts.
+    pub(super) fn drafted_bytes(&self) -> u64 {
+        self.drafted.row_bytes()
     }
 
     /// Bytes of one page.
@@ -116,6 +124,7 @@ pub(super) struct Store {
     pub(super) tails: Shared<f32>,
     pub(super) kv: Kv,
     pub(super) slots: Vec<Slot>,
+    pub(super) drafted: DraftedRows,
 }
 
 /// What the host knows of a slot.
@@ -124,20 +133,24 @@ pub(super) struct Slot {
     pub(super) history: History,
     /// The token that was sampled into this slot last.
     pub(super) sampled: Option<TokenId>,
+    /// Drafted rows of its last piece that count and that its recurrent states do not hold yet.
+    pub(super) unfolded: usize,
 }
 
 impl Store {
     /// Checkpoints lie behind the slots: the `n`th is as a slot with number `slots + n`.
-    pub(super) fn new(shape: StoreShape, slots: usize, checkpoints: usize, pages: usize, kv: KvType) -> Self {
+    pub(super) fn new(shape: StoreShape, config: &CpuConfig) -> Self {
+        let (slots, checkpoints, pages) = (config.slots as usize, config.checkpoints as usize, config.pages as usize);
         let len = pages * shape.page;
         Self {
             states: Shared::new((slots + checkpoints) * shape.states),
             tails: Shared::new((slots + checkpoints) * shape.tails),
-            kv: match kv {
+            kv: match config.kv_type() {
                 KvType::F32 => Kv::F32(Shared::new(len)),
                 KvType::F16 => Kv::F16(Shared::new(len)),
             },
             slots: vec![Slot::default(); slots],
+            drafted: DraftedRows::new(shape.drafted.clone(), slots, config.draft_room().piece_max as usize),
             shape,
         }
     }
@@ -155,14 +168,27 @@ impl Store {
 
     /// State, tail and history; not the sampled token.
     pub(super) fn copy_slot(&mut self, from: usize, to: usize) {
+        debug_assert_eq!(self.slots[from].unfolded, 0, "nobody goes on from behind drafts");
         self.copy_state(from, to);
         self.slots[to].history = self.slots[from].history.clone();
+        self.slots[to].unfolded = 0;
     }
 
     /// State and tail of a checkpoint, and the history that goes with them.
     pub(super) fn restore(&mut self, checkpoint: CheckpointId, to: usize, tokens: &[TokenId]) {
         self.copy_state(self.place_of(checkpoint), to);
-        self.slots[to] = Slot { history: History::of_prompt(tokens), sampled: None };
+        self.slots[to] = Slot { history: History::of_prompt(tokens), ..Slot::default() };
+    }
+
+    /// From now on the first `count` drafted rows of a slot's last piece belong to its past: the convolutions' tails at
+    /// once, recurrent states when its next piece reads them.
+    pub(super) fn keep_drafted(&mut self, slot: usize, count: usize) {
+        self.slots[slot].unfolded = count;
+        for block in 0..self.shape.blocks.len() {
+            let range = self.shape.tail_at(slot, block);
+            // SAFETY: `&mut self` excludes everybody else.
+            self.drafted.advance_tail(slot, count, block, unsafe { self.tails.get_mut(range) });
+        }
     }
 
     /// Where a checkpoint lies, as if it were a slot.
@@ -212,6 +238,7 @@ impl Store {
         unsafe {
             self.states.get_mut(states).fill(f32::NAN);
             self.tails.get_mut(tails).fill(f32::NAN);
+            self.drafted.poison();
             match &self.kv {
                 Kv::F32(kv) => kv.get_mut(0..kv.len()).fill(f32::NAN),
                 Kv::F16(kv) => kv.get_mut(0..kv.len()).fill(half::f16::NAN.to_bits()),

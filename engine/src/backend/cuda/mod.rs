@@ -44,7 +44,7 @@ pub use gpu::{GpuInfo, probe};
 pub use programs::programs;
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, DraftRoom, Pending};
 use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
@@ -162,6 +162,7 @@ impl CudaBackend {
                 step_rows_max: config.step_rows_max,
                 vocab: widths.vocab as u32,
                 context: config.context,
+                drafts: DraftRoom::default(),
             },
             counts,
             one_by_one: config.deterministic,

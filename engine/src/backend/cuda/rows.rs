@@ -194,6 +194,7 @@ mod tests {
             form,
             start,
             tokens,
+            drafts: Vec::new(),
             pages,
             prompt_len: 4,
             samples,

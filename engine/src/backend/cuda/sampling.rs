@@ -308,6 +308,7 @@ impl InFlight {
                 .enumerate()
                 .map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i]))
                 .collect(),
+            accepted: Vec::new(),
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },

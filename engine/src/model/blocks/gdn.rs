@@ -92,6 +92,11 @@ impl GdnConfig {
         self.value_heads * self.key_dim * self.value_dim
     }
 
+    /// Floats from which a value head's state after one more position follows: key, delta and decay.
+    pub fn factors_len(&self) -> usize {
+        self.key_dim + self.value_dim + 1
+    }
+
     /// Floats of the convolution inputs that a sequence keeps, `[taps - 1, channels]`.
     pub fn tail_len(&self) -> usize {
         (self.conv_taps - 1) * self.channels()
@@ -134,7 +139,13 @@ impl Operator for GdnConfig {
     const NAME: &'static str = "gated delta";
 
     fn state(&self) -> StateShape {
-        StateShape { recurrent: self.state_len(), tail: self.tail_len(), ..StateShape::default() }
+        StateShape {
+            recurrent: self.state_len(),
+            tail: self.tail_len(),
+            factors: self.value_heads * self.factors_len(),
+            inputs: self.channels(),
+            ..StateShape::default()
+        }
     }
 
     fn describe(&self) -> String {

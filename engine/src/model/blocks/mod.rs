@@ -56,12 +56,22 @@ pub struct StateShape {
     pub kv_heads: usize,
     /// Width of such a key, and of such a value.
     pub kv_dim: usize,
+    /// Floats from which the recurrent state after one more position follows.
+    pub factors: usize,
+    /// Floats of the convolution's input at one position, `[channels]`.
+    pub inputs: usize,
 }
 
 impl StateShape {
     /// Whether a sequence has recurrent state or a convolution's tail here.
     pub fn is_recurrent(&self) -> bool {
         self.recurrent + self.tail > 0
+    }
+
+    /// Whether rows that turn out not to count can be left out of it again: there is no state that they change, or it
+    /// follows from factors that they leave.
+    pub fn takes_drafts(&self) -> bool {
+        self.recurrent == 0 || self.factors > 0
     }
 
     /// Whether a sequence has keys and values here.

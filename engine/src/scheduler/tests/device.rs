@@ -11,8 +11,8 @@ use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
-    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, Score, StateCopy, StateStart, StepOutcome, StepPlan,
-    TokenLogprobs,
+    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StateCopy, StateStart, StepOutcome,
+    StepPlan, TokenLogprobs,
 };
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
@@ -91,7 +91,9 @@ impl FakeDevice {
                 piece.seq
             );
             assert!(piece.exports.iter().all(|e| exports.insert(e.to)), "a checkpoint is written twice");
-            assert!(piece.samples.iter().all(|row| samplers.insert(row.slot)), "a slot keeps two samples");
+            // Those behind drafts are of the piece's own slot.
+            let choices = &piece.samples[..piece.samples.len() - piece.drafts.len()];
+            assert!(choices.iter().all(|row| samplers.insert(row.slot)), "a slot keeps two samples");
         }
     }
 
@@ -118,10 +120,11 @@ impl FakeDevice {
 
     fn compute(&mut self, piece: &Piece, outcome: &mut StepOutcome) {
         check_form(piece);
-        let tokens = match &piece.tokens {
+        let mut tokens = match &piece.tokens {
             PieceTokens::Known(tokens) => tokens.clone(),
             PieceTokens::Sampled => vec![self.slot(piece.slot).last_sampled.expect("the slot has sampled a token")],
         };
+        tokens.extend(&piece.drafts);
         let mut past = std::mem::take(&mut self.slot(piece.slot).past);
         assert_eq!(past.len() as u32, piece.start, "the state of {} stands where its piece starts", piece.seq);
         for (position, expected) in past.iter().enumerate() {
@@ -138,7 +141,12 @@ impl FakeDevice {
             assert!(inside && export.position.is_multiple_of(CHUNK_TOKENS) && piece.form == Form::Chunked, "{piece:?}");
             self.checkpoints[export.to.0 as usize] = past[..export.position as usize].to_vec();
         }
-        self.report(piece, &tokens, past[past.len() - 1], outcome);
+        if piece.drafts.is_empty() {
+            self.report(piece, &tokens, past[past.len() - 1], outcome);
+        } else {
+            let right = self.report_drafted(piece, &past, outcome);
+            past.truncate((piece.start + piece.certain() + right) as usize);
+        }
         outcome.pooled.extend(piece.pooled_units().map(|positions| PooledUnit {
             seq: piece.seq,
             sum: vec![past[positions.start as usize..positions.end as usize].iter().map(|hash| hidden(*hash)).sum()],
@@ -158,14 +166,30 @@ impl FakeDevice {
             }));
         }
         for row in &piece.samples {
-            let constraint = Constraint::of(row.rules.clone(), VOCAB);
-            let draw = || next_token(end, &row.params, &constraint.forbidden, (row.choice, row.output_index));
-            let token = constraint.forced.unwrap_or_else(draw);
-            let certainty = row.params.certainty.then(|| certainty_after(end));
-            self.slot(row.slot).last_sampled = Some(token);
-            let yielded = constraint.yielded;
-            outcome.samples.push(Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded });
+            let sample = sampled(row, end);
+            self.slot(row.slot).last_sampled = Some(sample.token);
+            outcome.samples.push(sample);
         }
+    }
+
+    /// Samples behind each draft that is right, and says how many are. What the others wrote stays in the pages.
+    fn report_drafted(&mut self, piece: &Piece, past: &[u64], outcome: &mut StepOutcome) -> u32 {
+        assert_eq!(piece.samples.len(), piece.drafts.len() + 1, "each draft has a sample behind it: {piece:?}");
+        let first = (piece.start + piece.certain()) as usize - 1;
+        let mut right = 0;
+        for (i, row) in piece.samples.iter().enumerate() {
+            assert_eq!((row.seq, row.output_index), (piece.seq, piece.samples[0].output_index + i as u32));
+            let sample = sampled(row, past[first + i]);
+            let token = sample.token;
+            self.slot(row.slot).last_sampled = Some(token);
+            outcome.samples.push(sample);
+            if piece.drafts.get(i) != Some(&token) {
+                break;
+            }
+            right += 1;
+        }
+        outcome.accepted.push(right);
+        right
     }
 
     fn slot(&mut self, slot: SlotId) -> &mut Slot {
@@ -175,6 +199,15 @@ impl FakeDevice {
     fn kv(&self, pages: &[PageId], position: usize) -> u64 {
         self.pages[pages[position / PAGE_TOKENS as usize].0 as usize][position % PAGE_TOKENS as usize]
     }
+}
+
+/// What a row gets whose sequence has this past.
+fn sampled(row: &SampleRow, past: u64) -> Sample {
+    let constraint = Constraint::of(row.rules.clone(), VOCAB);
+    let draw = || next_token(past, &row.params, &constraint.forbidden, (row.choice, row.output_index));
+    let token = constraint.forced.unwrap_or_else(draw);
+    let certainty = row.params.certainty.then(|| certainty_after(past));
+    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded }
 }
 
 fn check_form(piece: &Piece) {

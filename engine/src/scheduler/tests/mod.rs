@@ -1,6 +1,7 @@
 //! The scheduler against a device that checks what it is told to compute.
 
 mod device;
+mod drafts;
 mod property;
 mod seam;
 mod simulation;
@@ -23,7 +24,12 @@ impl Scheduler {
             seq.pages.iter().for_each(|page| owners[page.0 as usize] += 1);
             let slot = &mut slots[seq.slot.expect("a running sequence has a slot").0 as usize];
             assert!(!std::mem::replace(slot, true), "slot {:?} has two owners", seq.slot);
-            assert_eq!(seq.pages.len() as u32, pages_for(seq.computed), "{} holds what it computed", seq.rank.seq);
+            assert_eq!(
+                seq.pages.len() as u32,
+                pages_for(seq.computed + seq.drafted),
+                "{} holds what it computed",
+                seq.rank.seq
+            );
         }
         let (counted, kept, free) = self.pages.audit();
         assert_eq!(counted, owners, "each page has as many owners as page tables name it");

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-enum Op {
+pub(super) enum Op {
     Admit {
         prompt: u32,
         choices: u32,
@@ -34,7 +34,7 @@ enum Op {
     CancelChoice(prop::sample::Index, u32),
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(super) fn op() -> impl Strategy<Value = Op> {
     let admit = (
         1..200u32,
         1..4u32,
@@ -82,7 +82,7 @@ fn thinking() -> impl Strategy<Value = Thinking> {
     )
 }
 
-fn config() -> impl Strategy<Value = SchedulerConfig> {
+pub(super) fn config() -> impl Strategy<Value = SchedulerConfig> {
     let host = prop::option::of(1..4u32);
     let prefix = (0..6u32, 1..2_000u64, host).prop_map(|(checkpoints, checkpoint_bytes, host)| PrefixConfig {
         checkpoints,
@@ -121,9 +121,9 @@ struct Stream {
     pooled: Option<Vec<f32>>,
 }
 
-struct World {
+pub(super) struct World {
     config: SchedulerConfig,
-    scheduler: Scheduler,
+    pub(super) scheduler: Scheduler,
     /// With a target, steps are made as small as it asks for, from what earlier ones took.
     pace: Pace,
     device: FakeDevice,
@@ -133,7 +133,7 @@ struct World {
 }
 
 impl World {
-    fn new(config: SchedulerConfig, pace: Pace) -> Self {
+    pub(super) fn new(config: SchedulerConfig, pace: Pace) -> Self {
         Self {
             config,
             scheduler: Scheduler::new(config),
@@ -150,7 +150,7 @@ impl World {
         Micros(self.clock)
     }
 
-    fn apply(&mut self, op: &Op) {
+    pub(super) fn apply(&mut self, op: &Op) {
         match op {
             Op::Admit { prompt, choices, max_tokens, priority, ends, scored, key, thinking } => {
                 let id = RequestId(self.clock);
@@ -171,6 +171,9 @@ impl World {
                     priority: *priority,
                     score_prompt: scored.then_some(2),
                     experts: Some(CUT),
+                    // Some do not want drafts, others say what the answer may be.
+                    drafts: !id.0.is_multiple_of(5),
+                    prediction: id.0.is_multiple_of(3).then(|| (0..20).map(|i| (i * 7) % VOCAB).collect()),
                     thinking: thinking.clone().map(Arc::new),
                     pool,
                     // Two scopes, and some who neither look nor leave anything.
@@ -253,8 +256,8 @@ impl World {
     }
 
     fn check_budget(&self, plan: &crate::step::StepPlan) {
-        let decode = |piece: &&crate::step::Piece| piece.form == Form::Recurrent && piece.len() == 1;
-        let decodes = plan.pieces.iter().filter(decode).count() as u32;
+        let decode = |piece: &&crate::step::Piece| piece.form == Form::Recurrent && piece.certain() == 1;
+        let decodes: u32 = plan.pieces.iter().filter(decode).map(|piece| piece.len()).sum();
         let others: Vec<u32> = plan.pieces.iter().filter(|piece| !decode(piece)).map(|piece| piece.len()).collect();
         let granted: u32 = others.iter().sum();
         let within = decodes + granted <= self.config.step_tokens;
@@ -297,7 +300,7 @@ impl World {
     }
 
     /// Runs until nothing is live; fails if nothing moves any more.
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         while !self.scheduler.is_idle() {
             let moved = self.launch();
             assert!(moved || !self.in_flight.is_empty(), "stuck: {:#?}", self.scheduler);
@@ -405,7 +408,7 @@ pub(super) fn cases() -> ProptestConfig {
 
 /// No target, or one that a step of some hundred rows reaches; with and without passes of their own for recomputed
 /// positions and for prompts.
-fn pace() -> impl Strategy<Value = Pace> {
+pub(super) fn pace() -> impl Strategy<Value = Pace> {
     (prop::option::of(1..10_000u64), prop::option::of(1..20u32), any::<bool>()).prop_map(
         |(target_us, passes, apart)| Pace {
             target_us: target_us.unwrap_or(0),

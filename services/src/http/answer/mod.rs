@@ -17,6 +17,7 @@ pub use ollama::{Ollama, loaded};
 pub use responses::{Keep, ResponseFormat, response_of};
 
 use super::error::ApiError;
+use crate::actors::draft_account::{DraftAccount, SourceDrafts};
 use crate::actors::output::{
     Delta, EngramAccount, Finish, Output, RequestUsage, Scored, SourceAccount, ThinkingAccount, Timings,
 };
@@ -24,6 +25,7 @@ use crate::actors::phase::{DEADLINE_PASSED, SHUTTING_DOWN};
 use crate::text::grammar::CANNOT_GO_ON;
 use actix_web::http::StatusCode;
 use chimere_engine::constraint::Source;
+use chimere_engine::drafts::DraftKind;
 use chimere_engine::engram::Origin;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -199,6 +201,12 @@ fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
         "prompt_tokens_details": { "cached_tokens": account.cached_tokens },
         "completion_tokens_details": { "reasoning_tokens": account.reasoning_tokens },
     });
+    if account.predicted {
+        let SourceDrafts { drafted, accepted, .. } = account.drafts.of(DraftKind::Prediction);
+        let details = &mut reply["usage"]["completion_tokens_details"];
+        details["accepted_prediction_tokens"] = json!(accepted);
+        details["rejected_prediction_tokens"] = json!(drafted - accepted);
+    }
     reply["timings"] = timings(&account.timings);
     reply["timings"]["prompt_n"] = json!(account.prompt_tokens - account.cached_tokens);
     reply["timings"]["cache_n"] = json!(account.cached_tokens);
@@ -211,6 +219,9 @@ fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
     if !account.yielded.is_empty() {
         reply["timings"]["yielded"] = account.yielded.iter().map(Source::name).collect();
     }
+    if let Some(drafts) = drafts_json(&account.drafts) {
+        reply["timings"]["drafts"] = drafts;
+    }
     if let Some(e) = &account.engram {
         reply["timings"]["engram"] = engram_json(e);
     }
@@ -219,6 +230,21 @@ fn account_into(reply: &mut Value, account: &RequestUsage, seed: i64) {
             json!({"collection": e.collection, "ids": e.ids, "query_tokens": e.query_tokens});
     }
     reply["seed"] = json!(seed);
+}
+
+/// What was drafted, all sources together, and by whom.
+fn drafts_json(account: &DraftAccount) -> Option<Value> {
+    let all: Vec<_> = account.sources().collect();
+    let sum = |of: fn(&SourceDrafts) -> u32| all.iter().map(|(_, drafts)| of(drafts)).sum::<u32>();
+    let names: Vec<_> = all.iter().map(|(kind, _)| kind.name()).collect();
+    (!all.is_empty()).then(|| {
+        json!({
+            "source": names.join(","),
+            "drafted": sum(|d| d.drafted),
+            "accepted": sum(|d| d.accepted),
+            "steps": sum(|d| d.steps),
+        })
+    })
 }
 
 fn engram_json(e: &EngramAccount) -> Value {

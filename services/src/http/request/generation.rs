@@ -31,6 +31,8 @@ pub struct Generation {
     pub cache: CacheRequest,
     /// What the answer has to look like.
     pub form: Option<AskedForm>,
+    /// What the answer may be, to compute it sooner: it would be the same without.
+    pub prediction: Option<String>,
 }
 
 /// Parameters that other servers know and this one does not, with the reason if there is one to give.
@@ -62,7 +64,10 @@ impl Generation {
         let logit_bias = logit_bias(fields, limits.vocab)?;
         let sampling = Arc::new(SamplingParams { logit_bias, logprobs, ..sampling(fields, &limits.defaults)? });
         let experts = experts(fields, limits)?;
-        let engine = Spec { choices, max_tokens, min_tokens, end_ids, sampling, priority, experts, ..Spec::default() };
+        let drafts = fields.bool("drafts")?.unwrap_or(true);
+        let engine =
+            Spec { choices, max_tokens, min_tokens, end_ids, sampling, priority, experts, drafts, ..Spec::default() };
+        let prediction = prediction(fields)?;
         let (engram, cache) = (EngramRequest::take(fields)?, CacheRequest::take(fields)?);
         without_effect(fields)?;
         only_as_it_is(fields)?;
@@ -74,7 +79,7 @@ impl Generation {
             structured::check_ends(field, &engine.end_ids, limits)?;
         }
         let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, include_usage };
-        Ok(Self { spec, seed, engram, cache, form })
+        Ok(Self { spec, seed, engram, cache, form, prediction })
     }
 }
 
@@ -235,6 +240,33 @@ fn stop(fields: &mut Fields) -> Result<Vec<String>, ApiError> {
     strings.filter(|string| string.as_ref().map_or(true, |s| !s.is_empty())).collect()
 }
 
+/// OpenAI's predicted outputs: a text, or parts of one.
+fn prediction(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    let path = fields.path("prediction");
+    let Some(mut prediction) = fields.fields("prediction")? else { return Ok(None) };
+    let kind = prediction.string("type")?;
+    let content = prediction.any("content");
+    prediction.ignore_rest();
+    if let Some(other) = kind.filter(|kind| kind != "content") {
+        return Err(ApiError::invalid(&path, format!("`{path}.type` must be \"content\", got {other:?}")));
+    }
+    let path = format!("{path}.content");
+    match content {
+        None => Ok(None),
+        Some(Json::String(text)) => Ok(Some(text)),
+        Some(Json::Array(parts)) => {
+            let texts = parts.iter().enumerate().map(|(i, part)| text_part(&path, i, part));
+            texts.collect::<Result<String, _>>().map(Some)
+        }
+        Some(other) => Err(wrong_type(&path, "a string or an array of text parts", &other)),
+    }
+}
+
+fn text_part<'a>(path: &str, i: usize, part: &'a Json) -> Result<&'a str, ApiError> {
+    let text = part.get("text").and_then(Json::as_str);
+    text.ok_or_else(|| wrong_type(&format!("{path}[{i}]"), "a part with a text", part))
+}
+
 fn stop_string(path: &str, item: Json) -> Result<String, ApiError> {
     match item {
         Json::String(s) if s.len() > limits::STOP_STRING_BYTES_MAX => {
@@ -253,8 +285,6 @@ fn without_effect(fields: &mut Fields) -> Result<(), ApiError> {
     fields.string("prompt_cache_key")?;
     fields.string("prompt_cache_retention")?;
     fields.bool("spaces_between_special_tokens")?;
-    // What the answer may be like, to compute it sooner: it would be the same without.
-    fields.object("prediction")?;
     fields.object("metadata")?;
     if fields.bool("store")? == Some(true) {
         return Err(ApiError::unsupported("store", "`store` must be false: nothing is kept here"));

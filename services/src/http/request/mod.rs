@@ -80,11 +80,12 @@ impl ModelLimits {
 }
 
 /// Fields of ours that every dialect of conversations takes beside its own.
-const OURS: [&str; 17] = [
+const OURS: [&str; 18] = [
     "cache",
     "cache_prompt",
     "cache_salt",
     "chat_template_kwargs",
+    "drafts",
     "engram",
     "frequency_penalty",
     "ignore_eos",

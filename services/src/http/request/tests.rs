@@ -77,7 +77,7 @@ fn every_honoured_field_arrives() {
         "n": 16, "stream": true, "stream_options": {"include_usage": true}, "chat_template_kwargs": {"enable_thinking": false},
         "engram": {"tables": ["docs", "facts"], "lambda": 0.95, "min_count": 2, "phase": "all", "documents": ["a text"],
                    "semantic": {"collection": "ours", "k": 3}},
-        "cache": true, "cache_salt": "pepper",
+        "cache": true, "cache_salt": "pepper", "drafts": false, "prediction": {"type": "content", "content": "as it was"},
     });
     let request = chat(fields).unwrap();
     assert_eq!(request.conversation.options["enable_thinking"], json!(false));
@@ -100,6 +100,7 @@ fn every_honoured_field_arrives() {
         min_tokens: 2,
         end_ids: [470, 468, 7].into(),
         sampling: Arc::new(expected),
+        drafts: false,
         ..Spec::default()
     };
     let stop = vec!["a".into(), "b".into()];
@@ -121,6 +122,7 @@ fn every_honoured_field_arrives() {
         },
         cache: CacheRequest { on: true, salt: Some("pepper".into()) },
         form: None,
+        prediction: Some("as it was".into()),
     };
     assert_eq!(request.generation, generation);
 }
@@ -163,6 +165,8 @@ fn null_is_absent_for_every_field() {
         "cache",
         "cache_prompt",
         "cache_salt",
+        "drafts",
+        "prediction",
         "best_of",
         "engram",
         "reasoning_effort",
@@ -205,6 +209,15 @@ fn a_request_may_keep_out_of_the_prefix_cache_or_share_it_by_a_salt() {
 }
 
 #[test]
+fn what_the_answer_may_be_is_a_text_or_parts_of_one() {
+    let prediction = |content: Json| chat(json!({"prediction": {"type": "content", "content": content}})).unwrap();
+    assert_eq!(prediction(json!("one two")).generation.prediction.as_deref(), Some("one two"));
+    let parts = json!([{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]);
+    assert_eq!(prediction(parts).generation.prediction.as_deref(), Some("one two"));
+    assert_eq!(prediction(json!(null)).generation.prediction, None);
+}
+
+#[test]
 fn what_is_not_supported_yet_is_named() {
     refused(completion(json!({"prompt": "a", "reasoning_effort": "low"})), "reasoning_effort", "is for chat");
     refused(chat(json!({"enable_thinking": false})), "enable_thinking", "belongs into `chat_template_kwargs`");
@@ -224,7 +237,6 @@ fn values_that_ask_for_what_happens_anyway_are_taken() {
         json!({"skip_special_tokens": true, "spaces_between_special_tokens": true, "include_reasoning": true}),
         json!({"cache_prompt": true, "add_generation_prompt": true, "continue_final_message": false}),
         json!({"verbosity": "medium", "service_tier": "default", "prompt_cache_retention": "24h", "use_beam_search": false}),
-        json!({"prediction": {"type": "content", "content": "as it was"}}),
         json!({"model": "", "stream_options": null}),
     ] {
         let request = chat(fields.clone()).unwrap_or_else(|e| panic!("{fields}: {e}"));
@@ -253,6 +265,14 @@ fn values_that_ask_for_something_else_are_not() {
     refused(chat(json!({"use_beam_search": true})), "use_beam_search", "must be false");
     refused(chat(json!({"verbosity": "low"})), "verbosity", "got \"low\"");
     refused(chat(json!({"prediction": "text"})), "prediction", "must be an object");
+    refused(chat(json!({"prediction": {"type": "image", "content": "a"}})), "prediction", "got \"image\"");
+    refused(
+        chat(json!({"prediction": {"type": "content", "content": 5}})),
+        "prediction.content",
+        "a string or an array",
+    );
+    refused(chat(json!({"prediction": {"content": ["a"]}})), "prediction.content[0]", "a part with a text");
+    refused(chat(json!({"drafts": "no"})), "drafts", "must be a boolean");
 }
 
 #[test]

@@ -169,6 +169,7 @@ impl Cases {
             embedding: args.embedding,
             exact: args.exact,
             deterministic: args.deterministic,
+            drafts: 0,
         }
     }
 

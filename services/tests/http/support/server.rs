@@ -12,9 +12,10 @@ use chimere::http::request::ModelLimits;
 use chimere::semantic::{Collections, Settings};
 use chimere::service::{Service, ServiceParts};
 use chimere::text::{Fingerprint, TextModel, Thoughts};
-use chimere_engine::backend::BackendInfo;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
-use chimere_engine::scheduler::{Pace, PrefixConfig, SchedulerConfig};
+use chimere_engine::backend::{BackendInfo, DraftRoom};
+use chimere_engine::drafts::DraftKinds;
+use chimere_engine::scheduler::{DraftMode, DraftSettings, Pace, PrefixConfig, SchedulerConfig};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -189,6 +190,7 @@ fn real(options: &Options) -> Build {
         exact: false,
         step_rows_max: 512,
         context: options.context,
+        drafts: 7,
     };
     Box::new(move || {
         let model = chimere_engine::model::load(&golden()).map_err(|e| e.to_string())?;
@@ -216,6 +218,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         step_rows_max: 512,
         vocab: text.tokenizer().len(),
         context: options.context,
+        drafts: DraftRoom::default(),
     };
     let build: Build = if options.real {
         real(&options)
@@ -249,6 +252,7 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         core: None,
         gpu: None,
         scheduler,
+        drafts: DraftSettings { mode: DraftMode::Auto, kinds: DraftKinds::all(), ..DraftSettings::default() },
         text,
         limits,
         keys: Arc::new(options.keys.into()),

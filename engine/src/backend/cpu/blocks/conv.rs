@@ -86,13 +86,13 @@ impl Convolution {
         N * LANES
     }
 
-    /// Keeps the last inputs of a piece for the next one, and those before each checkpoint. `inputs` are the piece's
-    /// rows.
+    /// Keeps the last inputs of a piece for the next one, but for drafted rows, and those before each checkpoint.
+    /// `inputs` are the piece's rows.
     ///
     /// # Safety
     /// Nobody reads or writes the tails of the piece's slot and checkpoints in this block meanwhile.
     pub(super) unsafe fn keep_tail(&self, inputs: &[f32], store: &Store, piece: &BatchPiece, block: usize) {
-        let (channels, rows) = (self.channels, piece.rows);
+        let (channels, rows) = (self.channels, piece.certain());
         // SAFETY: the caller's; a plan writes a checkpoint once.
         let place = |slot: usize| unsafe { store.tails.get_mut(store.shape.tail_at(slot, block)) };
         for (rows, checkpoint) in &piece.exports {
@@ -104,7 +104,7 @@ impl Convolution {
         let kept = tail.len() / channels;
         let new = rows.min(kept);
         tail.copy_within(new * channels.., 0);
-        tail[(kept - new) * channels..].copy_from_slice(&inputs[(rows - new) * channels..]);
+        tail[(kept - new) * channels..].copy_from_slice(&inputs[(rows - new) * channels..rows * channels]);
     }
 }
 

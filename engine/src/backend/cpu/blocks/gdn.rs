@@ -146,11 +146,14 @@ impl Gdn {
             )
         };
         let (form, start, rows, key_head) = (piece.form, piece.start, piece.rows, part.key_head);
+        let (certain, unfolded) = (piece.certain(), piece.unfolded);
         run(GdnJob {
             params: &self.params,
             form,
             start,
             rows,
+            certain,
+            unfolded,
             key_head,
             value_heads,
             qkv,
@@ -170,12 +173,19 @@ impl Gdn {
         }
     }
 
-    /// Keeps the last convolution inputs of a piece for the next one, and those before each checkpoint.
+    /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of drafted
+    /// rows by themselves.
     fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
         let channels = self.params.config.channels();
         let rows = piece.first_row * channels..(piece.first_row + piece.rows) * channels;
         // SAFETY: the jobs that read the tail are behind a barrier, and this piece is this thread's share.
-        unsafe { self.params.conv.keep_tail(step.projections.qkv.get(rows), at.pass.store, piece, at.block) };
+        let qkv = unsafe { step.projections.qkv.get(rows) };
+        for (row, inputs) in qkv.chunks_exact(channels).skip(piece.certain()).enumerate() {
+            // SAFETY: a plan has one piece a slot.
+            unsafe { at.pass.store.drafted.inputs(piece.slot, row, at.block) }.copy_from_slice(inputs);
+        }
+        // SAFETY: as above.
+        unsafe { self.params.conv.keep_tail(qkv, at.pass.store, piece, at.block) };
     }
 }
 
@@ -232,6 +242,11 @@ unsafe impl<'a> GdnSink<'a> for Sink<'a> {
             let kept = unsafe { self.store.states.get_mut(all.start + h * len..all.start + (h + 1) * len) };
             kept.copy_from_slice(self.state(h));
         }
+    }
+
+    fn factors(self, row: usize, h: usize) -> &'a mut [f32] {
+        // SAFETY: as above.
+        unsafe { self.store.drafted.factors(self.piece.slot, row, self.block, (h, self.config.value_heads)) }
     }
 
     fn out(self, row: usize, h: usize) -> &'a mut [f32] {

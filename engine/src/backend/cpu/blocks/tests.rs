@@ -67,6 +67,7 @@ fn config(threads: usize) -> CpuConfig {
         exact: true,
         step_rows_max: 8,
         context: 2 * PAGE_TOKENS,
+        drafts: 0,
     }
 }
 
@@ -81,6 +82,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         start: 0,
         form: Form::Chunked,
         tokens: PieceTokens::Known(tokens.to_vec()),
+        drafts: Vec::new(),
         pages: vec![PageId(0)],
         prompt_len: tokens.len() as u32,
         experts: None,

@@ -199,6 +199,7 @@ impl<'a> Driver<'a> {
             form,
             start,
             tokens: PieceTokens::Known(tokens),
+            drafts: Vec::new(),
             pages: self.pages(seq, start + len),
             prompt_len,
             samples,
@@ -270,7 +271,7 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::backend::BackendInfo;
+    use chimere_engine::backend::{BackendInfo, DraftRoom};
     use chimere_engine::constraint::StepRules;
     use chimere_engine::step::StepTiming;
 
@@ -322,6 +323,7 @@ mod tests {
             step_rows_max,
             vocab: 100,
             context: 320,
+            drafts: DraftRoom::default(),
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }

@@ -37,6 +37,10 @@ pub(super) struct GdnJob<'a, S> {
     pub(super) start: usize,
     /// Rows of the piece.
     pub(super) rows: usize,
+    /// Of these the first ones, that count whatever is sampled; the others are drafted and change no state.
+    pub(super) certain: usize,
+    /// Drafted rows of the piece before that count, and which the state does not hold yet.
+    pub(super) unfolded: usize,
     pub(super) key_head: usize,
     pub(super) value_heads: &'a [usize],
     /// `[rows, channels]` of the piece, before the convolution.
@@ -64,6 +68,9 @@ pub(super) unsafe trait GdnSink<'a>: Copy {
     fn out(self, row: usize, h: usize) -> &'a mut [f32];
     /// Keeps the state of value head `h` where it is wanted as it is after so many rows of the piece.
     fn export(self, rows: usize, h: usize);
+    /// Key, delta and decay of a drafted row and value head, `[K + V + 1]`: of the piece before until they are folded,
+    /// then of this one.
+    fn factors(self, row: usize, h: usize) -> &'a mut [f32];
 }
 
 /// What one thread needs for any job of a model.
@@ -87,6 +94,8 @@ pub(super) struct GdnScratch {
     delta: Vec<f32>,
     /// `[V]`.
     o: Vec<f32>,
+    /// `[Hv / Hk, K, V]`: states behind drafted rows.
+    ahead: Vec<f32>,
     /// `[CHUNK]` each.
     beta: Vec<f32>,
     decay: Vec<f32>,
@@ -106,6 +115,7 @@ impl GdnScratch {
             v: zeros(CHUNK * v),
             delta: zeros(CHUNK * v),
             o: zeros(v),
+            ahead: zeros(c.value_heads / c.key_heads * k * v),
             beta: zeros(CHUNK),
             decay: zeros(CHUNK),
         }
@@ -117,6 +127,10 @@ impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
 
     #[inline(always)]
     unsafe fn call<L: Lanes>(mut self) {
+        for h in self.value_heads {
+            // SAFETY: the caller's.
+            unsafe { self.fold::<L>(*h) };
+        }
         let mut row = 0;
         while row < self.rows {
             let n = match self.form {
@@ -175,39 +189,77 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         (beta, self.params.a_neg[h] * softplus(self.a[at] + self.params.dt_bias[h]))
     }
 
-    /// One recurrent step of every value head.
+    /// Brings a value head's state to where the piece begins: `S = decay S + k delta^T` for every drafted row of the
+    /// piece before that counts, with the operations of [`GdnJob::columns`].
     #[inline(always)]
-    unsafe fn token<L: Lanes>(&mut self, row: usize) {
-        for h in self.value_heads {
-            let (beta, g) = self.gates(row, *h);
-            // SAFETY: the caller's.
-            unsafe {
-                self.value::<L>(row, *h, 0);
-                let state = self.sink.state(*h);
-                let vd = self.params.config.value_dim;
-                assert_eq!(
-                    state.len(),
-                    self.params.config.state_len() / self.params.config.value_heads,
-                    "a state is [K, V]"
-                );
-                let mut col = 0;
-                while col < vd {
-                    col += match (vd - col) / LANES {
-                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>(state, col, beta, g.exp()),
-                        4.. => self.columns::<L, 4>(state, col, beta, g.exp()),
-                        _ => self.columns::<L, 1>(state, col, beta, g.exp()),
-                    };
+    unsafe fn fold<L: Lanes>(&mut self, h: usize) {
+        if self.unfolded == 0 {
+            return;
+        }
+        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
+        let state = self.sink.state(h);
+        assert_eq!(state.len(), kd * vd, "a state is [K, V]");
+        for r in 0..kd {
+            for col in (0..vd).step_by(LANES) {
+                let at = state[r * vd + col..(r + 1) * vd].as_mut_ptr();
+                // SAFETY: the instruction set is the caller's promise; a row of V is whole vectors.
+                unsafe {
+                    let mut s = L::load(at);
+                    for row in 0..self.unfolded {
+                        let factors = &*self.sink.factors(row, h);
+                        let (key, decay) = (L::splat(factors[r]), L::splat(factors[kd + vd]));
+                        s = key.mul_add(L::load(factors[kd + col..kd + vd].as_ptr()), s.mul(decay));
+                    }
+                    s.store(at);
                 }
-                self.finish::<L>(row, *h);
             }
         }
     }
 
-    /// `S = e^g S + k delta^T` and `o = S^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`.
+    /// One recurrent step of every value head. A drafted row leaves the state alone: it goes on from what the rows
+    /// before it made, on a copy, and keeps the factors.
+    #[inline(always)]
+    unsafe fn token<L: Lanes>(&mut self, row: usize) {
+        let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
+        for (i, h) in self.value_heads.iter().enumerate() {
+            let (beta, g) = self.gates(row, *h);
+            let (drafted, decay) = (row.checked_sub(self.certain), g.exp());
+            let state = self.sink.state(*h);
+            assert_eq!(state.len(), kd * vd, "a state is [K, V]");
+            let ahead = self.scratch.ahead[i * kd * vd..][..kd * vd].as_mut_ptr();
+            let (from, to) = match drafted {
+                None => (state.as_ptr(), state.as_mut_ptr()),
+                Some(0) => (state.as_ptr(), ahead),
+                Some(_) => (ahead.cast_const(), ahead),
+            };
+            // SAFETY: the caller's; `from` and `to` have K rows of V, and are the same or apart.
+            unsafe {
+                self.value::<L>(row, *h, 0);
+                let mut col = 0;
+                while col < vd {
+                    col += match (vd - col) / LANES {
+                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>((from, to), col, beta, decay),
+                        4.. => self.columns::<L, 4>((from, to), col, beta, decay),
+                        _ => self.columns::<L, 1>((from, to), col, beta, decay),
+                    };
+                }
+                self.finish::<L>(row, *h);
+            }
+            if let Some(drafted) = drafted {
+                let factors = self.sink.factors(drafted, *h);
+                factors[..kd].copy_from_slice(&self.scratch.kq[..kd]);
+                factors[kd..kd + vd].copy_from_slice(&self.scratch.delta[..vd]);
+                factors[kd + vd] = decay;
+            }
+        }
+    }
+
+    /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`, which
+    /// stays in the scratch. `S` and `S'` may be the same.
     #[inline(always)]
     unsafe fn columns<L: Lanes, const N: usize>(
         &mut self,
-        state: &mut [f32],
+        (from, to): (*const f32, *mut f32),
         col: usize,
         beta: f32,
         decay: f32,
@@ -217,7 +269,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there
         // are K rows.
         unsafe {
-            let s = state.as_mut_ptr().add(col);
+            let (s, to) = (from.add(col), to.add(col));
             let mut p = [L::splat(0.0); N];
             for r in 0..kd {
                 let kr = L::splat(*k.add(r));
@@ -229,6 +281,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
             let mut delta = p;
             for (j, d) in delta.iter_mut().enumerate() {
                 *d = beta.mul(L::load(self.scratch.v.as_ptr().add(col + j * LANES)).sub(decay.mul(p[j])));
+                d.store(self.scratch.delta.as_mut_ptr().add(col + j * LANES));
             }
             let mut o = [L::splat(0.0); N];
             for r in 0..kd {
@@ -239,7 +292,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                     // computed.
                     L::prefetch(at.wrapping_add(kd * vd));
                     let new = kr.mul_add(delta[j], L::load(at).mul(decay));
-                    new.store(at);
+                    new.store(to.add(r * vd + j * LANES));
                     o[j] = qr.mul_add(new, o[j]);
                 }
             }
@@ -415,6 +468,7 @@ mod tests {
     struct Memory {
         state: RefCell<Vec<f32>>,
         out: RefCell<Vec<f32>>,
+        factors: RefCell<Vec<f32>>,
         first_row: usize,
     }
 
@@ -433,6 +487,13 @@ mod tests {
             unsafe { std::slice::from_raw_parts_mut(self.out.as_ptr().as_mut().unwrap()[at..][..48].as_mut_ptr(), 48) }
         }
         fn export(self, _: usize, _: usize) {}
+        fn factors(self, row: usize, h: usize) -> &'a mut [f32] {
+            let (at, len) = ((row * 2 + h) * 81, 81);
+            // SAFETY: as above.
+            unsafe {
+                std::slice::from_raw_parts_mut(self.factors.as_ptr().as_mut().unwrap()[at..][..len].as_mut_ptr(), len)
+            }
+        }
     }
 
     struct Case {
@@ -470,18 +531,30 @@ mod tests {
 
     /// Runs the rows in pieces that end at `ends`; returns outputs and state.
     fn computed(case: &Case, form: Form, ends: &[usize]) -> (Vec<f32>, Vec<f32>) {
+        let pieces: Vec<_> = ends.iter().map(|end| (*end, 0, 0)).collect();
+        computed_with_drafts(case, form, &pieces)
+    }
+
+    /// The same with drafted rows behind each end, of which some count: `(end, drafted, counting)`.
+    fn computed_with_drafts(case: &Case, form: Form, pieces: &[(usize, usize, usize)]) -> (Vec<f32>, Vec<f32>) {
         let channels = CONFIG.channels();
-        let mut memory =
-            Memory { state: vec![0.0; 2 * 32 * 48].into(), out: vec![0.0; ROWS * 96].into(), first_row: 0 };
+        let mut memory = Memory {
+            state: vec![0.0; 2 * 32 * 48].into(),
+            out: vec![0.0; (ROWS + 8) * 96].into(),
+            factors: vec![f32::NAN; 8 * 2 * 81].into(),
+            first_row: 0,
+        };
         let mut tail = vec![0.0; 3 * channels];
-        let mut start = 0;
-        for &end in ends {
+        let (mut start, mut unfolded) = (0, 0);
+        for &(end, drafted, counting) in pieces {
             memory.first_row = start;
             run(GdnJob {
                 params: &case.params,
                 form,
                 start,
-                rows: end - start,
+                rows: end - start + drafted,
+                certain: end - start,
+                unfolded,
                 key_head: 0,
                 value_heads: &[0, 1],
                 qkv: &case.qkv[start * channels..],
@@ -492,15 +565,40 @@ mod tests {
                 scratch: &mut GdnScratch::new(&CONFIG),
                 sink: &memory,
             });
+            (start, unfolded) = (end + counting, counting);
             for i in 0..3 {
-                match (end + i).checked_sub(3) {
+                match (start + i).checked_sub(3) {
                     Some(r) => tail[i * channels..][..channels].copy_from_slice(&case.qkv[r * channels..][..channels]),
                     None => tail[i * channels..][..channels].fill(0.0),
                 }
             }
-            start = end;
         }
+        memory.out.borrow_mut().truncate(ROWS * 96);
         (memory.out.into_inner(), memory.state.into_inner())
+    }
+
+    #[test]
+    fn drafted_rows_that_count_leave_the_bytes_of_rows_of_their_own() {
+        let case = case();
+        let each: Vec<usize> = (1..=ROWS).collect();
+        let want = computed(&case, Form::Recurrent, &each);
+        let (mut pieces, mut at, mut i) = (Vec::new(), 0, 0usize);
+        while at < ROWS {
+            let drafted = (i * 5 % 8).min(ROWS - at - 1);
+            let counting = if drafted == 0 { 0 } else { i * 3 % (drafted + 1) };
+            pieces.push((at + 1, drafted, counting));
+            (at, i) = (at + 1 + counting, i + 1);
+        }
+        assert!(pieces.iter().any(|p| p.2 > 1) && pieces.iter().any(|p| p.1 > p.2), "{pieces:?}");
+        // The last piece's own rows are in the state, the drafted ones behind it are not.
+        let last = pieces.last_mut().unwrap();
+        (last.1, last.2) = (0, 0);
+        let end = last.0;
+        let ends: Vec<usize> = (1..=end).collect();
+        let state = computed(&case, Form::Recurrent, &ends).1;
+        let got = computed_with_drafts(&case, Form::Recurrent, &pieces);
+        assert_eq!(got.0[..end * 96], want.0[..end * 96]);
+        assert_eq!(got.1, state);
     }
 
     /// The same from the definitions of the parts.

@@ -1,0 +1,136 @@
+//! Guesses of what a sequence says next. A guess costs time and never a byte: every drafted token is sampled as if
+//! nobody had guessed, and counts only where the sample says the same (`docs/drafts.md`).
+//!
+//! A source follows one sequence on the host. What of its guesses is worth a row, the scheduler decides
+//! (`scheduler/drafting`).
+
+mod prediction;
+mod suffix;
+
+pub use prediction::PredictionSource;
+pub use suffix::SuffixSource;
+
+use crate::ids::TokenId;
+
+/// Drafted tokens behind one token at most.
+pub const DRAFTS_MAX: usize = 7;
+/// Steps in which guesses are told apart by how much they rest on: see [`Guess::strength`].
+pub(crate) const STRENGTHS: usize = 4;
+
+/// Where guesses come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DraftKind {
+    /// What came the last time after the tokens that stand at the sequence's end.
+    Ngram,
+    /// What the request says that the answer may be.
+    Prediction,
+}
+
+impl DraftKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Ngram, Self::Prediction];
+
+    /// One word, as replies, metrics and settings call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ngram => "ngram",
+            Self::Prediction => "prediction",
+        }
+    }
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftKinds(u8);
+
+impl DraftKinds {
+    /// All kinds there are.
+    pub fn all() -> Self {
+        DraftKind::ALL.into_iter().collect()
+    }
+
+    /// Is this one among them?
+    pub fn contains(self, kind: DraftKind) -> bool {
+        self.0 >> kind as u8 & 1 == 1
+    }
+
+    /// The same without one.
+    #[must_use]
+    pub fn without(self, kind: DraftKind) -> Self {
+        Self(self.0 & !(1 << kind as u8))
+    }
+}
+
+impl FromIterator<DraftKind> for DraftKinds {
+    fn from_iter<I: IntoIterator<Item = DraftKind>>(kinds: I) -> Self {
+        Self(kinds.into_iter().fold(0, |all, kind| all | 1 << kind as u8))
+    }
+}
+
+/// What may come next, the nearest token first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guess {
+    /// At least one.
+    pub tokens: Vec<TokenId>,
+    /// Tokens before them that are as they were where the guess is taken from.
+    pub matched: usize,
+}
+
+impl Guess {
+    /// Without what goes beyond `max` tokens.
+    pub(crate) fn within(mut self, max: usize) -> Self {
+        self.tokens.truncate(max);
+        self
+    }
+
+    /// How much it rests on, from 0 to [`STRENGTHS`] - 1: guesses of one strength prove right about equally often.
+    pub(crate) fn strength(&self) -> usize {
+        match self.matched {
+            0..=2 => 0,
+            3..=5 => 1,
+            6..=11 => 2,
+            _ => 3,
+        }
+    }
+}
+
+/// What was drafted for a choice in the step whose first token this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DraftReport {
+    /// Whose guess it was.
+    pub kind: DraftKind,
+    /// Drafted tokens.
+    pub drafted: u32,
+    /// Of these, the ones that count: so many tokens come with this one.
+    pub accepted: u32,
+}
+
+/// Follows one sequence and guesses how it goes on. One that panics is switched off, for all sequences.
+pub trait DraftSource: Send {
+    /// Takes tokens that the sequence has generated, each once and in order.
+    fn read(&mut self, tokens: &[TokenId]);
+
+    /// Up to `max` tokens of the vocabulary that may come after what was read. `None` if nothing suggests any.
+    fn guess(&mut self, max: usize) -> Option<Guess>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_kinds_has_those_that_are_put_in() {
+        let all = DraftKinds::all();
+        assert!(DraftKind::ALL.into_iter().all(|kind| all.contains(kind)));
+        let one = all.without(DraftKind::Ngram);
+        assert!(!one.contains(DraftKind::Ngram) && one.contains(DraftKind::Prediction));
+        assert_eq!(one.without(DraftKind::Prediction), DraftKinds::default());
+    }
+
+    #[test]
+    fn the_more_tokens_match_the_stronger_is_a_guess() {
+        let of = |matched| Guess { tokens: vec![1], matched }.strength();
+        assert_eq!([0, 2, 3, 5, 6, 11, 12, 999].map(of), [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert_eq!(of(usize::MAX), STRENGTHS - 1);
+    }
+}

@@ -1,0 +1,56 @@
+//! How often guesses prove right: by source, by how much they rest on, and by place behind the sequence's own token.
+
+use crate::drafts::{DRAFTS_MAX, DraftKind, STRENGTHS};
+
+/// Part of an estimate that one observation replaces: of a sequence's own, and of what all have in common.
+pub(super) const OF_ONE: f32 = 1.0 / 8.0;
+/// See [`OF_ONE`].
+pub(super) const OF_ALL: f32 = 1.0 / 64.0;
+/// What is expected of guesses before any was compared, by strength.
+const AT_FIRST: [f32; STRENGTHS] = [0.3, 0.5, 0.75, 0.9];
+
+/// A guess's source, and how much it rests on: [`crate::drafts::Guess::strength`].
+pub(super) type Basis = (DraftKind, usize);
+
+/// Shares of drafts that are right where all before them were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Acceptance([[[f32; DRAFTS_MAX]; STRENGTHS]; DraftKind::ALL.len()]);
+
+impl Default for Acceptance {
+    fn default() -> Self {
+        Self([AT_FIRST.map(|share| [share; DRAFTS_MAX]); DraftKind::ALL.len()])
+    }
+}
+
+impl Acceptance {
+    /// For guesses of this kind and strength.
+    pub(super) fn of(&self, (kind, strength): Basis) -> [f32; DRAFTS_MAX] {
+        self.0[kind as usize][strength]
+    }
+
+    /// Of the first `compared` tokens of such a guess so many were right before one was not.
+    pub(super) fn observe(&mut self, (kind, strength): Basis, compared: usize, right: usize, part: f32) {
+        let shares = &mut self.0[kind as usize][strength];
+        for (at, share) in shares.iter_mut().enumerate().take(compared.min(right + 1)) {
+            let was = if at < right { 1.0 } else { 0.0 };
+            *share += part * (was - *share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_go_to_what_is_observed_up_to_the_first_wrong_token() {
+        let mut all = Acceptance::default();
+        let before = all;
+        (0..400).for_each(|i| all.observe((DraftKind::Ngram, 1), 4, if i % 2 == 0 { 4 } else { 1 }, OF_ALL));
+        let got = all.of((DraftKind::Ngram, 1));
+        assert!(got[0] > 0.99 && (got[1] - 0.5).abs() < 0.1 && got[2] > 0.95, "{got:?}");
+        assert_eq!(got[4], AT_FIRST[1], "nobody looked so far");
+        assert_eq!(all.of((DraftKind::Ngram, 2)), before.of((DraftKind::Ngram, 2)));
+        assert_eq!(all.of((DraftKind::Prediction, 1)), before.of((DraftKind::Prediction, 1)));
+    }
+}

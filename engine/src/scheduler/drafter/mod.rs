@@ -1,0 +1,245 @@
+//! The sources of one sequence: what they have read, what they would draft, and how often they were right. And what all
+//! sequences have in common of that ([`Sources`]).
+
+mod acceptance;
+
+use super::request::Request;
+use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, SuffixSource};
+use crate::ids::TokenId;
+use acceptance::{Acceptance, Basis};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Makes the source that follows one choice of a request; `None` where it has nothing to go by.
+pub type MakeSource = Arc<dyn Fn(&Request, u32) -> Option<Box<dyn DraftSource>> + Send + Sync>;
+
+/// The kinds of sources that are asked, and how often their guesses were right, over all sequences.
+pub(super) struct Sources {
+    makers: Vec<(DraftKind, MakeSource)>,
+    acceptance: Acceptance,
+    /// The most tokens of a piece.
+    pub(super) max: usize,
+    /// Kinds that panicked and are asked no more.
+    pub(super) lost: u64,
+}
+
+impl Sources {
+    /// Those that come with the program, of these kinds.
+    pub(super) fn new(kinds: DraftKinds, max: usize) -> Self {
+        let prediction = |request: &Request, _| -> Option<Box<dyn DraftSource>> {
+            let text = request.spec.prediction.clone()?;
+            Some(Box::new(PredictionSource::new(text)))
+        };
+        let ngram = |request: &Request, _| -> Option<Box<dyn DraftSource>> {
+            Some(Box::new(SuffixSource::new(&request.prompt)))
+        };
+        let own: [(DraftKind, MakeSource); 2] =
+            [(DraftKind::Prediction, Arc::new(prediction)), (DraftKind::Ngram, Arc::new(ngram))];
+        let makers = own.into_iter().filter(|(kind, _)| kinds.contains(*kind)).collect();
+        Self { makers, acceptance: Acceptance::default(), max, lost: 0 }
+    }
+
+    /// Nobody is asked.
+    pub(super) fn is_empty(&self) -> bool {
+        self.makers.is_empty()
+    }
+
+    /// Asks these in the place of those of the same kind.
+    pub(super) fn replace(&mut self, kind: DraftKind, make: MakeSource) {
+        self.makers.retain(|(of, _)| *of != kind);
+        self.makers.push((kind, make));
+    }
+
+    /// Of the first `compared` tokens of an offer so many were right.
+    pub(super) fn learn(&mut self, offer: &Offer, compared: usize, right: usize) {
+        self.acceptance.observe(offer.basis(), compared, right, acceptance::OF_ALL);
+    }
+
+    /// A source of this kind panicked: none of them is asked any more.
+    fn lose(&mut self, kind: DraftKind) {
+        tracing::error!(source = kind.name(), "a source of drafts panicked; it is switched off, and all streams go on");
+        self.makers.retain(|(of, _)| *of != kind);
+        self.lost += 1;
+    }
+}
+
+/// Tokens that could be drafted for a sequence.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Offer {
+    pub(crate) kind: DraftKind,
+    /// See [`Guess::strength`].
+    strength: usize,
+    pub(crate) tokens: Vec<TokenId>,
+    /// Of each token the share of such tokens that are right where all before them are.
+    pub(super) chances: Vec<f32>,
+}
+
+impl Offer {
+    fn basis(&self) -> Basis {
+        (self.kind, self.strength)
+    }
+
+    /// The first `n` tokens of it.
+    pub(super) fn cut(mut self, n: usize) -> Self {
+        self.shorten(n);
+        self
+    }
+
+    /// Leaves the first `n` tokens of it.
+    pub(crate) fn shorten(&mut self, n: usize) {
+        self.tokens.truncate(n);
+        self.chances.truncate(n);
+    }
+
+    /// What could be drafted if its first token came.
+    pub(super) fn behind_the_first(mut self) -> Self {
+        let first = self.chances.remove(0);
+        self.tokens.remove(0);
+        self.chances.first_mut().into_iter().for_each(|chance| *chance *= first);
+        self
+    }
+
+    /// Tokens that should count, of those that are drafted.
+    fn worth(&self) -> f64 {
+        let worth = self.chances.iter().fold((0.0, 1.0), |(sum, chance), share| {
+            let chance = chance * f64::from(*share);
+            (sum + chance, chance)
+        });
+        worth.0
+    }
+}
+
+/// Owned by the sequence. Nothing in it shows in a byte of the output.
+#[derive(Default)]
+pub(crate) struct Drafter {
+    /// `None` before the first guess is wanted.
+    sources: Option<Vec<Following>>,
+    acceptance: Acceptance,
+    /// The best offer after so many outputs.
+    offer: Option<(usize, Option<Offer>)>,
+    /// A guess that is compared with what comes although it is not drafted: the number of the output that its first
+    /// token would be, and how many of its tokens have come.
+    watched: Option<(u32, usize, Offer)>,
+}
+
+/// A source and how many outputs it has read.
+struct Following {
+    kind: DraftKind,
+    source: Box<dyn DraftSource>,
+    read: usize,
+}
+
+impl std::fmt::Debug for Drafter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drafter").finish_non_exhaustive()
+    }
+}
+
+impl Drafter {
+    /// What its best source offers behind these outputs.
+    pub(super) fn offer(
+        &mut self,
+        request: &Request,
+        choice: u32,
+        output: &[TokenId],
+        all: &mut Sources,
+    ) -> Option<Offer> {
+        if self.offer.as_ref().is_none_or(|(at, _)| *at != output.len()) {
+            self.make_sources(request, choice, all);
+            let offer = self.best(output, all);
+            if self.watched.is_none() {
+                self.watched = offer.clone().map(|offer| (output.len() as u32, 0, offer));
+            }
+            self.offer = Some((output.len(), offer));
+        }
+        self.offer.as_ref().and_then(|(_, offer)| offer.clone())
+    }
+
+    fn make_sources(&mut self, request: &Request, choice: u32, all: &mut Sources) {
+        if self.sources.is_some() {
+            return;
+        }
+        self.acceptance = all.acceptance;
+        let mut sources = Vec::new();
+        for (kind, make) in all.makers.clone() {
+            match catch_unwind(AssertUnwindSafe(|| make(request, choice))) {
+                Ok(source) => sources.extend(source.map(|source| Following { kind, source, read: 0 })),
+                Err(_) => all.lose(kind),
+            }
+        }
+        self.sources = Some(sources);
+    }
+
+    fn best(&mut self, output: &[TokenId], all: &mut Sources) -> Option<Offer> {
+        let sources = self.sources.as_mut()?;
+        sources.retain(|following| all.makers.iter().any(|(kind, _)| *kind == following.kind));
+        let mut best: Option<(f64, Offer)> = None;
+        for following in sources {
+            let Some(guess) = following.guess(output, all) else { continue };
+            let (kind, strength) = (following.kind, guess.strength());
+            let chances = self.acceptance.of((kind, strength));
+            // The last one has no place of its own: it stands behind a token that is on its way.
+            let last = [chances[DRAFTS_MAX - 1]];
+            let chances = chances.into_iter().chain(last).take(guess.tokens.len()).collect();
+            let offer = Offer { kind, strength, tokens: guess.tokens, chances };
+            let worth = offer.worth();
+            if best.as_ref().is_none_or(|(most, _)| worth > *most) {
+                best = Some((worth, offer));
+            }
+        }
+        best.map(|(_, offer)| offer)
+    }
+
+    /// So many tokens of an offer were drafted and right.
+    pub(super) fn drafted(&mut self, offer: &Offer, accepted: usize) {
+        self.acceptance.observe(offer.basis(), offer.tokens.len(), accepted, acceptance::OF_ONE);
+        self.watched = None;
+    }
+
+    /// Compares an output that was not drafted with the guess that is watched. Where that is at its end, or wrong: the
+    /// guess, how many of its tokens were compared, and how many were right.
+    pub(super) fn compare(&mut self, token: TokenId, index: u32) -> Option<(Offer, usize, usize)> {
+        let (first, right, offer) = self.watched.take()?;
+        if first + right as u32 != index {
+            return None;
+        }
+        let is_right = offer.tokens[right] == token;
+        let right = right + usize::from(is_right);
+        let compared = if is_right { right } else { right + 1 };
+        if is_right && right < offer.tokens.len() {
+            self.watched = Some((first, right, offer));
+            return None;
+        }
+        self.acceptance.observe(offer.basis(), compared, right, acceptance::OF_ONE);
+        Some((offer, compared, right))
+    }
+}
+
+impl Following {
+    /// A guess of up to one token more than may be drafted. A source that panics is lost.
+    fn guess(&mut self, output: &[TokenId], all: &mut Sources) -> Option<Guess> {
+        let max = all.max + 1;
+        let ask = || {
+            self.source.read(&output[self.read..]);
+            self.source.guess(max)
+        };
+        match catch_unwind(AssertUnwindSafe(ask)) {
+            Ok(guess) => {
+                self.read = output.len();
+                guess.map(|guess| guess.within(max)).filter(|guess| !guess.tokens.is_empty())
+            }
+            Err(_) => {
+                all.lose(self.kind);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Offer {
+    /// Of tokens with these chances.
+    pub(super) fn with_chances(chances: &[f32]) -> Self {
+        Self { kind: DraftKind::Ngram, strength: 0, tokens: vec![1; chances.len()], chances: chances.to_vec() }
+    }
+}

@@ -1,0 +1,119 @@
+//! The gate: as many drafts as make the most tokens a millisecond, by what guesses were worth and what steps took. None
+//! is an answer.
+
+use crate::scheduler::drafter::Offer;
+
+/// To begin to draft, a step must promise this many times the tokens a time that one without drafts has. What is on
+/// goes on as long as it does not lose: the difference keeps chance from switching it at every step.
+const BEGIN: f64 = 1.05;
+/// To go on.
+const GO_ON: f64 = 1.01;
+
+/// What was chosen last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gate {
+    drafts: bool,
+}
+
+impl Gate {
+    /// A step was launched, with drafts or without.
+    pub(super) fn chose(&mut self, drafts: bool) {
+        self.drafts = drafts;
+    }
+
+    /// How many tokens of each offer are worth a row, of at most `room` together, beside `rows` rows that are there
+    /// anyway. `us`: what the step takes with so many drafts, microseconds; while nobody knows, nothing is drafted.
+    pub(super) fn choose(
+        &self,
+        offers: &[Offer],
+        rows: u32,
+        room: usize,
+        us: impl Fn(u32) -> Option<f64>,
+    ) -> Vec<usize> {
+        let mut granted = vec![0; offers.len()];
+        let Some(without) = us(0).filter(|us| *us > 0.0) else { return granted };
+        let best = ranked(offers);
+        let (mut tokens, mut most, mut count) = (f64::from(rows), 0.0, 0);
+        for (n, (chance, _)) in best.iter().take(room).enumerate() {
+            tokens += chance;
+            let rate = us(n as u32 + 1).map_or(0.0, |us| tokens / us);
+            if rate > most {
+                (most, count) = (rate, n + 1);
+            }
+        }
+        let gain = most * without / f64::from(rows.max(1));
+        if gain > if self.drafts { GO_ON } else { BEGIN } {
+            best[..count].iter().for_each(|(_, offer)| granted[*offer] += 1);
+        }
+        granted
+    }
+}
+
+/// All that is offered, as far as there is room.
+pub(super) fn fill(offers: &[Offer], room: usize) -> Vec<usize> {
+    let mut granted = vec![0; offers.len()];
+    ranked(offers).iter().take(room).for_each(|(_, offer)| granted[*offer] += 1);
+    granted
+}
+
+/// The chance of each offered token to count, best first, with whose it is. A token is never more likely than the one
+/// before it, so the tokens of an offer come in their order.
+fn ranked(offers: &[Offer]) -> Vec<(f64, usize)> {
+    let all = offers.iter().enumerate().flat_map(|(i, offer)| {
+        let mut chance = 1.0;
+        offer.chances.iter().map(move |share| {
+            chance *= f64::from(*share);
+            (chance, i)
+        })
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(chances: &[f32]) -> Offer {
+        Offer::with_chances(chances)
+    }
+
+    fn choose(gate: Gate, offers: &[Offer], row_us: f64) -> Vec<usize> {
+        let rows = offers.len() as u32;
+        gate.choose(offers, rows, 16, |drafts| Some(1_000.0 + row_us * f64::from(rows + drafts)))
+    }
+
+    const OFF: Gate = Gate { drafts: false };
+    const ON: Gate = Gate { drafts: true };
+
+    #[test]
+    fn as_many_are_drafted_as_make_the_most_tokens_a_time() {
+        let likely = [offer(&[0.9; 7])];
+        assert_eq!(choose(OFF, &likely, 1.0), [7], "a row costs nothing");
+        assert_eq!(choose(OFF, &likely, 400.0), [5]);
+        assert_eq!(choose(OFF, &likely, 1e6), [0], "a row costs a step");
+        assert_eq!(choose(OFF, &[offer(&[0.02; 7])], 100.0), [0]);
+    }
+
+    #[test]
+    fn the_likeliest_tokens_of_all_sequences_come_first() {
+        let got = choose(OFF, &[offer(&[0.2; 7]), offer(&[0.95; 7])], 250.0);
+        assert!(got[0] == 0 && got[1] > 3, "{got:?}");
+        assert_eq!(fill(&[offer(&[0.2; 7]), offer(&[0.9; 4])], 5), [1, 4]);
+    }
+
+    #[test]
+    fn what_is_on_goes_on_where_it_would_not_begin() {
+        let offers = [offer(&[0.39])];
+        assert_eq!((choose(OFF, &offers, 500.0), choose(ON, &offers, 500.0)), (vec![0], vec![1]));
+        assert_eq!(choose(ON, &[offer(&[0.33])], 500.0), [0]);
+    }
+
+    #[test]
+    fn nothing_is_drafted_while_nobody_knows_what_steps_take_or_without_room() {
+        assert_eq!(OFF.choose(&[offer(&[1.0])], 1, 16, |_| None), [0]);
+        assert_eq!(OFF.choose(&[offer(&[1.0])], 1, 0, |_| Some(1.0)), [0]);
+        assert_eq!(OFF.choose(&[], 0, 16, |_| Some(1.0)), [0; 0]);
+    }
+}

@@ -1,0 +1,239 @@
+//! How many tokens of which sequence are drafted in a step, and what is learned from those that were.
+//!
+//! Sources ([`crate::drafts`]) need to know what came last, so a sequence drafts only when none of its tokens is on its
+//! way; where drafts are likely to pay, the next step waits for that ([`Scheduler::waits_to_draft`]). Which of the
+//! offered tokens are worth a row each is a pure function (`gate.rs`) of how often such guesses were right (`drafter/`)
+//! and of what steps take.
+
+mod gate;
+
+use super::Scheduler;
+use super::cost::{Pace, StepShape};
+use super::drafter::{Drafter, MakeSource, Offer, Sources};
+use super::sequence::{Next, Rank, Sequence};
+use super::yielding::SitsOut;
+use crate::CHUNK_TOKENS;
+use crate::backend::DraftRoom;
+use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
+use crate::ids::{KeyId, TokenId};
+use gate::Gate;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many tokens are drafted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftMode {
+    /// None.
+    #[default]
+    Off,
+    /// As many as should save time.
+    Auto,
+    /// So many wherever a source has as many, whether it pays or not.
+    Fixed(u32),
+}
+
+/// Whether and how a scheduler drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftSettings {
+    /// How many.
+    pub mode: DraftMode,
+    /// Whose guesses are asked for.
+    pub kinds: DraftKinds,
+    /// What the backend takes.
+    pub room: DraftRoom,
+}
+
+/// What was drafted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftTotals {
+    /// Drafted tokens, by kind in the order of [`DraftKind::ALL`].
+    pub drafted: [u64; DraftKind::ALL.len()],
+    /// Accepted ones, by kind and by their place behind the sequence's own token, from 0.
+    pub accepted: [[u64; DRAFTS_MAX]; DraftKind::ALL.len()],
+    /// Pieces with drafts, by kind.
+    pub pieces: [u64; DraftKind::ALL.len()],
+    /// Decode rows by how many drafts stood behind them.
+    pub rows: [u64; DRAFTS_MAX + 1],
+    /// Sources that panicked and were switched off.
+    pub lost: u64,
+}
+
+/// What the scheduler knows of drafts beside what each sequence does.
+pub(super) struct Drafting {
+    settings: DraftSettings,
+    sources: Sources,
+    gate: Gate,
+    totals: DraftTotals,
+}
+
+impl std::fmt::Debug for Drafting {
+    /// Without what planning looks up or may note: a plan that does not come about changes nothing that counts.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drafting")
+            .field("settings", &self.settings)
+            .field("totals", &self.totals)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drafting {
+    pub(super) fn new(settings: DraftSettings) -> Self {
+        let max = match settings.mode {
+            DraftMode::Off => 0,
+            DraftMode::Auto => DRAFTS_MAX as u32,
+            DraftMode::Fixed(n) => n.min(DRAFTS_MAX as u32),
+        };
+        let sources = Sources::new(settings.kinds, max.min(settings.room.piece_max) as usize);
+        Self { settings, sources, gate: Gate::default(), totals: DraftTotals::default() }
+    }
+
+    fn is_on(&self) -> bool {
+        self.sources.max > 0 && !self.sources.is_empty()
+    }
+
+    /// What became of some drafts, and which of them the sequence that they were for had learned from.
+    pub(super) fn note(&mut self, offer: &Offer, accepted: usize, drafter: Option<&mut Drafter>) {
+        let kind = offer.kind as usize;
+        self.totals.pieces[kind] += 1;
+        self.totals.drafted[kind] += offer.tokens.len() as u64;
+        self.totals.accepted[kind][..accepted].iter_mut().for_each(|n| *n += 1);
+        self.sources.learn(offer, offer.tokens.len(), accepted);
+        if let Some(drafter) = drafter {
+            drafter.drafted(offer, accepted);
+        }
+    }
+
+    /// A token came that nothing was drafted for; guesses that were made are compared with it.
+    pub(super) fn hear(&mut self, drafter: &mut Drafter, token: TokenId, index: u32) {
+        if let Some((offer, compared, equal)) = drafter.compare(token, index) {
+            self.sources.learn(&offer, compared, equal);
+        }
+    }
+}
+
+impl Scheduler {
+    /// The same with drafts. Before anything is admitted.
+    #[must_use]
+    pub fn with_drafts(self, settings: DraftSettings) -> Self {
+        assert!(self.live.is_empty(), "requests were admitted already");
+        Self { drafting: Drafting::new(settings), ..self }
+    }
+
+    /// The same with a source of the caller's own, which takes the place of the one of its kind.
+    #[must_use]
+    pub fn with_draft_source(mut self, kind: DraftKind, make: MakeSource) -> Self {
+        self.drafting.sources.replace(kind, make);
+        self
+    }
+
+    /// What was drafted since the start.
+    pub fn draft_totals(&self) -> DraftTotals {
+        DraftTotals { lost: self.drafting.sources.lost, ..self.drafting.totals }
+    }
+
+    /// Should the next step wait for the one in flight, because somebody would draft once its token is known? Then
+    /// sequences that decode together stay together.
+    pub(super) fn waits_to_draft(&mut self, pace: &Pace) -> bool {
+        if !self.drafting.is_on() || self.in_flight.is_empty() {
+            return false;
+        }
+        if self.running.iter().any(|seq| seq.drafted > 0) {
+            return true;
+        }
+        let shut_out = self.keys_that_draft_nothing();
+        let mut offers = Vec::new();
+        for at in 0..self.running.len() {
+            let seq = &self.running[at];
+            if seq.pending == 1 && matches!(seq.next(), Next::Output(1)) && !shut_out.contains(&seq.key) {
+                // The first token of the guess is the one on its way.
+                offers.extend(self.offer(at, 1).map(|offer| offer.behind_the_first()));
+            }
+        }
+        !offers.is_empty() && self.granted(&offers, &SitsOut::nobody(), pace).iter().any(|n| *n > 0)
+    }
+
+    /// What is drafted in the next step, by sequence.
+    pub(super) fn allot(&mut self, out: &SitsOut, pace: &Pace) -> BTreeMap<Rank, Offer> {
+        if !self.drafting.is_on() {
+            return BTreeMap::new();
+        }
+        let shut_out = self.keys_that_draft_nothing();
+        let mut ranks = Vec::new();
+        let mut offers = Vec::new();
+        for at in 0..self.running.len() {
+            let seq = &self.running[at];
+            let next = seq.next();
+            if seq.pending == 0 && next == Next::Output(1) && !out.holds(seq.key, next) && !shut_out.contains(&seq.key)
+            {
+                let rank = seq.rank;
+                if let Some(offer) = self.offer(at, 0) {
+                    ranks.push(rank);
+                    offers.push(offer);
+                }
+            }
+        }
+        let granted = self.granted(&offers, out, pace);
+        let cut = offers.into_iter().zip(granted).map(|(offer, n)| offer.cut(n));
+        ranks.into_iter().zip(cut).filter(|(_, offer)| !offer.tokens.is_empty()).collect()
+    }
+
+    /// What the best source of a running sequence would draft, at most, behind the tokens that it has and `ahead` that
+    /// are on their way. `None` where it may not draft.
+    fn offer(&mut self, at: usize, ahead: u32) -> Option<Offer> {
+        let Self { running, drafting, .. } = self;
+        let seq = &mut running[at];
+        // The last token has no row, so one of those that are left needs no draft.
+        let left = seq.output_max.saturating_sub(seq.output.len() as u32 + ahead + 1);
+        let most = left.min(drafting.sources.max as u32);
+        if most == 0 || !seq.request.spec.drafts || !seq.rules.may_draft() {
+            return None;
+        }
+        let Sequence { drafter, request, output, choice, .. } = seq;
+        let offer = drafter.offer(request, *choice, output, &mut drafting.sources)?;
+        Some(offer.cut((most + ahead) as usize))
+    }
+
+    /// How many tokens of each offer are drafted.
+    fn granted(&self, offers: &[Offer], out: &SitsOut, pace: &Pace) -> Vec<usize> {
+        let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
+        let (rows, attended) = decodes.fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1));
+        // The unit that moves a prompt has its place in every step.
+        let beside = self.config.step_tokens.saturating_sub(rows + CHUNK_TOKENS);
+        let room = beside.min(self.drafting.settings.room.step_max) as usize;
+        if self.drafting.settings.mode != DraftMode::Auto {
+            return gate::fill(offers, room);
+        }
+        let us = |drafts: u32| {
+            let attended = attended + attended / u64::from(rows.max(1)) * u64::from(drafts);
+            pace.cost.decode_rows_us(&StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() })
+        };
+        self.drafting.gate.choose(offers, rows, room, us)
+    }
+
+    /// Keys that hold more than their share of what runs while somebody of another key waits: nothing is drafted for
+    /// them, since their rows would make the others' wait longer.
+    fn keys_that_draft_nothing(&self) -> BTreeSet<KeyId> {
+        if self.accounts.active_count() < 2 {
+            return BTreeSet::new();
+        }
+        let reads = self.running.iter().filter(|seq| seq.next() == Next::Prompt).map(|seq| seq.key);
+        let waiting: BTreeSet<KeyId> = self.queue.by_key().map(|(key, _)| key).chain(reads).collect();
+        let mut held = BTreeMap::<KeyId, u32>::new();
+        self.running.iter().for_each(|seq| *held.entry(seq.key).or_default() += 1);
+        let all = held.values().sum();
+        let above = |key: KeyId, held: u32| held > self.accounts.share_rounded_up(key, all);
+        let others_wait = |key: KeyId| waiting.iter().any(|other| *other != key);
+        held.into_iter().filter(|(key, held)| others_wait(*key) && above(*key, *held)).map(|(key, _)| key).collect()
+    }
+
+    /// A step was launched in which decode rows have so many drafts each.
+    pub(super) fn note_drafts(&mut self, drafts: impl Iterator<Item = usize>) {
+        let mut any = None;
+        for n in drafts {
+            self.drafting.totals.rows[n] += 1;
+            any = Some(any.unwrap_or(false) || n > 0);
+        }
+        if let Some(any) = any {
+            self.drafting.gate.chose(any);
+        }
+    }
+}

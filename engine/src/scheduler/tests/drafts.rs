@@ -1,0 +1,258 @@
+//! Drafts change no token: whoever guesses, rightly or wrongly, each choice generates what it generates alone.
+
+use super::device::{FakeDevice, VOCAB};
+use super::property::{World, cases, config, op, pace};
+use super::undisturbed;
+use crate::backend::DraftRoom;
+use crate::drafts::{DraftKind, DraftKinds, DraftSource, Guess};
+use crate::ids::{KeyId, Micros, RequestId, TokenId};
+use crate::sampling::SamplingParams;
+use crate::scheduler::{
+    DraftMode, DraftSettings, Event, MakeSource, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, Terms,
+};
+use crate::step::StepPlan;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// How a test's source guesses.
+#[derive(Clone, Copy, Debug)]
+enum Guesser {
+    /// What the sequence generates alone.
+    Right,
+    /// The same, each token one further.
+    Wrong,
+    /// Now this, now that, of any length.
+    Random(u64),
+    /// The first one is right, and so on; the fourth call panics.
+    Panics,
+}
+
+struct TestSource {
+    guesser: Guesser,
+    output: Vec<TokenId>,
+    read: usize,
+    calls: u64,
+}
+
+impl DraftSource for TestSource {
+    fn read(&mut self, tokens: &[TokenId]) {
+        assert!(self.output[self.read..].starts_with(tokens), "tokens come once and in order");
+        self.read += tokens.len();
+    }
+
+    fn guess(&mut self, max: usize) -> Option<Guess> {
+        self.calls += 1;
+        let rest = self.output[self.read..].iter().copied();
+        let (len, matched) = match self.guesser {
+            Guesser::Random(seed) => {
+                let mixed = seed ^ (self.calls * 77) ^ (self.read as u64 * 31);
+                let drawn = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+                (drawn as usize % (max + 3), drawn as usize % 20)
+            }
+            Guesser::Panics if self.calls > 3 => panic!("on purpose"),
+            _ => (max, 20),
+        };
+        let wrong = |i: usize| match self.guesser {
+            Guesser::Wrong => 1,
+            Guesser::Random(seed) => u32::from((seed >> (i % 40)) & 3 == 0),
+            Guesser::Right | Guesser::Panics => 0,
+        };
+        let tokens: Vec<_> = rest.enumerate().map(|(i, token)| (token + wrong(i)) % VOCAB).take(len).collect();
+        Some(Guess { tokens, matched })
+    }
+}
+
+fn source(guesser: Guesser) -> MakeSource {
+    Arc::new(move |request, choice| {
+        let output = undisturbed(request, choice, request.spec.max_tokens.unwrap_or(400).min(400));
+        Some(Box::new(TestSource { guesser, output, read: 0, calls: 0 }))
+    })
+}
+
+fn drafting(scheduler: Scheduler, mode: DraftMode, room: DraftRoom, guesser: Option<Guesser>) -> Scheduler {
+    let scheduler = scheduler.with_drafts(DraftSettings { mode, kinds: DraftKinds::all(), room });
+    match guesser {
+        Some(guesser) => scheduler.with_draft_source(DraftKind::Ngram, source(guesser)),
+        None => scheduler,
+    }
+}
+
+const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16 };
+
+fn guesser() -> impl Strategy<Value = Option<Guesser>> {
+    let own = prop_oneof![
+        Just(Guesser::Right),
+        Just(Guesser::Wrong),
+        any::<u64>().prop_map(Guesser::Random),
+        Just(Guesser::Panics)
+    ];
+    prop::option::weighted(0.8, own)
+}
+
+fn mode() -> impl Strategy<Value = DraftMode> {
+    prop_oneof![1 => Just(DraftMode::Auto), 3 => (1..8u32).prop_map(DraftMode::Fixed)]
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn every_choice_generates_what_it_generates_alone_whatever_is_drafted(
+        config in config(),
+        pace in pace(),
+        mode in mode(),
+        room in (1..8u32, 1..20u32),
+        guesser in guesser(),
+        ops in prop::collection::vec(op(), 1..150),
+    ) {
+        // Steps that no draft finds room in are the other test's.
+        let config = SchedulerConfig { step_tokens: config.step_tokens + 80, ..config };
+        let mut world = World::new(config, pace);
+        let room = DraftRoom { piece_max: room.0, step_max: room.1 };
+        world.scheduler = drafting(Scheduler::new(config), mode, room, guesser);
+        ops.iter().for_each(|op| world.apply(op));
+        world.finish();
+        let totals = world.scheduler.draft_totals();
+        prop_assert!(totals.accepted.iter().flatten().sum::<u64>() <= totals.drafted.iter().sum::<u64>());
+    }
+}
+
+const CONFIG: SchedulerConfig = SchedulerConfig {
+    slots: 4,
+    pages: 200,
+    step_tokens: 200,
+    context: 1_000,
+    queue_requests_max: 64,
+    queue_prompt_tokens_max: 60_000,
+    steps_in_flight_max: 2,
+    prefix: PrefixConfig::OFF,
+};
+
+fn request(id: u64, prompt: u32, max_tokens: u32) -> Request {
+    let sampling = SamplingParams { seed: id, ..SamplingParams::default() };
+    let spec = Spec { max_tokens: Some(max_tokens), sampling: Arc::new(sampling), ..Spec::default() };
+    let prompt: Vec<_> = (0..prompt).map(|i| (i * i + id as u32) % VOCAB).collect();
+    Request::new(RequestId(id), prompt, spec)
+}
+
+/// A device whose steps take a millisecond and so many microseconds a row.
+struct Run {
+    scheduler: Scheduler,
+    device: FakeDevice,
+    pace: Pace,
+    row_us: u64,
+    now: u64,
+    steps: u64,
+    tokens: Vec<TokenId>,
+}
+
+impl Run {
+    fn new(mode: DraftMode, guesser: Option<Guesser>, row_us: u64) -> Self {
+        let scheduler = drafting(Scheduler::new(CONFIG), mode, ROOM, guesser);
+        let device = FakeDevice::new(&CONFIG);
+        Self { scheduler, device, pace: Pace::default(), row_us, now: 0, steps: 0, tokens: Vec::new() }
+    }
+
+    fn step(&mut self) -> Option<StepPlan> {
+        let plan = self.scheduler.plan_within(Micros(self.now), &self.pace)?;
+        let shape = self.pace.shape(&plan);
+        let took = 1_000 + self.row_us * u64::from(shape.rows) + 20 * u64::from(shape.prompt_rows);
+        self.pace.cost.observe(&shape, Micros(took));
+        (self.now, self.steps) = (self.now + took, self.steps + 1);
+        let outcome = self.device.run(&plan);
+        for (_, event) in self.scheduler.commit(outcome, Micros(self.now)) {
+            if let Event::Token { token, .. } = event {
+                self.tokens.push(token);
+            }
+        }
+        Some(plan)
+    }
+
+    fn finish(&mut self) {
+        while self.step().is_some() {}
+        assert!(self.scheduler.is_idle());
+    }
+
+    /// The time that a request of 400 tokens took.
+    fn alone(mode: DraftMode, guesser: Option<Guesser>, row_us: u64) -> u64 {
+        let mut run = Self::new(mode, guesser, row_us);
+        let request = request(1, 40, 400);
+        run.scheduler.admit(request.clone(), Micros(0)).unwrap();
+        run.finish();
+        assert_eq!(run.tokens, undisturbed(&request, 0, 400));
+        run.now
+    }
+}
+
+#[test]
+fn right_guesses_save_steps_and_wrong_ones_are_soon_no_longer_drafted() {
+    let off = Run::alone(DraftMode::Off, Some(Guesser::Right), 50);
+    let right = Run::alone(DraftMode::Auto, Some(Guesser::Right), 50);
+    assert!(right * 5 < off, "{right} of {off} us");
+    let wrong = Run::alone(DraftMode::Auto, Some(Guesser::Wrong), 50);
+    assert!(wrong * 98 < off * 100, "{wrong} of {off} us");
+    assert!(Run::alone(DraftMode::Fixed(7), Some(Guesser::Wrong), 50) > off + off / 4, "the gate is what saves it");
+    let dear = Run::alone(DraftMode::Auto, Some(Guesser::Right), 5_000);
+    assert!(dear * 98 < Run::alone(DraftMode::Off, None, 5_000) * 100, "{dear} us: a row costs as much as a step");
+}
+
+#[test]
+fn a_source_that_panics_is_switched_off_and_streams_go_on() {
+    let mut run = Run::new(DraftMode::Fixed(4), Some(Guesser::Panics), 50);
+    let requests = [request(1, 30, 60), request(2, 50, 60)];
+    requests.iter().for_each(|request| run.scheduler.admit(request.clone(), Micros(0)).unwrap());
+    run.finish();
+    let totals = run.scheduler.draft_totals();
+    assert_eq!((totals.lost, run.tokens.len()), (1, 120));
+    assert!(totals.drafted.iter().sum::<u64>() > 0, "it drafted before");
+}
+
+#[test]
+fn accepted_tokens_are_charged_and_rejected_ones_are_not() {
+    let served = |guesser| {
+        let mut run = Run::new(DraftMode::Fixed(7), Some(guesser), 50);
+        let terms = Terms { key: KeyId(3), ..Terms::default() };
+        run.scheduler.admit_under(request(1, 40, 100), &terms, Micros(0), &Pace::default()).unwrap();
+        // Another one of the key keeps its account open.
+        run.scheduler.admit_under(request(2, 40, 900), &terms, Micros(0), &Pace::default()).unwrap();
+        while run.tokens.len() < 400 {
+            run.step();
+        }
+        let tokens = run.tokens.len() as u64;
+        (run.scheduler.accounts.tokens_behind(KeyId(9), KeyId(3)) as u64, tokens)
+    };
+    for guesser in [Guesser::Right, Guesser::Wrong] {
+        let (charged, tokens) = served(guesser);
+        // Four for each token, one for each of the prompts' 80; a plan's tokens are charged with it.
+        let want = 80 + 4 * tokens;
+        assert!(charged.abs_diff(want) <= 4 * 16, "{guesser:?}: {charged}, {want} wanted");
+    }
+}
+
+#[test]
+fn nothing_is_drafted_for_a_key_above_its_share_while_another_waits() {
+    let mut run = Run::new(DraftMode::Fixed(7), Some(Guesser::Right), 50);
+    let terms = |key| Terms { key: KeyId(key), ..Terms::default() };
+    for id in 1..=3 {
+        run.scheduler.admit_under(request(id, 30, 300), &terms(1), Micros(0), &Pace::default()).unwrap();
+    }
+    let drafts = |plan: &StepPlan| plan.pieces.iter().map(|piece| piece.drafts.len()).sum::<usize>();
+    for _ in 0..6 {
+        run.step();
+    }
+    assert!(drafts(&run.step().unwrap()) > 0, "nobody else is there");
+    run.scheduler.admit_under(request(9, 900, 50), &terms(2), Micros(run.now), &Pace::default()).unwrap();
+    let mut beside = 0;
+    loop {
+        let plan = run.step().unwrap();
+        let reads = plan.pieces.iter().any(|piece| piece.form == crate::step::Form::Chunked);
+        if !reads {
+            break;
+        }
+        // The step in which its prompt ends is planned before anybody knows that nothing waits any more.
+        beside += 1;
+        assert_eq!(drafts(&plan), 0, "the other key has a prompt to read");
+    }
+    assert!(beside > 2, "its prompt took several steps");
+    assert!((0..4).any(|_| drafts(&run.step().unwrap()) > 0), "and then they draft again");
+}

@@ -1,0 +1,84 @@
+//! Drafts as a client meets them: the program with the model that ships says the same with and without them, and tells
+//! what it drafted.
+
+use crate::support::*;
+use serde_json::{Value, json};
+
+/// A text that the model goes on copying, so that there is something to draft.
+const TEXT: &str =
+    "The box is on the shelf. The key is in the box. The lamp is by the door. The rug is under the lamp. ";
+
+/// Goes on with the text, which stands there twice and a half.
+fn copying(more: Value) -> Value {
+    let prompt = format!("{TEXT}{TEXT}The box is on the");
+    with(json!({"prompt": prompt, "max_tokens": 60, "temperature": 0, "logprobs": 3, "ignore_eos": true}), more)
+}
+
+#[track_caller]
+fn reply(program: &Program, body: &Value) -> Value {
+    let reply = post(program.addr, "/v1/completions", body);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
+    let (on, off) = (Program::shipped(&["--drafts", "5"]), Program::shipped(&["--drafts", "off"]));
+    for more in [
+        json!({}),
+        json!({"temperature": 0.8, "seed": 3, "top_p": 0.9}),
+        json!({"temperature": 0.7, "seed": 4, "presence_penalty": 0.6, "frequency_penalty": 0.3, "n": 2}),
+        json!({"repetition_penalty": 1.1, "logit_bias": {"7": 3}, "stop": ["rug"]}),
+    ] {
+        let body = copying(more);
+        let (with_drafts, without) = (reply(&on, &body), reply(&off, &body));
+        assert_eq!(with_drafts["choices"], without["choices"], "{body}");
+        let tokens = |reply: &Value| reply["usage"]["completion_tokens"].clone();
+        assert_eq!(tokens(&with_drafts), tokens(&without), "{body}");
+        assert!(without["timings"].get("drafts").is_none(), "{without}");
+        let asked = reply(&on, &with(body, json!({"drafts": false})));
+        assert_eq!((&asked["choices"], asked["timings"].get("drafts")), (&without["choices"], None));
+    }
+    let drafts = reply(&on, &copying(json!({})))["timings"]["drafts"].clone();
+    assert_eq!(drafts["source"], "ngram");
+    let [drafted, accepted, steps] = ["drafted", "accepted", "steps"].map(|name| number(&drafts[name]));
+    assert!(accepted > 0 && accepted <= drafted && drafted <= 5 * steps && steps < 60, "{drafts}");
+    let metrics = get(on.addr, "/metrics").text().to_owned();
+    let value = |series: &str| {
+        let line = metrics.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("no {series}"));
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert!(value("chimere_drafted_tokens_total{source=\"ngram\"}") >= drafted as f64);
+    assert!(value("chimere_accepted_tokens_total{source=\"ngram\",position=\"1\"}") > 0.0);
+    assert!(value("chimere_draft_choices_total{drafts=\"5\"}") > 0.0);
+    assert!(value("vllm:spec_decode_num_accepted_tokens_total") >= accepted as f64);
+    assert_eq!(value("chimere_draft_sources_lost_total"), 0.0);
+}
+
+#[test]
+fn what_a_request_says_its_answer_may_be_is_drafted_and_counted() {
+    let program = Program::shipped(&["--drafts", "7", "--draft-sources", "prediction"]);
+    let body = copying(json!({"prompt": "A vector is"}));
+    let plain = reply(&program, &body);
+    let details = &plain["usage"]["completion_tokens_details"];
+    assert!(details.get("accepted_prediction_tokens").is_none() && plain["timings"].get("drafts").is_none(), "{plain}");
+    let said = plain["choices"][0]["text"].as_str().unwrap();
+    for (text, right) in [(said.to_owned(), true), ("nothing of this kind comes, ever".to_owned(), false)] {
+        let prediction = json!({"prediction": {"type": "content", "content": text}});
+        let predicted = reply(&program, &with(body.clone(), prediction));
+        assert_eq!(predicted["choices"], plain["choices"]);
+        let details = &predicted["usage"]["completion_tokens_details"];
+        let [accepted, rejected] =
+            ["accepted_prediction_tokens", "rejected_prediction_tokens"].map(|name| number(&details[name]));
+        assert_eq!(accepted > 30, right, "{details}");
+        let drafts = &predicted["timings"]["drafts"];
+        if accepted + rejected > 0 {
+            assert_eq!((number(&drafts["drafted"]), number(&drafts["accepted"])), (accepted + rejected, accepted));
+            assert_eq!(drafts["source"], "prediction");
+        }
+    }
+}
