@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
         // A row is a run of blocks, so the last dimension may only lose or gain a 1 where an element is a block.
         if !same || (tensor.cols() != shape[shape.len() - 1] && tensor.ty.elements() != 1) {
             return Err(self.error(Problem::tensor(
-                &self.source.called(name),
+                self.source.called(name),
                 format_args!("shape {shape:?}"),
                 format_args!("shape {:?}", tensor.shape),
             )));
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
 
     /// The error of a tensor that is not there.
     pub(super) fn missing(&self, name: &str, shape: &[usize]) -> LoadError {
-        self.error(Problem::tensor(&self.source.called(name), format_args!("shape {shape:?}"), "no such tensor"))
+        self.error(Problem::tensor(self.source.called(name), format_args!("shape {shape:?}"), "no such tensor"))
     }
 
     pub(super) fn error(&self, problem: Problem) -> LoadError {
