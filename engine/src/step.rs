@@ -13,6 +13,15 @@ pub use chimere_kernels::reference::ExpertCut;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// How many drafted tokens the steps of a backend may have. The default is a backend that takes none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftRoom {
+    /// The most behind one sequence's own token.
+    pub piece_max: u32,
+    /// The most in a step, of all sequences together.
+    pub step_max: u32,
+}
+
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
 #[derive(Clone, Debug)]
 pub struct StepPlan {

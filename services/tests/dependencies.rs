@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "ids",
             "files",
+            "drafts",
             "sampling",
             "constraint",
             "step",

@@ -9,7 +9,7 @@ mod steps;
 
 use crate::constraint::StepRules;
 use crate::ids::StepId;
-use crate::step::{StepOutcome, StepPlan};
+use crate::step::{DraftRoom, StepOutcome, StepPlan};
 pub use early::EarlyRules;
 use std::sync::Arc;
 
@@ -54,15 +54,6 @@ pub struct BackendInfo {
     pub context: u32,
     /// Drafted tokens that its steps may have.
     pub drafts: DraftRoom,
-}
-
-/// How many drafted tokens the steps of a backend may have. The default is a backend that takes none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DraftRoom {
-    /// The most behind one sequence's own token.
-    pub piece_max: u32,
-    /// The most in a step, of all sequences together.
-    pub step_max: u32,
 }
 
 /// A launched step. Waited for on the completion thread, never on the one that launches.

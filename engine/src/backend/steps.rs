@@ -182,11 +182,12 @@ impl<'a> AwaitedRules<'a> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::{Backend, DraftRoom};
+    use super::super::Backend;
     use super::*;
     use crate::constraint::{Effect, RowRule, Source, Sources};
     use crate::ids::{PageId, SeqId, SlotId};
     use crate::sampling::SamplingParams;
+    use crate::step::DraftRoom;
     use crate::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart};
 
     pub(in super::super) fn row(seq: u64, waits_for: Sources) -> SampleRow {

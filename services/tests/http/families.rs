@@ -67,6 +67,11 @@ fn check_completions(program: &Program) {
     }
 }
 
+/// A question without a word about thoughts, of which some of the templates know nothing.
+fn asked(text: &str) -> Value {
+    json!({"messages": [{"role": "user", "content": text}]})
+}
+
 fn tools() -> Value {
     let parameters = json!({"type": "object", "properties": {"unit": {"type": "string", "enum": ["C", "F"]}, "days": {"enum": [1, 2]}},
         "required": ["unit", "days"]});
@@ -76,8 +81,10 @@ fn tools() -> Value {
 /// A call that has to come, whole and streamed.
 fn check_tools(program: &Program, more: Value) {
     let wanted = json!({"tools": tools(), "tool_choice": "required", "parallel_tool_calls": false, "max_tokens": 400, "temperature": 0});
-    let body = with(with(ask("How warm is it?"), wanted), more);
-    let choice = post(program.addr, CHAT, &body).json()["choices"][0].clone();
+    let body = with(with(asked("How warm is it?"), wanted), more);
+    let reply = post(program.addr, CHAT, &body);
+    assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
+    let choice = reply.json()["choices"][0].clone();
     let made = &choice["message"]["tool_calls"][0]["function"];
     assert_eq!(made["name"], "weather", "{choice}");
     let arguments: Value = serde_json::from_str(made["arguments"].as_str().unwrap()).unwrap();
@@ -95,7 +102,7 @@ fn mamba_2_completes_texts() {
     let dir = tempfile::tempdir().unwrap();
     let program = Program::of(&served(&dir, "mamba2", "olmo", None), &[]);
     check_completions(&program);
-    assert_eq!(post(program.addr, CHAT, &ask("hello")).status, 400, "it was not made for conversations");
+    assert_eq!(post(program.addr, CHAT, &asked("hello")).status, 400, "it was not made for conversations");
 }
 
 #[test]
@@ -120,8 +127,10 @@ fn nemotron_thinks_within_bounds_answers_and_calls_tools() {
     let program = Program::of(&served(&dir, "nemotron_h", "pixtral", Some(TAGS)), &[]);
     check_completions(&program);
     check_tools(&program, json!({"reasoning_effort": "none"}));
-    let asked = json!({"max_tokens": 60, "temperature": 0, "ignore_eos": true, "reasoning": {"max_tokens": 16}});
-    let message = post(program.addr, CHAT, &with(ask("Think."), asked)).json()["choices"][0]["message"].clone();
+    let bounded = json!({"max_tokens": 60, "temperature": 0, "ignore_eos": true, "reasoning": {"max_tokens": 16}});
+    let reply = post(program.addr, CHAT, &with(asked("Think."), bounded));
+    assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
+    let message = reply.json()["choices"][0]["message"].clone();
     let thought = message["reasoning_content"].as_str().unwrap();
     assert!(!thought.is_empty() && !thought.contains("think>"), "{message}");
     assert!(!message["content"].as_str().unwrap().is_empty(), "the budget ends the thought: {message}");

@@ -60,6 +60,7 @@ fn from_the_start_every_series_is_there_and_nothing_was_counted() {
             "chimere_step_budget_ratio",
             "chimere_step_predicted_seconds",
             "chimere_step_prediction_ratio",
+            "chimere_draft_choices_total",
         ];
         if metric.kind != MetricKind::Gauge && !of_steps.contains(&metric.name) {
             assert!(series.iter().all(|(_, value)| **value == 0.0), "{series:?}");

@@ -30,11 +30,11 @@ pub use memory::MemoryUse;
 pub use probe::{Perturbation, Probe, Recording};
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, DraftRoom, EarlyRules, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, EarlyRules, Pending};
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId};
 use crate::model::{GdnConfig, Model, ModelConfig};
-use crate::step::{Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
+use crate::step::{DraftRoom, Sample, StateCopy, StateStart, StepOutcome, StepPlan, StepTiming};
 use batch::Batch;
 use blocks::ExpertCount;
 use forward::{Pass, ThreadScratch};

@@ -44,12 +44,12 @@ pub use gpu::{GpuInfo, probe};
 pub use programs::programs;
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
-use crate::backend::{Backend, BackendError, BackendInfo, DraftRoom, Pending};
+use crate::backend::{Backend, BackendError, BackendInfo, Pending};
 use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{Model, ModelConfig};
-use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
+use crate::step::{DraftRoom, Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
 use chimere_kernels::cuda::gdn_prefill::chunks_max;

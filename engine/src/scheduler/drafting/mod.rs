@@ -13,9 +13,9 @@ use super::drafter::{Drafter, MakeSource, Offer, Sources};
 use super::sequence::{Next, Rank, Sequence};
 use super::yielding::SitsOut;
 use crate::CHUNK_TOKENS;
-use crate::backend::DraftRoom;
 use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
 use crate::ids::{KeyId, TokenId};
+use crate::step::DraftRoom;
 use gate::Gate;
 use std::collections::{BTreeMap, BTreeSet};
 

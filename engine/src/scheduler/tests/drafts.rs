@@ -3,13 +3,13 @@
 use super::device::{FakeDevice, VOCAB};
 use super::property::{World, cases, config, op, pace};
 use super::undisturbed;
-use crate::backend::DraftRoom;
 use crate::drafts::{DraftKind, DraftKinds, DraftSource, Guess};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::{
     DraftMode, DraftSettings, Event, MakeSource, Pace, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec, Terms,
 };
+use crate::step::DraftRoom;
 use crate::step::StepPlan;
 use proptest::prelude::*;
 use std::sync::Arc;

@@ -117,8 +117,8 @@ fn a_token_is_found_by_its_text() {
 
 #[test]
 fn an_unknown_pre_tokenizer_is_named() {
-    let error = Tokenizer::new(&as_gguf("llama-bpe")).unwrap_err();
-    assert_eq!(error.to_string(), "tokenizer: tokenizer.ggml.pre is llama-bpe, which is not supported");
+    let error = Tokenizer::new(&as_gguf("of-another-world")).unwrap_err();
+    assert_eq!(error.to_string(), "tokenizer: tokenizer.ggml.pre is of-another-world, which is not supported");
     let error =
         edited(|f| f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = json!("\\p{N}{1,3}")).unwrap_err();
     assert!(

@@ -271,8 +271,9 @@ impl Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chimere_engine::backend::{BackendInfo, DraftRoom};
+    use chimere_engine::backend::BackendInfo;
     use chimere_engine::constraint::StepRules;
+    use chimere_engine::step::DraftRoom;
     use chimere_engine::step::StepTiming;
 
     /// Notes every piece as `seq[start..end]form`, steps parted by `|`, and checks what every backend may ask for.
