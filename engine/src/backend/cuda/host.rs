@@ -5,7 +5,8 @@
 //! slower and hold up the launching thread, and say the same.
 //!
 //! Each direction has a stream. A transfer starts when the device has passed the copies of the plan that names it, so it
-//! reads what earlier steps wrote, and overwrites what they read last.
+//! reads what earlier steps wrote, and overwrites what they read last. Where a plan gives away memory that a transfer
+//! still reads or writes, its own transfers wait for that one as its rows do.
 
 use super::error::{CudaBackendError, During};
 use super::store::{DevicePart, Store};
@@ -83,8 +84,9 @@ impl HostTier {
         }
     }
 
-    /// Enqueues a plan's transfers behind what `stream` has so far. It waits for them where it must: all of them if the
-    /// plan settles, those before a checkpoint that it restores from.
+    /// Enqueues a plan's transfers behind what `stream` has so far, and behind all that are under way if the plan
+    /// settles. The stream waits for them where it must: for all of them if the plan settles, for those before a
+    /// checkpoint that it restores from.
     pub(super) fn begin(
         &mut self,
         plan: &StepPlan,
@@ -96,6 +98,13 @@ impl HostTier {
             let passed = stream.context().new_event(None).during(doing)?;
             passed.record(stream).during(doing)?;
             self.streams.iter().try_for_each(|copies| copies.wait(&passed)).during(doing)?;
+            if plan.settles {
+                // What a copy still reads may be given to a load: the two directions do not wait for each other.
+                let under_way = lock(&self.under_way);
+                let mut copies =
+                    under_way.iter().flat_map(|copy| self.streams.iter().map(move |stream| (stream, copy)));
+                copies.try_for_each(|(stream, copy)| stream.wait(&copy.end)).during(doing)?;
+            }
         }
         for transfer in &plan.transfers {
             self.copy(transfer, store)?;
