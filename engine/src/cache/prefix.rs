@@ -338,11 +338,22 @@ impl PrefixCache {
             let first = (self.prompts.depth(node) as usize - 1) * UNIT_PAGES;
             let unit = self.prompts.get_mut(node);
             unit.entries += 1;
+            let held = &held[first..first + UNIT_PAGES];
             if unit.entries > 1 {
-                // Who computed the same positions at the same time has pages of its own with the same bytes.
+                // Who computed the same positions at the same time has pages of its own with the same bytes. But those
+                // that still come from the host have not, and whoever goes on from this entry would not wait for them.
+                let other = unit.pages.iter().zip(held).any(|(place, page)| *place != Some(*page));
+                if other && self.transfers.brings(node) {
+                    for (place, page) in unit.pages.iter_mut().zip(held).filter(|(place, page)| **place != Some(**page))
+                    {
+                        pages.keep(*page);
+                        place.replace(*page).into_iter().for_each(|old| pages.give_up(old));
+                    }
+                    self.transfers.gives_up_pages();
+                }
                 continue;
             }
-            for (place, page) in unit.pages.iter_mut().zip(&held[first..first + UNIT_PAGES]) {
+            for (place, page) in unit.pages.iter_mut().zip(held) {
                 pages.keep(*page);
                 *place = Some(*page);
                 self.pages += 1;

@@ -41,6 +41,8 @@ struct UnderWay {
     id: TransferId,
     direction: Direction,
     node: NodeId,
+    /// Of a load: the units whose pages it brings.
+    brings: Vec<NodeId>,
 }
 
 impl Transfers {
@@ -49,10 +51,20 @@ impl Transfers {
         self.settles |= self.under_way.iter().any(|copy| copy.node == node);
     }
 
-    fn begin(&mut self, direction: Direction, node: NodeId) -> TransferId {
+    /// Are the unit's pages still on their way from the host?
+    pub(super) fn brings(&self, unit: NodeId) -> bool {
+        self.under_way.iter().any(|copy| copy.brings.contains(&unit))
+    }
+
+    /// Pages that a load still writes are given up.
+    pub(super) fn gives_up_pages(&mut self) {
+        self.settles = true;
+    }
+
+    fn begin(&mut self, direction: Direction, node: NodeId, brings: Vec<NodeId>) -> TransferId {
         let id = TransferId(self.next);
         self.next += 1;
-        self.under_way.push(UnderWay { id, direction, node });
+        self.under_way.push(UnderWay { id, direction, node, brings });
         id
     }
 
@@ -118,12 +130,13 @@ impl PrefixCache {
     fn begin_load(
         &mut self,
         node: NodeId,
-        (checkpoint, units): (CheckpointId, Vec<(UnitPages, HostBlockId)>),
+        (checkpoint, units): (CheckpointId, Vec<(NodeId, UnitPages, HostBlockId)>),
         held: &[PageId],
         now: StepId,
         pages: &mut Pages,
     ) {
-        let id = self.transfers.begin(Direction::Load, node);
+        let id = self.transfers.begin(Direction::Load, node, units.iter().map(|unit| unit.0).collect());
+        let units = units.into_iter().map(|(_, pages, block)| (pages, block)).collect();
         let entry = self.entry_mut(node);
         let worth = entry.worth;
         let place = entry.host.as_mut().expect("a hit on the host lies there");
@@ -133,16 +146,16 @@ impl PrefixCache {
         self.settle_on_device(node, held, OnDevicePlan { checkpoint, now, loading: Some(id), worth }, pages);
     }
 
-    /// Blocks and pages of the units that are not on the device.
+    /// The units that are not on the device, with their pages and blocks.
     fn units_to_load_of(
         &self,
         path: &[NodeId],
         held: &[PageId],
         there: &[[Option<PageId>; UNIT_PAGES]],
-    ) -> Vec<(UnitPages, HostBlockId)> {
+    ) -> Vec<(NodeId, UnitPages, HostBlockId)> {
         let all = path.iter().zip(held.as_chunks().0).zip(there);
         let missing = all.filter(|(_, there)| there.iter().any(Option::is_none));
-        missing.filter_map(|((node, pages), _)| Some((*pages, self.prompts.get(*node).block?))).collect()
+        missing.filter_map(|((node, pages), _)| Some((*node, *pages, self.prompts.get(*node).block?))).collect()
     }
 
     fn claim_page(&mut self, now: StepId, pages: &mut Pages) -> Option<PageId> {
@@ -199,7 +212,7 @@ impl PrefixCache {
         }
         let units = if self.host.cut.unit > 0 { self.save_units(&new) } else { Vec::new() };
         let blocks: Vec<_> = (0..self.host.cut.checkpoint).map(|_| self.host.claim()).collect();
-        let id = self.transfers.begin(Direction::Save, node);
+        let id = self.transfers.begin(Direction::Save, node, Vec::new());
         let entry = self.prompts.get_mut(node).entry.as_mut().expect("it was looked at above");
         let priority = self.host.order.enter(node, entry.value());
         entry.host = Some(OnHost { blocks: blocks.clone(), priority, saving: Some(id), loads: 0 });
