@@ -167,6 +167,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) count(const Arguments args
     }
 }
 
+// After a launch that stored sums of segments: a warp chooses for a row, and the last block may group. `add(row, value)`: adds a row's
+// segments, `gate(row)`: its score of the shared gate.
+template <class A, class G> __device__ __forceinline__ void choose_rows(const Arguments &args, A add, G gate) {
+    __shared__ Ranks ranks;
+    let_next_start();
+    wait_for_inputs();
+    int row = blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (row < args.rows) {
+        Asked ahead = read_ahead(args, row);
+        float value[EACH_LANE] = {};
+        add(row, value);
+        select_row(args, row, ahead, value, gate(row));
+    }
+    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
+    group_all(ranks, args);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) place(const Arguments args) {
     __shared__ Ranks ranks;
     let_next_start();

@@ -133,16 +133,6 @@ __device__ __forceinline__ float ordered_gate_score(const Arguments &args, int r
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) choose_ordered(const Arguments args) {
-    __shared__ Ranks ranks;
-    let_next_start();
-    wait_for_inputs();
-    int row = blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (row < args.rows) {
-        Asked ahead = read_ahead(args, row);
-        float value[EACH_LANE] = {};
-        add_segments<SCORE_PARTS>(args, row, 0, value);
-        select_row(args, row, ahead, value, ordered_gate_score(args, row));
-    }
-    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
-    group_all(ranks, args);
+    auto add = [&](int row, float(&value)[EACH_LANE]) { add_segments<SCORE_PARTS>(args, row, 0, value); };
+    choose_rows(args, add, [&](int row) { return ordered_gate_score(args, row); });
 }

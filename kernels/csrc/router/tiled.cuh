@@ -170,13 +170,7 @@ __device__ __forceinline__ float gate_score(const Arguments &args, int row) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) choose(const Arguments args) {
-    __shared__ Ranks ranks;
-    let_next_start();
-    wait_for_inputs();
-    int row = blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (row < args.rows) {
-        Asked ahead = read_ahead(args, row);
-        float value[EACH_LANE] = {};
+    auto add = [&](int row, float(&value)[EACH_LANE]) {
         if (args.segments == 1) {
             add_segments<1>(args, row, 0, value);
         } else {
@@ -185,8 +179,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) choose(const Arguments arg
             for (int s = 0; s + AT_ONCE <= SEGMENTS; s += AT_ONCE) add_segments<AT_ONCE>(args, row, s, value);
             if (SEGMENTS % AT_ONCE) add_segments<(SEGMENTS % AT_ONCE ? SEGMENTS % AT_ONCE : 1)>(args, row, SEGMENTS / AT_ONCE * AT_ONCE, value);
         }
-        select_row(args, row, ahead, value, gate_score(args, row));
-    }
-    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
-    group_all(ranks, args);
+    };
+    choose_rows(args, add, [&](int row) { return gate_score(args, row); });
 }
