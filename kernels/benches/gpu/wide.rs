@@ -3,11 +3,11 @@
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, H200, Outcome};
 use chimere_kernels::cuda::experts;
+use chimere_kernels::cuda::product;
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
-use chimere_kernels::cuda::product::{self, Residual};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Order, Output, Tiling, Wide, WideShape};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
@@ -42,10 +42,10 @@ const ROTATED_BYTES: usize = 300 << 20;
 const CASES: [Case; 7] = [
     dense("in-projection Q8_0", Layout::Q8_0, 12416, 2048, Epilogue::Plain, Some(2048)),
     dense("out-projection Q8_0", Layout::Q8_0, 2048, 4096, Epilogue::Residual, None),
-    routed("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)),
-    routed("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None),
-    shared("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)),
-    shared("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None),
+    dense("expert gate+up Q4_K", Layout::Q4_K, 1024, 2048, Epilogue::Gated, Some(2048)).routed(),
+    dense("expert down Q4_K", Layout::Q4_K, 2048, 512, Epilogue::Plain, None).routed(),
+    dense("shared gate+up Q8_0", Layout::Q8_0, 1024, 2048, Epilogue::Gated, Some(2048)).of_experts(),
+    dense("shared down Q8_0", Layout::Q8_0, 2048, 512, Epilogue::Plain, None).of_experts(),
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
@@ -64,29 +64,15 @@ const fn dense(
     Case { name, layout, rows, cols, epilogue, norm, used: None, of_experts: false }
 }
 
-const fn shared(
-    name: &'static str,
-    layout: Layout,
-    rows: usize,
-    cols: usize,
-    epilogue: Epilogue,
-    norm: Option<usize>,
-) -> Case {
-    Case { of_experts: true, ..dense(name, layout, rows, cols, epilogue, norm) }
-}
-
-const fn routed(
-    name: &'static str,
-    layout: Layout,
-    rows: usize,
-    cols: usize,
-    epilogue: Epilogue,
-    norm: Option<usize>,
-) -> Case {
-    Case { used: Some(8), ..shared(name, layout, rows, cols, epilogue, norm) }
-}
-
 impl Case {
+    const fn of_experts(self) -> Self {
+        Self { of_experts: true, ..self }
+    }
+
+    const fn routed(self) -> Self {
+        Self { used: Some(8), ..self.of_experts() }
+    }
+
     fn shape(&self) -> WideShape {
         let matrix = product::MatrixShape::new(self.layout, self.rows, self.cols).expect("legal");
         WideShape::new(matrix, self.epilogue, self.norm, self.used.is_none()).expect("legal")
@@ -108,14 +94,7 @@ impl Case {
 
     /// In the order of the kernels for few rows.
     fn tiling_in_order(&self, n: usize, chip: Chip) -> Tiling {
-        let matrix = self.shape().matrix();
-        let of = |tilings: Vec<(usize, product::Tiling)>| Order { segments: tilings[0].1.warps_k, by_block: false };
-        let order = match (self.of_experts, self.epilogue) {
-            (true, Epilogue::Gated) => experts::order_of_gate_up(self.cols),
-            (true, _) => experts::ORDER_OF_DOWN,
-            (false, Epilogue::Residual) => of(Residual::tilings(matrix, chip.multiprocessors)),
-            (false, _) => of(product::tilings(matrix, chip.multiprocessors)),
-        };
+        let order = experts::order_of_few(self.shape(), self.of_experts, chip.multiprocessors);
         wide::tiling_in(order, self.shape(), self.columns(n), chip)
     }
 }

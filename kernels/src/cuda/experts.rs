@@ -8,10 +8,10 @@ use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::error::DriverResult;
 use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
-use super::product::{Activations, MatrixShape, NextRows, Norm, layout_defines};
+use super::product::{self, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
-use super::wide::{Chip, Order};
+use super::wide::{Chip, Epilogue, Order, WideShape};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
@@ -149,13 +149,19 @@ fn warps_k(hidden: usize) -> usize {
     [WARPS_MAX, 2].into_iter().find(|w| *w <= units).unwrap_or(1)
 }
 
-/// The order in which sums of gate and up, over so many inputs, are taken. Those of down are one segment.
-pub fn order_of_gate_up(hidden: usize) -> Order {
-    Order { segments: warps_k(hidden), by_block: true }
+/// The order in which the kernels for few rows take a product's sums: these ones where it is one `of_experts`, the
+/// shared one too, else [`product`]'s. A gated product that stands alone has no such kernels, and any order will do.
+pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) -> Order {
+    let (matrix, epilogue) = (shape.matrix(), shape.epilogue());
+    let of = |tilings: Vec<(usize, product::Tiling)>| tilings[0].1.warps_k;
+    let segments = match (of_experts, epilogue) {
+        (true, Epilogue::Gated) => warps_k(matrix.size().1),
+        (true, _) | (false, Epilogue::Gated) => 1,
+        (false, Epilogue::Plain) => of(product::tilings(matrix, multiprocessors)),
+        (false, Epilogue::Residual) => of(Residual::tilings(matrix, multiprocessors)),
+    };
+    Order { segments, by_block: of_experts }
 }
-
-/// The order in which sums of down are taken.
-pub const ORDER_OF_DOWN: Order = Order { segments: 1, by_block: true };
 
 /// Chosen by the shape and the chip's shared memory; `None` if that holds the activations of too few rows.
 pub fn tiling(experts: Experts, chip: Chip) -> Option<Tiling> {

@@ -5,7 +5,7 @@ use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Order, Output, Tiling, Wide};
+use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use std::collections::HashMap;
@@ -106,20 +106,10 @@ impl ProductKind {
         let columns = self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1));
         match class {
             Class::Free(_) => wide::tiling(self.shape, columns, chip),
-            Class::Ordered(_) => wide::tiling_in(self.order(chip), self.shape, columns, chip),
-        }
-    }
-
-    /// The order in which the kernels for few rows take its sums, if there are any.
-    fn order(&self, chip: Chip) -> Order {
-        let (matrix, epilogue) = (self.shape.matrix(), self.shape.epilogue());
-        let of = |tilings: Vec<(usize, product::Tiling)>| Order { segments: tilings[0].1.warps_k, by_block: false };
-        match (self.of_experts, epilogue) {
-            (true, Epilogue::Gated) => experts::order_of_gate_up(matrix.size().1),
-            (true, _) => experts::ORDER_OF_DOWN,
-            (false, Epilogue::Plain) => of(product::tilings(matrix, chip.multiprocessors)),
-            (false, Epilogue::Residual) => of(Residual::tilings(matrix, chip.multiprocessors)),
-            (false, Epilogue::Gated) => Order { segments: 1, by_block: false },
+            Class::Ordered(_) => {
+                let order = experts::order_of_few(self.shape, self.of_experts, chip.multiprocessors);
+                wide::tiling_in(order, self.shape, columns, chip)
+            }
         }
     }
 
