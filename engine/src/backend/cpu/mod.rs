@@ -352,15 +352,15 @@ impl CpuBackend {
     /// Keeps what was sampled as far as it counts; says how many drafts of each piece do.
     fn accept(&mut self, outputs: &Outputs, samples: Vec<Sample>) -> (Vec<Sample>, Vec<u32>) {
         let store = &mut self.store;
-        let (samples, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
+        let (kept, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
             let history = &mut store.slots[slot].history;
             (start..).zip(drafts).for_each(|(position, token)| history.push(*token, position, prompt_len));
             store.keep_drafted(slot, drafts.len());
         });
-        for (slot, sample) in outputs.slots(&accepted).zip(&samples) {
-            store.slots[slot].sampled = Some(sample.token);
+        for (slot, sample) in &kept {
+            store.slots[*slot].sampled = Some(sample.token);
         }
-        (samples, accepted)
+        (kept.into_iter().map(|(_, sample)| sample).collect(), accepted)
     }
 
     /// Brings a slot's states to where the last row that counts left them.

@@ -134,25 +134,14 @@ impl Outputs {
         }
     }
 
-    /// The slot that keeps each sample that counts, given how many drafts of each piece do.
-    pub(super) fn slots<'a>(&'a self, accepted: &'a [u32]) -> impl Iterator<Item = usize> + 'a {
-        let dropped: Vec<Range<usize>> = self
-            .drafted
-            .iter()
-            .zip(accepted)
-            .map(|(piece, equal)| piece.first_sample + *equal as usize + 1..piece.first_sample + piece.tokens.len() + 1)
-            .collect();
-        let counts = move |i: &usize| !dropped.iter().any(|range| range.contains(i));
-        (0..self.samples.len()).filter(counts).map(|i| self.samples[i].row.slot.0 as usize)
-    }
-
-    /// Leaves of all samples those that count, and says how many drafts of each piece do. `keep` hears of each piece its
-    /// slot and the drafts that count, each with its position, and the prompt's length.
+    /// Leaves of all samples those that count, each with the slot that keeps it, and says how many drafts of each piece
+    /// do. `keep` hears of each piece its slot and the drafts that count, each with its position, and the prompt's
+    /// length.
     pub(super) fn accept(
         &self,
         samples: Vec<Sample>,
         mut keep: impl FnMut(usize, &[TokenId], u32, u32),
-    ) -> (Vec<Sample>, Vec<u32>) {
+    ) -> (Vec<(usize, Sample)>, Vec<u32>) {
         let mut accepted = Vec::with_capacity(self.drafted.len());
         let mut counts = vec![true; samples.len()];
         for piece in &self.drafted {
@@ -162,8 +151,8 @@ impl Outputs {
             keep(piece.slot, &piece.tokens[..equal], piece.start, piece.prompt_len);
             accepted.push(equal as u32);
         }
-        let mut counts = counts.into_iter();
-        let kept = samples.into_iter().filter(|_| counts.next().expect("one a sample")).collect();
+        let slots = self.samples.iter().map(|sample| sample.row.slot.0 as usize);
+        let kept = slots.zip(samples).zip(counts).filter_map(|(sample, counts)| counts.then_some(sample)).collect();
         (kept, accepted)
     }
 
