@@ -8,6 +8,13 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long somebody else may still hold a database that is to be opened.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is tried meanwhile.
+const TRY_EVERY: Duration = Duration::from_millis(10);
 
 /// An open database.
 pub enum Opened {
@@ -52,7 +59,19 @@ pub fn open_checked(file: &Path) -> Result<Opened, redb::DatabaseError> {
     open_with(file, &builder)
 }
 
+/// The process before this one may be about to end, and a program that is being started holds copies of all locks of
+/// the one that starts it until its first instruction: who finds the file held waits a little.
 fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match open_at_once(file, builder) {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => std::thread::sleep(TRY_EVERY),
+            opened => return opened,
+        }
+    }
+}
+
+fn open_at_once(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
     match open_regular_to_change(file) {
         Ok(to_change) => {
             clear_unfinished(file)?;
@@ -165,9 +184,14 @@ mod tests {
         let txn = db.begin_write().unwrap();
         txn.open_table(NUMBERS).unwrap().insert(1, 2).unwrap();
         txn.commit().unwrap();
-        assert!(matches!(open(&path), Err(redb::DatabaseError::DatabaseAlreadyOpen)));
-        drop(db);
-        let db = open(&path).unwrap();
+        let held = open_at_once(&path, &Builder::new());
+        assert!(matches!(held, Err(redb::DatabaseError::DatabaseAlreadyOpen)));
+        let end = std::thread::spawn(move || {
+            std::thread::sleep(20 * TRY_EVERY);
+            drop(db);
+        });
+        let db = open(&path).expect("who holds it lets it go before patience ends");
+        end.join().unwrap();
         let read = db.begin_read().unwrap();
         assert_eq!(read.open_table(NUMBERS).unwrap().get(1).unwrap().unwrap().value(), 2);
     }

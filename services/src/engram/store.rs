@@ -15,7 +15,6 @@ use chimere_engine::ids::{KeyId, TokenId};
 use parking_lot::Mutex;
 use redb::{ReadableTable, TableDefinition};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// Name of the database in the directory of tables.
 const FILE: &str = "store.redb";
@@ -33,8 +32,6 @@ trait Log: ReadableTable<(&'static str, u64), &'static [u8]> {}
 
 impl<T: ReadableTable<(&'static str, u64), &'static [u8]>> Log for T {}
 
-/// How long another process may hold the database.
-const PATIENCE: Duration = Duration::from_secs(5);
 const DAY_S: u32 = 24 * 3600;
 /// After this long without being seen again what was learned counts half.
 pub(super) const HALF_LIFE_S: u32 = 30 * DAY_S;
@@ -321,16 +318,7 @@ impl Store {
     fn with<T>(&self, work: impl FnOnce(&Opened) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let mut checked = self.using.lock();
         let open = if *checked { database::open } else { database::open_checked };
-        let end = Instant::now() + PATIENCE;
-        let db = loop {
-            match open(&self.file()) {
-                Ok(db) => break db,
-                Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < end => {
-                    std::thread::sleep(Duration::from_millis(10))
-                }
-                Err(e) => return Err(self.broke(e)),
-            }
-        };
+        let db = open(&self.file()).map_err(|e| self.broke(e))?;
         *checked = true;
         self.check_tokenizer(&db)?;
         work(&db)
