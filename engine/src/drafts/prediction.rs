@@ -14,6 +14,8 @@ const MATCHED_AT_FIRST: usize = 12;
 const NEAR: (usize, usize) = (8, 64);
 /// Further away so many must be alike.
 const MATCHED_FAR_MIN: usize = 4;
+/// So many tokens of the output are taken for others in the place of as many of the text, until the place is found.
+const REPLACED_MAX: usize = 4;
 
 /// See the file's head.
 pub struct PredictionSource {
@@ -22,6 +24,8 @@ pub struct PredictionSource {
     next: Option<usize>,
     /// The last place that was known.
     parted: usize,
+    /// Tokens of the output since then.
+    since: usize,
     matched: usize,
     /// The output's last tokens.
     tail: VecDeque<TokenId>,
@@ -30,7 +34,7 @@ pub struct PredictionSource {
 impl PredictionSource {
     /// Of an output that has no token yet.
     pub fn new(text: Arc<[TokenId]>) -> Self {
-        Self { text, next: Some(0), parted: 0, matched: MATCHED_AT_FIRST, tail: VecDeque::with_capacity(MATCH_MAX) }
+        Self { text, next: Some(0), parted: 0, since: 0, matched: MATCHED_AT_FIRST, tail: VecDeque::with_capacity(MATCH_MAX) }
     }
 
     fn push(&mut self, token: TokenId) {
@@ -40,10 +44,13 @@ impl PredictionSource {
         self.tail.push_back(token);
         match self.next.filter(|at| self.text.get(*at) == Some(&token)) {
             Some(at) => {
-                (self.next, self.parted) = (Some(at + 1), at + 1);
+                (self.next, self.parted, self.since) = (Some(at + 1), at + 1, 0);
                 self.matched += 1;
             }
-            None => self.find_again(),
+            None => {
+                self.since += 1;
+                self.find_again();
+            }
         }
     }
 
@@ -52,7 +59,8 @@ impl PredictionSource {
         self.text[..next].iter().rev().zip(self.tail.iter().rev()).take_while(|(a, b)| a == b).count()
     }
 
-    /// The place with the longest match; of equal ones the nearest to where output and text parted.
+    /// The place with the longest match; of equal ones the nearest to where output and text parted. Where there is none
+    /// the output has, for some tokens, others in the place of the text's.
     fn find_again(&mut self) {
         let near = self.parted.saturating_sub(NEAR.0)..=self.parted + NEAR.1;
         let places = 1..self.text.len();
@@ -60,7 +68,8 @@ impl PredictionSource {
         let found = matches
             .filter(|(matched, next)| *matched >= MATCHED_FAR_MIN || *matched > 0 && near.contains(next))
             .max_by_key(|(matched, next)| (*matched, std::cmp::Reverse(next.abs_diff(self.parted + 1))));
-        self.next = found.map(|(_, next)| next);
+        let replaced = (self.since <= REPLACED_MAX).then_some(self.parted + self.since);
+        self.next = found.map(|(_, next)| next).or(replaced);
         self.matched = found.map_or(0, |(matched, _)| matched);
     }
 }
@@ -71,7 +80,7 @@ impl DraftSource for PredictionSource {
     }
 
     fn guess(&mut self, max: usize) -> Option<Guess> {
-        let rest = &self.text[self.next?..];
+        let rest = self.text.get(self.next?..)?;
         let tokens = rest[..max.min(rest.len())].to_vec();
         (!tokens.is_empty()).then_some(Guess { tokens, matched: self.matched })
     }
@@ -98,7 +107,9 @@ mod tests {
     #[test]
     fn the_place_is_found_again_behind_what_was_changed_put_in_or_left_out() {
         let text = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-        assert_eq!(after(&text, &[1, 2, 77]), None);
+        assert_eq!(after(&text, &[1, 2, 77]), Some(vec![4, 5]), "supposed to be changed");
+        assert_eq!(after(&text, &[1, 2, 77, 78]), Some(vec![5, 6]), "twice");
+        assert_eq!(after(&text, &[1, 2, 77, 77, 77, 77, 77]), None, "and no more");
         assert_eq!(after(&text, &[1, 2, 77, 4]), Some(vec![5, 6]), "changed");
         assert_eq!(after(&text, &[1, 2, 77, 78, 79, 3]), Some(vec![4, 5]), "put in");
         assert_eq!(after(&text, &[1, 2, 6]), Some(vec![7, 8]), "left out");
@@ -107,7 +118,7 @@ mod tests {
     #[test]
     fn far_from_where_they_parted_one_token_is_no_place() {
         let text: Vec<TokenId> = (0..500).collect();
-        assert_eq!(after(&text, &[0, 1, 400]), None);
+        assert_eq!(after(&text, &[0, 1, 400]), Some(vec![3, 4]));
         assert_eq!(after(&text, &[0, 1, 400, 401, 402, 403]), Some(vec![404, 405]));
     }
 
@@ -115,7 +126,9 @@ mod tests {
     fn a_place_found_again_counts_for_as_much_as_matches() {
         let mut source = PredictionSource::new([1, 2, 3, 4, 5, 6].into());
         assert_eq!(source.guess(9).unwrap().matched, MATCHED_AT_FIRST);
-        source.read(&[1, 77, 3]);
+        source.read(&[1, 77]);
+        assert_eq!(source.guess(9), Some(Guess { tokens: vec![3, 4, 5, 6], matched: 0 }), "nothing speaks for it yet");
+        source.read(&[3]);
         assert_eq!(source.guess(9), Some(Guess { tokens: vec![4, 5, 6], matched: 1 }));
         source.read(&[4]);
         assert_eq!(source.guess(9), Some(Guess { tokens: vec![5, 6], matched: 2 }));
