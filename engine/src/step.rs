@@ -180,6 +180,9 @@ pub enum StateStart {
         from: CheckpointId,
         /// The prompt, of which the tokens before the piece are the slot's history.
         prompt: Arc<[TokenId]>,
+        /// The copy from the host that brings it, which may not have ended: of this plan or of an earlier one. Without
+        /// it the checkpoint is there, and a load of this plan into its place brings another one.
+        load: Option<TransferId>,
     },
 }
 
@@ -187,6 +190,11 @@ impl StateStart {
     /// Of a piece at this position of a sequence that no cache helps.
     pub fn at(start: u32) -> Self {
         if start == 0 { Self::Clear } else { Self::Continue }
+    }
+
+    /// Does this copy bring what the piece goes on from?
+    pub fn waits_for(&self, copy: TransferId) -> bool {
+        matches!(self, Self::Restore { load: Some(load), .. } if *load == copy)
     }
 }
 

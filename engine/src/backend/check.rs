@@ -59,7 +59,7 @@ fn check_transfer(transfer: &Transfer, info: &BackendInfo) -> Result<(), String>
 
 /// Where its state comes from, and where copies of it go.
 fn check_state(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
-    if let StateStart::Restore { from, prompt } = &piece.state {
+    if let StateStart::Restore { from, prompt, .. } = &piece.state {
         if from.0 >= info.checkpoints {
             return Err(format!("checkpoint {from} of {}", info.checkpoints));
         }

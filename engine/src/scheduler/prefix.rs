@@ -36,7 +36,7 @@ impl Scheduler {
 
     /// Does it wait for its state from the host?
     pub(super) fn waits_for_load(&self, seq: &Sequence) -> bool {
-        seq.restore.is_some_and(|hit| self.prefix.is_loading(hit))
+        seq.restore.is_some_and(|hit| self.prefix.loading(hit).is_some())
     }
 
     /// Of the pages that it would begin with, those that running sequences have.
@@ -94,9 +94,10 @@ impl Scheduler {
         let seq = &mut self.running[at];
         match seq.restore.take() {
             Some(hit) => {
+                let load = self.prefix.loading(hit);
                 // The copy comes before whatever this or a later step writes there.
                 self.prefix.unpin(hit);
-                StateStart::Restore { from: hit.checkpoint, prompt: seq.request.prompt.clone() }
+                StateStart::Restore { from: hit.checkpoint, prompt: seq.request.prompt.clone(), load }
             }
             None => StateStart::at(seq.computed),
         }

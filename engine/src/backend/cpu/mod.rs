@@ -330,7 +330,7 @@ impl CpuBackend {
             match &piece.state {
                 StateStart::Clear => self.store.clear_slot(slot),
                 StateStart::Continue => {}
-                StateStart::Restore { from, prompt } => {
+                StateStart::Restore { from, prompt, .. } => {
                     self.store.restore(*from, slot, &prompt[..piece.start as usize]);
                 }
             }

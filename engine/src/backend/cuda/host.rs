@@ -11,8 +11,8 @@
 use super::error::{CudaBackendError, During};
 use super::store::{DevicePart, Store};
 use crate::cache::HostBlocks;
-use crate::ids::{CheckpointId, HostBlockId, TransferId};
-use crate::step::{Direction, FinishedTransfer, HostProgress, StateStart, StepPlan, Transfer};
+use crate::ids::{HostBlockId, TransferId};
+use crate::step::{Direction, FinishedTransfer, HostProgress, Piece, StepPlan, Transfer};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys};
 use memmap2::{MmapMut, MmapOptions};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,6 @@ pub(super) struct HostWatch {
 struct UnderWay {
     id: TransferId,
     direction: Direction,
-    checkpoint: CheckpointId,
     begin: CudaEvent,
     end: CudaEvent,
 }
@@ -84,9 +83,16 @@ impl HostTier {
         }
     }
 
-    /// Enqueues a plan's transfers behind what `stream` has so far, and behind all that are under way if the plan
-    /// settles. The stream waits for them where it must: for all of them if the plan settles, for those before a
-    /// checkpoint that it restores from.
+    /// Makes `stream` wait for the loads that bring what these pieces go on from, as far as they have begun.
+    pub(super) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> Result<(), CudaBackendError> {
+        let under_way = lock(&self.under_way);
+        let wanted = |copy: &&UnderWay| pieces.iter().any(|piece| piece.state.waits_for(copy.id));
+        let mut copies = under_way.iter().filter(wanted);
+        copies.try_for_each(|copy| stream.wait(&copy.end)).during("waiting for the host's cache")
+    }
+
+    /// Enqueues a plan's transfers behind what `stream` has so far. If the plan settles, they wait for all that are
+    /// under way, and the stream for both.
     pub(super) fn begin(
         &mut self,
         plan: &StepPlan,
@@ -110,16 +116,7 @@ impl HostTier {
             self.copy(transfer, store)?;
         }
         let under_way = lock(&self.under_way);
-        let wanted = |at: &&UnderWay| plan.settles || plan.pieces.iter().any(|piece| restores(&piece.state, at));
-        under_way.iter().filter(wanted).try_for_each(|copy| stream.wait(&copy.end)).during(doing)
-    }
-
-    /// Is this checkpoint on its way from the host, or will it be with these transfers?
-    pub(super) fn loads(&self, checkpoint: CheckpointId, transfers: &[Transfer]) -> bool {
-        let new = transfers.iter().map(|transfer| (transfer.direction, transfer.checkpoint));
-        let loads = (Direction::Load, checkpoint);
-        new.into_iter().any(|way| way == loads)
-            || lock(&self.under_way).iter().any(|copy| (copy.direction, copy.checkpoint) == loads)
+        under_way.iter().filter(|_| plan.settles).try_for_each(|copy| stream.wait(&copy.end)).during(doing)
     }
 
     fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> Result<(), CudaBackendError> {
@@ -145,8 +142,7 @@ impl HostTier {
             }
         }
         end.record(stream).during(doing)?;
-        let (id, direction, checkpoint) = (transfer.id, transfer.direction, transfer.checkpoint);
-        lock(&self.under_way).push(UnderWay { id, direction, checkpoint, begin, end });
+        lock(&self.under_way).push(UnderWay { id: transfer.id, direction: transfer.direction, begin, end });
         Ok(())
     }
 }
@@ -163,10 +159,6 @@ impl Drop for HostTier {
             let _ = stream.synchronize();
         }
     }
-}
-
-fn restores(state: &StateStart, copy: &UnderWay) -> bool {
-    matches!(state, StateStart::Restore { from, .. } if *from == copy.checkpoint && copy.direction == Direction::Load)
 }
 
 fn lock(under_way: &Mutex<Vec<UnderWay>>) -> MutexGuard<'_, Vec<UnderWay>> {

@@ -259,15 +259,16 @@ impl CudaBackend {
                 StateCopy::Page { from, to } => self.store.copy_page(&self.device, from.0 as usize, to.0 as usize)?,
             }
         }
-        // A load may take the place of a checkpoint that this very plan reads; but what it brings cannot be read before.
-        let loads = |piece: &&Piece| match (&piece.state, &self.host) {
-            (StateStart::Restore { from, .. }, Some(host)) => host.loads(*from, &plan.transfers),
-            _ => false,
-        };
-        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(loads);
+        // A load of this plan may take the place of a checkpoint that a piece reads before, or bring what one reads.
+        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| piece.state.waits_for(transfer.id));
+        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(planned);
+        if let Some(host) = &self.host {
+            host.wait_for(&now, self.device.stream())?;
+        }
         self.begin_pieces(&now, staging)?;
         if let Some(host) = &mut self.host {
             host.begin(plan, &mut self.store, self.device.stream())?;
+            host.wait_for(&late, self.device.stream())?;
         }
         self.begin_pieces(&late, staging)
     }
@@ -279,7 +280,7 @@ impl CudaBackend {
             match &piece.state {
                 StateStart::Clear => self.store.clear_slot(&self.device, slot)?,
                 StateStart::Continue => {}
-                StateStart::Restore { from, prompt } => {
+                StateStart::Restore { from, prompt, .. } => {
                     self.store.restore(&self.device, *from, slot)?;
                     let tokens = &prompt[..piece.start as usize];
                     self.history.note(&self.device, tokens, slot, &mut self.store, staging)?;

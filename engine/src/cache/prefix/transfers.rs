@@ -168,9 +168,9 @@ impl PrefixCache {
         self.totals.host_hit_tokens += u64::from(positions);
     }
 
-    /// Is the entry on its way from the host still?
-    pub(crate) fn is_loading(&self, hit: Hit) -> bool {
-        self.on_device(hit.node).is_some_and(|place| place.loading.is_some())
+    /// The copy that brings the entry from the host, if it is not known to have ended.
+    pub(crate) fn loading(&self, hit: Hit) -> Option<TransferId> {
+        self.on_device(hit.node)?.loading
     }
 
     /// An entry on the device that is to be copied to the host when there is time.

@@ -7,7 +7,7 @@
 
 use super::transfers::Copier;
 use crate::constraint::Constraint;
-use crate::ids::{PageId, SlotId, TokenId};
+use crate::ids::{PageId, SlotId, TokenId, TransferId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
@@ -59,12 +59,14 @@ impl FakeDevice {
         assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
         Self::check_disjoint(plan);
         plan.copies.iter().for_each(|copy| self.copy(copy));
-        let loaded =
-            |piece: &&Piece| matches!(piece.state, StateStart::Restore { from, .. } if self.copier.loads(from, plan));
-        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(loaded);
+        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| Some(transfer.id) == load_of(piece));
+        let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(planned);
+        let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
+        now.iter().filter_map(|piece| load_of(piece)).for_each(|load| self.copier.wait_for(load, &mut memory));
         now.iter().for_each(|piece| self.begin(piece));
         let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
-        self.copier.begin(plan, !late.is_empty() || plan.settles, &mut memory);
+        self.copier.begin(plan, &mut memory);
+        late.iter().filter_map(|piece| load_of(piece)).for_each(|load| self.copier.wait_for(load, &mut memory));
         late.iter().for_each(|piece| self.begin(piece));
         let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
         for piece in &plan.pieces {
@@ -109,7 +111,7 @@ impl FakeDevice {
         match &piece.state {
             StateStart::Clear => self.slot(piece.slot).past.clear(),
             StateStart::Continue => assert!(piece.start > 0, "{} begins with a clear state", piece.seq),
-            StateStart::Restore { from, prompt } => {
+            StateStart::Restore { from, prompt, .. } => {
                 let past = self.checkpoints[from.0 as usize].clone();
                 let tokens = &prompt[..piece.start as usize];
                 assert_eq!(past.last(), Some(&end_of(tokens, prompt.len())), "{} finds its prompt's state", piece.seq);
@@ -210,6 +212,14 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded }
 }
 
+/// The copy that brings what a piece goes on from.
+fn load_of(piece: &Piece) -> Option<TransferId> {
+    match piece.state {
+        StateStart::Restore { load, .. } => load,
+        StateStart::Clear | StateStart::Continue => None,
+    }
+}
+
 fn check_form(piece: &Piece) {
     let end = piece.start + piece.len();
     assert_eq!(piece.pages.len() as u32, end.div_ceil(PAGE_TOKENS), "pages of positions 0..{end}");
@@ -266,7 +276,7 @@ pub(super) fn certainty_after(past: u64) -> Certainty {
 }
 
 /// splitmix64's finaliser.
-fn mix(a: u64, b: u64) -> u64 {
+pub(super) fn mix(a: u64, b: u64) -> u64 {
     let mut z = a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

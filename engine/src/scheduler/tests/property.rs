@@ -104,6 +104,9 @@ pub(super) fn config() -> impl Strategy<Value = SchedulerConfig> {
     )
 }
 
+/// Worlds of [`crowds_that_share_beginnings_come_back_from_the_host`].
+const CROWDS: u64 = 200;
+
 /// The device checks which rows have it.
 const CUT: ExpertCut = ExpertCut { min: 1, max: 2, mass: 0.5 };
 
@@ -299,6 +302,14 @@ impl World {
         }
     }
 
+    /// Somebody who may have come, and may be served already, leaves.
+    fn leave(&mut self, id: u64) {
+        if let Some(stream) = self.streams.get_mut(&RequestId(id)) {
+            self.scheduler.cancel(stream.request.id);
+            stream.cancelled.fill(true);
+        }
+    }
+
     /// Runs until nothing is live; fails if nothing moves any more.
     pub(super) fn finish(&mut self) {
         while !self.scheduler.is_idle() {
@@ -471,4 +482,57 @@ fn conversations_come_back_from_the_host() {
     let PrefixTotals { loaded, saved, host_evicted, host_hit_tokens, .. } = stats.totals;
     assert!(loaded >= 8 && saved > loaded && host_evicted > 0 && host_hit_tokens >= 64 * loaded, "{stats:?}");
     assert!(stats.host_entries > 0 && stats.host_blocks <= stats.host_blocks_total, "{stats:?}");
+}
+
+/// Crowds of conversations with common beginnings, on a device with few pages and room for three states: some compute
+/// what is on its way from the host for others, some leave at once.
+#[test]
+fn crowds_that_share_beginnings_come_back_from_the_host() {
+    let host = HostBlocks { bytes: 1, checkpoint: 1, unit: 1 };
+    let mut loaded = 0;
+    for seed in 0..CROWDS {
+        let draw = |n: u64, below: u64| super::device::mix(seed, n) % below;
+        let prefix = PrefixConfig { checkpoints: 2 + draw(1, 3) as u32, checkpoint_bytes: 1, page_bytes: 1, host };
+        let config = SchedulerConfig {
+            slots: 9,
+            pages: 40 + draw(2, 40) as u32,
+            step_tokens: 100 + draw(3, 100) as u32,
+            context: 700,
+            queue_requests_max: 16,
+            queue_prompt_tokens_max: 9_000,
+            steps_in_flight_max: 1 + draw(4, 2) as u32,
+            prefix,
+        };
+        let mut world = World::new(config, Pace::default());
+        for crowd in 0..12 {
+            for guest in 0..1 + draw(100 + crowd, 4) {
+                let n = 1_000 + 10 * crowd + guest;
+                let (text, units) = (draw(n, 2) as u32, 1 + draw(n + 2_000, 4) as u32);
+                let own = draw(n + 4_000, 3) as u32;
+                let prompt =
+                    (0..units * 64 + 20).map(|i| (i * 7 + text + if i < units * 64 { 0 } else { own }) % VOCAB);
+                let spec = Spec {
+                    max_tokens: Some(1 + draw(n + 6_000, 20) as u32),
+                    experts: Some(CUT),
+                    cache: Some(CacheScope(0)),
+                    ..Spec::default()
+                };
+                let request = Request::new(RequestId(n), prompt.collect::<Vec<_>>(), spec).with_turns(vec![units * 64]);
+                world.admit(request, &Terms::default());
+                if draw(n + 8_000, 5) == 0 {
+                    world.leave(1_000 + draw(n + 9_000, n - 999));
+                }
+            }
+            for step in 0..draw(50 + crowd, 12) {
+                if draw(20_000 + 100 * crowd + step, 3) > 0 {
+                    world.launch();
+                } else {
+                    world.commit();
+                }
+            }
+        }
+        world.finish();
+        loaded += world.scheduler.prefix_stats().totals.loaded;
+    }
+    assert!(loaded > CROWDS, "{loaded} entries came back");
 }

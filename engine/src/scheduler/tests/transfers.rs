@@ -1,13 +1,17 @@
 //! A device's copies to and from the host, at the latest time that a plan allows.
 //!
 //! A copy is noted with what it would read and overwrite, and made some steps later. Whatever has changed there meanwhile
-//! had a new owner that should have waited, and the test fails.
+//! had a new owner that should have waited, and the test fails. Each direction has an order of its own, and they do not
+//! wait for each other.
 
-use super::device::Memory;
-use crate::ids::{CheckpointId, HostBlockId, PageId};
+use super::device::{Memory, mix};
+use crate::ids::{HostBlockId, PageId, TransferId};
 use crate::scheduler::SchedulerConfig;
 use crate::step::{Direction, FinishedTransfer, StepOutcome, StepPlan, Transfer};
 use std::collections::VecDeque;
+
+/// Steps that a transfer takes are fewer.
+const DELAY_MAX: u64 = 12;
 
 /// A block: a unit's hashes, or a part of a checkpoint, which here is all of it.
 type Block = Vec<u64>;
@@ -15,7 +19,10 @@ type Block = Vec<u64>;
 /// The host's blocks, and transfers that have not run.
 pub(super) struct Copier {
     blocks: Vec<Block>,
-    waiting: VecDeque<Waiting>,
+    /// By direction.
+    waiting: [VecDeque<Waiting>; 2],
+    /// What delays are drawn from.
+    salt: u64,
     done: Vec<FinishedTransfer>,
 }
 
@@ -31,25 +38,33 @@ impl Copier {
     pub(super) fn new(config: &SchedulerConfig) -> Self {
         // Less than the device has, so that the host gives up entries too.
         let blocks = if config.prefix.host.is_some() { config.pages } else { 0 };
-        Self { blocks: vec![Block::new(); blocks as usize], waiting: VecDeque::new(), done: Vec::new() }
+        let salt = mix(u64::from(config.pages), u64::from(config.step_tokens));
+        Self { blocks: vec![Block::new(); blocks as usize], waiting: Default::default(), salt, done: Vec::new() }
     }
 
-    /// Is a checkpoint on its way, or with this plan?
-    pub(super) fn loads(&self, checkpoint: CheckpointId, plan: &StepPlan) -> bool {
-        let all = self.waiting.iter().map(|waiting| &waiting.transfer).chain(&plan.transfers);
-        all.into_iter().any(|transfer| transfer.direction == Direction::Load && transfer.checkpoint == checkpoint)
+    /// Runs a load, if it has not run, and those before it.
+    pub(super) fn wait_for(&mut self, load: TransferId, memory: &mut Memory<'_>) {
+        while self.waiting[Direction::Load as usize].iter().any(|waiting| waiting.transfer.id == load) {
+            self.run_first(Direction::Load, memory);
+        }
     }
 
-    /// Notes a plan's transfers; runs those whose time has come, or all.
-    pub(super) fn begin(&mut self, plan: &StepPlan, all: bool, memory: &mut Memory<'_>) {
-        self.waiting.iter_mut().for_each(|waiting| waiting.steps = waiting.steps.saturating_sub(1));
+    /// Notes a plan's transfers. If it settles, all that are under way run before them, and they before its rows.
+    pub(super) fn begin(&mut self, plan: &StepPlan, memory: &mut Memory<'_>) {
+        self.waiting.iter_mut().flatten().for_each(|waiting| waiting.steps = waiting.steps.saturating_sub(1));
+        if plan.settles {
+            self.run_all(memory);
+        }
         for transfer in &plan.transfers {
             let blocks = transfer.blocks.iter().chain(transfer.units.iter().map(|(_, block)| block));
             assert!(blocks.into_iter().all(|block| block.0 < self.grown(plan)), "{transfer:?} is beyond the host");
-            let (seen, steps) = (self.seen(transfer, memory), transfer.id.0 * 7 % 5);
-            self.waiting.push_back(Waiting { transfer: transfer.clone(), steps, seen });
+            let (seen, steps) = (self.seen(transfer, memory), mix(self.salt, transfer.id.0) % DELAY_MAX);
+            self.waiting[transfer.direction as usize].push_back(Waiting { transfer: transfer.clone(), steps, seen });
         }
-        self.run(all, memory);
+        if plan.settles {
+            self.run_all(memory);
+        }
+        self.run(memory);
     }
 
     /// Runs what is due, and tells what ran: sometimes a step later.
@@ -57,7 +72,7 @@ impl Copier {
         if !plan.id.0.is_multiple_of(3) {
             outcome.host.finished = std::mem::take(&mut self.done);
         }
-        self.run(false, memory);
+        self.run(memory);
         outcome.host.blocks = self.grown(plan);
     }
 
@@ -66,16 +81,30 @@ impl Copier {
         (plan.id.0 as u32 * 5).min(self.blocks.len() as u32)
     }
 
-    fn run(&mut self, all: bool, memory: &mut Memory<'_>) {
-        while let Some(waiting) = self.waiting.pop_front_if(|waiting| all || waiting.steps == 0) {
-            let Waiting { transfer, seen, .. } = waiting;
-            assert!(self.seen(&transfer, memory) == seen, "memory of {transfer:?} changed under it");
-            match transfer.direction {
-                Direction::Save => self.save(&transfer, seen.0),
-                Direction::Load => self.load(&transfer, memory),
+    fn run(&mut self, memory: &mut Memory<'_>) {
+        for direction in [Direction::Save, Direction::Load] {
+            while self.waiting[direction as usize].front().is_some_and(|waiting| waiting.steps == 0) {
+                self.run_first(direction, memory);
             }
-            self.done.push(FinishedTransfer { id: transfer.id, direction: transfer.direction, micros: 1 });
         }
+    }
+
+    fn run_all(&mut self, memory: &mut Memory<'_>) {
+        for direction in [Direction::Load, Direction::Save] {
+            while !self.waiting[direction as usize].is_empty() {
+                self.run_first(direction, memory);
+            }
+        }
+    }
+
+    fn run_first(&mut self, direction: Direction, memory: &mut Memory<'_>) {
+        let Some(Waiting { transfer, seen, .. }) = self.waiting[direction as usize].pop_front() else { return };
+        assert!(self.seen(&transfer, memory) == seen, "memory of {transfer:?} changed under it");
+        match direction {
+            Direction::Save => self.save(&transfer, seen.0),
+            Direction::Load => self.load(&transfer, memory),
+        }
+        self.done.push(FinishedTransfer { id: transfer.id, direction, micros: 1 });
     }
 
     fn seen(&self, transfer: &Transfer, memory: &Memory<'_>) -> (Vec<Block>, Vec<Block>) {
