@@ -6,7 +6,8 @@
 
 retrieval   families: is the nearest of some 900 other questions of the same family (and of the same task within it)? facts: of all facts, each
             asked in one way, is the one nearest to the same fact asked in another way the right one? Vectors by the mean over a text's rows
-            and by its last row, as they are and less the mean of all; beside them words weighed by how rare they are, and chance.
+            and by its last row, as they are and less the mean of all; beside them words weighed by how rare they are, what the service's
+            own search finds by each of its ways, and chance.
 examples    is a family answered better with examples? Each question is asked alone, with the k nearest questions of the collection and their
             answers before it, and with k of the collection at random. Differences are paired, question by question, over the same questions.
 
@@ -25,7 +26,6 @@ import sys
 import urllib.parse
 import urllib.request
 
-from engram_eval import interval
 from eval import Server
 from tasks import arithmetic, extract, facts, strings, tools
 from tasks.grade import right
@@ -65,6 +65,13 @@ class Client(Server):
         self.send("PUT", path)
         for i in range(0, len(items), BATCH):
             self.send("POST", path + "/add", {"items": items[i:i + BATCH]})
+
+
+def interval(values):
+    """-> mean, and half the width of its 95 % interval."""
+    mean = sum(values) / len(values)
+    variance = sum((v - mean) ** 2 for v in values) / max(1, len(values) - 1)
+    return mean, 1.96 * math.sqrt(variance / len(values))
 
 
 def dot(a, b):
@@ -110,6 +117,12 @@ def question(sample):
 def ways(client, queries, texts):
     """-> for each way of finding, the number of the text that it finds for each query."""
     found = {"words": nearest_by_words(queries, texts)}
+    client.collect("found", [dict(id=str(i), text=text) for i, text in enumerate(texts)])
+    search = lambda query, by: client.send("POST", "/v1/engram/collections/found/search", dict(query=query, k=1, by=by))["data"]
+    for by in ("both", "meaning", "words"):
+        hits = [search(query, by) for query in queries]
+        # What has no word in common with anything finds nothing, and is wrong.
+        found[f"search by {by}"] = [int(hit[0]["id"]) if hit else -1 for hit in hits]
     for pooling in ("mean", "last"):
         q, index = client.embed(queries, pooling), client.embed(texts, pooling)
         mean = [sum(column) / len(index) for column in zip(*index)]
@@ -123,7 +136,7 @@ def shares(found, is_right, chance):
     """-> rows of (way, share, half the width of its interval)."""
     rows = {"chance": dict(share=chance, half_width=0.0)}
     for way, places in found.items():
-        share, half = interval([float(is_right(i, place)) for i, place in enumerate(places)])
+        share, half = interval([float(place >= 0 and is_right(i, place)) for i, place in enumerate(places)])
         rows[way] = dict(share=share, half_width=half)
     return rows
 
@@ -131,7 +144,7 @@ def shares(found, is_right, chance):
 def show(title, rows):
     print(title)
     for way, row in rows.items():
-        print(f"  {way:14} {100 * row['share']:6.1f} +- {100 * row['half_width']:.1f} %", flush=True)
+        print(f"  {way:17} {100 * row['share']:6.1f} +- {100 * row['half_width']:.1f} %", flush=True)
 
 
 def task(family, sample):

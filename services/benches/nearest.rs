@@ -4,7 +4,7 @@
 //! `cargo bench -p chimere --bench nearest`; each line has the least and the middle time of a search.
 
 use chimere::limits::COLLECTION_ITEMS_MAX;
-use chimere::semantic::{Index, Item};
+use chimere::semantic::{By, Index, Item, Query};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
@@ -23,21 +23,25 @@ fn main() {
     for width in [256, 2048] {
         let (mut index, mut word) = (Index::new(width), 1);
         for i in 0..COLLECTION_ITEMS_MAX {
-            index.put(Item { id: i.to_string(), text: "a text".into(), answer: None }, &numbers(&mut word, width));
+            // Some words that all have, some that a few have.
+            let text = format!("the {} of the {} number {i}", i % 100, i % 1000);
+            index.put(Item { id: i.to_string(), text, answer: None }, &numbers(&mut word, width));
         }
-        let mut times: Vec<Duration> = (0..SEARCHES)
-            .map(|_| {
-                let query = numbers(&mut word, width);
-                let begin = Instant::now();
-                black_box(index.nearest(&query, 10, |_| true));
-                begin.elapsed()
-            })
-            .collect();
-        times.sort_unstable();
-        println!(
-            "{COLLECTION_ITEMS_MAX} x {width}: {:?} at the least, {:?} in the middle",
-            times[0],
-            times[SEARCHES / 2]
-        );
+        for by in [By::Meaning, By::Words, By::Both] {
+            let mut times: Vec<Duration> = (0..SEARCHES)
+                .map(|i| {
+                    let (vector, text) = (numbers(&mut word, width), format!("what is the {i} of number {}?", 7 * i));
+                    let begin = Instant::now();
+                    black_box(index.find(&Query { vector: &vector, text: &text, by }, 10, |_| true));
+                    begin.elapsed()
+                })
+                .collect();
+            times.sort_unstable();
+            println!(
+                "{COLLECTION_ITEMS_MAX} x {width}, by {by:?}: {:?} at the least, {:?} in the middle",
+                times[0],
+                times[SEARCHES / 2]
+            );
+        }
     }
 }

@@ -14,7 +14,7 @@ use crate::actors::embed::Texts;
 use crate::clock::unix_seconds;
 use crate::engram::TableName;
 use crate::metrics;
-use crate::semantic::{CollectionError, Collections, Hit, Info};
+use crate::semantic::{By, CollectionError, Collections, Hit, Info, Query};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::{KeyId, TokenId};
@@ -97,15 +97,15 @@ pub(super) async fn add(
     Ok(HttpResponse::Ok().json(reply))
 }
 
-/// `POST /v1/engram/collections/{name}/search`: the items nearest to a text.
+/// `POST /v1/engram/collections/{name}/search`: the items that are most like a text.
 pub(super) async fn search(
     app: web::Data<App>,
     request: HttpRequest,
     name: web::Path<String>,
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let SearchRequest { query, k } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
-    let looked = Search { collection: name.into_inner(), query, k, examples: false, field: "query" };
+    let SearchRequest { query, k, by } = parsed(&app, &request, payload, |body, _| SearchRequest::parse(body)).await?;
+    let looked = Search { collection: name.into_inner(), query, k, by, examples: false, field: "query" };
     let (hits, query_tokens) = look(&app, &request, looked).await?;
     let data: Vec<Value> = hits.iter().map(hit_object).collect();
     let usage = json!({"prompt_tokens": query_tokens, "total_tokens": query_tokens});
@@ -120,6 +120,8 @@ pub(super) struct Search {
     pub(super) query: String,
     /// The most items to find.
     pub(super) k: u32,
+    /// What counts.
+    pub(super) by: By,
     /// Only those with an answer.
     pub(super) examples: bool,
     /// Where the text came from, for errors.
@@ -128,16 +130,19 @@ pub(super) struct Search {
 
 /// The items nearest to a text, best first, and the tokens of the text.
 pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Result<(Vec<Hit>, usize), ApiError> {
-    let Search { collection, query, k, examples, field } = asked;
+    let Search { collection, query, k, by, examples, field } = asked;
     let owner = Caller::of(request).key;
     // Before the text is read for nothing.
     let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
-    let prompts: Vec<Arc<[TokenId]>> = tokens(app, field, vec![Prompt::Text(query)]).await?;
+    let prompts: Vec<Arc<[TokenId]>> = tokens(app, field, vec![Prompt::Text(query.clone())]).await?;
     let query_tokens = prompts[0].len();
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
     let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");
     let (all, begin) = (app.collections.clone(), Instant::now());
-    let scan = move || all.search(owner, &collection, &vector, k as usize, examples);
+    let scan = move || {
+        let query = Query { vector: &vector, text: &query, by };
+        all.search(owner, &collection, &query, k as usize, examples)
+    };
     let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
     // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does.
     let hits = if bytes <= SCAN_INLINE_BYTES {

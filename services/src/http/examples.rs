@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::request::{Generation, SemanticRequest};
 use super::text::prompt_of;
 use crate::actors::output::ExamplesAccount;
-use crate::semantic::Hit;
+use crate::semantic::{By, Hit};
 use crate::text::Conversation;
 use actix_web::HttpRequest;
 use serde_json::{Value, json};
@@ -23,7 +23,14 @@ pub(super) async fn with_examples(
     bytes: usize,
 ) -> Result<ExamplesAccount, ApiError> {
     let query = last_question(&conversation.messages)?.to_owned();
-    let looked = Search { collection: asked.collection.clone(), query, k: asked.k, examples: true, field: "messages" };
+    let looked = Search {
+        collection: asked.collection.clone(),
+        query,
+        k: asked.k,
+        by: By::Both,
+        examples: true,
+        field: "messages",
+    };
     let (mut hits, query_tokens) = look(app, request, looked).await.map_err(in_chat)?;
     let plain = std::mem::take(&mut conversation.messages);
     // Rendered whole, because what a turn takes is the template's matter; short of room, the examples least like the

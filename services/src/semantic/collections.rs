@@ -2,7 +2,7 @@
 //! see it.
 
 use super::error::CollectionError;
-use super::index::{Hit, Index, Item};
+use super::index::{Hit, Index, Item, Query};
 use super::store::Store;
 use crate::{limits, metrics};
 use chimere_engine::ids::KeyId;
@@ -190,31 +190,32 @@ impl Collections {
         Ok(Info::of(name, &collection))
     }
 
-    /// The `k` items nearest to a vector, best first; with `examples` only those that have an answer. Reads all of the
+    /// The `k` best items for a query, best first; with `examples` only those that have an answer. Reads all of the
     /// collection.
     pub fn search(
         &self,
         owner: KeyId,
         name: &str,
-        query: &[f32],
+        query: &Query<'_>,
         k: usize,
         examples: bool,
     ) -> Result<Vec<Hit>, CollectionError> {
         let collection = self.find_usable(owner, name)?;
-        let hits = collection.index.read().nearest(query, k, |item| !examples || item.answer.is_some());
+        let hits = collection.index.read().find(query, k, |item| !examples || item.answer.is_some());
         Ok(hits)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::By;
     use super::*;
 
     const OURS: KeyId = KeyId(7);
     const THEIRS: KeyId = KeyId(8);
 
     fn settings(model: &str) -> Settings {
-        Settings { model: model.into(), width: 2, bytes_max: 2_000 }
+        Settings { model: model.into(), width: 2, bytes_max: 20_000 }
     }
 
     fn open(dir: &tempfile::TempDir) -> Collections {
@@ -228,8 +229,16 @@ mod tests {
         )
     }
 
+    fn like(vector: &[f32]) -> Query<'_> {
+        Query { vector, text: "", by: By::Both }
+    }
+
     fn found(all: &Collections, owner: KeyId, name: &str) -> Vec<String> {
-        all.search(owner, name, &[1.0, 0.0], 9, false).unwrap().into_iter().map(|hit| hit.item.id.clone()).collect()
+        all.search(owner, name, &like(&[1.0, 0.0]), 9, false)
+            .unwrap()
+            .into_iter()
+            .map(|hit| hit.item.id.clone())
+            .collect()
     }
 
     #[test]
@@ -252,7 +261,11 @@ mod tests {
             (found(&all, OURS, "a"), infos[0].created),
             (vec!["near".to_owned(), "mute".into(), "far".into()], 5)
         );
-        assert_eq!(all.search(OURS, "a", &[0.6, 0.8], 1, true).unwrap()[0].item.id, "near", "an example has an answer");
+        assert_eq!(
+            all.search(OURS, "a", &like(&[0.6, 0.8]), 1, true).unwrap()[0].item.id,
+            "near",
+            "an example has an answer"
+        );
         all.remove(OURS, "a").unwrap();
         drop(all);
         let all = open(&dir);
@@ -274,7 +287,7 @@ mod tests {
         for error in [
             all.info(THEIRS, "a").unwrap_err(),
             all.add(THEIRS, "a", vec![item("x", [1.0, 0.0])]).unwrap_err(),
-            all.search(THEIRS, "a", &[1.0, 0.0], 1, false).unwrap_err(),
+            all.search(THEIRS, "a", &like(&[1.0, 0.0]), 1, false).unwrap_err(),
             all.remove(THEIRS, "a").unwrap_err(),
         ] {
             assert!(matches!(error, CollectionError::Unknown(_)), "{error}");
@@ -286,9 +299,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let all = open(&dir);
         all.create(OURS, "a", 5).unwrap();
-        let many = (0..20).map(|i| item(&i.to_string(), [1.0, 0.0])).collect();
+        let many = (0..100).map(|i| item(&i.to_string(), [1.0, 0.0])).collect();
         let error = all.add(OURS, "a", many).unwrap_err().to_string();
-        assert!(error.contains("more would exceed an account's share of 2000 (engram.collections_mib)"), "{error}");
+        assert!(error.contains("more would exceed an account's share of 20000 (engram.collections_mib)"), "{error}");
         let items: Vec<Item> = (0..=limits::COLLECTION_ITEMS_MAX).map(|i| item(&i.to_string(), [1.0, 0.0]).0).collect();
         let error = all.check_room(OURS, "a", &items).unwrap_err().to_string();
         assert!(error.contains("has 0 items, 20001 more would exceed 20000"), "{error}");
@@ -313,7 +326,7 @@ mod tests {
         };
         let (ours, _) = fill(OURS);
         let (theirs, error) = fill(THEIRS);
-        assert!((800..=1000).contains(&ours) && (400..=600).contains(&theirs), "{ours} and {theirs} of 2000");
+        assert!((9_600..=10_000).contains(&ours) && (4_600..=5_200).contains(&theirs), "{ours} and {theirs} of 20000");
         assert!(error.contains(&theirs.to_string()) && !error.contains(&ours.to_string()), "{error}");
     }
 
@@ -326,7 +339,7 @@ mod tests {
         drop(all);
         let other = Settings { width: 3, ..settings("n") };
         let all = Collections::open(Some(dir.path()), other).unwrap();
-        let error = all.search(OURS, "a", &[1.0, 0.0, 0.0], 1, false).unwrap_err().to_string();
+        let error = all.search(OURS, "a", &like(&[1.0, 0.0, 0.0]), 1, false).unwrap_err().to_string();
         assert!(error.contains("made with the model \"m\", and \"n\" runs"), "{error}");
         all.remove(OURS, "a").unwrap();
         assert!(all.create(OURS, "a", 5).unwrap());

@@ -3,7 +3,7 @@
 use super::fields::{Fields, at_most, missing};
 use crate::http::error::ApiError;
 use crate::limits::{COLLECTION_ITEM_BYTES_MAX, EMBEDDING_INPUTS_MAX, ITEM_ID_BYTES_MAX, SEMANTIC_K_MAX};
-use crate::semantic::Item;
+use crate::semantic::{By, Item};
 use std::collections::HashSet;
 
 /// How many items are looked for where a request does not say.
@@ -67,6 +67,9 @@ pub fn parse_nothing(body: &[u8]) -> Result<(), ApiError> {
     if body.is_empty() { Ok(()) } else { Fields::of_body(body)?.finish() }
 }
 
+/// By what items are found, as clients say it.
+const WAYS: [(&str, By); 3] = [("both", By::Both), ("meaning", By::Meaning), ("words", By::Words)];
+
 /// What to look for in a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchRequest {
@@ -74,6 +77,8 @@ pub struct SearchRequest {
     pub query: String,
     /// The most items to find, at least 1.
     pub k: u32,
+    /// What counts.
+    pub by: By,
 }
 
 impl SearchRequest {
@@ -82,8 +87,9 @@ impl SearchRequest {
         let mut fields = Fields::of_body(body)?;
         let query = text(&mut fields, "query")?.ok_or_else(|| missing("query", "a string"))?;
         let k = k(&mut fields)?;
+        let by = fields.choice("by", WAYS)?.unwrap_or_default();
         fields.finish()?;
-        Ok(Self { query, k })
+        Ok(Self { query, k, by })
     }
 }
 
@@ -163,7 +169,9 @@ mod tests {
     #[test]
     fn a_search_has_a_query_and_a_number() {
         let parse = |body: Value| SearchRequest::parse(body.to_string().as_bytes());
-        assert_eq!(parse(json!({"query": "a"})), Ok(SearchRequest { query: "a".into(), k: 4 }));
+        assert_eq!(parse(json!({"query": "a"})), Ok(SearchRequest { query: "a".into(), k: 4, by: By::Both }));
+        assert_eq!(parse(json!({"query": "a", "by": "words"})).unwrap().by, By::Words);
+        assert_eq!(parse(json!({"query": "a", "by": "luck"})).unwrap_err().param.as_deref(), Some("by"));
         assert_eq!(parse(json!({"query": "a", "k": 17})).unwrap_err().param.as_deref(), Some("k"));
         assert_eq!(parse(json!({"k": 1})).unwrap_err().param.as_deref(), Some("query"));
     }

@@ -1,0 +1,158 @@
+//! Which items have which words, and how much a word says: BM25 (Robertson and Zaragoza, The Probabilistic Relevance
+//! Framework, 2009), with the logarithm that is never negative.
+
+use std::collections::HashMap;
+use unicode_segmentation::UnicodeSegmentation;
+
+/// How soon a word that comes again says no more, k1.
+const SATURATION: f32 = 1.2;
+/// How much longer texts must say a word oftener, b.
+const LENGTH: f32 = 0.75;
+/// Bytes of a place of a word, and of a word beside its letters, about.
+const PLACE_BYTES: usize = 8;
+const WORD_BYTES: usize = 64;
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(super) struct WordIndex {
+    places: HashMap<Box<str>, Vec<Place>>,
+    /// Words of each item.
+    lengths: Vec<u32>,
+    total: u64,
+    bytes: u64,
+}
+
+/// How often an item has a word.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    item: u32,
+    count: u32,
+}
+
+impl WordIndex {
+    /// Bytes of words and places, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that a text takes at most, about: none of its words is known yet.
+    pub(super) fn bytes_max(text: &str) -> u64 {
+        counted(text).keys().map(|word| (PLACE_BYTES + WORD_BYTES + word.len()) as u64).sum()
+    }
+
+    /// The text of the item behind all others.
+    pub(super) fn push(&mut self, text: &str) {
+        self.lengths.push(0);
+        self.add(self.lengths.len() - 1, text);
+    }
+
+    /// Another text of an item.
+    pub(super) fn replace(&mut self, item: usize, before: &str, text: &str) {
+        for word in counted(before).into_keys() {
+            let Some(places) = self.places.get_mut(word.as_str()) else { continue };
+            places.retain(|place| place.item as usize != item);
+            self.bytes -= PLACE_BYTES as u64;
+            if places.is_empty() {
+                self.places.remove(word.as_str());
+                self.bytes -= (WORD_BYTES + word.len()) as u64;
+            }
+        }
+        self.total -= u64::from(self.lengths[item]);
+        self.add(item, text);
+    }
+
+    fn add(&mut self, item: usize, text: &str) {
+        let words = counted(text);
+        self.lengths[item] = words.values().sum();
+        self.total += u64::from(self.lengths[item]);
+        for (word, count) in words {
+            let place = Place { item: item as u32, count };
+            self.bytes += PLACE_BYTES as u64;
+            match self.places.get_mut(word.as_str()) {
+                Some(places) => places.push(place),
+                None => {
+                    self.bytes += (WORD_BYTES + word.len()) as u64;
+                    self.places.insert(word.into(), vec![place]);
+                }
+            }
+        }
+    }
+
+    /// What each item has in common with a text; 0 where it is nothing.
+    pub(super) fn scores(&self, text: &str) -> Vec<f32> {
+        let mut scores = vec![0.0; self.lengths.len()];
+        let items = self.lengths.len() as f32;
+        let mean = (self.total as f32 / items).max(1.0);
+        // In the order of the alphabet, so that equal collections give equal sums.
+        let words: std::collections::BTreeSet<_> = counted(text).into_keys().collect();
+        for places in words.iter().filter_map(|word| self.places.get(word.as_str())) {
+            let having = places.len() as f32;
+            let rare = (1.0 + (items - having + 0.5) / (having + 0.5)).ln();
+            for Place { item, count } in places {
+                let (count, length) = (*count as f32, self.lengths[*item as usize] as f32 / mean);
+                let often = count * (SATURATION + 1.0) / (count + SATURATION * (1.0 - LENGTH + LENGTH * length));
+                scores[*item as usize] += rare * often;
+            }
+        }
+        scores
+    }
+}
+
+/// Words as Unicode's rules part them, in small letters, with how often they come.
+fn counted(text: &str) -> HashMap<String, u32> {
+    let mut counts = HashMap::new();
+    for word in text.unicode_words() {
+        *counts.entry(word.to_lowercase()).or_default() += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn index(texts: &[&str]) -> WordIndex {
+        let mut index = WordIndex::default();
+        texts.iter().for_each(|text| index.push(text));
+        index
+    }
+
+    fn best(index: &WordIndex, text: &str) -> Option<usize> {
+        let scores = index.scores(text);
+        let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]))?;
+        (scores[best] > 0.0).then_some(best)
+    }
+
+    #[test]
+    fn rare_words_say_more_and_case_and_marks_say_nothing() {
+        let index = index(&["the port of Kelm", "the harbour of Dosh", "the the the of of of", "城市的首都"]);
+        assert_eq!(best(&index, "Which port? KELM's?"), Some(0));
+        assert_eq!(best(&index, "of the harbour"), Some(1));
+        assert_eq!(best(&index, "首都"), Some(3), "characters of scripts without blanks are words");
+        assert_eq!(best(&index, "nothing known"), None);
+        assert_eq!(best(&index, ""), None);
+    }
+
+    #[test]
+    fn of_two_texts_with_a_word_the_shorter_one_comes_first() {
+        assert_eq!(best(&index(&["kelm and many other words that it stands among", "kelm and dosh"]), "kelm"), Some(1));
+    }
+
+    proptest! {
+        #[test]
+        fn a_replaced_text_leaves_nothing_and_bytes_are_bounded(
+            texts in prop::collection::vec("[abc ]{0,12}", 1..6), at in any::<prop::sample::Index>(), other in "[bcd ]{0,12}"
+        ) {
+            let at = at.index(texts.len());
+            let mut changed = index(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            changed.replace(at, &texts[at], &other);
+            let mut anew = texts.clone();
+            anew[at] = other;
+            let anew_index = index(&anew.iter().map(String::as_str).collect::<Vec<_>>());
+            prop_assert_eq!(changed.scores("a b c d"), anew_index.scores("a b c d"));
+            prop_assert_eq!(changed.bytes(), anew_index.bytes());
+            prop_assert!(changed.bytes() <= anew.iter().map(|text| WordIndex::bytes_max(text)).sum());
+        }
+    }
+}
