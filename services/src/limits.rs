@@ -56,6 +56,8 @@ pub const KEY_LOOK_SECONDS: u64 = 2;
 pub const WRONG_KEY_ADDRESSES_MAX: usize = 4096;
 /// Milliseconds that the answer to a wrong key waits at most.
 pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
+/// Requests of an address without a known key that are each written down; later ones as often as their number doubles.
+pub const WRONG_KEYS_TOLD: u32 = 16;
 /// Seconds without a wrong key after which an address is as good as new.
 pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
