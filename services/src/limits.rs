@@ -173,6 +173,8 @@ pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
 pub const ENGRAM_TAUGHT_TOKENS_MAX: u64 = 256 << 20;
 /// Texts that were put in the place of each other and can be gone back to, for each table.
 pub const ENGRAM_VERSIONS_MAX: usize = 8;
+/// Bytes of the file of strengths, a few numbers a line.
+pub const STRENGTHS_BYTES_MAX: u64 = 1 << 20;
 /// Sets of tables that share a prior, 8 bytes a token of the vocabulary each; other sets ask their tables one by one.
 pub const ENGRAM_PRIORS: usize = 8;
 /// Texts of one request for embeddings, or that a collection is given in one request.
