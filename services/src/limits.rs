@@ -220,10 +220,11 @@ pub const OLLAMA_VERSION: &str = "0.14.0";
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
-pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
+/// Fewer under a fuzzer, which looks at thousands of templates in a second.
+pub const TEMPLATE_STEPS_MAX: u64 = if cfg!(fuzzing) { 10_000 } else { 20_000_000 };
 /// Bytes that a template may make for one conversation, its output and all that it makes on the way together: as much as
-/// thirty of the largest conversations.
-pub const TEMPLATE_BYTES_MAX: u64 = 256 << 20;
+/// thirty of the largest conversations. Less under a fuzzer too, or it would look for nothing but large outputs.
+pub const TEMPLATE_BYTES_MAX: u64 = if cfg!(fuzzing) { 1 << 20 } else { 256 << 20 };
 /// Bytes of a chat template; the largest that are around have some 30 thousand.
 pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
 /// Numbers in the tools and earlier calls of one request, and in the arguments of one call, whose digits are kept where
