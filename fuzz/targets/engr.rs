@@ -1,19 +1,72 @@
-//! A table of any bytes is an error or a table that answers, never a panic, in either version of the format.
+//! A table of any bytes is an error or a table that answers, never a panic, in either version of the format; and what
+//! is made of tables that answer is one again.
 
-use chimere_engine::engram::{Context, Ngrams, ORDER_MAX, Table, V1Table, xxh64};
+use chimere_engine::engram::{
+    BuildOptions, Context, Filter, Image, Member, Ngrams, ORDER_MAX, Orders, Prediction, PredictionRules, Query, Table,
+    TokenizerHash, V1Table, build, fade, lookup, merge, write_v1, xxh64,
+};
+use std::sync::Arc;
+
+/// Ids of the tables that are built here.
+const VOCAB: u32 = 8;
+/// Bytes of the input that one change of a built table takes: the place, and how often what is put there.
+const CHANGE_BYTES: usize = 4;
 
 pub fn run(bytes: &[u8]) {
-    let mut sealed = bytes.to_vec();
-    seal(&mut sealed);
-    for file in [bytes.to_vec(), sealed] {
-        if let Ok(table) = Table::from_bytes(file) {
-            ask(&table);
-            assert!(table.stats().iter().all(|s| table.entries(s.order).count() as u64 == s.contexts));
+    version_2(bytes.to_vec());
+    version_1(bytes.to_vec());
+    let mut forged = bytes.to_vec();
+    seal(&mut forged);
+    version_2(forged);
+    let Some((count, rest)) = bytes.split_first() else { return };
+    let Some((changes, ids)) = rest.split_at_checked(CHANGE_BYTES * usize::from(count % 8)) else { return };
+    changed_table(changes, ids);
+}
+
+/// A good table of these ids with some of its bytes changed: no other way do the indexes of most inputs agree with what
+/// is in them.
+fn changed_table(changes: &[u8], ids: &[u8]) {
+    let ids: Vec<u32> = ids.iter().take(64).map(|id| u32::from(*id) % VOCAB).collect();
+    let orders = Orders::new(1, 3).expect("a range that tables have");
+    let options = BuildOptions { orders, min_count: 1, vocab: VOCAB, tokenizer: TokenizerHash([7; 32]), time: 1_000 };
+    let good = build(&[&ids], &options).expect("ids of the vocabulary");
+    let mut forged = good.to_bytes();
+    let len = forged.len();
+    change(&mut forged[24..len], changes);
+    seal(&mut forged);
+    version_2(forged);
+    let good = Table::in_memory(&good);
+    if let Some(order) = good.stats().first().map(|s| s.order) {
+        let mut old = Vec::new();
+        if write_v1(&good, order, &mut old).is_ok() {
+            change(&mut old[8..], changes);
+            version_1(old);
         }
     }
-    if let Ok(table) = V1Table::from_bytes(bytes.to_vec(), 100) {
+}
+
+fn change(file: &mut [u8], changes: &[u8]) {
+    for &[low, high, value, times] in changes.as_chunks::<CHANGE_BYTES>().0 {
+        let at = usize::from(u16::from_le_bytes([low, high])) % file.len();
+        file[at..].iter_mut().take(1 + usize::from(times % 8)).for_each(|byte| *byte = value);
+    }
+}
+
+fn version_1(file: Vec<u8>) {
+    if let Ok(table) = V1Table::from_bytes(file, 100) {
         ask(&table);
     }
+}
+
+fn version_2(file: Vec<u8>) {
+    let Ok(table) = Table::from_bytes(file) else { return };
+    ask(&table);
+    assert!(table.stats().iter().all(|s| table.entries(s.order).count() as u64 == s.contexts));
+    let again = |image: Image| Table::from_bytes(image.to_bytes()).expect("what is made of a good table is one");
+    let merged = again(merge(&[&table, &table]).expect("it is of the same tokenizer as itself"));
+    again(fade(&table, 2_000_000_000, 86_400, 1 << 30));
+    predict(Arc::new(table));
+    predict(Arc::new(merged));
 }
 
 fn ask(table: &dyn Ngrams) {
@@ -28,21 +81,46 @@ fn ask(table: &dyn Ngrams) {
     }
 }
 
-/// Makes the checksums agree with the contents, as a forger would: without this no input gets beyond them.
-fn seal(file: &mut [u8]) -> Option<()> {
-    let at = |file: &[u8], at: usize, len: usize| -> Option<usize> {
-        let mut word = [0; 8];
-        word[..len].copy_from_slice(file.get(at..at + len)?);
-        usize::try_from(u64::from_le_bytes(word)).ok()
-    };
-    let count = at(file, 60, 4)?.min(64);
-    for entry in (0..count).map(|i| 72 + 40 * i) {
-        let (begin, len) = (at(file, entry + 8, 8)?, at(file, entry + 16, 8)?);
-        let sum = xxh64(file.get(begin..begin.checked_add(len)?)?);
-        file.get_mut(entry + 24..entry + 32)?.copy_from_slice(&sum.to_le_bytes());
+fn predict(table: Arc<Table>) {
+    let filter = Filter::of_tables([&*table].into_iter());
+    let members = Member::all([table].into_iter());
+    for id in 0..8 {
+        let queries = [Query { context: Context::new(&[1, 2, id]), tables: &members, prior: None, own: &[] }];
+        let found = lookup(&filter, &queries);
+        let prediction = Prediction::new(&queries[0], found.of(0), PredictionRules { min_count: 1 });
+        assert!(prediction.listed.iter().all(|t| t.p >= 0.0 && t.p <= 1.0));
     }
-    let first = at(file, 72 + 8, 8)?;
-    let sum = xxh64(file.get(24..first)?);
+}
+
+/// Makes the lengths, the places and the checksums agree with the contents, as a forger would: without this no input
+/// gets beyond them. What has too many sections, or longer ones than there is, stays as it is.
+fn seal(file: &mut Vec<u8>) -> Option<()> {
+    let count = number(file, 60, 4).filter(|count| (1..=1 + 2 * ORDER_MAX).contains(count))?;
+    let mut at = (72 + 40 * count).next_multiple_of(64);
+    let first = at;
+    for entry in (0..count).map(|i| 72 + 40 * i) {
+        let len = number(file, entry + 16, 8).filter(|len| *len <= file.len())?;
+        let end = (at + len).next_multiple_of(64);
+        if end > file.len() + 64 {
+            return None;
+        }
+        file.resize(file.len().max(end), 0);
+        file[at + len..end].fill(0);
+        file[entry + 8..entry + 16].copy_from_slice(&(at as u64).to_le_bytes());
+        let sum = xxh64(&file[at..at + len]);
+        file[entry + 24..entry + 32].copy_from_slice(&sum.to_le_bytes());
+        at = end;
+    }
+    file.truncate(at);
+    file[8..16].copy_from_slice(&(at as u64).to_le_bytes());
+    let sum = xxh64(&file[24..first]);
     file[16..24].copy_from_slice(&sum.to_le_bytes());
     Some(())
+}
+
+/// A number of so many bytes at a place, if it is there.
+fn number(file: &[u8], at: usize, len: usize) -> Option<usize> {
+    let mut word = [0; 8];
+    word[..len].copy_from_slice(file.get(at..at + len)?);
+    usize::try_from(u64::from_le_bytes(word)).ok()
 }

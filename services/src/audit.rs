@@ -32,6 +32,9 @@ pub struct Record<'a> {
     /// The address that it came from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
+    /// How many of its kind there were lately, of which not each is written down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<u32>,
     /// The request's name in the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<&'a str>,
@@ -42,7 +45,7 @@ pub struct Record<'a> {
 impl Record<'_> {
     /// Something that the service did by itself or for its operator.
     pub fn own<'a>(action: &'a str, on: Option<&'a str>, outcome: &'a str) -> Record<'a> {
-        Record { action, on, account: None, address: None, request: None, outcome }
+        Record { action, on, account: None, address: None, times: None, request: None, outcome }
     }
 }
 
@@ -96,6 +99,7 @@ mod tests {
             on: Some("a\n\"b"),
             account: Some(KeyId(255)),
             address: Some("127.0.0.1".parse().unwrap()),
+            times: None,
             request: Some("req_1"),
             outcome: "200",
         });

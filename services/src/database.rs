@@ -72,7 +72,12 @@ fn open_with(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseErr
 }
 
 fn open_at_once(file: &Path, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
-    match open_regular_to_change(file) {
+    open_as(file, open_regular_to_change(file), builder)
+}
+
+/// As far as the system lets it be opened to change it.
+fn open_as(file: &Path, to_change: io::Result<File>, builder: &Builder) -> Result<Opened, redb::DatabaseError> {
+    match to_change {
         Ok(to_change) => {
             clear_unfinished(file)?;
             builder.create_with_backend(FileBackend::new(to_change)?).map(Opened::ToChange)
@@ -209,14 +214,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.redb");
         made(&path);
-        let db = Opened::ToRead(ReadOnlyDatabase::open(&path).unwrap());
-        let number = db.begin_read().unwrap().open_table(NUMBERS).unwrap().get(1).unwrap().unwrap().value();
-        assert_eq!((number, db.is_read_only()), (2, true));
-        let error = DatabaseError::of(&path, db.begin_write().err().unwrap());
-        assert!(matches!(error, DatabaseError::ReadOnly { .. }), "{error}");
+        // Said here, since whoever runs this may be one whom no mode keeps from writing.
         for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem] {
-            assert!(is_read_only(&kind.into()));
+            let db = open_as(&path, Err(kind.into()), &Builder::new()).unwrap();
+            let number = db.begin_read().unwrap().open_table(NUMBERS).unwrap().get(1).unwrap().unwrap().value();
+            assert_eq!((number, db.is_read_only()), (2, true));
+            let error = DatabaseError::of(&path, db.begin_write().err().unwrap());
+            assert!(matches!(error, DatabaseError::ReadOnly { .. }), "{error}");
         }
+        let other = open_as(&path, Err(io::ErrorKind::StorageFull.into()), &Builder::new());
+        assert!(other.is_err(), "what else is wrong is told");
     }
 
     #[test]

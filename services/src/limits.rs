@@ -56,6 +56,8 @@ pub const KEY_LOOK_SECONDS: u64 = 2;
 pub const WRONG_KEY_ADDRESSES_MAX: usize = 4096;
 /// Milliseconds that the answer to a wrong key waits at most.
 pub const WRONG_KEY_DELAY_MS_MAX: u64 = 8_000;
+/// Requests of an address without a known key that are each written down; later ones as often as their number doubles.
+pub const WRONG_KEYS_TOLD: u32 = 16;
 /// Seconds without a wrong key after which an address is as good as new.
 pub const WRONG_KEY_REST_SECONDS: u64 = 60;
 /// Seconds that a body may take to arrive.
@@ -171,6 +173,8 @@ pub const ENGRAM_LEARNED_TOKENS_MAX: u64 = 4 << 20;
 pub const ENGRAM_TAUGHT_TOKENS_MAX: u64 = 256 << 20;
 /// Texts that were put in the place of each other and can be gone back to, for each table.
 pub const ENGRAM_VERSIONS_MAX: usize = 8;
+/// Bytes of the file of strengths, a few numbers a line.
+pub const STRENGTHS_BYTES_MAX: u64 = 1 << 20;
 /// Sets of tables that share a prior, 8 bytes a token of the vocabulary each; other sets ask their tables one by one.
 pub const ENGRAM_PRIORS: usize = 8;
 /// Texts of one request for embeddings, or that a collection is given in one request.
@@ -216,10 +220,11 @@ pub const OLLAMA_VERSION: &str = "0.14.0";
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.
-pub const TEMPLATE_STEPS_MAX: u64 = 20_000_000;
+/// Fewer under a fuzzer, which looks at thousands of templates in a second.
+pub const TEMPLATE_STEPS_MAX: u64 = if cfg!(fuzzing) { 10_000 } else { 20_000_000 };
 /// Bytes that a template may make for one conversation, its output and all that it makes on the way together: as much as
-/// thirty of the largest conversations.
-pub const TEMPLATE_BYTES_MAX: u64 = 256 << 20;
+/// thirty of the largest conversations. Less under a fuzzer too, or it would look for nothing but large outputs.
+pub const TEMPLATE_BYTES_MAX: u64 = if cfg!(fuzzing) { 1 << 20 } else { 256 << 20 };
 /// Bytes of a chat template; the largest that are around have some 30 thousand.
 pub const TEMPLATE_SOURCE_BYTES_MAX: usize = 1 << 20;
 /// Numbers in the tools and earlier calls of one request, and in the arguments of one call, whose digits are kept where

@@ -49,6 +49,12 @@ pub fn merge(tables: &[&Table]) -> Result<Image, MergeError> {
     for table in tables {
         prior.iter_mut().zip(table.prior_counts()).for_each(|(sum, n)| *sum = sum.saturating_add(n));
     }
+    // No table has more occurrences than 64 bits count; what is merged is one.
+    let mut left = u64::MAX;
+    for sum in &mut prior {
+        *sum = left.min(*sum);
+        left -= *sum;
+    }
     let mut orders = Vec::new();
     for order in 1..=ORDER_MAX {
         orders.extend(merge_order(tables, order)?);

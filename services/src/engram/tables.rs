@@ -354,7 +354,8 @@ impl TableSet {
         let info = |(name, layers): (&String, &Vec<Layer>)| TableInfo {
             name: name.clone(),
             layers: layers.len(),
-            tokens: layers.iter().map(|(t, _)| t.tokens()).sum(),
+            // As many as a file says, which may be any number.
+            tokens: layers.iter().fold(0, |sum, (t, _)| t.tokens().saturating_add(sum)),
             ngrams: layers.iter().flat_map(|(t, _)| t.stats()).map(|s| s.ngrams).sum(),
             bytes: layers.iter().map(|(t, _)| t.bytes() as u64).sum(),
         };

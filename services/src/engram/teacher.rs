@@ -87,3 +87,55 @@ fn put_file(path: &Path, image: Option<&Image>) -> io::Result<()> {
     };
     publish(path, |out| image.write(out)).map_err(io::Error::other)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engram::store::{Texts, Write};
+    use crate::engram::{Defaults, unix_seconds};
+    use crate::text::Fingerprint;
+    use chimere_engine::engram::{Orders, TokenizerHash};
+
+    const IDS: Fingerprint = Fingerprint { hash: TokenizerHash([5; 32]), vocab: 100 };
+    const DAY_S: u32 = 24 * 3600;
+
+    fn learned(time: u32, ids: &[u32]) -> Write {
+        Write::Learn(Texts { time, orders: Orders::new(1, 2).unwrap(), texts: vec![ids.to_vec()] })
+    }
+
+    /// A teacher of a directory in which a table was last published then.
+    fn teacher(directory: &Path, then: u32) -> Teacher {
+        let (store, name) = (Store::new(directory.to_owned(), IDS), TableName::new("t").unwrap());
+        store.write(&name, &learned(then, &[1, 2])).unwrap();
+        publish_table(&store, &name, then).unwrap();
+        let tables = Tables::open(Some(directory.to_owned()), IDS.hash, Defaults::default()).unwrap();
+        Teacher::new(store, Arc::new(tables))
+    }
+
+    #[test]
+    fn a_clock_that_is_months_ahead_of_what_was_done_last_forgets_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let then = unix_seconds() - 400 * DAY_S;
+        let teacher = teacher(dir.path(), then);
+        assert!(teacher.now() - then < DAY_S, "as if the service had been off for a moment");
+        let name = TableName::new("t").unwrap();
+        teacher.store().write(&name, &learned(teacher.now(), &[3, 4])).unwrap();
+        let layers = teacher.store().layers(&name, teacher.now()).unwrap();
+        assert_eq!(layers.learned.unwrap().ngrams(), 2, "what was learned before is there beside what is learned now");
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_published_leaves_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let teacher = teacher(dir.path(), unix_seconds());
+        let now = teacher.now();
+        let put = Write::Put(Texts { time: now, orders: Orders::new(1, 2).unwrap(), texts: vec![vec![1, 2]] });
+        // Before the other one by name.
+        let blocked = TableName::new("blocked").unwrap();
+        fs::create_dir(dir.path().join("blocked.engr")).unwrap();
+        teacher.store().write(&blocked, &put).unwrap();
+        teacher.store().write(&TableName::new("t").unwrap(), &Write::Remove { time: now }).unwrap();
+        assert!(teacher.publish_due(now).unwrap_err().to_string().contains("blocked.engr"));
+        assert!(!dir.path().join(LEARNED).join("t.engr").exists());
+    }
+}

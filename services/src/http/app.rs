@@ -125,9 +125,8 @@ impl App {
         self.handles.context.saturating_sub(output) as usize
     }
 
-    /// The whole body, decoded, if it keeps to the limits in bytes and in time.
+    /// The whole body as it came, if it keeps to the limits in bytes and in time.
     pub async fn body(&self, payload: Payload, request: &HttpRequest, holder: Holder) -> Result<Body, ApiError> {
-        let coding = Coding::of(request)?;
         let seconds = self.body_time.as_secs_f32();
         let late = |_| {
             let message = format!("the body took more than {seconds} s to arrive");
@@ -136,13 +135,15 @@ impl App {
                 .rejected_as("body_too_slow")
         };
         let body = self.whole_body(payload, super::intake::announced(request), holder);
-        let body = timeout(self.body_time, body).await.map_err(late)??;
-        if coding == Coding::Identity { Ok(body) } else { self.decoded(body, coding, holder) }
+        timeout(self.body_time, body).await.map_err(late)?
     }
 
     /// A body as it was before it was compressed. Its bytes count as they come out, so a small one that becomes huge is
-    /// refused as soon as it has, and never takes more memory than any other.
-    fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
+    /// refused as soon as it has, and never takes more memory than any other. That takes as long as parsing does.
+    pub(super) fn decoded(&self, body: Body, coding: Coding, holder: Holder) -> Result<Body, ApiError> {
+        if coding == Coding::Identity {
+            return Ok(body);
+        }
         let (max, mut plain, mut share) = (self.body_bytes_max, bytes::BytesMut::new(), None);
         coding.decode(&body, |piece| {
             if plain.len() + piece.len() > max {

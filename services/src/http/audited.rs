@@ -23,6 +23,7 @@ pub(super) fn note(app: &App, reply: &ServiceResponse<BoxBody>) {
         on: Some(on),
         account: Some(caller.key),
         address: address(request),
+        times: None,
         request: Some(&name),
         outcome: reply.status().as_str(),
     });

@@ -1,14 +1,17 @@
 //! From the bytes of a body to what they ask for. Large ones are taken apart on a text thread, within the room that all
 //! of them share, and hold that room until whoever reads them has let go of what they said.
 
-use super::app::{App, Body};
+use super::app::App;
+use super::encoding::Coding;
 use super::error::ApiError;
 use super::json::weight;
-use super::shares::{Holder, Share};
+use super::shares::{Holder, Room, Share};
 use super::text::busy;
 use crate::limits::PARSED_BYTES_MAX;
+use crate::text::Lanes;
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, web};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bodies up to this many bytes are read where they are: that takes less than a change of threads, and little memory.
@@ -32,19 +35,46 @@ pub(super) async fn take<T: Send + 'static>(
     parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Taken<T>, ApiError> {
     let holder = Holder::of(request, &app.proxies);
+    let coding = Coding::of(request)?;
     let body = app.body(payload, request, holder).await?;
-    let bytes = body.len();
-    if bytes <= INLINE_BYTES {
-        return Ok(Taken { asked: parse(&body, app)?, bytes, room: None });
-    }
-    let app = app.clone();
-    let lane = app.clone();
+    let (came, known) = (Came { bytes: body.len(), coding }, app.clone());
     let job = move || {
-        let room = room(&app, &body, holder)?;
-        let asked = parse(&body, &app)?;
-        Ok(Taken { asked, bytes, room })
+        let body = known.decoded(body, coding, holder)?;
+        apart(&known.parsed, holder, &body, |body| parse(body, &known))
     };
-    lane.lanes.for_bytes(bytes).run(job).await.map_err(busy)?
+    came.run(&app.lanes, job).await?
+}
+
+/// How much came, of which nobody knows yet what it will be.
+struct Came {
+    bytes: usize,
+    coding: Coding,
+}
+
+impl Came {
+    /// Does what it takes to read a body: where it is if that is small, else on a text thread. A few bytes may be
+    /// many once they are no longer compressed.
+    async fn run<T: Send + 'static>(
+        self,
+        lanes: &Lanes,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        if self.bytes <= INLINE_BYTES && self.coding == Coding::Identity {
+            return Ok(job());
+        }
+        lanes.for_bytes(self.bytes).run(job).await.map_err(busy)
+    }
+}
+
+/// Takes a body apart, a large one within the room that all of them share.
+fn apart<T>(
+    parsed: &Arc<Room>,
+    holder: Holder,
+    body: &[u8],
+    parse: impl FnOnce(&[u8]) -> Result<T, ApiError>,
+) -> Result<Taken<T>, ApiError> {
+    let room = if body.len() <= INLINE_BYTES { None } else { room(parsed, body, holder)? };
+    Ok(Taken { asked: parse(body)?, bytes: body.len(), room })
 }
 
 /// The same where nothing that is as large as the body is kept.
@@ -58,12 +88,12 @@ pub(super) async fn parsed<T: Send + 'static>(
 }
 
 /// Room for what the body will be. What is too large for any room its reader refuses, with a word about it.
-fn room(app: &App, body: &Body, holder: Holder) -> Result<Option<Share>, ApiError> {
+fn room(parsed: &Arc<Room>, body: &[u8], holder: Holder) -> Result<Option<Share>, ApiError> {
     let weight = weight(body);
     if weight > PARSED_BYTES_MAX {
         return Ok(None);
     }
-    app.parsed.take(holder, weight).map(Some).ok_or_else(no_room)
+    parsed.take(holder, weight).map(Some).ok_or_else(no_room)
 }
 
 /// Room for what was said before, which is taken apart with a body. What is small takes none, as small bodies do.
@@ -89,4 +119,38 @@ fn no_room() -> ApiError {
 /// The length of the body as its head says.
 pub(super) fn announced(request: &HttpRequest) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHO: Holder = Holder::Key(chimere_engine::ids::KeyId(1));
+
+    #[actix_rt::test]
+    async fn a_large_body_and_a_compressed_one_are_read_on_a_text_thread_and_a_small_one_where_it_is() {
+        let lanes = Lanes::new(1).unwrap();
+        let thread = || std::thread::current().name().unwrap_or_default().to_owned();
+        for (bytes, coding, aside) in [
+            (INLINE_BYTES, Coding::Identity, false),
+            (INLINE_BYTES + 1, Coding::Identity, true),
+            (1 << 20, Coding::Identity, true),
+            (100, Coding::Gzip, true),
+        ] {
+            let on = Came { bytes, coding }.run(&lanes, thread).await.unwrap();
+            assert_eq!(on.starts_with("text-"), aside, "{bytes} bytes, {coding:?}, on {on}");
+        }
+    }
+
+    #[test]
+    fn what_a_body_says_holds_its_room_until_it_is_let_go() {
+        let parsed = Room::new(8 << 20, 0);
+        let shape = format!("[{}]", vec!["0"; 30_000].join(",")).into_bytes();
+        let take = || apart(&parsed, WHO, &shape, |_| Ok(()));
+        let first = take().unwrap();
+        assert!(first.room.as_ref().is_some_and(|room| room.units() >= 30_000 * size_of::<serde_json::Value>()));
+        assert_eq!(take().err().unwrap().code, Some("parsing_full"), "half of the room is for others");
+        drop(first);
+        assert!(take().is_ok());
+    }
 }

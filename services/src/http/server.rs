@@ -8,7 +8,7 @@ use super::edge::{Edge, Patience};
 use super::error::ApiError;
 use super::heads::Heads;
 use super::paced::paced;
-use super::reply::{RequestName, name_requests};
+use super::reply::name_requests;
 use super::wrong_keys;
 use super::{
     about, anthropic, chat, collections, completions, console, embeddings, engram, hints, ollama, openapi, origin,
@@ -271,7 +271,6 @@ async fn require_key(
                 request.extensions_mut().insert(Caller { arrived, ..caller });
             }
             Err(error) => {
-                tracing::warn!(request = &*RequestName::of(request.request()), "no known API key");
                 wrong_keys::hold_up(app, request.request()).await;
                 return Ok(request.into_response(error.error_response()));
             }

@@ -6,7 +6,7 @@ use actix_web::HttpRequest;
 use chimere_engine::ids::KeyId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// On whose account something is held.
@@ -32,7 +32,16 @@ impl Holder {
     /// Of a connection from this address.
     pub fn at(address: IpAddr, proxies: &[IpAddr]) -> Self {
         let address = address.to_canonical();
-        if proxies.contains(&address) { Self::Many } else { Self::Address(address) }
+        if proxies.contains(&address) { Self::Many } else { Self::Address(network(address)) }
+    }
+}
+
+/// What stands for a machine in counts by address: an IPv4 address, of IPv6 the network of 64 bits, of which every
+/// machine has as many addresses as it likes.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
     }
 }
 
@@ -158,5 +167,7 @@ mod tests {
         let at = |text: &str| Holder::at(text.parse().unwrap(), &["10.0.0.9".parse().unwrap()]);
         assert_eq!(at("::ffff:10.0.0.1"), at("10.0.0.1"));
         assert_eq!(at("::ffff:10.0.0.9"), Holder::Many);
+        assert_eq!(at("2001:db8:0:1::1"), at("2001:db8:0:1:ffff::2"), "a machine takes what address it likes");
+        assert_ne!(at("2001:db8:0:1::1"), at("2001:db8:0:2::1"));
     }
 }

@@ -21,6 +21,7 @@ use crate::text::{Fingerprint, TextModel, Thoughts};
 use crate::traces::Traces;
 use crate::{limits, locate, metrics};
 use chimere_engine::engram::{Strengths, StrengthsError};
+use chimere_engine::files::read_regular_text;
 use chimere_engine::model::{self, Model, MoeConfig, Summary};
 use chimere_engine::scheduler::{DraftSettings, KeyLimits, Pace, PrefixConfig, SchedulerConfig};
 use sha2::{Digest, Sha256};
@@ -208,7 +209,7 @@ fn strengths(config: &Config) -> Result<Arc<Strengths>, ServeError> {
         return Ok(Strengths::shipped());
     }
     let wrong = |e: &dyn std::fmt::Display| ServeError::Start(format!("engram.strengths: {path}: {e}"));
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    let text = read_regular_text(Path::new(path), limits::STRENGTHS_BYTES_MAX).map_err(|e| wrong(&e))?;
     text.parse().map(Arc::new).map_err(|e: StrengthsError| wrong(&e))
 }
 

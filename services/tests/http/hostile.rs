@@ -12,6 +12,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -73,6 +74,27 @@ fn a_body_of_very_many_values_is_refused_and_large_ones_share_a_room() {
     let ids = format!("{{\"tokens\": [{}]}}", vec!["7"; 300_000].join(","));
     assert_eq!(request(server.addr, "POST", "/detokenize", &[], ids.as_bytes()).status, 200);
     assert_eq!(post(server.addr, CHAT, &ask("SAY[still here]")).content(), "still here");
+}
+
+#[test]
+fn what_a_body_said_takes_no_room_while_its_request_waits() {
+    let server = Server::start(Options { body_bytes: 8 << 20, bodies_bytes: 64 << 20, ..Options::default() });
+    server.fake.allow(0);
+    // Nearly as much as one body may take, of which nothing is needed when the prompt is made.
+    let much: Value = serde_json::from_str(&format!("[{}]", vec!["0"; 600_000].join(","))).unwrap();
+    let body = with(ask("SAY[served]"), json!({"metadata": {"a": much}})).to_string();
+    let waiting: Vec<TcpStream> = (1..=3)
+        .map(|live| {
+            let mut socket = connect(server.addr);
+            socket.write_all(&bytes("POST", CHAT, &[], body.as_bytes())).unwrap();
+            server.wait_for_live(live);
+            socket
+        })
+        .collect();
+    server.fake.allow_all();
+    for socket in waiting {
+        assert_eq!(read_reply(socket).content(), "served");
+    }
 }
 
 #[test]
@@ -149,7 +171,7 @@ fn long_heads_of_one_address_share_a_room_and_leave_as_much_to_others() {
         })
         .collect();
     let ended = |socket: &mut TcpStream| {
-        socket.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         let got = socket.read(&mut [0; 256]);
         matches!(got, Ok(0)) || got.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
     };
@@ -233,6 +255,62 @@ fn what_changes_something_is_in_the_audit_log_and_what_was_said_is_not() {
     );
 }
 
+#[test]
+fn whoever_tries_keys_waits_longer_each_time_and_a_right_key_does_not() {
+    let server = Server::start(Options { keys: two_keys(), ..Options::default() });
+    let status = |key: &str| as_key(server.addr, key, "GET", "/v1/models", b"").status;
+    let begin = Instant::now();
+    (0..7).for_each(|i| assert_eq!(status(&format!("wrong-{i}")), 401));
+    // 125, 250, 500 and 1000 ms, after three that cost nothing.
+    assert!(begin.elapsed() >= Duration::from_millis(1875), "{:?}", begin.elapsed());
+    let mut guess = connect(server.addr);
+    guess
+        .write_all(&bytes("GET", "/v1/models", &[("Authorization", "Bearer wrong-7"), ("Content-Length", "0")], b""))
+        .unwrap();
+    assert_eq!(status("a"), 200, "also while a wrong one waits");
+    drop(guess);
+}
+
+#[test]
+fn a_name_in_a_model_s_file_moves_no_cursor_and_has_no_second_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    let (name, forged) = (b"tiny reference", b"\x1b[2J\nready on!");
+    let mut model = std::fs::read(server::golden()).unwrap();
+    let at = model.windows(name.len()).position(|bytes| bytes == name).unwrap();
+    model[at..at + name.len()].copy_from_slice(forged);
+    std::fs::write(&path, model).unwrap();
+    let info = std::process::Command::new(env!("CARGO_BIN_EXE_chimere")).args(["info", "--model"]).arg(&path).output();
+    let told = String::from_utf8(info.unwrap().stdout).unwrap();
+    let program = Program::of(&path, &[]);
+    for said in [&told, &program.said] {
+        assert!(said.contains("\\u{1b}[2J\\nready on!") && !said.contains('\u{1b}'), "{said}");
+        assert!(said.lines().all(|line| !line.starts_with("ready on!")), "{said}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_table_that_was_deleted_is_gone_whatever_else_lies_in_its_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let server = Server::start(Options { tables: Some(dir.path().to_owned()), ..Options::default() });
+    let send = |method: &str, path: &str, body: &str| {
+        let path = format!("/v1/engram/tables/{path}");
+        request(server.addr, method, &path, &[("Content-Type", "application/json")], body.as_bytes()).status
+    };
+    assert_eq!(send("PUT", "facts", r#"{"texts": ["the cat sat on the mat"]}"#), 200);
+    eventually("it is there", || send("GET", "facts", "") == 200);
+    std::fs::write(at("a b.engr"), "x").unwrap();
+    std::fs::write(at("access.toml"), "[tables").unwrap();
+    std::os::unix::fs::symlink(at("loop.engr"), at("loop.engr")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(at("fifo.engr")).status().unwrap().success());
+    // What cannot be published stands in nobody else's way either.
+    std::fs::create_dir(at("blocked.engr")).unwrap();
+    assert_eq!(send("DELETE", "facts", ""), 200);
+    eventually("it is gone", || send("GET", "facts", "") == 404);
+}
+
 /// A free port of loopback, until somebody takes it.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
@@ -291,8 +369,11 @@ fn keys_are_read_again_when_their_file_changes_and_on_sighup_and_probes_have_a_p
     write(format!("{}\n", hashed("two")));
     eventually("the new file is read", || status("two") == 200);
     assert_eq!(status("one"), 401, "a key that is gone is revoked");
-    write("x\n".into());
+    let reads = || std::fs::read_to_string(&audit).unwrap().matches("\"keys.reload\",\"outcome\":\"read\"").count();
+    let before = reads();
     program.signal("HUP");
+    eventually("it is read because somebody asks", || reads() > before);
+    write("x\n".into());
     let refused = || std::fs::read_to_string(&audit).unwrap().contains("\"keys.reload\",\"outcome\":\"refused\"");
     eventually("the mistake is told", refused);
     assert_eq!(status("two"), 200, "a file with a mistake changes nothing");
@@ -315,4 +396,7 @@ fn a_model_or_a_key_file_that_is_no_regular_file_ends_the_start_and_does_not_han
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains("fifo"), "{flag}: {said}");
     }
+    let output = command(&[]).env("CHIMERE_ENGRAM__STRENGTHS", fifo).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("wanted a regular file, got a FIFO"), "{said}");
 }

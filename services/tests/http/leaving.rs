@@ -160,6 +160,26 @@ fn a_client_that_never_reads_its_stream_is_given_up_after_a_while() {
 }
 
 #[test]
+fn a_client_that_never_reads_a_large_whole_reply_loses_its_end() {
+    let server =
+        Server::start(Options { unread: Duration::from_millis(300), body_bytes: 8 << 20, ..Options::default() });
+    // Some 20 MiB of ids: more than the socket's buffers take.
+    let body = json!({"prompt": "a b c d e f ".repeat(400_000)}).to_string();
+    // Who reads while the reply is still being written has all of it, as on a machine that is busy.
+    eventually("it is cut", || {
+        let mut socket = connect(server.addr);
+        socket.write_all(&bytes("POST", "/tokenize", &[], body.as_bytes())).unwrap();
+        socket.peek(&mut [0]).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let mut reply = Vec::new();
+        socket.read_to_end(&mut reply).ok();
+        assert!(reply.starts_with(b"HTTP/1.1 200 OK"));
+        !reply.ends_with(b"}")
+    });
+    assert_eq!(post(server.addr, CHAT, &ask("SAY[next]")).content(), "next");
+}
+
+#[test]
 fn a_client_that_never_reads_loses_its_connection_too() {
     let server = Server::start(Options { silence: Duration::from_secs(1), ..Options::default() });
     assert!(!never_read(&server).contains("[DONE]"), "the proper end never comes");

@@ -122,6 +122,16 @@ fn requests_are_counted_once_under_both_names() {
 }
 
 #[test]
+fn embeddings_are_requests_that_start_and_end() {
+    let program = program();
+    for input in [json!("one text"), json!(["several", "texts", "in one"])] {
+        assert_eq!(post(program.addr, "/v1/embeddings", &json!({"input": input})).status, 200);
+    }
+    eventually("both are over", || Exposition::of(&program).get("chimere_requests_total{outcome=\"embedded\"}") == 2.0);
+    assert_eq!(Exposition::of(&program).get("chimere_requests_started_total"), 2.0);
+}
+
+#[test]
 fn gauges_show_what_runs_and_fall_back_to_nothing() {
     let program = program();
     let endless =

@@ -106,6 +106,17 @@ fn forged_contents_with_right_checksums_are_refused() {
     assert!(forge(60, &0u32.to_le_bytes()).contains("number of sections"));
 }
 
+#[test]
+fn tables_that_claim_all_there_can_be_merge_into_one_that_can_be_read() {
+    let mut file = small();
+    let prior = section(&file, 0);
+    file[prior..prior + 8].copy_from_slice(&(u64::MAX / 2).to_le_bytes());
+    seal(&mut file);
+    let table = Table::from_bytes(file).unwrap();
+    let merged = Table::in_memory(&merge(&[&table, &table, &table]).unwrap());
+    assert_eq!((merged.prior(0), merged.prior_total()), (u64::MAX, u64::MAX));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
