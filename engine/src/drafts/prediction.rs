@@ -34,7 +34,14 @@ pub struct PredictionSource {
 impl PredictionSource {
     /// Of an output that has no token yet.
     pub fn new(text: Arc<[TokenId]>) -> Self {
-        Self { text, next: Some(0), parted: 0, since: 0, matched: MATCHED_AT_FIRST, tail: VecDeque::with_capacity(MATCH_MAX) }
+        Self {
+            text,
+            next: Some(0),
+            parted: 0,
+            since: 0,
+            matched: MATCHED_AT_FIRST,
+            tail: VecDeque::with_capacity(MATCH_MAX),
+        }
     }
 
     fn push(&mut self, token: TokenId) {

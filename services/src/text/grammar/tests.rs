@@ -345,3 +345,56 @@ fn calls_of_other_families_are_objects_of_declared_names_and_arguments() {
         assert!(followed(&grammars, &structure, None, bad).is_err(), "{bad}");
     }
 }
+
+fn gbnf(text: &str) -> Structure {
+    Structure { form: Some(AnswerForm::Gbnf(text.into())), calls: None }
+}
+
+#[test]
+fn a_grammar_in_llama_cpp_s_notation_allows_what_it_says() {
+    check(&gbnf("root ::= \"a\"{5,5}"), None, &["aaaaa"], &[("aaaa", "aaaa"), ("aaaaaa", "aaaaa")]);
+    check(
+        &gbnf(
+            "# one\nroot  ::= (\"yes\" | \"no\" # both\n  | maybe) \".\"?\nmaybe ::= [m-n] \"a\" [^a-z\\n]+ \"\\x41\\u00e9\"",
+        ),
+        None,
+        &["yes", "no.", "ma1A\u{e9}", "na--A\u{e9}."],
+        &[("maaA\u{e9}", "ma"), ("yess", "yes"), ("", "")],
+    );
+    let json = gbnf(concat!(
+        "root ::= object\nvalue ::= object | array | string | number | (\"true\" | \"false\" | \"null\") ws\n",
+        "object ::= \"{\" ws ( string \":\" ws value (\",\" ws string \":\" ws value)* )? \"}\" ws\n",
+        "array ::= \"[\" ws ( value (\",\" ws value)* )? \"]\" ws\n",
+        "string ::= \"\\\"\" ( [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" [\"\\\\bfnrt] )* \"\\\"\" ws\n",
+        "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9]{1,15})? ws\n",
+        "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n",
+    ));
+    check(
+        &json,
+        Some(Thinking::Closed),
+        &["{}", "{\"a\": [1, -2.5e3, {\"b\": null}], \"c\": \"x\\\\n\"}", "{\n  \"a\": true}"],
+        &[("[]", ""), ("{\"a\"}", "{\"a\""), ("{\"a\":01}", "{\"a\":0")],
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_grammar_in_llama_cpp_s_notation_is_said_with_its_line() {
+    for (text, part) in [
+        ("", "no rule `root`"),
+        ("rot ::= \"a\"", "no rule `root`"),
+        ("root ::= a", "names `a`, which it does not have"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "the rule `root` twice"),
+        ("root ::= \"a", "wants `\"`"),
+        ("root ::= (\"a\"", "wants `)`"),
+        ("root ::= [z-a]", "which is empty"),
+        ("root ::= []", "without characters"),
+        ("root ::= \"a\"{2,1}", "a number of repetitions"),
+        ("root ::= \"a\"\nb = \"c\"", "line 2: it wants `NAME ::=`"),
+        ("root ::= \"\\q\"", "an escape that it knows"),
+        (&format!("root ::= {}", "(".repeat(100)), "more than 64 levels"),
+        (&format!("root ::= \"a\"{}", "*".repeat(100)), "more than 64 times over"),
+    ] {
+        let error = grammars().compile(&gbnf(text)).err().unwrap_or_else(|| panic!("{text:?} is taken"));
+        assert!(error.message.contains(part), "{text:?}: {error}");
+    }
+}
