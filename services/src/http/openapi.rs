@@ -444,10 +444,6 @@ fn id(model: &ModelLimits) -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": model.vocab.saturating_sub(1)})
 }
 
-fn ids(model: &ModelLimits) -> Value {
-    list(None, id(model))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
