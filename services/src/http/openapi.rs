@@ -150,7 +150,7 @@ fn schemas(model: &ModelLimits) -> Value {
                 "dimensions": {"enum": [model.width, null]}}),
             &[&["model", "input"], &["model", "prompt"]],
         ),
-        "LlamaCompletion": tolerant(merged([ours(model), llama(model)]), &["prompt"]),
+        "LlamaCompletion": tolerant(without(merged([ours(model), llama(model)]), "repetition_penalty"), &["prompt"]),
         "LlamaEmbedding": either(
             json!({"model": named(model), "content": prompts(model, limits::EMBEDDING_INPUTS_MAX),
                 "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "embd_normalize": {"enum": [2, null]}}),
@@ -388,6 +388,14 @@ fn llama(model: &ModelLimits) -> Value {
 fn merged<const N: usize>(parts: [Value; N]) -> Value {
     let parts = parts.into_iter().filter_map(|part| if let Value::Object(map) = part { Some(map) } else { None });
     Value::Object(parts.flatten().collect())
+}
+
+/// The same but for a field that is called otherwise.
+fn without(mut properties: Value, name: &str) -> Value {
+    if let Value::Object(map) = &mut properties {
+        map.shift_remove(name);
+    }
+    properties
 }
 
 // Null is absent everywhere.

@@ -125,7 +125,7 @@ fn probabilities_name_each_token_and_chosen_fields_are_all_there_is() {
         told.iter().filter(|event| event["stop"] == false).all(|event| event["completion_probabilities"].is_array())
     );
     let fields = json!({"response_fields": ["content", "generation_settings/n_predict", "nothing"]});
-    assert_eq!(whole(&server, &with(body, fields)), json!({"content": "hello", "generation_settings/n_predict": 2}));
+    assert_eq!(whole(&server, &with(body, fields)), json!({"content": "he", "generation_settings/n_predict": 2}));
 }
 
 #[test]
@@ -227,13 +227,10 @@ fn tokens_and_vectors_come_in_its_shapes() {
         json!({"tokens": ids})
     );
     assert_eq!(post(server.addr, "/detokenize", &json!({"tokens": ids})).json()["content"], "h\u{e9}llo");
+    let known = post(server.addr, "/v1/embeddings", &json!({"input": ["a", "b"]})).json();
     for path in ["/embedding", "/embeddings"] {
         let vectors = post(server.addr, path, &json!({"content": ["a", "b"], "embd_normalize": 2})).json();
-        assert_eq!(
-            (vectors[1]["index"].as_u64(), vectors[1]["embedding"][0].as_array().map(Vec::len)),
-            (Some(1), Some(32)),
-            "{vectors}"
-        );
+        assert_eq!(vectors[1], json!({"index": 1, "embedding": [known["data"][1]["embedding"]]}));
     }
     let reply = post(server.addr, "/embedding", &json!({"content": "a", "embd_normalize": 0}));
     assert_eq!(reply.status, 400);

@@ -398,3 +398,29 @@ fn what_is_wrong_with_a_grammar_in_llama_cpp_s_notation_is_said_with_its_line() 
         assert!(error.message.contains(part), "{text:?}: {error}");
     }
 }
+
+#[test]
+fn a_grammar_in_llama_cpp_s_notation_that_would_grow_without_end_is_refused_or_followed() {
+    let doubled = (0..1000).fold("root ::= n0\n".to_owned(), |all, i| all + &format!("n{i} ::= n{0} n{0}\n", i + 1));
+    let texts = [
+        "root ::= \"a\"{4294967295}".to_owned(),
+        "root ::= (((\"a\"{999}){999}){999}){999}".to_owned(),
+        "root ::= root root root | \"a\"?".to_owned(),
+        "root ::= x{65535}\nx ::= \"a\" | x \"b\" x".to_owned(),
+        format!("root ::= {}\"a\"", "[a-z] | ".repeat(7000)),
+        doubled + "n1000 ::= \"a\"",
+    ];
+    for text in texts {
+        let shown = text[..40.min(text.len())].to_owned();
+        let follow = move || {
+            let grammar = grammars().compile(&gbnf(&text)).map_err(|error| error.to_string())?;
+            let mut sequence = grammar.after(None).map_err(|error| error.to_string())?.begin();
+            let a = golden().encode("a")[0];
+            (0..20).try_for_each(|_| sequence.rule().and_then(|_| sequence.take(a)))
+        };
+        // As deep as where grammars are made.
+        let thread = std::thread::Builder::new().stack_size(limits::GRAMMAR_STACK_BYTES).spawn(follow).unwrap();
+        let followed = thread.join().unwrap_or_else(|_| panic!("{shown} panics"));
+        assert!(followed.as_ref().err().is_none_or(|why| !why.is_empty()), "{shown}: {followed:?}");
+    }
+}
