@@ -73,9 +73,12 @@ def answer_schema(rng):
     return top
 
 
-def ask(server, body):
+def ask(server, question, body):
+    """A choice's text and why it ended, or the error. Random weights come without a template, and go on from the question as it stands."""
+    path, said_so = (CHAT, {"messages": [said("user", question)]}) if server.chats else ("/v1/completions", {"prompt": question})
     try:
-        return server.post(CHAT, body), None
+        choice = server.post(path, said_so | body)["choices"][0]
+        return (choice["message"]["content"] if server.chats else choice["text"], choice["finish_reason"]), None
     except urllib.error.HTTPError as error:
         return None, json.load(error)["error"]
 
@@ -84,32 +87,42 @@ def one(server, args, number):
     """(what became of it, the answer or the reason)"""
     rng = random.Random(f"{args.seed}/{number}")
     wanted = answer_schema(rng)
-    body = {"messages": [said("user", f"Give me an example of {rng.choice(WORDS)} {rng.choice(NAMES)}.")], "temperature": 1, "seed": number,
-            "max_tokens": args.max_tokens, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": wanted}}}
+    question = f"Give me an example of {rng.choice(WORDS)} {rng.choice(NAMES)}."
+    body = {"temperature": 1, "seed": number, "max_tokens": args.max_tokens,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": wanted}}}
     if number % 2:
         body |= server.options
-    reply, error = ask(server, body)
+    answer, error = ask(server, question, body)
     if error:
         return ("refused" if error.get("code") in ("invalid_grammar", "grammar_too_large") else "failed"), error["message"]
-    choice = reply["choices"][0]
-    if choice["finish_reason"] != "stop":
+    text, ended = answer
+    if ended != "stop":
         return "cut", None
     try:
-        jsonschema.validate(json.loads(choice["message"]["content"]), wanted)
+        jsonschema.Draft202012Validator(wanted).validate(json.loads(text))
         return "valid", None
     except (ValueError, jsonschema.ValidationError) as error:
-        return "INVALID", f"{wanted}: {choice['message']['content']}: {error}"
+        return "INVALID", f"{wanted}: {text}: {error}"
+
+
+def has_template(server):
+    try:
+        server.post("/apply-template", {"messages": [said("user", "Hello.")]})
+        return True
+    except urllib.error.HTTPError:
+        return False
 
 
 def schemas(server, args):
     counts, began = {}, time.monotonic()
+    server.chats = has_template(server)
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         for done, (what, why) in enumerate(pool.map(lambda n: one(server, args, n), range(args.schemas)), 1):
             counts[what] = counts.get(what, 0) + 1
             if what in ("INVALID", "failed", "refused") and counts[what] <= 5:
                 print(f"{what}: {why}", flush=True)
             if done % 500 == 0:
-                print(f"{done} of {args.schemas} after {time.monotonic() - began:.0f} s", flush=True)
+                print(f"{done} of {args.schemas} after {time.monotonic() - began:.0f} s: {counts}", flush=True)
     taken = args.schemas - counts.get("refused", 0)
     print(f"schemas: {args.schemas}; refused {counts.get('refused', 0)}; of {taken} answers {counts.get('valid', 0)} ended and kept to theirs "
           f"({100 * counts.get('valid', 0) / max(taken, 1):.1f} %), {counts.get('cut', 0)} were cut off, {counts.get('INVALID', 0)} ended and did not, "

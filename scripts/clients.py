@@ -40,6 +40,7 @@ PINNED = {
     "anthropic": ["anthropic==2.12.0"],
     "openai-responses": ["openai==3.54.0"],
     "ollama": ["ollama==0.6.3"],
+    "schemathesis": ["schemathesis==4.32.5"],
 }
 
 # Those of JavaScript: the package, and the script that drives it.
@@ -282,9 +283,16 @@ def ollama(url, model):
         assert "models are files" in str(error), error
 
 
+def schemathesis(url, model):
+    """Bodies made from the service's description of itself, good and bad ones."""
+    settings = ROOT / "scripts/schemathesis.toml"
+    command = [pathlib.Path(sys.executable).parent / "st", "--config-file", settings, "run", f"{url.removesuffix('/v1')}/openapi.json"]
+    subprocess.run(command, check=True, timeout=PROGRAM_SECONDS)
+
+
 PROGRAMS = {"openai": openai, "litellm": litellm, "pydantic-ai": pydantic_ai, "openai-agents": openai_agents,
             "langchain-openai": langchain_openai, "instructor": instructor, "guidellm": guidellm, "anthropic": anthropic,
-            "openai-responses": openai_responses, "ollama": ollama}
+            "openai-responses": openai_responses, "ollama": ollama, "schemathesis": schemathesis}
 
 
 class Server:

@@ -3,7 +3,8 @@
 
 use crate::limits::LIMITS;
 use chimere::http::request::{
-    ChatRequest, MessagesRequest, ModelLimits, OllamaRequest, ResponsesBody, parse_embed, parse_name,
+    ChatRequest, LlamaRequest, MessagesRequest, ModelLimits, OllamaRequest, ResponsesBody, parse_embed,
+    parse_embedding, parse_name,
 };
 
 pub fn run(bytes: &[u8]) {
@@ -27,8 +28,15 @@ pub fn run(bytes: &[u8]) {
             Ok(OllamaRequest::Load) | Err(_) => {}
         }
     }
-    if let Ok(request) = parse_embed(bytes, limits) {
-        assert!(!request.inputs.is_empty());
+    if let Ok(request) = LlamaRequest::parse(bytes, limits) {
+        let spec = &request.generation.spec.engine;
+        assert!(spec.choices == 1 && spec.sampling.logit_bias.iter().all(|(id, _)| *id < limits.vocab));
+        assert!(!request.prompts.is_empty() && request.prompts.iter().all(|prompt| !prompt.texts().contains(&"")));
+    }
+    for parse in [parse_embed, parse_embedding] {
+        if let Ok(request) = parse(bytes, limits) {
+            assert!(!request.inputs.is_empty());
+        }
     }
     let _ = parse_name(bytes, limits);
 }

@@ -45,6 +45,7 @@ fn structure(kind: u8, text: &str) -> Option<Structure> {
         b'r' => AnswerForm::Regex(text.to_owned()),
         b'o' => AnswerForm::Choice(text.lines().map(str::to_owned).collect()),
         b'l' => AnswerForm::Lark(text.to_owned()),
+        b'g' => AnswerForm::Gbnf(text.to_owned()),
         b't' | b'm' => {
             let tools = vec![Tool { name: "f".into(), parameters: serde_json::from_str(text).ok()? }];
             return Some(Structure { form: None, calls: Some(Calls { tools, must: kind == b't', several: true }) });

@@ -50,5 +50,6 @@ fn within(prompt: &Prompt, limits: &ModelLimits) -> bool {
     match prompt {
         Prompt::Text(text) => !text.is_empty(),
         Prompt::Tokens(ids) => !ids.is_empty() && ids.iter().all(|id| *id < limits.vocab),
+        Prompt::Mixed(parts) => !parts.is_empty() && parts.iter().all(|part| within(part, limits)),
     }
 }

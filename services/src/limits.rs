@@ -217,6 +217,10 @@ pub const RESPONSE_ITEMS_MAX: usize = 100;
 pub const RESPONSE_ITEMS: usize = 20;
 /// The version of Ollama's API that is spoken: programs compare it with what they need.
 pub const OLLAMA_VERSION: &str = "0.14.0";
+/// The seed by which llama.cpp's programs say that one is to be drawn.
+pub const LLAMA_RANDOM_SEED: u32 = u32::MAX;
+/// Fields of a reply of llama.cpp's that one request may name.
+pub const RESPONSE_FIELDS_MAX: usize = 64;
 /// Prompts of one completion request.
 pub const PROMPTS_MAX: usize = 32;
 /// Steps of the template engine for one conversation: a second at worst, and tens of thousands of messages.

@@ -181,6 +181,7 @@ impl Service {
             log_prompts: parts.log_prompts,
             traces: parts.traces,
             console: parts.edge.console,
+            slots: parts.scheduler.slots,
             step_log,
             recorder,
             body_bytes_max: parts.body_bytes_max,

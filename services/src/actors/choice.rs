@@ -146,6 +146,7 @@ impl Choice {
 /// A token and its alternatives as people see them.
 pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -> Scored {
     let piece = |id: TokenId, logprob: f32| ShownToken {
+        id,
         text: tokenizer.text(id).into_owned(),
         bytes: tokenizer.bytes(id).to_vec(),
         logprob,

@@ -5,6 +5,7 @@ use crate::metrics::gateway::Completion;
 use crate::text::parser::TextPart;
 use chimere_engine::constraint::Sources;
 use chimere_engine::engram::Origin;
+use chimere_engine::ids::TokenId;
 use std::time::Duration;
 
 /// One thing to tell the client, in order. Ends with one [`Output::End`] or one [`Output::Failed`].
@@ -104,6 +105,8 @@ pub struct Scored {
 /// A token as people see it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownToken {
+    /// Its number in the vocabulary.
+    pub id: TokenId,
     /// Its text; parts of a character become U+FFFD.
     pub text: String,
     /// The token's bytes, which may be a part of a character.

@@ -90,6 +90,8 @@ pub struct App {
     pub body_time: Duration,
     /// The web console is served.
     pub console: bool,
+    /// Sequences that may run at once.
+    pub slots: u32,
     /// What the scheduler does, for who looks.
     pub step_log: Arc<StepLog>,
     /// Renders the metrics, if they are kept.

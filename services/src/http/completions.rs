@@ -6,8 +6,8 @@ use super::error::ApiError;
 use super::generate::{EndpointJob, generate};
 use super::grammar::grammar_of;
 use super::intake::{Taken, take};
-use super::request::{CompletionRequest, Prompt};
-use super::text::{ids_of, too_long};
+use super::request::CompletionRequest;
+use super::text::prompt_ids;
 use crate::text::Tokenizer;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -25,13 +25,7 @@ pub(super) async fn completions(
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = match prompt {
-            Prompt::Text(text) => {
-                app.text.may_fit(&text, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
-                (ids_of(&app, text.clone(), true).await?, Some(text))
-            }
-            Prompt::Tokens(tokens) => (tokens, None),
-        };
+        let (tokens, text) = prompt_ids(&app, prompt, app.room(&generation)).await?;
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }

@@ -67,18 +67,13 @@ pub(super) async fn tokens(
 ) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
     let room = app.handles.context as usize;
     let mut bytes = 0;
-    for input in &inputs {
-        if let Prompt::Text(text) = input {
-            app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
-            bytes += text.len();
-        }
+    for text in inputs.iter().flat_map(Prompt::texts) {
+        app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
+        bytes += text.len();
     }
     let tokenizer = app.text.tokenizer().clone();
     let encode = move || {
-        let ids = |input| match input {
-            Prompt::Text(text) => tokenizer.encode_plain(&text).into(),
-            Prompt::Tokens(ids) => ids.into(),
-        };
+        let ids = |input: Prompt| input.into_ids(&|text| tokenizer.encode_plain(text)).into();
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
     };
     let prompts = if bytes <= super::text::INLINE_BYTES {

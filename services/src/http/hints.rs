@@ -5,7 +5,7 @@ use actix_web::http::{Method, StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
 /// Paths without a name in them.
-pub(super) const PATHS: [&str; 27] = [
+pub(super) const PATHS: [&str; 32] = [
     "/v1/chat/completions",
     "/v1/chat/completions/input_tokens",
     "/v1/completions",
@@ -22,6 +22,11 @@ pub(super) const PATHS: [&str; 27] = [
     "/api/ps",
     "/api/version",
     "/api/pull",
+    "/completion",
+    "/embedding",
+    "/infill",
+    "/props",
+    "/slots",
     "/v1/models",
     "/v1/engram/tables",
     "/v1/engram/collections",

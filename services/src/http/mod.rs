@@ -24,6 +24,7 @@ mod heads;
 mod hints;
 mod intake;
 mod json;
+mod llama;
 mod ollama;
 mod openapi;
 pub mod origin;

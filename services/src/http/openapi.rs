@@ -35,10 +35,10 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/v1/engram/tables/{name}/rollback", "post", "Take the last change back", Some("Any")),
     ("/v1/engram/collections", "get", "List the collections", None),
     ("/v1/engram/collections/{name}", "get", "Show a collection", None),
-    ("/v1/engram/collections/{name}", "put", "Make a collection", Some("Any")),
+    ("/v1/engram/collections/{name}", "put", "Make a collection", Some("Nothing")),
     ("/v1/engram/collections/{name}", "delete", "Remove a collection", None),
-    ("/v1/engram/collections/{name}/add", "post", "Add items to a collection", Some("Any")),
-    ("/v1/engram/collections/{name}/search", "post", "Find the nearest items", Some("Any")),
+    ("/v1/engram/collections/{name}/add", "post", "Add items to a collection", Some("Items")),
+    ("/v1/engram/collections/{name}/search", "post", "Find the nearest items", Some("Search")),
     ("/api/chat", "post", "Answer a conversation in Ollama's words", Some("OllamaChat")),
     ("/api/generate", "post", "Answer a prompt in Ollama's words", Some("OllamaPrompt")),
     ("/api/embed", "post", "Make vectors of texts", Some("OllamaEmbedding")),
@@ -48,6 +48,13 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/api/tags", "get", "List the models", None),
     ("/api/ps", "get", "List the loaded models", None),
     ("/api/version", "get", "The version of Ollama's API", None),
+    ("/completion", "post", "Continue texts in llama.cpp's words", Some("LlamaCompletion")),
+    ("/completions", "post", "The same", Some("LlamaCompletion")),
+    ("/embedding", "post", "Make vectors of texts in llama.cpp's words", Some("LlamaEmbedding")),
+    ("/embeddings", "post", "The same", Some("LlamaEmbedding")),
+    ("/infill", "post", "Fill in, which is not supported", Some("Any")),
+    ("/props", "get", "What a program of llama.cpp's has to know of the server", None),
+    ("/slots", "get", "How many places are taken", None),
     ("/tokenize", "post", "Show the tokens of a text or of a conversation", Some("Tokenize")),
     ("/apply-template", "post", "Show the prompt of a conversation", Some("Chat")),
     ("/detokenize", "post", "Show the text of tokens", Some("Detokenize")),
@@ -57,6 +64,9 @@ const ENDPOINTS: &[(&str, &str, &str, Option<&str>)] = &[
     ("/metrics", "get", "Metrics in Prometheus' format", None),
     ("/openapi.json", "get", "This document", None),
 ];
+
+/// What tables and collections may be called.
+const NAME: &str = "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$";
 
 fn described(model: &ModelLimits, context: u32, body_bytes_max: usize) -> Value {
     let name = &model.name;
@@ -95,7 +105,12 @@ fn operation(path: &str, summary: &str, body: Option<&str>) -> Value {
     let names: Vec<Value> = path
         .split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-        .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}))
+        .map(|name| {
+            // Ids are anything; what callers name themselves is not.
+            let kind =
+                if name == "name" { json!({"type": "string", "pattern": NAME}) } else { json!({"type": "string"}) };
+            json!({"name": name, "in": "path", "required": true, "schema": kind})
+        })
         .collect();
     if !names.is_empty() {
         operation["parameters"] = names.into();
@@ -118,27 +133,40 @@ fn schemas(model: &ModelLimits) -> Value {
     };
     json!({
         "Any": {"type": "object"},
+        "Nothing": strict(json!({}), &[]),
+        "Items": strict(json!({"items": items()}), &["items"]),
+        "Search": strict(json!({"query": written(), "k": integer(1, limits::SEMANTIC_K_MAX.into())}), &["query"]),
         "Chat": strict(merged([generating(model), about_tools(), chat()]), &["messages"]),
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
         "Embedding": strict(embedding(model), &["input"]),
-        "Tokenize": strict(tokenize(), &[]),
-        "Detokenize": strict(json!({"model": text(), "tokens": ids(model)}), &["tokens"]),
-        "Message": tolerant(merged([ours(model), message()]), &["messages"]),
-        "Response": tolerant(merged([ours(model), response()]), &["input"]),
-        "OllamaChat": tolerant(merged([ollama(), json!({"messages": list(None, object())})]), &["model"]),
-        "OllamaPrompt": tolerant(merged([ollama(), ollama_prompt()]), &["model"]),
-        "OllamaEmbedding": tolerant(
-            json!({"model": text(), "input": texts(limits::EMBEDDING_INPUTS_MAX), "prompt": text(), "dimensions": {}}),
-            &["model"],
+        "Tokenize": strict(tokenize(model), &[]),
+        "Detokenize": strict(json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}), &["tokens"]),
+        "Message": tolerant(merged([ours(model), message(model)]), &["messages"]),
+        "Response": tolerant(merged([ours(model), response(model)]), &["input"]),
+        "OllamaChat": tolerant(merged([ollama(model), json!({"messages": list(None, object())})]), &["model"]),
+        "OllamaPrompt": tolerant(merged([ollama(model), ollama_prompt()]), &["model"]),
+        "OllamaEmbedding": either(
+            json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "prompt": written(),
+                "dimensions": {"enum": [model.width, null]}}),
+            &[&["model", "input"], &["model", "prompt"]],
         ),
-        "OllamaName": tolerant(json!({"model": text(), "name": text()}), &[]),
+        "LlamaCompletion": tolerant(without(merged([ours(model), llama(model)]), "repetition_penalty"), &["prompt"]),
+        "LlamaEmbedding": either(
+            json!({"model": named(model), "content": prompts(model, limits::EMBEDDING_INPUTS_MAX),
+                "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "embd_normalize": {"enum": [2, null]}}),
+            &[&["content"], &["input"]],
+        ),
+        "OllamaName": either(
+            json!({"model": ollama_name(model), "name": ollama_name(model)}),
+            &[&["model"], &["name"]],
+        ),
     })
 }
 
 /// Fields of chat and completions.
 fn generating(model: &ModelLimits) -> Value {
     let shared = json!({
-        "model": text(),
+        "model": named(model),
         "stream": flag(),
         "stream_options": object(),
         "n": integer(1, model.choices_max.into()),
@@ -167,6 +195,8 @@ fn generating(model: &ModelLimits) -> Value {
         "guided_regex": text(),
         "guided_choice": list(None, text()),
         "guided_grammar": text(),
+        "json_schema": {},
+        "grammar": text(),
         "add_generation_prompt": flag(),
         "continue_final_message": flag(),
         "logprobs": {},
@@ -221,15 +251,31 @@ fn chat() -> Value {
 }
 
 fn completion(model: &ModelLimits) -> Value {
-    let prompts =
-        json!({"anyOf": [text(), texts(limits::PROMPTS_MAX), ids(model), list(Some(limits::PROMPTS_MAX), ids(model))]});
-    json!({"prompt": prompts, "echo": flag(), "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
+    json!({"prompt": prompts(model, limits::PROMPTS_MAX), "echo": flag(), "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
+}
+
+/// A text, or ids with or without texts between them, or several of these.
+fn prompts(model: &ModelLimits, most: usize) -> Value {
+    let row = |parts: Value| json!({"type": "array", "items": parts, "minItems": 1});
+    let one = json!({"anyOf": [written(), row(id(model))]});
+    let mut mixed = row(json!({"anyOf": [id(model), written()]}));
+    mixed["contains"] = id(model);
+    let mut several = row(one.clone());
+    several["maxItems"] = json!(most);
+    json!({"anyOf": [one, mixed, several]})
+}
+
+/// What is put into a collection.
+fn items() -> Value {
+    let item = json!({"type": "object", "properties": {"id": text(), "text": written(), "answer": {"type": ["string", "null"], "minLength": 1}},
+        "required": ["text"], "additionalProperties": false});
+    json!({"type": "array", "items": item, "minItems": 1, "maxItems": limits::EMBEDDING_INPUTS_MAX})
 }
 
 fn embedding(model: &ModelLimits) -> Value {
     json!({
-        "model": text(),
-        "input": {},
+        "model": named(model),
+        "input": prompts(model, limits::EMBEDDING_INPUTS_MAX),
         "encoding_format": {"enum": ["float", "base64", null]},
         "pooling": {"enum": ["mean", "last", null]},
         "priority": integer(i32::MIN.into(), i32::MAX.into()),
@@ -238,18 +284,19 @@ fn embedding(model: &ModelLimits) -> Value {
     })
 }
 
-fn tokenize() -> Value {
+fn tokenize(model: &ModelLimits) -> Value {
     merged([
         about_tools(),
-        json!({"model": text(), "prompt": text(), "messages": list(None, object()), "add_special_tokens": flag(),
+        json!({"content": text(), "with_pieces": flag(), "add_special": flag()}),
+        json!({"model": named(model), "prompt": text(), "messages": list(None, object()), "add_special_tokens": flag(),
             "parse_special": flag(), "return_token_strs": flag(), "chat_template_kwargs": object()}),
     ])
 }
 
-fn message() -> Value {
+fn message(model: &ModelLimits) -> Value {
     json!({
-        "model": text(),
-        "messages": list(None, object()),
+        "model": named(model),
+        "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
         "system": {},
         "max_tokens": integer(-1, u32::MAX.into()),
         "temperature": number(0.0, 2.0),
@@ -266,10 +313,10 @@ fn message() -> Value {
     })
 }
 
-fn response() -> Value {
+fn response(model: &ModelLimits) -> Value {
     json!({
-        "model": text(),
-        "input": {"anyOf": [text(), list(None, object())]},
+        "model": named(model),
+        "input": {"anyOf": [written(), {"type": "array", "items": {"type": "object"}, "minItems": 1}]},
         "instructions": text(),
         "previous_response_id": text(),
         "store": flag(),
@@ -295,8 +342,8 @@ fn response() -> Value {
     })
 }
 
-fn ollama() -> Value {
-    json!({"model": text(), "stream": flag(), "think": {"type": ["boolean", "string", "null"]}, "format": {},
+fn ollama(model: &ModelLimits) -> Value {
+    json!({"model": ollama_name(model), "stream": flag(), "think": {"type": ["boolean", "string", "null"]}, "format": {},
         "options": object(), "keep_alive": {}, "tools": list(Some(limits::TOOLS_MAX), object()), "engram": object()})
 }
 
@@ -304,12 +351,74 @@ fn ollama_prompt() -> Value {
     json!({"prompt": text(), "system": text(), "raw": flag(), "images": list(Some(0), json!({}))})
 }
 
+fn llama(model: &ModelLimits) -> Value {
+    let off = |value: f64| json!({"enum": [value, null]});
+    json!({
+        "model": named(model),
+        "prompt": prompts(model, limits::PROMPTS_MAX),
+        "n_predict": integer(-2, u32::MAX.into()),
+        "stream": flag(),
+        "stop": {"anyOf": [{"type": "null"}, text(), list(Some(limits::STOP_STRINGS_MAX), text())]},
+        "temperature": number(0.0, 2.0),
+        "top_p": number(0.0, 1.0),
+        "repeat_penalty": number(0.01, 100.0),
+        "logit_bias": {"type": ["object", "array", "null"]},
+        "n_probs": integer(0, limits::TOP_LOGPROBS_MAX.into()),
+        "post_sampling_probs": {"enum": [false, null]},
+        "return_tokens": flag(),
+        "response_fields": list(Some(limits::RESPONSE_FIELDS_MAX), text()),
+        "json_schema": {},
+        "grammar": text(),
+        "response_format": object(),
+        "structured_outputs": object(),
+        "mirostat": off(0.0),
+        "typical_p": off(1.0),
+        "dynatemp_range": off(0.0),
+        "xtc_probability": off(0.0),
+        "dry_multiplier": off(0.0),
+        "top_n_sigma": {"type": ["number", "null"], "maximum": 0},
+        "n_indent": off(0.0),
+        "t_max_predict_ms": {"type": ["number", "null"], "maximum": 0},
+        "n_cmpl": off(1.0),
+        "lora": list(Some(0), json!({})),
+        "image_data": list(Some(0), json!({})),
+    })
+}
+
 fn merged<const N: usize>(parts: [Value; N]) -> Value {
     let parts = parts.into_iter().filter_map(|part| if let Value::Object(map) = part { Some(map) } else { None });
     Value::Object(parts.flatten().collect())
 }
 
+/// The same but for a field that is called otherwise.
+fn without(mut properties: Value, name: &str) -> Value {
+    if let Value::Object(map) = &mut properties {
+        map.shift_remove(name);
+    }
+    properties
+}
+
 // Null is absent everywhere.
+
+/// A model that is served, whose name may be written in capitals or not; an empty name says nothing.
+fn named(model: &ModelLimits) -> Value {
+    json!({"enum": model.names().map(Value::from).chain(["".into(), Value::Null]).collect::<Vec<_>>()})
+}
+
+/// The same where it has to be there.
+fn ollama_name(model: &ModelLimits) -> Value {
+    json!({"enum": model.names().flat_map(|name| [name.to_owned(), format!("{name}:latest")]).collect::<Vec<_>>()})
+}
+
+/// One of these sets of fields is there, whatever else is.
+fn either(properties: Value, sets: &[&[&str]]) -> Value {
+    let sets: Vec<Value> = sets.iter().map(|fields| json!({"required": fields})).collect();
+    json!({"type": "object", "properties": properties, "anyOf": sets})
+}
+
+fn written() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
 
 fn text() -> Value {
     json!({"type": ["string", "null"]})
@@ -339,16 +448,8 @@ fn list(most: Option<usize>, items: Value) -> Value {
     list
 }
 
-fn texts(most: usize) -> Value {
-    json!({"anyOf": [text(), list(Some(most), text())]})
-}
-
 fn id(model: &ModelLimits) -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": model.vocab.saturating_sub(1)})
-}
-
-fn ids(model: &ModelLimits) -> Value {
-    list(None, id(model))
 }
 
 #[cfg(test)]
@@ -357,8 +458,8 @@ mod tests {
     use crate::http::error::ApiError;
     use crate::http::hints::PATHS;
     use crate::http::request::{
-        ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, MessagesRequest, OllamaRequest,
-        ResponsesBody, TokenizeRequest, known_names,
+        ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, LlamaRequest, MessagesRequest,
+        OllamaRequest, ResponsesBody, TokenizeRequest, known_names,
     };
     use std::collections::BTreeSet;
 
@@ -381,7 +482,7 @@ mod tests {
     type Parse = fn(&[u8]) -> Option<ApiError>;
 
     /// Schema, parser, the least body that it takes, and whether it takes nothing else than what is described.
-    fn parsers() -> [(&'static str, Parse, Value, bool); 9] {
+    fn parsers() -> [(&'static str, Parse, Value, bool); 10] {
         let turn = json!([{"role": "user", "content": "hi"}]);
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
@@ -396,6 +497,7 @@ mod tests {
                 json!({"input": "p"}),
                 false,
             ),
+            ("LlamaCompletion", |b| LlamaRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), false),
             (
                 "OllamaChat",
                 |b| OllamaRequest::parse_chat(b, &limits()).err(),
@@ -431,7 +533,7 @@ mod tests {
             let described: BTreeSet<&str> =
                 schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
             // A body is a text or a conversation, and is not asked for the other's fields.
-            let other = if name == "Tokenize" { &["prompt", "parse_special"][..] } else { &[] };
+            let other = if name == "Tokenize" { &["prompt", "parse_special", "content"][..] } else { &[] };
             let unknown: Vec<_> = described.difference(&known).filter(|field| !other.contains(*field)).collect();
             assert!(unknown.is_empty(), "{name} describes what nobody asks for: {unknown:?}");
             for field in known.difference(&described).filter(|_| all) {

@@ -11,8 +11,8 @@ use super::paced::paced;
 use super::reply::name_requests;
 use super::wrong_keys;
 use super::{
-    about, anthropic, chat, collections, completions, console, embeddings, engram, hints, ollama, openapi, origin,
-    responses, shapes, socket, steps, text,
+    about, anthropic, chat, collections, completions, console, embeddings, engram, hints, llama, ollama, openapi,
+    origin, responses, shapes, socket, steps, text,
 };
 use crate::limits::PROBE_CONNECTIONS;
 use actix_cors::Cors;
@@ -172,6 +172,7 @@ fn routes(config: &mut web::ServiceConfig) {
                 .route(web::delete().to(responses::delete)),
         )
         .configure(ollama_routes)
+        .configure(llama_routes)
         .service(only("/v1/completions", "POST", web::post().to(completions::completions)))
         .service(only("/v1/embeddings", "POST", web::post().to(embeddings::embeddings)))
         .service(only("/v1/models", "GET", read().to(about::models)))
@@ -221,6 +222,17 @@ fn ollama_routes(config: &mut web::ServiceConfig) {
         .service(only("/api/tags", "GET", read().to(ollama::tags)))
         .service(only("/api/ps", "GET", read().to(ollama::loaded_models)))
         .service(only("/api/version", "GET", read().to(ollama::version)));
+}
+
+fn llama_routes(config: &mut web::ServiceConfig) {
+    config
+        .service(only("/completion", "POST", web::post().to(llama::completion)))
+        .service(only("/completions", "POST", web::post().to(llama::completion)))
+        .service(only("/embedding", "POST", web::post().to(llama::embedding)))
+        .service(only("/embeddings", "POST", web::post().to(llama::embedding)))
+        .service(only("/infill", "POST", web::post().to(llama::infill)))
+        .service(only("/props", "GET", read().to(llama::props)))
+        .service(only("/slots", "GET", read().to(llama::slots)));
 }
 
 /// Those of [`OPEN_PATHS`] that are for programs.

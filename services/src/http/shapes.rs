@@ -21,12 +21,19 @@ const OVERLOADED: u16 = 529;
 enum Speaks {
     Anthropic,
     Ollama,
+    Llama,
 }
+
+/// Paths of llama.cpp's own endpoints.
+const LLAMA: [&str; 7] = ["/completion", "/completions", "/embedding", "/embeddings", "/infill", "/props", "/slots"];
 
 impl Speaks {
     fn at(path: &str) -> Option<Self> {
         if path.starts_with("/api/") {
             return Some(Self::Ollama);
+        }
+        if LLAMA.contains(&path) {
+            return Some(Self::Llama);
         }
         let path = path.strip_prefix("/v1/messages")?;
         (path.is_empty() || path.starts_with('/')).then_some(Self::Anthropic)
@@ -52,12 +59,28 @@ pub(super) async fn in_dialect(
             BoxBody::new(anthropic(&error, Some(&name)).to_string())
         }
         Speaks::Ollama => BoxBody::new(ollama(&error).to_string()),
+        Speaks::Llama => BoxBody::new(llama(&error).to_string()),
     }))
 }
 
 /// An error as Ollama's programs read it; also the last line of a stream that broke.
 pub(super) fn ollama(error: &ApiError) -> Value {
     json!({"error": error.message})
+}
+
+/// An error as llama.cpp's programs read it: the status is its code, and a prompt that is too long has words and numbers
+/// of its own. Also the data of an error event inside a stream.
+pub(super) fn llama(error: &ApiError) -> Value {
+    let mut inner = json!({"code": error.status.as_u16(), "message": error.message, "type": error.kind,
+        "param": error.param});
+    if let Some((tokens, max)) = error.prompt.as_deref() {
+        inner["type"] = json!("exceed_context_size_error");
+        inner["message"] =
+            json!(format!("the request exceeds the available context size: {tokens} tokens, there is room for {max}"));
+        inner["n_prompt_tokens"] = json!(tokens);
+        inner["n_ctx"] = json!(max);
+    }
+    json!({"error": inner})
 }
 
 /// Remembers the error that a response stands for.
@@ -115,6 +138,8 @@ mod tests {
             ("/v1/messages/batches", Some(Speaks::Anthropic)),
             ("/v1/messagesx", None),
             ("/api/chat", Some(Speaks::Ollama)),
+            ("/completion", Some(Speaks::Llama)),
+            ("/completionx", None),
             ("/apix", None),
             ("/v1/chat/completions", None),
         ] {

@@ -1,9 +1,9 @@
-//! `POST /tokenize` and `/detokenize`, in vLLM's shapes, and prompts made on the text threads.
+//! `POST /tokenize` and `/detokenize`, in vLLM's and llama.cpp's shapes, and prompts made on the text threads.
 
 use super::app::App;
 use super::error::ApiError;
 use super::intake::{Taken, take};
-use super::request::{ChatRequest, DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use super::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::text::pool::PoolError;
 use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
 use actix_web::http::StatusCode;
@@ -24,21 +24,33 @@ pub(super) async fn tokenize(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
-    let Taken { asked: TokenizeRequest { input, token_strings }, bytes, room: _room } =
+    let Taken { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let tokens = match input {
         TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,
         TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, bytes, usize::MAX).await?.ids,
     };
     let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.handles.context);
-    written(&app, bytes, move || {
-        let token_strs = token_strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
-        serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
+    written(&app, bytes, move || match shape {
+        TokensShape::Vllm { strings } => {
+            let token_strs = strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
+            serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
+        }
+        TokensShape::Llama { pieces: false } => serde_json::to_vec(&json!({"tokens": tokens})),
+        TokensShape::Llama { pieces: true } => {
+            let piece = |&id: &TokenId| json!({"id": id, "piece": piece_of(tokenizer.bytes(id))});
+            serde_json::to_vec(&json!({"tokens": tokens.iter().map(piece).collect::<Vec<_>>()}))
+        }
     })
     .await
 }
 
-/// The text of some tokens, control tokens written out.
+/// A token as llama.cpp shows it: its text, or its bytes where they are no text of their own.
+fn piece_of(bytes: &[u8]) -> serde_json::Value {
+    std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), |text| json!(text))
+}
+
+/// The text of some tokens, control tokens written out, under vLLM's name and under llama.cpp's.
 pub(super) async fn detokenize(
     app: web::Data<App>,
     request: HttpRequest,
@@ -48,7 +60,11 @@ pub(super) async fn detokenize(
     let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let tokenizer = app.text.tokenizer().clone();
-    written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&tokens, true)}))).await
+    written(&app, bytes, move || {
+        let text = tokenizer.decode(&tokens, true);
+        serde_json::to_vec(&json!({"prompt": text, "content": text}))
+    })
+    .await
 }
 
 /// How many tokens a chat request's prompt has, without an answer. Examples that would be looked for are not in it.
@@ -111,6 +127,26 @@ pub(super) async fn ids_of(app: &App, text: String, special: bool) -> Result<Vec
     let inline = bytes <= INLINE_BYTES;
     let encode = move || if special { tokenizer.encode(&text) } else { tokenizer.encode_plain(&text) };
     if inline { Ok(encode()) } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy) }
+}
+
+/// Token ids of a prompt that no template is laid around, and its text where it came as one. No text in it may be
+/// larger than `room` tokens can be.
+pub(super) async fn prompt_ids(
+    app: &App,
+    prompt: Prompt,
+    room: usize,
+) -> Result<(Vec<TokenId>, Option<String>), ApiError> {
+    let mut bytes = 0;
+    for text in prompt.texts() {
+        app.text.may_fit(text, room).map_err(|e| too_long("prompt", &e))?;
+        bytes += text.len();
+    }
+    let text = if let Prompt::Text(text) = &prompt { Some(text.clone()) } else { None };
+    let tokenizer = app.text.tokenizer().clone();
+    let encode = move || prompt.into_ids(&|text| tokenizer.encode(text));
+    let inline = bytes <= INLINE_BYTES;
+    let ids = if inline { encode() } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)? };
+    Ok((ids, text))
 }
 
 /// The prompt of a conversation that came in a body of this many bytes, if it may have at most `tokens_max` tokens.

@@ -91,6 +91,11 @@ impl ChatTemplate {
         Ok(template)
     }
 
+    /// The template as it was written.
+    pub fn source(&self) -> Option<String> {
+        self.environment.get_template(NAME).ok().map(|template| template.source().to_owned())
+    }
+
     /// The prompt for the assistant's next turn. What users wrote is guarded; see [`super::guard`].
     pub fn render(&self, conversation: &Conversation) -> Result<String, TemplateError> {
         self.render_with(conversation, true)

@@ -300,7 +300,7 @@ fn texts_and_conversations_are_tokenized_and_back() {
     assert_eq!(reply["count"].as_u64().unwrap() as usize, reply["tokens"].as_array().unwrap().len());
     assert_eq!(reply["max_model_len"], 2048);
     let back = post(server.addr, "/detokenize", &json!({"tokens": reply["tokens"]})).json();
-    assert_eq!(back, json!({"prompt": text}));
+    assert_eq!(back, json!({"prompt": text, "content": text}));
     let chat = json!({"messages": [{"role": "user", "content": "hi"}]});
     let reply = post(server.addr, "/tokenize", &chat).json();
     let back = post(server.addr, "/detokenize", &json!({"tokens": reply["tokens"]})).json();

@@ -17,6 +17,7 @@ mod families;
 mod faults;
 mod hostile;
 mod leaving;
+mod llama;
 mod metrics;
 mod ollama;
 mod prefix;

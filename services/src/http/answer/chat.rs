@@ -18,7 +18,7 @@ impl ChoiceFormat for Chat {
     }
 
     fn opening(&mut self, choice: u32) -> Vec<Value> {
-        vec![chunk(choice, json!({"role": "assistant", "content": ""}), Value::Null, None)]
+        vec![chunk(choice, json!({"role": "assistant", "content": ""}), self.logprobs_of(&[]), None)]
     }
 
     fn scored(&mut self, _: u32, _: Vec<Scored>) {}
@@ -56,7 +56,7 @@ impl ChoiceFormat for Chat {
 
 impl Chat {
     fn logprobs_of(&self, tokens: &[Scored]) -> Value {
-        if self.logprobs && !tokens.is_empty() { logprobs_of(tokens) } else { Value::Null }
+        if self.logprobs { logprobs_of(tokens) } else { Value::Null }
     }
 }
 

@@ -5,6 +5,7 @@ mod anthropic;
 mod chat;
 mod completion;
 mod dialect;
+mod llama;
 mod ollama;
 mod parts;
 mod responses;
@@ -13,6 +14,7 @@ pub use anthropic::MessageFormat;
 pub use chat::Chat;
 pub use completion::{Completion, Echo};
 pub use dialect::{Begun, Dialect, Frames, WholeReply};
+pub use llama::{Llama, LlamaPrompt};
 pub use ollama::{Ollama, loaded};
 pub use responses::{Keep, ResponseFormat, response_of};
 
@@ -327,7 +329,8 @@ pub(super) mod tests {
     use chimere_engine::constraint::Sources;
 
     pub(super) fn scored(text: &str, logprob: f32) -> Scored {
-        let piece = |text: &str, logprob| ShownToken { text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
+        let piece =
+            |text: &str, logprob| ShownToken { id: 7, text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
         let top = vec![piece(text, logprob), piece("zz", logprob - 1.0)];
         Scored { token: piece(text, logprob), top, part: TextPart::Content, shown: true }
     }
@@ -484,7 +487,8 @@ pub(super) mod tests {
 
     #[test]
     fn parts_of_a_character_are_told_apart_by_their_bytes_and_stand_where_it_does() {
-        let part = |bytes: &[u8], logprob| ShownToken { text: "\u{fffd}".into(), bytes: bytes.to_vec(), logprob };
+        let part =
+            |bytes: &[u8], logprob| ShownToken { id: 7, text: "\u{fffd}".into(), bytes: bytes.to_vec(), logprob };
         let token = |bytes: &[u8]| Scored {
             token: part(bytes, -1.0),
             top: vec![part(b"\xe6", -0.5), part(b"\xe7", -0.7), part(bytes, -1.0)],

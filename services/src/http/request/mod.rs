@@ -10,6 +10,7 @@ mod embedding;
 mod engram;
 mod fields;
 mod generation;
+mod llama;
 mod messages;
 mod ollama;
 mod reasoning;
@@ -27,10 +28,11 @@ pub use completion::{CompletionRequest, Prompt};
 pub use embedding::{EmbeddingRequest, Encoding};
 pub use engram::{DocumentRequest, EngramRequest, TeachRequest};
 pub use generation::Generation;
+pub use llama::{LlamaReply, LlamaRequest, parse_embedding};
 pub use ollama::{OllamaRequest, parse_embed, parse_name};
 pub use responses::{ResponsesBody, ResponsesRequest, SEALED, ThoughtsShown, refers_to_at_most};
 pub use structured::AskedForm;
-pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};
+pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest, TokensShape};
 
 #[cfg(test)]
 pub(in crate::http) use fields::known_names;

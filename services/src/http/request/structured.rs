@@ -1,4 +1,5 @@
-//! What an answer has to look like: `response_format`, vLLM's `structured_outputs`, and the older `guided_` fields.
+//! What an answer has to look like: `response_format`, vLLM's `structured_outputs`, the older `guided_` fields, and
+//! llama.cpp's `json_schema` and `grammar`.
 
 use super::ModelLimits;
 use super::fields::{Fields, missing, wrong_type};
@@ -20,6 +21,10 @@ const SCHEMA: &str = "response_format.json_schema.schema";
 /// What vLLM had before `structured_outputs`.
 const GUIDED: [&str; 4] = ["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
 
+/// What llama.cpp has. Its programs are used to objects that have no fields but those of the schema.
+const LLAMA: [(&str, ReadForm); 2] =
+    [("json_schema", |field, value| json_of(field, value, (false, true))), ("grammar", gbnf_of)];
+
 /// Reads the value of a field with this path.
 type ReadForm = fn(&'static str, Json) -> Result<AnswerForm, ApiError>;
 
@@ -31,7 +36,7 @@ pub(super) fn take(fields: &mut Fields) -> Result<Option<AskedForm>, ApiError> {
         outputs.finish()?;
     }
     let readers: [ReadForm; 4] = [|field, value| json_of(field, value, (false, false)), regex_of, choice_of, lark_of];
-    for (field, read) in GUIDED.into_iter().zip(readers) {
+    for (field, read) in GUIDED.into_iter().zip(readers).chain(LLAMA) {
         if let Some(value) = fields.any(field) {
             forms.push(AskedForm { field, form: read(field, value)? });
         }
@@ -59,16 +64,23 @@ fn response_format(fields: &mut Fields) -> Result<Option<AskedForm>, ApiError> {
     let wanted = "\"text\", \"json_object\" or \"json_schema\"";
     let form = match format.string("type")?.as_deref() {
         Some("text") => None,
-        Some("json_object") => {
-            let form = AnswerForm::Json { schema: json!({"type": "object"}), compact: false, closed: false };
-            Some(AskedForm { field: "response_format", form })
-        }
+        Some("json_object") => Some(json_object(&mut format)?),
         Some("json_schema") => Some(json_schema(&mut format)?),
         Some(other) => return Err(ApiError::invalid(&path, format!("`{path}` must be {wanted}, got {other:?}"))),
         None => return Err(missing(&path, wanted)),
     };
     format.finish()?;
     Ok(form)
+}
+
+/// Any object, or what llama.cpp's programs give a schema of beside it.
+fn json_object(format: &mut Fields) -> Result<AskedForm, ApiError> {
+    let field = "response_format.schema";
+    if let Some(schema) = format.any("schema") {
+        return Ok(AskedForm { field, form: json_of(field, schema, (false, true))? });
+    }
+    let form = AnswerForm::Json { schema: json!({"type": "object"}), compact: false, closed: false };
+    Ok(AskedForm { field: "response_format", form })
 }
 
 fn json_schema(format: &mut Fields) -> Result<AskedForm, ApiError> {
@@ -130,6 +142,10 @@ fn regex_of(field: &'static str, value: Json) -> Result<AnswerForm, ApiError> {
 
 fn lark_of(field: &'static str, value: Json) -> Result<AnswerForm, ApiError> {
     text(field, "a grammar in a string", value).map(AnswerForm::Lark)
+}
+
+fn gbnf_of(field: &'static str, value: Json) -> Result<AnswerForm, ApiError> {
+    text(field, "a grammar in a string", value).map(AnswerForm::Gbnf)
 }
 
 fn choice_of(field: &'static str, value: Json) -> Result<AnswerForm, ApiError> {

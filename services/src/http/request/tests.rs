@@ -705,12 +705,15 @@ fn a_variable_that_the_template_never_reads_is_refused() {
 }
 
 #[test]
-fn a_prompt_comes_in_four_shapes() {
+fn a_prompt_comes_in_five_shapes() {
     let prompts = |prompt: Json| completion(json!({"prompt": prompt})).unwrap().prompts;
     assert_eq!(prompts(json!("a")), [Prompt::Text("a".into())]);
     assert_eq!(prompts(json!(["a", "b"])), [Prompt::Text("a".into()), Prompt::Text("b".into())]);
     assert_eq!(prompts(json!([1, 2])), [Prompt::Tokens(vec![1, 2])]);
     assert_eq!(prompts(json!([[1, 2], [3]])), [Prompt::Tokens(vec![1, 2]), Prompt::Tokens(vec![3])]);
+    let parts = || vec![Prompt::Tokens(vec![1, 2]), Prompt::Text("a".into()), Prompt::Tokens(vec![3])];
+    assert_eq!(prompts(json!([1, 2, "a", "", 3])), [Prompt::Mixed(parts())]);
+    assert_eq!(prompts(json!(["b", [1, 2, "a", 3]])), [Prompt::Text("b".into()), Prompt::Mixed(parts())]);
 }
 
 #[test]
@@ -720,8 +723,11 @@ fn a_prompt_at_fault_is_named_by_its_place() {
     refused(prompt(json!("")), "prompt", "must not be empty");
     refused(prompt(json!([])), "prompt", "must not be empty");
     refused(prompt(json!(["a", ""])), "prompt[1]", "must not be empty");
-    refused(prompt(json!(["a", 1])), "prompt[1]", "a string or an array of token ids, got 1");
-    refused(prompt(json!([1, "a"])), "prompt[1]", "must be an integer");
+    refused(prompt(json!(["a", true])), "prompt[1]", "a string or an array of token ids, got true");
+    refused(prompt(json!([1, true])), "prompt[1]", "must be an integer");
+    refused(prompt(json!([1, "a", true])), "prompt[2]", "must be an integer");
+    refused(prompt(json!([1, "a", 500])), "prompt[2]", "between 0 and 499");
+    refused(prompt(json!([["a", "b"]])), "prompt[0][0]", "must be an integer");
     refused(prompt(json!([1, 500])), "prompt[1]", "between 0 and 499");
     refused(prompt(json!([[1], [500]])), "prompt[1][0]", "between 0 and 499");
     refused(prompt(json!({})), "prompt", "got an object");
@@ -746,7 +752,10 @@ fn texts_and_conversations_can_be_tokenized() {
             .unwrap();
     assert_eq!(
         text,
-        TokenizeRequest { input: TokenizeInput::Text { text: "".into(), parse_special: false }, token_strings: true }
+        TokenizeRequest {
+            input: TokenizeInput::Text { text: "".into(), parse_special: false },
+            shape: TokensShape::Vllm { strings: true }
+        }
     );
     let chat = parse(
         json!({"messages": [{"role": "user", "content": "hi"}], "chat_template_kwargs": {"enable_thinking": true}}),

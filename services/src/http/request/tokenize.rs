@@ -13,8 +13,23 @@ use chimere_engine::ids::TokenId;
 pub struct TokenizeRequest {
     /// The text or the conversation whose tokens are asked for.
     pub input: TokenizeInput,
-    /// Also return each token's text.
-    pub token_strings: bool,
+    /// How the reply looks.
+    pub shape: TokensShape,
+}
+
+/// Whose reply to `/tokenize` is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokensShape {
+    /// vLLM's, where the text came as `prompt`, and for conversations.
+    Vllm {
+        /// With each token's text.
+        strings: bool,
+    },
+    /// llama.cpp's, where it came as `content`.
+    Llama {
+        /// With each token's text or bytes.
+        pieces: bool,
+    },
 }
 
 /// A text or a conversation whose tokens are asked for.
@@ -32,16 +47,22 @@ pub enum TokenizeInput {
 }
 
 impl TokenizeRequest {
-    /// Reads and checks a body with either `prompt` or `messages`.
+    /// Reads and checks a body with `prompt`, `messages` or `content`.
     pub fn parse(body: &[u8], limits: &ModelLimits) -> Result<Self, ApiError> {
         let mut fields = Fields::of_body(body)?;
         check_model(&mut fields, limits)?;
-        let token_strings = fields.bool("return_token_strs")?.unwrap_or(false);
-        // The family's tokenizers add nothing, so either value is honoured.
+        // The family's tokenizers add nothing, so either value is honoured. The second is llama.cpp's name.
         fields.bool("add_special_tokens")?;
-        let input = if fields.has("messages") { chat(&mut fields, limits)? } else { text(&mut fields)? };
+        fields.bool("add_special")?;
+        let (strings, pieces) = (fields.bool("return_token_strs")?, fields.bool("with_pieces")?.unwrap_or(false));
+        let (input, shape) = if fields.has("content") {
+            (text(&mut fields, "content")?, TokensShape::Llama { pieces })
+        } else {
+            let shape = TokensShape::Vllm { strings: strings.unwrap_or(false) };
+            (if fields.has("messages") { chat(&mut fields, limits)? } else { text(&mut fields, "prompt")? }, shape)
+        };
         fields.finish()?;
-        Ok(Self { input, token_strings })
+        Ok(Self { input, shape })
     }
 }
 
@@ -56,8 +77,8 @@ fn chat(fields: &mut Fields, limits: &ModelLimits) -> Result<TokenizeInput, ApiE
     }))
 }
 
-fn text(fields: &mut Fields) -> Result<TokenizeInput, ApiError> {
-    let text = fields.string("prompt")?.ok_or_else(|| missing("prompt", "a string, unless there are `messages`"))?;
+fn text(fields: &mut Fields, name: &'static str) -> Result<TokenizeInput, ApiError> {
+    let text = fields.string(name)?.ok_or_else(|| missing(name, "a string, unless there are `messages`"))?;
     Ok(TokenizeInput::Text { text, parse_special: fields.bool("parse_special")?.unwrap_or(true) })
 }
 

@@ -45,6 +45,7 @@ pub(super) fn within_limits(form: &AnswerForm) -> Result<(), FormError> {
         AnswerForm::Json { schema, .. } => schema_within_limits(schema),
         AnswerForm::Regex(regex) => at_most("bytes", regex.len(), limits::GRAMMAR_REGEX_BYTES_MAX),
         AnswerForm::Lark(lark) => lark_within_limits(lark),
+        AnswerForm::Gbnf(text) => at_most("bytes", text.len(), limits::LARK_BYTES_MAX),
         AnswerForm::Choice(texts) => {
             at_most("texts", texts.len(), limits::GRAMMAR_CHOICES_MAX)?;
             at_most("bytes", texts.iter().map(String::len).sum(), limits::GRAMMAR_BYTES_MAX)

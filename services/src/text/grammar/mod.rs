@@ -5,6 +5,7 @@
 
 mod calls;
 mod check;
+mod gbnf;
 mod schema;
 mod sequence;
 #[cfg(test)]
@@ -60,6 +61,8 @@ pub enum AnswerForm {
     Choice(Vec<String>),
     /// What a grammar in Lark's notation says.
     Lark(String),
+    /// What a grammar in llama.cpp's notation says.
+    Gbnf(String),
 }
 
 /// What a request's output has to keep to. Something is there.
@@ -121,7 +124,7 @@ impl Grammars {
             return Ok(found);
         }
         let made = self.made.get_or_init(|| self.make()).as_ref().map_err(|e| FormError::unusable(e.clone()))?;
-        let limits = parser_limits(matches!(structure.form, Some(AnswerForm::Lark(_))));
+        let limits = parser_limits(matches!(structure.form, Some(AnswerForm::Lark(_) | AnswerForm::Gbnf(_))));
         let matcher = made.matcher(grammar, limits)?;
         // The first mask tells a grammar that allows nothing at all, or that takes too long.
         let (mut first, watched) = watched_clone(&matcher, &made.watch);
@@ -267,6 +270,7 @@ fn form_grammar(form: &AnswerForm) -> Result<GrammarWithLexer, FormError> {
         AnswerForm::Regex(regex) => GrammarWithLexer::from_regex(regex),
         AnswerForm::Choice(texts) => GrammarWithLexer::from_lark(choice(texts)),
         AnswerForm::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
+        AnswerForm::Gbnf(text) => GrammarWithLexer::from_lark(gbnf::as_lark(text)?),
     })
 }
 

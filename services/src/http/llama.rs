@@ -1,0 +1,105 @@
+//! llama.cpp's own endpoints: prompts without a template, vectors, and what its programs ask about the server.
+
+use super::answer::{Llama, LlamaPrompt};
+use super::app::App;
+use super::embeddings::{tokens, vectors};
+use super::error::ApiError;
+use super::generate::{EndpointJob, generate};
+use super::grammar::grammar_of;
+use super::intake::{Taken, parsed, take};
+use super::reply::RequestName;
+use super::request::{EmbeddingRequest, LlamaRequest, parse_embedding};
+use super::terms::terms_of;
+use super::text::prompt_ids;
+use crate::actors::embed::Texts;
+use crate::limits::LLAMA_RANDOM_SEED;
+use actix_web::{HttpRequest, HttpResponse, web};
+use chimere_engine::ids::TokenId;
+use chimere_engine::sampling::SamplingParams;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `POST /completion`, also called `/completions`.
+pub(super) async fn completion(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let parse = |body: &[u8], app: &App| LlamaRequest::parse(body, &app.limits);
+    let Taken { asked: LlamaRequest { mut generation, prompts, reply }, room, .. } =
+        take(&app, &request, payload, parse).await?;
+    let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
+    let mut repeated = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        let (tokens, text) = prompt_ids(&app, prompt, app.room(&generation)).await?;
+        let text = text.unwrap_or_else(|| app.text.tokenizer().decode(&tokens, true));
+        repeated.push(LlamaPrompt { text, tokens: tokens.len() });
+        ids.push(tokens.into());
+    }
+    // Only now: what waits for a text thread is as large as its body was when it was taken apart.
+    drop(room);
+    let grammar = grammar_of(&app, generation.form.take(), None, None).await?;
+    let shape = Llama::new(repeated, &generation, reply);
+    let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "llama-");
+    generate(&app, &request, endpoint).await
+}
+
+/// `POST /embedding`, also called `/embeddings`: a list of vectors, each in a list of its own.
+pub(super) async fn embedding(
+    app: web::Data<App>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
+    let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
+    let prompts = tokens(&app, "content", inputs).await?;
+    let texts = Texts { prompts, pooling, priority, terms: terms_of(&request)? };
+    let all = vectors(&app, RequestName::of(&request), "content", texts).await?;
+    let entry = |(index, vector)| json!({"index": index, "embedding": [vector]});
+    Ok(HttpResponse::Ok().json(all.into_iter().enumerate().map(entry).collect::<Vec<_>>()))
+}
+
+/// `POST /infill`: no tokens for a text before and after a gap are known here.
+pub(super) async fn infill() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::unsupported("input_prefix", "`/infill` is not supported: the model does not fill in"))
+}
+
+/// `GET /props`: what a program has to know of the server and its model.
+pub(super) async fn props(app: web::Data<App>) -> HttpResponse {
+    let template = app.text.template().and_then(|template| template.source());
+    let text = |id: Option<&TokenId>| id.map_or_else(String::new, |id| app.text.tokenizer().text(*id).into_owned());
+    HttpResponse::Ok().json(json!({
+        "default_generation_settings": {"n_ctx": app.handles.context, "params": defaults(&app)},
+        "total_slots": app.slots,
+        "model_path": app.limits.name,
+        "model_alias": app.limits.name,
+        "modalities": {"vision": false, "audio": false},
+        "chat_template": template.unwrap_or_default(),
+        "bos_token": "",
+        "eos_token": text(app.limits.end_ids.first()),
+        "build_info": concat!("chimere ", env!("CARGO_PKG_VERSION")),
+    }))
+}
+
+/// What counts where a request says nothing.
+fn defaults(app: &App) -> Value {
+    let (own, neutral) = (&app.limits.defaults, SamplingParams::default());
+    json!({
+        "seed": LLAMA_RANDOM_SEED,
+        "n_predict": -1,
+        "temperature": own.temperature.unwrap_or(neutral.temperature),
+        "top_k": own.top_k.unwrap_or(neutral.top_k),
+        "top_p": own.top_p.unwrap_or(neutral.top_p),
+        "min_p": own.min_p.unwrap_or(neutral.min_p),
+        "repeat_penalty": own.repetition_penalty.unwrap_or(neutral.repetition_penalty),
+        "presence_penalty": own.presence_penalty.unwrap_or(neutral.presence_penalty),
+    })
+}
+
+/// `GET /slots`: how many places are taken. Whose request has which is told to nobody, so those that are taken come
+/// first.
+pub(super) async fn slots(app: web::Data<App>) -> HttpResponse {
+    let (taken, context) = (app.live.len(), app.handles.context);
+    let slot = |id: u32| json!({"id": id, "n_ctx": context, "is_processing": (id as usize) < taken});
+    HttpResponse::Ok().json((0..app.slots).map(slot).collect::<Vec<_>>())
+}
