@@ -80,6 +80,7 @@ fn the_shown_file_names_the_fixed_limits_with_their_values() {
         ("addresses whose wrong keys are counted", limits::WRONG_KEY_ADDRESSES_MAX.to_string()),
         ("milliseconds that the answer to a wrong key waits, at most", limits::WRONG_KEY_DELAY_MS_MAX.to_string()),
         ("seconds after which an address is as good as new", limits::WRONG_KEY_REST_SECONDS.to_string()),
+        ("requests of an address without a known key that are each written down", limits::WRONG_KEYS_TOLD.to_string()),
         ("connections to the listener of probes", limits::PROBE_CONNECTIONS.to_string()),
         ("API keys with a label of their own in the metrics", limits::KEY_LABELS_MAX.to_string()),
         ("steps of the template engine for one conversation", limits::TEMPLATE_STEPS_MAX.to_string()),

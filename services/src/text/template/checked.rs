@@ -3,7 +3,7 @@
 //! leave on it. Also what is looked at before a template is compiled.
 
 use super::TemplateError;
-use super::filters::{HELD, KEPT, LISTED, MADE, METHOD, TEXT};
+use super::filters::{HELD, KEPT, LISTED, MADE, METHOD, SLICED, TEXT};
 use crate::limits::{TEMPLATE_BYTES_MAX, TEMPLATE_SOURCE_BYTES_MAX};
 use minijinja::Value;
 use minijinja::machinery::{Instruction, Instructions, Token, tokenize};
@@ -50,7 +50,9 @@ fn steps<'a>(step: &Instruction<'a>) -> Result<Vec<Instruction<'a>>, &'static st
     Ok(match step {
         I::StringConcat => both(TEXT, own),
         I::Mul => both(LISTED, own),
-        I::Add | I::Slice => vec![own, filter(KEPT, 1)],
+        I::Add => vec![own, filter(KEPT, 1)],
+        // The engine's own panics where there is nothing to take backwards.
+        I::Slice => vec![filter(SLICED, 4)],
         I::BuildList(Some(_)) | I::BuildTuple(Some(_)) | I::BuildMap(_) => vec![own, filter(MADE, 1)],
         I::SetAttr(_) => vec![I::Swap, filter(HELD, 1), I::Swap, own],
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],

@@ -2,7 +2,7 @@
 
 use super::bounds::{check_holds_nothing, is_holder, kept, pay, untupled, weigh, weigh_all};
 use super::python;
-use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions};
 
 /// Names that no template can write, for the checks between its steps.
@@ -12,6 +12,7 @@ pub(super) const TEXT: &str = "~text";
 pub(super) const LISTED: &str = "~listed";
 pub(super) const HELD: &str = "~held";
 pub(super) const METHOD: &str = "~method";
+pub(super) const SLICED: &str = "~sliced";
 
 /// Puts the engine's filters and functions behind what they cost: all that they are given, before, and what they made,
 /// after. So what one makes must be no more than a few times what it is given.
@@ -67,6 +68,32 @@ pub(super) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(LISTED, |value: Value| untupled(value));
     environment.add_filter(HELD, |value: Value| check_holds_nothing(&value).map(|()| value));
     environment.add_filter(METHOD, method);
+    environment.add_filter(SLICED, sliced);
+}
+
+/// `value[start:stop:step]`, as Python takes it; nothing of nothing.
+fn sliced(state: &mut State<'_, '_>, value: Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
+    let bound = |v: Value| if v.is_none() { Ok(None) } else { i64::try_from(v).map(Some) };
+    let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
+    if step == 0 {
+        return Err(Error::new(ErrorKind::InvalidOperation, "cannot slice by step size of 0"));
+    }
+    let made = match (value.kind(), value.as_str()) {
+        (_, Some(text)) => {
+            Value::from(python::slice(&text.chars().collect::<Vec<_>>(), start, stop, step).collect::<String>())
+        }
+        (ValueKind::Undefined | ValueKind::None, _) => Value::from(Vec::<Value>::new()),
+        (ValueKind::Seq | ValueKind::Iterable, _) => {
+            let items = value.try_iter()?.collect::<Vec<_>>();
+            let taken = python::slice(&items, start, stop, step).collect::<Vec<_>>();
+            let tuple = value.downcast_object_ref::<Tuple>().is_some();
+            if tuple { Value::from(Tuple::from(taken)) } else { Value::from(taken) }
+        }
+        (kind, _) => {
+            return Err(Error::new(ErrorKind::InvalidOperation, format!("value of type {kind} cannot be sliced")));
+        }
+    };
+    kept(state, made)
 }
 
 /// What Python's `str(value)` gives.

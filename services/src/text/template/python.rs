@@ -189,6 +189,26 @@ pub(super) fn is_number(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || Written::of(value).is_some()
 }
 
+/// The items that Python's `items[start:stop:step]` takes; `step` is not 0.
+pub(super) fn slice<T: Clone>(
+    items: &[T],
+    start: Option<i64>,
+    stop: Option<i64>,
+    step: i64,
+) -> impl Iterator<Item = T> + use<'_, T> {
+    let (len, step) = (items.len() as i128, i128::from(step));
+    let (low, high) = if step > 0 { (0, len) } else { (-1, len - 1) };
+    let place = |bound: i64| match i128::from(bound) {
+        bound if bound < 0 => (bound + len).max(low),
+        bound => bound.min(high),
+    };
+    let (first, last) = if step > 0 { (low, high) } else { (high, low) };
+    let (first, last) = (start.map_or(first, place), stop.map_or(last, place));
+    let within = move |at: &i128| if step > 0 { *at < last } else { *at > last };
+    let places = std::iter::successors(Some(first), move |at| Some(at + step)).take_while(within);
+    places.filter_map(|at| items.get(usize::try_from(at).ok()?).cloned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -279,3 +279,15 @@ fn a_tool_cannot_end_its_result_nor_speak_for_another_tool() {
     };
     assert_eq!((tokens("tool"), tokens("user")), (2, 4), "a user may quote a result, as some clients send them");
 }
+
+#[test]
+fn nothing_can_be_taken_of_nothing_and_slices_are_python_s() {
+    for (source, want) in [
+        ("{{ ''[::-1] }}|{{ [][::-1] }}|{{ messages[0].none[::-1] }}", "|[]|[]"),
+        ("{{ 'abc'[::-1] }} {{ 'abc'[:-1] }} {{ 'abc'[5:] }} {{ 'abc'[-9:2] }}", "cba ab  ab"),
+        ("{{ 'abcdef'[4:1:-2] }} {{ 'abc'[1:4:-1] }} {{ 'abc'[::9223372036854775807] }}", "ec  a"),
+        ("{{ [1, 2, 3][::-2] }} {{ [1, 2][-1:] }}", "[3, 1] [2]"),
+    ] {
+        assert_eq!(rendered(source, json!({})).unwrap(), want, "{source}");
+    }
+}
