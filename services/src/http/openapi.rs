@@ -410,10 +410,14 @@ fn ollama_name(model: &ModelLimits) -> Value {
     json!({"enum": model.names().flat_map(|name| [name.to_owned(), format!("{name}:latest")]).collect::<Vec<_>>()})
 }
 
-/// One of these sets of fields is there, whatever else is.
-fn either(properties: Value, sets: &[&[&str]]) -> Value {
-    let sets: Vec<Value> = sets.iter().map(|fields| json!({"required": fields})).collect();
-    json!({"type": "object", "properties": properties, "anyOf": sets})
+/// One of these sets of fields is there and not null, whatever else is.
+fn either(mut properties: Value, sets: &[&[&str]]) -> Value {
+    let there = |field: &&str| ((*field).to_owned(), json!({"not": {"type": "null"}}));
+    let set = |fields: &&[&str]| json!({"required": fields, "properties": Map::from_iter(fields.iter().map(there))});
+    for value in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        *value = json!({"anyOf": [value.take(), {"type": "null"}]});
+    }
+    json!({"type": "object", "properties": properties, "anyOf": sets.iter().map(set).collect::<Vec<_>>()})
 }
 
 fn written() -> Value {

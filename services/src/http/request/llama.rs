@@ -37,8 +37,11 @@ const SAME: [&str; 8] =
 /// What the fields of completions are called here, for errors.
 const NAMES: [(&str, &str); 3] =
     [("repetition_penalty", "repeat_penalty"), ("max_tokens", "n_predict"), ("`logprobs`", "`n_probs`")];
-/// Ways of choosing a token that there are none of here, each with the values that switch it off.
-const OFF: [(&str, fn(f64) -> bool, &str); 9] = [
+/// A name, whether a value switches it off, and which values do.
+type Switch = (&'static str, fn(f64) -> bool, &'static str);
+
+/// Ways of choosing a token that there are none of here.
+const OFF: [Switch; 9] = [
     ("mirostat", |x| x == 0.0, "0"),
     ("typical_p", |x| x == 1.0, "1"),
     ("dynatemp_range", |x| x == 0.0, "0"),
