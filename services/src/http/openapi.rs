@@ -140,14 +140,17 @@ fn schemas(model: &ModelLimits) -> Value {
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
         "Embedding": strict(embedding(model), &["input"]),
         "Tokenize": strict(tokenize(model), &[]),
-        "Detokenize": strict(json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}), &["tokens"]),
+        "Detokenize": strict(
+            json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}),
+            &["tokens"],
+        ),
         "Message": tolerant(merged([ours(model), message(model)]), &["messages"]),
         "Response": tolerant(merged([ours(model), response(model)]), &["input"]),
         "OllamaChat": tolerant(merged([ollama(model), json!({"messages": list(None, object())})]), &["model"]),
         "OllamaPrompt": tolerant(merged([ollama(model), ollama_prompt()]), &["model"]),
         "OllamaEmbedding": either(
-            json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "prompt": written(),
-                "dimensions": {"enum": [model.width, null]}}),
+            json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX),
+                "prompt": written(), "dimensions": {"enum": [model.width, null]}}),
             &[&["model", "input"], &["model", "prompt"]],
         ),
         "LlamaCompletion": tolerant(without(merged([ours(model), llama(model)]), "repetition_penalty"), &["prompt"]),
@@ -251,7 +254,8 @@ fn chat() -> Value {
 }
 
 fn completion(model: &ModelLimits) -> Value {
-    json!({"prompt": prompts(model, limits::PROMPTS_MAX), "echo": flag(), "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
+    json!({"prompt": prompts(model, limits::PROMPTS_MAX), "echo": flag(),
+        "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
 }
 
 /// A text, or ids with or without texts between them, or several of these.
@@ -267,7 +271,8 @@ fn prompts(model: &ModelLimits, most: usize) -> Value {
 
 /// What is put into a collection.
 fn items() -> Value {
-    let item = json!({"type": "object", "properties": {"id": text(), "text": written(), "answer": {"type": ["string", "null"], "minLength": 1}},
+    let answer = json!({"type": ["string", "null"], "minLength": 1});
+    let item = json!({"type": "object", "properties": {"id": text(), "text": written(), "answer": answer},
         "required": ["text"], "additionalProperties": false});
     json!({"type": "array", "items": item, "minItems": 1, "maxItems": limits::EMBEDDING_INPUTS_MAX})
 }
@@ -343,8 +348,8 @@ fn response(model: &ModelLimits) -> Value {
 }
 
 fn ollama(model: &ModelLimits) -> Value {
-    json!({"model": ollama_name(model), "stream": flag(), "think": {"type": ["boolean", "string", "null"]}, "format": {},
-        "options": object(), "keep_alive": {}, "tools": list(Some(limits::TOOLS_MAX), object()), "engram": object()})
+    json!({"model": ollama_name(model), "stream": flag(), "think": {"type": ["boolean", "string", "null"]},
+        "format": {}, "options": object(), "keep_alive": {}, "tools": list(Some(limits::TOOLS_MAX), object()), "engram": object()})
 }
 
 fn ollama_prompt() -> Value {
