@@ -149,17 +149,19 @@ fn schemas(model: &ModelLimits) -> Value {
         "OllamaChat": tolerant(merged([ollama(model), json!({"messages": list(None, object())})]), &["model"]),
         "OllamaPrompt": tolerant(merged([ollama(model), ollama_prompt()]), &["model"]),
         "OllamaEmbedding": either(
+            "oneOf",
             json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX),
                 "prompt": written(), "dimensions": {"enum": [model.width, null]}}),
             &[&["model", "input"], &["model", "prompt"]],
         ),
         "LlamaCompletion": tolerant(without(merged([ours(model), llama(model)]), "repetition_penalty"), &["prompt"]),
         "LlamaEmbedding": either(
+            "oneOf",
             json!({"model": named(model), "content": prompts(model, limits::EMBEDDING_INPUTS_MAX),
                 "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "embd_normalize": {"enum": [2, null]}}),
             &[&["content"], &["input"]],
         ),
-        "OllamaName": either(
+        "OllamaName": either("anyOf",
             json!({"model": ollama_name(model), "name": ollama_name(model)}),
             &[&["model"], &["name"]],
         ),
@@ -271,8 +273,8 @@ fn prompts(model: &ModelLimits, most: usize) -> Value {
 
 /// What is put into a collection.
 fn items() -> Value {
-    let answer = json!({"type": ["string", "null"], "minLength": 1});
-    let item = json!({"type": "object", "properties": {"id": text(), "text": written(), "answer": answer},
+    let told = json!({"type": ["string", "null"], "minLength": 1});
+    let item = json!({"type": "object", "properties": {"id": told, "text": written(), "answer": told},
         "required": ["text"], "additionalProperties": false});
     json!({"type": "array", "items": item, "minItems": 1, "maxItems": limits::EMBEDDING_INPUTS_MAX})
 }
@@ -415,14 +417,14 @@ fn ollama_name(model: &ModelLimits) -> Value {
     json!({"enum": model.names().flat_map(|name| [name.to_owned(), format!("{name}:latest")]).collect::<Vec<_>>()})
 }
 
-/// One of these sets of fields is there and not null, whatever else is.
-fn either(mut properties: Value, sets: &[&[&str]]) -> Value {
+/// One of these sets of fields is there and not null: at least one by `anyOf`, exactly one by `oneOf`.
+fn either(kind: &str, mut properties: Value, sets: &[&[&str]]) -> Value {
     let there = |field: &&str| ((*field).to_owned(), json!({"not": {"type": "null"}}));
     let set = |fields: &&[&str]| json!({"required": fields, "properties": Map::from_iter(fields.iter().map(there))});
     for value in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
         *value = json!({"anyOf": [value.take(), {"type": "null"}]});
     }
-    json!({"type": "object", "properties": properties, "anyOf": sets.iter().map(set).collect::<Vec<_>>()})
+    json!({"type": "object", "properties": properties, kind: sets.iter().map(set).collect::<Vec<_>>()})
 }
 
 fn written() -> Value {
