@@ -140,23 +140,28 @@ fn schemas(model: &ModelLimits) -> Value {
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
         "Embedding": strict(embedding(model), &["input"]),
         "Tokenize": strict(tokenize(model), &[]),
-        "Detokenize": strict(json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}), &["tokens"]),
+        "Detokenize": strict(
+            json!({"model": named(model), "tokens": {"type": "array", "items": id(model)}}),
+            &["tokens"],
+        ),
         "Message": tolerant(merged([ours(model), message(model)]), &["messages"]),
         "Response": tolerant(merged([ours(model), response(model)]), &["input"]),
         "OllamaChat": tolerant(merged([ollama(model), json!({"messages": list(None, object())})]), &["model"]),
         "OllamaPrompt": tolerant(merged([ollama(model), ollama_prompt()]), &["model"]),
         "OllamaEmbedding": either(
-            json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "prompt": written(),
-                "dimensions": {"enum": [model.width, null]}}),
+            "oneOf",
+            json!({"model": ollama_name(model), "input": prompts(model, limits::EMBEDDING_INPUTS_MAX),
+                "prompt": written(), "dimensions": {"enum": [model.width, null]}}),
             &[&["model", "input"], &["model", "prompt"]],
         ),
         "LlamaCompletion": tolerant(without(merged([ours(model), llama(model)]), "repetition_penalty"), &["prompt"]),
         "LlamaEmbedding": either(
+            "oneOf",
             json!({"model": named(model), "content": prompts(model, limits::EMBEDDING_INPUTS_MAX),
                 "input": prompts(model, limits::EMBEDDING_INPUTS_MAX), "embd_normalize": {"enum": [2, null]}}),
             &[&["content"], &["input"]],
         ),
-        "OllamaName": either(
+        "OllamaName": either("anyOf",
             json!({"model": ollama_name(model), "name": ollama_name(model)}),
             &[&["model"], &["name"]],
         ),
@@ -251,7 +256,8 @@ fn chat() -> Value {
 }
 
 fn completion(model: &ModelLimits) -> Value {
-    json!({"prompt": prompts(model, limits::PROMPTS_MAX), "echo": flag(), "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
+    json!({"prompt": prompts(model, limits::PROMPTS_MAX), "echo": flag(),
+        "logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into())})
 }
 
 /// A text, or ids with or without texts between them, or several of these.
@@ -267,7 +273,8 @@ fn prompts(model: &ModelLimits, most: usize) -> Value {
 
 /// What is put into a collection.
 fn items() -> Value {
-    let item = json!({"type": "object", "properties": {"id": text(), "text": written(), "answer": {"type": ["string", "null"], "minLength": 1}},
+    let told = json!({"type": ["string", "null"], "minLength": 1});
+    let item = json!({"type": "object", "properties": {"id": told, "text": written(), "answer": told},
         "required": ["text"], "additionalProperties": false});
     json!({"type": "array", "items": item, "minItems": 1, "maxItems": limits::EMBEDDING_INPUTS_MAX})
 }
@@ -343,8 +350,8 @@ fn response(model: &ModelLimits) -> Value {
 }
 
 fn ollama(model: &ModelLimits) -> Value {
-    json!({"model": ollama_name(model), "stream": flag(), "think": {"type": ["boolean", "string", "null"]}, "format": {},
-        "options": object(), "keep_alive": {}, "tools": list(Some(limits::TOOLS_MAX), object()), "engram": object()})
+    json!({"model": ollama_name(model), "stream": flag(), "think": {"type": ["boolean", "string", "null"]},
+        "format": {}, "options": object(), "keep_alive": {}, "tools": list(Some(limits::TOOLS_MAX), object()), "engram": object()})
 }
 
 fn ollama_prompt() -> Value {
@@ -410,10 +417,14 @@ fn ollama_name(model: &ModelLimits) -> Value {
     json!({"enum": model.names().flat_map(|name| [name.to_owned(), format!("{name}:latest")]).collect::<Vec<_>>()})
 }
 
-/// One of these sets of fields is there, whatever else is.
-fn either(properties: Value, sets: &[&[&str]]) -> Value {
-    let sets: Vec<Value> = sets.iter().map(|fields| json!({"required": fields})).collect();
-    json!({"type": "object", "properties": properties, "anyOf": sets})
+/// One of these sets of fields is there and not null: at least one by `anyOf`, exactly one by `oneOf`.
+fn either(kind: &str, mut properties: Value, sets: &[&[&str]]) -> Value {
+    let there = |field: &&str| ((*field).to_owned(), json!({"not": {"type": "null"}}));
+    let set = |fields: &&[&str]| json!({"required": fields, "properties": Map::from_iter(fields.iter().map(there))});
+    for value in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        *value = json!({"anyOf": [value.take(), {"type": "null"}]});
+    }
+    json!({"type": "object", "properties": properties, kind: sets.iter().map(set).collect::<Vec<_>>()})
 }
 
 fn written() -> Value {

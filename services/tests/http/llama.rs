@@ -232,6 +232,7 @@ fn tokens_and_vectors_come_in_its_shapes() {
         let vectors = post(server.addr, path, &json!({"content": ["a", "b"], "embd_normalize": 2})).json();
         assert_eq!(vectors[1], json!({"index": 1, "embedding": [known["data"][1]["embedding"]]}));
     }
-    let reply = post(server.addr, "/embedding", &json!({"content": "a", "embd_normalize": 0}));
-    assert_eq!(reply.status, 400);
+    for wrong in [json!({"content": "a", "embd_normalize": 0}), json!({"content": "a", "input": "b"}), json!({})] {
+        assert_eq!(post(server.addr, "/embedding", &wrong).status, 400, "{wrong}");
+    }
 }

@@ -37,8 +37,11 @@ const SAME: [&str; 8] =
 /// What the fields of completions are called here, for errors.
 const NAMES: [(&str, &str); 3] =
     [("repetition_penalty", "repeat_penalty"), ("max_tokens", "n_predict"), ("`logprobs`", "`n_probs`")];
-/// Ways of choosing a token that there are none of here, each with the values that switch it off.
-const OFF: [(&str, fn(f64) -> bool, &str); 9] = [
+/// A name, whether a value switches it off, and which values do.
+type Switch = (&'static str, fn(f64) -> bool, &'static str);
+
+/// Ways of choosing a token that there are none of here.
+const OFF: [Switch; 9] = [
     ("mirostat", |x| x == 0.0, "0"),
     ("typical_p", |x| x == 1.0, "1"),
     ("dynatemp_range", |x| x == 0.0, "0"),
@@ -147,13 +150,19 @@ fn bias_of(bias: Json) -> Result<Json, ApiError> {
     Ok(Json::Object(pairs.into_iter().enumerate().map(pair).collect::<Result<_, _>>()?))
 }
 
+/// Texts come in one of two fields: those of the other one would be dropped in silence.
+pub(super) fn one_text(field: &'static str, both: bool) -> Result<(), ApiError> {
+    let message = || format!("`{field}` and `input` both say what is to be embedded: give one of them");
+    if both { Err(ApiError::invalid(field, message())) } else { Ok(()) }
+}
+
 /// A body of `/embedding`, whose text is `content` or `input`.
 pub fn parse_embedding(body: &[u8], limits: &ModelLimits) -> Result<EmbeddingRequest, ApiError> {
     let mut fields = Fields::of_body(body)?;
     check_model(&mut fields, limits)?;
     let mut words = fields.same(&["input"]);
     if let Some(content) = fields.any("content") {
-        words.insert("input".into(), content);
+        one_text("content", words.insert("input".into(), content).is_some())?;
     }
     // Vectors have the length 1, which is the norm's default.
     if fields.integer("embd_normalize", -1..=i64::MAX)?.is_some_and(|norm| norm != 2) {

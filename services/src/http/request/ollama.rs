@@ -4,6 +4,7 @@ use super::chat::ChatRequest;
 use super::embedding::EmbeddingRequest;
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::Generation;
+use super::llama::one_text;
 use super::turns::go_on;
 use super::{ModelLimits, messages, unknown_model};
 use crate::http::error::ApiError;
@@ -99,7 +100,7 @@ pub fn parse_embed(body: &[u8], limits: &ModelLimits) -> Result<EmbeddingRequest
     let mut fields = named(body, limits)?;
     let mut words = fields.same(&["input", "dimensions"]);
     if let Some(prompt) = fields.any("prompt") {
-        words.insert("input".into(), prompt);
+        one_text("prompt", words.insert("input".into(), prompt).is_some())?;
     }
     // What is too long is an error, and never cut.
     fields.same(&["truncate", "options", "keep_alive"]);
