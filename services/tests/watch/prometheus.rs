@@ -33,9 +33,15 @@ const FIXED: [&str; 11] = [
     "Predicted waits",
 ];
 
-/// Metrics that show something and may stand still: there is room for one state, which the first prompt takes; and on a
-/// fast machine all masks fall into one bucket.
-const STEADY: [&str; 2] = ["chimere_prefix_entries", "chimere_grammar_mask_seconds_bucket"];
+/// Metrics that show something and may stand still: there is room for one state, which the first prompt takes; and what
+/// takes microseconds may all fall into one bucket.
+const STEADY: [&str; 5] = [
+    "chimere_prefix_entries",
+    "chimere_grammar_mask_seconds_bucket",
+    "chimere_engram_lookup_seconds_bucket",
+    "chimere_engram_late_seconds_bucket",
+    "chimere_semantic_search_seconds_bucket",
+];
 
 /// Whether a program can be run. Where it cannot, says so, or fails if that was ruled out.
 pub(crate) fn have(program: &str, what: &str) -> bool {
