@@ -155,12 +155,12 @@ fn join(state: &mut State<'_, '_>, between: &str, values: &Value) -> Result<Valu
     Ok(Value::from(out))
 }
 
-/// Every line may become longer by the width.
+/// Every line may become longer by the width, and the blanks are there once where there is no text at all.
 fn pay_indent(state: &mut State<'_, '_>, args: &[Value]) -> Result<(), Error> {
-    let lines = args.first().and_then(Value::as_str).map_or(0, |text| text.split('\n').count() as u64);
+    let lines = args.first().and_then(Value::as_str).map_or(1, |text| text.split('\n').count() as u64);
     let named = args.last().filter(|last| last.is_kwargs()).and_then(|kwargs| kwargs.get_attr("width").ok());
     let width = named.iter().chain(args.get(1)).filter_map(Value::as_usize).max().unwrap_or(4);
-    pay(state, lines.saturating_mul(width as u64))
+    pay(state, lines.saturating_add(1).saturating_mul(width as u64))
 }
 
 /// Each place may show each argument, as wide as the largest number that stands in the text or is given.

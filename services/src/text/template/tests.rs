@@ -187,6 +187,9 @@ fn nor_can_it_in_one_step() {
     let source = format!("{{% set n = 90000 %}}{{% for i in range(n) %}}{raw}{{% endfor %}}");
     assert_eq!(rendered(&source, json!({})), Err(TemplateError::TooLarge), "raw text counts too");
     assert!(rendered("{{ messages | tojson(indent=900000000) }}", json!({})).is_err());
+    for nothing in ["no_such_name", "none", "''", "7"] {
+        assert!(rendered(&format!("{{{{ {nothing} | indent(566666666666) }}}}"), json!({})).is_err(), "{nothing}");
+    }
 }
 
 #[test]
