@@ -192,9 +192,9 @@ impl StateStart {
         if start == 0 { Self::Clear } else { Self::Continue }
     }
 
-    /// Does this copy bring what the piece goes on from?
-    pub fn waits_for(&self, copy: TransferId) -> bool {
-        matches!(self, Self::Restore { load: Some(load), .. } if *load == copy)
+    /// The copy from the host that brings what the piece goes on from, if it may not have ended.
+    pub fn load(&self) -> Option<TransferId> {
+        if let Self::Restore { load, .. } = self { *load } else { None }
     }
 }
 

@@ -86,7 +86,7 @@ impl HostTier {
     /// Makes `stream` wait for the loads that bring what these pieces go on from, as far as they have begun.
     pub(super) fn wait_for(&self, pieces: &[&Piece], stream: &CudaStream) -> Result<(), CudaBackendError> {
         let under_way = lock(&self.under_way);
-        let wanted = |copy: &&UnderWay| pieces.iter().any(|piece| piece.state.waits_for(copy.id));
+        let wanted = |copy: &&UnderWay| pieces.iter().any(|piece| piece.state.load() == Some(copy.id));
         let mut copies = under_way.iter().filter(wanted);
         copies.try_for_each(|copy| stream.wait(&copy.end)).during("waiting for the host's cache")
     }
@@ -115,8 +115,10 @@ impl HostTier {
         for transfer in &plan.transfers {
             self.copy(transfer, store)?;
         }
-        let under_way = lock(&self.under_way);
-        under_way.iter().filter(|_| plan.settles).try_for_each(|copy| stream.wait(&copy.end)).during(doing)
+        if plan.settles {
+            lock(&self.under_way).iter().try_for_each(|copy| stream.wait(&copy.end)).during(doing)?;
+        }
+        Ok(())
     }
 
     fn copy(&mut self, transfer: &Transfer, store: &mut Store) -> Result<(), CudaBackendError> {

@@ -260,7 +260,7 @@ impl CudaBackend {
             }
         }
         // A load of this plan may take the place of a checkpoint that a piece reads before, or bring what one reads.
-        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| piece.state.waits_for(transfer.id));
+        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| piece.state.load() == Some(transfer.id));
         let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(planned);
         if let Some(host) = &self.host {
             host.wait_for(&now, self.device.stream())?;

@@ -7,7 +7,7 @@
 
 use super::transfers::Copier;
 use crate::constraint::Constraint;
-use crate::ids::{PageId, SlotId, TokenId, TransferId};
+use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
@@ -59,14 +59,14 @@ impl FakeDevice {
         assert!(rows > 0 && rows <= self.rows_max, "{rows} rows, at most {} may be", self.rows_max);
         Self::check_disjoint(plan);
         plan.copies.iter().for_each(|copy| self.copy(copy));
-        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| Some(transfer.id) == load_of(piece));
+        let planned = |piece: &&Piece| plan.transfers.iter().any(|transfer| piece.state.load() == Some(transfer.id));
         let (late, now): (Vec<_>, Vec<_>) = plan.pieces.iter().partition(planned);
         let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
-        now.iter().filter_map(|piece| load_of(piece)).for_each(|load| self.copier.wait_for(load, &mut memory));
+        now.iter().filter_map(|piece| piece.state.load()).for_each(|load| self.copier.wait_for(load, &mut memory));
         now.iter().for_each(|piece| self.begin(piece));
         let mut memory = Memory { checkpoints: &mut self.checkpoints, pages: &mut self.pages };
         self.copier.begin(plan, &mut memory);
-        late.iter().filter_map(|piece| load_of(piece)).for_each(|load| self.copier.wait_for(load, &mut memory));
+        late.iter().filter_map(|piece| piece.state.load()).for_each(|load| self.copier.wait_for(load, &mut memory));
         late.iter().for_each(|piece| self.begin(piece));
         let mut outcome = StepOutcome { id: Some(plan.id), ..StepOutcome::default() };
         for piece in &plan.pieces {
@@ -210,14 +210,6 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     let token = constraint.forced.unwrap_or_else(draw);
     let certainty = row.params.certainty.then(|| certainty_after(past));
     Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded }
-}
-
-/// The copy that brings what a piece goes on from.
-fn load_of(piece: &Piece) -> Option<TransferId> {
-    match piece.state {
-        StateStart::Restore { load, .. } => load,
-        StateStart::Clear | StateStart::Continue => None,
-    }
 }
 
 fn check_form(piece: &Piece) {
