@@ -9,7 +9,7 @@ use super::intake::parsed;
 use super::reply::RequestName;
 use super::request::{Prompt, SearchRequest, parse_items, parse_nothing};
 use super::terms::terms_of;
-use super::text::busy;
+use super::text::{INLINE_BYTES, busy, work};
 use crate::actors::embed::Texts;
 use crate::clock::unix_seconds;
 use crate::engram::TableName;
@@ -81,8 +81,14 @@ pub(super) async fn add(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
-    let items = parsed(&app, &request, payload, |body, _| parse_items(body)).await?;
-    app.collections.check_room(owner, &name, &items).map_err(|e| api_error(&e))?;
+    let collection = name.clone();
+    // On the thread that takes them apart: the room for their words is counted by reading them.
+    let parse = move |body: &[u8], app: &App| {
+        let items = parse_items(body)?;
+        app.collections.check_room(owner, &collection, &items).map_err(|e| api_error(&e))?;
+        Ok(items)
+    };
+    let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
     let prompts = tokens(&app, "items", texts).await?;
     let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
@@ -139,17 +145,16 @@ pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Res
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
     let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");
     let (all, begin) = (app.collections.clone(), Instant::now());
+    let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
+    let here = bytes <= SCAN_INLINE_BYTES && query.len() <= INLINE_BYTES;
+    // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does; the query is
+    // parted into words.
+    let text_bytes = (bytes / SCAN_TO_TEXT).saturating_add(query.len());
     let scan = move || {
         let query = Query { vector: &vector, text: &query, by };
         all.search(owner, &collection, &query, k as usize, examples)
     };
-    let bytes = usize::try_from(info.bytes).unwrap_or(usize::MAX);
-    // What a scan of so many bytes takes is no more than what cutting as long a text into tokens does.
-    let hits = if bytes <= SCAN_INLINE_BYTES {
-        scan()
-    } else {
-        app.lanes.for_bytes(bytes / SCAN_TO_TEXT).run(scan).await.map_err(busy)?
-    };
+    let hits = work(&app.lanes, text_bytes, here, scan).await?;
     ::metrics::histogram!(metrics::SEMANTIC_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
     Ok((hits.map_err(|e| api_error(&e))?, query_tokens))
 }

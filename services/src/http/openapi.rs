@@ -135,7 +135,7 @@ fn schemas(model: &ModelLimits) -> Value {
         "Any": {"type": "object"},
         "Nothing": strict(json!({}), &[]),
         "Items": strict(json!({"items": items()}), &["items"]),
-        "Search": strict(json!({"query": written(), "k": integer(1, limits::SEMANTIC_K_MAX.into())}), &["query"]),
+        "Search": strict(search(), &["query"]),
         "Chat": strict(merged([generating(model), about_tools(), chat()]), &["messages"]),
         "Completion": strict(merged([generating(model), completion(model)]), &["prompt"]),
         "Embedding": strict(embedding(model), &["input"]),
@@ -269,6 +269,12 @@ fn prompts(model: &ModelLimits, most: usize) -> Value {
     let mut several = row(one.clone());
     several["maxItems"] = json!(most);
     json!({"anyOf": [one, mixed, several]})
+}
+
+/// What is looked for in a collection.
+fn search() -> Value {
+    json!({"query": written(), "k": integer(1, limits::SEMANTIC_K_MAX.into()),
+        "by": {"enum": ["both", "meaning", "words", null]}})
 }
 
 /// What is put into a collection.
@@ -470,7 +476,7 @@ mod tests {
     use crate::http::hints::PATHS;
     use crate::http::request::{
         ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest, LlamaRequest, MessagesRequest,
-        OllamaRequest, ResponsesBody, TokenizeRequest, known_names,
+        OllamaRequest, ResponsesBody, SearchRequest, TokenizeRequest, known_names,
     };
     use std::collections::BTreeSet;
 
@@ -493,7 +499,7 @@ mod tests {
     type Parse = fn(&[u8]) -> Option<ApiError>;
 
     /// Schema, parser, the least body that it takes, and whether it takes nothing else than what is described.
-    fn parsers() -> [(&'static str, Parse, Value, bool); 10] {
+    fn parsers() -> [(&'static str, Parse, Value, bool); 11] {
         let turn = json!([{"role": "user", "content": "hi"}]);
         [
             ("Chat", |b| ChatRequest::parse(b, &limits()).err(), json!({"messages": turn}), true),
@@ -508,6 +514,7 @@ mod tests {
                 json!({"input": "p"}),
                 false,
             ),
+            ("Search", |b| SearchRequest::parse(b).err(), json!({"query": "q"}), true),
             ("LlamaCompletion", |b| LlamaRequest::parse(b, &limits()).err(), json!({"prompt": "p"}), false),
             (
                 "OllamaChat",

@@ -48,8 +48,8 @@ pub struct Query<'a> {
     pub by: By,
 }
 
-/// Of words in a score by both, the rest is meaning's. Of 0.2 to 0.65 the least that finds 99 of 100 facts asked in
-/// other words (`docs/collections.md`).
+/// Of words in a score by both, the rest is meaning's. It finds all facts that are asked in other words, where 0.5
+/// misses 7 of 1,000 (`docs/measurements/2026-11-23-collections.md`).
 const WORDS_SHARE: f32 = 0.65;
 
 /// An item that was found.
@@ -165,7 +165,7 @@ impl Index {
 
     /// The `k` items with the greatest cosine to `query` among those that are `wanted`, best first; ties in the order
     /// in which they came.
-    pub fn nearest(&self, query: &[f32], k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<Hit> {
+    fn nearest(&self, query: &[f32], k: usize, wanted: impl Fn(&Item) -> bool) -> Vec<Hit> {
         assert_eq!(query.len(), self.width, "a query is as wide as the index");
         let all = self.vectors.chunks_exact(self.width).enumerate();
         let wanted = all.filter(|(at, _)| wanted(&self.items[*at]));
