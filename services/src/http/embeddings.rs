@@ -8,7 +8,7 @@ use super::intake::parsed;
 use super::reply::RequestName;
 use super::request::{EmbeddingRequest, Encoding, Prompt};
 use super::terms::terms_of;
-use super::text::{busy, too_long};
+use super::text::{INLINE_BYTES, fitting, work};
 use crate::actors::embed::{Texts, embed};
 use crate::limits::EMBEDDING_TOKENS_MAX;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -66,21 +66,13 @@ pub(super) async fn tokens(
     inputs: Vec<Prompt>,
 ) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
     let room = app.handles.context as usize;
-    let mut bytes = 0;
-    for text in inputs.iter().flat_map(Prompt::texts) {
-        app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
-        bytes += text.len();
-    }
+    let bytes = fitting(app, field, inputs.iter().flat_map(Prompt::texts), room)?;
     let tokenizer = app.text.tokenizer().clone();
     let encode = move || {
         let ids = |input: Prompt| input.into_ids(&|text| tokenizer.encode_plain(text)).into();
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
     };
-    let prompts = if bytes <= super::text::INLINE_BYTES {
-        encode()
-    } else {
-        app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)?
-    };
+    let prompts = work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await?;
     check_lengths(field, &prompts, room)?;
     Ok(prompts)
 }

@@ -6,7 +6,7 @@ use super::encoding::Coding;
 use super::error::ApiError;
 use super::json::weight;
 use super::shares::{Holder, Room, Share};
-use super::text::busy;
+use super::text::work;
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::Lanes;
 use actix_web::http::{StatusCode, header};
@@ -59,10 +59,7 @@ impl Came {
         lanes: &Lanes,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        if self.bytes <= INLINE_BYTES && self.coding == Coding::Identity {
-            return Ok(job());
-        }
-        lanes.for_bytes(self.bytes).run(job).await.map_err(busy)
+        work(lanes, self.bytes, self.bytes <= INLINE_BYTES && self.coding == Coding::Identity, job).await
     }
 }
 

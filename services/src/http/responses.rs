@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::intake::{INLINE_BYTES, Taken, more_room, take};
 use super::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
 use super::shares::{Holder, Share};
-use super::text::{busy, prompt_of};
+use super::text::{prompt_of, work};
 use crate::clock::unix_seconds;
 use crate::limits;
 use crate::responses::KeptResponse;
@@ -164,8 +164,7 @@ async fn asked(
         let body = body.resolved(|id| items.get(id).cloned())?;
         body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits)
     };
-    let asked = if bytes <= INLINE_BYTES { job() } else { app.lanes.for_bytes(bytes).run(job).await.map_err(busy)? };
-    Ok(Taken { asked: asked?, bytes, room })
+    Ok(Taken { asked: work(&app.lanes, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }
 
 /// The caller's responses that have the items which a body refers to.

@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::intake::{Taken, take};
 use super::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
 use crate::text::pool::PoolError;
-use crate::text::{ChatPrompt, Conversation, PromptError, TooLong};
+use crate::text::{ChatPrompt, Conversation, Lanes, PromptError, TooLong};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::TokenId;
@@ -114,9 +114,9 @@ async fn written(
     bytes: usize,
     write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
-    let text =
-        if bytes <= INLINE_BYTES { write() } else { app.lanes.for_bytes(bytes).run(write).await.map_err(busy)? };
-    let text = text.map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
+    let text = work(&app.lanes, bytes, bytes <= INLINE_BYTES, write)
+        .await?
+        .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
@@ -124,9 +124,31 @@ async fn written(
 pub(super) async fn ids_of(app: &App, text: String, special: bool) -> Result<Vec<TokenId>, ApiError> {
     let tokenizer = app.text.tokenizer().clone();
     let bytes = text.len();
-    let inline = bytes <= INLINE_BYTES;
     let encode = move || if special { tokenizer.encode(&text) } else { tokenizer.encode_plain(&text) };
-    if inline { Ok(encode()) } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy) }
+    work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await
+}
+
+/// Does what takes as long as a text of so many bytes: `here` if that is short, else on a text thread.
+pub(super) async fn work<T: Send + 'static>(
+    lanes: &Lanes,
+    bytes: usize,
+    here: bool,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    if here { Ok(job()) } else { lanes.for_bytes(bytes).run(job).await.map_err(busy) }
+}
+
+/// Bytes of texts that stood in a field, none of which may be larger than `room` tokens can be.
+pub(super) fn fitting<'a>(
+    app: &App,
+    field: &'static str,
+    texts: impl IntoIterator<Item = &'a str>,
+    room: usize,
+) -> Result<usize, ApiError> {
+    texts.into_iter().try_fold(0, |bytes, text| {
+        app.text.may_fit(text, room).map_err(|e| too_long(field, &e))?;
+        Ok(bytes + text.len())
+    })
 }
 
 /// Token ids of a prompt that no template is laid around, and its text where it came as one. No text in it may be
@@ -136,17 +158,11 @@ pub(super) async fn prompt_ids(
     prompt: Prompt,
     room: usize,
 ) -> Result<(Vec<TokenId>, Option<String>), ApiError> {
-    let mut bytes = 0;
-    for text in prompt.texts() {
-        app.text.may_fit(text, room).map_err(|e| too_long("prompt", &e))?;
-        bytes += text.len();
-    }
+    let bytes = fitting(app, "prompt", prompt.texts(), room)?;
     let text = if let Prompt::Text(text) = &prompt { Some(text.clone()) } else { None };
     let tokenizer = app.text.tokenizer().clone();
     let encode = move || prompt.into_ids(&|text| tokenizer.encode(text));
-    let inline = bytes <= INLINE_BYTES;
-    let ids = if inline { encode() } else { app.lanes.for_bytes(bytes).run(encode).await.map_err(busy)? };
-    Ok((ids, text))
+    Ok((work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await?, text))
 }
 
 /// The prompt of a conversation that came in a body of this many bytes, if it may have at most `tokens_max` tokens.

@@ -58,6 +58,12 @@ impl EmbeddingRequest {
     }
 }
 
+/// Texts come in one of two fields: those of the other one would be dropped in silence.
+pub(super) fn one_text(field: &'static str, both: bool) -> Result<(), ApiError> {
+    let message = || format!("`{field}` and `input` both say what is to be embedded: give one of them");
+    if both { Err(ApiError::invalid(field, message())) } else { Ok(()) }
+}
+
 /// The model was not trained to say most in its first numbers, so leaving some out would be chance.
 fn dimensions(fields: &mut Fields, width: u32) -> Result<(), ApiError> {
     match fields.integer("dimensions", 1..=i64::MAX)? {

@@ -1,7 +1,7 @@
 //! llama.cpp's own `POST /completion` and `/embedding`: its words for prompts, made into requests of ours.
 
 use super::completion::{Prompt, prompts};
-use super::embedding::EmbeddingRequest;
+use super::embedding::{EmbeddingRequest, one_text};
 use super::fields::{Fields, at_most, missing, wrong_type};
 use super::generation::{Generation, output_limit};
 use super::{ModelLimits, OURS, check_model};
@@ -148,12 +148,6 @@ fn bias_of(bias: Json) -> Result<Json, ApiError> {
         _ => Err(wrong_type(&format!("logit_bias[{i}]"), "a token id with a number or `false`", &pair)),
     };
     Ok(Json::Object(pairs.into_iter().enumerate().map(pair).collect::<Result<_, _>>()?))
-}
-
-/// Texts come in one of two fields: those of the other one would be dropped in silence.
-pub(super) fn one_text(field: &'static str, both: bool) -> Result<(), ApiError> {
-    let message = || format!("`{field}` and `input` both say what is to be embedded: give one of them");
-    if both { Err(ApiError::invalid(field, message())) } else { Ok(()) }
 }
 
 /// A body of `/embedding`, whose text is `content` or `input`.

@@ -1,10 +1,9 @@
 //! Ollama's endpoints under `/api/`: its words for conversations, prompts and embeddings, made into requests of ours.
 
 use super::chat::ChatRequest;
-use super::embedding::EmbeddingRequest;
+use super::embedding::{EmbeddingRequest, one_text};
 use super::fields::{Fields, missing, wrong_type};
 use super::generation::Generation;
-use super::llama::one_text;
 use super::turns::go_on;
 use super::{ModelLimits, messages, unknown_model};
 use crate::http::error::ApiError;
