@@ -3,7 +3,7 @@
 
 use crate::time::{copy_bandwidth, graph_time};
 use crate::{Gpu, Outcome};
-use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
+use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -46,6 +46,7 @@ struct Layers {
     x: CudaSlice<f32>,
     states: Vec<CudaSlice<f32>>,
     tails: Vec<CudaSlice<f32>>,
+    updates: Vec<CudaSlice<f32>>,
     codes: CudaSlice<i8>,
     meta: CudaSlice<f32>,
 }
@@ -62,6 +63,7 @@ impl Layers {
             x: vector(1, rows * HEADS.inputs())?,
             states: zeros(HEADS.state())?,
             tails: zeros(HEADS.tail())?,
+            updates: zeros(HEADS.updates())?,
             codes: stream.alloc_zeros(rows * width)?,
             meta: stream.alloc_zeros(rows * width / 16)?,
         })
@@ -72,9 +74,18 @@ fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, layers) = (gpu.device.stream(), 30);
     let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One)?;
     let mut l = Layers::new(gpu, layers, n, n)?;
-    let (slots, positions) = (stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?, stream.clone_htod(&vec![5; n])?);
+    let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
+    // A row of each kind beside each other, as where sequences began at any time.
+    let positions: Vec<i32> = (0..n as i32).map(|row| 64 + row).collect();
+    let pending: Vec<i32> = positions.iter().map(|position| position % STORE_EVERY as i32).collect();
+    let (positions, pending) = (stream.clone_htod(&positions)?, stream.clone_htod(&pending)?);
     graph_time(gpu, layers, |i| {
-        let rows = StepRows { count: n, slots: &slots.as_view(), positions: &positions.as_view() };
+        let rows = StepRows {
+            count: n,
+            slots: &slots.as_view(),
+            positions: &positions.as_view(),
+            pending: &pending.as_view(),
+        };
         let [taps, decay, dt_bias, norm] = &l.weights;
         let layer = LayerWeights {
             taps: &taps.as_view(),
@@ -84,9 +95,10 @@ fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
             eps: 1e-6,
         };
         let memory = Memory { state: &mut l.states[i].as_view_mut(), tail: &mut l.tails[i].as_view_mut() };
+        let updates = Updates(&mut l.updates[i].as_view_mut());
         let (codes, meta) = (&mut l.codes.as_view_mut(), &mut l.meta.as_view_mut());
         // SAFETY: slots are 0..n; each layer of a graph has its own memory.
-        unsafe { kernel.launch(&gpu.device, rows, &l.x.as_view(), layer, memory, codes, meta) }
+        unsafe { kernel.launch(&gpu.device, rows, &l.x.as_view(), layer, memory, updates, codes, meta) }
     })
 }
 

@@ -8,13 +8,17 @@
 // The form with S^T q of the old state reads S once. Block (h, row): value head h of one sequence. A warp owns 16 columns of its
 // state, in registers: lane (r = lane / 4, c = lane % 4) has columns 4c..4c+3 of rows 4r..4r+3 of every 32, so both sums over K end
 // within the warp.
-// Bound: 8 * K * V * HV bytes a row, S read and written once.
+// S is written at every STORE_EVERY-th position only. Between, a position leaves k, delta and decay, and the next ones bring S up to date in
+// registers with the same operations, so that how often it is written changes no bit.
+// Bound: (4 + 4 / STORE_EVERY) * K * V * HV bytes a row, and what the positions between leave, a part in 100 of that.
 //
 // x: [rows, X_STRIDE] f32, a row is q (HK * K), k (HK * K), v (HV * V), z (HV * V), b, a, b2, a2 (HV each).
 // state: [slots][HV][K][V] f32. tail: [slots][4][CHANNELS] f32, a ring: entry p % 4 is position p's qkv before the convolution. A
 // step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row.
+// updates: [slots][HV][STORE_EVERY - 1][UPDATE] f32, entry p % STORE_EVERY is what position p left: k, delta, decay. pending[row]: how many
+// of the positions before this one S lacks.
 //
-// -D: K, V, HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
+// -D: K, V, HK, HV, STORE_EVERY, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
 #include "common/int8_rows.cuh"
 #include "arguments.cuh"
 #include "gdn/gates.cuh"
@@ -29,12 +33,16 @@
 // Channels that a block convolves: q and k of its key head, v of its own.
 #define MIXED (2 * K + V)
 #define CHANNELS_A_THREAD ((MIXED + THREADS - 1) / THREADS)
+// What a position leaves of a head: k before its norm, what each column gets of it, the decay, and room to the next 16 bytes.
+#define UPDATE (K + V + 4)
+#define UPDATES (STORE_EVERY - 1)
 
 // Shared by the threads of a block.
 struct __align__(16) Head {
     float mixed[MIXED]; // q, k, v after the convolution
     float out[V];
     float squares[WARPS]; // of each warp's outputs
+    float updates[UPDATES][UPDATE];
 };
 
 // Where channel `j` of a block's own lies among all.
@@ -167,21 +175,47 @@ __device__ __forceinline__ void store_outputs(const Thread &me, const Arguments 
     quantize_block(y, args.codes + at * PLANES, args.meta + at / 32 * PLANES);
 }
 
-// S = decay * S + k delta^T, back to where it came from.
-__device__ __forceinline__ void store_state(const Thread &me, float *s, const Head &head, const State &rows, float decay, const float (&d)[4]) {
-    int r = me.g;
+// S = decay * S + k delta^T.
+__device__ __forceinline__ void advance(const Thread &me, State &rows, const float *keys, float decay, const float (&d)[4]) {
 #pragma unroll
     for (int i = 0; i < GROUPS; i++) {
-        float4 k4 = *(const float4 *)&head.mixed[K + 32 * i + 4 * r];
+        float4 k4 = *(const float4 *)&keys[32 * i + 4 * me.g];
         float k[4] = {k4.x, k4.y, k4.z, k4.w};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            float4 v = rows[i][j];
+            float4 &v = rows[i][j];
             v.x = __fmaf_rn(k[j], d[0], __fmul_rn(decay, v.x)), v.y = __fmaf_rn(k[j], d[1], __fmul_rn(decay, v.y));
             v.z = __fmaf_rn(k[j], d[2], __fmul_rn(decay, v.z)), v.w = __fmaf_rn(k[j], d[3], __fmul_rn(decay, v.w));
-            *(float4 *)(s + (32 * i + j) * V) = v;
         }
     }
+}
+
+// What the state lacks of entries `first` to `last`, to shared memory.
+__device__ __forceinline__ void read_updates(const Thread &me, Head &head, const float *updates, int first, int last) {
+    for (int j = first * UPDATE + me.id; j < last * UPDATE; j += THREADS) head.updates[0][j] = updates[j];
+}
+
+__device__ __forceinline__ void apply_updates(const Thread &me, State &rows, const Head &head, int first, int last) {
+    for (int e = first; e < last; e++) {
+        const float *update = head.updates[e];
+        float4 d4 = *(const float4 *)&update[K + me.warp * COLS_A_WARP + 4 * me.t];
+        float d[4] = {d4.x, d4.y, d4.z, d4.w};
+        advance(me, rows, update, update[K + V], d);
+    }
+}
+
+// Instead of the state: what it lacks of this position.
+__device__ __forceinline__ void store_update(const Thread &me, float *update, const Head &head, float decay, const float (&d)[4]) {
+    for (int j = me.id; j < K; j += THREADS) update[j] = head.mixed[K + j];
+    if (me.g == 0) *(float4 *)&update[K + me.warp * COLS_A_WARP + 4 * me.t] = make_float4(d[0], d[1], d[2], d[3]);
+    if (me.id == 0) update[K + V] = decay;
+}
+
+__device__ __forceinline__ void store_state(float *s, const State &rows) {
+#pragma unroll
+    for (int i = 0; i < GROUPS; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) *(float4 *)(s + (32 * i + j) * V) = rows[i][j];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
@@ -203,10 +237,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(s + (32 * i + j) * V);
+    float *updates = args.updates + ((u64)slot * HV + h) * UPDATES * UPDATE;
+    int entry = position % STORE_EVERY, pending = args.pending[row];
+    read_updates(me, head, updates, entry - pending, entry);
     float *tail = args.tail + (u64)slot * 4 * CHANNELS;
     Convolution convolution;
     convolution.read_past(me, args.taps, tail, position, kh, h);
     float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = tid < V ? __ldg(args.norm + tid) : 0;
+    if (pending > 0) {
+        __syncthreads();
+        apply_updates(me, rows, head, entry - pending, entry);
+    }
     wait_for_inputs();
 
     const float *x = args.x + row * X_STRIDE, *gates = x + GATES_AT + h;
@@ -220,5 +261,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     put_output(me, head, sums_of(me, head, rows), beta, decay, d);
     __syncthreads();
     store_outputs(me, args, head, row, h, w, z);
-    store_state(me, s, head, rows, decay, d);
+    if (entry < UPDATES) return store_update(me, updates + entry * UPDATE, head, decay, d);
+    advance(me, rows, head.mixed + K, decay, d);
+    store_state(s, rows);
 }

@@ -2,7 +2,8 @@
 //! out-projection: [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`],
 //! [`crate::reference::gated_norm`].
 //!
-//! One block a value head and sequence; the state is read once and written once.
+//! One block a value head and sequence. The state is read once, and written at every [`STORE_EVERY`]-th position: between,
+//! a position leaves its update of rank one, and the next ones apply it in registers.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -27,6 +28,11 @@ pub struct Heads {
 
 /// Columns of a state that a warp has, as in the source.
 const WARP_COLS: usize = 16;
+/// After the positions `p` with `p % STORE_EVERY == STORE_EVERY - 1` a state is written. A divisor of a prompt's chunks,
+/// so that what computes chunks finds it whole where one begins.
+pub const STORE_EVERY: usize = 4;
+/// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
+const UPDATE_REST: usize = 4;
 /// Positions whose inputs the convolution sees.
 pub(super) const TAPS: usize = 4;
 
@@ -49,6 +55,11 @@ impl Heads {
     /// Values of a sequence's convolution ring.
     pub fn tail(&self) -> usize {
         TAPS * self.channels()
+    }
+
+    /// Values of the updates that a sequence's state may lack.
+    pub fn updates(&self) -> usize {
+        self.values * (STORE_EVERY - 1) * (self.key_dim + self.value_dim + UPDATE_REST)
     }
 
     fn check(&self) -> Result<(), CudaError> {
@@ -84,6 +95,7 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("V", heads.value_dim as i64),
         ("HK", heads.keys as i64),
         ("HV", heads.values as i64),
+        ("STORE_EVERY", STORE_EVERY as i64),
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
         planes.define(),
@@ -114,10 +126,14 @@ device_struct! {
         state: PtrMut<f32>,
         /// `[slots, 4, channels]`.
         tail: PtrMut<f32>,
+        /// `[slots, value heads, STORE_EVERY - 1, K + V + 4]`.
+        updates: PtrMut<f32>,
         /// `[rows]`.
         slots: Ptr<i32>,
         /// `[rows]`.
         positions: Ptr<i32>,
+        /// `[rows]`.
+        pending: Ptr<i32>,
         /// `[channels, 4]`.
         taps: Ptr<f32>,
         /// `[value heads]`.
@@ -157,6 +173,10 @@ pub struct Memory<'a, 'b> {
     pub tail: &'a mut CudaViewMut<'b, f32>,
 }
 
+/// Updates that the states of sequences lack, by slot: `[slots, value heads, STORE_EVERY - 1, K + V + 4]`. Entry
+/// `p % STORE_EVERY` is position `p`'s.
+pub struct Updates<'a, 'b>(pub &'a mut CudaViewMut<'b, f32>);
+
 /// The rows of a step; on the device, written before the step begins.
 #[derive(Clone, Copy)]
 pub struct StepRows<'a> {
@@ -166,6 +186,8 @@ pub struct StepRows<'a> {
     pub slots: &'a CudaView<'a, i32>,
     /// Position of each row.
     pub positions: &'a CudaView<'a, i32>,
+    /// How many of the positions before each row its state lacks: at most the row's position modulo [`STORE_EVERY`].
+    pub pending: &'a CudaView<'a, i32>,
 }
 
 impl GdnDecode {
@@ -191,8 +213,8 @@ impl GdnDecode {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Slots on the device are below those that `memory` has room for, and no two rows have the same. The memory and
-    /// the lists were last written before a launch that does not start early, such as the first of a graph.
+    /// Slots on the device are below those that `memory` and `updates` have room for, and no two rows have the same; no
+    /// row has more updates pending than its position allows. The memory, the updates and the lists were last written before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,
@@ -201,6 +223,7 @@ impl GdnDecode {
         x: &CudaView<'_, f32>,
         layer: LayerWeights<'_>,
         memory: Memory<'_, '_>,
+        updates: Updates<'_, '_>,
         codes: &mut CudaViewMut<'_, i8>,
         meta: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaError> {
@@ -212,6 +235,7 @@ impl GdnDecode {
         };
         fits("the list of slots", rows.slots.len(), n)?;
         fits("the list of positions", rows.positions.len(), n)?;
+        fits("the list of pending updates", rows.pending.len(), n)?;
         fits("the input", x.len(), n * self.stride)?;
         fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
         fits("the decay", layer.decay.len(), heads.values)?;
@@ -219,6 +243,7 @@ impl GdnDecode {
         fits("the norm", layer.norm.len(), heads.value_dim)?;
         fits("the state", memory.state.len(), n.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
+        fits("the updates", updates.0.len(), n.min(1) * heads.updates())?;
         fits("codes", codes.len(), n * width * self.planes.count())?;
         fits("meta", meta.len(), n * width / 16 * self.planes.count())?;
         if n == 0 {
@@ -229,8 +254,10 @@ impl GdnDecode {
             x: Ptr::of(x, stream),
             state: PtrMut::of(memory.state, stream),
             tail: PtrMut::of(memory.tail, stream),
+            updates: PtrMut::of(updates.0, stream),
             slots: Ptr::of(rows.slots, stream),
             positions: Ptr::of(rows.positions, stream),
+            pending: Ptr::of(rows.pending, stream),
             taps: Ptr::of(layer.taps, stream),
             a_log_neg: Ptr::of(layer.decay, stream),
             dt_bias: Ptr::of(layer.dt_bias, stream),

@@ -1,7 +1,7 @@
 //! GDN layers: single tokens and pieces of prompts against the recurrence in f64, token by token.
 
 use crate::support::{Gpu, Outcome, Test, pairs};
-use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, StepRows};
+use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -124,18 +124,57 @@ impl Sequence {
 struct Slots {
     state: CudaSlice<f32>,
     tail: CudaSlice<f32>,
+    updates: CudaSlice<f32>,
+    /// Where each slot's single tokens began, and its next position.
+    rows: Vec<std::ops::Range<i32>>,
+}
+
+/// What a row at `rows.end` has to apply.
+fn pending(rows: &std::ops::Range<i32>) -> i32 {
+    (rows.end % STORE_EVERY as i32).min(rows.end - rows.start)
+}
+
+/// A slot's state with the updates that it lacks, `S = decay * S + k delta^T` with the kernel's own operations.
+fn applied(heads: Heads, state: &mut [f32], updates: &[f32], rows: &std::ops::Range<i32>) {
+    let (k, v, kept) = (heads.key_dim, heads.value_dim, STORE_EVERY - 1);
+    let each = heads.updates() / heads.values / kept;
+    let last = rows.end as usize % STORE_EVERY;
+    for (head, state) in state.chunks_exact_mut(k * v).enumerate() {
+        for entry in last - pending(rows) as usize..last {
+            let update = &updates[(head * kept + entry) * each..][..each];
+            for (row, key) in state.chunks_exact_mut(v).zip(update) {
+                for (s, delta) in row.iter_mut().zip(&update[k..]) {
+                    *s = key.mul_add(*delta, update[k + v] * *s);
+                }
+            }
+        }
+    }
 }
 
 impl Slots {
-    fn new(gpu: &Gpu, sequences: &[Sequence]) -> Result<Self, Box<dyn Error>> {
+    fn new(gpu: &Gpu, heads: Heads, sequences: &[Sequence]) -> Result<Self, Box<dyn Error>> {
         let state: Vec<f32> = sequences.iter().flat_map(|s| s.state.iter().map(|v| *v as f32)).collect();
         let tail: Vec<f32> = sequences.iter().flat_map(|s| s.ring.clone()).collect();
-        Ok(Self { state: gpu.device.stream().clone_htod(&state)?, tail: gpu.device.stream().clone_htod(&tail)? })
+        let stream = gpu.device.stream();
+        let updates = stream.clone_htod(&vec![f32::NAN; sequences.len() * heads.updates()])?;
+        let rows = vec![0..0; sequences.len()];
+        Ok(Self { state: stream.clone_htod(&state)?, tail: stream.clone_htod(&tail)?, updates, rows })
+    }
+
+    /// Single tokens of these slots begin at these positions, behind states that are whole.
+    fn begin(&mut self, slots: &[i32], positions: &[i32]) {
+        for (slot, position) in slots.iter().zip(positions).filter(|(slot, _)| **slot >= 0) {
+            self.rows[*slot as usize] = *position..*position;
+        }
     }
 
     /// The largest difference of states as a part of the largest value, head by head; rings must be equal.
     fn difference(&self, gpu: &Gpu, heads: Heads, sequences: &[Sequence]) -> Result<f64, Box<dyn Error>> {
-        let (state, tail) = (gpu.device.stream().clone_dtoh(&self.state)?, gpu.device.stream().clone_dtoh(&self.tail)?);
+        let stream = gpu.device.stream();
+        let (mut state, tail) = (stream.clone_dtoh(&self.state)?, stream.clone_dtoh(&self.tail)?);
+        let updates = stream.clone_dtoh(&self.updates)?;
+        let each = state.chunks_exact_mut(heads.state()).zip(updates.chunks_exact(heads.updates())).zip(&self.rows);
+        each.for_each(|((state, updates), rows)| applied(heads, state, updates, rows));
         let want: Vec<f64> = sequences.iter().flat_map(|s| s.state.clone()).collect();
         for (slot, sequence) in sequences.iter().enumerate() {
             assert!(tail[slot * heads.tail()..][..heads.tail()] == sequence.ring, "{heads:?}: ring of slot {slot}");
@@ -176,17 +215,34 @@ fn step(
     before: &Slots,
 ) -> Result<Stepped, Box<dyn Error>> {
     let (stream, n, width) = (gpu.device.stream(), lists[0].len(), layer.width());
+    let mut after = Slots {
+        state: before.state.try_clone()?,
+        tail: before.tail.try_clone()?,
+        updates: before.updates.try_clone()?,
+        rows: before.rows.clone(),
+    };
+    let mut lack = Vec::new();
+    for (slot, position) in lists[0].iter().zip(lists[1]) {
+        let rows = usize::try_from(*slot).ok().map(|slot| &mut after.rows[slot]);
+        lack.push(rows.map_or(0, |rows| {
+            assert_eq!(rows.end, *position, "a slot's positions follow one another");
+            let lacks = pending(rows);
+            rows.end += 1;
+            lacks
+        }));
+    }
     let (slots, positions, x) = (stream.clone_htod(lists[0])?, stream.clone_htod(lists[1])?, stream.clone_htod(x)?);
+    let lack = stream.clone_htod(&lack)?;
     let mut codes = stream.clone_htod(&vec![99i8; n * width])?;
     let mut meta = stream.clone_htod(&vec![f32::NAN; n * width / 16])?;
-    let mut after = Slots { state: before.state.try_clone()?, tail: before.tail.try_clone()? };
     let (slots, positions, x) = (slots.as_view(), positions.as_view(), x.as_view());
-    let rows = StepRows { count: n, slots: &slots, positions: &positions };
+    let rows = StepRows { count: n, slots: &slots, positions: &positions, pending: &lack.as_view() };
     let memory = Memory { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
     // SAFETY: callers' slots differ and are those of `before`; the copies above are not launched early.
     with_weights!(layer, |weights| unsafe {
         let (codes, meta) = (&mut codes.as_view_mut(), &mut meta.as_view_mut());
-        kernel.launch(&gpu.device, rows, &x, weights, memory, codes, meta)?;
+        let updates = Updates(&mut after.updates.as_view_mut());
+        kernel.launch(&gpu.device, rows, &x, weights, memory, updates, codes, meta)?;
     });
     let rows = QuantizedRows {
         codes: stream.clone_dtoh(&codes)?,
@@ -220,9 +276,10 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
     let mut host: Vec<Sequence> = (0..4).map(|_| Sequence::random(heads, &mut random)).collect();
     host[2] = Sequence::fresh(heads);
     let untouched = host[1].state.clone();
-    let mut device = Slots::new(gpu, &host)?;
+    let mut device = Slots::new(gpu, heads, &host)?;
+    device.begin(&slots, &start);
     let (mut worst, blocks_each, width) = (0.0f32, heads.values * heads.value_dim / 32, layer.width());
-    for n in 0..6 {
+    for n in 0..STORE_EVERY as i32 + 6 {
         let positions = start.map(|p| p + n);
         let x = random.vector(4 * stride);
         let after = step(gpu, &kernel, &layer, [&slots, &positions], &x, &device)?;
@@ -374,7 +431,7 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     for slot in [2, 5] {
         host[slot] = Sequence::fresh(heads);
     }
-    let mut device = Slots::new(gpu, &host)?;
+    let mut device = Slots::new(gpu, heads, &host)?;
     let mut x = random.vector(ROWS * stride);
     for row in x.chunks_mut(stride) {
         let keys = heads.keys * heads.key_dim;
@@ -413,6 +470,7 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     // Single tokens go on from there.
     let x = random.vector(4 * stride);
     let (slots, positions) = ([2, 4, 3, 5], [150, 129, 451, 3]);
+    device.begin(&slots, &positions);
     let after = step(gpu, &decoder, &layer, [&slots, &positions], &x, &device)?;
     for (row, slot) in slots.into_iter().enumerate() {
         let want = step_on_host(&layer, &x[row * stride..], &mut host[slot as usize], positions[row]).mixed;
@@ -440,9 +498,9 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
     let width = layer.width();
     let x = random.vector(ROWS * stride);
     let fresh = [Sequence::fresh(heads), Sequence::random(heads, &mut random)];
-    let mut whole = Slots::new(gpu, &fresh)?;
+    let mut whole = Slots::new(gpu, heads, &fresh)?;
     let want = prefill(gpu, &kernel, &layer, &[[0, 0, 0, ROWS as i32]], ROWS, &x, &mut whole)?;
-    let mut cut = Slots::new(gpu, &fresh)?;
+    let mut cut = Slots::new(gpu, heads, &fresh)?;
     for part in [0..128, 128..192, 192..ROWS] {
         // Another sequence's rows come first, so that everything lies elsewhere.
         let (others, n) = (37, part.len());
@@ -481,13 +539,13 @@ fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
     let x = random.vector((OTHERS + ROWS) * stride);
     let nan = || Sequence { state: vec![f64::NAN; heads.state()], ring: vec![f32::NAN; heads.tail()] };
     let begin = || [Sequence::fresh(heads), Sequence::fresh(heads), nan(), nan(), nan()];
-    let mut whole = Slots::new(gpu, &begin())?;
+    let mut whole = Slots::new(gpu, heads, &begin())?;
     // The piece is the second, behind another sequence's rows.
     let list = [[1, 0, 0, OTHERS as i32], [0, 0, OTHERS as i32, ROWS as i32]];
     let number = |end: usize| gdn_prefill::chunk_number(1, OTHERS, end / 64 - 1);
     let kept = [(number(64), 2), (number(192), 3), (number(256), 4)];
     let all = prefill_keeping(gpu, &kernel, &layer, (&list, OTHERS + ROWS), &x, &kept, &mut whole)?;
-    let plain = prefill(gpu, &kernel, &layer, &list, OTHERS + ROWS, &x, &mut Slots::new(gpu, &begin())?)?;
+    let plain = prefill(gpu, &kernel, &layer, &list, OTHERS + ROWS, &x, &mut Slots::new(gpu, heads, &begin())?)?;
     assert!(all.rows.codes == plain.rows.codes, "{heads:?}: rows do not know of what is kept");
     let part = |values: &[f32], slot: usize, len: usize| values[slot * len..(slot + 1) * len].to_vec();
     let read = |slots: &Slots| -> Result<_, Box<dyn Error>> {
@@ -495,7 +553,7 @@ fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
     };
     let (states, rings) = read(&whole)?;
     for (end, slot) in [(64, 2), (192, 3), (256, 4)] {
-        let mut cut = Slots::new(gpu, &begin())?;
+        let mut cut = Slots::new(gpu, heads, &begin())?;
         prefill(gpu, &kernel, &layer, &[[0, 0, 0, end as i32]], end, &x[OTHERS * stride..], &mut cut)?;
         let (state, ring) = read(&cut)?;
         assert!(

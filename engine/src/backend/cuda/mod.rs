@@ -29,6 +29,7 @@ mod sampling;
 mod shape;
 mod staging;
 mod store;
+mod stored;
 #[cfg(test)]
 mod unpack;
 mod upload;
@@ -67,11 +68,12 @@ use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Store, StoreShape, send};
+use stored::StoredStates;
 use weights::DeviceWeights;
 use workspace::Workspace;
 
-/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts.
-const ROW_WORDS: usize = 6;
+/// Words of a row of inputs: token, slot, position, prompt length, pending updates, two of its cut of experts.
+const ROW_WORDS: usize = 7;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
 
@@ -81,6 +83,7 @@ pub struct CudaBackend {
     counts: Counts,
     one_by_one: bool,
     store: Store,
+    stored: StoredStates,
     /// If there is a second tier of the prefix cache.
     host: Option<HostTier>,
     work: Workspace,
@@ -167,6 +170,7 @@ impl CudaBackend {
             counts,
             one_by_one: config.deterministic,
             store: Store::new(&device, shape)?,
+            stored: StoredStates::new(config.slots),
             host,
             work: Workspace::new(&device, c, counts, planes)?,
             decode_rows: words(ROW_WORDS * counts.decode)?,
@@ -235,7 +239,9 @@ impl CudaBackend {
         if let Some(host) = &mut self.host {
             host.grow();
         }
-        let rows = StepRows::of(plan, self.one_by_one);
+        self.stored.begin(plan);
+        let rows = StepRows::of(plan, self.one_by_one, &self.stored);
+        self.stored.prompts_were_computed(&rows.pieces);
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();
         self.decode(&rows.before, &staging)?;
@@ -474,13 +480,14 @@ impl Backend for CudaBackend {
 
 /// Rows as arrays one after another, filled up to `n` with rows that are none.
 fn columns(rows: &[Row], n: usize) -> Vec<i32> {
-    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0, cut: [0; 2] };
+    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0, pending: 0, cut: [0; 2] };
     let all = || rows.iter().copied().chain(std::iter::repeat_n(none, n - rows.len()));
     let mut words = Vec::with_capacity(ROW_WORDS * n);
     words.extend(all().map(|r| r.token));
     words.extend(all().map(|r| r.slot));
     words.extend(all().map(|r| r.position));
     words.extend(all().map(|r| r.prompt_len));
+    words.extend(all().map(|r| r.pending));
     words.extend(all().flat_map(|r| r.cut));
     words
 }

@@ -32,6 +32,8 @@ pub(super) struct Pass<'a> {
     pub(super) slots: CudaView<'a, i32>,
     pub(super) positions: CudaView<'a, i32>,
     prompt_lens: CudaView<'a, i32>,
+    /// Positions before a decode row that the stored states lack.
+    pub(super) pending: CudaView<'a, i32>,
     pub(super) cuts: CudaView<'a, i32>,
     pub(super) prompts: Option<Prompts<'a>>,
 }
@@ -50,12 +52,12 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions, prompt lengths and cuts of `count` rows, one array after another.
+    /// `words` holds tokens, slots, positions, prompt lengths, pending updates and cuts of `count` rows, one array after another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = RowCount { count, prefill: prompts.is_some() };
-        let cuts = words.slice(4 * count..6 * count);
-        Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), cuts, prompts }
+        let (pending, cuts) = (part(4), words.slice(5 * count..7 * count));
+        Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), pending, cuts, prompts }
     }
 }
 

@@ -5,6 +5,7 @@
 //! where results may not depend on how they came about. Elsewhere it does so up to the next whole chunk only, and runs
 //! on as a prompt does.
 
+use super::stored::StoredStates;
 use crate::CHUNK_TOKENS;
 use crate::ids::{CheckpointId, SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
@@ -20,6 +21,8 @@ pub(super) struct Row {
     pub(super) slot: i32,
     pub(super) position: i32,
     pub(super) prompt_len: i32,
+    /// Positions before it that its slot's stored state lacks, if it is a decode row.
+    pub(super) pending: i32,
     /// As [`cut_words`] makes it.
     pub(super) cut: [i32; 2],
 }
@@ -93,7 +96,7 @@ pub(super) struct StepRows {
 
 impl StepRows {
     /// Lays out a checked plan. `one_by_one`: every position of the recurrent form takes a pass of its own.
-    pub(super) fn of(plan: &StepPlan, one_by_one: bool) -> Self {
+    pub(super) fn of(plan: &StepPlan, one_by_one: bool, stored: &StoredStates) -> Self {
         let mut all = Self::default();
         let decodes = |p: &Piece| {
             let unaligned = p.start.next_multiple_of(CHUNK_TOKENS) - p.start;
@@ -103,7 +106,8 @@ impl StepRows {
         all.passes.resize_with(passes, Vec::new);
         for piece in &plan.pieces {
             all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
-            let place = if decodes(piece) { all.push_decode(piece) } else { all.push_prefill(piece) };
+            let rows = rows_of(piece, stored);
+            let place = if decodes(piece) { all.push_decode(piece, rows) } else { all.push_prefill(piece, rows) };
             let history = piece.slot.0;
             all.samples.extend(piece.samples.iter().map(|row| SampleAt { place, history, row: row.clone() }));
         }
@@ -111,25 +115,25 @@ impl StepRows {
     }
 
     /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
-    fn push_decode(&mut self, piece: &Piece) -> RowPlace {
+    fn push_decode(&mut self, piece: &Piece, rows: impl Iterator<Item = Row>) -> RowPlace {
         let first = self.passes.len() - piece.len() as usize;
-        for (pass, row) in self.passes[first..].iter_mut().zip(rows_of(piece)) {
+        for (pass, row) in self.passes[first..].iter_mut().zip(rows) {
             pass.push(row);
         }
         RowPlace::Decode(self.passes.last().expect("as many passes as the longest piece has rows").len() - 1)
     }
 
     /// Prefill begins at a whole chunk; what stands before it is computed position by position.
-    fn push_prefill(&mut self, piece: &Piece) -> RowPlace {
+    fn push_prefill(&mut self, piece: &Piece, mut rows: impl Iterator<Item = Row>) -> RowPlace {
         let first_row = self.prefill.len();
         let unaligned = piece.start.next_multiple_of(CHUNK_TOKENS) - piece.start;
-        for (i, row) in rows_of(piece).take(unaligned as usize).enumerate() {
+        for (i, row) in rows.by_ref().take(unaligned as usize).enumerate() {
             if self.before.len() == i {
                 self.before.push(Vec::new());
             }
             self.before[i].push(row);
         }
-        self.prefill.extend(rows_of(piece).skip(unaligned as usize));
+        self.prefill.extend(rows);
         let (slot, start, rows) =
             (piece.slot.0 as i32, (piece.start + unaligned) as i32, (piece.len() - unaligned) as i32);
         self.pieces.push(PieceRows { slot, start, first_row: first_row as i32, rows });
@@ -164,14 +168,15 @@ impl StepRows {
     }
 }
 
-fn rows_of(piece: &Piece) -> impl Iterator<Item = Row> + '_ {
+fn rows_of<'a>(piece: &'a Piece, stored: &'a StoredStates) -> impl Iterator<Item = Row> + 'a {
     let (slot, prompt_len, cut) = (piece.slot.0 as i32, piece.prompt_len as i32, cut_words(piece.experts.as_ref()));
     (0..piece.len()).map(move |i| {
         let token = match &piece.tokens {
             PieceTokens::Known(ids) => ids[i as usize] as i32,
             PieceTokens::Sampled => -1,
         };
-        Row { token, slot, position: (piece.start + i) as i32, prompt_len, cut }
+        let position = piece.start + i;
+        Row { token, slot, position: position as i32, prompt_len, pending: stored.pending(piece.slot, position), cut }
     })
 }
 
@@ -209,6 +214,12 @@ mod tests {
         StepPlan::new(StepId(1), pieces)
     }
 
+    fn laid_out(plan: &StepPlan, one_by_one: bool) -> StepRows {
+        let mut stored = StoredStates::new(8);
+        stored.begin(plan);
+        StepRows::of(plan, one_by_one, &stored)
+    }
+
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
         pass.iter().map(|r| (r.slot, r.position)).collect()
     }
@@ -220,9 +231,9 @@ mod tests {
             piece(1, Form::Chunked, 0, PieceTokens::Known(vec![7, 8, 9, 6]), true),
             piece(2, Form::Recurrent, 5, PieceTokens::Known(vec![4]), true),
         ]);
-        let rows = StepRows::of(&plan, false);
+        let rows = laid_out(&plan, false);
         assert_eq!(rows.passes.len(), 1);
-        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4, cut: [0; 2] });
+        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4, pending: 1, cut: [0; 2] });
         assert_eq!(rows.passes[0][1].token, 4);
         assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
         let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
@@ -236,18 +247,18 @@ mod tests {
             piece(0, Form::Recurrent, 6, PieceTokens::Known(vec![1, 2, 3]), true),
             piece(1, Form::Recurrent, 4, PieceTokens::Sampled, true),
         ]);
-        let apart = StepRows::of(&plan, true);
+        let apart = laid_out(&plan, true);
         let passes: Vec<_> = apart.passes.iter().map(|p| positions(p)).collect();
         assert_eq!(passes, [vec![(0, 6)], vec![(0, 7)], vec![(0, 8), (1, 4)]]);
         assert_eq!(apart.samples[0].place, RowPlace::Decode(0));
-        let together = StepRows::of(&plan, false);
+        let together = laid_out(&plan, false);
         assert_eq!(together.passes.len(), 3, "no whole chunk begins in it");
     }
 
     #[test]
     fn recomputed_positions_run_as_a_prompt_from_a_whole_chunk_on() {
         let plan = plan(vec![piece(0, Form::Recurrent, 62, PieceTokens::Known((0..70).collect()), true)]);
-        let rows = StepRows::of(&plan, false);
+        let rows = laid_out(&plan, false);
         assert_eq!(rows.before.iter().map(|p| positions(p)).collect::<Vec<_>>(), [[(0, 62)], [(0, 63)]]);
         assert_eq!(rows.pieces, [PieceRows { slot: 0, start: 64, first_row: 0, rows: 68 }]);
         assert_eq!((rows.prefill[0].position, rows.sampled_prefill()), (64, vec![67]));
@@ -258,7 +269,7 @@ mod tests {
         let cut = ExpertCut { min: 1, max: 3, mass: 0.5 };
         let cut_piece =
             |slot, start, tokens| Piece { experts: Some(cut), ..piece(slot, Form::Recurrent, start, tokens, true) };
-        let rows = StepRows::of(
+        let rows = laid_out(
             &plan(vec![
                 cut_piece(0, 62, PieceTokens::Known((0..70).collect())),
                 cut_piece(1, 9, PieceTokens::Sampled),
@@ -283,7 +294,7 @@ mod tests {
         };
         let decode = piece(7, Form::Recurrent, 9, PieceTokens::Sampled, true);
         let rows =
-            StepRows::of(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
+            laid_out(&plan(vec![pooled(0, 64, 70, 0), decode, pooled(1, 0, 10, 9), pooled(2, 0, 64, 80)]), false);
         let got: Vec<_> = rows.pooled.iter().map(|p| (p.seq.0, p.first_row, p.positions.clone())).collect();
         assert_eq!(got, [(0, 0, 64..128), (0, 64, 128..134), (1, 79, 9..10)]);
     }
@@ -292,7 +303,7 @@ mod tests {
     fn a_scored_row_is_measured_by_the_token_after_it() {
         let mut scored = piece(0, Form::Chunked, 64, PieceTokens::Known(vec![1, 2, 3]), false);
         scored.score = Some(ScoreRows { top: 2, next: Some(9) });
-        let rows = StepRows::of(&plan(vec![scored]), false);
+        let rows = laid_out(&plan(vec![scored]), false);
         let got: Vec<_> = rows.scores.iter().map(|s| (s.row, s.position, s.token)).collect();
         assert_eq!(got, [(0, 65, 2), (1, 66, 3), (2, 67, 9)]);
     }

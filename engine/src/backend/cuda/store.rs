@@ -28,6 +28,8 @@ pub(super) struct StoreShape {
     pub(super) state: usize,
     /// Floats of a slot's ring in a block.
     pub(super) ring: usize,
+    /// Floats of what a slot's stored state may lack in a block. A checkpoint lacks nothing.
+    pub(super) updates: usize,
     /// Words of a slot's history: two tokens each.
     pub(super) counts: usize,
     /// Pages that a sequence may have.
@@ -52,6 +54,7 @@ impl StoreShape {
             cached: memories().filter(Memory::is_cached).count(),
             state: state.state,
             ring: state.ring,
+            updates: state.updates,
             counts: c.vocab.div_ceil(2),
             table: (config.context.div_ceil(PAGE_TOKENS) as usize).max(1),
             key_page: page.key_page,
@@ -61,7 +64,7 @@ impl StoreShape {
 
     /// Bytes of a slot, its page table included.
     pub(super) fn slot_bytes(&self) -> u64 {
-        (4 * (self.recurrent * (self.state + self.ring) + self.counts + self.table + 1)) as u64
+        (4 * (self.recurrent * (self.state + self.ring + self.updates) + self.counts + self.table + 1)) as u64
     }
 
     /// Slots and checkpoints.
@@ -85,6 +88,8 @@ pub(super) struct Store {
     pub(super) shape: StoreShape,
     states: CudaSlice<f32>,
     rings: CudaSlice<f32>,
+    /// Of slots alone.
+    updates: CudaSlice<f32>,
     /// `[slots, vocab]`, 16 bits a token: bit 15 for the prompt, the rest how often it was generated.
     pub(super) counts: CudaSlice<u32>,
     /// `[slots, table]`.
@@ -107,6 +112,16 @@ pub(super) struct DevicePart {
     pub(super) pitch: usize,
 }
 
+/// What the sequences of one block with recurrent state leave there.
+pub(super) struct RecurrentMemory<'a> {
+    /// Of slots, then of checkpoints.
+    pub(super) states: CudaViewMut<'a, f32>,
+    /// Likewise.
+    pub(super) rings: CudaViewMut<'a, f32>,
+    /// Of slots.
+    pub(super) updates: CudaViewMut<'a, f32>,
+}
+
 /// Keys and values of one block.
 pub(super) struct KvMemory<'a> {
     pub(super) keys: CudaViewMut<'a, u8>,
@@ -123,6 +138,9 @@ impl Store {
             shape,
             states: s.alloc_zeros(shape.recurrent * states * shape.state).during("allocating recurrent states")?,
             rings: s.alloc_zeros(shape.recurrent * states * shape.ring).during("allocating convolution rings")?,
+            updates: s
+                .alloc_zeros(shape.recurrent * slots * shape.updates)
+                .during("allocating updates of recurrent states")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
@@ -132,10 +150,15 @@ impl Store {
         })
     }
 
-    /// States and rings of the `n`th block that has such.
-    pub(super) fn recurrent(&mut self, n: usize) -> (CudaViewMut<'_, f32>, CudaViewMut<'_, f32>) {
+    /// What the `n`th block that has such keeps.
+    pub(super) fn recurrent(&mut self, n: usize) -> RecurrentMemory<'_> {
         let (state, ring) = (self.shape.states() * self.shape.state, self.shape.states() * self.shape.ring);
-        (self.states.slice_mut(n * state..(n + 1) * state), self.rings.slice_mut(n * ring..(n + 1) * ring))
+        let updates = self.shape.slots * self.shape.updates;
+        RecurrentMemory {
+            states: self.states.slice_mut(n * state..(n + 1) * state),
+            rings: self.rings.slice_mut(n * ring..(n + 1) * ring),
+            updates: self.updates.slice_mut(n * updates..(n + 1) * updates),
+        }
     }
 
     /// Keys and values of the `n`th block that has such.
@@ -148,10 +171,11 @@ impl Store {
         }
     }
 
-    /// Recurrent state, convolution ring and history; not the last sampled token.
+    /// Recurrent state and what it lacks, convolution ring and history; not the last sampled token.
     pub(super) fn copy_slot(&mut self, device: &Device, from: usize, to: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
         self.copy_state(device, from, to)?;
+        copy_in_layers(device, &mut self.updates, (s.recurrent, s.slots, s.updates), from, to)?;
         copy_in_layers(device, &mut self.counts, (1, s.slots, s.counts), from, to)
     }
 
@@ -217,6 +241,7 @@ impl Store {
         let s = self.shape;
         fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0x3c23_d70a)?;
         fill_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), slot, 0x3c23_d70a)?;
+        fill_in_layers(device, &mut self.updates, (s.recurrent, s.slots, s.updates), slot, 0x3c23_d70a)?;
         for page in pages {
             let word = u32::from_ne_bytes([BYTE; 4]);
             fill_in_layers(device, &mut self.keys, (s.cached, s.pages, s.key_page), page.0 as usize, word)?;
@@ -229,6 +254,8 @@ impl Store {
     pub(super) fn poison(&mut self, device: &Device) -> Result<(), CudaBackendError> {
         const NAN: u32 = 0x7fff_ffff;
         let lens = (self.states.len(), self.rings.len(), self.keys.len(), self.values.len());
+        let updates = self.updates.len();
+        fill_in_layers(device, &mut self.updates, (1, 1, updates), 0, NAN)?;
         fill_in_layers(device, &mut self.states, (1, 1, lens.0), 0, NAN)?;
         fill_in_layers(device, &mut self.rings, (1, 1, lens.1), 0, NAN)?;
         fill_in_layers(device, &mut self.keys, (1, 1, lens.2), 0, NAN)?;

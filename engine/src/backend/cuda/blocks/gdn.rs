@@ -80,7 +80,8 @@ impl Operator for GdnConfig {
     }
 
     fn memory(&self, _kv: KvType) -> Memory {
-        Memory { state: heads(self).state(), ring: heads(self).tail(), ..Memory::default() }
+        let heads = heads(self);
+        Memory { state: heads.state(), ring: heads.tail(), updates: heads.updates(), ..Memory::default() }
     }
 
     fn plan(w: &GdnWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
@@ -179,8 +180,8 @@ fn mix(
         norm: &bound.norm.as_view(),
         eps: at.eps,
     };
-    let (mut state, mut tail) = store.recurrent(at.place.recurrent);
-    let memory = gdn_decode::Memory { state: &mut state, tail: &mut tail };
+    let mut kept = store.recurrent(at.place.recurrent);
+    let memory = gdn_decode::Memory { state: &mut kept.states, tail: &mut kept.rings };
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
     match &at.pass.prompts {
@@ -189,10 +190,12 @@ fn mix(
                 count: at.pass.rows.count,
                 slots: &at.pass.slots,
                 positions: &at.pass.positions,
+                pending: &at.pass.pending,
             };
-            // SAFETY: slots were checked against the store, no two rows of a pass share one, and what the kernel reads
-            // early was written by the step before.
-            Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, &mut codes, &mut meta) }?)
+            let updates = gdn_decode::Updates(&mut kept.updates);
+            // SAFETY: slots were checked against the store, no two rows of a pass share one, what the kernel reads early
+            // was written by the step before, and `StoredStates` counts what is pending.
+            Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, updates, &mut codes, &mut meta) }?)
         }
         Some(p) => {
             let pieces =

@@ -51,6 +51,8 @@ pub(super) struct Memory {
     pub(super) state: usize,
     /// Floats of a convolution's ring.
     pub(super) ring: usize,
+    /// Floats of what the stored state may lack.
+    pub(super) updates: usize,
     /// Bytes of a page's keys.
     pub(super) key_page: usize,
     /// Bytes of a page's values.
