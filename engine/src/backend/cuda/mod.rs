@@ -72,7 +72,7 @@ use stored::StoredStates;
 use weights::DeviceWeights;
 use workspace::Workspace;
 
-/// Words of a row of inputs: token, slot, position, prompt length, pending updates, two of its cut of experts.
+/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts, pending updates.
 const ROW_WORDS: usize = 7;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
@@ -487,8 +487,8 @@ fn columns(rows: &[Row], n: usize) -> Vec<i32> {
     words.extend(all().map(|r| r.slot));
     words.extend(all().map(|r| r.position));
     words.extend(all().map(|r| r.prompt_len));
-    words.extend(all().map(|r| r.pending));
     words.extend(all().flat_map(|r| r.cut));
+    words.extend(all().map(|r| r.pending));
     words
 }
 

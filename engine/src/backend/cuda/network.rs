@@ -52,11 +52,13 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions, prompt lengths, pending updates and cuts of `count` rows, one array after another.
+    /// `words` holds tokens, slots, positions, prompt lengths, cuts and pending updates of `count` rows, one array after
+    /// another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = RowCount { count, prefill: prompts.is_some() };
-        let (pending, cuts) = (part(4), words.slice(5 * count..7 * count));
+        // The cuts are read as pairs, so they stand behind an even number of arrays.
+        let (cuts, pending) = (words.slice(4 * count..6 * count), part(6));
         Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), pending, cuts, prompts }
     }
 }
