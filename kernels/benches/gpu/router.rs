@@ -46,9 +46,9 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     for (variant, grouped, counts) in [
         (Variant::Few, false, &[1, 2, 4, 8, 16, 32, 64, 256][..]),
         (Variant::Few, true, &[1, 4, 8, 16, 256]),
-        (Variant::Ordered, true, &[16, 24, 32, 64, 128, 256]),
+        (Variant::Ordered, true, &[17, 24, 32, 48, 64, 96, 128, 192, 256]),
         (Variant::Tiled, false, &[1, 4, 8, 16, 64, 256, 512, 1024, 2048, 2559, 2560, 4096, 16384]),
-        (Variant::Tiled, true, &[8, 16, 64, 256, 2048, 16384]),
+        (Variant::Tiled, true, &[17, 24, 32, 64, 128, 256, 2048, 16384]),
     ] {
         for n in counts.iter().copied() {
             let seconds = graph_time(gpu, LAYERS, |i| {
@@ -68,7 +68,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 let choice = ChosenExperts { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
                 let (mut slots, mut ins, mut outs) =
                     (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
-                let lists = grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs });
+                let lists =
+                    grouped.then_some(Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs, pitch: 0 });
                 router.launch(&gpu.device, &mut work, variant, rows, layer, choice, lists)
             })?;
             let name = format!("router {variant:?}{}", if grouped { " and lists" } else { "" });
@@ -78,7 +79,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
     for n in TIMED.into_iter().chain([16384]) {
         let seconds = graph_time(gpu, 16, |_| {
             let (mut slots, mut ins, mut outs) = (groups.as_view_mut(), in_rows.as_view_mut(), out_rows.as_view_mut());
-            let lists = Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs };
+            let lists = Groups { slots: &mut slots, in_rows: &mut ins, out_rows: &mut outs, pitch: 0 };
             // SAFETY: the router wrote the ids.
             unsafe { router.group(&gpu.device, &mut work, n, &chosen.as_view(), lists) }
         })?;

@@ -9,7 +9,7 @@
 
 // By the last blocks: waits for the scores of some rows each, and chooses.
 __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
-    __shared__ Ranks ranks;
+    __shared__ Members members;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
     if (chooser >= choosers || chooser >= args.rows) return;
@@ -23,7 +23,7 @@ __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
         select_row(args, row, ahead, value, gate);
     }
     if (!args.groups || !last_to_finish(args.counters, choosers < args.rows ? choosers : args.rows)) return;
-    group_all(ranks, args);
+    group_all(members, args);
 }
 
 // ROWS rows at a time.

@@ -7,9 +7,8 @@ struct Ranks {
     int sums[WARPS];
 };
 
-// Pairs of a lane, for up to CHUNK_MAX of a block: warp i has the i-th part of ROUNDS * 32, 32 at a time in order.
-#define CHUNK_MAX 2560
-#define ROUNDS (CHUNK_MAX / THREADS)
+// Pairs of a lane: warp i has the i-th part of a chunk, 32 at a time in order.
+#define ROUNDS (CHUNK / THREADS)
 struct Pairs {
     int first, rounds;
     int expert[ROUNDS];
@@ -65,7 +64,7 @@ __device__ __forceinline__ void place_pairs(Ranks &ranks, const Arguments &args,
 
 // Turns the counts of experts tid, tid + THREADS, ... into where each begins; all threads.
 #define EXPERTS_A_THREAD ((E + THREADS - 1) / THREADS)
-__device__ __forceinline__ void begins(Ranks &ranks, const int (&count)[EXPERTS_A_THREAD], int (&first)[EXPERTS_A_THREAD]) {
+__device__ __forceinline__ void begins(int (&sums)[WARPS], const int (&count)[EXPERTS_A_THREAD], int (&first)[EXPERTS_A_THREAD]) {
     int lane = threadIdx.x % WARP, base = 0;
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
@@ -75,13 +74,13 @@ __device__ __forceinline__ void begins(Ranks &ranks, const int (&count)[EXPERTS_
             int other = __shfl_up_sync(~0u, upto, step);
             if (lane >= step) upto += other;
         }
-        if (lane == WARP - 1) ranks.sums[threadIdx.x / WARP] = upto;
+        if (lane == WARP - 1) sums[threadIdx.x / WARP] = upto;
         __syncthreads();
         int before = 0, all = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            if (w < threadIdx.x / WARP) before += ranks.sums[w];
-            all += ranks.sums[w];
+            if (w < threadIdx.x / WARP) before += sums[w];
+            all += sums[w];
         }
         first[i] = base + before + upto - count[i];
         base += all;
@@ -89,39 +88,64 @@ __device__ __forceinline__ void begins(Ranks &ranks, const int (&count)[EXPERTS_
     }
 }
 
-// All pairs, CHUNK_MAX at most, by one block.
-__device__ __forceinline__ void group_all(Ranks &ranks, const Arguments &args) {
+// Rows that one block groups.
+#define GROUPED_ROWS 256
+#define ROW_WORDS (GROUPED_ROWS / 32)
+struct Members {
+    u32 rows[ROW_WORDS][E]; // of each expert, a bit a row
+    int first[E];
+    int sums[WARPS];
+};
+
+// Up to GROUPED_ROWS rows, by one block. A row has an expert once, so where its pair goes is told by the rows before it that have the same.
+__device__ __forceinline__ void group_all(Members &members, const Arguments &args) {
+    int pairs = args.rows * USED, words = (args.rows + 31) / 32, expert[USED];
+#pragma unroll
+    for (int i = 0; i < USED; i++) {
+        int p = i * THREADS + threadIdx.x;
+        expert[i] = p < pairs ? __ldcg(args.experts + p) : -1;
+    }
+    for (int i = threadIdx.x; i < words * E; i += THREADS) (&members.rows[0][0])[i] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < USED; i++) {
+        int row = (i * THREADS + threadIdx.x) / USED;
+        if (expert[i] >= 0) atomicOr(&members.rows[row / 32][expert[i]], 1u << row % 32);
+    }
+    __syncthreads();
     int count[EXPERTS_A_THREAD], first[EXPERTS_A_THREAD];
-    Pairs pairs;
-    load_pairs(pairs, args.experts, 0, args.rows * USED);
-    count_pairs(ranks, pairs);
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
         int e = i * THREADS + threadIdx.x;
         count[i] = 0;
-        for (int w = 0; w < WARPS && e < E; w++) {
-            int n = ranks.next[w][e];
-            ranks.next[w][e] = count[i];
-            count[i] += n;
-        }
+        for (int w = 0; w < words && e < E; w++) count[i] += __popc(members.rows[w][e]);
     }
-    begins(ranks, count, first);
+    if (!args.pitch) begins(members.sums, count, first);
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
         int e = i * THREADS + threadIdx.x;
         if (e >= E) continue;
-        for (int w = 0; w < WARPS; w++) ranks.next[w][e] += first[i];
+        if (args.pitch) first[i] = e * args.pitch;
+        members.first[e] = first[i];
         args.groups[e] = make_int4(e, first[i], count[i], 0);
     }
     __syncthreads();
-    place_pairs(ranks, args, pairs);
+#pragma unroll
+    for (int i = 0; i < USED; i++) {
+        int p = i * THREADS + threadIdx.x, row = p / USED, e = expert[i];
+        if (e < 0) continue;
+        int at = members.first[e] + __popc(members.rows[row / 32][e] & ((1u << row % 32) - 1));
+        for (int w = 0; w < row / 32; w++) at += __popc(members.rows[w][e]);
+        args.in_rows[at] = row;
+        args.out_rows[at] = p;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) group(const Arguments args) {
-    __shared__ Ranks ranks;
+    __shared__ Members members;
     let_next_start();
     wait_for_inputs();
-    group_all(ranks, args);
+    group_all(members, args);
 }
 
 // Chunk blockIdx.x: its counts to offsets; then, by the last block, offsets become places and groups are written.
@@ -148,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count(const Arguments args
 #pragma unroll 16
         for (int c = 0; c < chunks; c++) total[i] += __ldcg(args.offsets + (u64)c * E + e);
     }
-    begins(ranks, total, first);
+    begins(ranks.sums, total, first);
 #pragma unroll
     for (int i = 0; i < EXPERTS_A_THREAD; i++) {
         int e = i * THREADS + threadIdx.x, at = first[i];
@@ -165,23 +189,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) count(const Arguments args
             }
         }
     }
-}
-
-// After a launch that stored sums of segments: a warp chooses for a row, and the last block may group. `add(row, value)`: adds a row's
-// segments, `gate(row)`: its score of the shared gate.
-template <class A, class G> __device__ __forceinline__ void choose_rows(const Arguments &args, A add, G gate) {
-    __shared__ Ranks ranks;
-    let_next_start();
-    wait_for_inputs();
-    int row = blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (row < args.rows) {
-        Asked ahead = read_ahead(args, row);
-        float value[EACH_LANE] = {};
-        add(row, value);
-        select_row(args, row, ahead, value, gate(row));
-    }
-    if (!args.groups || !last_to_finish(args.counters, gridDim.x)) return;
-    group_all(ranks, args);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) place(const Arguments args) {

@@ -1,30 +1,27 @@
 // Scores of many rows in the order of score.cuh: a block has one of the SCORE_PARTS parts of a tile of rows and experts, a thread some of
 // the sums, whose 32 lanes it goes over itself. So a row's choice is that of `few`, whatever stands beside it.
 #pragma once
-#include "router/group.cuh"
+#include "router/row_a_block.cuh"
 
 #define ORDERED_THREADS 128
 // A part of a row, padded so that eight rows' vectors meet every bank once.
 #define PART_FLOATS (PartOfRow<COLS>::VECTORS * WARP * 4)
 #define PART_STRIDE (PART_FLOATS + 4)
-// Rows and experts of a block: as many as have room.
-#define ORDERED_ROWS 16
+// Experts of a block: as many as have room.
 #define ORDERED_COLUMNS (PartOfRow<COLS>::VECTORS <= 2 ? 32 : PartOfRow<COLS>::VECTORS <= 4 ? 16 : 8)
-#define ORDERED_BYTES ((ORDERED_ROWS + ORDERED_COLUMNS) * PART_STRIDE * 4)
 // Of a thread: rows 16 apart, experts 8 apart.
-#define OWN_ROWS (ORDERED_ROWS / 16)
 #define OWN_COLUMNS (ORDERED_COLUMNS / 8)
-static_assert(PartOfRow<COLS>::VECTORS <= 8 && ORDERED_BYTES <= ORDERED_BYTES_MAX, "the launcher knows how much");
+static_assert(PartOfRow<COLS>::VECTORS <= 8, "the launcher knows how much");
 
-using OwnSums = float[OWN_ROWS][OWN_COLUMNS];
+template <int OWN_ROWS> using OwnSums = float[OWN_ROWS][OWN_COLUMNS];
 
-__device__ __forceinline__ void add_to(OwnSums &sum, const OwnSums &other) {
+template <int OWN_ROWS> __device__ __forceinline__ void add_to(OwnSums<OWN_ROWS> &sum, const OwnSums<OWN_ROWS> &other) {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
         for (int c = 0; c < OWN_COLUMNS; c++) sum[r][c] = other[r][c] + sum[r][c];
 }
-__device__ __forceinline__ void copy_to(OwnSums &sum, const OwnSums &other) {
+template <int OWN_ROWS> __device__ __forceinline__ void copy_to(OwnSums<OWN_ROWS> &sum, const OwnSums<OWN_ROWS> &other) {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
@@ -32,7 +29,7 @@ __device__ __forceinline__ void copy_to(OwnSums &sum, const OwnSums &other) {
 }
 
 // What lane `lane` has of the sums: its values of the part in order. `x`, `w`: of the thread's first row and expert.
-__device__ __forceinline__ void lane_sums(OwnSums &sum, const float *x, const float *w, int lane) {
+template <int OWN_ROWS> __device__ __forceinline__ void lane_sums(OwnSums<OWN_ROWS> &sum, const float *x, const float *w, int lane) {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; r++)
 #pragma unroll
@@ -53,32 +50,34 @@ __device__ __forceinline__ void lane_sums(OwnSums &sum, const float *x, const fl
 
 // All lanes as warp_sum adds them: those 16 apart, then 8, 4, 2 and 1. Lanes come with their bits turned round, so that what is added next
 // to each other has just been made.
-__device__ __forceinline__ void part_sums(OwnSums &sum, const float *x, const float *w) {
-    OwnSums kept[3];
+template <int OWN_ROWS> __device__ __forceinline__ void part_sums(OwnSums<OWN_ROWS> &sum, const float *x, const float *w) {
+    OwnSums<OWN_ROWS> kept[3];
 #pragma unroll 1
     for (int group = 0; group < 8; group++) {
         int first = (group & 1) << 2 | (group & 2) | group >> 2;
-        OwnSums other;
-        lane_sums(sum, x, w, first + 16), lane_sums(other, x, w, first), add_to(sum, other);
-        OwnSums pair;
-        copy_to(pair, sum);
-        lane_sums(sum, x, w, first + 24), lane_sums(other, x, w, first + 8), add_to(sum, other), add_to(sum, pair);
+        OwnSums<OWN_ROWS> other;
+        lane_sums<OWN_ROWS>(sum, x, w, first + 16), lane_sums<OWN_ROWS>(other, x, w, first), add_to<OWN_ROWS>(sum, other);
+        OwnSums<OWN_ROWS> pair;
+        copy_to<OWN_ROWS>(pair, sum);
+        lane_sums<OWN_ROWS>(sum, x, w, first + 24), lane_sums<OWN_ROWS>(other, x, w, first + 8), add_to<OWN_ROWS>(sum, other), add_to<OWN_ROWS>(sum, pair);
         if (!(group & 1)) {
-            copy_to(kept[0], sum);
+            copy_to<OWN_ROWS>(kept[0], sum);
             continue;
         }
-        add_to(sum, kept[0]);
+        add_to<OWN_ROWS>(sum, kept[0]);
         if (!(group & 2)) {
-            copy_to(kept[1], sum);
+            copy_to<OWN_ROWS>(kept[1], sum);
             continue;
         }
-        add_to(sum, kept[1]);
-        if (group == 3) copy_to(kept[2], sum);
+        add_to<OWN_ROWS>(sum, kept[1]);
+        if (group == 3) copy_to<OWN_ROWS>(kept[2], sum);
     }
-    add_to(sum, kept[2]);
+    add_to<OWN_ROWS>(sum, kept[2]);
 }
 
-extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered(const Arguments args) {
+// OWN_ROWS rows a thread: more make fewer blocks, whose sums wait less for shared memory.
+template <int OWN_ROWS> __device__ __forceinline__ void ordered(const Arguments &args) {
+    constexpr int ORDERED_ROWS = 16 * OWN_ROWS;
     extern __shared__ __align__(16) float parts[];
     float *xs = parts, *ws = parts + ORDERED_ROWS * PART_STRIDE;
     let_next_start();
@@ -105,8 +104,8 @@ extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered(const Argu
     copies_wait<0>();
     __syncthreads();
     int c = threadIdx.x % 8, r = threadIdx.x / 8;
-    OwnSums sum;
-    part_sums(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE);
+    OwnSums<OWN_ROWS> sum;
+    part_sums<OWN_ROWS>(sum, xs + r * PART_STRIDE, ws + c * PART_STRIDE);
     float *scores = args.scores + (u64)part * args.rows * STRIDE;
 #pragma unroll
     for (int i = 0; i < OWN_ROWS; i++)
@@ -117,22 +116,6 @@ extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered(const Argu
         }
 }
 
-// The shared gate's score of a row, by one warp.
-__device__ __forceinline__ float ordered_gate_score(const Arguments &args, int row) {
-    float all = 0;
-#pragma unroll 4
-    for (int part = 0; part < SCORE_PARTS; part++) {
-        PartOfRow<COLS> x, norm, weights;
-        x.read(args.x + (u64)row * COLS, part, true);
-        norm.read(args.norm, part, true);
-        weights.read(args.shared_gate, part, true);
-        x.multiply(norm);
-        all += x.score(weights);
-    }
-    return all;
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) choose_ordered(const Arguments args) {
-    auto add = [&](int row, float(&value)[EACH_LANE]) { add_segments<SCORE_PARTS>(args, row, 0, value); };
-    choose_rows(args, add, [&](int row) { return ordered_gate_score(args, row); });
-}
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered1(const Arguments args) { ordered<1>(args); }
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered2(const Arguments args) { ordered<2>(args); }
+extern "C" __global__ void __launch_bounds__(ORDERED_THREADS) ordered4(const Arguments args) { ordered<4>(args); }

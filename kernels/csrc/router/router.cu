@@ -3,6 +3,7 @@
 //   score[row][e] = factor(row) * sum over k of (x * w)[k] * weights[e][k]      x: [rows, COLS] f32, weights: [E, COLS] f32
 //   experts[row]: the USED largest, ties to the lower id     gates[row]: softmax over those, then sigmoid(score of the shared gate)
 //   groups: {expert, first, count, 0} for each expert; in_rows, out_rows: its rows and pairs (row * USED + k), in order of pairs
+//   (first is the count of those before, or, with a pitch, the expert times that)
 //
 // Everything is f32 or as good. factor(row) is common.cuh's row_factor. slots[row] < 0: no row, experts -1 and gates 0. A row with a
 // cut keeps the first of its experts, as many as reference::ExpertCut says; the others are -1 with gates 0, and in no group.
@@ -14,13 +15,15 @@
 //   Bound: the weights, 4 * COLS * (E + 1) bytes; each block reads every row of x.
 // tiled: 64 rows by 64 experts on tensor cores, operands split into two tf32 (a product of the two small parts is left out), 32 k
 //   at a time into an accumulator of their own. k comes in up to 16 segments, by a block each if there are few rows, and their sums
-//   are added in order, by choose or by the one block. choose: a warp a row; its last block may group.
+//   are added in order, by choose or by the one block.
 //
 // ordered: the order of `few` for many rows: tiles of rows by experts, a block a part of k, plain multiply-adds.
 //
-// count, place: grouping of more pairs than one block should take. A chunk of pairs a block; the last block of count adds up.
+// choose: after tiled and ordered: adds the parts, takes the shared gate's score, chooses. With a block a row the last may group.
 //
-// -D: COLS (a multiple of 32), E (at most 512), USED, ORDERED_BYTES_MAX: of ordered's shared memory.
+// count, place: grouping of more rows than one block takes. A chunk of pairs a block; the last block of count adds up.
+//
+// -D: COLS (a multiple of 32), E (at most 512), USED.
 #include "router/few.cuh"
 #include "router/ordered.cuh"
 #include "router/tiled.cuh"

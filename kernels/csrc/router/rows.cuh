@@ -35,22 +35,6 @@ __device__ __forceinline__ Asked read_ahead(const Arguments &args, int row) {
     return row_asked;
 }
 
-// Sums of the segments begin .. begin + N, added in order; their loads are under way together.
-template <int N> __device__ __forceinline__ void add_segments(const Arguments &args, int row, int begin, float (&value)[EACH_LANE]) {
-    int lane = threadIdx.x % WARP;
-    float part[N][EACH_LANE];
-#pragma unroll
-    for (int s = 0; s < N; s++) {
-        const float *scores = args.scores + ((u64)(begin + s) * args.rows + row) * STRIDE;
-#pragma unroll
-        for (int i = 0; i < EACH_LANE; i++) part[s][i] = i * WARP + lane < E ? __ldcg(scores + i * WARP + lane) : 0.0f;
-    }
-#pragma unroll
-    for (int s = 0; s < N; s++)
-#pragma unroll
-        for (int i = 0; i < EACH_LANE; i++) value[i] += part[s][i];
-}
-
 // By one warp.
 __device__ __forceinline__ void select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate) {
     int lane = threadIdx.x % WARP;

@@ -1,11 +1,10 @@
-// Many rows: scores on tensor cores, by tiles of rows and experts; then the choice, a warp a row.
+// Many rows: scores on tensor cores, by tiles of rows and experts.
 #pragma once
-#include "router/group.cuh"
+#include "router/row_a_block.cuh"
 
 #define TILE 64
 #define STEP 32
 #define STEPS (COLS / STEP)
-#define SEGMENTS_MAX 16
 #define STEPS_A_SEGMENT ((STEPS + SEGMENTS_MAX - 1) / SEGMENTS_MAX)
 #define SEGMENTS ((STEPS + STEPS_A_SEGMENT - 1) / STEPS_A_SEGMENT)
 #define STAGES 3
@@ -156,29 +155,3 @@ template <bool ONE> __device__ __forceinline__ void tiled(const Arguments &args)
 
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_segments(const Arguments args) { tiled<false>(args); }
 extern "C" __global__ void __launch_bounds__(TILED_THREADS) tiled_whole(const Arguments args) { tiled<true>(args); }
-
-// The shared gate's score of a row, by one warp: lane l takes vectors l, l + 32, ...
-__device__ __forceinline__ float gate_score(const Arguments &args, int row) {
-    const float *x = args.x + (u64)row * COLS;
-    float sum = 0;
-#pragma unroll 8
-    for (int at = threadIdx.x % WARP * 4; at < COLS; at += WARP * 4) {
-        float4 xw = times(*(const float4 *)(x + at), __ldg((const float4 *)(args.norm + at)));
-        sum = dot(xw, __ldg((const float4 *)(args.shared_gate + at)), sum);
-    }
-    return warp_sum(sum);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) choose(const Arguments args) {
-    auto add = [&](int row, float(&value)[EACH_LANE]) {
-        if (args.segments == 1) {
-            add_segments<1>(args, row, 0, value);
-        } else {
-#define AT_ONCE (EACH_LANE <= 8 ? 8 : 4)
-#pragma unroll 1
-            for (int s = 0; s + AT_ONCE <= SEGMENTS; s += AT_ONCE) add_segments<AT_ONCE>(args, row, s, value);
-            if (SEGMENTS % AT_ONCE) add_segments<(SEGMENTS % AT_ONCE ? SEGMENTS % AT_ONCE : 1)>(args, row, SEGMENTS / AT_ONCE * AT_ONCE, value);
-        }
-    };
-    choose_rows(args, add, [&](int row) { return gate_score(args, row); });
-}

@@ -72,20 +72,27 @@ __device__ __forceinline__ int unit_of(int base, int j) { return base + j; }
 // Past its last unit a block copies some other; what comes of it is not used.
 __device__ __forceinline__ int copied_unit(int base, int j) { return WHOLE ? unit_of(base, j) : min(unit_of(base, j), W::UNITS - 1); }
 
-// What this block multiplies: columns `first + base`, up to `end`, of a matrix.
+// What this block multiplies: columns `first + base`, up to `end`, of a matrix. With a pitch also what the thread knows of the first C.
 struct Work {
     int matrix, first, base, end;
+    int in_row, out_row;
 };
 
 // With `spread`, slot s owns the blocks from floor(first / C) + s on: at least as many as it has tiles of columns, because slots come
 // in ascending order of `first`. Blocks beyond its columns have nothing to do.
 __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     int y = blockIdx.y;
-    if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C)};
+    if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C), 0, 0};
     wait_for_inputs();
     if (!args.spread) {
+        Work work = {};
+        if (args.pitch && threadIdx.x < C) {
+            int at = y * args.pitch + min((int)threadIdx.x, args.pitch - 1);
+            work.in_row = __ldcg(args.in_rows + at), work.out_row = __ldcg(args.out_rows + at);
+        }
         int4 slot = __ldcg(args.slots + y);
-        return {slot.x, slot.y, 0, slot.z};
+        work.matrix = slot.x, work.first = slot.y, work.end = slot.z;
+        return work;
     }
     if (threadIdx.x == 0) *found = -1;
     __syncthreads();
@@ -98,10 +105,10 @@ __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
     __syncthreads();
     int s = *found;
     __syncthreads();
-    if (s < 0) return {0, 0, 0, 0};
+    if (s < 0) return {};
     int4 slot = __ldcg(args.slots + s);
     int base = (y - slot.y / C - s) * C;
-    return {slot.x, slot.y, base, min(slot.z, base + C)};
+    return {slot.x, slot.y, base, min(slot.z, base + C), 0, 0};
 }
 
 // A part of a tile's units, BYTES each, EACH units sharing one: what a thread copies of it. A stage's copies lie at fixed distances

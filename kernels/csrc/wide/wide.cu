@@ -59,11 +59,16 @@ struct Lists {
         in_row = (int *)(shared + LISTS_AT), out_row = in_row + C;
         factor = (float *)(out_row + C);
     }
-    // Rows of the `left` columns from `first` on. Those past the last one repeat it; their outputs are not stored. A barrier must follow.
-    __device__ __forceinline__ void put_rows(const Arguments &args, int first, int left) {
+    // Rows of the columns from `base` on. Those past the last one repeat it; their outputs are not stored. A barrier must follow.
+    __device__ __forceinline__ void put_rows(const Arguments &args, const Work &work, int base) {
         static_assert(C <= THREADS, "a column's row is read by its own thread");
-        if (threadIdx.x < C) {
-            int column = first + min((int)threadIdx.x, left - 1);
+        int from = min((int)threadIdx.x, min(work.end - base, C) - 1);
+        if (C <= WARP && args.pitch && base == 0) {
+            if (threadIdx.x >= WARP) return;
+            int in = __shfl_sync(~0u, work.in_row, from), out = __shfl_sync(~0u, work.out_row, from);
+            if (threadIdx.x < C) in_row[threadIdx.x] = in, out_row[threadIdx.x] = out;
+        } else if (threadIdx.x < C) {
+            int column = work.first + base + from;
             in_row[threadIdx.x] = args.slots ? __ldcg(args.in_rows + column) : column;
             out_row[threadIdx.x] = args.slots ? __ldcg(args.out_rows + column) : column;
         }
@@ -188,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
             if (p.begin + s * STRIDE < p.end) weights.copy(stages + s * STAGE_BYTES, p.begin + s * STRIDE);
         if (!args.slots) wait_for_inputs();
         int left = min(work.end - base, C);
-        lists.put_rows(args, work.first + base, left);
+        lists.put_rows(args, work, base);
         __syncthreads();
         ActivationCopies activations;
         activations.set(lists.in_row);

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 37] = files![
+const FILES: [(&str, &str); 38] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -58,6 +58,7 @@ const FILES: [(&str, &str); 37] = files![
     "router/few.cuh",
     "router/group.cuh",
     "router/ordered.cuh",
+    "router/row_a_block.cuh",
     "router/rows.cuh",
     "router/score.cuh",
     "router/tiled.cuh",

@@ -46,7 +46,7 @@ impl Device {
             return Err(CudaError::OldDriver { version });
         }
         let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
-        // SAFETY: everything runs on one stream, whose order is all the synchronisation that buffers need.
+        // SAFETY: the order of one stream is all the synchronisation that buffers need; who takes a second says `follow`.
         unsafe { context.disable_event_tracking() };
         // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The
         // kernels here want next to none, and
@@ -62,6 +62,25 @@ impl Device {
         let multiprocessors = context.attribute(count).during("cuDeviceGetAttribute")? as u32;
         let stream = context.new_stream().during("cuStreamCreate")?;
         Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
+    }
+
+    /// The same device with a stream of its own, for what may run beside this one's.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn beside(&self) -> Result<Self, CudaError> {
+        let stream = self.context.new_stream().during("cuStreamCreate")?;
+        let (context, arch, multiprocessors) = (self.context.clone(), self.arch, self.multiprocessors);
+        Ok(Self { context, stream, arch, multiprocessors, modules: Mutex::default() })
+    }
+
+    /// What is enqueued from now on begins when all that `other` was given so far is done. While one of them is
+    /// captured into a graph this is a dependency of the graph.
+    ///
+    /// # Errors
+    /// If the driver refuses.
+    pub fn follow(&self, other: &Self) -> Result<(), CudaError> {
+        self.stream.join(&other.stream).during("cuStreamWaitEvent")
     }
 
     /// The stream that every launch and copy runs on.

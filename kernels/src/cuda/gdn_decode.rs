@@ -214,7 +214,8 @@ impl GdnDecode {
     ///
     /// # Safety
     /// Slots on the device are below those that `memory` and `updates` have room for, and no two rows have the same; no
-    /// row has more updates pending than its position allows. The memory, the updates and the lists were last written before a launch that does not start early, such as the first of a graph.
+    /// row has more updates pending than its position allows. The memory, the updates and the lists were last written
+    /// before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
         &self,

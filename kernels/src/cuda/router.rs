@@ -20,7 +20,6 @@ const USED_MAX: usize = 16;
 
 // As in the source.
 const THREADS: u32 = 256;
-const WARPS: usize = 8;
 const COLUMNS: usize = 2;
 const TILE: usize = 64;
 const STEP: usize = 32;
@@ -28,11 +27,18 @@ const SEGMENTS_MAX: usize = 16;
 const CHUNK: usize = 2048;
 const TILED_THREADS: u32 = 128;
 const ORDERED_THREADS: u32 = 128;
+/// Rows of a block of each of its kernels.
+const ORDERED_ROWS: [usize; 3] = [16, 32, 64];
+/// Shared memory that a block may have on every device that is served.
+const ORDERED_BYTES_MAX: usize = 99 << 10;
 /// Parts that a row's sums come in where they have one order.
 const SCORE_PARTS: usize = 8;
 
-/// Pairs that one block groups; more are counted and placed in two launches.
-const ONE_BLOCK_PAIRS: usize = 2560;
+/// Rows that one block groups; more are counted and placed in two launches.
+pub const GROUPED_ROWS: usize = 256;
+/// Rows of a block that chooses where rows are many, and up to how many each has a block.
+const CHOSEN_TOGETHER: usize = 8;
+const ROW_A_BLOCK: usize = 1024;
 /// Up to so many rows the few-rows kernel is the faster one.
 const FEW_ROWS: usize = 16;
 /// Most rows that the few-rows kernel takes: the largest step of decoding.
@@ -121,20 +127,24 @@ impl RouterShape {
         (self.cols / 4).div_ceil(SCORE_PARTS * 32)
     }
 
-    /// Rows and experts of a block of [`Variant::Ordered`], and its shared memory.
-    fn ordered(&self) -> (usize, usize, usize) {
-        let vectors = self.vectors();
-        let (rows, columns) = (
-            16,
-            if vectors <= 2 {
-                32
-            } else if vectors <= 4 {
-                16
-            } else {
-                8
-            },
-        );
-        (rows, columns, (rows + columns) * (vectors * 128 + 4) * 4)
+    /// Experts of a block of [`Variant::Ordered`].
+    fn ordered_columns(&self) -> usize {
+        match self.vectors() {
+            ..=2 => 32,
+            3..=4 => 16,
+            _ => 8,
+        }
+    }
+
+    /// Shared memory of such a block with so many rows.
+    fn ordered_bytes(&self, rows: usize) -> usize {
+        (rows + self.ordered_columns()) * (self.vectors() * 128 + 4) * 4
+    }
+
+    /// Which of [`ORDERED_ROWS`] serves `n` rows, as measured; the most of those that have room.
+    fn ordered_kernel(&self, n: usize) -> usize {
+        let wanted = usize::from(n > 32) + usize::from(n > 128);
+        (0..=wanted).rev().find(|i| self.ordered_bytes(ORDERED_ROWS[*i]) <= ORDERED_BYTES_MAX).unwrap_or(0)
     }
 
     fn chunks(&self, rows: usize) -> usize {
@@ -148,12 +158,7 @@ impl RouterShape {
 /// If there is no kernel for it.
 pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
     shape.check()?;
-    let defines = vec![
-        ("COLS", shape.cols as i64),
-        ("E", shape.experts as i64),
-        ("USED", shape.used as i64),
-        ("ORDERED_BYTES_MAX", shape.ordered().2 as i64),
-    ];
+    let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
     Ok(Program {
         name: NAME,
         source: source!("router/router.cu"),
@@ -168,9 +173,9 @@ pub struct Router {
     shape: RouterShape,
     few: [Kernel<Arguments>; 2],
     tiled: [Kernel<Arguments>; 2],
-    choose: Kernel<Arguments>,
-    ordered: Kernel<Arguments>,
-    choose_ordered: Kernel<Arguments>,
+    /// Of a row a block, and of [`CHOSEN_TOGETHER`].
+    choose: [Kernel<Arguments>; 2],
+    ordered: [Kernel<Arguments>; 3],
     group: Kernel<Arguments>,
     count: Kernel<Arguments>,
     place: Kernel<Arguments>,
@@ -264,6 +269,9 @@ pub struct Groups<'a, 'b> {
     pub in_rows: &'a mut CudaViewMut<'b, i32>,
     /// `[rows * used]`: the pair `row * used + k` beside each.
     pub out_rows: &'a mut CudaViewMut<'b, i32>,
+    /// Where it is not 0, lists are `[experts, pitch]` and each expert's stand from `expert * pitch` on. At least as
+    /// many as there are rows, of which there are at most [`GROUPED_ROWS`].
+    pub pitch: usize,
 }
 
 device_struct! {
@@ -305,6 +313,8 @@ device_struct! {
         /// Gets the number of experts that rows with a cut keep.
         tally: PtrMut<u32>,
         rows: i32,
+        /// Of lists, or 0.
+        pitch: i32,
         segments: i32,
         eps: f32,
     }
@@ -318,13 +328,16 @@ impl Router {
     pub fn load(device: &Device, cache: &KernelCache, shape: RouterShape) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(shape)?)?;
         let kernel = |name| module.kernel(name);
+        let ordered = |i: usize| {
+            let bytes = shape.ordered_bytes(ORDERED_ROWS[i]).min(ORDERED_BYTES_MAX);
+            kernel(["ordered1", "ordered2", "ordered4"][i])?.with_shared(bytes)
+        };
         Ok(Self {
             shape,
             few: [kernel("few1")?, kernel("few4")?],
             tiled: [kernel("tiled_segments")?, kernel("tiled_whole")?],
-            choose: kernel("choose")?,
-            ordered: kernel("ordered")?.with_shared(shape.ordered().2)?,
-            choose_ordered: kernel("choose_ordered")?,
+            choose: [kernel("choose1")?, kernel("choose8")?],
+            ordered: [ordered(0)?, ordered(1)?, ordered(2)?],
             group: kernel("group")?,
             count: kernel("count")?,
             place: kernel("place")?,
@@ -388,12 +401,13 @@ impl Router {
             counters: lists.counters,
             offsets: lists.offsets,
             groups: lists.groups,
+            pitch: lists.pitch,
             in_rows: lists.in_rows,
             out_rows: lists.out_rows,
             ..scoring
         };
-        // Lists of more pairs than one block takes come in launches of their own.
-        let apart = n * shape.used > ONE_BLOCK_PAIRS && arguments.groups.address() != 0;
+        // Lists of more rows than one block takes come in launches of their own.
+        let apart = n > GROUPED_ROWS && arguments.groups.address() != 0;
         let groups = arguments.groups;
         if apart {
             arguments.groups = PtrMut::default();
@@ -408,13 +422,14 @@ impl Router {
                 let kernel = &self.tiled[usize::from(n >= WHOLE_ROWS)];
                 let tiles = grid(shape.experts.div_ceil(TILE), n.div_ceil(TILE) * segments, TILED_THREADS);
                 self.enqueue(device, kernel, tiles, &arguments)?;
-                self.enqueue(device, &self.choose, grid(n.div_ceil(WARPS), 1, THREADS), &arguments)?;
+                self.enqueue_choice(device, n, &arguments)?;
             }
             Variant::Ordered => {
-                let (rows, columns, _) = shape.ordered();
-                let tiles = (shape.experts.div_ceil(columns), n.div_ceil(rows) * SCORE_PARTS);
-                self.enqueue(device, &self.ordered, grid(tiles.0, tiles.1, ORDERED_THREADS), &arguments)?;
-                self.enqueue(device, &self.choose_ordered, grid(n.div_ceil(WARPS), 1, THREADS), &arguments)?;
+                let kernel = shape.ordered_kernel(n);
+                let tiles =
+                    (shape.experts.div_ceil(shape.ordered_columns()), n.div_ceil(ORDERED_ROWS[kernel]) * SCORE_PARTS);
+                self.enqueue(device, &self.ordered[kernel], grid(tiles.0, tiles.1, ORDERED_THREADS), &arguments)?;
+                self.enqueue_choice(device, n, &arguments)?;
             }
         }
         if apart { self.enqueue_lists(device, &Arguments { groups, ..arguments }) } else { Ok(()) }
@@ -455,7 +470,7 @@ impl Router {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Ids on the device are below the number of experts.
+    /// Ids on the device are below the number of experts, and no row has one twice.
     pub unsafe fn group(
         &self,
         device: &Device,
@@ -487,8 +502,17 @@ impl Router {
         };
         if let Some(groups) = groups {
             fits(NAME, "the groups", groups.slots.len(), 4 * shape.experts)?;
-            fits(NAME, "in_rows", groups.in_rows.len(), n * shape.used)?;
-            fits(NAME, "out_rows", groups.out_rows.len(), n * shape.used)?;
+            let (pitch, used) = (groups.pitch, shape.used);
+            if pitch != 0 && (pitch < n || n > GROUPED_ROWS) {
+                return Err(CudaError::shape(
+                    NAME,
+                    format!("{n} rows in lists of {pitch}: at most {GROUPED_ROWS} rows"),
+                ));
+            }
+            let listed = if pitch == 0 { n * used } else { shape.experts * pitch };
+            fits(NAME, "in_rows", groups.in_rows.len(), listed)?;
+            fits(NAME, "out_rows", groups.out_rows.len(), listed)?;
+            arguments.pitch = pitch as i32;
             fits(NAME, "the workspace", work.offsets.len(), shape.chunks(n) * shape.experts)?;
             arguments.groups = PtrMut::of(groups.slots, stream);
             arguments.in_rows = PtrMut::of(groups.in_rows, stream);
@@ -497,9 +521,17 @@ impl Router {
         Ok(arguments)
     }
 
+    /// Lists are made where one block can.
+    fn enqueue_choice(&self, device: &Device, n: usize, arguments: &Arguments) -> Result<(), CudaError> {
+        let few = n <= ROW_A_BLOCK;
+        let blocks = if few { n } else { n.div_ceil(CHOSEN_TOGETHER) };
+        let grid = Grid { blocks: (blocks as u32, 1), threads: THREADS };
+        self.enqueue(device, &self.choose[usize::from(!few)], grid, arguments)
+    }
+
     fn enqueue_lists(&self, device: &Device, arguments: &Arguments) -> Result<(), CudaError> {
         let pairs = arguments.rows as usize * self.shape.used;
-        if pairs <= ONE_BLOCK_PAIRS {
+        if arguments.rows as usize <= GROUPED_ROWS {
             return self.enqueue(device, &self.group, Grid { blocks: (1, 1), threads: THREADS }, arguments);
         }
         let grid = Grid { blocks: (pairs.div_ceil(CHUNK) as u32, 1), threads: THREADS };

@@ -149,6 +149,7 @@ impl Sample {
             slots: &mut slots.as_view_mut(),
             in_rows: &mut in_rows.as_view_mut(),
             out_rows: &mut out_rows.as_view_mut(),
+            pitch: 0,
         };
         router.launch(&gpu.device, work, variant, rows, layer, choice, Some(groups))?;
         let lists = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
@@ -202,7 +203,7 @@ fn choices_are_the_definition_s_and_the_same_alone_and_in_a_batch(
         }
         let batches: &[usize] = match variant {
             Variant::Few => &[2, 5, 40, 256],
-            Variant::Ordered => &[2, 40, 64, 300],
+            Variant::Ordered => &[2, 30, 40, 64, 300],
             Variant::Tiled => &[2, 40, 64, 300, 2600],
         };
         for n in batches {
@@ -348,15 +349,39 @@ fn pairs_are_listed_by_expert(gpu: &Gpu, shape: RouterShape) -> Outcome {
             slots: &mut slots.as_view_mut(),
             in_rows: &mut in_rows.as_view_mut(),
             out_rows: &mut out_rows.as_view_mut(),
+            pitch: 0,
         };
         // SAFETY: ids are below the number of experts.
         unsafe { router.group(&gpu.device, &mut work, rows, &d_chosen.as_view(), groups)? };
-        lists_are_right(
-            &chosen,
-            shape,
-            &(stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?),
-        );
+        let dense = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(&in_rows)?, stream.clone_dtoh(&out_rows)?);
+        lists_are_right(&chosen, shape, &dense);
+        if rows <= router::GROUPED_ROWS {
+            let pitch = rows + rows % 2;
+            let mut lists = [(); 2].map(|()| stream.alloc_zeros::<i32>(experts * pitch));
+            let [Ok(in_rows), Ok(out_rows)] = &mut lists else { return Err("no memory for lists".into()) };
+            let groups = Groups {
+                slots: &mut slots.as_view_mut(),
+                in_rows: &mut in_rows.as_view_mut(),
+                out_rows: &mut out_rows.as_view_mut(),
+                pitch,
+            };
+            // SAFETY: as above.
+            unsafe { router.group(&gpu.device, &mut work, rows, &d_chosen.as_view(), groups)? };
+            let got = (stream.clone_dtoh(&slots)?, stream.clone_dtoh(in_rows)?, stream.clone_dtoh(out_rows)?);
+            same_with_a_pitch(&dense, &got, pitch);
+        }
     }
-    println!("router {shape:?}: lists equal");
+    println!("router {shape:?}: lists equal, with a pitch too");
     Ok(())
+}
+
+/// Each expert's pairs stand where the pitch says, in the order that lists without one have.
+fn same_with_a_pitch(dense: &Lists, got: &Lists, pitch: usize) {
+    for (e, (dense_slot, slot)) in dense.0.chunks_exact(4).zip(got.0.chunks_exact(4)).enumerate() {
+        let (first, count) = (dense_slot[1] as usize, dense_slot[2] as usize);
+        assert_eq!(slot, [e as i32, (e * pitch) as i32, count as i32, 0]);
+        for (dense, got) in [(&dense.1, &got.1), (&dense.2, &got.2)] {
+            assert_eq!(dense[first..][..count], got[e * pitch..][..count], "expert {e}, pitch {pitch}");
+        }
+    }
 }

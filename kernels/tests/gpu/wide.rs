@@ -117,6 +117,9 @@ fn every_layout(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
+/// Shared memory of a block on the devices that have most.
+const SHARED_MAX: usize = 227 << 10;
+
 /// Ways to share four segments: by groups, by blocks, one group after another, all of a warp.
 const IN_ORDER: [Tiling; 5] = [
     Tiling { tiles: 1, warps_rows: 4, octets: 2, warps_columns: 1, groups: 4, units: 1, ..ONE_GROUP },
@@ -181,6 +184,9 @@ fn same_as_product(gpu: &Gpu, shape: WideShape) -> Outcome {
     )?;
     let want = stream.clone_dtoh(&want)?;
     for tiling in IN_ORDER {
+        // Stages of 16-bit weights for four groups are so large that only two have room.
+        let stages = if tiling.shared_bytes(shape.matrix()) <= SHARED_MAX { tiling.stages } else { 2 };
+        let tiling = Tiling { stages, ..tiling };
         let wide = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
         let mut got = stream.alloc_zeros::<f32>(COLUMNS * rows)?;
         let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 0.5 };
@@ -222,6 +228,29 @@ struct Bench<'a> {
 /// Of what is there already.
 const OLD: f32 = 0.25;
 
+/// Slots, rows and output rows of [`Columns::Listed`].
+struct Listed {
+    lists: [Vec<i32>; 3],
+    pitch: usize,
+}
+
+impl Listed {
+    /// The same columns, each slot's from a multiple of `pitch` on. What lies between is no row.
+    fn pitched(&self, pitch: usize) -> Self {
+        let mut slots = self.lists[0].clone();
+        let mut rows = [(); 2].map(|()| vec![i32::MAX / 2; slots.len() / 4 * pitch]);
+        for (s, slot) in slots.chunks_exact_mut(4).enumerate() {
+            let (first, count) = (slot[1] as usize, slot[2] as usize);
+            for (to, from) in rows.iter_mut().zip(&self.lists[1..]) {
+                to[s * pitch..][..count].copy_from_slice(&from[first..][..count]);
+            }
+            slot[1] = (s * pitch) as i32;
+        }
+        let [in_rows, out_rows] = rows;
+        Self { lists: [slots, in_rows, out_rows], pitch }
+    }
+}
+
 impl Bench<'_> {
     fn outputs(&self) -> usize {
         if self.epilogue == Epilogue::Gated { self.rows / 2 } else { self.rows }
@@ -232,21 +261,23 @@ impl Bench<'_> {
     }
 
     /// Columns `first..first + n` densely, or with `listed`: by slots over all columns.
-    fn run(&self, first: usize, n: usize, listed: Option<&[Vec<i32>; 3]>) -> Result<Written, Box<dyn Error>> {
+    fn run(&self, first: usize, n: usize, listed: Option<&Listed>) -> Result<Written, Box<dyn Error>> {
         let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
         let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
         let mut values = stream.clone_htod(&vec![poison; n * stride])?;
         let mut codes = stream.clone_htod(&vec![99i8; n * stride * planes])?;
         let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 * planes + 2])?;
         let mut squares = stream.clone_htod(&vec![f32::NAN; n * stride / 32 + 2])?;
-        let lists = listed.map(|l| l.each_ref().map(|l| stream.clone_htod(l)));
+        let lists = listed.map(|l| l.lists.each_ref().map(|l| stream.clone_htod(l)));
         let lists = match lists {
             Some([a, b, c]) => Some([a?, b?, c?]),
             None => None,
         };
         let views = lists.as_ref().map(|l| l.each_ref().map(|l| l.as_view()));
         let columns = match &views {
-            Some([slots, in_rows, out_rows]) => Columns::Listed { slots, in_rows, out_rows },
+            Some([slots, in_rows, out_rows]) => {
+                Columns::Listed { slots, in_rows, out_rows, pitch: listed.map_or(0, |l| l.pitch) }
+            }
             None => Columns::First(n),
         };
         let from_squares = self.squares.slice(first * self.norm / 32..);
@@ -338,9 +369,9 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
             assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
         }
     }
-    // Few slots with many columns are spread over blocks, many with few are not; then matrix 2 has 41 columns, 0 has
-    // 11, 1 has one.
-    for padding in [0, 200] {
+    // Few slots with many columns are spread over blocks, many with few are not, nor those with a pitch; then matrix 2
+    // has 41 columns, 0 has 11, 1 has one.
+    for (padding, pitch) in [(0, 0), (200, 0), (0, 44)] {
         let mut slots = vec![2, 0, 41, 0, 0, 41, 0, 0, 0, 41, 11, 0, 1, 52, 1, 0];
         slots.resize(slots.len() + 4 * padding, 0);
         let n = 53;
@@ -355,7 +386,8 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
                 1
             }
         };
-        let got = bench.run(0, n as usize, Some(&[slots, in_rows.clone(), out_rows.clone()]))?;
+        let dense = Listed { lists: [slots, in_rows.clone(), out_rows.clone()], pitch: 0 };
+        let got = bench.run(0, n as usize, Some(&if pitch == 0 { dense } else { dense.pitched(pitch) }))?;
         for c in 0..n as usize {
             let (from, got) = (in_rows[c] as usize, bench.column(&got, out_rows[c] as usize));
             if matrix_of(c) == 0 {

@@ -81,6 +81,7 @@ pub(super) struct Network {
     gather: Gather,
     head: Matrix,
     head_product: Product,
+    beside: Device,
 }
 
 struct Block {
@@ -127,6 +128,7 @@ impl Network {
             gather: Gather::load(device, cache, c.hidden, planes)?,
             head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
+            beside: device.beside()?,
         })
     }
 
@@ -156,8 +158,8 @@ impl Network {
                 Some(next) => Next { norm: &next.norm, matrix: next.op.first() },
                 None => Next { norm: &self.norm, matrix: &self.head },
             };
-            let at =
-                BlockPass { device, pass, norm: &block.norm, next, place: block.place, hidden, eps, deterministic };
+            let (beside, norm, place) = (&self.beside, &block.norm, block.place);
+            let at = BlockPass { device, beside, pass, norm, next, place, hidden, eps, deterministic };
             block.op.launch(&mut self.kernels[block.shape], at, store, work)?;
         }
         Ok(())

@@ -61,10 +61,12 @@ pub(super) struct Workspace {
     pub(super) tally: CudaSlice<u32>,
     /// `[experts][4]`: expert, first, count, 0.
     pub(super) lists: CudaSlice<i32>,
-    /// `[rows * used]`.
+    /// `[rows * used]`, or of decode rows `[experts, rows]`.
     pub(super) list_in: CudaSlice<i32>,
-    /// `[rows * used]`.
+    /// Likewise.
     pub(super) list_out: CudaSlice<i32>,
+    /// Rows, `used` times.
+    pairs: usize,
     /// Hidden rows of the experts, by pair.
     pub(super) expert_hidden: Quantized,
     /// Hidden rows of the shared expert.
@@ -95,8 +97,9 @@ impl Workspace {
             gates: s.clone_htod(&vec![1.0f32; rows * (used + 1)]).during(doing)?,
             tally: s.alloc_zeros(1).during(doing)?,
             lists: s.alloc_zeros((4 * w.experts).max(4)).during(doing)?,
-            list_in: s.alloc_zeros((rows * used).max(1)).during(doing)?,
-            list_out: s.alloc_zeros((rows * used).max(1)).during(doing)?,
+            list_in: s.alloc_zeros(listed(n, &w)).during(doing)?,
+            list_out: s.alloc_zeros(listed(n, &w)).during(doing)?,
+            pairs: rows * used,
             expert_hidden: quantized((rows * used).max(1), w.width.max(1))?,
             shared_hidden: quantized(rows, w.shared)?,
             scratch: s.alloc_zeros(scratch(c, n)).during(doing)?,
@@ -123,7 +126,11 @@ impl Workspace {
             ("mixed", quantized(rows, w.mixed)),
             (
                 "chosen experts",
-                4 * ((routed * rows * used).max(1) + 2 * pairs + rows * (used + 1) + (4 * w.experts).max(4) + 1),
+                4 * ((routed * rows * used).max(1)
+                    + 2 * listed(n, &w)
+                    + rows * (used + 1)
+                    + (4 * w.experts).max(4)
+                    + 1),
             ),
             ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
@@ -134,8 +141,7 @@ impl Workspace {
 
     /// Where in [`Workspace::experts`] the `n`th block that chooses has its choice.
     pub(super) fn chosen(&self, n: usize) -> Range<usize> {
-        let pairs = self.list_in.len();
-        n * pairs..(n + 1) * pairs
+        n * self.pairs..(n + 1) * self.pairs
     }
 
     /// Prints [`Workspace::parts`] as a table.
@@ -148,6 +154,11 @@ impl Workspace {
 /// Blocks that choose experts.
 pub(super) fn routed_blocks(c: &ModelConfig) -> usize {
     c.blocks().filter(|block| OpQuery(&block.op).widths().used > 0).count()
+}
+
+/// Places in each of the lists of experts' rows.
+fn listed(n: Counts, w: &Widths) -> usize {
+    (n.rows() * w.used).max(n.decode * w.experts).max(1)
 }
 
 /// How many values [`Workspace::scratch`] has.

@@ -163,6 +163,9 @@ pub enum Columns<'a> {
         in_rows: &'a CudaView<'a, i32>,
         /// `[columns]`: row of the outputs.
         out_rows: &'a CudaView<'a, i32>,
+        /// Where it is not 0, slot `s` has its columns from `s * pitch` on, `pitch` at most: a block then reads which
+        /// they are beside its slot and not after it, and does all of its slot's.
+        pitch: usize,
     },
 }
 
@@ -232,6 +235,8 @@ device_struct! {
         slot_count: i32,
         /// Whether a block takes one tile of columns of its slot, or all of them in turn.
         spread: i32,
+        /// Columns from one slot's to the next one's, or 0.
+        pitch: i32,
         count: i32,
         out_stride: i32,
         /// Whether every row of out is a multiple of 16 bytes.
@@ -294,13 +299,14 @@ impl Wide {
                 arguments.count = n as i32;
                 n.div_ceil(block_columns)
             }
-            Columns::Listed { slots, in_rows, out_rows } => {
+            Columns::Listed { slots, in_rows, out_rows, pitch } => {
                 let n = slots.len() / 4;
                 arguments.slots = Ptr::of(slots, stream);
                 arguments.in_rows = Ptr::of(in_rows, stream);
                 arguments.out_rows = Ptr::of(out_rows, stream);
                 arguments.slot_count = n as i32;
-                let spread = spreads(n, in_rows.len(), block_columns);
+                let spread = pitch == 0 && spreads(n, in_rows.len(), block_columns);
+                arguments.pitch = pitch as i32;
                 arguments.spread = i32::from(spread);
                 if spread { n + in_rows.len() / block_columns } else { n }
             }
@@ -358,7 +364,8 @@ impl Wide {
         fits("codes", x.codes.len(), n * cols * planes)?;
         fits("meta", x.meta.len(), n * cols / 16 * planes)?;
         fits("squares", x.squares.map_or(0, |s| s.len()), n * self.shape.norm / BLOCK)?;
-        if let Columns::Listed { in_rows, out_rows, .. } = columns {
+        if let Columns::Listed { slots, in_rows, out_rows, pitch } = columns {
+            fits("the list of rows", in_rows.len(), slots.len() / 4 * pitch)?;
             fits("the list of output rows", out_rows.len(), in_rows.len())?;
         }
         let strided = |len: usize, stride: usize| n.saturating_sub(1) * stride + if n > 0 { len } else { 0 };

@@ -94,6 +94,8 @@ pub(super) struct WantedProducts {
 #[derive(Clone, Copy)]
 pub(super) struct BlockPass<'a> {
     pub(super) device: &'a Device,
+    /// The same device, for what may run beside the rest of a block.
+    pub(super) beside: &'a Device,
     pub(super) pass: &'a Pass<'a>,
     /// Weight of the norm before the operator: it is folded into the rows already.
     pub(super) norm: &'a CudaSlice<f32>,

@@ -193,9 +193,12 @@ impl Operator for MoeConfig {
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
+        // The shared expert needs nothing of the choice, which leaves most of the device idle.
+        at.beside.follow(at.device)?;
+        bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
         bound.route(kernels, at, work)?;
         bound.launch_routed(at, work)?;
-        bound.shared.launch_shared(at, work)?;
+        at.device.follow(at.beside)?;
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = Terms { slots: &at.pass.slots, gates: Some(&gates), experts: Some(&made), shared: Some(&shared) };
         work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
@@ -231,25 +234,33 @@ impl Bound {
             slots: &mut work.lists.as_view_mut(),
             in_rows: &mut work.list_in.as_view_mut(),
             out_rows: &mut work.list_out.as_view_mut(),
+            pitch: self.pitch(at),
         };
         Ok(kernels.router.launch(at.device, &mut kernels.scratch, variant, rows, weights, choice, Some(groups))?)
+    }
+
+    /// Places of each expert in the lists of decode rows; 0, one after another, of a prompt's.
+    fn pitch(&self, at: BlockPass<'_>) -> usize {
+        let fixed = !at.pass.rows.prefill && at.pass.rows.count <= router::GROUPED_ROWS;
+        if fixed { at.pass.rows.count } else { 0 }
     }
 
     /// Routed experts, each with its rows.
     fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let (device, config, swiglu) = (at.device, &self.config, &self.experts);
-        let pairs = at.pass.rows.count * config.used;
+        let pitch = self.pitch(at);
+        let listed = if pitch == 0 { at.pass.rows.count * config.used } else { config.experts * pitch };
         let slots = work.lists.slice(0..4 * config.experts);
-        let (in_rows, out_rows) = (work.list_in.slice(0..pairs), work.list_out.slice(0..pairs));
+        let (in_rows, out_rows) = (work.list_in.slice(0..listed), work.list_out.slice(0..listed));
         let x = work.stream.rows.read(at.eps);
         let (mut codes, mut meta) = work.expert_hidden.views_mut();
         let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(config.expert.width) };
-        let columns = Columns::Listed { slots: &slots, in_rows: &in_rows, out_rows: &out_rows };
+        let columns = Columns::Listed { slots: &slots, in_rows: &in_rows, out_rows: &out_rows, pitch };
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
         unsafe { swiglu.gate_up.launch(device, at.pass.rows, &swiglu.weights.gate_up, x.inputs(), columns, out) }?;
         let (codes, meta) = work.expert_hidden.views();
         let out = Output::Plain { values: &mut work.scratch.as_view_mut(), stride: at.hidden };
-        let columns = Columns::Listed { slots: &slots, in_rows: &out_rows, out_rows: &out_rows };
+        let columns = Columns::Listed { slots: &slots, in_rows: &out_rows, out_rows: &out_rows, pitch };
         // SAFETY: as above.
         unsafe { swiglu.down.launch(device, at.pass.rows, &swiglu.weights.down, plain(&codes, &meta), columns, out) }
     }
