@@ -61,7 +61,7 @@ use history::History;
 use host::HostTier;
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
-use rows::{Row, StepRows};
+use rows::{PieceRows, Row, StepRows};
 use sampling::{InFlight, Sampling, WantedOutputs};
 use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
 use staging::{Ring, Staging};
@@ -241,7 +241,7 @@ impl CudaBackend {
         }
         self.stored.begin(plan);
         let rows = StepRows::of(plan, self.one_by_one, &self.stored);
-        self.stored.prompts_were_computed(&rows.pieces);
+        self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();
         self.decode(&rows.before, &staging)?;

@@ -7,7 +7,7 @@
 
 use super::stored::StoredStates;
 use crate::CHUNK_TOKENS;
-use crate::ids::{CheckpointId, SeqId, TokenId};
+use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
 use chimere_kernels::cuda::gdn_prefill::chunk_number;
 use chimere_kernels::cuda::router::cut_words;
@@ -44,6 +44,13 @@ pub(super) struct PieceRows {
     pub(super) start: i32,
     pub(super) first_row: i32,
     pub(super) rows: i32,
+}
+
+impl PieceRows {
+    /// Whose they are, and the position behind the last.
+    pub(super) fn end(&self) -> (SlotId, u32) {
+        (SlotId(self.slot as u32), (self.start + self.rows) as u32)
+    }
 }
 
 /// A token to sample.

@@ -6,7 +6,6 @@
 //!
 //! [`gdn_decode`]: chimere_kernels::cuda::gdn_decode
 
-use super::rows::PieceRows;
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
 use chimere_kernels::cuda::gdn_decode::STORE_EVERY;
@@ -37,10 +36,10 @@ impl StoredStates {
         }
     }
 
-    /// These ran as prompts, which leave states that are whole.
-    pub(super) fn prompts_were_computed(&mut self, pieces: &[PieceRows]) {
-        for piece in pieces {
-            self.0[piece.slot as usize] = (piece.start + piece.rows) as u32;
+    /// These slots ran as prompts up to these positions, and so have states that are whole there.
+    pub(super) fn prompts_were_computed(&mut self, ends: impl Iterator<Item = (SlotId, u32)>) {
+        for (slot, end) in ends {
+            self.0[slot.0 as usize] = end;
         }
     }
 
@@ -63,7 +62,7 @@ mod tests {
     #[test]
     fn a_row_applies_what_those_since_the_last_store_or_prompt_left() {
         let mut stored = StoredStates::new(2);
-        stored.prompts_were_computed(&[PieceRows { slot: 1, start: 0, first_row: 0, rows: 6 }]);
+        stored.prompts_were_computed([(SlotId(1), 6)].into_iter());
         assert_eq!(pending(&stored, 1, 6..14), [0, 1, 0, 1, 2, 3, 0, 1]);
         assert_eq!(pending(&stored, 0, 0..5), [0, 1, 2, 3, 0], "a slot that was empty");
         let copy = StateCopy::Slot { from: SlotId(1), to: SlotId(0) };
