@@ -6,7 +6,7 @@ use super::grammar::GrammarMaker;
 use super::origin::Origins;
 use super::request::{Generation, ModelLimits};
 use super::ring::Ring;
-use super::shares::{Holder, Room, Share};
+use super::shares::{Room, Share};
 use super::wrong_keys::WrongKeys;
 use crate::actors::live::LiveRequests;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
@@ -14,6 +14,7 @@ use crate::actors::request::ServiceHandles;
 use crate::actors::step_log::StepLog;
 use crate::audit::Audit;
 use crate::engram::EngramParts;
+use crate::holder::Holder;
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
@@ -123,6 +124,11 @@ impl App {
 
     /// The most tokens of a prompt that leave room for the output that is asked for.
     pub fn room(&self, generation: &Generation) -> usize {
+    /// On whose account a request takes of what is shared.
+    pub(super) fn holder(&self, request: &HttpRequest) -> Holder {
+        Holder::of(request, &self.proxies)
+    }
+
         let output = u32::from(generation.spec.engine.max_tokens != Some(0));
         self.handles.context.saturating_sub(output) as usize
     }
