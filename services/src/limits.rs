@@ -46,6 +46,8 @@ pub const PARSED_BYTES_MAX: usize = 64 << 20;
 pub const PARSED_TOTAL_BYTES_MAX: usize = 192 << 20;
 /// Bytes above which a whole reply is given out piece by piece, and let go if it is not read.
 pub const WHOLE_REPLY_BYTES: usize = 256 << 10;
+/// Bytes of all such replies that are not read yet, together; one key, or one address, has half of them at most.
+pub const WHOLE_REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Characters of a key that the key file has in plain text.
 pub const KEY_CHARS_MIN: usize = 16;
 /// Bytes of the key file.

@@ -103,6 +103,8 @@ pub struct App {
     pub bodies: Arc<Room>,
     /// Bytes that all bodies which were taken apart may take until they are prompts.
     pub parsed: Arc<Room>,
+    /// Bytes that all large whole replies may take until they are read.
+    pub replies: Arc<Room>,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Changes when the same request may give other bytes.
@@ -122,13 +124,13 @@ impl App {
         Err(unavailable(message, code).rejected_as(reason))
     }
 
-    /// The most tokens of a prompt that leave room for the output that is asked for.
-    pub fn room(&self, generation: &Generation) -> usize {
     /// On whose account a request takes of what is shared.
     pub(super) fn holder(&self, request: &HttpRequest) -> Holder {
         Holder::of(request, &self.proxies)
     }
 
+    /// The most tokens of a prompt that leave room for the output that is asked for.
+    pub fn room(&self, generation: &Generation) -> usize {
         let output = u32::from(generation.spec.engine.max_tokens != Some(0));
         self.handles.context.saturating_sub(output) as usize
     }
