@@ -193,6 +193,18 @@ def memory_by_shape(service, scale):
     assert service.memory_mib() - before < 700, f"{before:.0f} MiB before, {service.memory_mib():.0f} after"
 
 
+def one_word(count):
+    """A text without a blank, of so many Chinese characters: three bytes each, and as many tokens where a model knows none."""
+    return "".join(chr(0x4e00 + i * 7919 % 20_000) for i in range(count))
+
+
+def words_of_megabytes(service, scale):
+    """Texts of the largest size that are one word, which is merged as a whole."""
+    text = json.dumps({"prompt": one_word(2_700_000)}, ensure_ascii=False).encode()
+    for _ in range(2 * scale):
+        assert service.send("POST", "/tokenize", text, GREEDY)[0] == 200
+
+
 def slow_readers(service, scale):
     """Whole replies of megabytes that nobody reads are let go."""
     held = []
@@ -278,8 +290,7 @@ def until(what, holds):
         time.sleep(0.1)
 
 
-ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, slow_readers, vanishing_clients, flood_of_one_key, wrong_keys,
-           pages_of_elsewhere, damaged_files]
+ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, words_of_megabytes, slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files]
 
 
 def busy(_):
