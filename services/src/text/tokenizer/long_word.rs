@@ -1,8 +1,8 @@
 //! Byte-pair merging of words of megabytes, as a text without a blank is one: the same ids as the crate's own merging
 //! in a third of its memory, which is more than a hundred bytes for each byte of the word.
 
-use super::alphabet;
 use super::source::TokenizerParts;
+use super::{TokenizerError, alphabet, malformed};
 use chimere_engine::ids::TokenId;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -33,19 +33,26 @@ struct Symbol {
 }
 
 impl Merges {
-    /// Of parts that were found to be closed: there is a token for each byte, each merge's halves and its product.
-    pub(super) fn new(parts: &TokenizerParts) -> Self {
-        let id = |token: &str| *parts.vocab.get(token).expect("the parts are closed");
-        let mut buffer = [0; 4];
-        let bytes = alphabet::chars().map(|c| id(c.encode_utf8(&mut buffer))).collect();
+    /// Merging needs a token for every byte, and for every merge's halves and product; without them words would vanish.
+    pub(super) fn new(parts: &TokenizerParts) -> Result<Self, TokenizerError> {
+        let (mut buffer, id) = ([0; 4], |token: &str| parts.vocab.get(token).copied());
+        let of_byte = |c: char| {
+            let missing = || malformed("vocabulary", format!("no token for the byte written {c:?}"));
+            id(c.encode_utf8(&mut buffer)).ok_or_else(missing)
+        };
+        let bytes = alphabet::chars().map(of_byte).collect::<Result<_, _>>()?;
         let mut ranks = HashMap::with_capacity_and_hasher(parts.merges.len(), BuildHasherDefault::default());
         let mut products = Vec::with_capacity(parts.merges.len());
         for (rank, (left, right)) in (0..).zip(&parts.merges) {
+            let (Some(a), Some(b), Some(product)) = (id(left), id(right), id(&format!("{left}{right}"))) else {
+                let open = format!("{left:?} + {right:?}, of which one or the product is no token");
+                return Err(malformed("merges", open));
+            };
             // Of a pair that stands twice the later rank counts, as it does in the crate.
-            ranks.insert(pair(id(left), id(right)), rank);
-            products.push(id(&format!("{left}{right}")));
+            ranks.insert(pair(a, b), rank);
+            products.push(product);
         }
-        Self { bytes, ranks, products }
+        Ok(Self { bytes, ranks, products })
     }
 
     /// Appends the ids of a word of less than 4 GiB. The lowest rank is merged first, of several places the first.
