@@ -20,6 +20,12 @@ impl Holder {
         let address = address.to_canonical();
         if proxies.contains(&address) { Self::Many } else { Self::Address(network(address)) }
     }
+
+    /// May it have so much of what is shared, where so much is left then? Whoever holds much leaves as much for the
+    /// others; `least` each may have.
+    pub fn may_have(self, own: usize, least: usize, left: usize) -> bool {
+        self == Self::Many || own <= least.max(left)
+    }
 }
 
 /// What stands for a machine in counts by address: an IPv4 address, of IPv6 the network of 64 bits, of which every

@@ -28,17 +28,18 @@ pub(super) async fn completion(
     let parse = |body: &[u8], app: &App| LlamaRequest::parse(body, &app.limits);
     let Taken { asked: LlamaRequest { mut generation, prompts, reply }, room, .. } =
         take(&app, &request, payload, parse).await?;
+    let holder = app.holder(&request);
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut repeated = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = prompt_ids(&app, app.holder(&request), prompt, app.room(&generation)).await?;
+        let (tokens, text) = prompt_ids(&app, holder, prompt, app.room(&generation)).await?;
         let text = text.unwrap_or_else(|| app.text.tokenizer().decode(&tokens, true));
         repeated.push(LlamaPrompt { text, tokens: tokens.len() });
         ids.push(tokens.into());
     }
     // Only now: what waits for a text thread is as large as its body was when it was taken apart.
     drop(room);
-    let grammar = grammar_of(&app, app.holder(&request), generation.form.take(), None, None).await?;
+    let grammar = grammar_of(&app, holder, generation.form.take(), None, None).await?;
     let shape = Llama::new(repeated, &generation, reply);
     let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "llama-");
     generate(&app, &request, endpoint).await

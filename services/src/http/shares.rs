@@ -52,7 +52,7 @@ impl Room {
         let mut held = self.held.lock();
         let all = held.all.checked_add(units).filter(|all| *all <= self.total)?;
         let own = held.by.get(&holder).copied().unwrap_or(0) + units;
-        if holder != Holder::Many && own > self.least.max(self.total - all) {
+        if !holder.may_have(own, self.least, self.total - all) {
             return None;
         }
         held.all = all;

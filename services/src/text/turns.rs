@@ -29,7 +29,7 @@ impl<J> Turns<J> {
     /// have one piece, would leave less of it to the others than it has.
     pub(super) fn push(&mut self, holder: Holder, job: J) -> Result<(), J> {
         let (own, left) = (self.of(holder), self.max - self.len);
-        if left == 0 || (holder != Holder::Many && own > 0 && own + 1 > left - 1) {
+        if left == 0 || !holder.may_have(own + 1, 1, left - 1) {
             return Err(job);
         }
         if own == 0 {
