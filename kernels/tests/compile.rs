@@ -16,7 +16,7 @@ use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, history, pool, 
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
-const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
 /// What every chip can do: not all have clusters.
 const ANY: Chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
 

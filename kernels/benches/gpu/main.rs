@@ -1,7 +1,7 @@
 //! Times of every kernel on the device at hand, as tables; without a device it says so.
 //!
-//! `gpu [OPERATOR]` measures, `gpu build [ARCH]` compiles what is measured into the kernel cache and needs no device.
-//! ARCH is sm_90a unless it is named.
+//! `gpu [OPERATOR]` measures, `gpu wide [PRODUCT [ROWS]]` one product of many columns, `gpu build [ARCH [OPERATOR]]` compiles what is measured into the kernel cache and needs no
+//! device. ARCH is sm_90a unless it is named.
 
 mod attention;
 mod embed;
@@ -22,7 +22,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 /// What programs are made for when there is no device to ask.
-const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
 /// Rows of the steps that are timed.
 const TIMED: [usize; 6] = [1, 4, 16, 64, 256, 2048];
 
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     // `cargo bench` passes options of its own.
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with("--")).collect();
     let done = match arguments.first().map(String::as_str) {
-        Some("build") => build(arguments.get(1).map_or("sm_90a", String::as_str)),
+        Some("build") => build(arguments.get(1).map_or("sm_90a", String::as_str), arguments.get(2).map(String::as_str)),
         only => measure(only),
     };
     if let Err(error) = done {
@@ -68,18 +68,24 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn build(arch: &str) -> Outcome {
-    let programs = OPERATORS.iter().map(|o| (o.programs)()).collect::<Result<Vec<_>, _>>()?.concat();
+fn build(arch: &str, only: Option<&str>) -> Outcome {
+    let programs = wanted(only)?.iter().map(|o| (o.programs)()).collect::<Result<Vec<_>, _>>()?.concat();
     let cache = KernelCache::new(KernelCache::default_dir());
     println!("{} of {} programs compiled", cache.build(&programs, &[arch.parse()?])?, programs.len());
     Ok(())
 }
 
-fn measure(only: Option<&str>) -> Outcome {
+/// All operators, or the one of this name.
+fn wanted(only: Option<&str>) -> Result<Vec<Operator>, Box<dyn Error>> {
     let wanted: Vec<Operator> = OPERATORS.into_iter().filter(|o| only.is_none_or(|name| name == o.name)).collect();
     if wanted.is_empty() {
         return Err(format!("no operator is called {}", only.unwrap_or_default()).into());
     }
+    Ok(wanted)
+}
+
+fn measure(only: Option<&str>) -> Outcome {
+    let wanted = wanted(only)?;
     let device = match Device::open(0) {
         Ok(device) => device,
         Err(error) => {

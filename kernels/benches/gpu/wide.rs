@@ -7,10 +7,13 @@ use chimere_kernels::cuda::product;
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
+use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape};
-use chimere_kernels::cuda::{CudaError, Program};
-use cudarc::driver::CudaSlice;
+use chimere_kernels::cuda::{CudaError, Device, Program};
+use cudarc::driver::{CudaSlice, CudaView};
 use std::error::Error;
+use std::fmt::{self, Display, Formatter};
 
 const EPS: f32 = 1e-6;
 
@@ -18,7 +21,76 @@ const EPS: f32 = 1e-6;
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let tilings = |case: &Case, n| [case.tiling(n, H200), case.tiling_in_order(n, H200)];
     let steps = CASES.iter().flat_map(|case| case.steps().flat_map(move |n| tilings(case, n).map(|t| (case, t))));
-    steps.map(|(case, tiling)| wide::program(case.shape(), tiling)).collect()
+    let mut all = steps.map(|(case, tiling)| wide::program(case.shape(), tiling)).collect::<Result<Vec<_>, _>>()?;
+    for case in &CASES {
+        for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
+            all.push(warpgroup::program(case.shape(), tiling)?);
+        }
+        all.push(halves::program(case.cols)?);
+    }
+    Ok(all)
+}
+
+/// On which matrix instructions, and cut up how.
+#[derive(Clone, Copy)]
+enum Way {
+    Int8(Tiling),
+    F16(warpgroup::Tiling),
+}
+
+impl Display for Way {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int8(Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order }) => {
+                let by =
+                    format!("{tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}");
+                let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
+                write!(f, "{by}{ordered}")
+            }
+            Self::F16(t) => write!(f, "f16: {} x {} x {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages),
+        }
+    }
+}
+
+/// The kernel of either.
+enum Loaded {
+    Int8(Wide),
+    F16(Warpgroup, HalfRows),
+}
+
+impl Loaded {
+    fn of(gpu: &Gpu, case: &Case, way: Way, x: Inputs<'_>, rows: usize) -> Result<Self, CudaError> {
+        let (device, cache, shape) = (&gpu.device, &gpu.cache, case.shape());
+        Ok(match way {
+            Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, shape, tiling)?),
+            Way::F16(tiling) => {
+                let halves = HalfRows::new(device, rows, rows * case.cols)?;
+                Halves::load(device, cache, case.cols)?.launch(device, rows, x.codes, x.meta, &halves)?;
+                Self::F16(Warpgroup::load(device, cache, shape, tiling)?, halves)
+            }
+        })
+    }
+
+    /// # Safety
+    /// As [`Wide::launch`].
+    unsafe fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Inputs<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        match self {
+            // SAFETY: the caller's promise, here and below.
+            Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
+            Self::F16(kernel, rows) => {
+                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+                // SAFETY: as above.
+                unsafe { kernel.launch(device, weights, x, columns, out) }
+            }
+        }
+    }
 }
 
 struct Case {
@@ -49,7 +121,7 @@ const CASES: [Case; 7] = [
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
-const STEPS: [usize; 6] = [16, 32, 64, 128, 256, 2048];
+const STEPS: [usize; 8] = [16, 32, 64, 128, 256, 512, 1024, 2048];
 /// More are not sampled in a step.
 const SAMPLED_MAX: usize = 256;
 
@@ -92,6 +164,11 @@ impl Case {
         self.used.map_or(n, |used| (n * used).div_ceil(EXPERTS))
     }
 
+    /// How it is cut up in f16, where that is done.
+    fn in_halves(&self, n: usize, chip: Chip) -> Option<warpgroup::Tiling> {
+        warpgroup::tiling(self.shape(), self.columns(n), chip)
+    }
+
     /// In the order of the kernels for few rows.
     fn tiling_in_order(&self, n: usize, chip: Chip) -> Tiling {
         let order = experts::order_of_few(self.shape(), self.of_experts, chip.multiprocessors);
@@ -106,27 +183,45 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         "| product | rows | tiles x warps, octets x warps, groups, units, split, stages | us | GB/s of weights | TOPS |"
     );
     println!("| --- | --- | --- | --- | --- | --- |");
-    for case in &CASES {
+    let mut wanted = std::env::args().skip(2).filter(|a| !a.starts_with("--"));
+    let (product, rows) = (wanted.next().unwrap_or_default(), wanted.next());
+    for case in CASES.iter().filter(|case| case.name.contains(&product)) {
         let weights = weights(gpu, case)?;
-        for n in case.steps() {
+        for n in case.steps().filter(|n| rows.as_ref().is_none_or(|rows| *rows == n.to_string())) {
             let chip = Chip::of(&gpu.device);
             // Prompts have no order that other rows have too.
             let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
-            for chosen in [case.tiling(n, chip)].into_iter().chain(in_order) {
+            let halves = case.in_halves(n, chip);
+            let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Way::Int8);
+            for chosen in int8.chain(halves.into_iter().map(Way::F16)) {
                 time_one(gpu, case, &weights, n, chosen)?;
             }
         }
     }
+    if Chip::of(&gpu.device).warpgroups { time_halves(gpu) } else { Ok(()) }
+}
+
+/// Rows of int8 to rows of f16.
+fn time_halves(gpu: &Gpu) -> Outcome {
+    println!("| rows | values | us as f16 |\n| --- | --- | --- |");
+    for (rows, cols) in [(64, 2048), (256, 2048), (2048, 2048), (2048, 4096), (16384, 512)] {
+        let x = QuantizedRows::of(&Random(5).vector(rows * cols), Planes::One);
+        let stream = gpu.device.stream();
+        let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
+        let (kernel, out) =
+            (Halves::load(&gpu.device, &gpu.cache, cols)?, HalfRows::new(&gpu.device, rows, rows * cols)?);
+        let seconds =
+            graph_time(gpu, 16, |_| kernel.launch(&gpu.device, rows, &codes.as_view(), &meta.as_view(), &out))?;
+        println!("| {rows} | {cols} | {:.2} |", seconds * 1e6);
+    }
     Ok(())
 }
 
-fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Tiling) -> Outcome {
+fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Way) -> Outcome {
     let (seconds, bytes) = product_time(gpu, case, weights, n, chosen)?;
     let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
-    let Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order } = chosen;
-    let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
     println!(
-        "| {} | {n} | {tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}{ordered} | {:.2} | {:.0} | {:.0} |",
+        "| {} | {n} | {chosen} | {:.2} | {:.0} | {:.0} |",
         case.name,
         seconds * 1e6,
         bytes / seconds / 1e9,
@@ -155,15 +250,14 @@ fn product_time(
     case: &Case,
     weights: &CudaSlice<u8>,
     n: usize,
-    tiling: Tiling,
+    way: Way,
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let (stream, shape) = (gpu.device.stream(), case.shape());
-    let kernel = Wide::load(&gpu.device, &gpu.cache, shape, tiling)?;
     let pairs = n * case.used.unwrap_or(1);
-    let in_rows = if case.epilogue == Epilogue::Gated { n } else { pairs };
-    let x = QuantizedRows::of(&Random(5).vector(in_rows * case.cols), Planes::One);
+    let in_count = if case.epilogue == Epilogue::Gated { n } else { pairs };
+    let x = QuantizedRows::of(&Random(5).vector(in_count * case.cols), Planes::One);
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
-    let squares = stream.clone_htod(&vec![1.0f32; in_rows * case.cols / 32])?;
+    let squares = stream.clone_htod(&vec![1.0f32; in_count * case.cols / 32])?;
     let next = stream.clone_htod(&vec![1.0f32; case.rows])?;
     let mut values = stream.alloc_zeros::<f32>(pairs * case.rows)?;
     let mut out_codes = stream.alloc_zeros::<i8>(pairs * case.rows)?;
@@ -181,10 +275,10 @@ fn product_time(
     }
     let out_rows = stream.clone_htod(&(0..pairs as i32).collect::<Vec<_>>())?;
     let launches = if case.used.is_some() { 32.min(32768 / n) } else { copies.clamp(4, 32.max(4096 / n)) };
+    let (codes, meta, squares) = (codes.as_view(), meta.as_view(), squares.as_view());
+    let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
+    let kernel = Loaded::of(gpu, case, way, x, in_count)?;
     let seconds = graph_time(gpu, launches, |i| {
-        let squares = squares.as_view();
-        let x =
-            Inputs { codes: &codes.as_view(), meta: &meta.as_view(), squares: Some(&squares), eps: EPS, factor: 1.0 };
         let (mut v, mut c, mut m, mut s) =
             (values.as_view_mut(), out_codes.as_view_mut(), out_meta.as_view_mut(), out_squares.as_view_mut());
         let next = next.as_view();
@@ -207,7 +301,7 @@ fn product_time(
         }
         let (slots, rows, pairs) = (slots[i % 8].as_view(), rows[i % 8].as_view(), out_rows.as_view());
         let in_rows = if case.epilogue == Epilogue::Gated { &rows } else { &pairs };
-        let columns = Columns::Listed { slots: &slots, in_rows, out_rows: &pairs, pitch: 0 };
+        let columns = Columns::Listed { rows: in_count, slots: &slots, in_rows, out_rows: &pairs, pitch: 0 };
         // SAFETY: the lists name experts below 256 and rows below the number of tokens or pairs.
         unsafe { kernel.launch(&gpu.device, &weights.as_view(), x, columns, out) }
     })?;

@@ -35,9 +35,16 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 // A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][COLUMN_BYTES], then of them d
 // [SU][BLOCKS][C] and, where the layout has minima, sum [SU][BLOCKS][C].
 // Columns lie 32 bytes off a multiple of 128 apart, so that the 8 bytes that 16 lanes read of four columns fall into different banks.
+// With HALVES, activations are f16 and come first, [2][C] rows of 64 values (rows/halves.cu); a stage begins at a multiple of 1024.
 #define SCALES_IN (W::CODE_BYTES + W::PLANE_BYTES)
 #define GROUP_IN (SCALES_IN + W::SCALE_BYTES)
 #define UNIT_BYTES (GROUP_IN + W::GROUP_BYTES)
+#if HALVES
+#define WEIGHTS_IN (C * 256)
+// What weights are multiplied by (halves.cuh).
+#define WEIGHT_FACTOR 256.0f
+#define STAGE_BYTES ((WEIGHTS_IN + BT * UNIT_BYTES + 1023) / 1024 * 1024)
+#else
 #define COLUMN_BYTES (UNIT_CODES + 32)
 // Of a unit of activations: blocks of 32 codes, each with its {d, sum}.
 #define BLOCKS (4 * PLANES)
@@ -46,12 +53,16 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define META_IN (CODES_IN + SU * C * COLUMN_BYTES)
 #define SUMS_IN (META_IN + SU * C * BLOCKS * 4)
 #define STAGE_BYTES (SUMS_IN + (SCALES == S_MIN ? SU * C * BLOCKS * 4 : 0))
+#endif
 // Sums of the block, over the stages: [PLACES][C][R + 4], where the 4 spreads the columns over the banks.
 #define SUM_STRIDE (R + 4)
 #define SUM_BYTES (PLACES * C * SUM_STRIDE * 4)
 // The rest of shared memory: the columns' rows, factors, and the grid of a layout that has one.
 #define LISTS_AT (STAGES * STAGE_BYTES > SUM_BYTES ? STAGES * STAGE_BYTES : SUM_BYTES)
 #define GRID_AT (LISTS_AT + 3 * 4 * C)
+#if HALVES
+#define BARRIERS_AT (GRID_AT + (WITH_GRID ? 4 * GRID_WORDS : 0))
+#endif
 static_assert(UNIT_BYTES % 16 == 0 && (ROWS % 32 == 0 || EPILOGUE == PLAIN), "copies are of 16 bytes, int8 blocks of 32 rows");
 static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == RESIDUAL ? 2 : 1) == 0, "a block of the int8 form belongs to one block");
 
@@ -72,6 +83,16 @@ __device__ __forceinline__ int unit_of(int base, int j) { return base + j; }
 // Past its last unit a block copies some other; what comes of it is not used.
 __device__ __forceinline__ int copied_unit(int base, int j) { return WHOLE ? unit_of(base, j) : min(unit_of(base, j), W::UNITS - 1); }
 
+// A block's place among those of the rows (SPLIT share one), and of the columns. Neighbours run at a time: with HALVES, where there are very
+// many columns, they have the same weights.
+#if HALVES && !LISTED
+#define ROW_BLOCK blockIdx.y
+#define COLUMN_BLOCK blockIdx.x
+#else
+#define ROW_BLOCK blockIdx.x
+#define COLUMN_BLOCK blockIdx.y
+#endif
+
 // What this block multiplies: columns `first + base`, up to `end`, of a matrix. With a pitch also what the thread knows of the first C.
 struct Work {
     int matrix, first, base, end;
@@ -81,7 +102,7 @@ struct Work {
 // With `spread`, slot s owns the blocks from floor(first / C) + s on: at least as many as it has tiles of columns, because slots come
 // in ascending order of `first`. Blocks beyond its columns have nothing to do.
 __device__ __forceinline__ Work find_work(const Arguments &args, int *found) {
-    int y = blockIdx.y;
+    int y = COLUMN_BLOCK;
     if (!args.slots) return {0, 0, y * C, min(args.count, y * C + C), 0, 0};
     wait_for_inputs();
     if (!args.spread) {
@@ -161,47 +182,5 @@ struct WeightCopies {
         planes.copy(stage, unit);
         scales.copy(stage, unit);
         groups.copy(stage, unit);
-    }
-};
-
-// What a thread copies of the activations, by place within their arrays, which are below 2^32 elements.
-struct ActivationCopies {
-    // Pieces of 16 bytes of a unit's codes.
-    static constexpr int PIECES = UNIT_CODES / 16;
-    static constexpr int TIMES = (C * PIECES + THREADS - 1) / THREADS, META_TIMES = (C * BLOCKS + THREADS - 1) / THREADS;
-    u32 codes[TIMES], meta[META_TIMES];
-
-    __device__ __forceinline__ void set(const int *in_row) {
-#pragma unroll
-        for (int k = 0; k < TIMES; k++) {
-            int i = k * THREADS + threadIdx.x;
-            codes[k] = i < C * PIECES ? (u32)in_row[i / PIECES] * (COLS * PLANES) + i % PIECES * 16 : 0;
-        }
-#pragma unroll
-        for (int k = 0; k < META_TIMES; k++) {
-            int i = k * THREADS + threadIdx.x;
-            meta[k] = i < C * BLOCKS ? (u32)in_row[i / BLOCKS] * (COLS / 32 * PLANES) + i % BLOCKS : 0;
-        }
-    }
-    __device__ __forceinline__ void copy(u32 stage, const Arguments &args, int unit) const {
-        u32 to = stage + CODES_IN + threadIdx.x / PIECES * COLUMN_BYTES + threadIdx.x % PIECES * 16;
-        u32 meta_to = stage + META_IN + (threadIdx.x % BLOCKS * C + threadIdx.x / BLOCKS) * 4;
-#pragma unroll
-        for (int j = 0; j < SU; j++) {
-            int u = copied_unit(unit, j);
-#pragma unroll
-            for (int k = 0; k < TIMES; k++) {
-                if ((k + 1) * THREADS > C * PIECES && k * THREADS + threadIdx.x >= C * PIECES) break;
-                copy16_of_line(to + (j * C + k * (THREADS / PIECES)) * COLUMN_BYTES, args.codes + (codes[k] + u * UNIT_CODES));
-            }
-#pragma unroll
-            for (int k = 0; k < META_TIMES; k++) {
-                if ((k + 1) * THREADS > C * BLOCKS && k * THREADS + threadIdx.x >= C * BLOCKS) break;
-                const float2 *from = args.meta + (meta[k] + u * BLOCKS);
-                u32 to = meta_to + (j * BLOCKS * C + k * (THREADS / BLOCKS)) * 4;
-                copy4(to, &from->x);
-                if constexpr (SCALES == S_MIN) copy4(to + SU * C * BLOCKS * 4, &from->y);
-            }
-        }
     }
 };

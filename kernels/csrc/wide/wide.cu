@@ -26,61 +26,8 @@
 //
 // -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES; SEGMENTS, a power of
 // two, or 0 for whatever order the tiling gives, and BY_BLOCK: whether the four blocks of a unit have sums of their own in a segment.
-#include "wide/epilogue.cuh"
+#include "wide/columns.cuh"
 #include "wide/multiply.cuh"
-
-// A warp's place among those of the block, and the block's tiles.
-struct Place {
-    int group, wr, wn;
-    int rank;        // of the block in its cluster
-    int begin, end;  // units of the block
-    int tile0, skip; // its first tile, and rows that the block before has done
-};
-
-// The last rows' block goes back to have whole tiles, and leaves alone what the one before it does.
-__device__ __forceinline__ Place place_of(const Thread &me) {
-    Place p;
-    p.group = me.warp / (WR * WN), p.wr = me.warp % (WR * WN) / WN, p.wn = me.warp % WN;
-    const int row_block = blockIdx.x / SPLIT;
-    p.rank = blockIdx.x % SPLIT, p.begin = p.rank * W::UNITS / SPLIT, p.end = (p.rank + 1) * W::UNITS / SPLIT;
-#if SEGMENTS && KG > 1
-    p.begin = 0, p.end = (W::UNITS + KG * SPLIT - 1) / (KG * SPLIT);
-#endif
-    p.tile0 = TILES >= BT ? min(row_block * BT, TILES - BT) : 0, p.skip = (row_block * BT - p.tile0) * 16;
-    return p;
-}
-
-// What a block knows of its columns, in shared memory.
-struct Lists {
-    int *in_row, *out_row;
-    float *factor;
-
-    __device__ __forceinline__ explicit Lists(u8 *shared) {
-        in_row = (int *)(shared + LISTS_AT), out_row = in_row + C;
-        factor = (float *)(out_row + C);
-    }
-    // Rows of the columns from `base` on. Those past the last one repeat it; their outputs are not stored. A barrier must follow.
-    __device__ __forceinline__ void put_rows(const Arguments &args, const Work &work, int base) {
-        static_assert(C <= THREADS, "a column's row is read by its own thread");
-        int from = min((int)threadIdx.x, min(work.end - base, C) - 1);
-        if (C <= WARP && args.pitch && base == 0) {
-            if (threadIdx.x >= WARP) return;
-            int in = __shfl_sync(~0u, work.in_row, from), out = __shfl_sync(~0u, work.out_row, from);
-            if (threadIdx.x < C) in_row[threadIdx.x] = in, out_row[threadIdx.x] = out;
-        } else if (threadIdx.x < C) {
-            int column = work.first + base + from;
-            in_row[threadIdx.x] = args.slots ? __ldcg(args.in_rows + column) : column;
-            out_row[threadIdx.x] = args.slots ? __ldcg(args.out_rows + column) : column;
-        }
-    }
-    __device__ __forceinline__ void put_factors(const Thread &me, const Arguments &args) {
-        for (int c = me.warp; c < C; c += WARPS) {
-            float f = args.factor;
-            if constexpr (NORM_BLOCKS > 0) f *= row_factor<NORM_BLOCKS>(args.squares + (u64)(u32)in_row[c] * NORM_BLOCKS, args.eps);
-            if (me.lane == 0) factor[c] = f;
-        }
-    }
-};
 
 // Units from one stage to the next.
 #define STRIDE (SEGMENTS && KG > 1 ? KU : SU)
@@ -153,16 +100,6 @@ __device__ __forceinline__ void put_sums(const Thread &me, float *sums, const Ac
     if constexpr (PLACES > 1) {
         for (int i = threadIdx.x; i < C * SUM_STRIDE; i += THREADS) sums[i] += sums[C * SUM_STRIDE + i];
         __syncthreads();
-    }
-}
-
-// Outputs of `left` columns: a lane has column g of eight; the blocks of a cluster share the work.
-__device__ __forceinline__ void finish(const Thread &me, const Arguments &args, const float *sums, const Lists &lists, const Place &p, int left) {
-    constexpr int PIECES = (R / (EPILOGUE == GATED ? 2 : 1) + 31) / 32;
-    for (int i = me.warp * SPLIT + p.rank; i < (left + 7) / 8 * PIECES; i += WARPS * SPLIT) {
-        int c = i / PIECES * 8 + me.g, piece = i % PIECES;
-        Target to = {(u64)(u32)lists.out_row[c], c < left, p.tile0, p.skip, me.t};
-        Epilogue<EPILOGUE>::finish(args, {sums + c * SUM_STRIDE, lists.factor[c]}, to, piece);
     }
 }
 

@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 38] = files![
+const FILES: [(&str, &str); 45] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -45,6 +45,7 @@ const FILES: [(&str, &str); 38] = files![
     "common/base.cuh",
     "common/cluster.cuh",
     "common/int8_rows.cuh",
+    "common/mbarrier.cuh",
     "experts/staged.cuh",
     "gdn/chunk.cuh",
     "gdn/conv.cuh",
@@ -71,9 +72,15 @@ const FILES: [(&str, &str); 38] = files![
     "sampler/shared.cuh",
     "weights/iq3_s_grid.cuh",
     "weights/layout.cuh",
+    "wide/activations.cuh",
+    "wide/columns.cuh",
     "wide/epilogue.cuh",
+    "wide/feed.cuh",
+    "wide/halves.cuh",
     "wide/multiply.cuh",
+    "wide/read.cuh",
     "wide/stages.cuh",
+    "wide/wgmma.cuh",
 ];
 
 /// Names of the files that a text includes.
@@ -143,6 +150,11 @@ impl Arch {
     /// Whether blocks form clusters that read one another's shared memory.
     pub fn has_clusters(self) -> bool {
         self.number() >= 90
+    }
+
+    /// Whether it has matrix instructions of four warps, which no other architecture runs.
+    pub fn has_warpgroups(self) -> bool {
+        self.0 == "sm_90a"
     }
 
     /// Shared memory that a block may have.

@@ -541,7 +541,7 @@ mod tests {
     use super::*;
 
     const KIND: ExpertShape = ExpertShape { width: 512, gate_up: Layout::Q4_K, down: Layout::Q4_K };
-    const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+    const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
 
     #[test]
     fn experts_of_every_family_member_fit_and_broken_blocks_are_refused() {

@@ -18,7 +18,7 @@ mod support;
 mod tables;
 mod wide;
 
-use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
+use chimere_kernels::cuda::{Arch, CudaError, Device, KernelCache, Program};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,8 +82,12 @@ fn required() -> bool {
 }
 
 fn build(arch: &str) -> Outcome {
-    let (programs, cache) = (programs()?, KernelCache::new(KernelCache::default_dir()));
-    println!("{} of {} programs compiled", cache.build(&programs, &[arch.parse()?])?, programs.len());
+    let (arch, cache): (Arch, _) = (arch.parse()?, KernelCache::new(KernelCache::default_dir()));
+    let mut programs = programs()?;
+    if arch.has_warpgroups() {
+        programs.extend(wide::half_programs()?);
+    }
+    println!("{} of {} programs compiled", cache.build(&programs, &[arch])?, programs.len());
     Ok(())
 }
 

@@ -17,7 +17,7 @@ pub(crate) type Outcome = Result<(), Box<dyn Error>>;
 pub(crate) type Test = (&'static str, fn(&Gpu) -> Outcome);
 
 /// What programs are made for when there is no device to ask.
-pub(crate) const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10 };
+pub(crate) const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
 
 /// Whether `CHIMERE_FEW_CASES` asks for a part of the longest tests alone, as tools that slow them down a hundred times
 /// need it.

@@ -5,6 +5,8 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
+use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
+use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
 use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Order, Output, Tiling, Wide, WideShape, program};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
@@ -61,7 +63,53 @@ fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Opt
 
 struct Checked {
     shape: WideShape,
-    tiling: Tiling,
+    way: Way,
+}
+
+/// On which matrix instructions, and cut up how.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Int8(Tiling),
+    F16(warpgroup::Tiling),
+}
+
+impl Way {
+    /// What may be off, in shares of the sum of the products' magnitudes. f16 rounds a scale, a weight (and a minimum)
+    /// and a value, each by 2^-11 at most.
+    fn tolerance(self) -> f64 {
+        match self {
+            Self::Int8(_) => 6e-7,
+            Self::F16(_) => 1.5e-3,
+        }
+    }
+}
+
+/// In f16: every number of warpgroups, of columns in which the 75 of the tests come out even or not, every layout and
+/// every epilogue.
+fn in_halves() -> Vec<Checked> {
+    let tiling = |groups, tiles, columns| warpgroup::Tiling { groups, tiles, columns, stages: 3 };
+    let mut all = Vec::new();
+    for layout in LAYOUTS.into_iter().filter(|l| *l != Layout::W16) {
+        let sizes = [
+            (72, 256, tiling(1, 1, 32)),
+            (1000, 768, tiling(2, 1, 96)),
+            (520, 640, tiling(2, 2, 128)),
+            (300, 896, tiling(4, 1, 96)),
+        ];
+        for ((rows, cols, tiling), dense) in sizes.into_iter().flat_map(|s| [(s, true), (s, false)]) {
+            let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), dense);
+            all.push(Checked { shape, way: Way::F16(tiling) });
+        }
+    }
+    for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
+        for (rows, tiling) in [(192, tiling(1, 2, 64)), (192, tiling(2, 1, 128)), (320, tiling(2, 2, 64))] {
+            for (epilogue, dense) in [(Epilogue::Gated, false), (Epilogue::Residual, true)] {
+                let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
+                all.push(Checked { shape, way: Way::F16(tiling) });
+            }
+        }
+    }
+    all
 }
 
 fn checked() -> Vec<Checked> {
@@ -69,13 +117,16 @@ fn checked() -> Vec<Checked> {
     for layout in LAYOUTS {
         for tiling in CHECKED {
             for (rows, cols) in [(40, 256), (1000, 768)] {
-                all.push(Checked { shape: shape(layout, rows, cols, Epilogue::Plain, None, true), tiling });
+                all.push(Checked {
+                    shape: shape(layout, rows, cols, Epilogue::Plain, None, true),
+                    way: Way::Int8(tiling),
+                });
             }
         }
     }
     for layout in LAYOUTS {
         let shape = shape(layout, 1000, 768, Epilogue::Plain, None, true).with_planes(Planes::Two);
-        all.push(Checked { shape, tiling: CHECKED[1] });
+        all.push(Checked { shape, way: Way::Int8(CHECKED[1]) });
     }
     // Of IQ3_S, tiles of 512 inputs begin at odd multiples of 64 bytes.
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
@@ -85,7 +136,7 @@ fn checked() -> Vec<Checked> {
                 for (rows, cols, epilogue, dense) in [gated, residual] {
                     all.push(Checked {
                         shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
-                        tiling,
+                        way: Way::Int8(tiling),
                     });
                 }
             }
@@ -96,23 +147,54 @@ fn checked() -> Vec<Checked> {
 
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    checked().into_iter().map(|c| program(c.shape, c.tiling)).collect()
+    let mut all: Vec<Program> = Vec::new();
+    for case in checked() {
+        if let Way::Int8(tiling) = case.way {
+            all.push(program(case.shape, tiling)?);
+        }
+    }
+    Ok(all)
+}
+
+/// What the tests of f16 load, on the one architecture that has it.
+pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
+    let mut all: Vec<Program> = Vec::new();
+    for case in in_halves() {
+        if let Way::F16(tiling) = case.way {
+            all.push(warpgroup::program(case.shape, tiling)?);
+            all.push(halves::program(case.shape.matrix().size().1)?);
+        }
+    }
+    Ok(all)
 }
 
 /// Names and tests.
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
+    ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
     ("wide::sums_in_order_are_those_of_the_kernels_for_few_rows", in_order),
 ];
 
 /// Every way to share work with every layout, and every epilogue.
 fn every_layout(gpu: &Gpu) -> Outcome {
+    check_all(gpu, checked())
+}
+
+fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
+    if gpu.device.arch().has_warpgroups() {
+        return check_all(gpu, in_halves());
+    }
+    println!("skipped: {} has no matrix instructions of warpgroups", gpu.device.arch());
+    Ok(())
+}
+
+fn check_all(gpu: &Gpu, cases: Vec<Checked>) -> Outcome {
     let step = if few_cases() { 7 } else { 1 };
-    for case in checked().into_iter().step_by(step) {
+    for case in cases.into_iter().step_by(step) {
         let worst = columns_are_the_definition_s_and_the_same_alone(gpu, &case)?;
         let matrix = case.shape.matrix();
         let (layout, size, planes) = (matrix.layout(), matrix.size(), matrix.planes());
-        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.tiling);
+        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.way);
     }
     Ok(())
 }
@@ -209,11 +291,57 @@ struct Written {
     squares: Vec<u32>,
 }
 
+/// The kernel of a case.
+enum Loaded {
+    Int8(Wide),
+    F16 { halves: Halves, rows: HalfRows, product: Warpgroup },
+}
+
+impl Loaded {
+    /// For so many rows of activations.
+    fn of(gpu: &Gpu, case: &Checked, rows: usize) -> Result<Self, CudaError> {
+        let (device, cache, cols) = (&gpu.device, &gpu.cache, case.shape.matrix().size().1);
+        Ok(match case.way {
+            Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, case.shape, tiling)?),
+            Way::F16(tiling) => Self::F16 {
+                halves: Halves::load(device, cache, cols)?,
+                rows: HalfRows::new(device, rows, rows * cols)?,
+                product: Warpgroup::load(device, cache, case.shape, tiling)?,
+            },
+        })
+    }
+
+    /// # Safety
+    /// As [`Wide::launch`].
+    unsafe fn launch(
+        &self,
+        gpu: &Gpu,
+        weights: &CudaSlice<u8>,
+        n: usize,
+        x: Inputs<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (device, weights) = (&gpu.device, &weights.as_view());
+        match self {
+            // SAFETY: the caller's promise, here and below.
+            Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
+            Self::F16 { halves, rows, product } => {
+                halves.launch(device, n, x.codes, x.meta, rows)?;
+                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+                // SAFETY: as above.
+                unsafe { product.launch(device, weights, x, columns, out) }
+            }
+        }
+    }
+}
+
 /// A kernel with the data of a check: three matrices if rows are listed, else one.
 struct Bench<'a> {
     gpu: &'a Gpu,
-    kernel: Wide,
+    kernel: Loaded,
     epilogue: Epilogue,
+    dense: bool,
     rows: usize,
     cols: usize,
     planes: Planes,
@@ -235,6 +363,12 @@ struct Listed {
 }
 
 impl Listed {
+    /// The first matrix with columns `0..n`.
+    fn all(n: usize) -> Self {
+        let rows: Vec<i32> = (0..n as i32).collect();
+        Self { lists: [vec![0, 0, n as i32, 0], rows.clone(), rows], pitch: 0 }
+    }
+
     /// The same columns, each slot's from a multiple of `pitch` on. What lies between is no row.
     fn pitched(&self, pitch: usize) -> Self {
         let mut slots = self.lists[0].clone();
@@ -268,6 +402,8 @@ impl Bench<'_> {
         let mut codes = stream.clone_htod(&vec![99i8; n * stride * planes])?;
         let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 * planes + 2])?;
         let mut squares = stream.clone_htod(&vec![f32::NAN; n * stride / 32 + 2])?;
+        let all = Listed::all(n);
+        let listed = listed.or((!self.dense && matches!(self.kernel, Loaded::F16 { .. })).then_some(&all));
         let lists = listed.map(|l| l.lists.each_ref().map(|l| stream.clone_htod(l)));
         let lists = match lists {
             Some([a, b, c]) => Some([a?, b?, c?]),
@@ -276,7 +412,7 @@ impl Bench<'_> {
         let views = lists.as_ref().map(|l| l.each_ref().map(|l| l.as_view()));
         let columns = match &views {
             Some([slots, in_rows, out_rows]) => {
-                Columns::Listed { slots, in_rows, out_rows, pitch: listed.map_or(0, |l| l.pitch) }
+                Columns::Listed { rows: n, slots, in_rows, out_rows, pitch: listed.map_or(0, |l| l.pitch) }
             }
             None => Columns::First(n),
         };
@@ -300,7 +436,7 @@ impl Bench<'_> {
         };
         // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output
         // once.
-        unsafe { self.kernel.launch(&self.gpu.device, &self.weights.as_view(), x, columns, out)? };
+        unsafe { self.kernel.launch(self.gpu, &self.weights, n, x, columns, out)? };
         let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect();
         Ok(Written {
             values: bits(stream.clone_dtoh(&values)?),
@@ -333,14 +469,16 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     let epilogue = shape.epilogue();
     let norm = shape.norm().unwrap_or(0);
     let mut random = Random(11);
-    let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).collect();
+    let lower = |m: Matrix| if let Way::F16(_) = case.way { m.lowered() } else { m };
+    let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).map(lower).collect();
     let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
     let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
     let next = random.vector(rows);
     let bench = Bench {
         gpu,
-        kernel: Wide::load(&gpu.device, &gpu.cache, shape, case.tiling)?,
+        kernel: Loaded::of(gpu, case, COLUMNS)?,
         epilogue,
+        dense: shape.dense(),
         rows,
         cols,
         planes: shape.matrix().planes(),
@@ -351,7 +489,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
         norm,
         next: stream.clone_htod(&next)?,
     };
-    let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue };
+    let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue, tolerance: case.way.tolerance() };
     let all = bench.run(0, COLUMNS, None)?;
     let mut worst = 0.0f64;
     for c in 0..COLUMNS {
@@ -368,6 +506,9 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
         for c in 0..n {
             assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
         }
+    }
+    if let (Way::F16(_), true) = (case.way, shape.dense()) {
+        return Ok(worst);
     }
     // Few slots with many columns are spread over blocks, many with few are not, nor those with a pitch; then matrix 2
     // has 41 columns, 0 has 11, 1 has one.
@@ -402,7 +543,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
 
 impl std::fmt::Debug for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} {:?}", self.shape, self.tiling)
+        write!(f, "{:?} {:?}", self.shape, self.way)
     }
 }
 
@@ -413,6 +554,7 @@ struct Want<'a> {
     squares: &'a [f32],
     next: &'a [f32],
     epilogue: Epilogue,
+    tolerance: f64,
 }
 
 impl Want<'_> {
@@ -426,18 +568,18 @@ impl Want<'_> {
 
     /// How much of the tolerance the worst value of every `step`-th row or block takes.
     fn compare(&self, matrix: &Matrix, got: &Written, rows: usize, c: usize, step: usize) -> Result<f64, String> {
-        const TOLERANCE: f64 = 6e-7;
+        let tolerance = self.tolerance;
         let mut worst = 0.0f64;
-        let mut near = |got: f64, want: f64, tolerance: f64, what: &str| {
-            let ratio = (got - want).abs() / tolerance;
+        let mut near = |got: f64, want: f64, slack: f64, what: &str| {
+            let ratio = (got - want).abs() / slack;
             worst = worst.max(ratio);
-            if ratio <= 1.0 { Ok(()) } else { Err(format!("{what}: {got} for {want}, tolerance {tolerance:e}")) }
+            if ratio <= 1.0 { Ok(()) } else { Err(format!("{what}: {got} for {want}, tolerance {slack:e}")) }
         };
         let value = |r: usize| f64::from(f32::from_bits(got.values[r]));
         if self.epilogue == Epilogue::Plain {
             for r in (0..rows).step_by(step) {
                 let (want, size) = self.dot(matrix, r, c);
-                near(value(r), want, size * TOLERANCE, &format!("row {r}"))?;
+                near(value(r), want, size * tolerance, &format!("row {r}"))?;
             }
             return if got.values[rows..].iter().all(|v| f32::from_bits(*v).is_nan()) {
                 Ok(worst)
@@ -455,15 +597,15 @@ impl Want<'_> {
                 let r = 32 * b + i;
                 (values[i], slack[i]) = if self.epilogue == Epilogue::Residual {
                     let (want, size) = self.dot(matrix, r, c);
-                    near(value(r), want + f64::from(OLD), (size + 1.0) * TOLERANCE, &format!("x {r}"))?;
+                    near(value(r), want + f64::from(OLD), (size + 1.0) * tolerance, &format!("x {r}"))?;
                     let next = f64::from(self.next[r]);
-                    ((want + f64::from(OLD)) * next, (size + 1.0) * TOLERANCE)
+                    ((want + f64::from(OLD)) * next, (size + 1.0) * tolerance)
                 } else {
                     let (gate, up) = (r / 8 * 16 + r % 8, r / 8 * 16 + r % 8 + 8);
                     let ((gate, g_size), (up, u_size)) = (self.dot(matrix, gate, c), self.dot(matrix, up, c));
                     (
                         gate / (1.0 + (-gate).exp()) * up,
-                        (g_size * up.abs() * 1.1 + u_size * gate.abs()) * TOLERANCE + 1e-6 * (gate * up).abs(),
+                        (g_size * up.abs() * 1.1 + u_size * gate.abs()) * tolerance + 1e-6 * (gate * up).abs(),
                     )
                 };
             }

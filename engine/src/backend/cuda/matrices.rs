@@ -5,8 +5,10 @@ use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
+use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
-use chimere_kernels::cuda::{Device, KernelCache, Program};
+use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
 use std::collections::HashMap;
 use std::mem::discriminant;
@@ -35,6 +37,15 @@ impl Class {
         let largest = || all.clone().enumerate().filter(|c| discriminant(&c.1) == discriminant(&self)).last();
         all.clone().position(|c| c == self).or_else(|| largest().map(|c| c.0))
     }
+}
+
+/// How a product of many rows is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    /// On int8 rows as they are.
+    Int8(Tiling),
+    /// On rows of f16 that are made of them first.
+    F16(warpgroup::Tiling),
 }
 
 /// How many rows a product's tiles are chosen for.
@@ -100,25 +111,34 @@ impl ProductKind {
         Self { of_experts: true, ..self }
     }
 
-    fn tiling(&self, class: Class, chip: Chip) -> Tiling {
+    fn form(&self, class: Class, chip: Chip) -> Form {
         let (Class::Free(rows) | Class::Ordered(rows)) = class;
         // Rows spread unevenly over experts; those that are chosen get about this many.
         let columns = self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1));
         match class {
-            Class::Free(_) => wide::tiling(self.shape, columns, chip),
+            Class::Free(_) => {
+                let int8 = || Form::Int8(wide::tiling(self.shape, columns, chip));
+                self.in_halves(columns, chip).map_or_else(int8, Form::F16)
+            }
             Class::Ordered(_) => {
                 let order = experts::order_of_few(self.shape, self.of_experts, chip.multiprocessors);
-                wide::tiling_in(order, self.shape, columns, chip)
+                Form::Int8(wide::tiling_in(order, self.shape, columns, chip))
             }
         }
     }
 
-    /// Every tiling that some number of rows takes.
-    fn tilings(&self, classes: &[Class], chip: Chip) -> Vec<Tiling> {
-        let mut all: Vec<Tiling> = Vec::new();
-        for tiling in classes.iter().map(|c| self.tiling(*c, chip)) {
-            if !all.contains(&tiling) {
-                all.push(tiling);
+    /// In f16, where that is faster. The shared expert runs beside others, which have the one place for such rows.
+    fn in_halves(&self, columns: usize, chip: Chip) -> Option<warpgroup::Tiling> {
+        let beside = self.of_experts && self.share.is_none();
+        if beside { None } else { warpgroup::tiling(self.shape, columns, chip) }
+    }
+
+    /// Every form that some number of rows takes.
+    fn forms(&self, classes: &[Class], chip: Chip) -> Vec<Form> {
+        let mut all: Vec<Form> = Vec::new();
+        for form in classes.iter().map(|c| self.form(*c, chip)) {
+            if !all.contains(&form) {
+                all.push(form);
             }
         }
         all
@@ -126,7 +146,7 @@ impl ProductKind {
 
     /// Programs for those classes, and for few rows.
     pub(super) fn programs(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
-        let mut all = self.wide_programs(classes, chip)?;
+        let mut all = self.programs_of_many(classes, chip)?;
         let matrix = self.shape.matrix();
         match (self.share, self.shape.epilogue()) {
             (None, Epilogue::Plain) => {
@@ -138,8 +158,18 @@ impl ProductKind {
         Ok(all)
     }
 
-    fn wide_programs(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
-        Ok(self.tilings(classes, chip).into_iter().map(|t| wide::program(self.shape, t)).collect::<Result<_, _>>()?)
+    fn programs_of_many(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
+        let mut all = Vec::new();
+        for form in self.forms(classes, chip) {
+            match form {
+                Form::Int8(tiling) => all.push(wide::program(self.shape, tiling)?),
+                Form::F16(tiling) => {
+                    all.push(warpgroup::program(self.shape, tiling)?);
+                    all.push(halves::program(self.shape.matrix().size().1)?);
+                }
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -161,9 +191,43 @@ pub(super) struct Kernels<'a> {
     pub(super) classes: Vec<Class>,
     pub(super) deterministic: bool,
     planes: Planes,
-    loaded: HashMap<(wide::WideShape, Tiling), Rc<Wide>>,
+    /// Where products make f16 of their rows, one after another.
+    half_rows: Rc<HalfRows>,
+    loaded: HashMap<(wide::WideShape, Form), Many>,
+    halves: HashMap<usize, Rc<Halves>>,
     few: HashMap<wide::WideShape, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
+}
+
+/// A product's kernel for many rows.
+#[derive(Clone)]
+enum Many {
+    Int8(Rc<Wide>),
+    F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfRows>),
+}
+
+impl Many {
+    /// # Safety
+    /// As [`Wide::launch`].
+    unsafe fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        x: Inputs<'_>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        match self {
+            // SAFETY: the caller's promise, here and below.
+            Self::Int8(product) => unsafe { product.launch(device, weights, x, columns, out) },
+            Self::F16(product, halves, rows) => {
+                halves.launch(device, columns.rows(), x.codes, x.meta, rows)?;
+                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+                // SAFETY: as above.
+                unsafe { product.launch(device, weights, x, columns, out) }
+            }
+        }
+    }
 }
 
 /// A dense product's kernels for few rows.
@@ -180,6 +244,7 @@ impl<'a> Kernels<'a> {
         classes: Vec<Class>,
         deterministic: bool,
         planes: Planes,
+        half_rows: HalfRows,
     ) -> Self {
         Self {
             device,
@@ -188,7 +253,9 @@ impl<'a> Kernels<'a> {
             classes,
             deterministic,
             planes,
+            half_rows: Rc::new(half_rows),
             loaded: HashMap::new(),
+            halves: HashMap::new(),
             few: HashMap::new(),
             experts: HashMap::new(),
         }
@@ -199,16 +266,7 @@ impl<'a> Kernels<'a> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
-            let key = (kind.shape, kind.tiling(class, self.chip));
-            let kernel = match self.loaded.get(&key) {
-                Some(kernel) => kernel.clone(),
-                None => {
-                    let kernel = Rc::new(Wide::load(self.device, self.cache, key.0, key.1)?);
-                    self.loaded.insert(key, kernel.clone());
-                    kernel
-                }
-            };
-            by_class.push((class, kernel));
+            by_class.push((class, self.many(kind.shape, kind.form(class, self.chip))?));
         }
         let few = match self.few.get(&kind.shape) {
             // Their order is not that of the experts.
@@ -221,6 +279,30 @@ impl<'a> Kernels<'a> {
             }
         };
         Ok(Product { by_class, deterministic: self.deterministic, few })
+    }
+
+    fn many(&mut self, shape: wide::WideShape, form: Form) -> Result<Many, CudaBackendError> {
+        if let Some(kernel) = self.loaded.get(&(shape, form)) {
+            return Ok(kernel.clone());
+        }
+        let kernel = match form {
+            Form::Int8(tiling) => Many::Int8(Rc::new(Wide::load(self.device, self.cache, shape, tiling)?)),
+            Form::F16(tiling) => {
+                let product = Rc::new(Warpgroup::load(self.device, self.cache, shape, tiling)?);
+                Many::F16(product, self.halves(shape.matrix().size().1)?, self.half_rows.clone())
+            }
+        };
+        self.loaded.insert((shape, form), kernel.clone());
+        Ok(kernel)
+    }
+
+    fn halves(&mut self, cols: usize) -> Result<Rc<Halves>, CudaBackendError> {
+        if let Some(kernel) = self.halves.get(&cols) {
+            return Ok(kernel.clone());
+        }
+        let kernel = Rc::new(Halves::load(self.device, self.cache, cols)?);
+        self.halves.insert(cols, kernel.clone());
+        Ok(kernel)
     }
 
     fn few_of(&self, kind: ProductKind) -> Result<Option<Few>, CudaBackendError> {
@@ -253,13 +335,13 @@ impl<'a> Kernels<'a> {
 
 /// A product with its kernels.
 pub(super) struct Product {
-    by_class: Vec<(Class, Rc<Wide>)>,
+    by_class: Vec<(Class, Many)>,
     deterministic: bool,
     few: Option<Few>,
 }
 
 impl Product {
-    fn kernel(&self, rows: RowCount) -> &Wide {
+    fn kernel(&self, rows: RowCount) -> &Many {
         let class = rows.class(self.deterministic);
         let place = class.among(self.by_class.iter().map(|k| k.0));
         &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1

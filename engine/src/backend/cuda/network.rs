@@ -14,13 +14,14 @@ use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
 use super::weights::{DeviceWeights, Embedding, Matrix};
-use super::workspace::{Workspace, routed_blocks};
+use super::workspace::{Workspace, half_rows, routed_blocks};
 use crate::model::ModelConfig;
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
 use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::quantized::Planes;
+use chimere_kernels::cuda::wide::halves::HalfRows;
 use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
@@ -104,7 +105,9 @@ impl Network {
     ) -> Result<Self, CudaBackendError> {
         let (setting, shapes) = (Setting::of(c, config, planes), c.shapes());
         let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
-        let mut products = Products::new(device, cache, classes, config.deterministic, planes);
+        let (rows, values) = half_rows(c, setting.counts);
+        let halves = HalfRows::new(device, rows, values)?;
+        let mut products = Products::new(device, cache, classes, config.deterministic, planes, halves);
         let (mut blocks, mut place) = (Vec::with_capacity(weights.blocks.len()), BlockPlace::default());
         for (of, block) in c.blocks().zip(weights.blocks) {
             let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");

@@ -8,6 +8,7 @@ use crate::model::ModelConfig;
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
+use chimere_kernels::cuda::wide::halves::HalfRows;
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::ops::Range;
 
@@ -109,7 +110,7 @@ impl Workspace {
         })
     }
 
-    /// Bytes that [`Workspace::new`] takes of the device.
+    /// Bytes that [`Workspace::new`] takes of the device, and the products' rows of f16.
     pub(super) fn bytes(c: &ModelConfig, n: Counts, planes: Planes) -> u64 {
         Self::parts(c, n, planes).iter().map(|part| part.1 as u64).sum()
     }
@@ -135,6 +136,7 @@ impl Workspace {
             ("hidden rows of experts", quantized(pairs, w.width.max(1)) + quantized(rows, w.shared)),
             ("scratch of mixers, experts' outputs", 4 * scratch(c, n)),
             ("shared expert's outputs", 4 * rows * w.hidden),
+            ("rows as f16", half_bytes(c, n)),
             ("logits", 4 * n.logits * w.vocab + FoldedRows::bytes(n.logits, w.hidden, planes)),
         ]
     }
@@ -159,6 +161,20 @@ pub(super) fn routed_blocks(c: &ModelConfig) -> usize {
 /// Places in each of the lists of experts' rows.
 fn listed(n: Counts, w: &Widths) -> usize {
     (n.rows() * w.used).max(n.decode * w.experts).max(1)
+}
+
+/// How many rows products make f16 of at once, and how many values these have at most: a row's, or those of its
+/// experts.
+pub(super) fn half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
+    let (w, rows) = (Widths::of(c), n.rows());
+    let widest = [w.hidden, w.mixed, w.shared].into_iter().map(padded).max().unwrap_or(0);
+    (rows * w.used.max(1), rows * widest.max(w.used * padded(w.width)))
+}
+
+/// Bytes of these, which [`super::matrices::Kernels`] has.
+fn half_bytes(c: &ModelConfig, n: Counts) -> usize {
+    let (rows, values) = half_rows(c, n);
+    HalfRows::bytes(rows, values)
 }
 
 /// How many values [`Workspace::scratch`] has.

@@ -67,6 +67,15 @@ impl Matrix {
         Self { layout, rows, cols, blocks, grid: iq3_s_grid() }
     }
 
+    /// The same with scales and minima 2^-10 as large, as trained matrices have them: none of 256 and more.
+    pub fn lowered(mut self) -> Self {
+        let exponents = if self.layout.scales == Scales::Bf16 { 10 << 7 } else { 10 << 10 };
+        for block in &mut self.blocks {
+            (block.d, block.dmin) = (block.d - exponents, block.dmin.saturating_sub(exponents));
+        }
+        self
+    }
+
     fn block(&self, row: usize, b: usize) -> &Block {
         &self.blocks[row * (self.cols / BLOCK) + b]
     }

@@ -1,10 +1,12 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
-//! `csrc/wide/wide.cu` says how. An output depends on the [`Tiling`], or on its [`Order`] if it has one, and on its own
+//! `csrc/wide/wide.cu` says how, and for very many rows [`warpgroup`] does it in f16. An output depends on the [`Tiling`], or on its [`Order`] if it has one, and on its own
 //! row alone, not on the rows beside it. With [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a
 //! layer.
 
+pub mod halves;
 mod tiling;
+pub mod warpgroup;
 
 pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
@@ -14,7 +16,7 @@ use super::product::layout::Codes;
 use super::product::{self, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut};
+use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 
 /// What becomes of a product's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +85,11 @@ impl WideShape {
     /// Width of the folded norm.
     pub fn norm(&self) -> Option<usize> {
         (self.norm > 0).then_some(self.norm)
+    }
+
+    /// Whether it is one matrix for all rows.
+    pub fn dense(&self) -> bool {
+        self.dense
     }
 
     /// The matrix's shape.
@@ -157,6 +164,8 @@ pub enum Columns<'a> {
     /// Slot `s` is `{matrix, first, count, 0}` and takes the columns `first..first + count` of the lists. Slots with
     /// columns come in ascending order of `first` and share no columns.
     Listed {
+        /// Rows of the activations: those that `in_rows` may name.
+        rows: usize,
         /// `[slots, 4]`.
         slots: &'a CudaView<'a, i32>,
         /// `[columns]`: row of the activations. Its length is the most columns that all slots have together.
@@ -213,6 +222,9 @@ device_struct! {
         codes: Ptr<i8>,
         /// `[.., cols / 32 * planes]`.
         meta: Ptr<[f32; 2]>,
+        /// With `HALVES`: `[.., cols]`, as [`halves`] writes them, and what each row is multiplied by.
+        halves: Ptr<u16>,
+        row_scales: Ptr<f32>,
         /// By row of codes: `[.., blocks of the norm]`.
         squares: Ptr<f32>,
         /// Plain, residual: `[.., out_stride]`.
@@ -238,6 +250,8 @@ device_struct! {
         /// Columns from one slot's to the next one's, or 0.
         pitch: i32,
         count: i32,
+        /// Rows of `halves`.
+        half_rows: i32,
         out_stride: i32,
         /// Whether every row of out is a multiple of 16 bytes.
         aligned: i32,
@@ -282,16 +296,58 @@ impl Wide {
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
-        self.check(weights, &x, &columns, &out)?;
-        let (stream, block_columns) = (device.stream(), self.tiling.block_columns());
-        let mut arguments = Arguments {
-            weights: Ptr::of(weights, stream),
-            codes: Ptr::of(x.codes, stream),
-            meta: Ptr::of(x.meta, stream),
-            squares: Ptr::of_some(x.squares, stream),
-            matrix_bytes: self.shape.matrix.bytes() as u64,
+        self.shape.check_inputs(&x, columns.rows())?;
+        let work = Work::of(device, self.shape, weights, columns, out, self.tiling.block_columns())?;
+        let arguments = Arguments {
+            codes: Ptr::of(x.codes, device.stream()),
+            meta: Ptr::of(x.meta, device.stream()),
+            squares: Ptr::of_some(x.squares, device.stream()),
             eps: x.eps,
             factor: x.factor,
+            ..work.arguments
+        };
+        if work.column_blocks == 0 {
+            return Ok(());
+        }
+        let row_blocks = self.shape.matrix.size().0.div_ceil(self.tiling.block_rows());
+        let grid = Grid {
+            blocks: ((row_blocks * self.tiling.split) as u32, work.column_blocks as u32),
+            threads: (32 * self.tiling.warps()) as u32,
+        };
+        // SAFETY: every buffer was found large enough for columns that are not listed, the caller vouches for those
+        // that are. Before its wait the kernel reads weights only.
+        unsafe { self.kernel.launch(device, grid, &arguments) }
+    }
+}
+
+impl Columns<'_> {
+    /// Rows of the activations.
+    pub fn rows(&self) -> usize {
+        let (Self::First(rows) | Self::Listed { rows, .. }) = self;
+        *rows
+    }
+}
+
+/// What a launch is given of all but the activations, and how many blocks its columns take.
+struct Work {
+    arguments: Arguments,
+    column_blocks: usize,
+}
+
+impl Work {
+    fn of(
+        device: &Device,
+        shape: WideShape,
+        weights: &CudaView<'_, u8>,
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+        block_columns: usize,
+    ) -> Result<Self, CudaError> {
+        shape.check(weights, &columns, &out)?;
+        let stream = device.stream();
+        let mut arguments = Arguments {
+            weights: Ptr::of(weights, stream),
+            matrix_bytes: shape.matrix.bytes() as u64,
             ..Arguments::default()
         };
         let column_blocks = match columns {
@@ -299,7 +355,7 @@ impl Wide {
                 arguments.count = n as i32;
                 n.div_ceil(block_columns)
             }
-            Columns::Listed { slots, in_rows, out_rows, pitch } => {
+            Columns::Listed { slots, in_rows, out_rows, pitch, .. } => {
                 let n = slots.len() / 4;
                 arguments.slots = Ptr::of(slots, stream);
                 arguments.in_rows = Ptr::of(in_rows, stream);
@@ -311,60 +367,60 @@ impl Wide {
                 if spread { n + in_rows.len() / block_columns } else { n }
             }
         };
-        if column_blocks == 0 {
-            return Ok(());
-        }
+        arguments.write_to(out, shape.matrix.size().0, stream);
+        Ok(Self { arguments, column_blocks })
+    }
+}
+
+impl Arguments {
+    /// Where the result goes, of a matrix of so many rows.
+    fn write_to(&mut self, out: Output<'_, '_>, rows: usize, stream: &CudaStream) {
         match out {
             Output::Plain { values, stride } => {
-                arguments.out = PtrMut::of(values, stream);
-                arguments.out_stride = stride as i32;
-                arguments.aligned = i32::from(stride % 4 == 0 && arguments.out.address().is_multiple_of(16));
+                self.out = PtrMut::of(values, stream);
+                self.out_stride = stride as i32;
+                self.aligned = i32::from(stride % 4 == 0 && self.out.address().is_multiple_of(16));
             }
             Output::Residual { x, weight, codes, meta, squares, stride } => {
-                arguments.out = PtrMut::of(x, stream);
-                arguments.out_stride = self.shape.matrix.size().0 as i32;
-                arguments.weight = Ptr::of(weight, stream);
-                arguments.out_codes = PtrMut::of(codes, stream);
-                arguments.out_meta = PtrMut::of(meta, stream);
-                arguments.out_squares = PtrMut::of(squares, stream);
-                arguments.code_stride = stride as i32;
+                self.out = PtrMut::of(x, stream);
+                self.out_stride = rows as i32;
+                self.weight = Ptr::of(weight, stream);
+                self.out_codes = PtrMut::of(codes, stream);
+                self.out_meta = PtrMut::of(meta, stream);
+                self.out_squares = PtrMut::of(squares, stream);
+                self.code_stride = stride as i32;
             }
             Output::Gated { codes, meta, stride } => {
-                arguments.out_codes = PtrMut::of(codes, stream);
-                arguments.out_meta = PtrMut::of(meta, stream);
-                arguments.code_stride = stride as i32;
+                self.out_codes = PtrMut::of(codes, stream);
+                self.out_meta = PtrMut::of(meta, stream);
+                self.code_stride = stride as i32;
             }
         }
-        let row_blocks = self.shape.matrix.size().0.div_ceil(self.tiling.block_rows());
-        let grid = Grid {
-            blocks: ((row_blocks * self.tiling.split) as u32, column_blocks as u32),
-            threads: (32 * self.tiling.warps()) as u32,
-        };
-        // SAFETY: `check` found every buffer large enough for columns that are not listed,
-        // the caller vouches for those that are. Before its wait the kernel reads weights only.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+    }
+}
+
+/// That a buffer of an operand has what `n` columns of a matrix need.
+fn fits(what: &str, got: usize, need: usize, n: usize, (rows, cols): (usize, usize)) -> Result<(), CudaError> {
+    let text = || format!("{what} has {got} elements, {n} columns of {rows} x {cols} need {need}");
+    if got >= need { Ok(()) } else { Err(CudaError::shape("wide", text())) }
+}
+
+impl WideShape {
+    fn check_inputs(&self, x: &Inputs<'_>, n: usize) -> Result<(), CudaError> {
+        let (size, planes) = (self.matrix.size(), self.matrix.planes().count());
+        fits("codes", x.codes.len(), n * size.1 * planes, n, size)?;
+        fits("meta", x.meta.len(), n * size.1 / 16 * planes, n, size)?;
+        fits("squares", x.squares.map_or(0, |s| s.len()), n * self.norm / BLOCK, n, size)
     }
 
-    fn check(
-        &self,
-        weights: &CudaView<'_, u8>,
-        x: &Inputs<'_>,
-        columns: &Columns<'_>,
-        out: &Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        let (rows, cols) = self.shape.matrix.size();
+    fn check(&self, weights: &CudaView<'_, u8>, columns: &Columns<'_>, out: &Output<'_, '_>) -> Result<(), CudaError> {
+        let (rows, cols) = self.matrix.size();
         let n = if let Columns::First(n) = columns { *n } else { 1 };
-        let fits = |what: &str, got: usize, need: usize| {
-            let text = || format!("{what} has {got} elements, {n} columns of {rows} x {cols} need {need}");
-            if got >= need { Ok(()) } else { Err(CudaError::shape("wide", text())) }
-        };
+        let fits = |what: &str, got: usize, need: usize| fits(what, got, need, n, (rows, cols));
         let wrong = |what: String| Err(CudaError::shape("wide", what));
-        fits("weights", weights.len(), self.shape.matrix.bytes())?;
-        let planes = self.shape.matrix.planes().count();
-        fits("codes", x.codes.len(), n * cols * planes)?;
-        fits("meta", x.meta.len(), n * cols / 16 * planes)?;
-        fits("squares", x.squares.map_or(0, |s| s.len()), n * self.shape.norm / BLOCK)?;
-        if let Columns::Listed { slots, in_rows, out_rows, pitch } = columns {
+        fits("weights", weights.len(), self.matrix.bytes())?;
+        let planes = self.matrix.planes().count();
+        if let Columns::Listed { slots, in_rows, out_rows, pitch, .. } = columns {
             fits("the list of rows", in_rows.len(), slots.len() / 4 * pitch)?;
             fits("the list of output rows", out_rows.len(), in_rows.len())?;
         }
@@ -376,7 +432,7 @@ impl Wide {
             fits("the output's codes", codes.len(), strided(values, stride) * planes)?;
             fits("the output's meta", meta.len(), strided(values, stride) / 16 * planes)
         };
-        match (self.shape.epilogue, out) {
+        match (self.epilogue, out) {
             (Epilogue::Plain, Output::Plain { values, stride }) => {
                 fits("a row of the output", *stride, rows)?;
                 fits("the output", values.len(), strided(rows, *stride))
@@ -434,7 +490,7 @@ mod tests {
                     let shape = WideShape::new(matrix, epilogue, Some(256), dense).unwrap();
                     for columns in [1, 8, 16, 24, 32, 64, 256, 4096] {
                         for (clusters, shared) in [(true, 227 << 10), (false, 99 << 10)] {
-                            let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared };
+                            let chip = Chip { multiprocessors: 132, clusters, shared_bytes: shared, warpgroups: false };
                             let tiling = tiling(shape, columns, chip);
                             let ordered = [(1, true), (4, true), (1, false), (4, false), (8, false)]
                                 .map(|(segments, by_block)| Order { segments, by_block })

@@ -54,7 +54,7 @@ impl Order {
 const GROUPS_IN_ORDER_MAX: usize = 4;
 
 /// Shared memory that a block may have on any chip.
-const SHARED_BYTES_MAX: usize = 227 << 10;
+pub(super) const SHARED_BYTES_MAX: usize = 227 << 10;
 const WARPS_MAX: usize = 16;
 const SPLIT_MAX: usize = 8;
 
@@ -67,6 +67,8 @@ pub struct Chip {
     pub clusters: bool,
     /// Shared memory that a block may have.
     pub shared_bytes: usize,
+    /// Whether four warps share a matrix instruction: see [`super::warpgroup`].
+    pub warpgroups: bool,
 }
 
 impl Chip {
@@ -80,16 +82,20 @@ impl Chip {
             "sm_100a" => 148,
             _ => 36,
         };
-        Self { multiprocessors, clusters: arch.has_clusters(), shared_bytes: arch.shared_bytes_max() }
+        Self::with(multiprocessors, arch)
     }
 
     /// What tiles are chosen by, read from a device.
     pub fn of(device: &Device) -> Self {
-        let arch = device.arch();
+        Self::with(device.multiprocessors() as usize, device.arch())
+    }
+
+    fn with(multiprocessors: usize, arch: Arch) -> Self {
         Self {
-            multiprocessors: device.multiprocessors() as usize,
+            multiprocessors,
             clusters: arch.has_clusters(),
             shared_bytes: arch.shared_bytes_max(),
+            warpgroups: arch.has_warpgroups(),
         }
     }
 }

@@ -255,12 +255,14 @@ impl Bound {
         let x = work.stream.rows.read(at.eps);
         let (mut codes, mut meta) = work.expert_hidden.views_mut();
         let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(config.expert.width) };
-        let columns = Columns::Listed { slots: &slots, in_rows: &in_rows, out_rows: &out_rows, pitch };
+        let rows = at.pass.rows.count;
+        let columns = Columns::Listed { rows, slots: &slots, in_rows: &in_rows, out_rows: &out_rows, pitch };
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
         unsafe { swiglu.gate_up.launch(device, at.pass.rows, &swiglu.weights.gate_up, x.inputs(), columns, out) }?;
         let (codes, meta) = work.expert_hidden.views();
         let out = Output::Plain { values: &mut work.scratch.as_view_mut(), stride: at.hidden };
-        let columns = Columns::Listed { slots: &slots, in_rows: &out_rows, out_rows: &out_rows, pitch };
+        let rows = rows * config.used;
+        let columns = Columns::Listed { rows, slots: &slots, in_rows: &out_rows, out_rows: &out_rows, pitch };
         // SAFETY: as above.
         unsafe { swiglu.down.launch(device, at.pass.rows, &swiglu.weights.down, plain(&codes, &meta), columns, out) }
     }

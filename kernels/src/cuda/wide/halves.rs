@@ -1,0 +1,140 @@
+//! Int8 rows as rows of f16, which [`super::warpgroup`] multiplies. `csrc/rows/halves.cu` and
+//! `csrc/wide/halves.cuh` say in which order the values lie.
+
+use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use crate::cuda::compiler::source;
+use crate::cuda::product::layout::UNIT;
+use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaSlice, CudaView};
+
+const NAME: &str = "halves";
+const COLS_MAX: usize = 1 << 20;
+/// Values of the columns that a block may have more than there are rows.
+const BEYOND: usize = 128 * 64;
+/// Threads of a block, as in the source; of a row so long that all have one together.
+const THREADS: usize = 128;
+const LONG: usize = 1024;
+
+/// The program for rows of `cols` values.
+///
+/// # Errors
+/// If they are not whole units of 128, or too long.
+pub fn program(cols: usize) -> Result<Program, CudaError> {
+    if cols == 0 || !cols.is_multiple_of(UNIT) || cols > COLS_MAX {
+        let what = format!("rows of {cols} values: must be a multiple of {UNIT} up to {COLS_MAX}");
+        return Err(CudaError::shape(NAME, what));
+    }
+    Ok(Program {
+        name: NAME,
+        source: source!("rows/halves.cu"),
+        arguments: arguments::file(&[Arguments::declaration()]),
+        defines: vec![("COLS", cols as i64)],
+    })
+}
+
+/// Rows of f16 on the device. Launches that follow one another on a stream share them: each writes what the next reads.
+#[derive(Debug)]
+pub struct HalfRows {
+    /// `[cols / 64, rows, 64]`, whatever these are at the time, and what a tile of columns may reach beyond them.
+    values: CudaSlice<u16>,
+    /// `[rows]`: what a row's values were divided by.
+    scales: CudaSlice<f32>,
+}
+
+impl HalfRows {
+    /// Takes the memory for so many rows, and values of all of them together.
+    ///
+    /// # Errors
+    /// If the device has too little.
+    pub fn new(device: &Device, rows: usize, values: usize) -> Result<Self, CudaError> {
+        let (stream, failed) = (device.stream(), |error| CudaError::Driver { call: "cuMemAlloc", error });
+        let scales = stream.alloc_zeros(rows).map_err(failed)?;
+        Ok(Self { values: stream.alloc_zeros(values + BEYOND).map_err(failed)?, scales })
+    }
+
+    /// Bytes that [`HalfRows::new`] takes.
+    pub fn bytes(rows: usize, values: usize) -> usize {
+        2 * (values + BEYOND) + 4 * rows
+    }
+
+    /// Values, then the rows' scales, for kernels that read them.
+    pub(super) fn pointers(&self, device: &Device) -> (Ptr<u16>, Ptr<f32>) {
+        (Ptr::of(&self.values, device.stream()), Ptr::of(&self.scales, device.stream()))
+    }
+
+    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CudaError> {
+        if self.scales.len() < rows || self.values.len() < rows * cols + BEYOND {
+            let (most, values) = (self.scales.len(), self.values.len() - BEYOND);
+            let what = format!("{rows} rows of {cols} values: there is room for {most} rows and {values} values");
+            return Err(CudaError::shape(NAME, what));
+        }
+        Ok(())
+    }
+}
+
+device_struct! {
+    /// What the kernel is given.
+    struct Arguments {
+        /// `[rows, cols]`.
+        codes: Ptr<i8>,
+        /// `[rows, cols / 32]`.
+        meta: Ptr<[f32; 2]>,
+        /// `[rows, cols]`.
+        halves: PtrMut<u16>,
+        /// `[rows]`.
+        scales: PtrMut<f32>,
+        rows: u32,
+    }
+}
+
+/// The kernel for rows of one length.
+#[derive(Debug)]
+pub struct Halves {
+    cols: usize,
+    kernel: Kernel<Arguments>,
+}
+
+impl Halves {
+    /// Loads the kernel for rows of `cols` values.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, cols: usize) -> Result<Self, CudaError> {
+        Ok(Self { cols, kernel: device.module(cache, &program(cols)?)?.kernel(NAME)? })
+    }
+
+    /// Enqueues it: the first `rows` of `out` are those of `codes` (`[rows, cols]`) and `meta` (`[rows, cols / 32,
+    /// 2]`), of one plane.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    pub fn launch(
+        &self,
+        device: &Device,
+        rows: usize,
+        codes: &CudaView<'_, i8>,
+        meta: &CudaView<'_, f32>,
+        out: &HalfRows,
+    ) -> Result<(), CudaError> {
+        out.check(rows, self.cols)?;
+        if codes.len() < rows * self.cols || meta.len() < rows * self.cols / 16 {
+            let what = format!("{rows} rows of {}: {} codes and {} meta", self.cols, codes.len(), meta.len());
+            return Err(CudaError::shape(NAME, what));
+        }
+        if rows == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let arguments = Arguments {
+            codes: Ptr::of(codes, stream),
+            meta: Ptr::of(meta, stream),
+            halves: PtrMut::of_shared(&out.values, stream),
+            scales: PtrMut::of_shared(&out.scales, stream),
+            rows: rows as u32,
+        };
+        let rows_a_block = if self.cols >= LONG { 1 } else { THREADS / 32 };
+        let grid = Grid { blocks: (rows.div_ceil(rows_a_block) as u32, 1), threads: THREADS as u32 };
+        // SAFETY: all buffers were found large enough; nothing is read before the wait.
+        unsafe { self.kernel.launch(device, grid, &arguments) }
+    }
+}
