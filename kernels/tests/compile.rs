@@ -10,7 +10,7 @@ use chimere_kernels::cuda::experts::{self, ExpertShape, Experts};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
 use chimere_kernels::cuda::product::{self, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::{self, Chip, Epilogue};
+use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
 use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, history, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
@@ -92,6 +92,20 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
+/// Products in f16 of every layout that has them, each way to cut one up and every epilogue, with the rows that they
+/// read.
+fn in_halves() -> Result<Vec<Program>, CudaError> {
+    let mut programs = vec![halves::program(512)?, halves::program(2048)?];
+    let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
+    for (i, layout) in LAYOUTS.into_iter().filter(|l| *l != Layout::W16).enumerate() {
+        let (groups, tiles, columns) = tiles[i % tiles.len()];
+        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i / 3];
+        let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
+        programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3 })?);
+    }
+    Ok(programs)
+}
+
 /// Everything that reads or writes activations, once with two planes of them; products in every layout.
 fn two_planes() -> Result<Vec<Program>, CudaError> {
     const PLANES: Planes = Planes::Two;
@@ -153,6 +167,16 @@ fn every_kernel_compiles_for_old_and_new_chips() {
     }
     if kept.is_none() {
         std::fs::remove_dir_all(passing).unwrap();
+    }
+}
+
+#[test]
+fn what_only_warpgroups_run_compiles_for_them() {
+    let Some(compiler) = compiler() else { return };
+    let arch: Arch = "sm_90a".parse().unwrap();
+    for program in in_halves().unwrap() {
+        let code = compiler.compile(&program, arch).unwrap_or_else(|e| panic!("{e}"));
+        assert!(code.starts_with(b"\x7fELF"), "{} is no machine code", program.name);
     }
 }
 

@@ -59,6 +59,8 @@ pub struct DeviceRequest {
     pub deterministic: bool,
     /// Drafted tokens that may stand behind one, on a CPU.
     pub drafts: u32,
+    /// Memory for all that the process takes on its device.
+    pub budget: Budget,
 }
 
 impl DeviceRequest {
@@ -76,6 +78,7 @@ impl DeviceRequest {
             exact: engine.exact,
             deterministic: engine.deterministic,
             drafts: engine.drafts.room(),
+            budget: engine.vram_budget,
         }
     }
 
@@ -121,7 +124,7 @@ impl DeviceRequest {
         })
     }
 
-    /// What a GPU would be asked for.
+    /// What a GPU would be asked for, with the fewest positions of a step unless they are named.
     pub fn cuda(&self) -> CudaConfig {
         let slots = self.seqs_or(limits::SEQS_MAX_GPU);
         CudaConfig {
@@ -136,14 +139,26 @@ impl DeviceRequest {
                 KvType::Q8_0Q4_0 => KvStorage::Q8Q4,
             },
             activations: self.activations.into(),
-            step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_GPU), slots),
+            step_rows_max: step_rows(self.step_tokens_or(STEP_TOKENS_FEWEST), slots),
             context: self.context,
             deterministic: self.deterministic,
             host_embedding: self.embedding == Embedding::Host,
             kernel_cache: None,
         }
     }
+
+    /// The same with as many positions of a step as have room in this much memory.
+    fn cuda_within(&self, bytes: u64, model: &Model) -> CudaConfig {
+        let few = self.cuda();
+        let with = |step_tokens| CudaConfig { step_rows_max: step_rows(step_tokens, few.slots), ..few.clone() };
+        let fits = |c: &CudaConfig| CudaMemory::of(model, c).workspace <= bytes / limits::STEP_MEMORY_SHARE;
+        let chosen = limits::STEP_TOKENS_GPU.into_iter().filter(|_| self.step_tokens == 0).map(with).find(fits);
+        chosen.unwrap_or(few)
+    }
 }
+
+/// What a step computes on a GPU whatever its memory.
+const STEP_TOKENS_FEWEST: u32 = limits::STEP_TOKENS_GPU[limits::STEP_TOKENS_GPU.len() - 1];
 
 /// What the scheduler's steps have at most: decode rows do not displace the one unit of prefill that every step grants.
 fn step_rows(step_tokens: u32, slots: u32) -> u32 {
@@ -226,9 +241,11 @@ fn decide<G>(wanted: &DeviceRequest, gpu: impl FnOnce() -> Result<G, String>) ->
 
 /// Whether a GPU can run this model, with code that is there or can be compiled.
 fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo), String> {
-    let mut config = wanted.cuda();
+    let gpu = cuda::probe(ORDINAL).map_err(|e| e.to_string())?;
+    // A budget that cannot be had is the plan's to refuse.
+    let bytes = gpu_budget(wanted.budget, gpu.free_bytes, gpu.total_bytes);
+    let mut config = bytes.map_or_else(|_| wanted.cuda(), |bytes| wanted.cuda_within(bytes, model));
     config.activations = config.activations.of(model);
-    let gpu = cuda::probe(config.ordinal).map_err(|e| e.to_string())?;
     let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
     if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
         Compiler::load().map_err(|e| e.to_string())?;
@@ -265,7 +282,7 @@ impl Setup {
     pub fn step_tokens(&self) -> u32 {
         match self {
             Setup::Cpu(_) => limits::STEP_TOKENS_CPU,
-            Setup::Cuda(..) => limits::STEP_TOKENS_GPU,
+            Setup::Cuda(c, _) => c.step_rows_max,
         }
     }
 
@@ -487,6 +504,16 @@ mod tests {
         write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 })
             .unwrap();
         chimere_engine::model::load(&file).unwrap()
+    }
+
+    #[test]
+    fn a_step_is_as_large_as_the_memory_has_room_for_unless_its_size_is_named() {
+        let model = released();
+        let rows = |wanted: &DeviceRequest, gib: u64| wanted.cuda_within(gib << 30, &model).step_rows_max;
+        let unnamed = wanted(Device::Cuda);
+        assert_eq!([137, 78, 30, 24].map(|gib| rows(&unnamed, gib)), [8192, 8192, 4096, 2048]);
+        let named = DeviceRequest { step_tokens: 512, ..unnamed };
+        assert_eq!([137, 15].map(|gib| rows(&named, gib)), [512, 512]);
     }
 
     /// A budget that leaves a card of 16 GB to its screen: on an H200 the process takes 15.26 and 15.32 GiB.

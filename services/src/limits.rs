@@ -23,8 +23,11 @@ pub const CACHE_SALT_BYTES_MAX: usize = 256;
 pub const CACHE_GROUP_CHARS_MAX: usize = 64;
 /// Positions one step may compute on a CPU, unless the configuration says otherwise.
 pub const STEP_TOKENS_CPU: u32 = 512;
-/// Positions one step may compute on a GPU, unless the configuration says otherwise.
-pub const STEP_TOKENS_GPU: u32 = 2048;
+/// Positions one step may compute on a GPU, unless the configuration says otherwise: the most of these whose buffers
+/// take no more than a part of the memory, or the last.
+pub const STEP_TOKENS_GPU: [u32; 3] = [8192, 4096, 2048];
+/// That part: one in so many.
+pub const STEP_MEMORY_SHARE: u64 = 32;
 /// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for
 /// each other in every step, so a slip of the finger would stop the service before its first token.
 pub const THREADS_MAX: u32 = 1024;

@@ -80,7 +80,7 @@ pub struct ServeArgs {
     /// Tokens a sequence may have, prompt and output together [default: the model's own]
     #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
     pub max_context: Option<u32>,
-    /// Tokens that one step may compute [default: 512 on a CPU, 2048 on a GPU]
+    /// Tokens that one step may compute [default: 512 on a CPU, 2048 to 8192 on a GPU, by its memory]
     #[arg(long, value_name = "N", help_heading = SIZES_AND_MEMORY)]
     pub step_tokens: Option<u32>,
     /// Memory for all that the process takes on its device: bytes such as 12GiB, or auto for what is free less a margin

@@ -22,7 +22,7 @@ pub struct Engine {
     pub max_seqs: u32,
     /// Positions a sequence may have, prompt and output together; 0 takes the model's own.
     pub max_context: u32,
-    /// Positions one step may compute; 0 takes 512 on a CPU and 2048 on a GPU.
+    /// Positions one step may compute; 0 takes 512 on a CPU and 2048 to 8192 on a GPU, by its memory.
     pub step_tokens: u32,
     /// Milliseconds between two tokens of a stream that steps are planned to keep while prompts are computed; 0 sets no
     /// target.

@@ -3,6 +3,7 @@
 use super::CliError;
 use crate::config::{Activations, Device, Embedding, Engine, KvType};
 use crate::device::DeviceRequest;
+use crate::limits;
 use chimere_engine::backend::cuda::{self, Arch, Chip, CudaBackendError, CudaError, KernelCache, Program};
 use chimere_engine::format::synth::{self, Mix, SynthOptions};
 use chimere_engine::model::{self, Model};
@@ -115,6 +116,8 @@ fn programs(model: &Model, arch: Arch, chip: Chip) -> Result<Vec<Program>, CudaB
                     activations,
                     deterministic,
                     embedding,
+                    // Larger steps take all kernels of smaller ones.
+                    step_tokens: limits::STEP_TOKENS_GPU[0],
                     ..DeviceRequest::of(&Engine::default(), model.config.context)
                 };
                 let more = cuda::programs(model, &wanted.cuda(), arch, Some(chip))?;

@@ -170,6 +170,7 @@ impl Cases {
             exact: args.exact,
             deterministic: args.deterministic,
             drafts: 0,
+            budget: args.vram_budget,
         }
     }
 
