@@ -61,17 +61,18 @@ impl Merges {
         if let Some(last) = symbols.last_mut() {
             last.after = NONE;
         }
-        let first = (0..).zip(symbols.windows(2)).filter_map(|(at, two)| self.entry(at, two[0].id, two[1].id));
-        let mut open: BinaryHeap<Reverse<u64>> = first.collect::<Vec<_>>().into();
-        while let Some(Reverse(entry)) = open.pop() {
-            let (rank, at) = ((entry >> 32) as u32, entry as u32);
+        let mut open = Open::default();
+        for (at, two) in (0..).zip(symbols.windows(2)) {
+            self.offer(&mut open, at, two[0].id, two[1].id);
+        }
+        while let Some(Entry { rank, at }) = open.pop() {
             if self.merge(&mut symbols, rank, at) {
                 let Symbol { id, before, after } = symbols[at as usize];
                 if before != NONE {
-                    open.extend(self.entry(before, symbols[before as usize].id, id));
+                    self.offer(&mut open, before, symbols[before as usize].id, id);
                 }
                 if after != NONE {
-                    open.extend(self.entry(at, id, symbols[after as usize].id));
+                    self.offer(&mut open, at, id, symbols[after as usize].id);
                 }
             }
         }
@@ -105,9 +106,75 @@ impl Merges {
         self.ranks.get(&pair(left, right)).copied()
     }
 
-    /// What is open at a place: its rank above the place, so that the lowest rank comes first, then the first place.
-    fn entry(&self, at: u32, left: TokenId, right: TokenId) -> Option<Reverse<u64>> {
-        self.rank(left, right).map(|rank| Reverse(u64::from(rank) << 32 | u64::from(at)))
+    /// Notes that these two may be merged, if they may: `at` is where the left one begins.
+    fn offer(&self, open: &mut Open, at: u32, left: TokenId, right: TokenId) {
+        if let Some(rank) = self.rank(left, right) {
+            open.push(Entry { rank, at });
+        }
+    }
+}
+
+/// A merge that is open, ordered by rank and then by place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    rank: u32,
+    at: u32,
+}
+
+/// What is open, lowest first. A heap alone would do, and take ten times as long for a word of millions of equal pairs:
+/// all of a rank come at once here, nearly always in order, and only what comes too late for that goes into a heap.
+#[derive(Default)]
+struct Open {
+    /// The rank whose places are handed out, of which there is none at first.
+    rank: Option<u32>,
+    /// Its places that are left, first one last.
+    places: Vec<u32>,
+    /// What came since then, of this rank or a lower one.
+    late: BinaryHeap<Reverse<Entry>>,
+    /// Places of each higher rank, as they came.
+    later: HashMap<u32, Vec<u32>, BuildHasherDefault<PairHasher>>,
+    /// The keys of `later`.
+    ranks: BinaryHeap<Reverse<u32>>,
+}
+
+impl Open {
+    fn push(&mut self, entry: Entry) {
+        if self.rank.is_some_and(|rank| entry.rank <= rank) {
+            self.late.push(Reverse(entry));
+            return;
+        }
+        let new = || {
+            self.ranks.push(Reverse(entry.rank));
+            Vec::new()
+        };
+        self.later.entry(entry.rank).or_insert_with(new).push(entry.at);
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        if self.places.is_empty() && self.late.is_empty() {
+            self.next_rank()?;
+        }
+        let own = self.rank.zip(self.places.last()).map(|(rank, &at)| Entry { rank, at });
+        match self.late.peek() {
+            Some(&Reverse(late)) if own.is_none_or(|own| late < own) => {
+                self.late.pop();
+                Some(late)
+            }
+            _ => {
+                self.places.pop();
+                own
+            }
+        }
+    }
+
+    fn next_rank(&mut self) -> Option<()> {
+        let Reverse(rank) = self.ranks.pop()?;
+        let mut places = self.later.remove(&rank)?;
+        // Stable sorting takes runs that are in order as they are, and there are few: one for each rank that left some.
+        places.sort();
+        places.reverse();
+        (self.rank, self.places) = (Some(rank), places);
+        Some(())
     }
 }
 
@@ -115,7 +182,7 @@ fn pair(left: TokenId, right: TokenId) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// A hash of two ids in one multiplication. Nobody chooses the pairs but the model's file.
+/// A hash of two ids, or of a rank, in one multiplication. Nobody chooses them but the model's file.
 #[derive(Debug, Default)]
 pub(super) struct PairHasher(u64);
 
@@ -126,6 +193,10 @@ impl Hasher for PairHasher {
 
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u32(&mut self, rank: u32) {
+        self.write_u64(rank.into());
     }
 
     fn write_u64(&mut self, pair: u64) {

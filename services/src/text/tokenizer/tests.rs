@@ -44,6 +44,36 @@ fn edited(edit: impl FnOnce(&mut Value)) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::new(&TokenizerSource::Json(serde_json::to_vec(&file).unwrap()))
 }
 
+/// The same vocabulary whose merges come in another order, so that what a merge makes is often merged before it.
+static SHUFFLED: LazyLock<Tokenizer> = LazyLock::new(|| {
+    let by_hash = |merge: &Value| {
+        let text = merge.to_string();
+        text.bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    };
+    edited(|file| file["model"]["merges"].as_array_mut().unwrap().sort_by_key(by_hash)).unwrap()
+});
+
+/// Words as who wants to hold a thread would have them: runs of blanks, of line breaks, of letters, one after the other.
+fn runs() -> impl Strategy<Value = String> {
+    let piece =
+        prop::sample::select(vec![" ", "  ", "\n", "\t", " \n", "a", "e", "the", " the", "=", "\u{4e2d}", "\u{a0}"]);
+    let run = (piece, 1_usize..600).prop_map(|(piece, times)| piece.repeat(times));
+    prop::collection::vec(run, 1..12).prop_map(|runs| runs.concat())
+}
+
+/// One word has the ids that the crate gives it, by both orders.
+fn check_word(word: &str) {
+    let mut written = String::new();
+    alphabet::write(word.as_bytes(), &mut written);
+    for tokenizer in [&**TOKENIZER, &*SHUFFLED] {
+        let mut ids = Vec::new();
+        tokenizer.merges.encode(word.as_bytes(), &mut ids);
+        let slowly = tokenizer.bpe.tokenize(&written).unwrap();
+        assert_eq!(ids, slowly.iter().map(|token| token.id).collect::<Vec<_>>());
+    }
+}
+
 fn composed(text: &str) -> String {
     NormalizedString::from(text).nfc().get().to_owned()
 }
@@ -205,12 +235,19 @@ proptest! {
 
     #[test]
     fn a_word_has_the_same_ids_however_long_it_may_be_before_it_is_merged_here(text in nasty(), times in 1_usize..20) {
-        let word = text.repeat(times);
-        let (mut long, mut short, mut written) = (Vec::new(), Vec::new(), String::new());
-        TOKENIZER.merges.encode(word.as_bytes(), &mut long);
-        alphabet::write(word.as_bytes(), &mut written);
-        short.extend(TOKENIZER.bpe.tokenize(&written).unwrap().iter().map(|token| token.id));
-        prop_assert_eq!(long, short);
+        check_word(&text.repeat(times));
+    }
+
+    #[test]
+    fn so_have_runs_of_blanks_line_breaks_and_letters_whatever_the_order_of_merges(word in runs()) {
+        check_word(&word);
+    }
+
+    #[test]
+    fn texts_of_long_runs_have_the_ids_of_the_crate_s_pipeline(runs in prop::collection::vec(runs(), 1..6)) {
+        let text = runs.concat();
+        let oracle = ORACLE.encode(text.as_str(), false).unwrap();
+        prop_assert_eq!(&TOKENIZER.encode(&text)[..], oracle.get_ids());
     }
 
     #[test]
