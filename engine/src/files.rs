@@ -23,13 +23,22 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
 /// Opens a regular file to read and change it; one that is not there is made, for its owner alone. Anything else is an
 /// error that says what it is.
 pub fn open_regular_to_change(path: &Path) -> io::Result<File> {
+    open_or_make(path, OpenOptions::new().read(true).write(true).truncate(false))
+}
+
+/// Opens a regular file to write at its end; one that is not there is made, for its owner alone. Anything else is an
+/// error that says what it is.
+pub fn open_regular_to_append(path: &Path) -> io::Result<File> {
+    open_or_make(path, OpenOptions::new().append(true))
+}
+
+fn open_or_make(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match std::fs::metadata(path) {
         Ok(meta) => check_kind(&meta)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
         Err(e) => return Err(e),
     }
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
+    options.create(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
@@ -161,7 +170,11 @@ mod tests {
             (dir.path(), "a directory"),
             (Path::new("/dev/zero"), "a character device"),
         ] {
-            for error in [read_regular(path, 1 << 20).unwrap_err(), open_regular_to_change(path).unwrap_err()] {
+            for error in [
+                read_regular(path, 1 << 20).unwrap_err(),
+                open_regular_to_change(path).unwrap_err(),
+                open_regular_to_append(path).unwrap_err(),
+            ] {
                 assert_eq!(error.to_string(), format!("wanted a regular file, got {kind}"));
             }
         }

@@ -9,6 +9,7 @@ pub mod database;
 pub mod device;
 pub mod engram;
 pub mod gpu;
+pub mod holder;
 pub mod http;
 pub mod limits;
 pub mod locate;

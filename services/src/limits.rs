@@ -28,13 +28,13 @@ pub const STEP_TOKENS_GPU: u32 = 2048;
 /// Threads of one kind, as a configuration may ask for them: more than the largest machines have cores. They wait for
 /// each other in every step, so a slip of the finger would stop the service before its first token.
 pub const THREADS_MAX: u32 = 1024;
-/// Prompts that wait for a text thread.
-pub const TEXT_JOBS_MAX: usize = 1024;
+/// Prompts that wait for a text thread; one key, or one address, has half of the places at most.
+pub const TEXT_JOBS_MAX: usize = 2048;
 /// Bytes above which a text has the lane of the long ones: rendering and cutting it takes tens of milliseconds and
 /// more, and short prompts must not wait for that.
 pub const LONG_TEXT_BYTES: usize = 64 << 10;
-/// Long prompts that wait for their text thread.
-pub const LONG_TEXT_JOBS_MAX: usize = 64;
+/// Long prompts that wait for their text thread, likewise.
+pub const LONG_TEXT_JOBS_MAX: usize = 128;
 /// Bytes of all request bodies that are arriving or being read, together.
 pub const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Bytes of a request body.
@@ -46,6 +46,8 @@ pub const PARSED_BYTES_MAX: usize = 64 << 20;
 pub const PARSED_TOTAL_BYTES_MAX: usize = 192 << 20;
 /// Bytes above which a whole reply is given out piece by piece, and let go if it is not read.
 pub const WHOLE_REPLY_BYTES: usize = 256 << 10;
+/// Bytes of all such replies that are not read yet, together; one key, or one address, has half of them at most.
+pub const WHOLE_REPLIES_BYTES_MAX: usize = 256 << 20;
 /// Characters of a key that the key file has in plain text.
 pub const KEY_CHARS_MIN: usize = 16;
 /// Bytes of the key file.
@@ -137,8 +139,8 @@ pub const GRAMMARS_KEPT_MAX: usize = 32;
 pub const GRAMMAR_THREADS: usize = 2;
 /// Bytes of their stacks, which deep grammars need.
 pub const GRAMMAR_STACK_BYTES: usize = 64 << 20;
-/// Grammars that wait for a thread.
-pub const GRAMMAR_JOBS_MAX: usize = 64;
+/// Grammars that wait for a thread; one key, or one address, has half of the places at most.
+pub const GRAMMAR_JOBS_MAX: usize = 128;
 /// Characters of what is said about a form that cannot be followed.
 pub const GRAMMAR_ERROR_CHARS_MAX: usize = 300;
 /// Bytes of the name of a tool's argument: what the parser of calls reads.

@@ -188,6 +188,7 @@ impl Service {
             // One body must fit, whatever the configuration says of the size of all.
             bodies: Room::new(parts.bodies_bytes_max.max(parts.body_bytes_max), parts.body_bytes_max),
             parsed: Room::new(limits::PARSED_TOTAL_BYTES_MAX, limits::PARSED_BYTES_MAX),
+            replies: Room::new(limits::WHOLE_REPLIES_BYTES_MAX, 0),
             keep_alive: parts.keep_alive,
             fingerprint: parts.fingerprint,
             created: unix_seconds(),

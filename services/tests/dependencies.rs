@@ -46,6 +46,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "services",
         &[
             "limits",
+            "holder",
             "clock",
             "printable",
             "audit",

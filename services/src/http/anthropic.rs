@@ -31,6 +31,6 @@ pub(super) async fn count_tokens(
 ) -> Result<HttpResponse, ApiError> {
     let parse = |body: &[u8], app: &App| MessagesRequest::parse(body, &app.limits);
     let Taken { asked, bytes, room: _room } = take(&app, &request, payload, parse).await?;
-    let prompt = prompt_of(&app, asked.chat.conversation, bytes, usize::MAX).await?;
+    let prompt = prompt_of(&app, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await?;
     Ok(HttpResponse::Ok().json(json!({"input_tokens": prompt.ids.len()})))
 }

@@ -6,7 +6,7 @@ use super::grammar::GrammarMaker;
 use super::origin::Origins;
 use super::request::{Generation, ModelLimits};
 use super::ring::Ring;
-use super::shares::{Holder, Room, Share};
+use super::shares::{Room, Share};
 use super::wrong_keys::WrongKeys;
 use crate::actors::live::LiveRequests;
 use crate::actors::phase::{ENGINE_LOST, Phase, SHUTTING_DOWN};
@@ -14,6 +14,7 @@ use crate::actors::request::ServiceHandles;
 use crate::actors::step_log::StepLog;
 use crate::audit::Audit;
 use crate::engram::EngramParts;
+use crate::holder::Holder;
 use crate::responses::ResponseStore;
 use crate::semantic::Collections;
 use crate::text::{Lanes, TextModel};
@@ -102,6 +103,8 @@ pub struct App {
     pub bodies: Arc<Room>,
     /// Bytes that all bodies which were taken apart may take until they are prompts.
     pub parsed: Arc<Room>,
+    /// Bytes that all large whole replies may take until they are read.
+    pub replies: Arc<Room>,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
     /// Changes when the same request may give other bytes.
@@ -119,6 +122,11 @@ impl App {
             Phase::Lost(_) => (ENGINE_LOST, "engine_unavailable", "engine_lost"),
         };
         Err(unavailable(message, code).rejected_as(reason))
+    }
+
+    /// On whose account a request takes of what is shared.
+    pub(super) fn holder(&self, request: &HttpRequest) -> Holder {
+        Holder::of(request, &self.proxies)
     }
 
     /// The most tokens of a prompt that leave room for the output that is asked for.

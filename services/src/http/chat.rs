@@ -44,14 +44,15 @@ pub(super) async fn converse<S: Dialect>(
         None => None,
     };
     let cache = cache::of_request(Caller::of(request).cache, &generation.cache);
+    let holder = app.holder(request);
     let question =
-        Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(request)?, cache };
+        Question { conversation, bytes, reasoning, tools: tools.is_some(), terms: terms_of(request)?, cache, holder };
     let name = RequestName::of(request);
     let PromptAndThinking { prompt, thinking: rules, probe } =
         prompt_and_thinking(app, name, &generation, question).await?;
     // Only now: what waits for a text thread or a trial is as large as its body was when it was taken apart.
     drop(room);
-    let grammar = grammar_of(app, generation.form.take(), calls, Some(prompt.thinking)).await?;
+    let grammar = grammar_of(app, app.holder(request), generation.form.take(), calls, Some(prompt.thinking)).await?;
     let (thinking, tools) = (prompt.thinking, tools.map(Arc::new));
     let call_ids = uuid::Uuid::new_v4().simple().to_string();
     let reader = move |choice: usize| {

@@ -53,7 +53,7 @@ pub(super) async fn put(
     let name =
         TableName::new(&name).map_err(|e| ApiError::invalid("collection", format!("the collection's name: {e}")))?;
     parsed(&app, &request, payload, |body, _| parse_nothing(body)).await?;
-    let info = change(&app, move |all| {
+    let info = change(&app, &request, move |all| {
         all.create(owner, name.as_str(), unix_seconds())?;
         all.info(owner, name.as_str())
     })
@@ -69,7 +69,7 @@ pub(super) async fn delete(
 ) -> Result<HttpResponse, ApiError> {
     let (owner, name) = (owner(&request)?, name.into_inner());
     let id = name.clone();
-    change(&app, move |all| all.remove(owner, &name)).await?;
+    change(&app, &request, move |all| all.remove(owner, &name)).await?;
     Ok(HttpResponse::Ok().json(json!({"id": id, "object": "engram.collection", "deleted": true})))
 }
 
@@ -90,13 +90,13 @@ pub(super) async fn add(
     };
     let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
-    let prompts = tokens(&app, "items", texts).await?;
+    let prompts = tokens(&app, app.holder(&request), "items", texts).await?;
     let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(&request)? };
     let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
     let ids: Vec<String> = items.iter().map(|item| item.id.clone()).collect();
     let items = items.into_iter().zip(vectors).collect();
-    let info = change(&app, move |all| all.add(owner, &name, items)).await?;
+    let info = change(&app, &request, move |all| all.add(owner, &name, items)).await?;
     let mut reply = object(&info);
     reply["added"] = json!(ids);
     reply["usage"] = json!({"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens});
@@ -140,7 +140,8 @@ pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Res
     let owner = Caller::of(request).key;
     // Before the text is read for nothing.
     let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
-    let prompts: Vec<Arc<[TokenId]>> = tokens(app, field, vec![Prompt::Text(query.clone())]).await?;
+    let prompts: Vec<Arc<[TokenId]>> =
+        tokens(app, app.holder(request), field, vec![Prompt::Text(query.clone())]).await?;
     let query_tokens = prompts[0].len();
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
     let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");
@@ -154,7 +155,7 @@ pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Res
         let query = Query { vector: &vector, text: &query, by };
         all.search(owner, &collection, &query, k as usize, examples)
     };
-    let hits = work(&app.lanes, text_bytes, here, scan).await?;
+    let hits = work(&app.lanes, app.holder(request), text_bytes, here, scan).await?;
     ::metrics::histogram!(metrics::SEMANTIC_SEARCH_SECONDS).record(begin.elapsed().as_secs_f64());
     Ok((hits.map_err(|e| api_error(&e))?, query_tokens))
 }
@@ -181,10 +182,11 @@ fn owner(request: &HttpRequest) -> Result<KeyId, ApiError> {
 /// Runs a write on the thread of long texts.
 async fn change<T: Send + 'static>(
     app: &App,
+    request: &HttpRequest,
     write: impl FnOnce(&Collections) -> Result<T, CollectionError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let all = app.collections.clone();
-    let changed = app.lanes.for_bytes(usize::MAX).run(move || write(&all)).await.map_err(busy)?;
+    let changed = app.lanes.for_bytes(usize::MAX).run(app.holder(request), move || write(&all)).await.map_err(busy)?;
     app.collections.export();
     changed.map_err(|e| api_error(&e))
 }

@@ -25,13 +25,13 @@ pub(super) async fn completions(
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut echoes = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = prompt_ids(&app, prompt, app.room(&generation)).await?;
+        let (tokens, text) = prompt_ids(&app, app.holder(&request), prompt, app.room(&generation)).await?;
         echoes.push(echo.then(|| echo_of(app.text.tokenizer(), &tokens, text)));
         ids.push(tokens.into());
     }
     // Only now: what waits for a text thread is as large as its body was when it was taken apart.
     drop(room);
-    let grammar = grammar_of(&app, generation.form.take(), None, None).await?;
+    let grammar = grammar_of(&app, app.holder(&request), generation.form.take(), None, None).await?;
     let asked = &generation.spec.engine;
     let shape = Completion::new(asked.sampling.logprobs.is_some(), echoes, asked.choices);
     let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "cmpl-");

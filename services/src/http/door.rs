@@ -2,7 +2,8 @@
 //! others.
 
 use super::heads::Heads;
-use super::shares::{Holder, Room, Share};
+use super::shares::{Room, Share};
+use crate::holder::Holder;
 use crate::limits::HEADS_BYTES_MAX;
 use crate::metrics;
 use actix_http::Extensions;

@@ -10,6 +10,7 @@ use super::request::{EmbeddingRequest, Encoding, Prompt};
 use super::terms::terms_of;
 use super::text::{INLINE_BYTES, fitting, work};
 use crate::actors::embed::{Texts, embed};
+use crate::holder::Holder;
 use crate::limits::EMBEDDING_TOKENS_MAX;
 use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
@@ -26,7 +27,7 @@ pub(super) async fn embeddings(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
-    let prompts = tokens(&app, "input", inputs).await?;
+    let prompts = tokens(&app, app.holder(&request), "input", inputs).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
     let vectors =
@@ -62,6 +63,7 @@ pub(super) async fn vectors(
 /// text.
 pub(super) async fn tokens(
     app: &App,
+    holder: Holder,
     field: &'static str,
     inputs: Vec<Prompt>,
 ) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
@@ -72,7 +74,7 @@ pub(super) async fn tokens(
         let ids = |input: Prompt| input.into_ids(&|text| tokenizer.encode_plain(text)).into();
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
     };
-    let prompts = work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await?;
+    let prompts = work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await?;
     check_lengths(field, &prompts, room)?;
     Ok(prompts)
 }

@@ -8,6 +8,7 @@ use super::request::TeachRequest;
 use super::text::busy;
 use crate::database::DatabaseError;
 use crate::engram::{StoreError, TableInfo, TableName, Teacher, Texts, Write};
+use crate::holder::Holder;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use chimere_engine::ids::KeyId;
@@ -40,7 +41,7 @@ pub(super) async fn put(
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
     let asked = parsed(&app, &request, payload, |body, _| TeachRequest::parse_put(body)).await?;
-    teach(&app, Teaching { teacher, name, by: Caller::of(&request).key }, asked, Write::Put).await
+    teach(&app, Teaching::of(&app, &request, teacher, name), asked, Write::Put).await
 }
 
 /// `POST /v1/engram/tables/{name}/learn`: these texts beside what was learned before, if they are good enough.
@@ -56,7 +57,7 @@ pub(super) async fn learn(
         let reason = format!("quality {quality} is below {}", app.engram.quality_min);
         return Ok(HttpResponse::Ok().json(json!({"id": name.as_str(), "accepted": false, "reason": reason})));
     }
-    teach(&app, Teaching { teacher, name, by: Caller::of(&request).key }, asked, Write::Learn).await
+    teach(&app, Teaching::of(&app, &request, teacher, name), asked, Write::Learn).await
 }
 
 /// `DELETE /v1/engram/tables/{name}`: away with both layers. What runs goes on with the table that it has.
@@ -66,7 +67,7 @@ pub(super) async fn delete(
     name: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
-    change(&app, name, move |name| {
+    change(&app, app.holder(&request), name, move |name| {
         check_ours(&teacher, name)?;
         if teacher.store().unknown(name).map_err(store_error)? {
             return Err(no_such_table(name.as_str()));
@@ -83,7 +84,7 @@ pub(super) async fn rollback(
     name: web::Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     let (teacher, name) = (admin(&app, &request)?, checked(&app, &request, &name)?);
-    change(&app, name, move |name| teacher.store().undo(name).map_err(store_error)).await
+    change(&app, app.holder(&request), name, move |name| teacher.store().undo(name).map_err(store_error)).await
 }
 
 fn object(info: &TableInfo) -> Value {
@@ -126,17 +127,24 @@ struct Teaching {
     name: TableName,
     /// On whose account.
     by: KeyId,
+    holder: Holder,
+}
+
+impl Teaching {
+    fn of(app: &App, request: &HttpRequest, teacher: Arc<Teacher>, name: TableName) -> Self {
+        Self { teacher, name, by: Caller::of(request).key, holder: app.holder(request) }
+    }
 }
 
 /// Tokenizes and writes, on a text thread.
 async fn teach(
     app: &App,
-    Teaching { teacher, name, by }: Teaching,
+    Teaching { teacher, name, by, holder }: Teaching,
     asked: TeachRequest,
     kind: fn(Texts) -> Write,
 ) -> Result<HttpResponse, ApiError> {
     let tokenizer = app.text.tokenizer().clone();
-    change(app, name, move |name| {
+    change(app, holder, name, move |name| {
         // What looks like a control token is text: nobody should be taught to end a turn by a document.
         let texts: Vec<_> = asked.texts.iter().map(|text| tokenizer.encode_plain(text)).collect();
         let texts = Texts { time: teacher.now(), orders: asked.orders, texts };
@@ -153,11 +161,12 @@ async fn teach(
 /// to requests.
 async fn change(
     app: &App,
+    holder: Holder,
     name: TableName,
     write: impl FnOnce(&TableName) -> Result<u64, ApiError> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
     let id = name.clone();
-    let revision = app.lanes.for_bytes(usize::MAX).run(move || write(&name)).await.map_err(busy)??;
+    let revision = app.lanes.for_bytes(usize::MAX).run(holder, move || write(&name)).await.map_err(busy)??;
     app.engram.keeper.wake();
     Ok(HttpResponse::Ok().json(json!({"id": id.as_str(), "accepted": true, "revision": revision})))
 }

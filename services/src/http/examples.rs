@@ -38,7 +38,7 @@ pub(super) async fn with_examples(
     while !hits.is_empty() {
         conversation.messages = with_turns(&plain, &hits);
         let more = hits.iter().map(|hit| hit.item.text_bytes()).sum::<usize>();
-        match prompt_of(app, conversation.clone(), bytes + more, usize::MAX).await {
+        match prompt_of(app, app.holder(request), conversation.clone(), bytes + more, usize::MAX).await {
             Ok(prompt) if prompt.ids.len() <= room(app, generation) => break,
             // Without examples the conversation itself may be at fault, and then it is told so.
             _ => hits.pop(),

@@ -2,7 +2,7 @@
 
 use super::answer::{Begun, Dialect, Envelope, Frames, WholeReply, engine_error};
 use super::app::{App, unavailable};
-use super::auth::{Caller, asker};
+use super::auth::Caller;
 use super::cache;
 use super::error::ApiError;
 use super::reply::RequestName;
@@ -17,6 +17,7 @@ use crate::actors::output::{ExamplesAccount, ProbeAccount};
 use crate::actors::reader::{Plain, Reader};
 use crate::actors::request::{Job, RequestActor, ThinkingJob};
 use crate::clock::unix_seconds;
+use crate::holder::Holder;
 use crate::text::grammar::GrammarStart;
 use crate::traces::{About, Remote};
 use actix_web::http::StatusCode;
@@ -102,10 +103,10 @@ pub(super) async fn generate<S: Dialect>(
     let Generation { spec, seed, engram, cache, prediction, .. } = generation;
     // Drawn seeds keep to 53 bits, which every JSON reader takes exactly.
     let seed = seed.unwrap_or_else(|| rand::random::<u64>() >> 11);
-    let engram = tables_of(app, engram, asker(request), &prompts, &spec.engine.end_ids).await?;
+    let engram = tables_of(app, request, engram, &prompts, &spec.engine.end_ids).await?;
     let waits_for = late_sources(!engram.tables.is_empty(), grammar.is_some());
     let scope = cache::of_request(Caller::of(request).cache, &cache);
-    let prediction = predicted(app, prediction).await?;
+    let prediction = predicted(app, app.holder(request), prediction).await?;
     let rules = thinking.as_ref().and_then(ThinkingJob::rules);
     let spec = spec.complete(seed, rules, waits_for, scope, prediction);
     let name = RequestName::of(request);
@@ -150,9 +151,9 @@ pub(super) async fn generate<S: Dialect>(
 }
 
 /// Tokens of what the answer may be; no answer is longer than the context.
-async fn predicted(app: &App, text: Option<String>) -> Result<Option<Arc<[TokenId]>>, ApiError> {
+async fn predicted(app: &App, holder: Holder, text: Option<String>) -> Result<Option<Arc<[TokenId]>>, ApiError> {
     let Some(text) = text else { return Ok(None) };
-    let mut ids = ids_of(app, text, false).await?;
+    let mut ids = ids_of(app, holder, text, false).await?;
     ids.truncate(app.handles.context as usize);
     Ok(Some(ids.into()))
 }

@@ -4,6 +4,7 @@
 use super::app::App;
 use super::error::ApiError;
 use super::request::AskedForm;
+use crate::holder::Holder;
 use crate::limits;
 use crate::text::grammar::{Calls, FormError, GrammarStart, Grammars, Structure};
 use crate::text::pool::PoolError;
@@ -34,6 +35,7 @@ impl GrammarMaker {
 /// begins, and is `None` where there are no thoughts.
 pub(super) async fn grammar_of(
     app: &App,
+    holder: Holder,
     form: Option<AskedForm>,
     calls: Option<Calls>,
     thinking: Option<Thinking>,
@@ -44,7 +46,8 @@ pub(super) async fn grammar_of(
     let field = form.as_ref().map_or("tools", |asked| asked.field);
     let structure = Structure { form: form.map(|asked| asked.form), calls };
     let grammars = app.grammars.grammars.clone();
-    let made = app.grammars.pool.run(move || grammars.compile(&structure)?.after(thinking)).await.map_err(busy)?;
+    let made =
+        app.grammars.pool.run(holder, move || grammars.compile(&structure)?.after(thinking)).await.map_err(busy)?;
     made.map(Some).map_err(|error| refused(field, &error))
 }
 
@@ -56,7 +59,8 @@ fn refused(field: &str, error: &FormError) -> ApiError {
 fn busy(error: PoolError) -> ApiError {
     match error {
         PoolError::Full { max } => {
-            let message = format!("{max} grammars are waiting for a thread, more cannot");
+            let message =
+                format!("there is no room for this grammar to wait for a thread now: all requests share {max} places");
             let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
             error.with_code("queue_full").with_retry_after(Duration::from_secs(1)).rejected_as("text_threads_busy")
         }

@@ -1,7 +1,8 @@
 //! Heads of requests that are arriving, bounded in bytes over all connections: one may be 128 KiB long, and thousands
 //! may be sent at once by clients that never come to their end.
 
-use super::shares::{Holder, Room, Share};
+use super::shares::{Room, Share};
+use crate::holder::Holder;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

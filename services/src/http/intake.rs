@@ -5,8 +5,9 @@ use super::app::App;
 use super::encoding::Coding;
 use super::error::ApiError;
 use super::json::weight;
-use super::shares::{Holder, Room, Share};
+use super::shares::{Room, Share};
 use super::text::work;
+use crate::holder::Holder;
 use crate::limits::PARSED_BYTES_MAX;
 use crate::text::Lanes;
 use actix_web::http::{StatusCode, header};
@@ -34,7 +35,7 @@ pub(super) async fn take<T: Send + 'static>(
     payload: web::Payload,
     parse: impl FnOnce(&[u8], &App) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<Taken<T>, ApiError> {
-    let holder = Holder::of(request, &app.proxies);
+    let holder = app.holder(request);
     let coding = Coding::of(request)?;
     let body = app.body(payload, request, holder).await?;
     let (came, known) = (Came { bytes: body.len(), coding }, app.clone());
@@ -42,7 +43,7 @@ pub(super) async fn take<T: Send + 'static>(
         let body = known.decoded(body, coding, holder)?;
         apart(&known.parsed, holder, &body, |body| parse(body, &known))
     };
-    came.run(&app.lanes, job).await?
+    came.run(&app.lanes, holder, job).await?
 }
 
 /// How much came, of which nobody knows yet what it will be.
@@ -57,9 +58,10 @@ impl Came {
     async fn run<T: Send + 'static>(
         self,
         lanes: &Lanes,
+        holder: Holder,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        work(lanes, self.bytes, self.bytes <= INLINE_BYTES && self.coding == Coding::Identity, job).await
+        work(lanes, holder, self.bytes, self.bytes <= INLINE_BYTES && self.coding == Coding::Identity, job).await
     }
 }
 
@@ -134,7 +136,7 @@ mod tests {
             (1 << 20, Coding::Identity, true),
             (100, Coding::Gzip, true),
         ] {
-            let on = Came { bytes, coding }.run(&lanes, thread).await.unwrap();
+            let on = Came { bytes, coding }.run(&lanes, WHO, thread).await.unwrap();
             assert_eq!(on.starts_with("text-"), aside, "{bytes} bytes, {coding:?}, on {on}");
         }
     }

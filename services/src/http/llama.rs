@@ -31,14 +31,14 @@ pub(super) async fn completion(
     let mut ids: Vec<Arc<[TokenId]>> = Vec::with_capacity(prompts.len());
     let mut repeated = Vec::with_capacity(prompts.len());
     for prompt in prompts {
-        let (tokens, text) = prompt_ids(&app, prompt, app.room(&generation)).await?;
+        let (tokens, text) = prompt_ids(&app, app.holder(&request), prompt, app.room(&generation)).await?;
         let text = text.unwrap_or_else(|| app.text.tokenizer().decode(&tokens, true));
         repeated.push(LlamaPrompt { text, tokens: tokens.len() });
         ids.push(tokens.into());
     }
     // Only now: what waits for a text thread is as large as its body was when it was taken apart.
     drop(room);
-    let grammar = grammar_of(&app, generation.form.take(), None, None).await?;
+    let grammar = grammar_of(&app, app.holder(&request), generation.form.take(), None, None).await?;
     let shape = Llama::new(repeated, &generation, reply);
     let endpoint = EndpointJob::of_texts(ids, generation, grammar, shape, "llama-");
     generate(&app, &request, endpoint).await
@@ -52,7 +52,7 @@ pub(super) async fn embedding(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(&app, "content", inputs).await?;
+    let prompts = tokens(&app, app.holder(&request), "content", inputs).await?;
     let texts = Texts { prompts, pooling, priority, terms: terms_of(&request)? };
     let all = vectors(&app, RequestName::of(&request), "content", texts).await?;
     let entry = |(index, vector)| json!({"index": index, "embedding": [vector]});

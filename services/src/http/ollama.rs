@@ -65,8 +65,8 @@ async fn raw(
     shape: Ollama,
 ) -> Result<HttpResponse, ApiError> {
     app.text.may_fit(&prompt, app.room(&generation)).map_err(|e| too_long("prompt", &e))?;
-    let grammar = grammar_of(app, generation.form.take(), None, None).await?;
-    let prompts = vec![ids_of(app, prompt, true).await?.into()];
+    let grammar = grammar_of(app, app.holder(request), generation.form.take(), None, None).await?;
+    let prompts = vec![ids_of(app, app.holder(request), prompt, true).await?.into()];
     let endpoint = EndpointJob::of_texts(prompts, generation, grammar, shape, "ollama-");
     generate(app, request, endpoint).await
 }
@@ -103,7 +103,7 @@ async fn embedded(
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     let asked = parsed(app, request, payload, |body, app| parse_embed(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(app, "input", inputs).await?;
+    let prompts = tokens(app, app.holder(request), "input", inputs).await?;
     let count = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling, priority, terms: terms_of(request)? };
     Ok((vectors(app, RequestName::of(request), "input", texts).await?, count))

@@ -1,10 +1,15 @@
 //! Large whole replies, given out piece by piece: a client that leaves its reply unread for too long loses it, as one
 //! does that leaves a stream unread. Small ones lie in the socket's own buffers anyway.
 
+use super::app::{App, BODIES_FULL};
+use super::error::ApiError;
+use super::shares::Share;
 use crate::limits::WHOLE_REPLY_BYTES;
 use actix_rt::time::sleep;
+use actix_web::ResponseError;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::ServiceResponse;
+use actix_web::http::StatusCode;
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -27,8 +32,8 @@ struct Paced {
 }
 
 struct Left {
-    /// `None` when it was let go.
-    bytes: Option<Bytes>,
+    /// With its room, since the whole reply is kept until its last piece was taken. `None` when it was let go.
+    unread: Option<(Bytes, Share)>,
     /// When the last piece was taken.
     taken: Instant,
 }
@@ -43,7 +48,7 @@ impl MessageBody for Paced {
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Unread>>> {
         let mut left = self.left.borrow_mut();
         left.taken = Instant::now();
-        let Some(bytes) = &mut left.bytes else { return Poll::Ready(Some(Err(Unread))) };
+        let Some((bytes, _)) = &mut left.unread else { return Poll::Ready(Some(Err(Unread))) };
         let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
         Poll::Ready((!piece.is_empty()).then_some(Ok(piece)))
     }
@@ -55,7 +60,7 @@ async fn watch(left: Weak<RefCell<Left>>, unread: Duration) {
         let Some(since) = left.upgrade().map(|left| left.borrow().taken.elapsed()) else { return };
         if since >= unread {
             if let Some(left) = left.upgrade() {
-                left.borrow_mut().bytes = None;
+                left.borrow_mut().unread = None;
             }
             return;
         }
@@ -63,32 +68,46 @@ async fn watch(left: Weak<RefCell<Left>>, unread: Duration) {
     }
 }
 
-/// The reply with its body paced, if that is whole and large.
-pub(super) fn paced(reply: ServiceResponse<BoxBody>, unread: Duration) -> ServiceResponse<BoxBody> {
-    let large = matches!(reply.response().body().size(), BodySize::Sized(bytes) if bytes > WHOLE_REPLY_BYTES as u64);
-    if !large {
-        return reply;
-    }
+/// The reply with its body paced, if that is whole and large. Its bytes count among those of all that are not read yet,
+/// or a client could have hundreds of megabytes kept for it by reading a little now and then.
+pub(super) fn paced(reply: ServiceResponse<BoxBody>, app: &App) -> ServiceResponse<BoxBody> {
+    let bytes = match reply.response().body().size() {
+        BodySize::Sized(bytes) if bytes > WHOLE_REPLY_BYTES as u64 => bytes as usize,
+        _ => return reply,
+    };
+    let Some(share) = app.replies.take(app.holder(reply.request()), bytes) else {
+        return reply.into_response(no_room(app.replies.total()).error_response());
+    };
     reply.map_body(|_, body| match body.try_into_bytes() {
         Ok(bytes) => {
-            let paced = Paced::new(bytes);
-            actix_rt::spawn(watch(Rc::downgrade(&paced.left), unread));
+            let paced = Paced::new(bytes, share);
+            actix_rt::spawn(watch(Rc::downgrade(&paced.left), app.handles.unread));
             BoxBody::new(paced)
         }
         Err(body) => body,
     })
 }
 
+/// Says what there is for all, and nothing of who has it.
+fn no_room(total: usize) -> ApiError {
+    let message = format!("there is no room for this reply now: those that are not read yet share {total} bytes");
+    let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("replies_full");
+    error.with_retry_after(Duration::from_secs(1)).rejected_as(BODIES_FULL)
+}
+
 impl Paced {
-    fn new(bytes: Bytes) -> Self {
-        let left = Left { bytes: Some(bytes.clone()), taken: Instant::now() };
-        Self { bytes: bytes.len() as u64, left: Rc::new(RefCell::new(left)) }
+    fn new(bytes: Bytes, share: Share) -> Self {
+        let size = bytes.len() as u64;
+        let left = Left { unread: Some((bytes, share)), taken: Instant::now() };
+        Self { bytes: size, left: Rc::new(RefCell::new(left)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::holder::Holder;
+    use crate::http::shares::Room;
     use std::future::poll_fn;
 
     async fn next(body: &mut Paced) -> Option<Result<Bytes, Unread>> {
@@ -98,17 +117,20 @@ mod tests {
     #[actix_rt::test]
     async fn a_reply_that_is_read_is_whole_and_one_that_is_not_is_let_go() {
         let text: Bytes = (0..100_000u32).flat_map(u32::to_le_bytes).collect::<Vec<u8>>().into();
-        let mut read = Paced::new(text.clone());
+        let room = Room::new(1 << 20, 0);
+        let share = || room.take(Holder::Many, 400_000).unwrap();
+        let mut read = Paced::new(text.clone(), share());
         let mut all = Vec::new();
         while let Some(piece) = next(&mut read).await {
             all.extend(piece.unwrap());
         }
         assert_eq!((all.len() as u64, all == text), (read.bytes, true));
-        let mut left = Paced::new(text);
+        drop(read);
+        let mut left = Paced::new(text, share());
         next(&mut left).await.unwrap().unwrap();
         let inner = left.left.clone();
         watch(Rc::downgrade(&inner), Duration::from_millis(20)).await;
-        assert!(inner.borrow().bytes.is_none());
+        assert!(inner.borrow().unread.is_none() && room.take(Holder::Many, 1 << 20).is_some());
         assert!(
             next(&mut left).await.unwrap().is_err(),
             "the connection ends without its last bytes, so the client can tell"

@@ -2,13 +2,16 @@
 //! request's own.
 
 use super::app::App;
+use super::auth::asker;
 use super::error::ApiError;
 use super::request::{DocumentRequest, EngramRequest};
 use super::text::busy;
 use crate::actors::request::EngramJob;
 use crate::engram::{Asker, Defaults, ModeName, PhaseName, Question, TableSet, Told, recollections};
+use crate::holder::Holder;
 use crate::limits;
 use crate::text::{Fingerprint, Tokenizer};
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use chimere_engine::engram::{
     Auto, BuildOptions, Documents, Member, Mode, Ngrams, Orders, PredictionRules, Recollection, RequestTables, Table,
@@ -23,12 +26,12 @@ const ORDERS: (usize, usize) = (2, 5);
 /// What tables do for each prompt of a request: as many as there are prompts, or none where nothing is asked for.
 pub(super) async fn tables_of(
     app: &App,
+    request: &HttpRequest,
     asked: EngramRequest,
-    asker: Asker,
     prompts: &[Arc<[TokenId]>],
     end_ids: &[TokenId],
 ) -> Result<EngramJob, ApiError> {
-    let set = app.engram.tables.snapshot();
+    let (set, asker, holder) = (app.engram.tables.snapshot(), asker(request), app.holder(request));
     let settings = asked.settings.over(&app.engram.tables.defaults(&set, asker.key.as_ref()));
     let tables = find_tables(&set, &settings.tables, asked.settings.tables.is_some(), &asker)?;
     if tables.is_empty() && asked.documents.is_empty() {
@@ -37,8 +40,8 @@ pub(super) async fn tables_of(
     let mode = mode(&settings)?;
     let documents: Arc<[DocumentRequest]> = asked.documents.into();
     let own = match mode {
-        Some(_) => Own { table: own_table(app, documents.clone()).await?, ..Own::default() },
-        None => own_documents(app, documents.clone(), prompts.to_vec()).await?,
+        Some(_) => Own { table: own_table(app, holder, documents.clone()).await?, ..Own::default() },
+        None => own_documents(app, holder, documents.clone(), prompts.to_vec()).await?,
     };
     let tokenizer = app.text.tokenizer();
     let prior = set.prior(&tables);
@@ -107,20 +110,25 @@ fn mode(settings: &Defaults) -> Result<Option<Mode>, ApiError> {
 }
 
 /// A table of the request's documents, made on a text thread.
-async fn own_table(app: &App, documents: Arc<[DocumentRequest]>) -> Result<Option<Arc<dyn Ngrams>>, ApiError> {
+async fn own_table(
+    app: &App,
+    holder: Holder,
+    documents: Arc<[DocumentRequest]>,
+) -> Result<Option<Arc<dyn Ngrams>>, ApiError> {
     if documents.is_empty() {
         return Ok(None);
     }
     let (tokenizer, ids) = (app.text.tokenizer().clone(), app.engram.ids);
     let lane = app.lanes.for_bytes(bytes_of(app, &documents)?);
     let job = move || table_of(&tokenizer, ids, &documents);
-    let built = lane.run(job).await.map_err(busy)??;
+    let built = lane.run(holder, job).await.map_err(busy)??;
     Ok(Some(Arc::new(built)))
 }
 
 /// What a computed strength looks at, made on a text thread.
 async fn own_documents(
     app: &App,
+    holder: Holder,
     documents: Arc<[DocumentRequest]>,
     prompts: Vec<Arc<[TokenId]>>,
 ) -> Result<Own, ApiError> {
@@ -139,7 +147,7 @@ async fn own_documents(
         let recollections = prompts.iter().map(recollected).collect();
         Ok(Own { table: None, documents: Some(Arc::new(Documents::new(&texts))), recollections })
     };
-    lane.run(job).await.map_err(busy)?
+    lane.run(holder, job).await.map_err(busy)?
 }
 
 /// Bytes of all documents, unless they have too many tokens in any case.

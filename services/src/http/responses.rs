@@ -7,8 +7,8 @@ use super::chat::converse;
 use super::error::ApiError;
 use super::intake::{INLINE_BYTES, Taken, more_room, take};
 use super::request::{ResponsesBody, ResponsesRequest, refers_to_at_most};
-use super::shares::{Holder, Share};
-use super::text::{prompt_of, work};
+use super::shares::Share;
+use super::text::{prompt_of, work, written};
 use crate::clock::unix_seconds;
 use crate::limits;
 use crate::responses::KeptResponse;
@@ -40,7 +40,8 @@ pub(super) async fn input_tokens(
     payload: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
     let Taken { asked, bytes, room: _room } = asked(&app, &request, payload).await?;
-    let prompt = prompt_of(&app, asked.chat.conversation, bytes, usize::MAX).await.map_err(of_input)?;
+    let prompt =
+        prompt_of(&app, app.holder(&request), asked.chat.conversation, bytes, usize::MAX).await.map_err(of_input)?;
     Ok(HttpResponse::Ok().json(json!({"object": "response.input_tokens", "input_tokens": prompt.ids.len()})))
 }
 
@@ -62,30 +63,40 @@ pub(super) async fn input_items(
     page: web::Query<HashMap<String, String>>,
 ) -> Result<HttpResponse, ApiError> {
     let stored = app.responses.get(Caller::of(&request).key, &id, unix_seconds()).ok_or_else(|| no_such(&id))?;
-    let page = Page::of(&page)?;
-    let items: Vec<Value> = serde_json::from_slice(&stored.items).unwrap_or_default();
-    let mut items: Vec<Value> = items.into_iter().enumerate().map(|(at, item)| shown(&id, at, item)).collect();
+    let (page, holder) = (Page::of(&page)?, app.holder(&request));
+    let mut room: Option<Share> = None;
+    more_room(&app, &mut room, holder, &stored.items)?;
+    // As large as a body, which takes as long to take apart.
+    let bytes = stored.items.len();
+    let list = move || serde_json::to_vec(&listed(&id, &stored.items, &page));
+    written(&app, holder, bytes, list).await
+}
+
+/// A page of a response's items, which are an array.
+fn listed(id: &str, items: &[u8], page: &Page) -> Value {
+    let items: Vec<Value> = serde_json::from_slice(items).unwrap_or_default();
+    let mut items: Vec<Value> = items.into_iter().enumerate().map(|(at, item)| shown(id, at, item)).collect();
     if page.newest_first {
         items.reverse();
     }
-    let after = page.after.and_then(|after| items.iter().position(|item| item["id"] == *after)).map_or(0, |at| at + 1);
+    let after =
+        page.after.as_ref().and_then(|after| items.iter().position(|item| item["id"] == *after)).map_or(0, |at| at + 1);
     let rest = items.split_off(after.min(items.len()));
     let (more, data) = (rest.len() > page.limit, rest.into_iter().take(page.limit).collect::<Vec<_>>());
     let end = |item: Option<&Value>| item.map(|item| item["id"].clone());
     let (first, last) = (end(data.first()), end(data.last()));
-    let list = json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more});
-    Ok(HttpResponse::Ok().json(list))
+    json!({"object": "list", "data": data, "first_id": first, "last_id": last, "has_more": more})
 }
 
 /// Which part of a list is wanted.
-struct Page<'a> {
+struct Page {
     limit: usize,
     newest_first: bool,
-    after: Option<&'a String>,
+    after: Option<String>,
 }
 
-impl<'a> Page<'a> {
-    fn of(query: &'a HashMap<String, String>) -> Result<Self, ApiError> {
+impl Page {
+    fn of(query: &HashMap<String, String>) -> Result<Self, ApiError> {
         let most = limits::RESPONSE_ITEMS_MAX;
         let wrong = |name: &str, wanted: String, got: &str| {
             ApiError::invalid(name, format!("`{name}` must be {wanted}, got {got:?}"))
@@ -99,7 +110,7 @@ impl<'a> Page<'a> {
             Some("asc") => false,
             Some(other) => return Err(wrong("order", "\"asc\" or \"desc\"".into(), other)),
         };
-        Ok(Self { limit, newest_first, after: query.get("after") })
+        Ok(Self { limit, newest_first, after: query.get("after").cloned() })
     }
 }
 
@@ -144,7 +155,7 @@ async fn asked(
     request: &HttpRequest,
     payload: web::Payload,
 ) -> Result<Taken<ResponsesRequest>, ApiError> {
-    let (owner, holder) = (Caller::of(request).key, Holder::of(request, &app.proxies));
+    let (owner, holder) = (Caller::of(request).key, app.holder(request));
     let Taken { asked: body, bytes, mut room } =
         take(app, request, payload, |body, _| ResponsesBody::read(body)).await?;
     let (body, named) = referred(app, owner, body)?;
@@ -164,7 +175,7 @@ async fn asked(
         let body = body.resolved(|id| items.get(id).cloned())?;
         body.checked(stored.as_ref().map_or_else(Vec::new, said), &model.limits)
     };
-    Ok(Taken { asked: work(&app.lanes, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
+    Ok(Taken { asked: work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, job).await??, bytes, room })
 }
 
 /// The caller's responses that have the items which a body refers to.
@@ -210,7 +221,7 @@ fn said(stored: &KeptResponse) -> Vec<Value> {
 /// or where the conversation is larger than any body may be.
 fn keep(app: &web::Data<App>, request: &HttpRequest, items: &[Value]) -> Option<super::answer::Keep> {
     let items: Arc<[u8]> = serde_json::to_vec(items).ok()?.into();
-    let share: Share = app.bodies.take(Holder::of(request, &app.proxies), items.len())?;
+    let share: Share = app.bodies.take(app.holder(request), items.len())?;
     let (app, owner) = (app.clone(), Caller::of(request).key);
     (items.len() <= app.body_bytes_max).then(|| {
         Box::new(move |id: &str, response: &Value| {

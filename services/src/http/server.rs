@@ -289,8 +289,7 @@ async fn require_key(
         }
     }
     let reply = next.call(request).await?.map_into_boxed_body();
-    let app = reply.request().app_data::<web::Data<App>>().expect("the server is built with it");
-    audited::note(app, &reply);
-    let unread = app.handles.unread;
-    Ok(paced(reply, unread))
+    let app = reply.request().app_data::<web::Data<App>>().expect("the server is built with it").clone();
+    audited::note(&app, &reply);
+    Ok(paced(reply, &app))
 }

@@ -4,6 +4,7 @@ use super::app::App;
 use super::error::ApiError;
 use super::intake::{Taken, take};
 use super::request::{ChatRequest, DetokenizeRequest, Prompt, TokenizeInput, TokenizeRequest, TokensShape};
+use crate::holder::Holder;
 use crate::text::pool::PoolError;
 use crate::text::{ChatPrompt, Conversation, Lanes, PromptError, TooLong};
 use actix_web::http::StatusCode;
@@ -26,12 +27,13 @@ pub(super) async fn tokenize(
     let parse = |body: &[u8], app: &App| TokenizeRequest::parse(body, &app.limits);
     let Taken { asked: TokenizeRequest { input, shape }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
+    let holder = app.holder(&request);
     let tokens = match input {
-        TokenizeInput::Text { text, parse_special } => ids_of(&app, text, parse_special).await?,
-        TokenizeInput::Chat(conversation) => prompt_of(&app, conversation, bytes, usize::MAX).await?.ids,
+        TokenizeInput::Text { text, parse_special } => ids_of(&app, holder, text, parse_special).await?,
+        TokenizeInput::Chat(conversation) => prompt_of(&app, holder, conversation, bytes, usize::MAX).await?.ids,
     };
     let (tokenizer, max_model_len) = (app.text.tokenizer().clone(), app.handles.context);
-    written(&app, bytes, move || match shape {
+    written(&app, holder, bytes, move || match shape {
         TokensShape::Vllm { strings } => {
             let token_strs = strings.then(|| tokens.iter().map(|&id| tokenizer.text(id)).collect::<Vec<_>>());
             serde_json::to_vec(&Tokens { count: tokens.len(), max_model_len, tokens: &tokens, token_strs })
@@ -60,7 +62,7 @@ pub(super) async fn detokenize(
     let Taken { asked: DetokenizeRequest { tokens }, bytes, room: _room } =
         take(&app, &request, payload, parse).await?;
     let tokenizer = app.text.tokenizer().clone();
-    written(&app, bytes, move || {
+    written(&app, app.holder(&request), bytes, move || {
         let text = tokenizer.decode(&tokens, true);
         serde_json::to_vec(&json!({"prompt": text, "content": text}))
     })
@@ -85,7 +87,8 @@ pub(super) async fn apply_template(
 ) -> Result<HttpResponse, ApiError> {
     let (prompt, bytes) = chat_prompt(&app, &request, payload).await?;
     let tokenizer = app.text.tokenizer().clone();
-    written(&app, bytes, move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}))).await
+    let write = move || serde_json::to_vec(&json!({"prompt": tokenizer.decode(&prompt.ids, true)}));
+    written(&app, app.holder(&request), bytes, write).await
 }
 
 /// What chat would read, and the bytes of the body that asked for it.
@@ -96,7 +99,7 @@ async fn chat_prompt(
 ) -> Result<(ChatPrompt, usize), ApiError> {
     let parse = |body: &[u8], app: &App| ChatRequest::parse(body, &app.limits);
     let Taken { asked, bytes, room: _room } = take(app, request, payload, parse).await?;
-    Ok((prompt_of(app, asked.conversation, bytes, usize::MAX).await?, bytes))
+    Ok((prompt_of(app, app.holder(request), asked.conversation, bytes, usize::MAX).await?, bytes))
 }
 
 /// The reply of `/tokenize`.
@@ -109,33 +112,36 @@ struct Tokens<'a> {
 }
 
 /// A reply that takes as long to write as its body of this many bytes took to read.
-async fn written(
+pub(super) async fn written(
     app: &App,
+    holder: Holder,
     bytes: usize,
     write: impl FnOnce() -> serde_json::Result<Vec<u8>> + Send + 'static,
 ) -> Result<HttpResponse, ApiError> {
-    let text = work(&app.lanes, bytes, bytes <= INLINE_BYTES, write)
+    let text = work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, write)
         .await?
         .map_err(|e| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", e.to_string()))?;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
 /// Token ids of a text; `special` takes added tokens that are written out for what they are.
-pub(super) async fn ids_of(app: &App, text: String, special: bool) -> Result<Vec<TokenId>, ApiError> {
+pub(super) async fn ids_of(app: &App, holder: Holder, text: String, special: bool) -> Result<Vec<TokenId>, ApiError> {
     let tokenizer = app.text.tokenizer().clone();
     let bytes = text.len();
     let encode = move || if special { tokenizer.encode(&text) } else { tokenizer.encode_plain(&text) };
-    work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await
+    work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await
 }
 
-/// Does what takes as long as a text of so many bytes: `here` if that is short, else on a text thread.
+/// Does what takes as long as a text of so many bytes: `here` if that is short, else on a text thread, in the holder's
+/// turn.
 pub(super) async fn work<T: Send + 'static>(
     lanes: &Lanes,
+    holder: Holder,
     bytes: usize,
     here: bool,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    if here { Ok(job()) } else { lanes.for_bytes(bytes).run(job).await.map_err(busy) }
+    if here { Ok(job()) } else { lanes.for_bytes(bytes).run(holder, job).await.map_err(busy) }
 }
 
 /// Bytes of texts that stood in a field, none of which may be larger than `room` tokens can be.
@@ -155,6 +161,7 @@ pub(super) fn fitting<'a>(
 /// larger than `room` tokens can be.
 pub(super) async fn prompt_ids(
     app: &App,
+    holder: Holder,
     prompt: Prompt,
     room: usize,
 ) -> Result<(Vec<TokenId>, Option<String>), ApiError> {
@@ -162,19 +169,20 @@ pub(super) async fn prompt_ids(
     let text = if let Prompt::Text(text) = &prompt { Some(text.clone()) } else { None };
     let tokenizer = app.text.tokenizer().clone();
     let encode = move || prompt.into_ids(&|text| tokenizer.encode(text));
-    Ok((work(&app.lanes, bytes, bytes <= INLINE_BYTES, encode).await?, text))
+    Ok((work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await?, text))
 }
 
 /// The prompt of a conversation that came in a body of this many bytes, if it may have at most `tokens_max` tokens.
 pub(super) async fn prompt_of(
     app: &App,
+    holder: Holder,
     conversation: Conversation,
     bytes: usize,
     tokens_max: usize,
 ) -> Result<ChatPrompt, ApiError> {
     let text = app.text.clone();
     let job = move || text.chat_prompt(&conversation, tokens_max);
-    app.lanes.for_bytes(bytes).run(job).await.map_err(busy)?.map_err(|e| match e {
+    app.lanes.for_bytes(bytes).run(holder, job).await.map_err(busy)?.map_err(|e| match e {
         PromptError::Template(e) => ApiError::invalid("messages", e.to_string()),
         PromptError::TooLong(e) => too_long("messages", &e),
     })

@@ -8,6 +8,7 @@ use super::text::prompt_of;
 use crate::actors::output::ProbeAccount;
 use crate::actors::probe::{Trial, probe};
 use crate::actors::request::ThinkingJob;
+use crate::holder::Holder;
 use crate::metrics;
 use crate::text::thinking::{Mode, Reasoning, Thoughts};
 use crate::text::{ChatPrompt, Conversation, Thinking};
@@ -35,6 +36,8 @@ pub(super) struct Question {
     pub(super) terms: Terms,
     /// Who shares its prompt, and that of its trial.
     pub(super) cache: Option<CacheScope>,
+    /// In whose turn it is rendered.
+    pub(super) holder: Holder,
 }
 
 /// Renders the conversation. With the effort `auto` the answer without a thought is tried first.
@@ -44,15 +47,15 @@ pub(super) async fn prompt_and_thinking(
     generation: &Generation,
     question: Question,
 ) -> Result<PromptAndThinking, ApiError> {
-    let Question { conversation, bytes, reasoning, tools, terms, cache } = question;
+    let Question { conversation, bytes, reasoning, tools, terms, cache, holder } = question;
     let room = app.room(generation);
     let (Some(reasoning), Some(thoughts)) = (reasoning, &app.limits.thinking) else {
-        let prompt = prompt_of(app, conversation, bytes, room).await?;
+        let prompt = prompt_of(app, holder, conversation, bytes, room).await?;
         return Ok(PromptAndThinking { prompt, thinking: None, probe: None });
     };
     let mut found = None;
     if reasoning.mode == Mode::Auto
-        && let Some(direct) = without_thought(app, &conversation, bytes, room).await?
+        && let Some(direct) = without_thought(app, holder, &conversation, bytes, room).await?
     {
         let account = try_answer(app, name, generation, thoughts, &direct, (terms, cache)).await?;
         if account.sure {
@@ -66,7 +69,7 @@ pub(super) async fn prompt_and_thinking(
         }
         found = Some(account);
     }
-    let prompt = prompt_of(app, conversation, bytes, room).await?;
+    let prompt = prompt_of(app, holder, conversation, bytes, room).await?;
     let rules = thoughts.rules(reasoning, prompt.thinking, tools);
     let thinking = rules.map_or(ThinkingJob::Skipped("off"), |rules| ThinkingJob::Bounded(Arc::new(rules)));
     Ok(PromptAndThinking { prompt, thinking: Some(thinking), probe: found })
@@ -75,6 +78,7 @@ pub(super) async fn prompt_and_thinking(
 /// The prompt that asks for the answer at once. `None` if the template cannot.
 async fn without_thought(
     app: &App,
+    holder: Holder,
     conversation: &Conversation,
     bytes: usize,
     room: usize,
@@ -82,7 +86,7 @@ async fn without_thought(
     let mut direct = conversation.clone();
     let Some(switch) = direct.options.get_mut("enable_thinking") else { return Ok(None) };
     *switch = false.into();
-    let prompt = prompt_of(app, direct, bytes, room).await?;
+    let prompt = prompt_of(app, holder, direct, bytes, room).await?;
     Ok(Some(prompt).filter(|prompt| prompt.thinking == Thinking::Closed))
 }
 

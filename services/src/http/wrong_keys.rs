@@ -4,8 +4,8 @@
 use super::app::App;
 use super::auth::Keys;
 use super::reply::RequestName;
-use super::shares::network;
 use crate::audit::Record;
+use crate::holder::network;
 use crate::limits::{WRONG_KEY_ADDRESSES_MAX, WRONG_KEY_DELAY_MS_MAX, WRONG_KEY_REST_SECONDS, WRONG_KEYS_TOLD};
 use actix_web::{HttpRequest, web};
 use parking_lot::Mutex;

@@ -4,7 +4,8 @@ use super::ServeError;
 use super::log::Log;
 use crate::audit::Audit;
 use crate::limits;
-use std::fs::OpenOptions;
+use chimere_engine::files::open_regular_to_append;
+use std::path::Path;
 
 /// Adds records to this file, on a thread of its own; with no name they go to the log.
 pub(super) fn open(file: &str) -> Result<Audit, ServeError> {
@@ -12,10 +13,8 @@ pub(super) fn open(file: &str) -> Result<Audit, ServeError> {
         return Ok(Audit::default());
     }
     let failed = |e: std::io::Error| ServeError::Usage(format!("log.audit {file}: {e}"));
-    let mut options = OpenOptions::new();
-    options.append(true).create(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let log = Log::to(options.open(file).map_err(failed)?, limits::LOG_BYTES_MAX).map_err(failed)?;
+    // A FIFO or a device would hold the start up, and lose lines where nobody reads.
+    let opened = open_regular_to_append(Path::new(file)).map_err(failed)?;
+    let log = Log::to(opened, limits::LOG_BYTES_MAX).map_err(failed)?;
     Ok(Audit::to(move |line| log.say(line)))
 }

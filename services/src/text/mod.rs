@@ -13,6 +13,7 @@ pub mod template;
 pub mod thinking;
 pub mod tokenizer;
 pub mod tools;
+mod turns;
 
 pub use detokenizer::Detokenizer;
 pub use fingerprint::Fingerprint;

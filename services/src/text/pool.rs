@@ -1,8 +1,15 @@
-//! A few plain threads for work that would hold the async ones up: rendering and tokenizing long prompts.
+//! A few plain threads for work that would hold the async ones up: rendering and tokenizing long prompts. Holders come
+//! in turns, so whoever has much of it to do waits for himself. What has begun is done to its end: most of the time in
+//! a text of megabytes may be one word of it, and half of such a word takes hundreds of megabytes for as long as
+//! somebody else's turn would be.
 
+use super::turns::Turns;
+use crate::holder::Holder;
 use crate::limits;
-use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::{Condvar, Mutex};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use tokio::sync::oneshot;
 
@@ -15,12 +22,25 @@ const NICE: i32 = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that take jobs from one bounded queue. Dropping the pool lets queued jobs finish and waits for them.
+/// Threads that take jobs from one bounded queue, a holder's after every other's. Dropping the pool lets queued jobs
+/// finish and waits for them.
 #[derive(Debug)]
 pub struct TextPool {
-    jobs: Option<Sender<Job>>,
+    queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
-    queue_max: usize,
+}
+
+/// Where threads look for jobs.
+struct Queue {
+    waiting: Mutex<Waiting>,
+    /// Something came, or nothing will any more.
+    changed: Condvar,
+}
+
+struct Waiting {
+    jobs: Turns<Job>,
+    /// No job will come any more.
+    closed: bool,
 }
 
 /// Two pools, so that what is short never waits behind what is long.
@@ -50,9 +70,9 @@ impl Lanes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// The caller may come back.
-    #[error("{max} prompts are waiting for a tokenizer thread, more cannot")]
+    #[error("there is no room for this to wait for a text thread now: all requests share {max} places")]
     Full {
-        /// The most jobs that may wait.
+        /// The most jobs that may wait, all holders' together.
         max: usize,
     },
     /// The job panicked, which is a bug; its thread goes on.
@@ -75,21 +95,32 @@ impl TextPool {
 
     /// `begin` runs on each thread before its first job.
     fn spawn(name: &str, threads: usize, queue_max: usize, stack: usize, begin: fn()) -> std::io::Result<Self> {
-        let (jobs, inbox) = bounded::<Job>(queue_max.max(1));
+        let queue = Arc::new(Queue::new(queue_max));
         let spawn = |i| {
-            let inbox: Receiver<Job> = inbox.clone();
+            let queue = queue.clone();
             let thread = Builder::new().name(format!("{name}-{i}")).stack_size(stack);
             thread.spawn(move || {
                 begin();
-                inbox.iter().for_each(|job| job());
+                while let Some(job) = queue.next() {
+                    job();
+                }
             })
         };
-        let threads = (0..threads.max(1)).map(spawn).collect::<Result<_, _>>()?;
-        Ok(Self { jobs: Some(jobs), threads, queue_max: queue_max.max(1) })
+        // Where one cannot be had, those before it end with the queue.
+        let mut pool = Self { queue: queue.clone(), threads: Vec::new() };
+        for i in 0..threads.max(1) {
+            pool.threads.push(spawn(i)?);
+        }
+        Ok(pool)
     }
 
-    /// Runs a job on one of the threads. If the caller stops waiting, a job that has not begun is skipped.
-    pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, PoolError> {
+    /// Runs a job on one of the threads, in its holder's turn. If the caller stops waiting, a job that has not begun is
+    /// skipped.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        holder: Holder,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
         let (reply, result) = oneshot::channel();
         let job = move || {
             if reply.is_closed() {
@@ -101,12 +132,49 @@ impl TextPool {
                 let _ = reply.send(value);
             }
         };
-        let jobs = self.jobs.as_ref().expect("the queue is closed by drop alone");
-        match jobs.try_send(Box::new(job)) {
-            Ok(()) => result.await.map_err(|_| PoolError::Panicked),
-            Err(TrySendError::Full(_)) => Err(PoolError::Full { max: self.queue_max }),
-            Err(TrySendError::Disconnected(_)) => unreachable!("threads catch panics and live as long as the pool"),
+        self.queue.push(holder, Box::new(job))?;
+        result.await.map_err(|_| PoolError::Panicked)
+    }
+}
+
+impl Queue {
+    fn new(max: usize) -> Self {
+        let waiting = Waiting { jobs: Turns::new(max), closed: false };
+        Self { waiting: Mutex::new(waiting), changed: Condvar::new() }
+    }
+
+    fn push(&self, holder: Holder, job: Job) -> Result<(), PoolError> {
+        let mut waiting = self.waiting.lock();
+        let max = waiting.jobs.max();
+        let pushed = waiting.jobs.push(holder, job);
+        drop(waiting);
+        // The job that found no room is dropped here, where nobody waits for the lock.
+        pushed.map_err(|_job| PoolError::Full { max })?;
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits for a job. `None` when there is none and none will come.
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            match waiting.jobs.pop() {
+                Some(job) => return Some(job),
+                None if waiting.closed => return None,
+                None => self.changed.wait(&mut waiting),
+            }
         }
+    }
+
+    fn close(&self) {
+        self.waiting.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
     }
 }
 
@@ -119,7 +187,7 @@ fn give_way() {
 
 impl Drop for TextPool {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue.close();
         for thread in self.threads.drain(..) {
             // A thread cannot panic: its jobs are caught.
             let _ = thread.join();
@@ -130,13 +198,23 @@ impl Drop for TextPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere_engine::ids::KeyId;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
+
+    const A: Holder = Holder::Key(KeyId(1));
+    const B: Holder = Holder::Key(KeyId(2));
+
+    /// A job that waits for a word, and what says that it has begun, and the word.
+    fn busy() -> (impl FnOnce() + Send + 'static, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let ((begun, has_begun), (go, may_go)) = (mpsc::channel(), mpsc::channel());
+        (move || (begun.send(()).unwrap(), may_go.recv().unwrap()).0, has_begun, go)
+    }
 
     #[actix_rt::test]
     async fn a_job_runs_on_a_thread_of_the_pool() {
         let pool = TextPool::new("text", 2, 4).unwrap();
-        let name = pool.run(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
+        let name = pool.run(A, || std::thread::current().name().map(str::to_owned)).await.unwrap();
         assert!(name.unwrap().starts_with("text-"));
     }
 
@@ -146,8 +224,8 @@ mod tests {
         let lanes = Lanes::new(1).unwrap();
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let here = niceness();
-        assert_eq!(lanes.for_bytes(1).run(niceness).await.unwrap(), here);
-        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1).run(niceness).await.unwrap();
+        assert_eq!(lanes.for_bytes(1).run(A, niceness).await.unwrap(), here);
+        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1).run(A, niceness).await.unwrap();
         assert_eq!(long, (here + NICE).min(19));
         assert_eq!(niceness(), here, "the thread alone gives way");
     }
@@ -155,39 +233,80 @@ mod tests {
     #[actix_rt::test]
     async fn a_short_text_does_not_wait_for_long_ones() {
         let lanes = Lanes::new(1).unwrap();
-        let (begun, has_begun) = mpsc::channel();
-        let (go, may_go) = mpsc::channel::<()>();
-        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1);
-        let mut busy = Box::pin(long.run(move || (begun.send(()).unwrap(), may_go.recv().unwrap())));
+        let (job, has_begun, go) = busy();
+        let mut busy = Box::pin(lanes.for_bytes(limits::LONG_TEXT_BYTES + 1).run(A, job));
         assert!(futures_util::poll!(&mut busy).is_pending());
         has_begun.recv().unwrap();
-        assert_eq!(lanes.for_bytes(limits::LONG_TEXT_BYTES).run(|| 7).await, Ok(7));
+        assert_eq!(lanes.for_bytes(limits::LONG_TEXT_BYTES).run(A, || 7).await, Ok(7));
         assert!(futures_util::poll!(&mut busy).is_pending(), "the long one still runs");
         go.send(()).unwrap();
         busy.await.unwrap();
     }
 
     #[actix_rt::test]
+    async fn one_holder_s_long_texts_wait_for_each_other_and_another_s_for_one_of_them() {
+        let lanes = Lanes::new(1).unwrap();
+        let long = lanes.for_bytes(limits::LONG_TEXT_BYTES + 1);
+        let (job, has_begun, go) = busy();
+        let mut first = Box::pin(long.run(A, job));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        has_begun.recv().unwrap();
+        // Four of one key, and only then one of another's.
+        let (ran, order) = mpsc::channel();
+        let mut rest: Vec<_> = [(A, 1), (A, 2), (A, 3), (A, 4), (B, 5)]
+            .into_iter()
+            .map(|(holder, n)| {
+                let ran = ran.clone();
+                Box::pin(long.run(holder, move || ran.send(n).unwrap()))
+            })
+            .collect();
+        for job in &mut rest {
+            assert!(futures_util::poll!(job).is_pending());
+        }
+        go.send(()).unwrap();
+        futures_util::future::join_all(rest).await.into_iter().for_each(Result::unwrap);
+        first.await.unwrap();
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), [1, 5, 2, 3, 4]);
+    }
+
+    #[actix_rt::test]
+    async fn one_holder_leaves_half_of_the_places_to_the_others() {
+        let pool = TextPool::new("text", 1, 4).unwrap();
+        let (job, has_begun, go) = busy();
+        let mut first = Box::pin(pool.run(A, job));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        has_begun.recv().unwrap();
+        let mut ours = [(); 2].map(|()| Box::pin(pool.run(A, || ())));
+        for job in &mut ours {
+            assert!(futures_util::poll!(job).is_pending());
+        }
+        assert_eq!(pool.run(A, || ()).await, Err(PoolError::Full { max: 4 }));
+        let mut theirs = Box::pin(pool.run(B, || 7));
+        assert!(futures_util::poll!(&mut theirs).is_pending());
+        go.send(()).unwrap();
+        assert_eq!(theirs.await, Ok(7));
+    }
+
+    #[actix_rt::test]
     async fn a_panic_fails_its_own_job_only() {
         let pool = TextPool::new("text", 1, 4).unwrap();
-        assert_eq!(pool.run(|| -> u32 { panic!("on purpose") }).await, Err(PoolError::Panicked));
-        assert_eq!(pool.run(|| 7).await, Ok(7));
+        assert_eq!(pool.run(A, || -> u32 { panic!("on purpose") }).await, Err(PoolError::Panicked));
+        assert_eq!(pool.run(A, || 7).await, Ok(7));
     }
 
     #[actix_rt::test]
     async fn a_full_queue_refuses_and_abandoned_jobs_are_skipped() {
         let pool = TextPool::new("text", 1, 1).unwrap();
         let ran = Arc::new(AtomicU32::new(0));
-        let (begun, has_begun) = mpsc::channel();
-        let (go, may_go) = mpsc::channel::<()>();
+        let (job, has_begun, go) = busy();
         {
             let counter = Arc::clone(&ran);
-            let mut busy = Box::pin(pool.run(move || (begun.send(()).unwrap(), may_go.recv().unwrap())));
+            let mut busy = Box::pin(pool.run(A, job));
             assert!(futures_util::poll!(&mut busy).is_pending());
             has_begun.recv().unwrap();
-            let mut waiting = Box::pin(pool.run(move || counter.fetch_add(1, Ordering::SeqCst)));
+            let mut waiting = Box::pin(pool.run(A, move || counter.fetch_add(1, Ordering::SeqCst)));
             assert!(futures_util::poll!(&mut waiting).is_pending());
-            assert_eq!(pool.run(|| ()).await, Err(PoolError::Full { max: 1 }));
+            assert_eq!(pool.run(B, || ()).await, Err(PoolError::Full { max: 1 }));
         }
         go.send(()).unwrap();
         drop(pool);

@@ -396,7 +396,10 @@ fn a_model_or_a_key_file_that_is_no_regular_file_ends_the_start_and_does_not_han
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains("fifo"), "{flag}: {said}");
     }
-    let output = command(&[]).env("CHIMERE_ENGRAM__STRENGTHS", fifo).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("wanted a regular file, got a FIFO"), "{said}");
+    for (variable, field) in [("CHIMERE_ENGRAM__STRENGTHS", ""), ("CHIMERE_LOG__AUDIT", "log.audit ")] {
+        let output = command(&[]).env(variable, fifo).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains("wanted a regular file, got a FIFO"), "{said}");
+        assert!(said.contains(field), "{said}");
+    }
 }

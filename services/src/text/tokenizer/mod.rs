@@ -2,6 +2,7 @@
 
 mod alphabet;
 mod guarded;
+mod long_word;
 mod source;
 mod split;
 
@@ -11,6 +12,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use chimere_engine::engram::WordStarts;
 use chimere_engine::format::TokenizerSource;
 use chimere_engine::ids::TokenId;
+use long_word::{LONG_WORD_BYTES, Merges};
 use source::TokenizerParts;
 use split::Splitter;
 use std::borrow::Cow;
@@ -22,6 +24,8 @@ use tokenizers::{Model, NormalizedString};
 #[derive(Debug)]
 pub struct Tokenizer {
     bpe: BPE,
+    /// For words of more than [`LONG_WORD_BYTES`].
+    merges: Merges,
     splitter: Splitter,
     nfc: bool,
     /// Finds added tokens; pattern i is `added[i]`.
@@ -81,11 +85,13 @@ impl Tokenizer {
         let matcher =
             AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(parts.added.iter().map(|a| &a.0));
         let matcher = matcher.map_err(|e| malformed("added tokens", e.to_string()))?;
+        let merges = Merges::new(&parts);
         let bpe = BPE::builder()
             .vocab_and_merges(parts.vocab.into_iter().collect::<Vocab>(), parts.merges)
             .ignore_merges(parts.ignore_merges)
             .build();
         Ok(Self {
+            merges,
             bpe: bpe.map_err(|e| malformed("merges", e.to_string()))?,
             splitter: Splitter::new(parts.rule),
             nfc: parts.nfc,
@@ -143,6 +149,11 @@ impl Tokenizer {
         let text = if self.nfc { nfc(text) } else { Cow::Borrowed(text) };
         let mut word = String::new();
         for piece in self.splitter.words(&text) {
+            // No token is as long as any of these words, so that they are merged whatever `ignore_merges` says.
+            if piece.len() > LONG_WORD_BYTES.max(self.longest) {
+                self.merges.encode(piece.as_bytes(), ids);
+                continue;
+            }
             word.clear();
             alphabet::write(piece.as_bytes(), &mut word);
             let tokens = self
@@ -220,8 +231,10 @@ fn check_closed(parts: &TokenizerParts) -> Result<(), TokenizerError> {
     if let Some(c) = alphabet::chars().find(|c| !parts.vocab.contains_key(&*c.encode_utf8(&mut buffer))) {
         return Err(malformed("vocabulary", format!("no token for the byte written {c:?}")));
     }
-    match parts.merges.iter().find(|(a, b)| !parts.vocab.contains_key(&format!("{a}{b}"))) {
-        Some((a, b)) => Err(malformed("merges", format!("{a:?} + {b:?}, whose product is no token"))),
+    let known = |token: &String| parts.vocab.contains_key(token);
+    let open = |(a, b): &&(String, String)| !(known(a) && known(b) && known(&format!("{a}{b}")));
+    match parts.merges.iter().find(open) {
+        Some((a, b)) => Err(malformed("merges", format!("{a:?} + {b:?}, of which one or the product is no token"))),
         None => Ok(()),
     }
 }

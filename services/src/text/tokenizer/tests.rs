@@ -116,6 +116,14 @@ fn a_token_is_found_by_its_text() {
 }
 
 #[test]
+fn words_of_many_thousands_of_bytes_have_the_ids_of_the_crate_s_pipeline() {
+    for piece in [" ", "a", "\n", "hello", "\u{4e2d}\u{6587}", "=", "aab"] {
+        let text = format!("x {}.", piece.repeat(3 * LONG_WORD_BYTES));
+        assert_eq!(TOKENIZER.encode(&text), ORACLE.encode(text.as_str(), false).unwrap().get_ids(), "{piece:?}");
+    }
+}
+
+#[test]
 fn an_unknown_pre_tokenizer_is_named() {
     let error = Tokenizer::new(&as_gguf("of-another-world")).unwrap_err();
     assert_eq!(error.to_string(), "tokenizer: tokenizer.ggml.pre is of-another-world, which is not supported");
@@ -193,6 +201,16 @@ proptest! {
         let oracle = ORACLE.encode(text.as_str(), false).unwrap();
         prop_assert_eq!(&ids[..], oracle.get_ids());
         prop_assert_eq!(&ids, &FROM_GGUF.encode(&text));
+    }
+
+    #[test]
+    fn a_word_has_the_same_ids_however_long_it_may_be_before_it_is_merged_here(text in nasty(), times in 1_usize..20) {
+        let word = text.repeat(times);
+        let (mut long, mut short, mut written) = (Vec::new(), Vec::new(), String::new());
+        TOKENIZER.merges.encode(word.as_bytes(), &mut long);
+        alphabet::write(word.as_bytes(), &mut written);
+        short.extend(TOKENIZER.bpe.tokenize(&written).unwrap().iter().map(|token| token.id));
+        prop_assert_eq!(long, short);
     }
 
     #[test]
