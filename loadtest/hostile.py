@@ -193,20 +193,6 @@ def memory_by_shape(service, scale):
     assert service.memory_mib() - before < 700, f"{before:.0f} MiB before, {service.memory_mib():.0f} after"
 
 
-def long_texts(service, scale):
-    """Four texts of one key, each of which takes a thread for seconds; another's long text comes in its turn."""
-    text, answered = json.dumps({"prompt": " " * 3_000_000}).encode(), []
-    greedy = [threading.Thread(target=lambda: answered.append(service.send("POST", "/tokenize", text, GREEDY)[0])) for _ in range(4 * scale)]
-    for thread in greedy:
-        thread.start()
-    time.sleep(0.5)
-    assert service.send("POST", "/tokenize", {"prompt": "word " * 20_000}, OTHER)[0] == 200
-    before = len(answered)
-    for thread in greedy:
-        thread.join()
-    assert set(answered) == {200} and before < len(answered) / 2, f"{before} of {answered} were answered before the other key's"
-
-
 def one_word(count):
     """A text without a blank, of so many Chinese characters: three bytes each, and as many tokens where a model knows none."""
     return "".join(chr(0x4e00 + i * 7919 % 20_000) for i in range(count))
@@ -217,27 +203,6 @@ def words_of_megabytes(service, scale):
     text = json.dumps({"prompt": one_word(2_700_000)}, ensure_ascii=False).encode()
     for _ in range(2 * scale):
         assert service.send("POST", "/tokenize", text, GREEDY)[0] == 200
-
-
-def replies_read_slowly(service, scale):
-    """Large replies of one key that are read a little now and then share a room; another key's is answered."""
-    text = json.dumps({"prompt": one_word(1_000_000), "return_token_strs": True}, ensure_ascii=False).encode()
-    before, held, codes = service.memory_mib(), [], []
-    for _ in range(8 * scale):
-        connection = service.connect()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.sendall(head("/tokenize", len(text), GREEDY) + text)
-        codes.append(int(connection.recv(12).split()[1]))
-        held.append(connection)
-        for reader in held:
-            reader.setblocking(False)
-            with contextlib.suppress(OSError):
-                reader.recv(65536)
-    assert set(codes) == {200, 429}, codes
-    assert service.memory_mib() - before < 700, f"{before:.0f} MiB before, {service.memory_mib():.0f} after"
-    assert service.send("POST", "/tokenize", {"prompt": "word " * 100_000}, OTHER)[0] == 200
-    for connection in held:
-        connection.close()
 
 
 def slow_readers(service, scale):
@@ -325,8 +290,7 @@ def until(what, holds):
         time.sleep(0.1)
 
 
-ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, long_texts, words_of_megabytes, replies_read_slowly,
-           slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files]
+ATTACKS = [silent_connections, slow_heads, long_heads, bodies_of_one_key, memory_by_shape, words_of_megabytes, slow_readers, vanishing_clients, flood_of_one_key, wrong_keys, pages_of_elsewhere, damaged_files]
 
 
 def busy(_):
