@@ -353,6 +353,28 @@ mod tests {
     }
 
     #[test]
+    fn the_metrics_say_what_is_kept_and_why_the_rest_is_not() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        ::metrics::with_local_recorder(&recorder, || {
+            let all = ResponseStore::open(None, settings(), 0).unwrap();
+            all.put(A, "huge", of(61), 1);
+            assert!(all.put(A, "a1", of(30), 1) && all.put(A, "a2", of(30), 1) && all.put(A, "a3", of(10), 1));
+            assert!(all.put(B, "b1", of(60), 1) && all.put(KeyId(3), "c1", of(20), 1) && all.remove(A, "a3", 1));
+            let said = handle.render();
+            let says = |line: &str| assert!(said.lines().any(|l| l == line), "no {line} in {said}");
+            says("chimere_responses_kept 2");
+            says("chimere_response_bytes 50");
+            ["large", "account", "store"]
+                .iter()
+                .for_each(|reason| says(&format!("chimere_responses_dropped_total{{reason=\"{reason}\"}} 1")));
+            all.forget_old(11);
+        });
+        let said = handle.render();
+        assert!(said.contains("chimere_responses_kept 0\n") && said.contains("{reason=\"time\"} 2"), "{said}");
+    }
+
+    #[test]
     fn what_was_kept_in_a_directory_is_there_when_it_is_opened_again_unless_its_time_is_over() {
         let dir = tempfile::tempdir().unwrap();
         let open = |now| ResponseStore::open(Some(dir.path()), settings(), now).unwrap();
