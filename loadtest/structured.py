@@ -8,7 +8,8 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, the median of ROUNDS ratios. `forced`: one stream that has to write field names that leave no choice, compact and with white space: tokens a second.
+second, the median of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 Needs `pip install jsonschema`.
 """
 import argparse
@@ -29,6 +30,22 @@ NAMES = "name city year price tags status notes owner email count active items s
 WORDS = "red green blue open closed new old small large north south".split()
 ENDLESS = {"type": "array", "minItems": 4000, "items": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "count": {"type": "integer"}},
                                                         "required": ["name", "count"], "additionalProperties": False}}
+
+TEXTS = [f"Invoice {code}-{1000 + 37 * i} for {name}, {street} {3 + i}, {20133 + 71 * i} {city}: {12 + 9 * i}.50 {money}, {paid}." for i, (code, name, street, city, money, paid) in
+         enumerate(zip("ABCDEFGH", ["Mary Jones", "Omar Haddad", "Li Wei", "Anna Berg", "Tom Fox", "Eva Lind", "Raj Patel", "Sara Costa"],
+                       ["Mill Lane", "High Street", "Park Road", "North Way"] * 2, ["Leeds", "York", "Bath", "Hull"] * 2, ["GBP", "EUR", "USD", "EUR"] * 2, ["paid", "not paid"] * 4))]
+
+
+def closed(**properties):
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def text_of(most):
+    return {"type": "string", "maxLength": most}
+
+
+FIELDS = closed(invoice_number=text_of(12), customer_name=text_of(30), delivery_address=closed(street=text_of(30), postal_code={"type": "string", "pattern": "^[0-9]{5}$"}, city=text_of(20)),
+                total_amount={"type": "integer", "minimum": 0, "maximum": 9999}, currency={"enum": ["EUR", "USD", "GBP"]}, is_paid={"type": "boolean"})
 
 
 def leaf(rng):
@@ -158,9 +175,34 @@ def streams(server, args):
     return True
 
 
+def extract(server, text, **more):
+    """An answer, its tokens after the first and the milliseconds that they took."""
+    body = {"messages": [said("user", f"{text} Extract the fields.")], "temperature": 0, "max_tokens": 200, "cache": False, **server.options}
+    reply = server.post(CHAT, body | more)
+    return reply["choices"][0]["message"]["content"], reply["usage"]["completion_tokens"] - 1, reply["timings"]["decode_ms"]
+
+
 def forced(server, args):
-    ratio("one stream, free and compact extraction", args.rounds,
-          lambda: generate(server, args, 1, ignore_eos=True), lambda: generate(server, args, 1, **form(ENDLESS, compact=True)))
+    ways = {"free": {"ignore_eos": True, "max_tokens": 80}, "runs": form(FIELDS, compact=True), "no runs": form(FIELDS, compact=True) | {"drafts": False}}
+    rates, characters = {way: [] for way in ways}, []
+    extract(server, TEXTS[0], **ways["free"])
+    for number in range(args.rounds):
+        answers, sums = {}, {way: [0, 0] for way in ways}
+        for at, text in enumerate(TEXTS):
+            for way in sorted(ways, key=lambda way: random.Random(f"{args.seed}/{number}/{at}/{way}").random()):
+                answers[way, at], tokens, took = extract(server, text, **ways[way])
+                sums[way] = [sums[way][0] + tokens, sums[way][1] + took]
+        if any(answers["runs", at] != answers["no runs", at] for at in range(len(TEXTS))):
+            print(f"runs changed an answer: {answers}")
+            return False
+        for way, (tokens, took) in sums.items():
+            rates[way].append(1e3 * tokens / took)
+        characters.append(1e3 * sum(len(answers["runs", at]) for at in range(len(TEXTS))) / sums["runs"][1])
+    for first in ("free", "no runs"):
+        ratios = sorted(b / a for a, b in zip(rates[first], rates["runs"]))
+        print(f"compact extraction: {statistics.median(rates['runs']):.0f} tokens/s, {first} {statistics.median(rates[first]):.0f}: "
+              f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {args.rounds} rounds)", flush=True)
+    print(f"compact extraction: {statistics.median(characters):.0f} characters of JSON a second", flush=True)
     return True
 
 

@@ -4,11 +4,15 @@
 //!
 //! What a grammar says of an output follows from the outputs before it alone, so neither a device's lag nor the batch
 //! that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+//!
+//! Where a grammar leaves one token only, and one only behind that, whoever plans is told of the run ([`ForcedRun`]) and
+//! may ask for all of it in one step. Rows behind the first need not wait for tokens that are certain.
 
 use super::{AwaitedSteps, Awaiting, Effect, RowRule, Source, StepRules, helpers};
 use crate::ids::{SeqId, TokenId};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 /// Rows that one thread answers before another one could be there to help.
 const ALONE: usize = 4;
@@ -18,8 +22,25 @@ pub trait Grammar: Send {
     /// What it says of the next output; `None` where anything may come.
     fn rule(&mut self) -> Result<Option<Effect>, String>;
 
+    /// Outputs that have to come next: each is all that the rule allows once those before it have come. Asked for
+    /// before the rule. None where there is a choice, or where it is not worth while to know.
+    fn forced(&mut self) -> Vec<TokenId> {
+        Vec::new()
+    }
+
     /// The next output has come.
     fn take(&mut self, token: TokenId) -> Result<(), String>;
+}
+
+/// Outputs of a sequence of which each is the only one that its grammar allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForcedRun {
+    /// Whose outputs.
+    pub seq: SeqId,
+    /// The number of the first one, from 0.
+    pub output: u32,
+    /// All of them, at least two.
+    pub tokens: Vec<TokenId>,
 }
 
 /// All sequences under a grammar, and the steps that wait for what these say.
@@ -37,13 +58,18 @@ pub struct GrammarAnswer {
     pub rules: StepRules,
     /// Sequences whose grammar cannot go on, and why. Their rows in the step are free, and must be told to nobody.
     pub failed: Vec<(SeqId, String)>,
+    /// Runs that begin with the last output that the step awaits of a sequence.
+    pub forced: Vec<ForcedRun>,
     /// Rows that were asked for.
     pub rows: u64,
 }
 
 struct UnderGrammar {
     grammar: Box<dyn Grammar>,
+    /// How many have come.
     outputs: u32,
+    /// Certain ones that the grammar has taken before they came.
+    ahead: VecDeque<TokenId>,
     /// Why it cannot go on, from the moment when that was found until it is told.
     failure: Option<String>,
     failed: bool,
@@ -57,7 +83,8 @@ impl GrammarTracker {
 
     /// Follows the sequence `seq` from its first output on.
     pub fn follow(&mut self, seq: SeqId, grammar: Box<dyn Grammar>) {
-        let followed = UnderGrammar { grammar, outputs: 0, failure: None, failed: false };
+        let ahead = VecDeque::new();
+        let followed = UnderGrammar { grammar, outputs: 0, ahead, failure: None, failed: false };
         let before = self.sequences.insert(seq, followed);
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
@@ -87,16 +114,19 @@ impl GrammarTracker {
         let outputs = |seq: &SeqId| self.sequences.get(seq).map(|followed| followed.outputs);
         let Awaiting { step, rows } = self.waiting.next_ready(outputs)?;
         let mut asked: Vec<_> =
-            rows.iter().filter_map(|(seq, output)| Some((*seq, *output, self.sequences.remove(seq)?))).collect();
-        let effects = self.effects(&mut asked);
-        let (mut rules, mut failed) = (Vec::new(), Vec::new());
-        let rows = asked.len() as u64;
-        for ((seq, output, mut followed), effect) in asked.into_iter().zip(effects) {
-            rules.extend(effect.map(|effect| RowRule { seq, output, effect }));
+            by_sequence(&rows).filter_map(|(seq, rows)| Some((seq, rows, self.sequences.remove(&seq)?))).collect();
+        let said = self.ask(&mut asked);
+        let rows = asked.iter().map(|(_, rows, _)| u64::from(rows.end - rows.start)).sum();
+        let (mut rules, mut failed, mut forced) = (Vec::new(), Vec::new(), Vec::new());
+        for ((seq, rows, mut followed), said) in asked.into_iter().zip(said) {
+            rules.extend(said.effects.into_iter().map(|(output, effect)| RowRule { seq, output, effect }));
             failed.extend(followed.failure.take().map(|why| (seq, why)));
+            if said.forced.len() > 1 {
+                forced.push(ForcedRun { seq, output: rows.end - 1, tokens: said.forced });
+            }
             self.sequences.insert(seq, followed);
         }
-        Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, rows })
+        Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, forced, rows })
     }
 
     /// How many sequences are followed.
@@ -109,20 +139,46 @@ impl GrammarTracker {
         self.sequences.is_empty()
     }
 
-    fn effects(&self, asked: &mut [(SeqId, u32, UnderGrammar)]) -> Vec<Option<Effect>> {
-        let effect = |(_, output, followed): &mut (SeqId, u32, UnderGrammar)| followed.effect(*output);
+    fn ask(&self, asked: &mut [Asked]) -> Vec<Said> {
+        let say = |(_, rows, followed): &mut Asked| followed.say(rows.clone());
         match &self.helpers {
             Some(helpers) if asked.len() > ALONE => {
-                helpers.install(|| asked.par_iter_mut().with_max_len(ALONE).map(effect).collect())
+                helpers.install(|| asked.par_iter_mut().with_max_len(ALONE).map(say).collect())
             }
-            _ => asked.iter_mut().map(effect).collect(),
+            _ => asked.iter_mut().map(say).collect(),
         }
     }
+}
+
+/// A sequence, the outputs that a step awaits of it, and what it is under.
+type Asked = (SeqId, Range<u32>, UnderGrammar);
+
+/// What a grammar says about the rows of a step.
+#[derive(Default)]
+struct Said {
+    /// By the number of the output.
+    effects: Vec<(u32, Effect)>,
+    /// The run that begins with the last row's output.
+    forced: Vec<TokenId>,
+}
+
+/// The rows of a step by sequence: those of one stand together, in the order of their outputs.
+fn by_sequence(rows: &[(SeqId, u32)]) -> impl Iterator<Item = (SeqId, Range<u32>)> {
+    let same = |a: &(SeqId, u32), b: &(SeqId, u32)| a.0 == b.0 && a.1 + 1 == b.1;
+    rows.chunk_by(same).map(|rows| (rows[0].0, rows[0].1..rows[0].1 + rows.len() as u32))
 }
 
 impl UnderGrammar {
     fn take(&mut self, token: TokenId) {
         self.outputs += 1;
+        match self.ahead.pop_front() {
+            None => self.consume(token),
+            Some(certain) if certain == token => {}
+            Some(_) => self.fail("the grammar left one token, and another came".into()),
+        }
+    }
+
+    fn consume(&mut self, token: TokenId) {
         if !self.failed
             && let Err(why) = self.grammar.take(token)
         {
@@ -130,17 +186,34 @@ impl UnderGrammar {
         }
     }
 
-    /// A row behind the sequence's last output is computed in vain, so nothing is said of it.
-    fn effect(&mut self, output: u32) -> Option<Effect> {
-        if self.failed || output < self.outputs {
-            return None;
-        }
-        match self.grammar.rule() {
-            Ok(effect) => effect,
-            Err(why) => {
-                self.fail(why);
-                None
+    /// Of each of these outputs. All but the last are of a run that was told, so the grammar goes on at once. An output
+    /// before the sequence's last one is computed in vain, so nothing is said of it.
+    fn say(&mut self, rows: Range<u32>) -> Said {
+        let mut said = Said::default();
+        for output in rows.clone() {
+            if self.failed || output < self.outputs + self.ahead.len() as u32 {
+                continue;
             }
+            said.forced = self.grammar.forced();
+            match self.grammar.rule() {
+                Ok(effect) => said.effects.extend(effect.map(|effect| (output, effect))),
+                Err(why) => self.fail(why),
+            }
+            if output + 1 < rows.end {
+                self.go_on(said.forced.first().copied());
+            }
+        }
+        said
+    }
+
+    /// To the row behind one of a run.
+    fn go_on(&mut self, certain: Option<TokenId>) {
+        match certain {
+            Some(token) => {
+                self.consume(token);
+                self.ahead.push_back(token);
+            }
+            None => self.fail("the grammar leaves a choice where it had left none".into()),
         }
     }
 
@@ -203,6 +276,57 @@ mod tests {
             assert_eq!(said(tracker.answer()), (5, all(2), vec![]));
             assert!(tracker.answer().is_none() && tracker.len() == 9);
         }
+    }
+
+    /// Has one text, the numbers from 0 on, and says so for as many as come before the next multiple of 4.
+    struct Counts(TokenId);
+
+    impl Grammar for Counts {
+        fn rule(&mut self) -> Result<Option<Effect>, String> {
+            Ok(Some(Effect::Force(self.0)))
+        }
+
+        fn forced(&mut self) -> Vec<TokenId> {
+            (self.0..self.0.next_multiple_of(4)).collect()
+        }
+
+        fn take(&mut self, token: TokenId) -> Result<(), String> {
+            assert_eq!(token, self.0, "each comes once and in order");
+            self.0 += 1;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rows_behind_certain_ones_wait_for_no_token_and_what_was_certain_is_taken_once() {
+        let mut tracker = GrammarTracker::default();
+        tracker.follow(SeqId(3), Box::new(Counts(1)));
+        tracker.launched(awaiting(0, &[(3, 0)]));
+        let answer = tracker.answer().unwrap();
+        assert_eq!(answer.forced, [ForcedRun { seq: SeqId(3), output: 0, tokens: vec![1, 2, 3] }]);
+        tracker.launched(awaiting(1, &[(3, 1), (3, 2), (3, 3)]));
+        assert!(tracker.answer().is_none(), "the first of them waits");
+        tracker.sampled(&[(SeqId(3), 1)]);
+        let answer = tracker.answer().unwrap();
+        assert_eq!((answer.rows, &answer.forced[..]), (3, &[][..]), "from 4 on there is no run");
+        assert_eq!(said(Some(answer)), (1, vec![(3, 2), (3, 3), (3, 4)], vec![]));
+        tracker.sampled(&[(SeqId(3), 2), (SeqId(3), 3), (SeqId(3), 4)]);
+        tracker.launched(awaiting(2, &[(3, 4)]));
+        let answer = tracker.answer().unwrap();
+        assert_eq!(answer.forced, [ForcedRun { seq: SeqId(3), output: 4, tokens: vec![5, 6, 7] }]);
+        assert_eq!(said(Some(answer)), (2, vec![(3, 5)], vec![]));
+    }
+
+    #[test]
+    fn a_token_in_the_place_of_a_certain_one_ends_the_sequence() {
+        let mut tracker = GrammarTracker::default();
+        tracker.follow(SeqId(3), Box::new(Counts(1)));
+        tracker.launched(awaiting(0, &[(3, 0), (3, 1)]));
+        assert_eq!(said(tracker.answer()), (0, vec![(3, 1), (3, 2)], vec![]));
+        tracker.sampled(&[(SeqId(3), 9)]);
+        tracker.launched(awaiting(1, &[(3, 1)]));
+        let why = "the grammar left one token, and another came";
+        assert_eq!(said(tracker.answer()), (1, vec![], vec![(3, why.to_owned())]));
     }
 
     #[test]

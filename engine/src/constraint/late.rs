@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 pub struct Awaiting {
     /// The step that waits for the answers.
     pub step: StepId,
-    /// The sequences that it samples for, each with the number of the output that is awaited, from 0.
+    /// The sequences that it samples for, each with the number of the output that is awaited, from 0. Several of one
+    /// sequence stand together in their order; then all but the last are certain.
     pub rows: Vec<(SeqId, u32)>,
 }
 
@@ -30,7 +31,9 @@ impl AwaitedSteps {
     /// for one that nobody follows, whose rows wait for nothing.
     pub(crate) fn next_ready(&mut self, outputs: impl Fn(&SeqId) -> Option<u32>) -> Option<Awaiting> {
         let ready = |(seq, output): &(SeqId, u32)| outputs(seq).is_none_or(|had| had >= *output);
-        self.0.pop_front_if(|step| step.rows.iter().all(ready))
+        // Of several rows of a sequence the first alone waits: what comes before the others is certain.
+        let firsts = |step: &Awaiting| step.rows.chunk_by(|a, b| a.0 == b.0).all(|rows| ready(&rows[0]));
+        self.0.pop_front_if(|step| firsts(step))
     }
 }
 

@@ -60,6 +60,31 @@ fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
 }
 
 #[test]
+fn what_a_form_leaves_no_choice_of_comes_in_runs_and_changes_nothing() {
+    let (on, off) = (Program::shipped(&["--drafts", "7"]), Program::shipped(&["--drafts", "off"]));
+    let text = json!({"type": "string", "maxLength": 12});
+    let schema = json!({
+        "type": "object", "required": ["invoice_number", "delivery_address", "currency"], "additionalProperties": false,
+        "properties": {"invoice_number": text, "delivery_address": text, "currency": {"enum": ["EUR", "USD"]}},
+    });
+    for more in [
+        json!({}),
+        json!({"temperature": 1, "seed": 5, "n": 2}),
+        json!({"temperature": 0.7, "seed": 6, "repetition_penalty": 1.2, "frequency_penalty": 0.4}),
+        json!({"max_tokens": 9}),
+    ] {
+        let form = json!({"structured_outputs": {"json": schema, "disable_any_whitespace": true}, "ignore_eos": false});
+        let body = copying(with(form, more));
+        let (runs, without) = (reply(&on, &body), reply(&off, &body));
+        assert_eq!(runs["choices"], without["choices"], "{body}");
+        assert_eq!(runs["usage"]["completion_tokens"], without["usage"]["completion_tokens"]);
+        let drafts = &runs["timings"]["drafts"];
+        assert!(drafts["source"] == "grammar" && without["timings"].get("drafts").is_none(), "{runs}");
+        assert_eq!(drafts["drafted"], drafts["accepted"], "what is certain is never wrong");
+    }
+}
+
+#[test]
 fn what_a_request_says_its_answer_may_be_is_drafted_and_counted() {
     let program = Program::shipped(&["--drafts", "7", "--draft-sources", "prediction"]);
     let body = copying(json!({"prompt": "A vector is"}));

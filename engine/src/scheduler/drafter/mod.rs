@@ -4,7 +4,7 @@
 mod acceptance;
 
 use super::request::Request;
-use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, SuffixSource};
+use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
 use acceptance::{Acceptance, Basis};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,6 +75,11 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// Tokens of which nothing else may come in their places.
+    pub(super) fn certain(tokens: Vec<TokenId>) -> Self {
+        Self { kind: DraftKind::Grammar, strength: STRENGTHS - 1, chances: vec![1.0; tokens.len()], tokens }
+    }
+
     fn basis(&self) -> Basis {
         (self.kind, self.strength)
     }

@@ -100,6 +100,17 @@ impl Grammar for GrammarSequence {
         }
     }
 
+    fn forced(&mut self) -> Vec<TokenId> {
+        match self.stage {
+            // What goes wrong here goes wrong again when the rule is asked for, which can say so.
+            Stage::Answer => self.watched.run(|| self.matcher.compute_ff_tokens()),
+            // Line breaks, thoughts or any text may come as well; behind an end nothing.
+            Stage::Thought | Stage::MayThink | Stage::AfterThought { .. } | Stage::BeforeCall | Stage::Over => {
+                Vec::new()
+            }
+        }
+    }
+
     fn take(&mut self, token: TokenId) -> Result<(), String> {
         let vocabulary = self.vocabulary.clone();
         if vocabulary.end_ids.contains(&token) {

@@ -5,7 +5,7 @@ use crate::text::Tokenizer;
 use crate::text::parser::{CALL, THINK, THINK_END};
 use crate::text::tokenizer::TokenKind;
 use chimere_engine::ids::TokenId;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use std::sync::Arc;
 
 /// Bytes of line breaks that a model may put between its thought and its answer.
@@ -46,7 +46,7 @@ impl GrammarTokens {
         };
         let call = tokenizer.id(CALL);
         Self {
-            env: Arc::new(ApproximateTokEnv::new(trie)),
+            env: Arc::new(Canonical { trie, tokenizer: tokenizer.clone() }),
             opens: tokenizer.id(THINK),
             closes: tokenizer.id(THINK_END),
             call,
@@ -82,6 +82,34 @@ impl GrammarTokens {
             tail.extend_from_slice(self.tokenizer.bytes(token));
             tail.drain(..tail.len().saturating_sub(THINK_END.len().max(CALL.len())));
         }
+    }
+}
+
+/// The tokenizer for the grammars' library. Where a grammar leaves no choice of the text, the tokens are those that the
+/// model was taught for it; so there is no choice of them either.
+struct Canonical {
+    trie: TokTrie,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Canonical {
+    /// A tokenizer that composes characters would write another text; and what merging makes of markup is no text to
+    /// the trie.
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        let ids = self.tokenizer.encode_plain(text);
+        let is_text = ids.iter().all(|id| self.tokenizer.kind(*id) == TokenKind::Text);
+        let bytes = ids.iter().flat_map(|id| self.tokenizer.bytes(*id));
+        if is_text && bytes.eq(text.as_bytes()) { ids } else { self.trie.greedy_tokenize(text.as_bytes()) }
+    }
+}
+
+impl TokenizerEnv for Canonical {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| self.encode(text))
     }
 }
 
