@@ -24,7 +24,7 @@ pub enum DraftKind {
     Ngram,
     /// What the request says that the answer may be.
     Prediction,
-    /// What a grammar leaves no choice of. No guess: such drafts are certain.
+    /// The only text that a grammar allows, as the tokenizer writes it.
     Grammar,
 }
 

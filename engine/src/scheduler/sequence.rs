@@ -82,7 +82,7 @@ pub(crate) struct Sequence {
     pub(crate) rules: SequenceRules,
     /// What guesses its next tokens.
     pub(crate) drafter: Drafter,
-    /// Outputs of which its grammar leaves no choice.
+    /// Outputs that write the only text which its grammar allows.
     pub(super) run: KnownRun,
 }
 

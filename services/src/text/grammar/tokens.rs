@@ -75,6 +75,19 @@ impl GrammarTokens {
         self.call_begin.completions(tail).collect()
     }
 
+    /// How the tokenizer writes a text of the grammars' library behind the token `before`: together with it where that
+    /// leaves it as it is.
+    pub(super) fn written(&self, before: Option<TokenId>, text: &[u8]) -> Vec<TokenId> {
+        let before = before.filter(|id| self.tokenizer.kind(*id) == TokenKind::Text);
+        let head = before.map(|id| self.tokenizer.bytes(id)).unwrap_or_default();
+        let (mut ids, _) = self.env.tokenize_bytes_marker(&[head, text].concat());
+        match before {
+            Some(id) if ids.first() != Some(&id) => self.env.tokenize_bytes_marker(text).0,
+            Some(_) => ids.split_off(1),
+            None => ids,
+        }
+    }
+
     /// Adds a token's text to a tail, and lets go what no marker is long enough to need.
     pub(super) fn append(&self, tail: &mut Vec<u8>, token: TokenId) {
         // Control tokens are no text: what stands before and after them is read together.
@@ -85,8 +98,9 @@ impl GrammarTokens {
     }
 }
 
-/// The tokenizer for the grammars' library. Where a grammar leaves no choice of the text, the tokens are those that the
-/// model was taught for it; so there is no choice of them either.
+/// The tokenizer for the grammars' library. Where a grammar leaves no choice of the text, the tokens are those that it
+/// makes of that text; so there is no choice of them either. A model spells out in odd tokens what it would not have
+/// said by itself. Calls are an exception: [`super::Calls`].
 struct Canonical {
     trie: TokTrie,
     tokenizer: Arc<Tokenizer>,
