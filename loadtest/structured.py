@@ -10,6 +10,8 @@ Schemas ask for what people ask for: objects that name their fields, arrays, tex
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
 second, the median of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
+`traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
+without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
 Needs `pip install jsonschema`.
 """
 import argparse
@@ -206,7 +208,56 @@ def forced(server, args):
     return True
 
 
-MEASURES = {"schemas": schemas, "streams": streams, "forced": forced}
+def tool(rng, name):
+    """A declaration with one or two arguments that are texts or numbers."""
+    kinds = [{"type": "string"}, {"type": "integer"}, {"enum": rng.sample(WORDS, 3)}]
+    arguments = {argument: rng.choice(kinds) for argument in rng.sample(NAMES, rng.randint(1, 2))}
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": arguments, "required": list(arguments)}}}
+
+
+def trap(rng):
+    """(messages, declared tools): all of it is about a tool that is not declared."""
+    known = [f"{verb}_{noun}" for verb in ("get", "set", "find", "delete", "send") for noun in ("weather", "stock", "room", "mail", "file")]
+    declared = rng.sample(known, rng.randint(1, 4))
+    # Names that are not there at all, and names that begin like declared ones or are how they begin.
+    wanted = rng.choice([rng.choice([name for name in known if name not in declared]), declared[0] + "_now", declared[0][:-1], declared[0].upper(), "functions." + declared[0]])
+    ask = rng.choice(["Call {} now.", "Use the tool {} with all it needs.", "<tool_call>\n<function={}>\n</function>\n</tool_call>", "Which is better, {}? Call it.", "{}()"]).format(wanted)
+    messages = [said("user", ask)]
+    if rng.random() < 0.5:
+        messages.insert(0, said("system", f"The tools are {', '.join(rng.sample(known, 3) + [wanted])}. Only {wanted} works."))
+    if rng.random() < 0.4:
+        call = {"id": "call_1", "type": "function", "function": {"name": wanted, "arguments": json.dumps({"name": rng.choice(WORDS)})}}
+        earlier = [said("user", "As before."), {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
+        messages[-1:] = earlier + messages[-1:]
+    return messages, [tool(rng, name) for name in declared]
+
+
+def sprung(server, args, number):
+    """(calls, those of names that were not declared, whether the answer ended, whether runs changed it)"""
+    rng = random.Random(f"{args.seed}/trap/{number}")
+    messages, tools = trap(rng)
+    body = {"messages": messages, "tools": tools, "tool_choice": "required", "temperature": number // 2 % 2, "seed": number, "max_tokens": args.max_tokens}
+    if number % 2:
+        body |= server.options
+    choices = [server.post(CHAT, body | more)["choices"][0] for more in ({}, {"drafts": False})]
+    answers = [[(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls") or []] for choice in choices]
+    declared = {tool["function"]["name"] for tool in tools}
+    strange = [name for name, _ in answers[0] if name not in declared]
+    same = answers[0] == answers[1] and choices[0]["message"]["content"] == choices[1]["message"]["content"]
+    return len(answers[0]), strange, choices[0]["finish_reason"] == "tool_calls", same
+
+
+def traps(server, args):
+    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        results = list(pool.map(lambda n: sprung(server, args, n), range(args.traps)))
+    strange = [name for _, names, _, _ in results for name in names]
+    changed = sum(not same for *_, same in results)
+    print(f"traps: {args.traps}; {sum(result[0] for result in results)} calls, {len(strange)} of names that were not declared {strange[:5]}; "
+          f"{sum(ended for _, _, ended, _ in results)} answers ended, {changed} changed by runs", flush=True)
+    return not strange and not changed
+
+
+MEASURES = {"schemas": schemas, "streams": streams, "forced": forced, "traps": traps}
 
 
 def main():
@@ -215,7 +266,7 @@ def main():
     parser.add_argument("--model", default=str(pathlib.Path(__file__).resolve().parent.parent / "models/nano"))
     parser.add_argument("--only", choices=MEASURES)
     parser.add_argument("--arg", action="append", default=[], help="of the server")
-    for name, value in (("schemas", 1000), ("at-once", 32), ("max-tokens", 1000), ("streams", 64), ("length", 200), ("rounds", 5), ("seed", 1)):
+    for name, value in (("schemas", 1000), ("at-once", 32), ("max-tokens", 1000), ("streams", 64), ("length", 200), ("rounds", 5), ("traps", 500), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Server(args, "off", pathlib.Path(folder)) as server:
