@@ -8,7 +8,10 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, the median of ROUNDS ratios. `forced`: one stream that has to write field names that leave no choice, compact and with white space: tokens a second.
+second, the median of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
+`traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
+without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
 Needs `pip install jsonschema`.
 """
 import argparse
@@ -29,6 +32,22 @@ NAMES = "name city year price tags status notes owner email count active items s
 WORDS = "red green blue open closed new old small large north south".split()
 ENDLESS = {"type": "array", "minItems": 4000, "items": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "count": {"type": "integer"}},
                                                         "required": ["name", "count"], "additionalProperties": False}}
+
+TEXTS = [f"Invoice {code}-{1000 + 37 * i} for {name}, {street} {3 + i}, {20133 + 71 * i} {city}: {12 + 9 * i}.50 {money}, {paid}." for i, (code, name, street, city, money, paid) in
+         enumerate(zip("ABCDEFGH", ["Mary Jones", "Omar Haddad", "Li Wei", "Anna Berg", "Tom Fox", "Eva Lind", "Raj Patel", "Sara Costa"],
+                       ["Mill Lane", "High Street", "Park Road", "North Way"] * 2, ["Leeds", "York", "Bath", "Hull"] * 2, ["GBP", "EUR", "USD", "EUR"] * 2, ["paid", "not paid"] * 4))]
+
+
+def closed(**properties):
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def text_of(most):
+    return {"type": "string", "maxLength": most}
+
+
+FIELDS = closed(invoice_number=text_of(12), customer_name=text_of(30), delivery_address=closed(street=text_of(30), postal_code={"type": "string", "pattern": "^[0-9]{5}$"}, city=text_of(20)),
+                total_amount={"type": "integer", "minimum": 0, "maximum": 9999}, currency={"enum": ["EUR", "USD", "GBP"]}, is_paid={"type": "boolean"})
 
 
 def leaf(rng):
@@ -158,13 +177,87 @@ def streams(server, args):
     return True
 
 
+def extract(server, text, **more):
+    """An answer, its tokens after the first and the milliseconds that they took."""
+    body = {"messages": [said("user", f"{text} Extract the fields.")], "temperature": 0, "max_tokens": 200, "cache": False, **server.options}
+    reply = server.post(CHAT, body | more)
+    return reply["choices"][0]["message"]["content"], reply["usage"]["completion_tokens"] - 1, reply["timings"]["decode_ms"]
+
+
 def forced(server, args):
-    ratio("one stream, free and compact extraction", args.rounds,
-          lambda: generate(server, args, 1, ignore_eos=True), lambda: generate(server, args, 1, **form(ENDLESS, compact=True)))
+    ways = {"free": {"ignore_eos": True, "max_tokens": 80}, "runs": form(FIELDS, compact=True), "no runs": form(FIELDS, compact=True) | {"drafts": False}}
+    rates, characters = {way: [] for way in ways}, []
+    extract(server, TEXTS[0], **ways["free"])
+    for number in range(args.rounds):
+        answers, sums = {}, {way: [0, 0] for way in ways}
+        for at, text in enumerate(TEXTS):
+            for way in sorted(ways, key=lambda way: random.Random(f"{args.seed}/{number}/{at}/{way}").random()):
+                answers[way, at], tokens, took = extract(server, text, **ways[way])
+                sums[way] = [sums[way][0] + tokens, sums[way][1] + took]
+        if any(answers["runs", at] != answers["no runs", at] for at in range(len(TEXTS))):
+            print(f"runs changed an answer: {answers}")
+            return False
+        for way, (tokens, took) in sums.items():
+            rates[way].append(1e3 * tokens / took)
+        characters.append(1e3 * sum(len(answers["runs", at]) for at in range(len(TEXTS))) / sums["runs"][1])
+    for first in ("free", "no runs"):
+        ratios = sorted(b / a for a, b in zip(rates[first], rates["runs"]))
+        print(f"compact extraction: {statistics.median(rates['runs']):.0f} tokens/s, {first} {statistics.median(rates[first]):.0f}: "
+              f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {args.rounds} rounds)", flush=True)
+    print(f"compact extraction: {statistics.median(characters):.0f} characters of JSON a second", flush=True)
     return True
 
 
-MEASURES = {"schemas": schemas, "streams": streams, "forced": forced}
+def tool(rng, name):
+    """A declaration with one or two arguments that are texts or numbers."""
+    kinds = [{"type": "string"}, {"type": "integer"}, {"enum": rng.sample(WORDS, 3)}]
+    arguments = {argument: rng.choice(kinds) for argument in rng.sample(NAMES, rng.randint(1, 2))}
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": arguments, "required": list(arguments)}}}
+
+
+def trap(rng):
+    """(messages, declared tools): all of it is about a tool that is not declared."""
+    known = [f"{verb}_{noun}" for verb in ("get", "set", "find", "delete", "send") for noun in ("weather", "stock", "room", "mail", "file")]
+    declared = rng.sample(known, rng.randint(1, 4))
+    # Names that are not there at all, and names that begin like declared ones or are how they begin.
+    wanted = rng.choice([rng.choice([name for name in known if name not in declared]), declared[0] + "_now", declared[0][:-1], declared[0].upper(), "functions." + declared[0]])
+    ask = rng.choice(["Call {} now.", "Use the tool {} with all it needs.", "<tool_call>\n<function={}>\n</function>\n</tool_call>", "Which is better, {}? Call it.", "{}()"]).format(wanted)
+    messages = [said("user", ask)]
+    if rng.random() < 0.5:
+        messages.insert(0, said("system", f"The tools are {', '.join(rng.sample(known, 3) + [wanted])}. Only {wanted} works."))
+    if rng.random() < 0.4:
+        call = {"id": "call_1", "type": "function", "function": {"name": wanted, "arguments": json.dumps({"name": rng.choice(WORDS)})}}
+        earlier = [said("user", "As before."), {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "call_1", "content": "done"}]
+        messages[-1:] = earlier + messages[-1:]
+    return messages, [tool(rng, name) for name in declared]
+
+
+def sprung(server, args, number):
+    """(calls, those of names that were not declared, whether the answer ended, whether runs changed it)"""
+    rng = random.Random(f"{args.seed}/trap/{number}")
+    messages, tools = trap(rng)
+    body = {"messages": messages, "tools": tools, "tool_choice": "required", "temperature": number // 2 % 2, "seed": number, "max_tokens": args.max_tokens}
+    if number % 2:
+        body |= server.options
+    choices = [server.post(CHAT, body | more)["choices"][0] for more in ({}, {"drafts": False})]
+    answers = [[(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"].get("tool_calls") or []] for choice in choices]
+    declared = {tool["function"]["name"] for tool in tools}
+    strange = [name for name, _ in answers[0] if name not in declared]
+    same = answers[0] == answers[1] and choices[0]["message"]["content"] == choices[1]["message"]["content"]
+    return len(answers[0]), strange, choices[0]["finish_reason"] == "tool_calls", same
+
+
+def traps(server, args):
+    with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
+        results = list(pool.map(lambda n: sprung(server, args, n), range(args.traps)))
+    strange = [name for _, names, _, _ in results for name in names]
+    changed = sum(not same for *_, same in results)
+    print(f"traps: {args.traps}; {sum(result[0] for result in results)} calls, {len(strange)} of names that were not declared {strange[:5]}; "
+          f"{sum(ended for _, _, ended, _ in results)} answers ended, {changed} changed by runs", flush=True)
+    return not strange and not changed
+
+
+MEASURES = {"schemas": schemas, "streams": streams, "forced": forced, "traps": traps}
 
 
 def main():
@@ -173,7 +266,7 @@ def main():
     parser.add_argument("--model", default=str(pathlib.Path(__file__).resolve().parent.parent / "models/nano"))
     parser.add_argument("--only", choices=MEASURES)
     parser.add_argument("--arg", action="append", default=[], help="of the server")
-    for name, value in (("schemas", 1000), ("at-once", 32), ("max-tokens", 1000), ("streams", 64), ("length", 200), ("rounds", 5), ("seed", 1)):
+    for name, value in (("schemas", 1000), ("at-once", 32), ("max-tokens", 1000), ("streams", 64), ("length", 200), ("rounds", 5), ("traps", 500), ("seed", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Server(args, "off", pathlib.Path(folder)) as server:

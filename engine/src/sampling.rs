@@ -27,8 +27,12 @@ pub struct SamplingParams {
     /// Added to the logits; ids are unique and inside the vocabulary.
     pub logit_bias: Vec<(TokenId, f32)>,
     /// Report the chosen token's log-probability and this many of the most probable ones, from the unedited logits at
-    /// temperature 1.
+    /// temperature 1 unless `processed`.
     pub logprobs: Option<u8>,
+    /// Report those of the distribution that the token is drawn from: after everything above, and with nothing of what
+    /// cannot be drawn. At temperature 0 nothing is drawn: those of the edited logits at temperature 1. Only where
+    /// [`crate::backend::BackendInfo::processed_logprobs`].
+    pub processed: bool,
     /// Report entropy and top probability of the unedited logits with each token.
     pub certainty: bool,
 }
@@ -46,6 +50,7 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             logit_bias: Vec::new(),
             logprobs: None,
+            processed: false,
             certainty: false,
         }
     }

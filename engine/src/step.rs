@@ -59,7 +59,9 @@ impl StepPlan {
     pub fn awaiting(&self, source: Source) -> Option<Awaiting> {
         let waiting = self.sample_rows().filter(|row| row.waits_for.contains(source));
         let rows: Vec<_> = waiting.map(|row| (row.seq, row.output_index)).collect();
-        (!rows.is_empty()).then_some(Awaiting { step: self.id, rows })
+        let drafted = self.pieces.iter().filter(|piece| !piece.drafts.is_empty());
+        let drafts = drafted.map(|piece| (piece.seq, piece.drafts.clone())).collect();
+        (!rows.is_empty()).then_some(Awaiting { step: self.id, rows, drafts })
     }
 }
 

@@ -4,6 +4,7 @@
 use chimere::text::grammar::{AnswerForm, Calls, Grammars, Structure};
 use chimere::text::{Thinking, Tokenizer, Tool};
 use chimere_engine::constraint::Effect;
+use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::format::TokenizerSource;
 use std::sync::{Arc, LazyLock};
 
@@ -32,10 +33,21 @@ pub fn run(bytes: &[u8]) {
             Ok(_) => return,
             Err(_) => return,
         };
+        ahead(&mut *sequence);
         if sequence.take(token).is_err() {
             return;
         }
     }
+}
+
+/// What has to come may come, as far as it is certain, and what is supposed is forgotten.
+fn ahead(sequence: &mut dyn Grammar) {
+    for token in sequence.forced() {
+        if !sequence.suppose(token) || sequence.rule().is_err() {
+            break;
+        }
+    }
+    sequence.recall();
 }
 
 fn structure(kind: u8, text: &str) -> Option<Structure> {

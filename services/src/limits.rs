@@ -109,6 +109,9 @@ pub const GRAMMAR_NAME_PATTERNS_MAX: usize = 32;
 pub const GRAMMAR_NAME_COMPARISONS_MAX: usize = 16_384;
 /// The largest `multipleOf`, and one over the smallest.
 pub const GRAMMAR_MULTIPLE_MAX: u32 = 1_000_000;
+/// Remainders that all `multipleOf` of a schema leave. Each is a state of the lexer: a million take 20 s to
+/// compile and a gigabyte.
+pub const GRAMMAR_REMAINDERS_MAX: u128 = fewer(10_000) as u128;
 /// Values in a schema, each key's own among them.
 pub const GRAMMAR_VALUES_MAX: usize = 20_000;
 /// Levels of a schema.
@@ -120,14 +123,14 @@ pub const GRAMMAR_TOOLS_BYTES_MAX: usize = 1 << 20;
 /// Symbols of a grammar, after all of it is written out.
 pub const GRAMMAR_SYMBOLS_MAX: usize = 250_000;
 /// States that the expressions of one grammar may have for one choice, a kilobyte or two each.
-pub const GRAMMAR_STATES_MAX: usize = 50_000;
+pub const GRAMMAR_STATES_MAX: usize = fewer(50_000) as usize;
 /// Steps of the lexer that making a grammar may take: about a second.
-pub const GRAMMAR_COMPILE_STEPS_MAX: u64 = 1_000_000;
+pub const GRAMMAR_COMPILE_STEPS_MAX: u64 = fewer(1_000_000);
 /// Steps of the lexer for one token. Counted, and not timed, so that the same answer comes on any machine; time alone
 /// ends only what nobody could wait for.
-pub const GRAMMAR_TOKEN_STEPS_MAX: u64 = 200_000;
+pub const GRAMMAR_TOKEN_STEPS_MAX: u64 = fewer(200_000);
 /// Items of the parser for one token.
-pub const GRAMMAR_TOKEN_ITEMS_MAX: usize = 20_000;
+pub const GRAMMAR_TOKEN_ITEMS_MAX: usize = fewer(20_000) as usize;
 /// Of these, at one place of the text.
 pub const GRAMMAR_PLACE_ITEMS_MAX: usize = 2000;
 /// The same for grammars in Lark's notation, which may be ambiguous: then the steps grow with the cube of these.
@@ -136,6 +139,11 @@ pub const LARK_TOKEN_ITEMS_MAX: usize = 5000;
 pub const LARK_PLACE_ITEMS_MAX: usize = 300;
 /// Hundredths of a second that a grammar may take for one token; longer where code is not optimised.
 pub const GRAMMAR_LOOKS_MAX: u32 = if cfg!(debug_assertions) { 400 } else { 10 };
+/// Under a fuzzer a grammar has a twentieth of what it may take, so that a run does not spend its time at these bounds.
+const fn fewer(n: u64) -> u64 {
+    if cfg!(fuzzing) { n / 20 } else { n }
+}
+
 /// Grammars that are kept for requests that ask for the same.
 pub const GRAMMARS_KEPT_MAX: usize = 32;
 /// Threads that make grammars. None of them does anything else, so a hard one holds up no prompt.

@@ -67,7 +67,7 @@ metrics! {
     STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
     GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
     STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
-    DRAFTED            Counter   "chimere_drafted_tokens_total" ["source"] "tokens"  "Tokens drafted, by source: ngram, prediction. Each took a row of a step.";
+    DRAFTED            Counter   "chimere_drafted_tokens_total" ["source"] "tokens"  "Tokens drafted, by source: ngram, prediction, grammar. Each took a row of a step.";
     ACCEPTED           Counter   "chimere_accepted_tokens_total" ["source", "position"] "tokens" "Drafted tokens that were what was sampled, by source and by place behind the sequence's own token, from 1.";
     DRAFT_ROWS         Counter   "chimere_draft_choices_total" ["drafts"] "rows"     "Decode rows by how many drafts were put behind them, 0 to 7: what the gate chose.";
     DRAFT_LOST         Counter   "chimere_draft_sources_lost_total" [] "sources"     "Sources of drafts that panicked and were switched off.";
@@ -122,6 +122,9 @@ metrics! {
     TRACE_FAILURES     Counter   "chimere_trace_failures_total" [] "batches"         "Batches of spans that the collector of traces did not take.";
     EMBEDDING_INPUTS   Counter   "chimere_embedding_inputs_total" [] "texts"        "Texts that were embedded, those of collections and of searches too.";
     SEMANTIC_SEARCH_SECONDS Histogram(LOOKUP) "chimere_semantic_search_seconds" [] "seconds" "Time to find the nearest items of a collection once the text was embedded, in seconds.";
+    RESPONSES_KEPT     Gauge     "chimere_responses_kept" [] "responses"             "Responses of all accounts that `/v1/responses` keeps.";
+    RESPONSE_BYTES     Gauge     "chimere_response_bytes" [] "bytes"                 "Bytes of the kept responses, with the conversations before them.";
+    RESPONSES_DROPPED  Counter   "chimere_responses_dropped_total" ["reason"] "responses" "Responses kept no longer that nobody deleted, or not at all, by reason: time (theirs is over), account (no room left for it), store (no room left for all), large (one alone), write (the disk failed or is behind).";
     COLLECTIONS        Gauge     "chimere_collections" [] "collections"              "Collections of all keys.";
     COLLECTION_BYTES   Gauge     "chimere_collection_bytes" [] "bytes"               "Bytes of the texts and vectors of all collections, about.";
     BUILD_INFO         Gauge     "chimere_build_info" ["version", "device", "model"] "always 1" "Always 1; the labels say what runs.";
@@ -212,6 +215,8 @@ pub const DRAFT_POSITIONS: &[&str] = &["1", "2", "3", "4", "5", "6", "7"];
 /// Values of [`DRAFT_ROWS`]' label.
 pub const DRAFT_NUMBERS: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7"];
 const _: () = assert!(DRAFT_POSITIONS.len() == DRAFTS_MAX && DRAFT_NUMBERS.len() == DRAFTS_MAX + 1, "one each");
+/// Values of [`RESPONSES_DROPPED`]'s label.
+pub const RESPONSE_DROPS: &[&str] = &["time", "account", "store", "large", "write"];
 /// Values of [`REJECTED`]'s label: everything that the service says no to before a request runs.
 pub const REASONS: &[&str] = &[
     "queue_full",
@@ -349,6 +354,9 @@ fn start_series() {
     }
     for field in IGNORED {
         ::metrics::counter!(IGNORED_FIELDS, "field" => *field).absolute(0);
+    }
+    for reason in RESPONSE_DROPS {
+        ::metrics::counter!(RESPONSES_DROPPED, "reason" => *reason).absolute(0);
     }
     for reason in REASONS {
         ::metrics::counter!(REJECTED, "reason" => *reason).absolute(0);

@@ -3,6 +3,7 @@
 
 use crate::database::{self, DatabaseError, Opened};
 use crate::limits::RESPONSES_UNWRITTEN_BYTES;
+use crate::metrics::{RESPONSE_BYTES, RESPONSES_DROPPED, RESPONSES_KEPT};
 use chimere_engine::ids::KeyId;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
@@ -117,20 +118,24 @@ impl ResponseStore {
         self.forget_old(now);
         let mut index = self.index.lock();
         let unwritten = index.unwritten_bytes + bytes;
-        if bytes > self.settings.account_bytes_max.min(self.settings.bytes_max) || unwritten > RESPONSES_UNWRITTEN_BYTES
-        {
+        let too_large = bytes > self.settings.account_bytes_max.min(self.settings.bytes_max);
+        if too_large || unwritten > RESPONSES_UNWRITTEN_BYTES {
+            dropped(if too_large { "large" } else { "write" });
             return false;
         }
         while index.account_bytes(owner) + bytes > self.settings.account_bytes_max {
             self.forget(index.oldest_of(owner));
+            dropped("account");
         }
         while index.bytes + bytes > self.settings.bytes_max {
             let most = index.accounts.iter().max_by_key(|(_, account)| account.bytes).map(|(owner, _)| *owner);
             let oldest = most.and_then(|owner| index.oldest_of(owner));
             self.forget(oldest);
+            dropped("store");
         }
         let key: ResponseKey = (owner, id.into());
         index.add(&key, bytes, ends);
+        index.tell();
         index.unwritten_bytes = unwritten;
         index.unwritten.insert(key.clone(), stored.clone());
         self.change(Change::Put(key, ends, stored));
@@ -158,7 +163,12 @@ impl ResponseStore {
     /// Removes one of an account's responses. False if there is none.
     pub fn remove(&self, owner: KeyId, id: &str, now: u64) -> bool {
         self.forget_old(now);
-        let key = self.index.lock().take_out(owner, |entry| *entry.id == *id);
+        let key = {
+            let mut index = self.index.lock();
+            let key = index.take_out(owner, |entry| *entry.id == *id);
+            index.tell();
+            key
+        };
         let there = key.is_some();
         self.forget(key);
         there
@@ -170,8 +180,10 @@ impl ResponseStore {
         for owner in owners {
             while let Some(key) = index.take_out(owner, |entry| entry.ends <= now) {
                 self.forget(Some(key));
+                dropped("time");
             }
         }
+        index.tell();
     }
 
     /// Away from the disk too.
@@ -224,6 +236,13 @@ impl KeptIndex {
         self.bytes += bytes;
     }
 
+    /// Says how much there is.
+    fn tell(&self) {
+        let count: usize = self.accounts.values().map(|account| account.all.len()).sum();
+        ::metrics::gauge!(RESPONSES_KEPT).set(count as f64);
+        ::metrics::gauge!(RESPONSE_BYTES).set(self.bytes as f64);
+    }
+
     fn account_bytes(&self, owner: KeyId) -> u64 {
         self.accounts.get(&owner).map_or(0, |account| account.bytes)
     }
@@ -264,11 +283,18 @@ fn write_all(db: &Opened, index: &Mutex<KeptIndex>, inbox: &Receiver<Change>, fi
         for change in &batch {
             let Change::Put(key, ..) = change else { continue };
             index.written(key);
-            if written.is_err() {
-                index.take_out(key.0, |entry| entry.id == key.1);
+            if written.is_err() && index.take_out(key.0, |entry| entry.id == key.1).is_some() {
+                dropped("write");
             }
         }
+        index.tell();
     }
+}
+
+/// A response is kept no longer, or not at all, for this reason: one of [`crate::metrics::RESPONSE_DROPS`].
+fn dropped(reason: &'static str) {
+    debug_assert!(crate::metrics::RESPONSE_DROPS.contains(&reason), "{reason} is not among the reasons");
+    ::metrics::counter!(RESPONSES_DROPPED, "reason" => reason).increment(1);
 }
 
 fn write(db: &Opened, batch: &[Change]) -> Result<(), redb::Error> {
@@ -324,6 +350,28 @@ mod tests {
         assert!(all.put(KeyId(3), "c1", of(20), 1));
         assert!(!there(B, "b1") && there(A, "a2") && there(KeyId(3), "c1"), "100 bytes for all");
         assert_eq!(all.index.lock().bytes, 60);
+    }
+
+    #[test]
+    fn the_metrics_say_what_is_kept_and_why_the_rest_is_not() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        ::metrics::with_local_recorder(&recorder, || {
+            let all = ResponseStore::open(None, settings(), 0).unwrap();
+            all.put(A, "huge", of(61), 1);
+            assert!(all.put(A, "a1", of(30), 1) && all.put(A, "a2", of(30), 1) && all.put(A, "a3", of(10), 1));
+            assert!(all.put(B, "b1", of(60), 1) && all.put(KeyId(3), "c1", of(20), 1) && all.remove(A, "a3", 1));
+            let said = handle.render();
+            let says = |line: &str| assert!(said.lines().any(|l| l == line), "no {line} in {said}");
+            says("chimere_responses_kept 2");
+            says("chimere_response_bytes 50");
+            ["large", "account", "store"]
+                .iter()
+                .for_each(|reason| says(&format!("chimere_responses_dropped_total{{reason=\"{reason}\"}} 1")));
+            all.forget_old(11);
+        });
+        let said = handle.render();
+        assert!(said.contains("chimere_responses_kept 0\n") && said.contains("{reason=\"time\"} 2"), "{said}");
     }
 
     #[test]

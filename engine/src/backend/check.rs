@@ -1,7 +1,7 @@
 //! Whether a plan fits a backend's capacity: the same answer from every backend.
 
 use super::{BackendError, BackendInfo};
-use crate::constraint::Effect;
+use crate::constraint::{Effect, Source, Sources};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StateCopy, StateStart, StepPlan, Transfer};
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
@@ -93,10 +93,13 @@ fn check_drafts(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if piece.form != Form::Recurrent || piece.score.is_some() {
         return Err(format!("{drafts} drafted tokens behind {:?} positions: only decode rows have some", piece.form));
     }
-    let own = |sample: &SampleRow| sample.seq == piece.seq && sample.slot == piece.slot && sample.waits_for.is_empty();
+    let late = Sources::only(Source::Grammar);
+    let own = |sample: &SampleRow| {
+        sample.seq == piece.seq && sample.slot == piece.slot && sample.waits_for.without(late).is_empty()
+    };
     if piece.samples.len() != drafts + 1 || !piece.samples.iter().all(own) {
         return Err(format!(
-            "{drafts} drafted tokens want {} samples of their sequence that wait for nobody",
+            "{drafts} drafted tokens want {} samples of their sequence that wait for a grammar or nobody",
             drafts + 1
         ));
     }
@@ -139,6 +142,9 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         return Err(format!("scored token {next} of a vocabulary of {}", info.vocab));
     }
     for sample in &piece.samples {
+        if sample.params.processed && !info.processed_logprobs {
+            return Err("log-probabilities of what tokens are drawn from, which it does not report".into());
+        }
         if sample.slot.0 >= info.slots {
             return Err(format!("sample into slot {} of {}", sample.slot, info.slots));
         }

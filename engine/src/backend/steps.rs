@@ -240,6 +240,7 @@ pub(super) mod tests {
                 vocab: 100,
                 context: 32,
                 drafts: DraftRoom::default(),
+                processed_logprobs: false,
             };
             Self {
                 capacity,

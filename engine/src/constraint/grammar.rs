@@ -4,11 +4,16 @@
 //!
 //! What a grammar says of an output follows from the outputs before it alone, so neither a device's lag nor the batch
 //! that a sequence shares can change a token. Steps are answered in the order in which they were launched.
+//!
+//! Where a grammar leaves one text only, whoever plans is told how the tokenizer would write it ([`ForcedRun`]) and may
+//! draft that. A model may write the same text in other tokens, so each row is answered for what stands before it if
+//! the drafts come, and only what has come is kept.
 
 use super::{AwaitedSteps, Awaiting, Effect, RowRule, Source, StepRules, helpers};
 use crate::ids::{SeqId, TokenId};
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Rows that one thread answers before another one could be there to help.
 const ALONE: usize = 4;
@@ -18,8 +23,31 @@ pub trait Grammar: Send {
     /// What it says of the next output; `None` where anything may come.
     fn rule(&mut self) -> Result<Option<Effect>, String>;
 
+    /// How the tokenizer writes the text that has to come next; the rule may allow other tokens for it. None where there
+    /// is a choice, or where it is not worth while to know. Asked for behind the rule.
+    fn forced(&mut self) -> Vec<TokenId> {
+        Vec::new()
+    }
+
+    /// Goes on as if `token` had come, until [`Self::recall`]. `false`: it cannot come, or that cannot be known.
+    fn suppose(&mut self, token: TokenId) -> bool;
+
+    /// Forgets all that was supposed.
+    fn recall(&mut self);
+
     /// The next output has come.
     fn take(&mut self, token: TokenId) -> Result<(), String>;
+}
+
+/// Outputs of a sequence that write the only text which its grammar allows there, as the tokenizer would.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForcedRun {
+    /// Whose outputs.
+    pub seq: SeqId,
+    /// The number of the first one, from 0.
+    pub output: u32,
+    /// All of them, at least two.
+    pub tokens: Vec<TokenId>,
 }
 
 /// All sequences under a grammar, and the steps that wait for what these say.
@@ -37,12 +65,15 @@ pub struct GrammarAnswer {
     pub rules: StepRules,
     /// Sequences whose grammar cannot go on, and why. Their rows in the step are free, and must be told to nobody.
     pub failed: Vec<(SeqId, String)>,
+    /// Runs that begin with the last output that the step awaits of a sequence.
+    pub forced: Vec<ForcedRun>,
     /// Rows that were asked for.
     pub rows: u64,
 }
 
 struct UnderGrammar {
     grammar: Box<dyn Grammar>,
+    /// How many have come.
     outputs: u32,
     /// Why it cannot go on, from the moment when that was found until it is told.
     failure: Option<String>,
@@ -85,18 +116,21 @@ impl GrammarTracker {
     /// What the grammars say of the oldest step that waits, if all that they depend on is here.
     pub fn answer(&mut self) -> Option<GrammarAnswer> {
         let outputs = |seq: &SeqId| self.sequences.get(seq).map(|followed| followed.outputs);
-        let Awaiting { step, rows } = self.waiting.next_ready(outputs)?;
+        let Awaiting { step, rows, drafts } = self.waiting.next_ready(outputs)?;
         let mut asked: Vec<_> =
-            rows.iter().filter_map(|(seq, output)| Some((*seq, *output, self.sequences.remove(seq)?))).collect();
-        let effects = self.effects(&mut asked);
-        let (mut rules, mut failed) = (Vec::new(), Vec::new());
-        let rows = asked.len() as u64;
-        for ((seq, output, mut followed), effect) in asked.into_iter().zip(effects) {
-            rules.extend(effect.map(|effect| RowRule { seq, output, effect }));
+            by_sequence(&rows).filter_map(|(seq, rows)| Some((seq, rows, self.sequences.remove(&seq)?))).collect();
+        let said = self.ask(&mut asked, &drafts);
+        let rows = asked.iter().map(|(_, rows, _)| u64::from(rows.end - rows.start)).sum();
+        let (mut rules, mut failed, mut forced) = (Vec::new(), Vec::new(), Vec::new());
+        for ((seq, rows, mut followed), said) in asked.into_iter().zip(said) {
+            rules.extend(said.effects.into_iter().map(|(output, effect)| RowRule { seq, output, effect }));
             failed.extend(followed.failure.take().map(|why| (seq, why)));
+            if said.forced.len() > 1 {
+                forced.push(ForcedRun { seq, output: rows.end - 1, tokens: said.forced });
+            }
             self.sequences.insert(seq, followed);
         }
-        Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, rows })
+        Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, forced, rows })
     }
 
     /// How many sequences are followed.
@@ -109,15 +143,35 @@ impl GrammarTracker {
         self.sequences.is_empty()
     }
 
-    fn effects(&self, asked: &mut [(SeqId, u32, UnderGrammar)]) -> Vec<Option<Effect>> {
-        let effect = |(_, output, followed): &mut (SeqId, u32, UnderGrammar)| followed.effect(*output);
+    fn ask(&self, asked: &mut [Asked], drafts: &HashMap<SeqId, Vec<TokenId>>) -> Vec<Said> {
+        let say = |(seq, rows, followed): &mut Asked| {
+            followed.say(rows.clone(), drafts.get(seq).map(Vec::as_slice).unwrap_or_default())
+        };
         match &self.helpers {
             Some(helpers) if asked.len() > ALONE => {
-                helpers.install(|| asked.par_iter_mut().with_max_len(ALONE).map(effect).collect())
+                helpers.install(|| asked.par_iter_mut().with_max_len(ALONE).map(say).collect())
             }
-            _ => asked.iter_mut().map(effect).collect(),
+            _ => asked.iter_mut().map(say).collect(),
         }
     }
+}
+
+/// A sequence, the outputs that a step awaits of it, and what it is under.
+type Asked = (SeqId, Range<u32>, UnderGrammar);
+
+/// What a grammar says about the rows of a step.
+#[derive(Default)]
+struct Said {
+    /// By the number of the output.
+    effects: Vec<(u32, Effect)>,
+    /// The run that begins with the last row's output.
+    forced: Vec<TokenId>,
+}
+
+/// The rows of a step by sequence: those of one stand together, in the order of their outputs.
+fn by_sequence(rows: &[(SeqId, u32)]) -> impl Iterator<Item = (SeqId, Range<u32>)> {
+    let same = |a: &(SeqId, u32), b: &(SeqId, u32)| a.0 == b.0 && a.1 + 1 == b.1;
+    rows.chunk_by(same).map(|rows| (rows[0].0, rows[0].1..rows[0].1 + rows.len() as u32))
 }
 
 impl UnderGrammar {
@@ -130,18 +184,30 @@ impl UnderGrammar {
         }
     }
 
-    /// A row behind the sequence's last output is computed in vain, so nothing is said of it.
-    fn effect(&mut self, output: u32) -> Option<Effect> {
-        if self.failed || output < self.outputs {
-            return None;
-        }
-        match self.grammar.rule() {
-            Ok(effect) => effect,
-            Err(why) => {
-                self.fail(why);
-                None
+    /// Of each of these outputs; before all but the first stand `drafts`. Of one that cannot come nothing is said, for it
+    /// is computed in vain: an output before the sequence's last one, or behind a draft that the grammar does not allow.
+    fn say(&mut self, rows: Range<u32>, drafts: &[TokenId]) -> Said {
+        let mut said = Said::default();
+        let drafts = drafts.iter().copied().map(Some).chain([None]);
+        for (output, draft) in rows.clone().zip(drafts) {
+            if self.failed || output < self.outputs {
+                break;
+            }
+            match self.grammar.rule() {
+                Ok(effect) => said.effects.extend(effect.map(|effect| (output, effect))),
+                // Of what is only supposed it may say so again once it has come.
+                Err(_) if output > self.outputs => break,
+                Err(why) => self.fail(why),
+            }
+            match draft {
+                _ if self.failed => {}
+                Some(token) if self.grammar.suppose(token) => {}
+                Some(_) => break,
+                None => said.forced = self.grammar.forced(),
             }
         }
+        self.grammar.recall();
+        said
     }
 
     fn fail(&mut self, why: String) {
@@ -167,6 +233,12 @@ mod tests {
             }
         }
 
+        fn suppose(&mut self, _: TokenId) -> bool {
+            false
+        }
+
+        fn recall(&mut self) {}
+
         fn take(&mut self, token: TokenId) -> Result<(), String> {
             self.0 += token;
             if token == 99 { Err("too much".into()) } else { Ok(()) }
@@ -174,7 +246,8 @@ mod tests {
     }
 
     fn awaiting(step: u64, rows: &[(u64, u32)]) -> Awaiting {
-        Awaiting { step: StepId(step), rows: rows.iter().map(|(seq, output)| (SeqId(*seq), *output)).collect() }
+        let rows = rows.iter().map(|(seq, output)| (SeqId(*seq), *output)).collect();
+        Awaiting { step: StepId(step), rows, drafts: HashMap::new() }
     }
 
     /// The step, its rules as forced tokens, and who cannot go on.
@@ -203,6 +276,91 @@ mod tests {
             assert_eq!(said(tracker.answer()), (5, all(2), vec![]));
             assert!(tracker.answer().is_none() && tracker.len() == 9);
         }
+    }
+
+    /// Allows the number behind the one that came last, and is sure of as many as come before the next multiple of 4. At
+    /// 11 it cannot go on.
+    #[derive(Default)]
+    struct Counts {
+        came: TokenId,
+        supposed: u32,
+    }
+
+    impl Grammar for Counts {
+        fn rule(&mut self) -> Result<Option<Effect>, String> {
+            let next = self.came + self.supposed + 1;
+            if next == 12 { Err("eleven".into()) } else { Ok(Some(Effect::Force(next))) }
+        }
+
+        fn forced(&mut self) -> Vec<TokenId> {
+            let next = self.came + self.supposed + 1;
+            (next..next.next_multiple_of(4)).collect()
+        }
+
+        fn suppose(&mut self, token: TokenId) -> bool {
+            let may_come = token == self.came + self.supposed + 1;
+            self.supposed += u32::from(may_come);
+            may_come
+        }
+
+        fn recall(&mut self) {
+            self.supposed = 0;
+        }
+
+        fn take(&mut self, token: TokenId) -> Result<(), String> {
+            assert_eq!(self.supposed, 0, "what was supposed is forgotten");
+            self.came = token;
+            Ok(())
+        }
+    }
+
+    /// The rows of a sequence from `first` on: one, and one behind each draft.
+    fn drafted(step: u64, first: u32, drafts: &[TokenId]) -> Awaiting {
+        let rows: Vec<_> = (first..=first + drafts.len() as u32).map(|output| (3, output)).collect();
+        Awaiting { drafts: HashMap::from([(SeqId(3), drafts.to_vec())]), ..awaiting(step, &rows) }
+    }
+
+    #[test]
+    fn rows_behind_drafts_wait_for_no_token_and_only_what_came_is_kept() {
+        let mut tracker = GrammarTracker::default();
+        tracker.follow(SeqId(3), Box::new(Counts::default()));
+        tracker.launched(awaiting(0, &[(3, 0)]));
+        let answer = tracker.answer().unwrap();
+        assert_eq!(answer.forced, [ForcedRun { seq: SeqId(3), output: 0, tokens: vec![1, 2, 3] }]);
+        tracker.launched(drafted(1, 1, &[2, 3]));
+        assert!(tracker.answer().is_none(), "the first of them waits");
+        tracker.sampled(&[(SeqId(3), 1)]);
+        let answer = tracker.answer().unwrap();
+        assert_eq!((answer.rows, &answer.forced[..]), (3, &[][..]), "from 4 on there is no run");
+        assert_eq!(said(Some(answer)), (1, vec![(3, 2), (3, 3), (3, 4)], vec![]));
+        // The first draft was right, and in the place of the second another token came, with none behind it.
+        tracker.sampled(&[(SeqId(3), 2), (SeqId(3), 4)]);
+        tracker.launched(awaiting(2, &[(3, 3)]));
+        let answer = tracker.answer().unwrap();
+        assert_eq!(answer.forced, [ForcedRun { seq: SeqId(3), output: 3, tokens: vec![5, 6, 7] }]);
+        assert_eq!(said(Some(answer)), (2, vec![(3, 5)], vec![]));
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_stands_behind_a_draft_that_cannot_come() {
+        let mut tracker = GrammarTracker::default();
+        tracker.follow(SeqId(3), Box::new(Counts { came: 4, supposed: 0 }));
+        tracker.launched(drafted(0, 0, &[5, 8, 9]));
+        assert_eq!(said(tracker.answer()), (0, vec![(3, 5), (3, 6)], vec![]));
+        tracker.sampled(&[(SeqId(3), 5), (SeqId(3), 6)]);
+        tracker.launched(awaiting(1, &[(3, 2)]));
+        assert_eq!(said(tracker.answer()), (1, vec![(3, 7)], vec![]));
+    }
+
+    #[test]
+    fn a_sequence_ends_at_what_came_and_not_at_what_was_drafted() {
+        let mut tracker = GrammarTracker::default();
+        tracker.follow(SeqId(3), Box::new(Counts { came: 9, supposed: 0 }));
+        tracker.launched(drafted(0, 0, &[10, 11]));
+        assert_eq!(said(tracker.answer()), (0, vec![(3, 10), (3, 11)], vec![]));
+        tracker.sampled(&[(SeqId(3), 10), (SeqId(3), 11)]);
+        tracker.launched(awaiting(1, &[(3, 2)]));
+        assert_eq!(said(tracker.answer()), (1, vec![], vec![(3, "eleven".to_owned())]));
     }
 
     #[test]

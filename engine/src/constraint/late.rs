@@ -1,17 +1,20 @@
 //! Rules on their way: what a source says about the rows that wait for it, once it has read the token just before them.
 
 use super::{Effect, Source};
-use crate::ids::{SeqId, StepId};
+use crate::ids::{SeqId, StepId, TokenId};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// A launched step with rows that wait for one late source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaiting {
     /// The step that waits for the answers.
     pub step: StepId,
-    /// The sequences that it samples for, each with the number of the output that is awaited, from 0.
+    /// The sequences that it samples for, each with the number of the output that is awaited, from 0. Several of one
+    /// sequence stand together in their order.
     pub rows: Vec<(SeqId, u32)>,
+    /// Of sequences with several rows what stands before each but the first: drafts, which may not be what comes.
+    pub drafts: HashMap<SeqId, Vec<TokenId>>,
 }
 
 /// Launched steps that wait for one late source, oldest first: they are answered in the order in which they were
@@ -30,7 +33,9 @@ impl AwaitedSteps {
     /// for one that nobody follows, whose rows wait for nothing.
     pub(crate) fn next_ready(&mut self, outputs: impl Fn(&SeqId) -> Option<u32>) -> Option<Awaiting> {
         let ready = |(seq, output): &(SeqId, u32)| outputs(seq).is_none_or(|had| had >= *output);
-        self.0.pop_front_if(|step| step.rows.iter().all(ready))
+        // Of several rows of a sequence the first alone waits: before the others stand drafts.
+        let firsts = |step: &Awaiting| step.rows.chunk_by(|a, b| a.0 == b.0).all(|rows| ready(&rows[0]));
+        self.0.pop_front_if(|step| firsts(step))
     }
 }
 

@@ -24,17 +24,20 @@ pub enum DraftKind {
     Ngram,
     /// What the request says that the answer may be.
     Prediction,
+    /// The only text that a grammar allows, as the tokenizer writes it.
+    Grammar,
 }
 
 impl DraftKind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Ngram, Self::Prediction];
+    pub const ALL: [Self; 3] = [Self::Ngram, Self::Prediction, Self::Grammar];
 
     /// One word, as replies, metrics and settings call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ngram => "ngram",
             Self::Prediction => "prediction",
+            Self::Grammar => "grammar",
         }
     }
 }
@@ -124,7 +127,8 @@ mod tests {
         assert!(DraftKind::ALL.into_iter().all(|kind| all.contains(kind)));
         let one = all.without(DraftKind::Ngram);
         assert!(!one.contains(DraftKind::Ngram) && one.contains(DraftKind::Prediction));
-        assert_eq!(one.without(DraftKind::Prediction), DraftKinds::default());
+        let none = one.without(DraftKind::Prediction).without(DraftKind::Grammar);
+        assert_eq!(none, DraftKinds::default());
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Tracker {
     /// What the tables say of the oldest step that waits, if all that they depend on is here.
     pub fn answer(&mut self) -> Option<Answered> {
         let outputs = |seq: &SeqId| self.sequences.get(seq).map(|followed| followed.outputs);
-        let Awaiting { step, rows } = self.waiting.next_ready(outputs)?;
+        let Awaiting { step, rows, .. } = self.waiting.next_ready(outputs)?;
         let asks: Vec<TableQuestion> =
             rows.iter().filter_map(|(seq, output)| self.sequences.get(seq)?.ask(*seq, *output)).collect();
         let lookups = asks.len() as u64;

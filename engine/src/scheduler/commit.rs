@@ -128,7 +128,9 @@ impl Scheduler {
         let reason = seq.commit(&sample);
         let thought = seq.rules.thought();
         self.drafting.hear(&mut drafter, sample.token, index);
-        self.find_mut(rank).expect("it was found just now").drafter = drafter;
+        let seq = self.find_mut(rank).expect("it was found just now");
+        seq.drafter = drafter;
+        seq.run.hear(index, sample.token);
         let Sample { token, logprobs, certainty, changed, yielded, .. } = sample;
         events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));

@@ -2,6 +2,7 @@
 //! slot, and decides neither when it runs nor what it may hold.
 
 use super::drafter::Drafter;
+use super::drafting::KnownRun;
 use super::{FinishReason, Request, Usage};
 use crate::cache::{Hit, pages_for};
 use crate::constraint::SequenceRules;
@@ -81,6 +82,8 @@ pub(crate) struct Sequence {
     pub(crate) rules: SequenceRules,
     /// What guesses its next tokens.
     pub(crate) drafter: Drafter,
+    /// Outputs that write the only text which its grammar allows.
+    pub(super) run: KnownRun,
 }
 
 impl Sequence {
@@ -113,6 +116,7 @@ impl Sequence {
             preemptions: 0,
             rules: SequenceRules::new(ends, spec.thinking.clone(), spec.waits_for),
             drafter: Drafter::default(),
+            run: KnownRun::default(),
             request,
         }
     }

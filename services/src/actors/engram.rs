@@ -1,9 +1,9 @@
 //! Tables of n-grams as a late source: what they change in a step, with what the metrics hear of it.
 
-use super::late::{LateActor, LateLink, LateSource};
+use super::late::{LateActor, LateAnswer, LateLink, LateSource};
 use crate::clock::Clock;
 use crate::metrics;
-use chimere_engine::constraint::{Awaiting, Source, StepRules};
+use chimere_engine::constraint::{Awaiting, Source};
 use chimere_engine::engram::{RequestTables, Tracker};
 use chimere_engine::ids::{SeqId, TokenId};
 use std::sync::Arc;
@@ -51,12 +51,12 @@ impl LateSource for EngramSource {
         self.tracker.sampled(tokens);
     }
 
-    fn answer(&mut self, clock: &Clock) -> Option<(StepRules, Vec<(SeqId, String)>)> {
+    fn answer(&mut self, clock: &Clock) -> Option<LateAnswer> {
         let begin = clock.now();
         let answered = self.tracker.answer()?;
         ::metrics::histogram!(metrics::ENGRAM_LOOKUP_SECONDS).record(clock.now().since(begin).0 as f64 / 1e6);
         ::metrics::counter!(metrics::ENGRAM_LOOKUPS).increment(answered.lookups);
         ::metrics::counter!(metrics::ENGRAM_HITS).increment(answered.hits);
-        Some((answered.rules, Vec::new()))
+        Some(LateAnswer { rules: answered.rules, failed: Vec::new(), forced: Vec::new() })
     }
 }

@@ -1,11 +1,11 @@
 //! Grammars as a late source: which tokens they allow in a step, with what the metrics hear of it.
 
-use super::late::{LateActor, LateLink, LateSource};
+use super::late::{LateActor, LateAnswer, LateLink, LateSource};
 use crate::clock::Clock;
 use crate::metrics;
 use crate::text::grammar::GrammarStart;
 use chimere_engine::constraint::grammar::GrammarTracker;
-use chimere_engine::constraint::{Awaiting, Source, StepRules};
+use chimere_engine::constraint::{Awaiting, Source};
 use chimere_engine::ids::{SeqId, TokenId};
 
 /// The actor that follows grammars.
@@ -50,11 +50,11 @@ impl LateSource for GrammarSource {
         self.tracker.sampled(tokens);
     }
 
-    fn answer(&mut self, clock: &Clock) -> Option<(StepRules, Vec<(SeqId, String)>)> {
+    fn answer(&mut self, clock: &Clock) -> Option<LateAnswer> {
         let begin = clock.now();
         let answer = self.tracker.answer()?;
         ::metrics::histogram!(metrics::GRAMMAR_MASK_SECONDS).record(clock.now().since(begin).0 as f64 / 1e6);
         ::metrics::counter!(metrics::GRAMMAR_MASKS).increment(answer.rows);
-        Some((answer.rules, answer.failed))
+        Some(LateAnswer { rules: answer.rules, failed: answer.failed, forced: answer.forced })
     }
 }

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::limits;
 use actix::prelude::*;
 use actix_rt::ArbiterHandle;
+use chimere_engine::constraint::grammar::ForcedRun;
 use chimere_engine::constraint::{Awaiting, Source, StepRules};
 use chimere_engine::ids::{SeqId, TokenId};
 use chimere_engine::step::Sample;
@@ -39,9 +40,18 @@ pub trait LateSource: Unpin + 'static {
     /// Tokens of a finished step.
     fn sampled(&mut self, tokens: &[(SeqId, TokenId)]);
 
-    /// What is said of the oldest step that waits, if all that it depends on is here; and the sequences that cannot go
-    /// on.
-    fn answer(&mut self, clock: &Clock) -> Option<(StepRules, Vec<(SeqId, String)>)>;
+    /// What is said of the oldest step that waits, if all that it depends on is here.
+    fn answer(&mut self, clock: &Clock) -> Option<LateAnswer>;
+}
+
+/// What a source says of a step.
+pub struct LateAnswer {
+    /// Its rules.
+    pub rules: StepRules,
+    /// Sequences that cannot go on, and why.
+    pub failed: Vec<(SeqId, String)>,
+    /// Outputs of which there is no choice.
+    pub forced: Vec<ForcedRun>,
 }
 
 /// Owns a source, and answers when it can.
@@ -149,12 +159,12 @@ impl<S: LateSource> LateLink<S> {
 
 impl<S: LateSource> LateActor<S> {
     fn answer(&mut self) {
-        while let Some((rules, failed)) = self.source.answer(&self.clock) {
+        while let Some(LateAnswer { rules, failed, forced }) = self.source.answer(&self.clock) {
             let reports = &self.alarm.scheduler;
             // Before their rows are sampled, so that nobody is told of a token that no rule was made for.
             failed.into_iter().for_each(|(seq, why)| reports.failed.do_send(LateFailed { seq, why }));
             // In this order and with nothing between: whoever hears of a loss knows which steps have been answered.
-            reports.sent.do_send(RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now() });
+            reports.sent.do_send(RulesSent { step: rules.step, source: S::SOURCE, at: self.clock.now(), forced });
             self.rules.send(rules);
         }
     }

@@ -3,6 +3,7 @@
 use crate::text::grammar::GrammarStart;
 use actix::Message;
 use chimere_engine::backend::{BackendError, Pending};
+use chimere_engine::constraint::grammar::ForcedRun;
 use chimere_engine::constraint::{Awaiting, Source};
 use chimere_engine::engram::RequestTables;
 use chimere_engine::ids::{Micros, RequestId, SeqId, StepId, TokenId};
@@ -113,7 +114,7 @@ pub struct Awaits(pub Awaiting);
 pub struct Sampled(pub Vec<(SeqId, TokenId)>);
 
 /// A late source to the scheduler actor: its rules for a step are on their way to the engine.
-#[derive(Message, Clone, Copy, Debug)]
+#[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct RulesSent {
     /// The step whose rules they are.
@@ -122,6 +123,8 @@ pub struct RulesSent {
     pub source: Source,
     /// When they were ready.
     pub at: Micros,
+    /// Outputs of which they leave no choice.
+    pub forced: Vec<ForcedRun>,
 }
 
 /// A late source to the scheduler actor: a sequence cannot go on. Comes before the rules that lack it.

@@ -143,7 +143,7 @@ impl SchedulerActor {
 
     /// The next step if it is time for it, and how many decode rows sit it out.
     fn plan(&mut self) -> Option<(StepPlan, u64)> {
-        if self.is_early() {
+        if self.awaits_runs() || self.is_early() {
             return None;
         }
         let before = self.scheduler.rows_sat_out();
@@ -151,6 +151,13 @@ impl SchedulerActor {
         let rows_out = self.scheduler.rows_sat_out() - before;
         self.meter.planned(rows_out);
         Some((plan, rows_out))
+    }
+
+    /// Has a step been launched whose grammars have not answered? With the answer comes which outputs they leave no
+    /// choice of, and these take one step if they are known when it is planned. The answer comes early in the forward,
+    /// and without it that step would not end.
+    fn awaits_runs(&self) -> bool {
+        self.scheduler.takes_runs() && self.steps.iter().any(|step| step.awaits.contains(Source::Grammar))
     }
 
     /// Is it too early to plan beside the step that runs? Then the alarm rings when the time has come. It may ring late
@@ -431,6 +438,10 @@ impl Handler<RulesSent> for SchedulerActor {
             if msg.source == Source::Tables {
                 step.rules_at = Some(msg.at);
             }
+        }
+        if msg.source == Source::Grammar && self.scheduler.takes_runs() {
+            msg.forced.into_iter().for_each(|run| self.scheduler.note_run(run));
+            self.pump();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Which requests others feel, as the audit log has them: what changes tables and collections, also where it was
-//! refused.
+//! Which requests others feel, as the audit log has them: what changes tables and collections and what
+//! removes a kept response, also where it was refused.
 
 use super::app::App;
 use super::auth::Caller;
@@ -12,6 +12,7 @@ use actix_web::http::Method;
 
 const TABLES: &str = "/v1/engram/tables/";
 const COLLECTIONS: &str = "/v1/engram/collections/";
+const RESPONSES: &str = "/v1/responses/";
 
 /// Writes a request down, if it is one of these.
 pub(super) fn note(app: &App, reply: &ServiceResponse<BoxBody>) {
@@ -35,6 +36,9 @@ fn address(request: &HttpRequest) -> Option<std::net::IpAddr> {
 
 /// What a request does, and to what.
 fn action<'a>(method: &Method, path: &'a str) -> Option<(&'static str, &'a str)> {
+    if let Some(id) = path.strip_prefix(RESPONSES) {
+        return (*method == Method::DELETE && !id.contains('/')).then_some(("response.delete", id));
+    }
     let (table, rest) = match path.strip_prefix(TABLES) {
         Some(rest) => (true, rest),
         None => (false, path.strip_prefix(COLLECTIONS)?),
@@ -65,6 +69,9 @@ mod tests {
         assert_eq!(of(Method::DELETE, "/v1/engram/collections/b"), Some(("collection.delete", "b")));
         assert_eq!(of(Method::POST, "/v1/engram/collections/b/search"), None);
         assert_eq!(of(Method::GET, "/v1/engram/tables/a"), None);
+        assert_eq!(of(Method::DELETE, "/v1/responses/resp_1"), Some(("response.delete", "resp_1")));
+        assert_eq!(of(Method::GET, "/v1/responses/resp_1"), None);
+        assert_eq!(of(Method::POST, "/v1/responses/resp_1/cancel"), None);
         assert_eq!(of(Method::POST, "/v1/chat/completions"), None);
     }
 }

@@ -211,6 +211,8 @@ fn generating(model: &ModelLimits) -> Value {
 
 /// Fields of ours, which every dialect of conversations takes.
 fn ours(model: &ModelLimits) -> Value {
+    let processed = ["processed", "processed_logprobs"].into_iter().filter(|_| model.processed_logprobs);
+    let modes: Vec<_> = [Some("raw"), Some("raw_logprobs"), None].into_iter().chain(processed.map(Some)).collect();
     json!({
         "cache": flag(),
         "cache_prompt": flag(),
@@ -220,6 +222,7 @@ fn ours(model: &ModelLimits) -> Value {
         "frequency_penalty": number(-2.0, 2.0),
         "ignore_eos": flag(),
         "logit_bias": object(),
+        "logprobs_mode": {"enum": modes},
         "min_p": number(0.0, 1.0),
         "min_tokens": integer(0, u32::MAX.into()),
         "moe": object(),
@@ -492,6 +495,7 @@ mod tests {
             template_options: Vec::new(),
             experts: Some(8),
             thinking: None,
+            processed_logprobs: true,
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::panels::{metric, named, panels};
 use super::{
-    ALL, BUDGETS, IGNORED, Metric, MetricKind, OUTCOMES, REASONS, ROW_FORMS, STEP_KINDS, THINKING_ENDS, TRANSFERS,
+    ALL, BUDGETS, IGNORED, Metric, MetricKind, OUTCOMES, REASONS, RESPONSE_DROPS, ROW_FORMS, STEP_KINDS, THINKING_ENDS,
+    TRANSFERS,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -50,6 +51,7 @@ pub fn document(dashboards: &[(&str, Value)]) -> Result<String, String> {
         ("chimere_step_budget_ratio", "of", BUDGETS),
         ("chimere_prefix_transfer_seconds", "direction", TRANSFERS),
         ("chimere_step_rows_total", "form", ROW_FORMS),
+        ("chimere_responses_dropped_total", "reason", RESPONSE_DROPS),
         ("chimere_rejected_total", "reason", REASONS),
         ("chimere_ignored_fields_total", "field", IGNORED),
     ] {

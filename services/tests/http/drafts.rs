@@ -30,7 +30,7 @@ fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
     let (on, off) = (Program::shipped(&["--drafts", "5"]), Program::shipped(&["--drafts", "off"]));
     for more in [
         json!({}),
-        json!({"temperature": 0.8, "seed": 3, "top_p": 0.9}),
+        json!({"temperature": 0.8, "seed": 3, "top_p": 0.9, "logprobs_mode": "processed"}),
         json!({"temperature": 0.7, "seed": 4, "presence_penalty": 0.6, "frequency_penalty": 0.3, "n": 2}),
         json!({"repetition_penalty": 1.1, "logit_bias": {"7": 3}, "stop": ["rug"]}),
     ] {
@@ -57,6 +57,53 @@ fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
     assert!(value("chimere_draft_choices_total{drafts=\"5\"}") > 0.0);
     assert!(value("vllm:spec_decode_num_accepted_tokens_total") >= accepted as f64);
     assert_eq!(value("chimere_draft_sources_lost_total"), 0.0);
+}
+
+#[test]
+fn what_a_form_leaves_no_choice_of_comes_in_runs_and_changes_nothing() {
+    let (on, off) = (Program::shipped(&["--drafts", "7"]), Program::shipped(&["--drafts", "off"]));
+    let text = json!({"type": "string", "maxLength": 12});
+    let schema = json!({
+        "type": "object", "required": ["invoice_number", "delivery_address", "currency"], "additionalProperties": false,
+        "properties": {"invoice_number": text, "delivery_address": text, "currency": {"enum": ["EUR", "USD"]}},
+    });
+    for more in [
+        json!({}),
+        json!({"temperature": 1, "seed": 5, "n": 2}),
+        json!({"temperature": 0.7, "seed": 6, "repetition_penalty": 1.2, "frequency_penalty": 0.4}),
+        json!({"max_tokens": 9}),
+    ] {
+        let form = json!({"structured_outputs": {"json": schema, "disable_any_whitespace": true}, "ignore_eos": false});
+        let body = copying(with(form, more));
+        let (runs, without) = (reply(&on, &body), reply(&off, &body));
+        assert_eq!(runs["choices"], without["choices"], "{body}");
+        assert_eq!(runs["usage"]["completion_tokens"], without["usage"]["completion_tokens"]);
+        let drafts = &runs["timings"]["drafts"];
+        assert!(drafts["source"] == "grammar" && without["timings"].get("drafts").is_none(), "{runs}");
+        assert!(drafts["accepted"].as_u64() > Some(3), "{drafts}");
+    }
+}
+
+#[test]
+fn a_call_is_the_same_with_runs_and_without_though_the_model_writes_names_in_tokens_of_its_own() {
+    let (on, off) = (Program::shipped(&["--drafts", "7"]), Program::shipped(&["--drafts", "off"]));
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let tools = json!([{"type": "function", "function": {"name": "get_weather", "parameters": parameters}}]);
+    for more in [json!({"temperature": 0}), json!({"temperature": 1, "seed": 3, "n": 2})] {
+        let hello = json!({
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello!"}],
+            "tools": tools, "tool_choice": "required", "logprobs": true, "max_tokens": 200,
+        });
+        let body = with(hello, more);
+        let [runs, without] = [&on, &off].map(|program| post(program.addr, "/v1/chat/completions", &body).json());
+        let call = |reply: &Value| reply["choices"][0]["message"]["tool_calls"][0]["function"].clone();
+        assert_eq!(call(&runs), call(&without), "{body}");
+        let drafts = &runs["timings"]["drafts"];
+        assert!(drafts["accepted"].as_u64() > Some(3), "{drafts}");
+        if body["temperature"] == 0 {
+            assert_eq!(call(&runs)["arguments"], r#"{"city": "Hello"}"#);
+        }
+    }
 }
 
 #[test]

@@ -107,3 +107,25 @@ fn a_conversation_s_numbers_are_rendered_as_they_were_written() {
         assert!(prompt.contains(shown), "{prompt}");
     }
 }
+
+#[test]
+fn processed_log_probabilities_are_of_what_is_drawn_from_and_the_others_of_all_tokens() {
+    let server = Server::start(Options { real: true, ..Options::default() });
+    let body = |mode: &str| {
+        json!({"prompt": "once upon", "max_tokens": 8, "temperature": 0.7, "top_k": 4, "seed": 5, "ignore_eos": true,
+            "logprobs": 10, "logprobs_mode": mode})
+    };
+    let shown = |mode: &str| {
+        let reply = post(server.addr, COMPLETIONS, &body(mode));
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["choices"][0].clone()
+    };
+    let (raw, processed) = (shown("raw"), shown("processed"));
+    assert_eq!(raw["text"], processed["text"], "only what is reported differs");
+    let sums = |choice: &Value| -> Vec<(usize, f64)> {
+        let tops = choice["logprobs"]["top_logprobs"].as_array().unwrap().iter().map(|top| top.as_object().unwrap());
+        tops.map(|top| (top.len(), top.values().map(|logprob| logprob.as_f64().unwrap().exp()).sum())).collect()
+    };
+    assert!(sums(&processed).iter().all(|(tokens, sum)| *tokens <= 4 && (sum - 1.0).abs() < 1e-3), "{processed}");
+    assert!(sums(&raw).iter().all(|(tokens, sum)| *tokens >= 10 && *sum < 0.999), "{raw}");
+}

@@ -346,6 +346,71 @@ fn what_cannot_be_followed_is_400_and_names_field_and_keyword() {
     assert_eq!(content(&after), "well", "and nothing is the worse for it");
 }
 
+/// What no answer can follow, or no machine in time.
+fn hostile_forms() -> [(Value, &'static str, &'static str); 8] {
+    let schema = "response_format.json_schema.schema";
+    let (regex, lark) = ("structured_outputs.regex", "structured_outputs.grammar");
+    let double = (0..40).map(|i| format!("A{i}: A{} A{}\n", i + 1, i + 1)).collect::<String>();
+    let deep = (0..100).fold(json!({"type": "integer"}), |inner, _| json!({"type": "array", "items": inner}));
+    [
+        (schema_of(&json!({"$ref": "#"})), schema, ""),
+        (
+            schema_of(&json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})),
+            schema,
+            "",
+        ),
+        (schema_of(&json!({"anyOf": vec![json!({"type": "string"}); 30_000]})), schema, "values"),
+        (schema_of(&deep), schema, "levels"),
+        (schema_of(&json!({"allOf": [{"type": "string"}, {"type": "integer"}]})), schema, ""),
+        (json!({"structured_outputs": {"regex": "a".repeat(1_000_000)}}), regex, "1000000 bytes, at most 16384"),
+        (json!({"structured_outputs": {"grammar": format!("start: A0\n{double}A40: \"a\"\n")}}), lark, "too complex"),
+        (json!({"structured_outputs": {"grammar": "start: a\na: b\nb: a\n"}}), lark, ""),
+    ]
+}
+
+#[test]
+fn recursion_without_end_bombs_contradictions_and_huge_forms_are_400_by_name() {
+    let server = server();
+    for (fields, param, part) in hostile_forms() {
+        let reply = post(server.addr, CHAT, &at_once(fields.clone()));
+        let error = reply.json()["error"].clone();
+        let shown: String = fields.to_string().chars().take(200).collect();
+        assert_eq!((reply.status, &error["param"]), (400, &json!(param)), "{shown}: {error}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{shown}: {error}");
+    }
+    // Recursion that can end is followed.
+    let list = json!({"type": "object", "properties": {"n": {"enum": [1, 2]}, "next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+        "required": ["n", "next"], "additionalProperties": false});
+    let fields = with(schema_of(&list), json!({"max_tokens": 1500}));
+    let answered = choice(&post(server.addr, CHAT, &at_once(fields)));
+    let ended = answered["finish_reason"] == "stop";
+    assert!(!ended || serde_json::from_str::<Value>(content(&answered)).unwrap()["n"].is_number(), "{answered}");
+}
+
+#[test]
+fn ten_thousand_tools_are_refused_in_the_shape_of_every_dialect() {
+    let server = server();
+    let many = |tool: &dyn Fn(usize) -> Value| Value::from((0..10_000).map(tool).collect::<Vec<_>>());
+    let nested = many(&|i| json!({"type": "function", "function": {"name": format!("f{i}")}}));
+    let flat = many(&|i| json!({"type": "function", "name": format!("f{i}")}));
+    let claude = many(&|i| json!({"name": format!("f{i}"), "input_schema": {}}));
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for (path, body, message) in [
+        (CHAT, json!({"messages": messages, "tools": nested}), "/error/message"),
+        (CHAT, json!({"messages": messages, "tools": nested, "tool_choice": "required"}), "/error/message"),
+        ("/v1/responses", json!({"input": "hi", "tools": flat}), "/error/message"),
+        ("/v1/messages", json!({"messages": messages, "max_tokens": 5, "tools": claude}), "/error/message"),
+        ("/api/chat", json!({"model": "tiny", "messages": messages, "tools": nested}), "/error"),
+    ] {
+        let reply = post(server.addr, path, &body);
+        let said = reply.json().pointer(message).and_then(Value::as_str).unwrap_or_default().to_owned();
+        assert_eq!(reply.status, 400, "{path}: {}", reply.text());
+        assert!(said.contains("`tools`") && said.contains("10000") && said.contains("128"), "{path}: {said}");
+        assert_eq!(reply.json()["type"] == "error", path == "/v1/messages", "{path}: {}", reply.text());
+    }
+    assert_eq!(content(&choice(&post(server.addr, CHAT, &at_once(json!({"guided_choice": ["well"]}))))), "well");
+}
+
 #[test]
 fn a_grammar_that_is_too_hard_ends_its_own_request_as_its_client_s_fault_and_no_other() {
     let server = server();

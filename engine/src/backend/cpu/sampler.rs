@@ -49,7 +49,10 @@ pub(super) fn sample(
     Sample {
         seq: row.seq,
         token,
-        logprobs: p.logprobs.map(|top| logprobs(logits, token, top as usize, s)),
+        logprobs: p.logprobs.map(|top| match p.processed {
+            true => processed_logprobs(logits, row, (history, constraint), (token, top as usize), s),
+            false => logprobs(logits, token, top as usize, s),
+        }),
         certainty: p.certainty.then(|| certainty(logits)),
         changed: Some(changed),
         yielded: constraint.yielded,
@@ -91,6 +94,60 @@ pub(super) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut Sampl
     let of = |l: f32| (f64::from(l) - f64::from(best) - log_sum) as f32;
     let top = if top == 0 { &mut [][..] } else { rank(logits, top, &mut s.ranked) };
     TokenLogprobs { logprob: of(logits[token as usize]), top: top.iter().map(|(l, id)| (*id, of(*l))).collect() }
+}
+
+/// The same of the distribution that the row's token is drawn from. Of what cannot be drawn nothing is reported, so there
+/// may be fewer than `top`.
+fn processed_logprobs(
+    logits: &[f32],
+    row: &SampleRow,
+    (history, c): (&History, &Constraint),
+    (token, top): (TokenId, usize),
+    s: &mut SamplerScratch,
+) -> TokenLogprobs {
+    let alone = || TokenLogprobs { logprob: 0.0, top: (0..top.min(1)).map(|_| (token, 0.0)).collect() };
+    if c.forced.is_some() {
+        return alone();
+    }
+    let mut own = std::mem::take(&mut s.logits);
+    if !edit(logits, row, history, c, &mut own) {
+        own.clear();
+        own.extend_from_slice(logits);
+    }
+    add(&mut own, &c.bias);
+    mix(&mut own, &c.mix);
+    let best = largest(&own);
+    let reported = if best == f32::NEG_INFINITY { alone() } else { drawn_logprobs(&own, best, row, (token, top), s) };
+    s.logits = own;
+    reported
+}
+
+/// After temperature and filters, of edited logits of which `best`, the largest, is a number.
+fn drawn_logprobs(
+    logits: &[f32],
+    best: f32,
+    row: &SampleRow,
+    (token, top): (TokenId, usize),
+    s: &mut SamplerScratch,
+) -> TokenLogprobs {
+    let p = &*row.params;
+    let draws = p.temperature >= TEMPERATURE_MIN;
+    let temperature = if draws { p.temperature } else { 1.0 };
+    let least = if draws { (p.min_p * WEIGHT_ONE).max(1.0) } else { 0.0 };
+    let counts = |l: f32| weight(l, best, temperature) as f32 >= least;
+    let (total, ranked): (u64, &[_]) = if draws && filtered(p, logits.len()) {
+        let kept = keep(logits, best, p, s);
+        let counted = kept.iter().filter(|(l, _)| counts(*l));
+        (counted.map(|(l, _)| weight(*l, best, temperature)).sum(), kept)
+    } else {
+        let total = s.weights.weigh(logits, best, temperature, least);
+        (total, if top == 0 { &[] } else { rank(logits, top, &mut s.ranked) })
+    };
+    let log_sum = (total as f64 / f64::from(WEIGHT_ONE)).ln();
+    let of = |l: f32| ((f64::from(l) - f64::from(best)) / f64::from(temperature) - log_sum) as f32;
+    let ranked = ranked.iter().filter(|(l, _)| *l > f32::NEG_INFINITY && counts(*l));
+    let top = ranked.take(top).map(|(l, id)| (*id, of(*l))).collect();
+    TokenLogprobs { logprob: of(logits[token as usize]), top }
 }
 
 fn certainty(logits: &[f32]) -> Certainty {
@@ -199,21 +256,25 @@ fn choose(logits: &[f32], best: f32, row: &SampleRow, s: &mut SamplerScratch) ->
         let total = s.weights.weigh(logits, best, p.temperature, min_weight);
         return s.weights.at(scaled(bits, total));
     }
-    let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
-    let kept = if top_k < logits.len() {
-        let ranked = rank(logits, top_k, &mut s.ranked);
-        let total = ranked.iter().map(|(l, _)| weight(*l, best, p.temperature)).sum();
-        let enough = nucleus(ranked, best, p.temperature, top_p_target(p.top_p, total));
-        &mut ranked[..if p.top_p < 1.0 { enough.unwrap_or(top_k) } else { top_k }]
-    } else {
-        rank_nucleus(logits, best, p, s)
-    };
+    let kept = keep(logits, best, p, s);
     kept.sort_unstable_by_key(|(_, id)| *id);
     let weights =
         || kept.iter().map(|(l, id)| (weight(*l, best, p.temperature), *id)).filter(|(w, _)| *w as f32 >= min_weight);
     let target = scaled(bits, weights().map(|(w, _)| w).sum());
     let mut sum = 0;
     weights().find(|(w, _)| (sum += w, sum > target).1).expect("the target lies below the total").1
+}
+
+/// What top-k and top-p leave, best first; one of them leaves some out.
+fn keep<'a>(logits: &[f32], best: f32, p: &SamplingParams, s: &'a mut SamplerScratch) -> &'a mut [(f32, TokenId)] {
+    let top_k = if p.top_k == 0 { logits.len() } else { (p.top_k as usize).min(logits.len()) };
+    if top_k == logits.len() {
+        return rank_nucleus(logits, best, p, s);
+    }
+    let ranked = rank(logits, top_k, &mut s.ranked);
+    let total = ranked.iter().map(|(l, _)| weight(*l, best, p.temperature)).sum();
+    let enough = nucleus(ranked, best, p.temperature, top_p_target(p.top_p, total));
+    &mut ranked[..if p.top_p < 1.0 { enough.unwrap_or(top_k) } else { top_k }]
 }
 
 /// Top-k or top-p leave some of so many tokens out.
@@ -544,7 +605,7 @@ pub(super) mod tests {
         ) -> SamplingParams {
             SamplingParams {
                 temperature, top_p, top_k, min_p, seed, repetition_penalty, presence_penalty, frequency_penalty,
-                logit_bias: logit_bias.into_iter().collect(), logprobs: None, certainty: false,
+                logit_bias: logit_bias.into_iter().collect(), logprobs: None, processed: false, certainty: false,
             }
         }
     }
@@ -620,6 +681,76 @@ pub(super) mod tests {
         let entropy: f64 = -p.iter().map(|p| p * p.ln()).sum::<f64>();
         let c = got.certainty.unwrap();
         assert!((f64::from(c.entropy) - entropy).abs() < 1e-4 && (f64::from(c.top_prob) - top).abs() < 1e-6);
+    }
+
+    /// Probabilities of the tokens that may be drawn, by definition: edits, temperature, top-k, top-p, min-p.
+    fn drawn(logits: &[f32], p: &SamplingParams, may_come: impl Fn(TokenId) -> bool) -> Vec<(TokenId, f64)> {
+        let bias = |id| p.logit_bias.iter().find(|(of, _)| *of == id).map_or(0.0, |(_, bias)| *bias);
+        let temperature = if p.temperature == 0.0 { 1.0 } else { f64::from(p.temperature) };
+        let ids = (0..logits.len() as TokenId).filter(|id| may_come(*id));
+        let mut all: Vec<_> =
+            ids.map(|id| (id, (f64::from(logits[id as usize] + bias(id)) / temperature).exp())).collect();
+        all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if p.temperature > 0.0 {
+            all.truncate(if p.top_k == 0 { all.len() } else { p.top_k as usize });
+            let (target, mut sum) = (all.iter().map(|a| a.1).sum::<f64>() * f64::from(p.top_p), 0.0);
+            let enough = all.iter().position(|a| (sum += a.1, sum >= target).1).map_or(all.len(), |at| at + 1);
+            all.truncate(if p.top_p < 1.0 { enough } else { all.len() });
+            let least = all[0].1 * f64::from(p.min_p);
+            all.retain(|a| a.1 >= least);
+        }
+        let total: f64 = all.iter().map(|a| a.1).sum();
+        all.into_iter().map(|(id, p)| (id, p / total)).collect()
+    }
+
+    #[test]
+    fn processed_log_probabilities_are_those_of_what_a_token_is_drawn_from() {
+        let logits: Vec<f32> = (0..1003).map(|i| (i * 37 % 1009) as f32 * 0.013).collect();
+        let bias = vec![(7, 9.0), (900, -50.0)];
+        let base = SamplingParams { logprobs: Some(20), processed: true, logit_bias: bias, ..Default::default() };
+        let few: Arc<[u32]> = (0..32).map(|word| if word == 3 { 0b1011_0110 } else { 0 }).collect();
+        for params in [
+            base.clone(),
+            SamplingParams { temperature: 0.4, min_p: 0.3, ..base.clone() },
+            SamplingParams { temperature: 1.7, top_k: 9, ..base.clone() },
+            SamplingParams { temperature: 0.8, top_p: 0.2, ..base.clone() },
+            SamplingParams { top_k: 30, top_p: 0.6, min_p: 0.4, ..base.clone() },
+            SamplingParams { temperature: 0.0, top_k: 3, ..base },
+        ] {
+            for mask in [None, Some(few.clone())] {
+                let may_come = |id: TokenId| mask.as_ref().is_none_or(|m| m[id as usize / 32] >> (id % 32) & 1 == 1);
+                let constraint = Constraint { mask: mask.clone(), ..Constraint::default() };
+                let scratch = &mut SamplerScratch::default();
+                let got = sample(&logits, &row(params.clone(), 3), &History::default(), &constraint, scratch);
+                let (wanted, reported) = (drawn(&logits, &params, may_come), got.logprobs.unwrap());
+                assert_eq!(reported.top.len(), wanted.len().min(20), "{params:?}");
+                for (got, wanted) in reported.top.iter().zip(&wanted) {
+                    assert!(got.0 == wanted.0 && (f64::from(got.1) - wanted.1.ln()).abs() < 1e-4, "{got:?} {wanted:?}");
+                }
+                let own = wanted.iter().find(|(id, _)| *id == got.token).expect("what was drawn could be").1;
+                assert!((f64::from(reported.logprob) - own.ln()).abs() < 1e-4, "{params:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_processed_report_of_a_forced_token_or_of_the_only_one_is_certain() {
+        let params = SamplingParams { logprobs: Some(5), processed: true, ..Default::default() };
+        let only: Arc<[u32]> = [1 << 9, 0].into();
+        for constraint in [
+            Constraint { forced: Some(9), ..Constraint::default() },
+            Constraint { mask: Some(only), ..Constraint::default() },
+        ] {
+            let got = sample(
+                &[0.0; 64],
+                &row(params.clone(), 0),
+                &History::default(),
+                &constraint,
+                &mut SamplerScratch::default(),
+            );
+            let reported = got.logprobs.unwrap();
+            assert_eq!((got.token, reported.logprob, &reported.top[..]), (9, 0.0, &[(9, 0.0)][..]));
+        }
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl CudaBackend {
                 vocab: widths.vocab as u32,
                 context: config.context,
                 drafts: DraftRoom::default(),
+                processed_logprobs: false,
             },
             counts,
             one_by_one: config.deterministic,

@@ -28,7 +28,8 @@ fn request(texts: &[Vec<TokenId>]) -> RequestTables {
 }
 
 fn awaiting(step: u64, rows: &[(u64, u32)]) -> Awaiting {
-    Awaiting { step: StepId(step), rows: rows.iter().map(|(seq, output)| (SeqId(*seq), *output)).collect() }
+    let rows = rows.iter().map(|(seq, output)| (SeqId(*seq), *output)).collect();
+    Awaiting { step: StepId(step), rows, drafts: Default::default() }
 }
 
 /// What a row's rule mixes in.

@@ -4,7 +4,7 @@
 mod acceptance;
 
 use super::request::Request;
-use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, SuffixSource};
+use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
 use acceptance::{Acceptance, Basis};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,6 +114,8 @@ impl Offer {
 pub(crate) struct Drafter {
     /// `None` before the first guess is wanted.
     sources: Option<Vec<Following>>,
+    /// A run was offered, which needs no source.
+    has_runs: bool,
     acceptance: Acceptance,
     /// The best offer after so many outputs.
     offer: Option<(usize, Option<Offer>)>,
@@ -153,6 +155,20 @@ impl Drafter {
             self.offer = Some((output.len(), offer));
         }
         self.offer.as_ref().and_then(|(_, offer)| offer.clone())
+    }
+
+    /// An offer of a run that begins with output `first`.
+    pub(super) fn offer_run(&mut self, first: u32, tokens: Vec<TokenId>, all: &Sources) -> Offer {
+        let (kind, strength) = (DraftKind::Grammar, STRENGTHS - 1);
+        if !std::mem::replace(&mut self.has_runs, true) {
+            self.acceptance = all.acceptance;
+        }
+        let chances = self.acceptance.of((kind, strength)).into_iter().take(tokens.len()).collect();
+        let offer = Offer { kind, strength, tokens, chances };
+        if self.watched.is_none() {
+            self.watched = Some((first, 0, offer.clone()));
+        }
+        offer
     }
 
     fn make_sources(&mut self, request: &Request, choice: u32, all: &mut Sources) {

@@ -6,6 +6,7 @@
 //! and of what steps take.
 
 mod gate;
+mod runs;
 
 use super::Scheduler;
 use super::cost::{Pace, StepShape};
@@ -17,6 +18,7 @@ use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
 use crate::ids::{KeyId, TokenId};
 use crate::step::DraftRoom;
 use gate::Gate;
+pub(super) use runs::KnownRun;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many tokens are drafted.
@@ -87,7 +89,12 @@ impl Drafting {
     }
 
     fn is_on(&self) -> bool {
-        self.sources.max > 0 && !self.sources.is_empty()
+        self.sources.max > 0 && (!self.sources.is_empty() || self.takes_runs())
+    }
+
+    /// Are outputs asked for together of which a grammar leaves no choice?
+    fn takes_runs(&self) -> bool {
+        self.sources.max > 0 && self.settings.kinds.contains(DraftKind::Grammar)
     }
 
     /// What became of some drafts, and which of them the sequence that they were for had learned from.
@@ -162,13 +169,13 @@ impl Scheduler {
         for at in 0..self.running.len() {
             let seq = &self.running[at];
             let next = seq.next();
-            if seq.pending == 0 && next == Next::Output(1) && !out.holds(seq.key, next) && !shut_out.contains(&seq.key)
-            {
-                let rank = seq.rank;
-                if let Some(offer) = self.offer(at, 0) {
-                    ranks.push(rank);
-                    offers.push(offer);
-                }
+            if next != Next::Output(1) || out.holds(seq.key, next) || shut_out.contains(&seq.key) {
+                continue;
+            }
+            let (rank, known) = (seq.rank, seq.pending == 0);
+            if let Some(offer) = self.run(at).or_else(|| if known { self.offer(at, 0) } else { None }) {
+                ranks.push(rank);
+                offers.push(offer);
             }
         }
         let granted = self.granted(&offers, out, pace);

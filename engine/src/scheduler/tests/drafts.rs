@@ -3,6 +3,8 @@
 use super::device::{FakeDevice, VOCAB};
 use super::property::{World, cases, config, op, pace};
 use super::undisturbed;
+use crate::constraint::Source;
+use crate::constraint::grammar::ForcedRun;
 use crate::drafts::{DraftKind, DraftKinds, DraftSource, Guess};
 use crate::ids::{KeyId, Micros, RequestId, TokenId};
 use crate::sampling::SamplingParams;
@@ -194,6 +196,56 @@ fn right_guesses_save_steps_and_wrong_ones_are_soon_no_longer_drafted() {
     assert!(Run::alone(DraftMode::Fixed(7), Some(Guesser::Wrong), 50) > off + off / 4, "the gate is what saves it");
     let dear = Run::alone(DraftMode::Auto, Some(Guesser::Right), 5_000);
     assert!(dear * 98 < Run::alone(DraftMode::Off, None, 5_000) * 100, "{dear} us: a row costs as much as a step");
+}
+
+/// Outputs that a grammar leaves no choice of, from every eighth on.
+const RUN: usize = 6;
+
+/// The steps that an answer of 96 tokens takes, two in flight, when runs of it are told while the step before is.
+fn steps_with_runs(kinds: DraftKinds, spec: Spec) -> u64 {
+    let settings = DraftSettings { mode: DraftMode::Fixed(7), kinds, room: ROOM };
+    let mut scheduler = Scheduler::new(CONFIG).with_drafts(settings);
+    let mut device = FakeDevice::new(&CONFIG);
+    let request = Request { spec: Arc::new(Spec { max_tokens: Some(96), ..spec }), ..request(1, 40, 96) };
+    let alone = undisturbed(&request, 0, 96);
+    scheduler.admit(request, Micros(0)).unwrap();
+    let (mut tokens, mut flying, mut steps) = (Vec::new(), std::collections::VecDeque::new(), 0);
+    loop {
+        if let Some(plan) = scheduler.plan(Micros(0)) {
+            steps += 1;
+            for row in plan.sample_rows().filter(|row| row.output_index % 8 == 0) {
+                let (output, seq) = (row.output_index, row.seq);
+                let run = alone.iter().skip(output as usize).take(RUN).copied().collect();
+                scheduler.note_run(ForcedRun { seq, output, tokens: run });
+            }
+            flying.push_back(device.run(&plan));
+        } else if flying.is_empty() {
+            break;
+        }
+        if flying.len() == 2 || scheduler.waits_to_draft(&Pace::default()) || tokens.len() + flying.len() >= 96 {
+            for (_, event) in scheduler.commit(flying.pop_front().unwrap(), Micros(0)) {
+                tokens.extend(if let Event::Token { token, .. } = event { Some(token) } else { None });
+            }
+        }
+    }
+    assert!(scheduler.is_idle());
+    assert_eq!(tokens, alone);
+    let totals = scheduler.draft_totals();
+    let accepted = totals.accepted[DraftKind::Grammar as usize].iter().sum::<u64>();
+    assert_eq!(accepted, totals.drafted[DraftKind::Grammar as usize], "runs are certain");
+    steps
+}
+
+#[test]
+fn a_run_that_a_grammar_leaves_no_choice_of_takes_one_step_behind_its_first_token() {
+    let under = |waits_for: &[Source]| Spec { waits_for: waits_for.iter().copied().collect(), ..Spec::default() };
+    let (all, grammar) = (DraftKinds::all(), [Source::Grammar]);
+    let without = steps_with_runs(all.without(DraftKind::Grammar), under(&grammar));
+    let with_runs = steps_with_runs(all, under(&grammar));
+    // Of a run of six the first token is asked for alone; the five behind it and the free one after them take one step.
+    assert_eq!(without - with_runs, 96 / 8 * (RUN as u64 - 1), "{with_runs} of {without} steps");
+    assert_eq!(steps_with_runs(all, under(&[Source::Grammar, Source::Tables])), without, "tables read each token");
+    assert_eq!(steps_with_runs(all, Spec { drafts: false, ..under(&grammar) }), without, "nothing is drafted for it");
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Fields {
 
     /// Whether a field is this number. Does not take it.
     pub(super) fn is(&self, name: &str, number: i64) -> bool {
-        self.map.get(name).and_then(Json::as_i64) == Some(number)
+        self.map.get(name).and_then(whole) == Some(number)
     }
 
     pub(super) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
@@ -253,11 +253,21 @@ fn without_numbers(path: &str) -> String {
 
 /// A whole number within bounds.
 pub(super) fn integer(path: &str, value: &Json, range: RangeInclusive<i64>) -> Result<i64, ApiError> {
-    match value {
-        Json::Number(n) if n.as_i64().is_some_and(|n| range.contains(&n)) => Ok(n.as_i64().unwrap_or_default()),
-        Json::Number(n) if n.is_i64() || n.is_u64() => Err(out_of_range(path, range.start(), range.end(), n)),
-        other => Err(wrong_type(path, "an integer", other)),
+    match (whole(value), value) {
+        (Some(n), _) if range.contains(&n) => Ok(n),
+        (_, Json::Number(n)) if n.as_f64().is_some_and(|x| x.fract() == 0.0) => {
+            Err(out_of_range(path, range.start(), range.end(), n))
+        }
+        (_, other) => Err(wrong_type(path, "an integer", other)),
     }
+}
+
+/// A whole number, however it is written: to JSON Schema `678.0` and `6.78e2` are integers as `678` is.
+pub(super) fn whole(value: &Json) -> Option<i64> {
+    // Beyond that not every whole number is a float, and one that was written may have become its neighbour.
+    const EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+    let float = || value.as_f64().filter(|x| x.fract() == 0.0 && x.abs() <= EXACT && !value.is_u64());
+    value.as_i64().or_else(|| float().map(|x| x as i64))
 }
 
 /// A number within bounds.

@@ -62,7 +62,9 @@ impl Generation {
         let (choices, priority, end_ids) = (choices(fields, limits)?, priority(fields)?, end_ids(fields, limits)?);
         let min_tokens = min_tokens(fields, max_tokens)?;
         let logit_bias = logit_bias(fields, limits.vocab)?;
-        let sampling = Arc::new(SamplingParams { logit_bias, logprobs, ..sampling(fields, &limits.defaults)? });
+        let processed = processed(fields, limits, logprobs.is_some())?;
+        let sampling = sampling(fields, &limits.defaults)?;
+        let sampling = Arc::new(SamplingParams { logit_bias, logprobs, processed, ..sampling });
         let experts = experts(fields, limits)?;
         let drafts = fields.bool("drafts")?.unwrap_or(true);
         let engine =
@@ -194,6 +196,32 @@ fn logit_bias(fields: &mut Fields, vocab: u32) -> Result<Vec<(TokenId, f32)>, Ap
     match biases.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         Some(pair) => Err(ApiError::invalid("logit_bias", format!("`logit_bias` names token {} twice", pair[0].0))),
         None => Ok(biases),
+    }
+}
+
+/// `logprobs_mode`: whether log-probabilities are those of what tokens are drawn from. Each mode also goes by vLLM's
+/// name.
+fn processed(fields: &mut Fields, limits: &ModelLimits, wanted: bool) -> Result<bool, ApiError> {
+    let field = "logprobs_mode";
+    match fields.string(field)?.as_deref() {
+        None | Some("raw" | "raw_logprobs") => Ok(false),
+        Some("processed" | "processed_logprobs") if !wanted => {
+            Err(ApiError::invalid(field, format!("`{field}` \"processed\" is only allowed with `logprobs`")))
+        }
+        Some("processed" | "processed_logprobs") if !limits.processed_logprobs => Err(ApiError::unsupported(
+            field,
+            format!(
+                "`{field}` \"processed\" is not supported on a GPU: log-probabilities are those of the unedited logits"
+            ),
+        )),
+        Some("processed" | "processed_logprobs") => Ok(true),
+        Some(logits @ ("raw_logits" | "processed_logits")) => Err(ApiError::unsupported(
+            field,
+            format!("`{field}` {logits:?} is not supported: logits are not reported, only log-probabilities"),
+        )),
+        Some(other) => {
+            Err(ApiError::invalid(field, format!("`{field}` must be \"raw\" or \"processed\", got {other:?}")))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::completion::{Prompt, prompts};
 use super::embedding::{EmbeddingRequest, one_text};
-use super::fields::{Fields, at_most, missing, wrong_type};
+use super::fields::{Fields, at_most, missing, whole, wrong_type};
 use super::generation::{Generation, output_limit};
 use super::{ModelLimits, OURS, check_model};
 use crate::http::error::ApiError;
@@ -126,7 +126,7 @@ fn words(fields: &mut Fields) -> Result<Map<String, Json>, ApiError> {
         words.insert("max_tokens".into(), limit);
     }
     // Both mean that a seed is to be drawn.
-    if words.get("seed").is_some_and(|seed| *seed == -1 || *seed == LLAMA_RANDOM_SEED) {
+    if words.get("seed").and_then(whole).is_some_and(|seed| seed == -1 || seed == i64::from(LLAMA_RANDOM_SEED)) {
         words.remove("seed");
     }
     // None is how programs say that there is none.
@@ -142,9 +142,10 @@ fn bias_of(bias: Json) -> Result<Json, ApiError> {
         Json::Array(pairs) => pairs,
         object => return Ok(object),
     };
+    let name = |id: &Json| whole(id).map_or_else(|| id.to_string(), |id| id.to_string());
     let pair = |(i, pair): (usize, Json)| match pair.as_array().map(Vec::as_slice) {
-        Some([Json::Number(id), Json::Bool(false)]) => Ok((id.to_string(), Json::from(-100))),
-        Some([Json::Number(id), bias @ Json::Number(_)]) => Ok((id.to_string(), bias.clone())),
+        Some([id @ Json::Number(_), Json::Bool(false)]) => Ok((name(id), Json::from(-100))),
+        Some([id @ Json::Number(_), bias @ Json::Number(_)]) => Ok((name(id), bias.clone())),
         _ => Err(wrong_type(&format!("logit_bias[{i}]"), "a token id with a number or `false`", &pair)),
     };
     Ok(Json::Object(pairs.into_iter().enumerate().map(pair).collect::<Result<_, _>>()?))

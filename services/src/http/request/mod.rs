@@ -67,6 +67,8 @@ pub struct ModelLimits {
     pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
+    /// Where it computes, log-probabilities of what tokens are drawn from are reported too.
+    pub processed_logprobs: bool,
 }
 
 impl ModelLimits {
@@ -82,7 +84,7 @@ impl ModelLimits {
 }
 
 /// Fields of ours that every dialect of conversations takes beside its own.
-const OURS: [&str; 18] = [
+const OURS: [&str; 19] = [
     "cache",
     "cache_prompt",
     "cache_salt",
@@ -92,6 +94,7 @@ const OURS: [&str; 18] = [
     "frequency_penalty",
     "ignore_eos",
     "logit_bias",
+    "logprobs_mode",
     "min_p",
     "min_tokens",
     "moe",

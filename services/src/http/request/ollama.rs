@@ -2,7 +2,7 @@
 
 use super::chat::ChatRequest;
 use super::embedding::{EmbeddingRequest, one_text};
-use super::fields::{Fields, missing, wrong_type};
+use super::fields::{Fields, missing, whole, wrong_type};
 use super::generation::Generation;
 use super::turns::go_on;
 use super::{ModelLimits, messages, unknown_model};
@@ -156,7 +156,7 @@ fn options(fields: &mut Fields, chat: &mut Map<String, Json>) -> Result<(), ApiE
         chat.insert("repetition_penalty".into(), penalty);
     }
     // Below 0 there is no limit but the context's.
-    if let Some(limit) = options.any("num_predict").filter(|limit| limit.as_i64().is_none_or(|limit| limit >= 0)) {
+    if let Some(limit) = options.any("num_predict").filter(|limit| whole(limit).is_none_or(|limit| limit >= 0)) {
         chat.insert("max_tokens".into(), limit);
     }
     // How another engine computes.

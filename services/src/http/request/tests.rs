@@ -25,6 +25,7 @@ fn limits() -> ModelLimits {
         template_options: vec!["enable_thinking".into()],
         experts: Some(4),
         thinking: Some(thoughts(&Default::default())),
+        processed_logprobs: true,
     }
 }
 
@@ -92,6 +93,7 @@ fn every_honoured_field_arrives() {
         frequency_penalty: -2.0,
         logit_bias: vec![(3, 2.5), (9, -100.0)],
         logprobs: Some(20),
+        processed: false,
         certainty: false,
     };
     let engine = Spec {
@@ -405,6 +407,19 @@ fn values_out_of_range_name_the_bounds() {
     ] {
         refused(chat(json!({name: bad})), name, "must lie between");
     }
+    for (name, bad) in [("n", json!(17.0)), ("max_tokens", json!(1e300)), ("seed", json!(-1e19))] {
+        refused(chat(json!({name: bad})), name, "must lie between");
+    }
+    refused(chat(json!({"n": 1.5})), "n", "must be an integer, got 1.5");
+    let whole = chat(json!({"n": 2.0, "max_tokens": 3e2, "seed": -7.0, "stop_token_ids": [1.0]})).unwrap().generation;
+    assert_eq!(
+        (whole.spec.engine.choices, whole.spec.engine.max_tokens, whole.seed),
+        (2, Some(300), Some(-7i64 as u64))
+    );
+    assert_eq!(whole.spec.engine.end_ids.last(), Some(&1), "to JSON Schema 1.0 is an integer");
+    assert_eq!(chat(json!({"max_tokens": -1.0})).unwrap().generation.spec.engine.max_tokens, None);
+    let tokens = completion(json!({"prompt": [3.0, 4]})).unwrap().prompts;
+    assert_eq!(tokens, [Prompt::Tokens(vec![3, 4])]);
     refused(chat(json!({"logprobs": true, "top_logprobs": 21})), "top_logprobs", "between 0 and 20, got 21");
     refused(chat(json!({"logit_bias": {"3": 101}})), "logit_bias.3", "between -100 and 100");
     refused(chat(json!({"stop_token_ids": [1, 500]})), "stop_token_ids[1]", "between 0 and 499, got 500");
@@ -420,6 +435,18 @@ fn fields_that_contradict_each_other_are_refused() {
     );
     refused(chat(json!({"max_tokens": 1, "min_tokens": 2})), "min_tokens", "the limit of 1 tokens, got 2");
     refused(chat(json!({"top_logprobs": 2})), "top_logprobs", "with `logprobs: true`");
+    let mode = |mode: &str| chat(json!({"logprobs": true, "logprobs_mode": mode}));
+    for (name, processed) in
+        [("raw", false), ("raw_logprobs", false), ("processed", true), ("processed_logprobs", true)]
+    {
+        assert_eq!(mode(name).unwrap().generation.spec.engine.sampling.processed, processed);
+    }
+    refused(chat(json!({"logprobs_mode": "processed"})), "logprobs_mode", "only allowed with `logprobs`");
+    refused(mode("processed_logits"), "logprobs_mode", "logits are not reported");
+    refused(mode("cooked"), "logprobs_mode", "must be \"raw\" or \"processed\", got \"cooked\"");
+    let gpu = ModelLimits { processed_logprobs: false, ..limits() };
+    let asked = chat_body(json!({"logprobs": true, "logprobs_mode": "processed"}));
+    refused(ChatRequest::parse(&asked, &gpu), "logprobs_mode", "not supported on a GPU");
     refused(chat(json!({"stream_options": {"include_usage": true}})), "stream_options", "with `stream: true`");
     assert_eq!(chat(json!({"top_logprobs": 0})).unwrap().generation.spec.engine.sampling.logprobs, None);
     assert_eq!(chat(json!({"logprobs": true})).unwrap().generation.spec.engine.sampling.logprobs, Some(0));

@@ -13,6 +13,10 @@ use crate::text::tools::{CallForm, Reading, Tool, Tools};
 use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
+/// Has the library leave to the model in which tokens it writes a text that has to come. A call's form is what it was
+/// taught, and not always in the tokens of the whole text: names may have been encoded apart from the markup before them,
+/// as `=` and `get` where the tokenizer writes `=get`. In tokens that it never saw in that place it loses its thread.
+const ANY_TOKENS: &str = "%llguidance {\"no_forcing\": true}";
 const CALL_END: &str = "</tool_call>";
 /// Ends a value for the parser, so no string may have it inside.
 const ENDS: &str = "<\\/parameter>|<\\/function>|<\\/tool_call>|<parameter=";
@@ -34,6 +38,7 @@ impl Calls {
     /// Rules of which `calls` is the first.
     pub(super) fn lark(&self, tokenizer: &Tokenizer, form: CallForm) -> Result<String, FormError> {
         let mut rules = Rules::default();
+        rules.line(format_args!("{ANY_TOKENS}"));
         let names: Vec<String> = (0..self.tools.len()).map(|i| format!("f{i}")).collect();
         let end = match form {
             CallForm::Tags => "\"</function>\\n\"",

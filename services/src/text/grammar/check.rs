@@ -63,8 +63,13 @@ pub(super) fn schema_within_limits(schema: &Json) -> Result<(), FormError> {
     at_most("bytes in one `pattern`", size.pattern, limits::GRAMMAR_REGEX_BYTES_MAX)?;
     at_most("`patternProperties` in one object", size.name_patterns, limits::GRAMMAR_NAME_PATTERNS_MAX)?;
     at_most("names times `patternProperties`", size.name_comparisons, limits::GRAMMAR_NAME_COMPARISONS_MAX)?;
-    let conditions = Conditions { root: schema, known: HashMap::new() }.of(schema);
-    at_most("conditions (`pattern`, `multipleOf`) on one value", conditions, limits::GRAMMAR_CONDITIONS_MAX)?;
+    let load = Conditions { root: schema, known: HashMap::new() }.of(schema);
+    at_most("conditions (`pattern`, `multipleOf`) on one value", load.count, limits::GRAMMAR_CONDITIONS_MAX)?;
+    let (got, max) = (load.multiples.map_or(1, |multiples| multiples.of), limits::GRAMMAR_REMAINDERS_MAX);
+    if got > max {
+        let message = format!("its `multipleOf` leave {got} remainders, at most {max} are taken");
+        return Err(FormError { message, too_large: true });
+    }
     match size.multiple {
         Some(multiple) => Err(FormError {
             message: format!("its `multipleOf` {multiple} must lie between 1e-6 and {}", limits::GRAMMAR_MULTIPLE_MAX),
@@ -148,37 +153,108 @@ impl SchemaSize {
     }
 }
 
-/// How many conditions may have to hold at once for one value: those of a schema and of all that it takes together, but
-/// of its parts and alternatives only the most.
+/// What may have to hold at once for one value.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    /// Conditions.
+    count: usize,
+    multiples: Option<Multiples>,
+}
+
+impl Load {
+    fn and(self, other: Self) -> Self {
+        Self { count: self.count + other.count, multiples: both(self.multiples, other.multiples, Multiples::and) }
+    }
+
+    /// Of parts and alternatives, which are compiled apart: conditions meet for one of them at a time, states add up.
+    fn or(self, other: Self) -> Self {
+        Self { count: self.count.max(other.count), multiples: both(self.multiples, other.multiples, Multiples::or) }
+    }
+}
+
+/// How many remainders the multiples of several numbers leave, in units of 10 to the power of -`places`.
+#[derive(Clone, Copy)]
+struct Multiples {
+    of: u128,
+    places: usize,
+    /// They are those of one number, not of several apart.
+    one: bool,
+}
+
+fn both<T>(a: Option<T>, b: Option<T>, join: impl Fn(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(join(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+impl Multiples {
+    fn of(number: f64) -> Self {
+        // Without an exponent, and with as few digits as tell it from its neighbours.
+        let written = number.abs().to_string();
+        let places = written.split_once('.').map_or(0, |(_, places)| places.len());
+        Self { of: written.replace('.', "").parse().unwrap_or(u128::MAX), places, one: true }
+    }
+
+    fn in_units(self, places: usize) -> u128 {
+        let units = u32::try_from(places - self.places).ok().and_then(|more| 10u128.checked_pow(more));
+        units.map_or(u128::MAX, |units| self.of.saturating_mul(units))
+    }
+
+    fn and(self, other: Self) -> Self {
+        let places = self.places.max(other.places);
+        let [a, b] = [self, other].map(|multiples| multiples.in_units(places).max(1));
+        let one = self.one && other.one;
+        let common = if one { greatest_common_divisor(a, b) } else { 1 };
+        Self { of: (a / common).saturating_mul(b), places, one }
+    }
+
+    /// Each in its own units, of which the finest are kept.
+    fn or(self, other: Self) -> Self {
+        Self { of: self.of.saturating_add(other.of), places: self.places.max(other.places), one: false }
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// What may have to hold at once for one value: of a schema and of all that it takes together, and of its parts and
+/// alternatives.
 struct Conditions<'a> {
     root: &'a Json,
-    /// Of what is referred to; 0 while it is looked at, since what refers to itself adds nothing.
-    known: HashMap<&'a str, usize>,
+    /// Of what is referred to; nothing while it is looked at, since what refers to itself adds nothing.
+    known: HashMap<&'a str, Load>,
 }
 
 impl<'a> Conditions<'a> {
-    fn of(&mut self, schema: &'a Json) -> usize {
-        let Json::Object(map) = schema else { return 0 };
-        let own = ["pattern", "multipleOf"].iter().filter(|key| map.contains_key(**key)).count();
-        let target = map.get("$ref").and_then(Json::as_str).map_or(0, |target| self.of_reference(target));
-        let together: usize = list(map, "allOf").map(|schema| self.of(schema)).sum();
+    fn of(&mut self, schema: &'a Json) -> Load {
+        let Json::Object(map) = schema else { return Load::default() };
+        let count = ["pattern", "multipleOf"].iter().filter(|key| map.contains_key(**key)).count();
+        let multiples = map.get("multipleOf").and_then(Json::as_f64).map(Multiples::of);
+        let target = map.get("$ref").and_then(Json::as_str).map_or(Load::default(), |of| self.of_reference(of));
+        let together = list(map, "allOf").fold(target, |load, schema| load.and(self.of(schema)));
         let alternatives = ["anyOf", "oneOf", "prefixItems"].into_iter().flat_map(|key| list(map, key));
         let members = ["properties", "patternProperties"].into_iter().filter_map(|key| map.get(key)?.as_object());
         let members = members.flat_map(Map::values);
         let single = ["items", "additionalProperties", "additionalItems"].into_iter().filter_map(|key| map.get(key));
         let parts: Vec<&'a Json> = alternatives.chain(members).chain(single).collect();
-        own + target + together + parts.into_iter().map(|part| self.of(part)).max().unwrap_or(0)
+        let parts = parts.into_iter().fold(Load::default(), |most, part| most.or(self.of(part)));
+        Load { count, multiples }.and(together).and(parts)
     }
 
-    fn of_reference(&mut self, target: &'a str) -> usize {
+    fn of_reference(&mut self, target: &'a str) -> Load {
         if let Some(known) = self.known.get(target) {
             return *known;
         }
-        self.known.insert(target, 0);
+        self.known.insert(target, Load::default());
         let found = target.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let conditions = found.map_or(0, |schema| self.of(schema));
-        self.known.insert(target, conditions);
-        conditions
+        let load = found.map_or(Load::default(), |schema| self.of(schema));
+        self.known.insert(target, load);
+        load
     }
 }
 

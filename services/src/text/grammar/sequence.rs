@@ -10,6 +10,10 @@ use llguidance::Matcher;
 use llguidance::api::StopReason;
 use std::sync::Arc;
 
+/// Where there are more tokens to choose from there is hardly one text only, and it is not looked for: a text of some
+/// length has few tokens that are how it begins.
+const FORCED_CHOICES_MAX: usize = 64;
+
 /// Follows what one choice says.
 pub(super) struct GrammarSequence {
     vocabulary: Arc<GrammarTokens>,
@@ -20,6 +24,12 @@ pub(super) struct GrammarSequence {
     in_calls_only: bool,
     /// The end of the text, as far as a marker may have begun in it.
     tail: Vec<u8>,
+    /// The token that came last, if the grammar is about it.
+    last: Option<TokenId>,
+    /// How many tokens the grammar allowed when it was asked last.
+    choices: usize,
+    /// The grammar behind tokens that are only supposed, with the last of these.
+    supposed: Option<(Matcher, TokenId)>,
 }
 
 /// Where a choice stands.
@@ -48,7 +58,17 @@ impl GrammarSequence {
         (matcher, watched): (Matcher, Arc<Watched>),
         (stage, in_calls_only): (Stage, bool),
     ) -> Self {
-        Self { vocabulary, matcher, watched, stage, in_calls_only, tail: Vec::new() }
+        Self {
+            vocabulary,
+            matcher,
+            watched,
+            stage,
+            in_calls_only,
+            tail: Vec::new(),
+            last: None,
+            choices: 0,
+            supposed: None,
+        }
     }
 
     fn end_thought(&mut self) {
@@ -58,7 +78,8 @@ impl GrammarSequence {
 
     /// What the grammar allows, and `others`.
     fn allowed(&mut self, others: &[TokenId]) -> Result<Effect, String> {
-        let mask = self.watched.run(|| self.matcher.compute_mask_or_eos()).map_err(|_| self.failure())?;
+        let mask = self.on_matcher(Matcher::compute_mask_or_eos).map_err(|_| self.failure())?;
+        self.choices = mask.num_set();
         if mask.is_zero() {
             return Err(format!("{CANNOT_GO_ON}has come to a place from where it allows nothing"));
         }
@@ -71,7 +92,16 @@ impl GrammarSequence {
 
     fn consume(&mut self, token: TokenId) -> Result<(), String> {
         self.stage = Stage::Answer;
+        self.last = Some(token);
         self.watched.run(|| self.matcher.consume_token(token)).map_err(|_| self.failure())
+    }
+
+    /// Does something that may take too long, with what is supposed if there is some.
+    fn on_matcher<T>(&mut self, work: impl FnOnce(&mut Matcher) -> T) -> T {
+        match &mut self.supposed {
+            Some((matcher, _)) => run_other(&self.watched, matcher, work),
+            None => self.watched.run(|| work(&mut self.matcher)),
+        }
     }
 
     fn failure(&self) -> String {
@@ -87,6 +117,11 @@ impl GrammarSequence {
     }
 }
 
+/// Has a clone, which has a handle of its own, do something that may take too long.
+fn run_other<T>(watched: &Watched, matcher: &mut Matcher, work: impl FnOnce(&mut Matcher) -> T) -> T {
+    watched.run_other(matcher.cancellation_handle().unwrap_or_default(), || work(matcher))
+}
+
 impl Grammar for GrammarSequence {
     fn rule(&mut self) -> Result<Option<Effect>, String> {
         let vocabulary = self.vocabulary.clone();
@@ -98,6 +133,32 @@ impl Grammar for GrammarSequence {
             Stage::Answer => self.allowed(&[]).map(Some),
             Stage::Over => Ok(None),
         }
+    }
+
+    fn forced(&mut self) -> Vec<TokenId> {
+        // Elsewhere line breaks, thoughts or any text may come as well, and behind an end nothing.
+        if self.stage != Stage::Answer || self.choices > FORCED_CHOICES_MAX {
+            return Vec::new();
+        }
+        let last = self.supposed.as_ref().map_or(self.last, |(_, token)| Some(*token));
+        let matcher = self.supposed.as_ref().map_or(&self.matcher, |(matcher, _)| matcher);
+        // Of a clone: one that has looked ahead no longer says which tokens are allowed where markup is ahead.
+        let text = run_other(&self.watched, &mut matcher.clone(), Matcher::compute_ff_bytes);
+        if text.is_empty() { Vec::new() } else { self.vocabulary.written(last, &text) }
+    }
+
+    fn suppose(&mut self, token: TokenId) -> bool {
+        if self.stage != Stage::Answer {
+            return false;
+        }
+        let (mut matcher, _) = self.supposed.take().unwrap_or_else(|| (self.matcher.clone(), token));
+        let came = run_other(&self.watched, &mut matcher, |matcher| matcher.try_consume_tokens(&[token]));
+        self.supposed = Some((matcher, token));
+        came.is_ok_and(|came| came == 1)
+    }
+
+    fn recall(&mut self) {
+        self.supposed = None;
     }
 
     fn take(&mut self, token: TokenId) -> Result<(), String> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::text::tokenizer::golden;
+use crate::text::tokenizer::{golden, shipped};
 use crate::text::tools::Tool;
 use chimere_engine::constraint::Effect;
 
@@ -170,6 +170,68 @@ fn a_call_that_must_come_names_a_declared_tool_and_has_what_it_requires() {
     );
 }
 
+/// Walks along an answer in these tokens. At each place: which token comes, how many the grammar allows, and what it says
+/// has to come, as texts.
+fn places(structure: &Structure, ids: &[TokenId]) -> Vec<(String, usize, Vec<String>)> {
+    let tokenizer = shipped();
+    let end = tokenizer.id("<|im_end|>").unwrap();
+    let start = Grammars::new(tokenizer.clone(), vec![end]).compile(structure).unwrap().after(None).unwrap();
+    let mut sequence = start.begin();
+    let text = |id: TokenId| String::from_utf8_lossy(tokenizer.bytes(id)).into_owned();
+    let place = |id: &TokenId| {
+        let Some(Effect::Allow(mask)) = sequence.rule().unwrap() else { panic!("a mask") };
+        assert!(mask[*id as usize / 32] >> (id % 32) & 1 == 1, "{:?} may come", text(*id));
+        let forced = sequence.forced().into_iter().map(text).collect();
+        sequence.take(*id).unwrap();
+        (text(*id), mask.iter().map(|word| word.count_ones() as usize).sum(), forced)
+    };
+    ids.iter().map(place).collect()
+}
+
+#[test]
+fn a_text_that_has_to_come_is_written_in_the_tokens_of_the_whole_text() {
+    let texts = ["invoice_number", "delivery_address", "currency"].map(|key| (key, json!({"type": "string"})));
+    let schema = json!({"type": "object", "properties": serde_json::Map::from_iter(texts.map(|(k, v)| (k.into(), v))),
+        "required": ["invoice_number", "delivery_address", "currency"], "additionalProperties": false});
+    let form = AnswerForm::Json { schema, compact: true, closed: true };
+    let text = r#"{"invoice_number":"A-1","delivery_address":"3 Mill Lane","currency":"EUR"}"#;
+    let ids = shipped().encode(text);
+    let places = places(&Structure { form: Some(form), calls: None }, &ids);
+    let written: Vec<&str> = places.iter().map(|(token, ..)| token.as_str()).collect();
+    let mut runs = 0;
+    for (at, (token, choices, forced)) in places.iter().enumerate() {
+        // The last token of a run may be one with the free text behind it.
+        let sure = &forced[..forced.len().saturating_sub(1)];
+        assert!(written[at..].starts_with(&sure.iter().map(String::as_str).collect::<Vec<_>>()), "{at}: {forced:?}");
+        assert!(sure.is_empty() || (*choices, token) == (1, &sure[0]), "{at}: {choices} tokens for {forced:?}");
+        runs += usize::from(sure.len() > 2);
+    }
+    assert!(runs >= 3, "{places:?}");
+}
+
+#[test]
+fn a_call_is_written_in_the_tokens_that_the_model_was_taught() {
+    let tokenizer = shipped();
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let must = calls(vec![("get_weather", schema)], true);
+    let text = call("get_weather", &[("city", "Hello")]);
+    let whole = places(&must, &tokenizer.encode(&text));
+    assert!(whole.iter().any(|(token, ..)| token == "=get"), "{whole:?}");
+    // The shipped model was taught names that were encoded apart.
+    let apart =
+        ["<tool_call>\n<function=", "get_weather", ">\n<parameter=", "city", ">\nHello\n</parameter>\n</function>"];
+    let ids: Vec<_> = apart.iter().flat_map(|part| tokenizer.encode(part)).collect();
+    let places = places(&must, &ids);
+    let behind = |token: &str| &places[places.iter().position(|(of, ..)| of == token).unwrap() + 1].2;
+    // Drafted as the tokenizer writes it, and from where the model went another way, behind what it wrote.
+    assert!(
+        behind("<function").starts_with(&["=get", "_weather", ">\n", "<parameter"].map(String::from)),
+        "{places:?}"
+    );
+    assert!(behind("=").starts_with(&["get", "_weather", ">\n", "<parameter"].map(String::from)), "{places:?}");
+    assert!(places.iter().any(|(_, choices, forced)| *choices > 1 && forced.len() > 2), "{places:?}");
+}
+
 #[test]
 fn one_call_is_one_where_several_are_not_wanted() {
     let mut one = calls(vec![("now", json!({}))], true);
@@ -315,11 +377,21 @@ fn what_would_take_for_ever_to_compile_is_refused_at_once() {
         (json(referred).form, "10 conditions"),
         (json(json!({"type": "object", "patternProperties": names})).form, "4000 `patternProperties`"),
         (json(json!({"type": "integer", "multipleOf": 1_000_000_007})).form, "1000000007"),
+        (json(json!({"type": "integer", "multipleOf": 999_983})).form, "999983 remainders, at most 10000"),
+        (json(json!({"allOf": [{"multipleOf": 9973}, {"$ref": "#/$defs/x"}], "$defs": {"x": {"multipleOf": 9967}}})).form,
+            "99400891 remainders"),
+        (json(json!({"allOf": [{"multipleOf": 0.97}, {"anyOf": [{"multipleOf": 5}, {"multipleOf": 1013}]}]})).form,
+            "9874600 remainders"),
+        (json(json!({"items": {"$ref": "#/$defs/x"}, "properties": {"a": {"multipleOf": 5003}, "b": {"multipleOf": 5009}},
+            "$defs": {"x": {"multipleOf": 0.01}}})).form, "10013 remainders"),
         (Some(AnswerForm::Lark(format!("start: A\nA: {ands}/x/"))), "20 `&`"),
         (Some(AnswerForm::Lark("start: %json {}".into())), "%json"),
     ] {
         let error = grammars.compile(&Structure { form, calls: None }).map(drop).unwrap_err();
         assert!(error.message.contains(names), "{error}");
+    }
+    for good in [json!({"multipleOf": 0.000_001}), json!({"allOf": [{"multipleOf": 0.25}, {"multipleOf": 100}]})] {
+        assert!(grammars.compile(&json(good)).is_ok());
     }
     let amps = AnswerForm::Lark("start: \"&&&&&&&&&&&&\" /&&&&/ // && and &\n".into());
     assert!(grammars.compile(&Structure { form: Some(amps), calls: None }).is_ok(), "these are text");

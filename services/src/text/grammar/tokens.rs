@@ -5,7 +5,7 @@ use crate::text::Tokenizer;
 use crate::text::parser::{CALL, THINK, THINK_END};
 use crate::text::tokenizer::TokenKind;
 use chimere_engine::ids::TokenId;
-use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use std::sync::Arc;
 
 /// Bytes of line breaks that a model may put between its thought and its answer.
@@ -46,7 +46,7 @@ impl GrammarTokens {
         };
         let call = tokenizer.id(CALL);
         Self {
-            env: Arc::new(ApproximateTokEnv::new(trie)),
+            env: Arc::new(Canonical { trie, tokenizer: tokenizer.clone() }),
             opens: tokenizer.id(THINK),
             closes: tokenizer.id(THINK_END),
             call,
@@ -75,6 +75,19 @@ impl GrammarTokens {
         self.call_begin.completions(tail).collect()
     }
 
+    /// How the tokenizer writes a text of the grammars' library behind the token `before`: together with it where that
+    /// leaves it as it is.
+    pub(super) fn written(&self, before: Option<TokenId>, text: &[u8]) -> Vec<TokenId> {
+        let before = before.filter(|id| self.tokenizer.kind(*id) == TokenKind::Text);
+        let head = before.map(|id| self.tokenizer.bytes(id)).unwrap_or_default();
+        let (mut ids, _) = self.env.tokenize_bytes_marker(&[head, text].concat());
+        match before {
+            Some(id) if ids.first() != Some(&id) => self.env.tokenize_bytes_marker(text).0,
+            Some(_) => ids.split_off(1),
+            None => ids,
+        }
+    }
+
     /// Adds a token's text to a tail, and lets go what no marker is long enough to need.
     pub(super) fn append(&self, tail: &mut Vec<u8>, token: TokenId) {
         // Control tokens are no text: what stands before and after them is read together.
@@ -82,6 +95,35 @@ impl GrammarTokens {
             tail.extend_from_slice(self.tokenizer.bytes(token));
             tail.drain(..tail.len().saturating_sub(THINK_END.len().max(CALL.len())));
         }
+    }
+}
+
+/// The tokenizer for the grammars' library. Where a grammar leaves no choice of the text, the tokens are those that it
+/// makes of that text; so there is no choice of them either. A model spells out in odd tokens what it would not have
+/// said by itself. Calls are an exception: [`super::Calls`].
+struct Canonical {
+    trie: TokTrie,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Canonical {
+    /// A tokenizer that composes characters would write another text; and what merging makes of markup is no text to
+    /// the trie.
+    fn encode(&self, text: &str) -> Vec<TokenId> {
+        let ids = self.tokenizer.encode_plain(text);
+        let is_text = ids.iter().all(|id| self.tokenizer.kind(*id) == TokenKind::Text);
+        let bytes = ids.iter().flat_map(|id| self.tokenizer.bytes(*id));
+        if is_text && bytes.eq(text.as_bytes()) { ids } else { self.trie.greedy_tokenize(text.as_bytes()) }
+    }
+}
+
+impl TokenizerEnv for Canonical {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| self.encode(text))
     }
 }
 

@@ -27,7 +27,7 @@ struct WatchList {
 pub(super) struct Watched {
     /// Looks since it began, from 1; 0 while it does nothing.
     looks: AtomicU32,
-    cancel: CancellationHandle,
+    cancel: Mutex<CancellationHandle>,
 }
 
 impl Watch {
@@ -45,7 +45,7 @@ impl Watch {
 
     /// Watches what is done under [`Watched::run`], which `cancel` ends.
     pub(super) fn over(&self, cancel: CancellationHandle) -> Arc<Watched> {
-        let watched = Arc::new(Watched { looks: AtomicU32::new(0), cancel });
+        let watched = Arc::new(Watched { looks: AtomicU32::new(0), cancel: Mutex::new(cancel) });
         self.0.watched.lock().push(Arc::downgrade(&watched));
         self.0.added.notify_one();
         watched
@@ -74,11 +74,19 @@ impl Watched {
         done
     }
 
+    /// The same for what another handle ends.
+    pub(super) fn run_other<T>(&self, cancel: CancellationHandle, work: impl FnOnce() -> T) -> T {
+        let own = std::mem::replace(&mut *self.cancel.lock(), cancel);
+        let done = self.run(work);
+        *self.cancel.lock() = own;
+        done
+    }
+
     fn look(&self) {
         let one_more = |looks: u32| (looks > 0).then(|| looks + 1);
         let before = self.looks.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         if before.is_ok_and(|looks| looks >= limits::GRAMMAR_LOOKS_MAX) {
-            self.cancel.cancel();
+            self.cancel.lock().cancel();
         }
     }
 }
@@ -93,10 +101,10 @@ mod tests {
         let [quick, slow] = [(), ()].map(|()| watch.over(CancellationHandle::default()));
         quick.run(|| ());
         slow.run(|| {
-            while !slow.cancel.is_cancelled() {
+            while !slow.cancel.lock().is_cancelled() {
                 std::thread::yield_now();
             }
         });
-        assert!(!quick.cancel.is_cancelled());
+        assert!(!quick.cancel.lock().is_cancelled());
     }
 }

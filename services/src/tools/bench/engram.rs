@@ -237,7 +237,7 @@ fn steps(
         step += 1;
         let rows = tokens.iter().map(|(seq, _)| (*seq, step)).collect();
         let begin = Instant::now();
-        tracker.launched(Awaiting { step: StepId(u64::from(step)), rows });
+        tracker.launched(Awaiting { step: StepId(u64::from(step)), rows, drafts: Default::default() });
         tracker.sampled(&tokens);
         let answered = tracker.answer().expect("all its tokens are here");
         let took = begin.elapsed().as_nanos() as f64 / 1e3;

@@ -325,6 +325,7 @@ mod tests {
             vocab: 100,
             context: 320,
             drafts: DraftRoom::default(),
+            processed_logprobs: false,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }
