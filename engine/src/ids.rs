@@ -38,7 +38,8 @@ id! {
     SlotId(u32)
 }
 id! {
-    /// A place for a copy of a recurrent state as it was at some position of a prompt. Counted from 0, apart from slots.
+    /// A place for a copy of a recurrent state as it was at some position of a prompt. Counted from 0, apart from
+    /// slots.
     CheckpointId(u32)
 }
 id! {

@@ -118,8 +118,8 @@ impl MemoryPlan {
         Ok(Self { budget, needs, pages, checkpoints, host_cache: 0 })
     }
 
-    /// Gives the prefix cache a second tier in the host's memory, of which `free` bytes are free. One that was asked for
-    /// and cannot be had is an error; without a first tier there is none.
+    /// Gives the prefix cache a second tier in the host's memory, of which `free` bytes are free. One that was asked
+    /// for and cannot be had is an error; without a first tier there is none.
     pub fn with_host_cache(self, budget: Budget, free: Option<u64>) -> Result<Self, String> {
         let blocks = self.host_blocks();
         let least = u64::from(blocks.checkpoint + blocks.unit) * blocks.bytes;

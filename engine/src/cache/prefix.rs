@@ -209,8 +209,8 @@ impl PrefixCache {
         self.entry_mut(node).device.as_mut().expect("what is pinned stays on the device")
     }
 
-    /// Takes a found entry for a sequence: its pages, of which the sequence becomes an owner. The checkpoint stays as it
-    /// is until [`Self::unpin`].
+    /// Takes a found entry for a sequence: its pages, of which the sequence becomes an owner. The checkpoint stays as
+    /// it is until [`Self::unpin`].
     pub(crate) fn pin(&mut self, hit: Hit, pages: &mut Pages) -> Vec<PageId> {
         let entry = self.entry_mut(hit.node);
         entry.hits = entry.hits.saturating_add(1);
@@ -460,8 +460,8 @@ impl PrefixCache {
         }
     }
 
-    /// Pages that entries need, all places of checkpoints, how many pins there are, and all blocks of the host, for tests
-    /// that count them again.
+    /// Pages that entries need, all places of checkpoints, how many pins there are, and all blocks of the host, for
+    /// tests that count them again.
     #[cfg(test)]
     pub(crate) fn audit(&self) -> (Vec<PageId>, Vec<CheckpointId>, u32, Vec<HostBlockId>) {
         let (mut kept, mut blocks) = (Vec::new(), self.host.free().to_vec());

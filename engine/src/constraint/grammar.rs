@@ -23,8 +23,8 @@ pub trait Grammar: Send {
     /// What it says of the next output; `None` where anything may come.
     fn rule(&mut self) -> Result<Option<Effect>, String>;
 
-    /// How the tokenizer writes the text that has to come next; the rule may allow other tokens for it. None where there
-    /// is a choice, or where it is not worth while to know. Asked for behind the rule.
+    /// How the tokenizer writes the text that has to come next; the rule may allow other tokens for it. None where
+    /// there is a choice, or where it is not worth while to know. Asked for behind the rule.
     fn forced(&mut self) -> Vec<TokenId> {
         Vec::new()
     }
@@ -184,8 +184,9 @@ impl UnderGrammar {
         }
     }
 
-    /// Of each of these outputs; before all but the first stand `drafts`. Of one that cannot come nothing is said, for it
-    /// is computed in vain: an output before the sequence's last one, or behind a draft that the grammar does not allow.
+    /// Of each of these outputs; before all but the first stand `drafts`. Of one that cannot come nothing is said, for
+    /// it is computed in vain: an output before the sequence's last one, or behind a draft that the grammar does not
+    /// allow.
     fn say(&mut self, rows: Range<u32>, drafts: &[TokenId]) -> Said {
         let mut said = Said::default();
         let drafts = drafts.iter().copied().map(Some).chain([None]);
@@ -278,8 +279,8 @@ mod tests {
         }
     }
 
-    /// Allows the number behind the one that came last, and is sure of as many as come before the next multiple of 4. At
-    /// 11 it cannot go on.
+    /// Allows the number behind the one that came last, and is sure of as many as come before the next multiple of 4.
+    /// At 11 it cannot go on.
     #[derive(Default)]
     struct Counts {
         came: TokenId,

@@ -1,7 +1,7 @@
 //! The longest thing just said that some documents know. All places of the documents stand in the order of what is
 //! before them, read backwards, so that the places behind one context are neighbours, and a longer context is a part of
-//! the range of a shorter one. That is a suffix array of the reversed texts: exact for every length, four bytes a token,
-//! and nothing is allocated to ask it.
+//! the range of a shorter one. That is a suffix array of the reversed texts: exact for every length, four bytes a
+//! token, and nothing is allocated to ask it.
 
 use super::MATCH_MAX;
 use crate::ids::TokenId;

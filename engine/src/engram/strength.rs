@@ -1,4 +1,5 @@
-//! How far a match is believed: lambda as a function of what is known about the match before anybody looks at the model.
+//! How far a match is believed: lambda as a function of what is known about the match before anybody looks at the
+//! model.
 //!
 //! A match falls into a cell by its [`Evidence`]; a cell's lambda is fitted on held-out text by deleted interpolation
 //! (`fit.rs`). Everything is computed beside the forward, on the host, so it is the same on every backend.

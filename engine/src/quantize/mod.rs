@@ -1,6 +1,6 @@
 //! Choosing and writing quantised weights: how much each input of a matrix counts ([`Importance`]), what an encoding
-//! costs ([`distortion`]), which encodings fit a number of bytes ([`allocate`]), the file ([`write()`]), and how far two
-//! models' next-token distributions are apart ([`Divergence`]).
+//! costs ([`distortion`]), which encodings fit a number of bytes ([`allocate`]), the file ([`write()`]), and how far
+//! two models' next-token distributions are apart ([`Divergence`]).
 //!
 //! What a model is fed to learn all this is the caller's business: nothing here knows text or a backend.
 

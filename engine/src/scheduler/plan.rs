@@ -200,8 +200,8 @@ impl Scheduler {
         self.push_piece(at, form, start, tokens, samples, draft);
     }
 
-    /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none. Nobody is preempted for a
-    /// draft, and everybody who runs finds a page as without.
+    /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none. Nobody is preempted for
+    /// a draft, and everybody who runs finds a page as without.
     fn room_for(&mut self, at: usize, mut offer: Offer) -> Option<Offer> {
         let computed = self.running[at].computed;
         let spare = self.pages.available().saturating_sub(self.running.len() as u32);

@@ -44,8 +44,8 @@ impl Scheduler {
         self.find(&head.request).map_or(0, |hit| self.prefix.owned_pages(hit, &self.pages))
     }
 
-    /// Lets a sequence that has just got its slot go on from the cache, and decides where its prompt leaves checkpoints.
-    /// One that was preempted finds its own.
+    /// Lets a sequence that has just got its slot go on from the cache, and decides where its prompt leaves
+    /// checkpoints. One that was preempted finds its own.
     pub(super) fn look_up(&mut self, seq: &mut Sequence, pace: &Pace) {
         let first_start = seq.preemptions == 0;
         let here = self.find(&seq.request);

@@ -300,7 +300,8 @@ pub struct Cache<'a, 'b> {
     pub values: &'a mut CudaViewMut<'b, u8>,
 }
 
-/// Where the result goes: int8 rows of [`AttentionShape::out_stride`]; what is beyond `heads * dim` of a row stays as it is.
+/// Where the result goes: int8 rows of [`AttentionShape::out_stride`]; what is beyond `heads * dim` of a row stays as
+/// it is.
 pub struct Out<'a, 'b> {
     /// `[rows, out_stride * planes]`.
     pub codes: &'a mut CudaViewMut<'b, i8>,

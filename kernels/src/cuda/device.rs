@@ -46,7 +46,8 @@ impl Device {
             return Err(CudaError::OldDriver { version });
         }
         let context = CudaContext::new(ordinal).during("cuDevicePrimaryCtxRetain")?;
-        // SAFETY: the order of one stream is all the synchronisation that buffers need; who takes a second says `follow`.
+        // SAFETY: the order of one stream is all the synchronisation that buffers need; who takes a second says
+        // `follow`.
         unsafe { context.disable_event_tracking() };
         // The driver keeps a stack for each thread that the chip can hold: by its default 264 MiB on an H200. The
         // kernels here want next to none, and

@@ -2,8 +2,8 @@
 //! out-projection: [`crate::reference::conv_silu`], [`crate::reference::l2norm`], [`crate::reference::gdn_recurrent`],
 //! [`crate::reference::gated_norm`].
 //!
-//! One block a value head and sequence. The state is read once, and written at every [`STORE_EVERY`]-th position: between,
-//! a position leaves its update of rank one, and the next ones apply it in registers.
+//! One block a value head and sequence. The state is read once, and written at every [`STORE_EVERY`]-th position:
+//! between, a position leaves its update of rank one, and the next ones apply it in registers.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -28,8 +28,8 @@ pub struct Heads {
 
 /// Columns of a state that a warp has, as in the source.
 const WARP_COLS: usize = 16;
-/// After the positions `p` with `p % STORE_EVERY == STORE_EVERY - 1` a state is written. A divisor of a prompt's chunks,
-/// so that what computes chunks finds it whole where one begins.
+/// After the positions `p` with `p % STORE_EVERY == STORE_EVERY - 1` a state is written. A divisor of a prompt's
+/// chunks, so that what computes chunks finds it whole where one begins.
 pub const STORE_EVERY: usize = 4;
 /// Values of an update beside its key and what the columns get: the decay, and room to the next 16 bytes.
 const UPDATE_REST: usize = 4;

@@ -66,8 +66,8 @@ pub struct ServeArgs {
     /// Equal bytes for equal requests whatever else runs; on the CPU always so
     #[arg(long, help_heading = COMPUTING)]
     pub deterministic: bool,
-    /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer, on the CPU
-    /// only [default: auto]
+    /// Tokens to draft behind one: auto as many as save time, off, or a number from 1 to 7; changes no answer, on the
+    /// CPU only [default: auto]
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub drafts: Option<Drafts>,
     /// Who drafts, with commas between them: ngram (what came before after the same tokens), prediction (what a request

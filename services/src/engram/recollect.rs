@@ -118,8 +118,8 @@ fn recollection(
         if !question.around.contains(&key) || spelled.is_common(&key) || !seen.insert(key) {
             continue;
         }
-        // A number is nobody's name: what is said of one 17 says nothing of another. Nor is a name that a vocabulary has
-        // whole: so many bear it.
+        // A number is nobody's name: what is said of one 17 says nothing of another. Nor is a name that a vocabulary
+        // has whole: so many bear it.
         named |= !word.is_number() && spelled.pieces(word.text) > 1;
         shared.push(spelled.ways(word.text));
     }

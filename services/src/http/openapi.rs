@@ -1,5 +1,6 @@
 //! `GET /openapi.json`: what the endpoints take and within which limits, for programs that make clients and tests of
-//! it. Its tests hold it to the parsers: a field is in here if it is taken, and a bound if what lies beyond it is refused.
+//! it. Its tests hold it to the parsers: a field is in here if it is taken, and a bound if what lies beyond it is
+//! refused.
 
 use super::app::App;
 use super::request::ModelLimits;

@@ -68,8 +68,8 @@ pub(super) fn ollama(error: &ApiError) -> Value {
     json!({"error": error.message})
 }
 
-/// An error as llama.cpp's programs read it: the status is its code, and a prompt that is too long has words and numbers
-/// of its own. Also the data of an error event inside a stream.
+/// An error as llama.cpp's programs read it: the status is its code, and a prompt that is too long has words and
+/// numbers of its own. Also the data of an error event inside a stream.
 pub(super) fn llama(error: &ApiError) -> Value {
     let mut inner = json!({"code": error.status.as_u16(), "message": error.message, "type": error.kind,
         "param": error.param});

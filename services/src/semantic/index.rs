@@ -1,6 +1,6 @@
 //! Items and their vectors in memory, and the nearest of them by an exact scan. A graph would spare most of the scan
-//! and sometimes the right answer; `docs/decisions/0016-exact-search.md` has what a scan takes. What an item says counts
-//! beside what it means: names and numbers are alike to a vector.
+//! and sometimes the right answer; `docs/decisions/0016-exact-search.md` has what a scan takes. What an item says
+//! counts beside what it means: names and numbers are alike to a vector.
 
 use super::words::WordIndex;
 use std::cmp::Ordering;

@@ -1,5 +1,5 @@
-//! Collections of texts that are found by what they mean and say: each account's own, kept in a database and searched in
-//! memory. Where vectors come from is not here.
+//! Collections of texts that are found by what they mean and say: each account's own, kept in a database and searched
+//! in memory. Where vectors come from is not here.
 
 mod collections;
 mod error;

@@ -5,8 +5,8 @@
 //! `</function>`,
 //! `</tool_call>`; VALUE is raw text between one newline on each side. Closing tags may be missing.
 //!
-//! Other families write `<tool_call>`, one JSON object with `name` and `arguments`, `</tool_call>`. Such a call is passed
-//! on when its object is whole.
+//! Other families write `<tool_call>`, one JSON object with `name` and `arguments`, `</tool_call>`. Such a call is
+//! passed on when its object is whole.
 
 mod object;
 mod scan;

@@ -139,8 +139,8 @@ impl ChatTemplate {
         Ok(text)
     }
 
-    /// Does something with the template's instructions and the checks between them. They borrow from the environment, so
-    /// they are made each time: that takes a few microseconds.
+    /// Does something with the template's instructions and the checks between them. They borrow from the environment,
+    /// so they are made each time: that takes a few microseconds.
     fn checked(
         &self,
         run: impl FnOnce(&machinery::Instructions<'_>) -> Result<(), Error>,

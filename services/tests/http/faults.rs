@@ -341,8 +341,8 @@ fn a_burst_of_two_thousand_is_answered_or_refused_and_leaves_nothing_behind() {
             victim.metric("chimere_requests_running") + victim.metric("chimere_requests_waiting ") == 0.0
         });
         resident.push(victim.resident());
-        // What an allocator keeps grows with the first bursts, and again with one of which more ran at a time, as happens
-        // on a busy machine; what leaks grows with each.
+        // What an allocator keeps grows with the first bursts, and again with one of which more ran at a time, as
+        // happens on a busy machine; what leaks grows with each.
         settled = matches!(resident[..], [_, .., before, last] if last < before + (32 << 20));
         if settled {
             break;

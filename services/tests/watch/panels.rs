@@ -115,8 +115,8 @@ fn load(addr: SocketAddr, kind: usize, stop: &AtomicBool) {
     }
 }
 
-/// While nobody else is there, prompts find in the prefix cache what they begin with; one that parts from them would leave
-/// more there than it has room for.
+/// While nobody else is there, prompts find in the prefix cache what they begin with; one that parts from them would
+/// leave more there than it has room for.
 fn calm(addr: SocketAddr) {
     let begin = std::time::Instant::now();
     for number in 0.. {

@@ -96,8 +96,8 @@ pub(super) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut Sampl
     TokenLogprobs { logprob: of(logits[token as usize]), top: top.iter().map(|(l, id)| (*id, of(*l))).collect() }
 }
 
-/// The same of the distribution that the row's token is drawn from. Of what cannot be drawn nothing is reported, so there
-/// may be fewer than `top`.
+/// The same of the distribution that the row's token is drawn from. Of what cannot be drawn nothing is reported, so
+/// there may be fewer than `top`.
 fn processed_logprobs(
     logits: &[f32],
     row: &SampleRow,

@@ -1,12 +1,12 @@
 //! The second tier of the prefix cache: memory of the host, and copies between it and the device.
 //!
-//! Memory is taken piece by piece on a thread of its own, because page-locking takes a second for a gibibyte or two, and
-//! begins with the first step, when everything else is there. What cannot be locked is used as it is: copies of it are
-//! slower and hold up the launching thread, and say the same.
+//! Memory is taken piece by piece on a thread of its own, because page-locking takes a second for a gibibyte or two,
+//! and begins with the first step, when everything else is there. What cannot be locked is used as it is: copies of it
+//! are slower and hold up the launching thread, and say the same.
 //!
-//! Each direction has a stream. A transfer starts when the device has passed the copies of the plan that names it, so it
-//! reads what earlier steps wrote, and overwrites what they read last. Where a plan gives away memory that a transfer
-//! still reads or writes, its own transfers wait for that one as its rows do.
+//! Each direction has a stream. A transfer starts when the device has passed the copies of the plan that names it, so
+//! it reads what earlier steps wrote, and overwrites what they read last. Where a plan gives away memory that a
+//! transfer still reads or writes, its own transfers wait for that one as its rows do.
 
 use super::error::{CudaBackendError, During};
 use super::store::{DevicePart, Store};

@@ -53,8 +53,8 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions, prompt lengths, cuts and pending updates of `count` rows, one array after
-    /// another.
+    /// `words` holds tokens, slots, positions, prompt lengths, cuts and pending updates of `count` rows, one array
+    /// after another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = RowCount { count, prefill: prompts.is_some() };

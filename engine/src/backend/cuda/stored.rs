@@ -1,8 +1,8 @@
 //! Up to which position the recurrent state of each slot is stored.
 //!
-//! Decode rows store a state at every [`STORE_EVERY`]-th position only ([`gdn_decode`]): a row between leaves an update,
-//! which those behind it apply first. Prompts find and leave states that are whole. So what a row has to apply follows
-//! from its position and from where the slot's last prompt ended, and from nothing that runs beside it.
+//! Decode rows store a state at every [`STORE_EVERY`]-th position only ([`gdn_decode`]): a row between leaves an
+//! update, which those behind it apply first. Prompts find and leave states that are whole. So what a row has to apply
+//! follows from its position and from where the slot's last prompt ended, and from nothing that runs beside it.
 //!
 //! [`gdn_decode`]: chimere_kernels::cuda::gdn_decode
 

@@ -74,8 +74,8 @@ impl Transfers {
 }
 
 impl PrefixCache {
-    /// The furthest entry on the host that a prompt begins with and that brings more than `cached` positions, if copying
-    /// takes less time than computing would: `us` of `positions` from `cached` on.
+    /// The furthest entry on the host that a prompt begins with and that brings more than `cached` positions, if
+    /// copying takes less time than computing would: `us` of `positions` from `cached` on.
     pub(crate) fn find_on_host(
         &self,
         (scope, prompt): (CacheScope, &[TokenId]),

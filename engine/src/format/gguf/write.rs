@@ -1,4 +1,5 @@
-//! The container's header, written: for synthetic and quantised models and tests. Tensor data is the caller's to append.
+//! The container's header, written: for synthetic and quantised models and tests. Tensor data is the caller's to
+//! append.
 
 use crate::format::BlockType;
 

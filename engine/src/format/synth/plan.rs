@@ -198,8 +198,8 @@ impl SynthPlan {
         (header, self.tensors)
     }
 
-    /// Embedding and last norm. Rows of about the size of what the layers add to them: with smaller ones all tokens would
-    /// soon look alike to the routers, and batches would read few experts.
+    /// Embedding and last norm. Rows of about the size of what the layers add to them: with smaller ones all tokens
+    /// would soon look alike to the routers, and batches would read few experts.
     pub(super) fn embedding(&mut self, vocab: usize) {
         let ty = self.fitting(TensorUse::Embedding, self.hidden);
         self.add("token_embd.weight", ty, &[vocab, self.hidden], Fill::Rms(EMBEDDING_RMS));

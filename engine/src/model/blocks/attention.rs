@@ -100,9 +100,9 @@ impl AttentionConfig {
         Ok(Self { heads, kv_heads, head_dim, gated: true, qk_norm: true, rope, scale: Self::usual_scale(head_dim) })
     }
 
-    /// Without gates and norms, as other hybrids have it. `attends` says which main layers the keys are about, `rotated`
-    /// whether their heads are turned by position. A head is as wide as its share of the stream unless a key says
-    /// otherwise.
+    /// Without gates and norms, as other hybrids have it. `attends` says which main layers the keys are about,
+    /// `rotated` whether their heads are turned by position. A head is as wide as its share of the stream unless a key
+    /// says otherwise.
     pub(in crate::model) fn plain_from_gguf(
         keys: &Keys<'_>,
         attends: &[bool],

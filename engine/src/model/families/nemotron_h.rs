@@ -1,5 +1,6 @@
 //! `nemotron_h` and `nemotron_h_moe`: one block a layer, a Mamba-2 mixer, attention without positions, or a
-//! feed-forward part of squared ReLUs without gates, dense or of experts that a sigmoid chooses (Nemotron-H, Nemotron 3 Nano).
+//! feed-forward part of squared ReLUs without gates, dense or of experts that a sigmoid chooses (Nemotron-H, Nemotron 3
+//! Nano).
 
 use super::{Family, LayerPlan, Layers, one_block};
 use crate::format::hf::HfConfig;

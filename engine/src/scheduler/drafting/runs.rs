@@ -1,6 +1,6 @@
-//! Runs of outputs that write the only text which a grammar allows: drafts that are wrong only where the model writes that
-//! text in other tokens. They need not wait for the token before them, as other guesses do: what a run was told for was
-//! the text behind that token already.
+//! Runs of outputs that write the only text which a grammar allows: drafts that are wrong only where the model writes
+//! that text in other tokens. They need not wait for the token before them, as other guesses do: what a run was told
+//! for was the text behind that token already.
 
 use crate::constraint::grammar::ForcedRun;
 use crate::ids::TokenId;

@@ -1,19 +1,19 @@
 //! Traces: a scene in words, and what each step of it computes.
 //!
 //! A scene is clauses: bounds (`budget 65`, `slots 2`, `pages 4`, `lag 2`, `context 100`, `queue 1`, `queue-tokens
-//! 100`, `passes 16` where each recomputed position takes a pass of its own, `apart` where prompts do), requests
-//! (`A prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace
+//! 100`, `passes 16` where each recomputed position takes a pass of its own, `apart` where prompts do), requests (`A
+//! prompt 150 max 3 n 2 priority 1 ends 2 scored pooled key 2`; `decoding`: it has its first token when the trace
 //! starts), and what happens right before a step (`@3 B prompt 10`, `@3 cancel A`, `@3 cancel A.1`, `@3 drain`, `@3
 //! fail`). A request without `max` goes on to the context's end; `ends 2` makes its second token an end id, `thinks 2`
 //! bounds its thinking to two tokens and closes it with two more. With `checkpoints 2` there is a prefix cache; prompts
-//! are alike (`like 7 until 128`) up to a position, `turn 100` is where the answer begins, `scope 1` is another's. One step is in flight at a time unless `lag` says
-//! more.
+//! are alike (`like 7 until 128`) up to a position, `turn 100` is where the answer begins, `scope 1` is another's. One
+//! step is in flight at a time unless `lag` says more.
 //!
-//! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A[0..64]^64` one with a checkpoint, `A+1` a row after the prompt, `A+?` one
-//! whose token is not committed, `A+5` five recomputed ones, `A.1` the request's second choice, `fork A.1` and `fork
-//! A.1+page` what is copied first. Then `~A` was preempted, and what the commit after it brought: `A=stop`, `A=length`,
-//! `A=failed`, `A#1..64` for scores, `A=pooled` for a hidden state, `A?2` for two tokens of thinking. `A!why` was
-//! not admitted; `-` is a step with nothing to compute.
+//! A step is what it computes, in order of rank: `A[0..64]` a prompt piece, `A[0..64]^64` one with a checkpoint, `A+1`
+//! a row after the prompt, `A+?` one whose token is not committed, `A+5` five recomputed ones, `A.1` the request's
+//! second choice, `fork A.1` and `fork A.1+page` what is copied first. Then `~A` was preempted, and what the commit
+//! after it brought: `A=stop`, `A=length`, `A=failed`, `A#1..64` for scores, `A=pooled` for a hidden state, `A?2` for
+//! two tokens of thinking. `A!why` was not admitted; `-` is a step with nothing to compute.
 //!
 //! After the last step shown the scene runs on to its end; every stream must be what it is alone, and everything be
 //! free.

@@ -1,8 +1,8 @@
 //! A device's copies to and from the host, at the latest time that a plan allows.
 //!
-//! A copy is noted with what it would read and overwrite, and made some steps later. Whatever has changed there meanwhile
-//! had a new owner that should have waited, and the test fails. Each direction has an order of its own, and they do not
-//! wait for each other.
+//! A copy is noted with what it would read and overwrite, and made some steps later. Whatever has changed there
+//! meanwhile had a new owner that should have waited, and the test fails. Each direction has an order of its own, and
+//! they do not wait for each other.
 
 use super::device::{Memory, mix};
 use crate::ids::{HostBlockId, PageId, TransferId};

@@ -1,8 +1,8 @@
 //! Products of quantised matrices with many int8 rows, and what follows them at once: see [`Epilogue`].
 //!
-//! `csrc/wide/wide.cu` says how, and for very many rows [`warpgroup`] does it in f16. An output depends on the [`Tiling`], or on its [`Order`] if it has one, and on its own
-//! row alone, not on the rows beside it. With [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a
-//! layer.
+//! `csrc/wide/wide.cu` says how, and for very many rows [`warpgroup`] does it in f16. An output depends on the
+//! [`Tiling`], or on its [`Order`] if it has one, and on its own row alone, not on the rows beside it. With
+//! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 pub mod halves;
 mod tiling;

@@ -216,8 +216,9 @@ fn of(
     Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split: 1, stages, order: None }
 }
 
-/// Where sums in order want other tiles than [`measured`]'s. A group that has several segments keeps a sum for each size
-/// of what it has added up, and by block there are four sums an output; so tiles are smaller, or shared by more groups.
+/// Where sums in order want other tiles than [`measured`]'s. A group that has several segments keeps a sum for each
+/// size of what it has added up, and by block there are four sums an output; so tiles are smaller, or shared by more
+/// groups.
 fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Tiling {
     let (rows, cols) = shape.matrix.size();
     let few_units = cols / UNIT <= FEW_UNITS;

@@ -1,8 +1,8 @@
 //! Lines that somebody types, or that come through a pipe.
 //!
-//! At a terminal there is an editor: history that is kept from one conversation to the next, paste as one, more than one
-//! line after a backslash or within a fence of code. Reading blocks, so a thread of its own does it, and only while a line
-//! is wanted: in between, Ctrl-C belongs to the answer that runs.
+//! At a terminal there is an editor: history that is kept from one conversation to the next, paste as one, more than
+//! one line after a backslash or within a fence of code. Reading blocks, so a thread of its own does it, and only while
+//! a line is wanted: in between, Ctrl-C belongs to the answer that runs.
 
 use super::command::COMMANDS;
 use rustyline::completion::Completer;

@@ -1,8 +1,8 @@
 //! Markdown drawn as it comes: headings, lists, quotes, code and emphasis of a terminal that has colours.
 //!
-//! Text arrives in pieces that end anywhere, and what was written cannot be taken back. So a mark is held until the next
-//! character says what it is, a few bytes at most; everything else goes out at once. The same text gives the same bytes
-//! however it is cut.
+//! Text arrives in pieces that end anywhere, and what was written cannot be taken back. So a mark is held until the
+//! next character says what it is, a few bytes at most; everything else goes out at once. The same text gives the same
+//! bytes however it is cut.
 
 const BOLD: &str = "\x1b[1m";
 const NOT_BOLD: &str = "\x1b[22m";

@@ -205,8 +205,8 @@ async fn obey(command: Command, server: &Server, chat: &mut Conversation, screen
     Ok(())
 }
 
-/// Shows the answer to what was asked last. What a stopped answer had said so far stays in the conversation; a failed one
-/// leaves no trace.
+/// Shows the answer to what was asked last. What a stopped answer had said so far stays in the conversation; a failed
+/// one leaves no trace.
 async fn answer(server: &Server, chat: &mut Conversation, screen: &mut Screen) -> Result<(), Failure> {
     let (body, mut said) = (chat.body(), String::new());
     let ended = tokio::select! {

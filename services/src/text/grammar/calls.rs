@@ -14,8 +14,9 @@ use serde_json::{Map, Value as Json, json};
 use std::fmt::Write;
 
 /// Has the library leave to the model in which tokens it writes a text that has to come. A call's form is what it was
-/// taught, and not always in the tokens of the whole text: names may have been encoded apart from the markup before them,
-/// as `=` and `get` where the tokenizer writes `=get`. In tokens that it never saw in that place it loses its thread.
+/// taught, and not always in the tokens of the whole text: names may have been encoded apart from the markup before
+/// them, as `=` and `get` where the tokenizer writes `=get`. In tokens that it never saw in that place it loses its
+/// thread.
 const ANY_TOKENS: &str = "%llguidance {\"no_forcing\": true}";
 const CALL_END: &str = "</tool_call>";
 /// Ends a value for the parser, so no string may have it inside.

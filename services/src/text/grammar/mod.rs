@@ -1,7 +1,7 @@
 //! What an answer has to look like: JSON of a schema, an expression, one of several texts, a grammar, or calls of
 //! tools. From what a request asks for to what the engine follows token by token
-//! ([`chimere_engine::constraint::grammar`]). Parsing grammars and saying which tokens they allow is `llguidance`'s; the
-//! order of thought and answer, the limits and the form of calls are ours.
+//! ([`chimere_engine::constraint::grammar`]). Parsing grammars and saying which tokens they allow is `llguidance`'s;
+//! the order of thought and answer, the limits and the form of calls are ours.
 
 mod calls;
 mod check;

@@ -170,8 +170,8 @@ fn a_call_that_must_come_names_a_declared_tool_and_has_what_it_requires() {
     );
 }
 
-/// Walks along an answer in these tokens. At each place: which token comes, how many the grammar allows, and what it says
-/// has to come, as texts.
+/// Walks along an answer in these tokens. At each place: which token comes, how many the grammar allows, and what it
+/// says has to come, as texts.
 fn places(structure: &Structure, ids: &[TokenId]) -> Vec<(String, usize, Vec<String>)> {
     let tokenizer = shipped();
     let end = tokenizer.id("<|im_end|>").unwrap();

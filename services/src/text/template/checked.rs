@@ -79,8 +79,8 @@ fn target<'i>(step: &'i mut Instruction<'_>) -> Option<&'i mut u32> {
     }
 }
 
-/// Refuses a source whose compilation alone would take too much: constants are multiplied and joined then, and chains of
-/// operators walked by recursion.
+/// Refuses a source whose compilation alone would take too much: constants are multiplied and joined then, and chains
+/// of operators walked by recursion.
 pub(super) fn check_source(source: &str, syntax: &SyntaxConfig) -> Result<(), TemplateError> {
     let refused = |line, message: String| Err(TemplateError::Failed { line, message });
     if source.len() > TEMPLATE_SOURCE_BYTES_MAX {

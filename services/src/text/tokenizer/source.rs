@@ -1,5 +1,5 @@
-//! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code cannot do
-//! exactly is refused by name.
+//! Reads a tokenizer from what a model file carries. Both shapes become the same [`TokenizerParts`]; what the code
+//! cannot do exactly is refused by name.
 
 use super::split::{NAMED, Rule};
 use super::{TokenKind, TokenizerError};

@@ -54,7 +54,8 @@ static SHUFFLED: LazyLock<Tokenizer> = LazyLock::new(|| {
     edited(|file| file["model"]["merges"].as_array_mut().unwrap().sort_by_key(by_hash)).unwrap()
 });
 
-/// Words as who wants to hold a thread would have them: runs of blanks, of line breaks, of letters, one after the other.
+/// Words as who wants to hold a thread would have them: runs of blanks, of line breaks, of letters, one after the
+/// other.
 fn runs() -> impl Strategy<Value = String> {
     let piece =
         prop::sample::select(vec![" ", "  ", "\n", "\t", " \n", "a", "e", "the", " the", "=", "\u{4e2d}", "\u{a0}"]);

@@ -12,8 +12,8 @@ use chimere_engine::quantize::Divergence;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// Compares models with a base model: divergence, agreement, perplexity. Weights are decoded and activations are floats,
-/// so that only the weights differ.
+/// Compares models with a base model: divergence, agreement, perplexity. Weights are decoded and activations are
+/// floats, so that only the weights differ.
 #[derive(clap::Args, Debug, Clone)]
 pub struct KldArgs {
     /// The model that is right by definition: a GGUF file or a directory.

@@ -1,7 +1,7 @@
 //! Text that the model writes itself: what its inputs look like where it is used, without a data set.
 //!
-//! Sequences are conversations in the model's own template, in which it speaks both parts, and some are free text from a
-//! random token on. All are drawn at temperature 1 and computed side by side.
+//! Sequences are conversations in the model's own template, in which it speaks both parts, and some are free text from
+//! a random token on. All are drawn at temperature 1 and computed side by side.
 
 use crate::text::{Conversation, TextModel, TokenKind};
 use crate::tools::CliError;

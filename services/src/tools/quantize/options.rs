@@ -19,8 +19,8 @@ pub struct QuantizeArgs {
     /// Size of the file, such as 14.7GiB or 900MB, or bits a weight over all matrices, such as 4.1bpw.
     #[arg(long, value_name = "SIZE|BPW", required_unless_present_any = ["scheme", "tensor_type"])]
     pub target: Option<Target>,
-    /// How types are chosen: kl by measured divergence; error by importance-weighted error alone; ramp by kurtosis, rank
-    /// and round-trip error; uniform:TYPE one type for all, which needs no target.
+    /// How types are chosen: kl by measured divergence; error by importance-weighted error alone; ramp by kurtosis,
+    /// rank and round-trip error; uniform:TYPE one type for all, which needs no target.
     #[arg(long, value_name = "SCHEME", default_value = "kl")]
     pub scheme: Scheme,
     /// A type for tensors whose names match, such as 'ffn_down_exps=Q5_K'. The first rule that matches holds.

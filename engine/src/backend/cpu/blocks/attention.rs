@@ -1,5 +1,5 @@
-//! An attention block: three projections, norm and rotation where it has them, keys and values into their pages, attention, the
-//! out-projection.
+//! An attention block: three projections, norm and rotation where it has them, keys and values into their pages,
+//! attention, the out-projection.
 
 mod pages;
 

@@ -173,8 +173,8 @@ impl Gdn {
         }
     }
 
-    /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of drafted
-    /// rows by themselves.
+    /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of
+    /// drafted rows by themselves.
     fn keep_tail(&self, step: &Step<'_>, at: BlockThread<'_>, piece: &BatchPiece) {
         let channels = self.params.config.channels();
         let rows = piece.first_row * channels..(piece.first_row + piece.rows) * channels;

@@ -111,8 +111,8 @@ impl Mlp {
         self.up.rows().div_ceil(UNIT)
     }
 
-    /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a normed row and the row of the buffers that it is
-    /// for.
+    /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a normed row and
+    /// the row of the buffers that it is for.
     pub(super) fn activate(&self, pass: &Pass<'_>, pairs: &[(u32, u32)], units: Range<usize>, step: Step<'_>) {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
         let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);

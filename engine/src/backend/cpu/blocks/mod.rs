@@ -91,9 +91,9 @@ pub(super) trait Operator: Sized {
     /// What a row needs once a step, whatever the number of blocks; the row is in the calling thread's share.
     fn begin(_step: &Self::Step<'_>, _row: usize, _position: u32) {}
 
-    /// This thread's share of `x += scale * op(norm(x))` for all rows. There is a barrier in it before the stream is changed,
-    /// for until then another thread may still look at what the block before made; whoever calls it waits for the team
-    /// afterwards.
+    /// This thread's share of `x += scale * op(norm(x))` for all rows. There is a barrier in it before the stream is
+    /// changed, for until then another thread may still look at what the block before made; whoever calls it waits for
+    /// the team afterwards.
     fn run(&self, step: &Self::Step<'_>, at: BlockThread<'_>);
 }
 

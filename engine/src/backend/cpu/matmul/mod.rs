@@ -7,9 +7,9 @@
 //!
 //! [`matmul`] itself runs on the calling thread. A team of threads calls it with ranges of tiles that do not overlap.
 //!
-//! Quantised weights read the int8 form of the activations ([`ActivationRows::quantize`]), float weights the values themselves; a
-//! matrix packed as `exact` is decoded and multiplied in f32. What each product is, operation by operation, stands in
-//! `scalar.rs`.
+//! Quantised weights read the int8 form of the activations ([`ActivationRows::quantize`]), float weights the values
+//! themselves; a matrix packed as `exact` is decoded and multiplied in f32. What each product is, operation by
+//! operation, stands in `scalar.rs`.
 
 #![allow(
     clippy::needless_range_loop,

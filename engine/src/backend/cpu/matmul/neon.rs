@@ -73,8 +73,8 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
     unsafe { if dot { blocks_with::<Extension>(job, layout, tiles) } else { blocks_with::<Pairs>(job, layout, tiles) } }
 }
 
-// Every AArch64 has the set, so a kernel could vanish into its caller; as a function of its own it is found by the check
-// of what is built (`scripts/check_inlining.py`).
+// Every AArch64 has the set, so a kernel could vanish into its caller; as a function of its own it is found by the
+// check of what is built (`scripts/check_inlining.py`).
 #[inline(never)]
 #[target_feature(enable = "neon")]
 unsafe fn blocks_with<D: Dot>(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {

@@ -193,8 +193,8 @@ fn mix(
                 pending: &at.pass.pending,
             };
             let updates = gdn_decode::Updates(&mut kept.updates);
-            // SAFETY: slots were checked against the store, no two rows of a pass share one, what the kernel reads early
-            // was written by the step before, and `StoredStates` counts what is pending.
+            // SAFETY: slots were checked against the store, no two rows of a pass share one, what the kernel reads
+            // early was written by the step before, and `StoredStates` counts what is pending.
             Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, updates, &mut codes, &mut meta) }?)
         }
         Some(p) => {

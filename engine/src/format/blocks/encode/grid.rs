@@ -2,8 +2,8 @@
 //! scales are odd multiples (1 to 31) of one factor.
 //!
 //! For every quad and every entry of the book `sum w x g` and `sum w g^2` are made once; the error of a quad at a scale
-//! `s` is then the least `s (s gg - 2 xg)` over the book. From a group's errors at many scales the promising factors are
-//! told; for each of them all sixteen multiples are tried, each with the entries that are best for it, so codes are
+//! `s` is then the least `s (s gg - 2 xg)` over the book. From a group's errors at many scales the promising factors
+//! are told; for each of them all sixteen multiples are tried, each with the entries that are best for it, so codes are
 //! chosen at the scale that is stored. Then the factor is fitted to the entries, and the multiples are tried again.
 
 use super::search::Block;

@@ -3,8 +3,8 @@
 use super::super::{SplitMix, decode_row};
 use super::*;
 
-/// Type and the error `|W' - W|^2 / |W|^2` on Gaussian weights that it may have at most: what ggml's encoders reach, and
-/// a tenth less for IQ3_S, whose multiples are all tried here.
+/// Type and the error `|W' - W|^2 / |W|^2` on Gaussian weights that it may have at most: what ggml's encoders reach,
+/// and a tenth less for IQ3_S, whose multiples are all tried here.
 const ERRORS_MAX: [(BlockType, f64); 13] = [
     (BlockType::Iq3Xxs, 0.0330),
     (BlockType::Q3K, 0.0208),

@@ -57,8 +57,8 @@ impl Traffic {
 
     /// Bytes of one decode step of `batch` sequences with `context` positions each: weights with the distinct experts
     /// that a layer was counted to read, or, where nobody counted, the expected number, `E (1 - (1 - k/E)^batch)` for
-    /// tokens that choose independently; state read and written, also where a device writes it at some steps only, so that
-    /// figures of all devices and versions are of one kind; KV read.
+    /// tokens that choose independently; state read and written, also where a device writes it at some steps only, so
+    /// that figures of all devices and versions are of one kind; KV read.
     pub(super) fn decode_bytes(&self, batch: u32, context: u32, distinct: Option<f64>) -> f64 {
         let expected = || 1.0 - (1.0 - self.used_share).powi(batch as i32);
         let distinct = distinct.map_or_else(expected, |counted| counted / self.experts_count);

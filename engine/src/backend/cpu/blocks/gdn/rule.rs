@@ -254,8 +254,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         }
     }
 
-    /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`, which
-    /// stays in the scratch. `S` and `S'` may be the same.
+    /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`,
+    /// which stays in the scratch. `S` and `S'` may be the same.
     #[inline(always)]
     unsafe fn columns<L: Lanes, const N: usize>(
         &mut self,

@@ -1,8 +1,8 @@
 //! Mamba-2 between convolution and norm: one head over some rows of one sequence.
 //!
 //! The state lies as `[N, P]`, so that its columns are independent and every sum over N is one chain in order: a tile
-//! of the state stays in registers while all rows go past it, and tiles of any size give the same bytes. Cost of a token
-//! and head in vector operations of [`LANES`]: 3 P N / 16, with the state read and written once a segment.
+//! of the state stays in registers while all rows go past it, and tiles of any size give the same bytes. Cost of a
+//! token and head in vector operations of [`LANES`]: 3 P N / 16, with the state read and written once a segment.
 
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes};
 use crate::model::Mamba2Config;
@@ -11,7 +11,8 @@ use crate::model::Mamba2Config;
 /// their inputs and sums, 2 P floats a row.
 pub(super) const SEGMENT: usize = 32;
 
-/// One head over up to [`SEGMENT`] rows. The rows of x, B and C lie a row of channels apart, those of z a row of values.
+/// One head over up to [`SEGMENT`] rows. The rows of x, B and C lie a row of channels apart, those of z a row of
+/// values.
 pub(super) struct Mamba2Head<'a> {
     pub(super) config: &'a Mamba2Config,
     pub(super) rows: usize,
