@@ -1,24 +1,9 @@
-// Halves, conversions of codes to them, and the matrix instruction that takes them.
+// Conversions of codes to halves, and the matrix instruction that takes them.
 #pragma once
 #include "common/base.cuh"
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x % WARP; }
 
-__device__ __forceinline__ u32 pack_f16(float low, float high) {
-    u32 r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
-__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
-    u32 r;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-__device__ __forceinline__ u32 sub_f16x2(u32 a, u32 b) {
-    u32 r;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
 // A value that is not a number stays one: it must show.
 __device__ __forceinline__ float within_f16(float v) { return v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v; }
 __device__ __forceinline__ float exp2_fast(float x) {

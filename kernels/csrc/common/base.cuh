@@ -45,6 +45,28 @@ __device__ __forceinline__ float high_half(u32 two) { return f16_to_f32(two >> 1
 __device__ __forceinline__ float low_bf16(u32 two) { return __uint_as_float(two << 16); }
 __device__ __forceinline__ float high_bf16(u32 two) { return __uint_as_float(two & 0xffff0000u); }
 
+// Two halves in a word, `low` in its low bits.
+__device__ __forceinline__ u32 pack_f16(float low, float high) {
+    u32 r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
+    u32 r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+__device__ __forceinline__ u32 sub_f16x2(u32 a, u32 b) {
+    u32 r;
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+__device__ __forceinline__ u32 fma_f16x2(u32 a, u32 b, u32 c) {
+    u32 r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
 // Weights are read once a step: past L1, so that activations and scales stay in it. `volatile`, because the compiler may otherwise
 // run an asm without effects ahead of the condition that guards it, and read past the end of a matrix.
 __device__ __forceinline__ uint4 stream16(const void *p) {

@@ -28,11 +28,6 @@ __device__ __forceinline__ float largest_scale(const float2 *meta) {
     return top;
 }
 
-__device__ __forceinline__ u32 two_halves(float low, float high) {
-    u32 two;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-}
 __device__ __forceinline__ float code(u32 word, int i) { return (float)(i8)(word >> 8 * i & 255); }
 
 extern "C" __global__ void __launch_bounds__(THREADS) halves(const Arguments args) {
@@ -56,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) halves(const Arguments arg
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             u32 quad = codes[block * 8 + 2 * t + half];
-            out[t] = two_halves(code(quad, odd) * scale, code(quad, odd + 2) * scale);
+            out[t] = pack_f16(code(quad, odd) * scale, code(quad, odd + 2) * scale);
         }
         u64 at = ((u64)(u32)(c / 8) * args.rows + row) * 64 + ((c ^ (int)row) & 7) * 8;
         *(uint4 *)(args.halves + at) = make_uint4(out[0], out[1], out[2], out[3]);

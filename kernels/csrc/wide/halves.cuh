@@ -10,31 +10,10 @@
 
 static_assert(CODES != WORD, "16 bits do not fit into f16");
 
-__device__ __forceinline__ u32 two_halves(float low, float high) {
-    u32 two;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
-    return two;
-}
-__device__ __forceinline__ u32 subtract_halves(u32 a, u32 b) {
-    u32 d;
-    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-__device__ __forceinline__ u32 multiply_halves(u32 a, u32 b) {
-    u32 d;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
-    return d;
-}
-__device__ __forceinline__ u32 multiply_add_halves(u32 a, u32 b, u32 c) {
-    u32 d;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-    return d;
-}
-
 __device__ __forceinline__ u32 low_twice(u32 two) { return __byte_perm(two, 0, 0x1010); }
 __device__ __forceinline__ u32 high_twice(u32 two) { return __byte_perm(two, 0, 0x3232); }
 // 256 times two halves.
-__device__ __forceinline__ u32 raised(u32 two) { return multiply_halves(two, 0x5c005c00u); }
+__device__ __forceinline__ u32 raised(u32 two) { return mul_f16x2(two, 0x5c005c00u); }
 
 // A block's scales and minima for rows g and g + 8, each twice: of the first 16 inputs, and of the others where they have their own.
 struct HalfScales {
@@ -49,16 +28,16 @@ struct HalfScales {
             u32 bytes = word(w.scales, b);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                u32 factors = subtract_halves(__byte_perm(bytes, 0x64646464u, r == 0 ? 0x4140 : 0x4342), 0x64006400u);
-                u32 two = multiply_halves(factors, raised(word(w.group, r) ^ 0x80000000u));
+                u32 factors = sub_f16x2(__byte_perm(bytes, 0x64646464u, r == 0 ? 0x4140 : 0x4342), 0x64006400u);
+                u32 two = mul_f16x2(factors, raised(word(w.group, r) ^ 0x80000000u));
                 s[r][0] = low_twice(two), m[r] = high_twice(two);
             }
         } else {
             W::Scale of = W::scale_of(w, b);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                s[r][0] = two_halves(of.s[r] * WEIGHT_FACTOR, of.s[r] * WEIGHT_FACTOR);
-                if constexpr (SCALES == S_HALVES) s[r][1] = two_halves(of.s1[r] * WEIGHT_FACTOR, of.s1[r] * WEIGHT_FACTOR);
+                s[r][0] = pack_f16(of.s[r] * WEIGHT_FACTOR, of.s[r] * WEIGHT_FACTOR);
+                if constexpr (SCALES == S_HALVES) s[r][1] = pack_f16(of.s1[r] * WEIGHT_FACTOR, of.s1[r] * WEIGHT_FACTOR);
             }
         }
     }
@@ -82,16 +61,16 @@ struct HalfCodes {
         if constexpr (CODES == NIBBLE) {
             u32 all = codes[row], next = all >> 8;
             if constexpr (HALF == 0) {
-                even = subtract_halves(all & 0x000f000fu | 0x64006400u, 0x64006400u), odd = subtract_halves(next & 0x000f000fu | 0x64006400u, 0x64006400u);
+                even = sub_f16x2(all & 0x000f000fu | 0x64006400u, 0x64006400u), odd = sub_f16x2(next & 0x000f000fu | 0x64006400u, 0x64006400u);
             } else {
                 // 1024 + 16 q, times 1 / 16, less 64.
-                even = multiply_add_halves(all & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
-                odd = multiply_add_halves(next & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
+                even = fma_f16x2(all & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
+                odd = fma_f16x2(next & 0x00f000f0u | 0x64006400u, 0x2c002c00u, 0xd400d400u);
             }
         } else {
             constexpr u32 ZERO = CODES == FIVE ? 0x64006400u : 0x64806480u;
             u32 all = codes[2 * HALF + row];
-            even = subtract_halves(__byte_perm(all, 0x64646464u, 0x4240), ZERO), odd = subtract_halves(__byte_perm(all, 0x64646464u, 0x4341), ZERO);
+            even = sub_f16x2(__byte_perm(all, 0x64646464u, 0x4240), ZERO), odd = sub_f16x2(__byte_perm(all, 0x64646464u, 0x4341), ZERO);
         }
     }
 };
@@ -106,9 +85,9 @@ struct Fragment {
             u32 even, odd, scale = scales.s[r][SCALES == S_HALVES ? HALF : 0];
             codes.get<HALF>(r, even, odd);
             if constexpr (SCALES == S_MIN) {
-                a[r] = multiply_add_halves(even, scale, scales.m[r]), a[2 + r] = multiply_add_halves(odd, scale, scales.m[r]);
+                a[r] = fma_f16x2(even, scale, scales.m[r]), a[2 + r] = fma_f16x2(odd, scale, scales.m[r]);
             } else {
-                a[r] = multiply_halves(even, scale), a[2 + r] = multiply_halves(odd, scale);
+                a[r] = mul_f16x2(even, scale), a[2 + r] = mul_f16x2(odd, scale);
             }
         }
     }

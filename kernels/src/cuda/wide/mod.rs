@@ -96,6 +96,21 @@ impl WideShape {
     pub fn matrix(&self) -> product::MatrixShape {
         self.matrix
     }
+
+    /// What the sources know it by, without the planes of its activations.
+    fn defines(&self) -> Vec<(&'static str, i64)> {
+        let layout = self.matrix.layout();
+        let (rows, cols) = self.matrix.size();
+        let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
+        defines.extend([
+            ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
+            ("ROWS", rows as i64),
+            ("COLS", cols as i64),
+            ("EPILOGUE", self.epilogue as i64),
+            ("NORM_BLOCKS", (self.norm / BLOCK) as i64),
+        ]);
+        defines
+    }
 }
 
 /// The program of a shape.
@@ -104,13 +119,8 @@ impl WideShape {
 /// If there is no such tiling for it.
 pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
-    let layout = shape.matrix.layout();
-    let (rows, cols) = shape.matrix.size();
-    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
+    let mut defines = shape.defines();
     defines.extend([
-        ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
-        ("ROWS", rows as i64),
-        ("COLS", cols as i64),
         ("TW", tiling.tiles as i64),
         ("WR", tiling.warps_rows as i64),
         ("NW", tiling.octets as i64),
@@ -121,8 +131,6 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
         ("STAGES", tiling.stages as i64),
         ("SEGMENTS", tiling.order.map_or(0, |order| order.segments as i64)),
         ("BY_BLOCK", tiling.order.map_or(0, |order| i64::from(order.by_block))),
-        ("EPILOGUE", shape.epilogue as i64),
-        ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
         shape.matrix.planes().define(),
     ]);
     Ok(Program {

@@ -10,7 +10,6 @@ use super::{Arguments, Columns, Output, WideShape, Work, fits};
 use crate::cuda::arguments::{self, DeviceStruct, Ptr};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
-use crate::cuda::product::layout_defines;
 use crate::cuda::quantized::{BLOCK, Planes};
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
@@ -139,20 +138,13 @@ const VERY_MANY_ROWS: usize = 1 << 16;
 /// If there is no such tiling for it.
 pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
     tiling.check(shape)?;
-    let layout = shape.matrix.layout();
-    let (rows, cols) = shape.matrix.size();
-    let mut defines = layout_defines(["CODES", "SCALES", "LEVELS0", "LEVELS1", "LEVELS2", "LEVELS3"], layout);
+    let mut defines = shape.defines();
     defines.extend([
-        ("WITH_GRID", i64::from(layout.codes == Codes::Grid)),
-        ("ROWS", rows as i64),
-        ("COLS", cols as i64),
         ("LISTED", i64::from(!shape.dense)),
         ("GROUPS", tiling.groups as i64),
         ("TW", tiling.tiles as i64),
         ("C8", (tiling.columns / 8) as i64),
         ("STAGES", tiling.stages as i64),
-        ("EPILOGUE", shape.epilogue as i64),
-        ("NORM_BLOCKS", (shape.norm / BLOCK) as i64),
     ]);
     Ok(Program {
         name: NAME,
