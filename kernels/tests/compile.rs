@@ -95,7 +95,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
 /// Products in f16 of every layout that has them, each way to cut one up and every epilogue, with the rows that they
 /// read.
 fn in_halves() -> Result<Vec<Program>, CudaError> {
-    let mut programs = vec![halves::program(512)?, halves::program(2048)?];
+    let mut programs = vec![halves::program(512, None)?, halves::program(2048, Some(2048))?];
     let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
     for (i, layout) in LAYOUTS.into_iter().filter(|l| *l != Layout::W16).enumerate() {
         let (groups, tiles, columns) = tiles[i % tiles.len()];

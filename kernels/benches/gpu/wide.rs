@@ -26,7 +26,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
             all.push(warpgroup::program(case.shape(), tiling)?);
         }
-        all.push(halves::program(case.cols)?);
+        all.push(halves::program(case.cols, case.norm)?);
     }
     Ok(all)
 }
@@ -65,7 +65,9 @@ impl Loaded {
             Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, shape, tiling)?),
             Way::F16(tiling) => {
                 let halves = HalfRows::new(device, rows, rows * case.cols)?;
-                Halves::load(device, cache, case.cols)?.launch(device, rows, x.codes, x.meta, &halves)?;
+                let Inputs { codes, meta, squares, eps, .. } = x;
+                let x = halves::Inputs { codes, meta, squares, eps };
+                Halves::load(device, cache, case.cols, case.norm)?.launch(device, rows, x, &halves)?;
                 Self::F16(Warpgroup::load(device, cache, shape, tiling)?, halves)
             }
         })
@@ -85,7 +87,7 @@ impl Loaded {
             // SAFETY: the caller's promise, here and below.
             Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
             Self::F16(kernel, rows) => {
-                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+                let x = warpgroup::Inputs { rows, factor: x.factor };
                 // SAFETY: as above.
                 unsafe { kernel.launch(device, weights, x, columns, out) }
             }
@@ -121,7 +123,7 @@ const CASES: [Case; 7] = [
     dense("head Q6_K", Layout::Q6_K, 248_320, 2048, Epilogue::Plain, Some(2048)),
 ];
 /// Rows of a step.
-const STEPS: [usize; 8] = [16, 32, 64, 128, 256, 512, 1024, 2048];
+const STEPS: [usize; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 8192];
 /// More are not sampled in a step.
 const SAMPLED_MAX: usize = 256;
 
@@ -209,9 +211,10 @@ fn time_halves(gpu: &Gpu) -> Outcome {
         let stream = gpu.device.stream();
         let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
         let (kernel, out) =
-            (Halves::load(&gpu.device, &gpu.cache, cols)?, HalfRows::new(&gpu.device, rows, rows * cols)?);
-        let seconds =
-            graph_time(gpu, 16, |_| kernel.launch(&gpu.device, rows, &codes.as_view(), &meta.as_view(), &out))?;
+            (Halves::load(&gpu.device, &gpu.cache, cols, None)?, HalfRows::new(&gpu.device, rows, rows * cols)?);
+        let (codes, meta) = (codes.as_view(), meta.as_view());
+        let x = halves::Inputs { codes: &codes, meta: &meta, squares: None, eps: 0.0 };
+        let seconds = graph_time(gpu, 16, |_| kernel.launch(&gpu.device, rows, x, &out))?;
         println!("| {rows} | {cols} | {:.2} |", seconds * 1e6);
     }
     Ok(())

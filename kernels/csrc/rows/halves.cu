@@ -1,10 +1,11 @@
 // Int8 rows (common/int8_rows.cuh) as f16 for wide/warpgroup.cu: y = x 2^-e, where e is such that the largest block of a row has values up
-// to 2^14 to 2^15, and beside it 2^e. Four warps a row, or one.
+// to 2^14 to 2^15. Beside it stands what its products are multiplied by: 2^e, times row_factor of the row's NORM_BLOCKS `squares` where
+// those are not 0. Four warps a row, or one.
 //
 // They lie as its matrix instruction wants them in shared memory: of 64 inputs at a time all rows, 128 bytes each, whose pieces of 16
 // bytes change places by the row's number (the 128-byte swizzle). Within each 16 inputs the order is that of wide/halves.cuh.
 //
-// -D COLS.
+// -D COLS, NORM_BLOCKS.
 #include "arguments.cuh"
 #include "common/int8_rows.cuh"
 
@@ -41,7 +42,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) halves(const Arguments arg
     // Exponents of f32: that of the largest value, of 2^-e and of 2^e. Scales of int8 blocks are 0 or above 1e-32.
     int exponent = top > 0 ? (int)(__float_as_uint(top) >> 23) : 127 + 14;
     float down = __uint_as_float((u32)(2 * 127 + 14 - exponent) << 23);
-    if (threadIdx.x % TEAM == 0) args.scales[row] = __uint_as_float((u32)(exponent - 14) << 23);
+    if (threadIdx.x % TEAM < WARP) {
+        float scale = __uint_as_float((u32)(exponent - 14) << 23);
+        if constexpr (NORM_BLOCKS > 0) scale *= row_factor<NORM_BLOCKS>(args.squares + row * NORM_BLOCKS, args.eps);
+        if (threadIdx.x % WARP == 0) args.scales[row] = scale;
+    }
     // Eight values, in the order of wide/halves.cuh: of each quad of a half block the first and third, or the second and fourth.
     #pragma unroll 2
     for (int c = threadIdx.x % TEAM; c < COLS / 8; c += TEAM) {

@@ -47,14 +47,15 @@ struct Lists {
         }
     }
     __device__ __forceinline__ void put_factors(const Thread &me, const Arguments &args) {
+#if HALVES
+        if (threadIdx.x < C) factor[threadIdx.x] = args.factor * (args.row_scales[in_row[threadIdx.x]] * (1 / WEIGHT_FACTOR));
+#else
         for (int c = me.warp; c < C; c += WARPS) {
             float f = args.factor;
-#if HALVES
-            f *= args.row_scales[in_row[c]] * (1 / WEIGHT_FACTOR);
-#endif
             if constexpr (NORM_BLOCKS > 0) f *= row_factor<NORM_BLOCKS>(args.squares + (u64)(u32)in_row[c] * NORM_BLOCKS, args.eps);
             if (me.lane == 0) factor[c] = f;
         }
+#endif
     }
 };
 

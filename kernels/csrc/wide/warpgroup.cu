@@ -25,13 +25,19 @@
 #define SEGMENTS 0
 #define BY_BLOCK 0
 #define PLANES 1
-// Blocks of a multiprocessor: one where sums take most of the registers.
-#define BLOCKS_AT_A_TIME (TW * C8 > 8 ? 1 : 2)
+// Blocks of a multiprocessor: one where it has most of the registers.
+#define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : 2)
+// Fewer columns are done by as many instructions for as few as this.
+#define STEP (LISTED ? C / 4 : 32)
+#include "wide/wgmma.cuh"
 #include "wide/columns.cuh"
+#if LISTED
+#include "wide/listed.cuh"
+#else
 #include "wide/feed.cuh"
+#endif
 #include "wide/halves.cuh"
 #include "wide/read.cuh"
-#include "wide/wgmma.cuh"
 
 // A warp's tiles: of each 64 rows of its warpgroup one.
 __device__ __forceinline__ int tile_of(int i) {
@@ -39,15 +45,15 @@ __device__ __forceinline__ int tile_of(int i) {
     return warp / 4 * (4 * TW) + i * 4 + warp % 4;
 }
 
-// Fragments that are under way or being made.
-#define FRAGMENTS 4
+// Fragments that are under way or being made: two where every warp also brings columns, so that registers are short.
+#define FRAGMENTS (LISTED ? 2 : 4)
 
-// One unit's weights times N columns. `before`: the stage of the unit before it, done with in the course of it, or -1.
-template <int N>
-__device__ __forceinline__ void multiply_unit(float (&acc)[TW][N / 2], Fragment (&fragments)[FRAGMENTS], const Block &block, int stage,
-                                              int before, const u32 *grid) {
-    const u64 columns = descriptor(block.stage(stage));
-    const u32 weights = block.stage(stage) + WEIGHTS_IN;
+// One unit's weights times N columns. `free` is called once the instructions of the unit before are over.
+template <int N, typename Free>
+__device__ __forceinline__ void multiply_unit(float (&acc)[TW][N / 2], Fragment (&fragments)[FRAGMENTS], u32 stage, const Free &free,
+                                              const u32 *grid) {
+    const u64 columns = descriptor(stage);
+    const u32 weights = stage + WEIGHTS_IN;
     W::Unit w[TW];
 #pragma unroll
     for (int i = 0; i < TW; i++) load_block(w[i], weights + tile_of(i) * UNIT_BYTES, 0);
@@ -67,7 +73,7 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[TW][N / 2], Fragment 
             half == 0 ? a.set<0>(codes[i], scales[i]) : a.set<1>(codes[i], scales[i]);
             // Then those are done that read what is made next.
             matrices_wait<FRAGMENTS - 2>();
-            if (b * 2 * TW + step == FRAGMENTS - 1 && before >= 0 && threadIdx.x % WARP == 0) barrier_arrive(block.empty(before));
+            if (b * 2 * TW + step == FRAGMENTS - 1) free();
             matrices_begin();
             Wgmma<N>::add(acc[i], a.a, columns + ((b / 2 * (C * 128) + b % 2 * 64 + half * 32) >> 4));
             matrices_end();
@@ -86,61 +92,81 @@ template <int N> __device__ __forceinline__ void put_columns(const Thread &me, f
     __syncthreads();
 }
 
-// The block's rows times its first N columns.
-template <int N> __device__ __forceinline__ void multiply_columns(const Thread &me, const Block &block, Turn &turn, float *sums, const u32 *grid) {
+// The block's rows times its first N columns, unit by unit.
+template <int N, typename Units> __device__ __forceinline__ void multiply_columns(const Thread &me, Units &units, float *sums, const u32 *grid) {
     float acc[TW][N / 2];
 #pragma unroll
     for (int i = 0; i < TW * N / 2; i++) acc[i / (N / 2)][i % (N / 2)] = 0;
     Fragment fragments[FRAGMENTS];
 #pragma unroll 1
-    for (int unit = 0; unit < W::UNITS; unit++, turn.next()) {
-        barrier_wait(block.full(turn.stage), turn.parity);
-        // Of pieces of 16 bytes, which other threads copied.
-        if (LISTED) shared_for_matrices();
-        multiply_unit<N>(acc, fragments, block, turn.stage, unit > 0 ? turn.stage_before() : -1, grid);
+    for (int unit = 0; unit < W::UNITS; unit++) {
+        const u32 stage = units.next(unit);
+        multiply_unit<N>(acc, fragments, stage, [&] { units.free_before(unit); }, grid);
     }
     matrices_wait<0>();
-    if (me.lane == 0) barrier_arrive(block.empty(turn.stage_before()));
+    units.end();
     put_columns<N>(me, sums, acc);
 }
 
-// The same for as few columns as there are, in steps of 32.
-template <int N>
-__device__ __forceinline__ void multiply_left(int left, const Thread &me, const Block &block, Turn &turn, float *sums, const u32 *grid) {
-    if constexpr (N > 32) {
-        if (left <= N - 32) return multiply_left<N - 32>(left, me, block, turn, sums, grid);
+// The same for as few columns as there are, in steps of STEP.
+template <int N, typename Units>
+__device__ __forceinline__ void multiply_left(int left, const Thread &me, Units &units, float *sums, const u32 *grid) {
+    if constexpr (N > STEP) {
+        if (left <= N - STEP) return multiply_left<N - STEP>(left, me, units, sums, grid);
     }
-    multiply_columns<N>(me, block, turn, sums, grid);
+    multiply_columns<N>(me, units, sums, grid);
 }
 
+#if LISTED
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgroup(const Arguments args) {
+    extern __shared__ __align__(1024) u8 shared[];
+    u32 *grid = (u32 *)(shared + GRID_AT);
+    Lists lists(shared);
+    let_next_start();
+    fetch_grid(grid);
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const Thread me = {(int)threadIdx.x, warp, lane, lane / 4, lane % 4};
+    const Place p = place_of(me);
+    const Work work = find_work(args, lists.in_row);
+    Stages stages = {shared_address(shared), args};
+    stages.weights.set(args.weights + work.matrix * args.matrix_bytes, p.tile0);
+    for (int base = work.base; base < work.end; base += C) {
+        const int left = min(work.end - base, C);
+        stages.columns = (left + STEP - 1) / STEP * STEP;
+        stages.begin();
+        lists.put_rows(args, work, base);
+        __syncthreads();
+        stages.begin(lists.in_row);
+        lists.put_factors(me, args);
+        multiply_left<C>(left, me, stages, (float *)shared, grid);
+        finish(me, args, (float *)shared, lists, p, left);
+        // The next columns overwrite what was just read.
+        __syncthreads();
+    }
+}
+#else
 // All columns of the block, by the warpgroup that feeds the others. Barriers are those of `multiply_all`.
-__device__ __forceinline__ void feed_all(const Arguments &args, const Work &work, const Block &block, const Lists &lists) {
+__device__ __forceinline__ void feed_all(const Arguments &args, const Work &work, const Block &block) {
     registers_down<BLOCKS_AT_A_TIME == 1 ? 40 : 32>();
     Turn turn;
-    for (int base = work.base; base < work.end; base += C) {
-        __syncthreads();
-        feed(args, block, lists, turn, base, (min(work.end - base, C) + 31) / 32 * 32);
+    __syncthreads();
+    feed(args, block, turn, work.base, (min(work.end - work.base, C) + STEP - 1) / STEP * STEP);
 #pragma unroll
-        for (int i = 0; i < 3; i++) __syncthreads();
-    }
+    for (int i = 0; i < 2; i++) __syncthreads();
 }
 
 // The same by those that multiply.
 __device__ __forceinline__ void multiply_all(const Thread &me, const Arguments &args, const Work &work, const Block &block, const Place &p,
                                              float *sums, Lists &lists, const u32 *grid) {
     registers_up<BLOCKS_AT_A_TIME == 1 ? 232 : 104>();
-    Turn turn;
-    for (int base = work.base; base < work.end; base += C) {
-        const int left = min(work.end - base, C);
-        lists.put_rows(args, work, base);
-        __syncthreads();
-        if (!LISTED) wait_for_inputs();
-        lists.put_factors(me, args);
-        multiply_left<C>(left, me, block, turn, sums, grid);
-        finish(me, args, sums, lists, p, left);
-        // The next columns overwrite what was just read.
-        __syncthreads();
-    }
+    const int left = min(work.end - work.base, C);
+    lists.put_rows(args, work, work.base);
+    __syncthreads();
+    wait_for_inputs();
+    lists.put_factors(me, args);
+    FedUnits units = {block};
+    multiply_left<C>(left, me, units, sums, grid);
+    finish(me, args, sums, lists, p, left);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDERS *WARP, BLOCKS_AT_A_TIME) warpgroup(const Arguments args) {
@@ -156,6 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + FEEDERS *WARP, BLOCKS_AT_
     const Block block = {args.weights + work.matrix * args.matrix_bytes, p.tile0, shared_address(shared), shared_address(shared + BARRIERS_AT)};
     if (threadIdx.x == 0) block.make_barriers();
     __syncthreads();
-    if (warp >= WARPS) feed_all(args, work, block, lists);
+    if (warp >= WARPS) feed_all(args, work, block);
     else multiply_all(me, args, work, block, p, (float *)shared, lists, grid);
 }
+#endif

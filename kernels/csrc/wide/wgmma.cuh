@@ -21,6 +21,40 @@ __device__ __forceinline__ u64 descriptor(u32 address) { return (u64)(address >>
 // Lane (g, t) of warp w: d[4 i ..] are rows 16 w + g, g, g + 8, g + 8 of columns 8 i + 2 t, 2 t + 1, 2 t, 2 t + 1.
 template <int N> struct Wgmma;
 
+template <> struct Wgmma<8> {
+    static __device__ __forceinline__ void add(float (&d)[4], const u32 (&a)[4], u64 b) {
+        asm volatile(
+            "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {"
+            "%0, %1, %2, %3"
+            "}, {%4, %5, %6, %7}, %8, p, 1, 1, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+
+template <> struct Wgmma<16> {
+    static __device__ __forceinline__ void add(float (&d)[8], const u32 (&a)[4], u64 b) {
+        asm volatile(
+            "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7"
+            "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+
+template <> struct Wgmma<24> {
+    static __device__ __forceinline__ void add(float (&d)[12], const u32 (&a)[4], u64 b) {
+        asm volatile(
+            "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11"
+            "}, {%12, %13, %14, %15}, %16, p, 1, 1, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+              "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+
 template <> struct Wgmma<32> {
     static __device__ __forceinline__ void add(float (&d)[16], const u32 (&a)[4], u64 b) {
         asm volatile(
@@ -29,6 +63,20 @@ template <> struct Wgmma<32> {
             "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
               "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+    }
+};
+
+template <> struct Wgmma<48> {
+    static __device__ __forceinline__ void add(float (&d)[24], const u32 (&a)[4], u64 b) {
+        asm volatile(
+            "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23"
+            "}, {%24, %25, %26, %27}, %28, p, 1, 1, 0;}"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]),
+              "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]),
+              "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23])
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
     }
 };

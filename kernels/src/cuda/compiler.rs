@@ -35,7 +35,7 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 45] = files![
+const FILES: [(&str, &str); 46] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
@@ -77,6 +77,7 @@ const FILES: [(&str, &str); 45] = files![
     "wide/epilogue.cuh",
     "wide/feed.cuh",
     "wide/halves.cuh",
+    "wide/listed.cuh",
     "wide/multiply.cuh",
     "wide/read.cuh",
     "wide/stages.cuh",

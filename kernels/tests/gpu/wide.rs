@@ -92,11 +92,17 @@ fn in_halves() -> Vec<Checked> {
     for layout in LAYOUTS.into_iter().filter(|l| *l != Layout::W16) {
         let sizes = [
             (72, 256, tiling(1, 1, 32)),
-            (1000, 768, tiling(2, 1, 96)),
+            (1000, 768, tiling(2, 1, 64)),
             (520, 640, tiling(2, 2, 128)),
-            (300, 896, tiling(4, 1, 96)),
+            (300, 896, tiling(4, 1, 64)),
+            (264, 384, tiling(4, 1, 128)),
         ];
-        for ((rows, cols, tiling), dense) in sizes.into_iter().flat_map(|s| [(s, true), (s, false)]) {
+        for ((rows, cols, mut tiling), dense) in sizes.into_iter().flat_map(|s| [(s, true), (s, false)]) {
+            if dense {
+                // Four warpgroups are for lists alone, columns that are no power of two for all others.
+                tiling.groups = tiling.groups.min(2);
+                tiling.columns = if tiling.columns == 64 { 96 } else { tiling.columns };
+            }
             let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), dense);
             all.push(Checked { shape, way: Way::F16(tiling) });
         }
@@ -162,7 +168,7 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
     for case in in_halves() {
         if let Way::F16(tiling) = case.way {
             all.push(warpgroup::program(case.shape, tiling)?);
-            all.push(halves::program(case.shape.matrix().size().1)?);
+            all.push(halves::program(case.shape.matrix().size().1, case.shape.norm())?);
         }
     }
     Ok(all)
@@ -304,7 +310,7 @@ impl Loaded {
         Ok(match case.way {
             Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, case.shape, tiling)?),
             Way::F16(tiling) => Self::F16 {
-                halves: Halves::load(device, cache, cols)?,
+                halves: Halves::load(device, cache, cols, case.shape.norm())?,
                 rows: HalfRows::new(device, rows, rows * cols)?,
                 product: Warpgroup::load(device, cache, case.shape, tiling)?,
             },
@@ -327,8 +333,9 @@ impl Loaded {
             // SAFETY: the caller's promise, here and below.
             Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
             Self::F16 { halves, rows, product } => {
-                halves.launch(device, n, x.codes, x.meta, rows)?;
-                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+                let Inputs { codes, meta, squares, eps, factor } = x;
+                halves.launch(device, n, halves::Inputs { codes, meta, squares, eps }, rows)?;
+                let x = warpgroup::Inputs { rows, factor };
                 // SAFETY: as above.
                 unsafe { product.launch(device, weights, x, columns, out) }
             }

@@ -10,15 +10,16 @@ use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
 use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::{CudaView, CudaViewMut};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::rc::Rc;
 
 /// Row counts up to which a kernel's tiles are chosen: those of the decode graphs, then a few of prompts.
-const CLASSES: [usize; 17] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096];
+const CLASSES: [usize; 18] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192];
 /// Decode rows up to which products take the kernels made for few.
 const FEW_ROWS: usize = product::ROWS_MAX;
-/// Where results may not depend on the batch, tiles of prompts are those for this many rows.
+/// Where results may not depend on the batch, int8 tiles of prompts are those for this many rows.
 const DETERMINISTIC_PREFILL: usize = 1024;
 
 /// What a kernel's tiles were chosen for.
@@ -28,6 +29,8 @@ pub(super) enum Class {
     Free(usize),
     /// Up to so many decode rows, sums in the order of the kernels for few: where results may not depend on the batch.
     Ordered(usize),
+    /// Up to so many rows of prompts, which have an arithmetic of their own.
+    Prompt(usize),
 }
 
 impl Class {
@@ -48,6 +51,14 @@ enum Form {
     F16(warpgroup::Tiling),
 }
 
+/// What forms are chosen by, beside the product and its rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// Whether results may not depend on the batch.
+    pub(super) deterministic: bool,
+    pub(super) chip: Chip,
+}
+
 /// How many rows a product's tiles are chosen for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowCount {
@@ -59,10 +70,10 @@ impl RowCount {
     /// The class whose kernels these rows take.
     fn class(self, deterministic: bool) -> Class {
         let count = CLASSES.into_iter().find(|c| *c >= self.count).unwrap_or(CLASSES[CLASSES.len() - 1]);
-        match (deterministic, self.prefill) {
-            (true, false) => Class::Ordered(count),
-            (true, true) => Class::Free(DETERMINISTIC_PREFILL),
-            (false, _) => Class::Free(count),
+        match (self.prefill, deterministic) {
+            (true, _) => Class::Prompt(count),
+            (false, true) => Class::Ordered(count),
+            (false, false) => Class::Free(count),
         }
     }
 }
@@ -111,32 +122,38 @@ impl ProductKind {
         Self { of_experts: true, ..self }
     }
 
-    fn form(&self, class: Class, chip: Chip) -> Form {
-        let (Class::Free(rows) | Class::Ordered(rows)) = class;
-        // Rows spread unevenly over experts; those that are chosen get about this many.
-        let columns = self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1));
+    fn form(&self, class: Class, Choice { deterministic, chip }: Choice) -> Form {
+        let int8 = |rows| Form::Int8(wide::tiling(self.shape, self.columns(rows), chip));
         match class {
-            Class::Free(_) => {
-                let int8 = || Form::Int8(wide::tiling(self.shape, columns, chip));
-                self.in_halves(columns, chip).map_or_else(int8, Form::F16)
+            // The shared expert runs beside others, which have the one place for rows of f16.
+            Class::Free(rows) if self.of_experts && self.share.is_none() => int8(rows),
+            Class::Free(rows) => {
+                warpgroup::tiling(self.shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
             }
-            Class::Ordered(_) => {
+            Class::Ordered(rows) => {
                 let order = experts::order_of_few(self.shape, self.of_experts, chip.multiprocessors);
-                Form::Int8(wide::tiling_in(order, self.shape, columns, chip))
+                Form::Int8(wide::tiling_in(order, self.shape, self.columns(rows), chip))
+            }
+            Class::Prompt(rows) if deterministic => {
+                let halves = warpgroup::tiling_of_any(self.shape, self.columns(rows), chip);
+                halves.map_or_else(|| int8(DETERMINISTIC_PREFILL), Form::F16)
+            }
+            Class::Prompt(rows) => {
+                warpgroup::tiling(self.shape, self.columns(rows), chip).map_or_else(|| int8(rows), Form::F16)
             }
         }
     }
 
-    /// In f16, where that is faster. The shared expert runs beside others, which have the one place for such rows.
-    fn in_halves(&self, columns: usize, chip: Chip) -> Option<warpgroup::Tiling> {
-        let beside = self.of_experts && self.share.is_none();
-        if beside { None } else { warpgroup::tiling(self.shape, columns, chip) }
+    /// Columns that are expected beside one another of so many rows. They spread unevenly over experts; those that are
+    /// chosen get about this many.
+    fn columns(&self, rows: usize) -> usize {
+        self.share.map_or(rows, |(used, experts)| (rows * used).div_ceil(experts).max(1))
     }
 
     /// Every form that some number of rows takes.
-    fn forms(&self, classes: &[Class], chip: Chip) -> Vec<Form> {
+    fn forms(&self, classes: &[Class], choice: Choice) -> Vec<Form> {
         let mut all: Vec<Form> = Vec::new();
-        for form in classes.iter().map(|c| self.form(*c, chip)) {
+        for form in classes.iter().map(|c| self.form(*c, choice)) {
             if !all.contains(&form) {
                 all.push(form);
             }
@@ -145,8 +162,8 @@ impl ProductKind {
     }
 
     /// Programs for those classes, and for few rows.
-    pub(super) fn programs(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
-        let mut all = self.programs_of_many(classes, chip)?;
+    pub(super) fn programs(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
+        let (mut all, chip) = (self.programs_of_many(classes, choice)?, choice.chip);
         let matrix = self.shape.matrix();
         match (self.share, self.shape.epilogue()) {
             (None, Epilogue::Plain) => {
@@ -158,14 +175,14 @@ impl ProductKind {
         Ok(all)
     }
 
-    fn programs_of_many(&self, classes: &[Class], chip: Chip) -> Result<Vec<Program>, CudaBackendError> {
+    fn programs_of_many(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
         let mut all = Vec::new();
-        for form in self.forms(classes, chip) {
+        for form in self.forms(classes, choice) {
             match form {
                 Form::Int8(tiling) => all.push(wide::program(self.shape, tiling)?),
                 Form::F16(tiling) => {
                     all.push(warpgroup::program(self.shape, tiling)?);
-                    all.push(halves::program(self.shape.matrix().size().1)?);
+                    all.push(halves::program(self.shape.matrix().size().1, self.shape.norm())?);
                 }
             }
         }
@@ -177,33 +194,68 @@ impl ProductKind {
 pub(super) fn classes(deterministic: bool, decode_rows: usize, prefill_rows: usize) -> Vec<Class> {
     let last = |rows: usize| CLASSES.into_iter().take_while(move |c| *c < rows).count();
     let up_to = |rows| CLASSES[..=last(rows).min(CLASSES.len() - 1)].iter().copied();
-    if deterministic {
-        return up_to(decode_rows).map(Class::Ordered).chain([Class::Free(DETERMINISTIC_PREFILL)]).collect();
-    }
-    up_to(decode_rows.max(prefill_rows)).map(Class::Free).collect()
+    let decode = if deterministic { Class::Ordered } else { Class::Free };
+    up_to(decode_rows).map(decode).chain(up_to(prefill_rows).map(Class::Prompt)).collect()
 }
 
 /// Kernels by what they were made for: layers of equal shapes share them.
 pub(super) struct Kernels<'a> {
     pub(super) device: &'a Device,
     pub(super) cache: &'a KernelCache,
-    pub(super) chip: Chip,
     pub(super) classes: Vec<Class>,
-    pub(super) deterministic: bool,
+    pub(super) choice: Choice,
     planes: Planes,
-    /// Where products make f16 of their rows, one after another.
-    half_rows: Rc<HalfRows>,
+    half_rows: Rc<HalfPlace>,
     loaded: HashMap<(wide::WideShape, Form), Many>,
-    halves: HashMap<usize, Rc<Halves>>,
+    /// By width, and that of a norm.
+    halves: HashMap<(usize, Option<usize>), Rc<Halves>>,
     few: HashMap<wide::WideShape, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
+}
+
+/// Where products make f16 of the rows that they read, one after another.
+struct HalfPlace {
+    rows: HalfRows,
+    /// How often that was done.
+    turns: Cell<u64>,
+}
+
+impl HalfPlace {
+    /// With the first `count` rows of `x`, unless they are what was put here last.
+    fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
+        if x.halved.get() != Some((self.turns.get(), count)) {
+            let Inputs { codes, meta, squares, eps, .. } = x.inputs;
+            halves.launch(device, count, halves::Inputs { codes, meta, squares, eps }, &self.rows)?;
+            self.turns.set(self.turns.get() + 1);
+            x.halved.set(Some((self.turns.get(), count)));
+        }
+        Ok(&self.rows)
+    }
+}
+
+/// Int8 rows that products read, one after another. f16 is made of them once.
+pub(super) struct Source<'a> {
+    inputs: Inputs<'a>,
+    /// Which turn it was when f16 was made of how many: it is still there while that was the last.
+    halved: Cell<Option<(u64, usize)>>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn new(inputs: Inputs<'a>) -> Self {
+        Self { inputs, halved: Cell::new(None) }
+    }
+
+    /// Int8 rows without a norm.
+    pub(super) fn plain(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Self {
+        Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
+    }
 }
 
 /// A product's kernel for many rows.
 #[derive(Clone)]
 enum Many {
     Int8(Rc<Wide>),
-    F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfRows>),
+    F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfPlace>),
 }
 
 impl Many {
@@ -213,18 +265,19 @@ impl Many {
         &self,
         device: &Device,
         weights: &CudaView<'_, u8>,
-        x: Inputs<'_>,
+        (x, factor): (&Source<'_>, f32),
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         match self {
             // SAFETY: the caller's promise, here and below.
-            Self::Int8(product) => unsafe { product.launch(device, weights, x, columns, out) },
-            Self::F16(product, halves, rows) => {
-                halves.launch(device, columns.rows(), x.codes, x.meta, rows)?;
-                let x = warpgroup::Inputs { rows, squares: x.squares, eps: x.eps, factor: x.factor };
+            Self::Int8(product) => unsafe {
+                product.launch(device, weights, Inputs { factor, ..x.inputs }, columns, out)
+            },
+            Self::F16(product, halves, place) => {
+                let rows = place.filled(device, halves, columns.rows(), x)?;
                 // SAFETY: as above.
-                unsafe { product.launch(device, weights, x, columns, out) }
+                unsafe { product.launch(device, weights, warpgroup::Inputs { rows, factor }, columns, out) }
             }
         }
     }
@@ -249,11 +302,10 @@ impl<'a> Kernels<'a> {
         Self {
             device,
             cache,
-            chip: Chip::of(device),
             classes,
-            deterministic,
+            choice: Choice { deterministic, chip: Chip::of(device) },
             planes,
-            half_rows: Rc::new(half_rows),
+            half_rows: Rc::new(HalfPlace { rows: half_rows, turns: Cell::new(0) }),
             loaded: HashMap::new(),
             halves: HashMap::new(),
             few: HashMap::new(),
@@ -266,11 +318,11 @@ impl<'a> Kernels<'a> {
         let kind = kind.with_planes(self.planes);
         let mut by_class = Vec::with_capacity(self.classes.len());
         for class in self.classes.clone() {
-            by_class.push((class, self.many(kind.shape, kind.form(class, self.chip))?));
+            by_class.push((class, self.many(kind.shape, kind.form(class, self.choice))?));
         }
         let few = match self.few.get(&kind.shape) {
             // Their order is not that of the experts.
-            _ if self.deterministic && kind.of_experts => None,
+            _ if self.choice.deterministic && kind.of_experts => None,
             Some(few) => few.clone(),
             None => {
                 let few = self.few_of(kind)?;
@@ -278,7 +330,7 @@ impl<'a> Kernels<'a> {
                 few
             }
         };
-        Ok(Product { by_class, deterministic: self.deterministic, few })
+        Ok(Product { by_class, deterministic: self.choice.deterministic, few })
     }
 
     fn many(&mut self, shape: wide::WideShape, form: Form) -> Result<Many, CudaBackendError> {
@@ -289,19 +341,19 @@ impl<'a> Kernels<'a> {
             Form::Int8(tiling) => Many::Int8(Rc::new(Wide::load(self.device, self.cache, shape, tiling)?)),
             Form::F16(tiling) => {
                 let product = Rc::new(Warpgroup::load(self.device, self.cache, shape, tiling)?);
-                Many::F16(product, self.halves(shape.matrix().size().1)?, self.half_rows.clone())
+                Many::F16(product, self.halves((shape.matrix().size().1, shape.norm()))?, self.half_rows.clone())
             }
         };
         self.loaded.insert((shape, form), kernel.clone());
         Ok(kernel)
     }
 
-    fn halves(&mut self, cols: usize) -> Result<Rc<Halves>, CudaBackendError> {
-        if let Some(kernel) = self.halves.get(&cols) {
+    fn halves(&mut self, shape: (usize, Option<usize>)) -> Result<Rc<Halves>, CudaBackendError> {
+        if let Some(kernel) = self.halves.get(&shape) {
             return Ok(kernel.clone());
         }
-        let kernel = Rc::new(Halves::load(self.device, self.cache, cols)?);
-        self.halves.insert(cols, kernel.clone());
+        let kernel = Rc::new(Halves::load(self.device, self.cache, shape.0, shape.1)?);
+        self.halves.insert(shape, kernel.clone());
         Ok(kernel)
     }
 
@@ -324,7 +376,7 @@ impl<'a> Kernels<'a> {
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }
-        let kernels = match experts::tiling(experts, self.chip) {
+        let kernels = match experts::tiling(experts, self.choice.chip) {
             Some(tiling) => Some(Rc::new(ExpertsKernels::load(self.device, self.cache, experts, tiling)?)),
             None => None,
         };
@@ -347,6 +399,11 @@ impl Product {
         &self.by_class[place.expect("there is a class for every kind of rows that the backend takes")].1
     }
 
+    /// Whether so many rows become f16 for it, in the one place for these.
+    pub(super) fn takes_halves(&self, rows: RowCount) -> bool {
+        matches!(self.kernel(rows), Many::F16(..))
+    }
+
     /// Enqueues it over a matrix.
     ///
     /// # Safety
@@ -356,16 +413,16 @@ impl Product {
         device: &Device,
         rows: RowCount,
         matrix: &Matrix,
-        x: Inputs<'_>,
+        x: &Source<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaBackendError> {
-        let x = Inputs { factor: x.factor * matrix.factor, ..x };
+        let factor = x.inputs.factor * matrix.factor;
         if let (Some(few), false, true) = (&self.few, rows.prefill, rows.count <= FEW_ROWS) {
-            return few.launch(device, rows.count, matrix, x, out);
+            return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs }, out);
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.kernel(rows).launch(device, &matrix.bytes.as_view(), x, columns, out) }?)
+        Ok(unsafe { self.kernel(rows).launch(device, &matrix.bytes.as_view(), (x, factor), columns, out) }?)
     }
 }
 
@@ -423,7 +480,7 @@ impl Stacked {
         &self,
         device: &Device,
         rows: RowCount,
-        x: Inputs<'_>,
+        x: &Source<'_>,
         out: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaBackendError> {
         let stride = self.width();
@@ -437,29 +494,43 @@ impl Stacked {
     }
 }
 
-/// Int8 rows as they are.
-pub(super) fn plain<'a>(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Inputs<'a> {
-    Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use chimere_kernels::cuda::product::layout::Layout;
 
     #[test]
-    fn rows_take_the_class_above_them_and_prompts_one_class_where_bytes_must_not_depend_on_the_batch() {
+    fn rows_take_the_class_above_them() {
         let class = |count, prefill, deterministic| RowCount { count, prefill }.class(deterministic);
-        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 4096].map(Class::Free));
+        assert_eq!([1, 3, 17, 300, 9999].map(|n| class(n, true, false)), [1, 4, 24, 512, 8192].map(Class::Prompt));
         assert_eq!([1, 16, 200].map(|n| class(n, false, true)), [1, 16, 256].map(Class::Ordered));
-        assert_eq!(class(77, true, true), Class::Free(1024));
-        assert_eq!(classes(false, 4, 100), [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128].map(Class::Free));
-        let ordered = [1, 2, 4, 8, 16, 24].map(Class::Ordered).into_iter();
-        assert_eq!(classes(true, 20, 100), ordered.chain([Class::Free(1024)]).collect::<Vec<_>>());
-        assert_eq!(classes(false, 9999, 1).len(), CLASSES.len());
+        assert_eq!([1, 16, 200].map(|n| class(n, false, false)), [1, 16, 256].map(Class::Free));
+        let prompts = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128].map(Class::Prompt);
+        assert_eq!(classes(false, 4, 100), [&[1, 2, 4].map(Class::Free)[..], &prompts].concat());
+        assert_eq!(classes(true, 4, 100), [&[1, 2, 4].map(Class::Ordered)[..], &prompts].concat());
+        assert_eq!(classes(false, 9999, 1).len(), CLASSES.len() + 1);
         let all = classes(true, 20, 100);
         let place = |class: Class| class.among(all.iter().copied()).map(|i| all[i]);
         assert_eq!(place(Class::Ordered(8)), Some(Class::Ordered(8)));
         assert_eq!(place(Class::Ordered(4096)), Some(Class::Ordered(24)), "never in another order");
-        assert_eq!(place(Class::Free(1024)), Some(Class::Free(1024)));
+        assert_eq!(place(Class::Prompt(128)), Some(Class::Prompt(128)));
+    }
+
+    #[test]
+    fn prompts_of_any_length_have_one_arithmetic_where_bytes_must_not_depend_on_the_batch() {
+        let chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
+        let matrix = product::MatrixShape::new(Layout::Q4_K, 1024, 2048).unwrap();
+        let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
+        let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true };
+        for chip in [chip, Chip { warpgroups: false, ..chip }] {
+            let form = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: true, chip });
+            let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
+            assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
+            if !chip.warpgroups {
+                assert!(CLASSES.iter().all(|rows| form(*rows) == form(1)), "int8's tiles decide about its bytes");
+            }
+        }
+        let fast = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: false, chip });
+        assert!(matches!((fast(64), fast(1024)), (Form::Int8(_), Form::F16(_))), "few rows are faster in int8");
     }
 }

@@ -205,8 +205,9 @@ impl Network {
         let folded = work.stream.rows.read(self.eps);
         let out = Output::Plain { values: &mut work.logits.as_view_mut(), stride: self.vocab };
         let rows = RowCount { count: rows, prefill: false };
+        let columns = Columns::First(rows.count);
         // SAFETY: the columns are not listed.
-        unsafe { self.head_product.launch(device, rows, &self.head, folded.inputs(), Columns::First(rows.count), out) }
+        unsafe { self.head_product.launch(device, rows, &self.head, &folded.source(), columns, out) }
     }
 
     /// What a prefill that has just been enqueued leaves, and the final norm.
@@ -241,8 +242,9 @@ impl Network {
         let out = Output::Plain { values, stride: self.vocab };
         // The head has no prompts of its own: these rows are as few as those of a decode pass.
         let rows = RowCount { count: rows, prefill: false };
+        let columns = Columns::First(rows.count);
         // SAFETY: the columns are not listed.
-        unsafe { self.head_product.launch(device, rows, &self.head, folded.inputs(), Columns::First(rows.count), out) }
+        unsafe { self.head_product.launch(device, rows, &self.head, &folded.source(), columns, out) }
     }
 }
 

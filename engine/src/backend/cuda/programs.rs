@@ -4,7 +4,7 @@
 use super::blocks::{self, OpQuery, Setting, WantedProducts};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
-use super::matrices::{ProductKind, classes};
+use super::matrices::{Choice, ProductKind, classes};
 use super::plan::WeightsPlan;
 use super::shape::Counts;
 use crate::format::BlockType;
@@ -64,8 +64,9 @@ pub fn programs(
     let wanted = products(&plan, c.hidden)?;
     let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
+    let choice = Choice { deterministic: config.deterministic, chip };
     for kind in kinds {
-        all.extend(kind.with_planes(planes).programs(&classes, chip)?);
+        all.extend(kind.with_planes(planes).programs(&classes, choice)?);
     }
     let mut seen = HashSet::new();
     for few in wanted.experts {

@@ -5,7 +5,7 @@
 //! behind it ([`Next`]), but not what comes after that norm.
 
 use super::error::{CudaBackendError, During};
-use super::matrices::{Product, RowCount, plain};
+use super::matrices::{Product, RowCount, Source};
 use super::weights::Matrix;
 use super::workspace::Quantized;
 use chimere_kernels::cuda::Device;
@@ -81,9 +81,10 @@ impl FoldedRows {
 }
 
 impl FoldedView<'_> {
-    /// As a product takes them.
-    pub(super) fn inputs(&self) -> Inputs<'_> {
-        Inputs { codes: &self.codes, meta: &self.meta, squares: Some(&self.squares), eps: self.eps, factor: 1.0 }
+    /// As products take them.
+    pub(super) fn source(&self) -> Source<'_> {
+        let (squares, eps) = (Some(&self.squares), self.eps);
+        Source::new(Inputs { codes: &self.codes, meta: &self.meta, squares, eps, factor: 1.0 })
     }
 
     /// As they are copied.
@@ -155,7 +156,7 @@ impl Residual {
             stride: padded(self.hidden),
         };
         // SAFETY: the columns are not listed.
-        unsafe { product.launch(device, rows, matrix, plain(&codes, &meta), Columns::First(rows.count), out) }
+        unsafe { product.launch(device, rows, matrix, &Source::plain(&codes, &meta), Columns::First(rows.count), out) }
     }
 
     /// Adds what experts made.

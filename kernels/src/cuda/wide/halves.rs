@@ -4,6 +4,7 @@
 use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::UNIT;
+use crate::cuda::quantized::BLOCK;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView};
 
@@ -15,20 +16,23 @@ const BEYOND: usize = 128 * 64;
 const THREADS: usize = 128;
 const LONG: usize = 1024;
 
-/// The program for rows of `cols` values.
+/// The program for rows of `cols` values, to which the rms norm of the first `norm` is added where there is one.
 ///
 /// # Errors
-/// If they are not whole units of 128, or too long.
-pub fn program(cols: usize) -> Result<Program, CudaError> {
-    if cols == 0 || !cols.is_multiple_of(UNIT) || cols > COLS_MAX {
-        let what = format!("rows of {cols} values: must be a multiple of {UNIT} up to {COLS_MAX}");
+/// If they are not whole units of 128, or too long, or the norm is not over whole blocks of them.
+pub fn program(cols: usize, norm: Option<usize>) -> Result<Program, CudaError> {
+    let norm = norm.unwrap_or(0);
+    if cols == 0 || !cols.is_multiple_of(UNIT) || cols > COLS_MAX || norm > cols || !norm.is_multiple_of(BLOCK) {
+        let what = format!(
+            "rows of {cols} values, a norm of {norm}: must be multiples of {UNIT} up to {COLS_MAX}, of {BLOCK} up to it"
+        );
         return Err(CudaError::shape(NAME, what));
     }
     Ok(Program {
         name: NAME,
         source: source!("rows/halves.cu"),
         arguments: arguments::file(&[Arguments::declaration()]),
-        defines: vec![("COLS", cols as i64)],
+        defines: vec![("COLS", cols as i64), ("NORM_BLOCKS", (norm / BLOCK) as i64)],
     })
 }
 
@@ -37,7 +41,7 @@ pub fn program(cols: usize) -> Result<Program, CudaError> {
 pub struct HalfRows {
     /// `[cols / 64, rows, 64]`, whatever these are at the time, and what a tile of columns may reach beyond them.
     values: CudaSlice<u16>,
-    /// `[rows]`: what a row's values were divided by.
+    /// `[rows]`: what products of a row are multiplied by: what its values were divided by, and its norm's factor.
     scales: CudaSlice<f32>,
 }
 
@@ -79,46 +83,61 @@ device_struct! {
         codes: Ptr<i8>,
         /// `[rows, cols / 32]`.
         meta: Ptr<[f32; 2]>,
+        /// `[rows, norm / 32]`.
+        squares: Ptr<f32>,
         /// `[rows, cols]`.
         halves: PtrMut<u16>,
         /// `[rows]`.
         scales: PtrMut<f32>,
         rows: u32,
+        eps: f32,
     }
+}
+
+/// The int8 rows that are given, of one plane.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// `[rows, cols]`.
+    pub codes: &'a CudaView<'a, i8>,
+    /// `[rows, cols / 32, 2]`.
+    pub meta: &'a CudaView<'a, f32>,
+    /// `[rows, norm / 32]`, where there is a norm.
+    pub squares: Option<&'a CudaView<'a, f32>>,
+    /// Epsilon of that norm.
+    pub eps: f32,
 }
 
 /// The kernel for rows of one length.
 #[derive(Debug)]
 pub struct Halves {
     cols: usize,
+    norm: usize,
     kernel: Kernel<Arguments>,
 }
 
 impl Halves {
-    /// Loads the kernel for rows of `cols` values.
+    /// Loads the kernel of [`program`].
     ///
     /// # Errors
     /// If there is none, or it cannot be compiled or loaded.
-    pub fn load(device: &Device, cache: &KernelCache, cols: usize) -> Result<Self, CudaError> {
-        Ok(Self { cols, kernel: device.module(cache, &program(cols)?)?.kernel(NAME)? })
+    pub fn load(device: &Device, cache: &KernelCache, cols: usize, norm: Option<usize>) -> Result<Self, CudaError> {
+        let kernel = device.module(cache, &program(cols, norm)?)?.kernel(NAME)?;
+        Ok(Self { cols, norm: norm.unwrap_or(0), kernel })
     }
 
-    /// Enqueues it: the first `rows` of `out` are those of `codes` (`[rows, cols]`) and `meta` (`[rows, cols / 32,
-    /// 2]`), of one plane.
+    /// Enqueues it: the first `rows` of `out` are those of `x`.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.
-    pub fn launch(
-        &self,
-        device: &Device,
-        rows: usize,
-        codes: &CudaView<'_, i8>,
-        meta: &CudaView<'_, f32>,
-        out: &HalfRows,
-    ) -> Result<(), CudaError> {
+    pub fn launch(&self, device: &Device, rows: usize, x: Inputs<'_>, out: &HalfRows) -> Result<(), CudaError> {
         out.check(rows, self.cols)?;
-        if codes.len() < rows * self.cols || meta.len() < rows * self.cols / 16 {
-            let what = format!("{rows} rows of {}: {} codes and {} meta", self.cols, codes.len(), meta.len());
+        let squares = x.squares.map_or(0, |s| s.len());
+        if x.codes.len() < rows * self.cols
+            || x.meta.len() < rows * self.cols / 16
+            || squares < rows * self.norm / BLOCK
+        {
+            let (codes, meta) = (x.codes.len(), x.meta.len());
+            let what = format!("{rows} rows of {}: {codes} codes, {meta} meta and {squares} squares", self.cols);
             return Err(CudaError::shape(NAME, what));
         }
         if rows == 0 {
@@ -126,11 +145,13 @@ impl Halves {
         }
         let stream = device.stream();
         let arguments = Arguments {
-            codes: Ptr::of(codes, stream),
-            meta: Ptr::of(meta, stream),
+            codes: Ptr::of(x.codes, stream),
+            meta: Ptr::of(x.meta, stream),
+            squares: Ptr::of_some(x.squares, stream),
             halves: PtrMut::of_shared(&out.values, stream),
             scales: PtrMut::of_shared(&out.scales, stream),
             rows: rows as u32,
+            eps: x.eps,
         };
         let rows_a_block = if self.cols >= LONG { 1 } else { THREADS / 32 };
         let grid = Grid { blocks: (rows.div_ceil(rows_a_block) as u32, 1), threads: THREADS as u32 };

@@ -6,21 +6,22 @@
 
 use super::halves::HalfRows;
 use super::tiling::{Chip, SHARED_BYTES_MAX};
-use super::{Arguments, Columns, Output, WideShape, Work, fits};
-use crate::cuda::arguments::{self, DeviceStruct, Ptr};
+use super::{Arguments, Columns, Output, WideShape, Work};
+use crate::cuda::arguments::{self, DeviceStruct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
-use crate::cuda::quantized::{BLOCK, Planes};
+use crate::cuda::quantized::Planes;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::CudaView;
 
 const NAME: &str = "warpgroup";
 /// Tiles of 16 rows that a matrix instruction takes: one a warp.
 const GROUP_TILES: usize = 4;
-/// Threads of a block that feed the others.
+/// Threads of a block that feed the others, where columns are not listed.
 const FEEDING: usize = 128;
-/// One is filled while another is in use.
+/// One is filled while another is in use, and of listed columns a third may still be.
 const STAGES_MIN: usize = 2;
+const STAGES_LISTED_MIN: usize = 3;
 const STAGES_MAX: usize = 6;
 /// Bytes of a stage's barriers.
 const BARRIERS: usize = 16;
@@ -28,11 +29,12 @@ const BARRIERS: usize = 16;
 /// How a product is cut up. `csrc/wide/warpgroup.cu` says what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tiling {
-    /// Warpgroups of a block that multiply: 1 or 2.
+    /// Warpgroups of a block that multiply: 1, 2 or 4.
     pub groups: usize,
     /// Tiles of 16 rows of a warp: 1, or 2 where a block has a multiprocessor to itself.
     pub tiles: usize,
-    /// Columns of a block: a multiple of 32 up to 128. Fewer are done by as many instructions for 32 as they take.
+    /// Columns of a block, up to 128. Fewer are done by instructions for as few as they are, in steps of 32, where
+    /// they are listed of a quarter.
     pub columns: usize,
     /// Stages of shared memory.
     pub stages: usize,
@@ -44,8 +46,18 @@ impl Tiling {
         TILE_ROWS * GROUP_TILES * self.groups * self.tiles
     }
 
-    fn threads(&self) -> usize {
-        32 * GROUP_TILES * self.groups + FEEDING
+    fn threads(&self, dense: bool) -> usize {
+        32 * GROUP_TILES * self.groups + if dense { FEEDING } else { 0 }
+    }
+
+    /// Blocks of a dense product.
+    fn blocks(&self, rows: usize, columns: usize) -> usize {
+        rows.div_ceil(self.block_rows()) * columns.div_ceil(self.columns)
+    }
+
+    /// Whether nearly every multiprocessor has one.
+    fn fills(&self, shape: WideShape, columns: usize, chip: Chip) -> bool {
+        self.blocks(shape.matrix.size().0, columns) >= chip.multiprocessors * 7 / 10
     }
 
     /// Dynamic shared memory of a block, as the source lays it out.
@@ -64,12 +76,13 @@ impl Tiling {
     pub fn check(&self, shape: WideShape) -> Result<(), CudaError> {
         let wrong = |what: String| Err(CudaError::shape(NAME, format!("{self:?} of {shape:?}: {what}")));
         let (rows, _) = shape.matrix.size();
-        let warps = matches!((self.groups, self.tiles), (1 | 2, 1 | 2) | (4, 1));
-        let most = if self.groups == 4 { 96 } else { 128 };
-        if !warps || self.columns == 0 || !self.columns.is_multiple_of(32) || self.columns > most {
-            return wrong(
-                "1, 2 or 4 warpgroups, 1 or 2 tiles a warp and 32 to 128 columns, of four 1 and to 96".into(),
-            );
+        // Beside those that feed there is no room for four.
+        let (warps, columns): (_, &[usize]) = match shape.dense {
+            true => (matches!((self.groups, self.tiles), (1 | 2, 1 | 2)), &[32, 64, 96, 128]),
+            false => (matches!((self.groups, self.tiles), (1 | 2, 1 | 2) | (4, 1)), &[32, 64, 128]),
+        };
+        if !warps || !columns.contains(&self.columns) {
+            return wrong(format!("1, 2 or listed 4 warpgroups, 1 or 2 tiles a warp, of 4 one, {columns:?} columns"));
         }
         if shape.matrix.layout().codes == Codes::Word || shape.matrix.planes() != Planes::One {
             return wrong("weights and activations of 16 bits do not fit into f16".into());
@@ -77,8 +90,12 @@ impl Tiling {
         if rows.div_ceil(TILE_ROWS) * TILE_ROWS < self.block_rows() {
             return wrong(format!("{rows} rows are fewer than a block's"));
         }
-        if self.stages < STAGES_MIN || self.shared_bytes(shape) > SHARED_BYTES_MAX {
-            return wrong(format!("{} bytes of shared memory, at most {SHARED_BYTES_MAX}", self.shared_bytes(shape)));
+        let fewest = if shape.dense { STAGES_MIN } else { STAGES_LISTED_MIN };
+        if self.stages < fewest || self.shared_bytes(shape) > SHARED_BYTES_MAX {
+            let bytes = self.shared_bytes(shape);
+            return wrong(format!(
+                "{fewest} stages and more, {bytes} bytes of shared memory, at most {SHARED_BYTES_MAX}"
+            ));
         }
         Ok(())
     }
@@ -90,29 +107,42 @@ impl Tiling {
 /// Measured (docs/kernels/warpgroup.md). An instruction costs some 23 cycles beside those of its columns, so it wants
 /// many; but nearly every multiprocessor wants a block.
 pub fn tiling(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
-    let (rows, _) = shape.matrix.size();
-    if !chip.warpgroups || columns < fewest_columns(shape) {
+    let t = tiling_of_any(shape, columns, chip).filter(|_| columns >= fewest_columns(shape))?;
+    (!shape.dense || t.fills(shape, columns, chip)).then_some(t)
+}
+
+/// The same for any number of columns: where all of them are to have one arithmetic.
+pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Tiling> {
+    if !chip.warpgroups {
         return None;
     }
     if !shape.dense {
-        let (tiles, columns) = if columns < EXPERT_COLUMNS_LARGE { (1, 64) } else { (2, 128) };
-        return within(shape, Tiling { groups: 2, tiles, columns, stages: STAGES_MAX }, ONE_BLOCK);
+        let (groups, columns, limit) = match columns {
+            0..=20 => (2, 32, TWO_BLOCKS),
+            21..=48 => (2, 64, TWO_BLOCKS),
+            _ => (4, 128, ONE_BLOCK),
+        };
+        // A narrow expert has fewer rows than such a block.
+        let groups = [groups, 2, 1].into_iter().filter(|g| *g <= groups);
+        return groups
+            .map(|groups| Tiling { groups, tiles: 1, columns, stages: STAGES_MAX })
+            .find_map(|t| within(shape, t, limit));
     }
-    let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32)];
+    let (rows, _) = shape.matrix.size();
+    let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
     let of = |(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX };
-    let blocks = |t: &Tiling| rows.div_ceil(t.block_rows()) * columns.div_ceil(t.columns);
-    let enough = chip.multiprocessors * 7 / 10;
-    let chosen = tiles.map(of).find(|t| blocks(t) >= enough)?;
+    let most = || tiles.clone().map(of).max_by_key(|t| t.blocks(rows, columns));
+    let chosen = tiles.clone().map(of).find(|t| t.fills(shape, columns, chip)).or_else(most)?;
     // Where there is more than one block for each multiprocessor, two of them hide each other's beginnings and ends.
-    let two = chosen.tiles * chosen.columns <= 64 && blocks(&chosen) > chip.multiprocessors;
+    let two = chosen.tiles * chosen.columns <= 64 && chosen.blocks(rows, columns) > chip.multiprocessors;
     within(shape, chosen, if two { TWO_BLOCKS } else { ONE_BLOCK })
 }
 
 /// Columns from which it is faster than int8, with what it takes to make f16 of them.
 fn fewest_columns(shape: WideShape) -> usize {
     match (shape.dense, shape.matrix.size().0) {
-        (false, _) => 32,
+        (false, _) => 16,
         (true, VERY_MANY_ROWS..) => 17,
         (true, _) => 96,
     }
@@ -121,14 +151,12 @@ fn fewest_columns(shape: WideShape) -> usize {
 /// `t` with as many stages as `limit` bytes of shared memory hold.
 fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
     let stages = |stages| Tiling { stages, ..t };
-    (STAGES_MIN..=STAGES_MAX).rev().map(stages).find(|t| t.check(shape).is_ok() && t.shared_bytes(shape) <= limit)
+    (STAGES_MIN..=t.stages).rev().map(stages).find(|t| t.check(shape).is_ok() && t.shared_bytes(shape) <= limit)
 }
 
 /// Shared memory of a block that has a multiprocessor to itself, and of one that shares it with another.
 const ONE_BLOCK: usize = SHARED_BYTES_MAX;
 const TWO_BLOCKS: usize = 113 << 10;
-/// From so many columns an expert on, a block does all of them at once.
-const EXPERT_COLUMNS_LARGE: usize = 48;
 /// Rows of a head, whose product is worth it from few columns on.
 const VERY_MANY_ROWS: usize = 1 << 16;
 
@@ -157,12 +185,8 @@ pub fn program(shape: WideShape, tiling: Tiling) -> Result<Program, CudaError> {
 /// Rows of activations.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// `[rows, cols]`.
+    /// `[rows, cols]`, with the norm that the shape has.
     pub rows: &'a HalfRows,
-    /// `[rows, norm / 32]`, where the shape has a norm.
-    pub squares: Option<&'a CudaView<'a, f32>>,
-    /// Epsilon of that norm.
-    pub eps: f32,
     /// Multiplies every sum.
     pub factor: f32,
 }
@@ -204,29 +228,20 @@ impl Warpgroup {
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
-        let (n, size) = (columns.rows(), self.shape.matrix.size());
+        let (n, (rows, cols)) = (columns.rows(), self.shape.matrix.size());
         if self.shape.dense != matches!(columns, Columns::First(_)) {
             return Err(CudaError::shape(NAME, "columns are listed of several matrices and of no other"));
         }
-        x.rows.check(n, size.1)?;
-        fits("squares", x.squares.map_or(0, |s| s.len()), n * self.shape.norm / BLOCK, n, size)?;
+        x.rows.check(n, cols)?;
         let work = Work::of(device, self.shape, weights, columns, out, self.tiling.columns)?;
         let (halves, row_scales) = x.rows.pointers(device);
-        let arguments = Arguments {
-            halves,
-            row_scales,
-            half_rows: n as i32,
-            squares: Ptr::of_some(x.squares, device.stream()),
-            eps: x.eps,
-            factor: x.factor,
-            ..work.arguments
-        };
+        let arguments = Arguments { halves, row_scales, half_rows: n as i32, factor: x.factor, ..work.arguments };
         if work.column_blocks == 0 {
             return Ok(());
         }
-        let (row_blocks, column_blocks) = (size.0.div_ceil(self.tiling.block_rows()) as u32, work.column_blocks as u32);
+        let (row_blocks, column_blocks) = (rows.div_ceil(self.tiling.block_rows()) as u32, work.column_blocks as u32);
         let blocks = if self.shape.dense { (column_blocks, row_blocks) } else { (row_blocks, column_blocks) };
-        let grid = Grid { blocks, threads: self.tiling.threads() as u32 };
+        let grid = Grid { blocks, threads: self.tiling.threads(self.shape.dense) as u32 };
         // SAFETY: every buffer was found large enough for columns that are not listed, the caller vouches for those
         // that are. Before its wait the kernel reads weights only.
         unsafe { self.kernel.launch(device, grid, &arguments) }
@@ -257,6 +272,8 @@ mod tests {
                 }
                 assert_eq!(tiling(shape(i, rows, cols, Planes::One), 16, chip), None, "few columns are int8's");
             }
+            let any = tiling_of_any(shape(i, 1024, 2048, Planes::One), 1, chip);
+            assert_eq!(any.is_some(), layout.codes != Codes::Word, "{layout:?}: prompts of any length");
             assert_eq!(tiling(shape(i, 1024, 2048, Planes::Two), 64, chip), None);
             assert_eq!(tiling(shape(i, 1024, 2048, Planes::One), 64, Chip { warpgroups: false, ..chip }), None);
             assert_eq!(tiling(shape(i, 40, 2048, Planes::One), 64, chip), None, "fewer rows than a block's");

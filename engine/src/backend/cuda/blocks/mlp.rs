@@ -2,17 +2,18 @@
 
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, plain};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, Source};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
-use crate::backend::cuda::workspace::Workspace;
+use crate::backend::cuda::workspace::{Quantized, Workspace};
 use crate::model::{Activation, MlpConfig, MlpWeights};
 use chimere_kernels::cuda::combine::{self, Combine, Terms};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
+use cudarc::driver::CudaViewMut;
 
 /// The matrices of an expert, or of a stack of them.
 pub(in crate::backend::cuda) struct Swiglu<M = Matrix> {
@@ -81,16 +82,37 @@ impl Bound {
 
     /// All rows through the shared or dense expert, into [`Workspace::shared_out`].
     pub(super) fn launch_shared(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let (device, rows, columns) = (at.device, at.pass.rows, Columns::First(at.pass.rows.count));
         let x = work.stream.rows.read(at.eps);
-        let (mut codes, mut meta) = work.shared_hidden.views_mut();
+        self.launch_gate_up(at, &x.source(), &mut work.shared_hidden)?;
+        self.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())
+    }
+
+    /// Gate and up of all rows.
+    pub(super) fn launch_gate_up(
+        &self,
+        at: BlockPass<'_>,
+        x: &Source<'_>,
+        hidden: &mut Quantized,
+    ) -> Result<(), CudaBackendError> {
+        let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
+        let (mut codes, mut meta) = hidden.views_mut();
         let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
-        // SAFETY: the columns are not listed, here and below.
-        unsafe { self.gate_up.launch(device, rows, &self.weights.gate_up, x.inputs(), columns, out) }?;
-        let (codes, meta) = work.shared_hidden.views();
-        let out = Output::Plain { values: &mut work.shared_out.as_view_mut(), stride: at.hidden };
-        // SAFETY: as above.
-        unsafe { self.down.launch(device, rows, &self.weights.down, plain(&codes, &meta), columns, out) }
+        // SAFETY: the columns are not listed.
+        unsafe { self.gate_up.launch(at.device, rows, &self.weights.gate_up, x, columns, out) }
+    }
+
+    /// What follows it.
+    pub(super) fn launch_down(
+        &self,
+        at: BlockPass<'_>,
+        hidden: &Quantized,
+        values: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaBackendError> {
+        let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
+        let (codes, meta) = hidden.views();
+        let out = Output::Plain { values, stride: at.hidden };
+        // SAFETY: the columns are not listed.
+        unsafe { self.down.launch(at.device, rows, &self.weights.down, &Source::plain(&codes, &meta), columns, out) }
     }
 }
 

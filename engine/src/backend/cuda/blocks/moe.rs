@@ -6,13 +6,13 @@
 use super::mlp::{self, Place, Swiglu, check_expert, combine_shape};
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, plain};
+use crate::backend::cuda::matrices::{Kernels as Products, Source};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, VectorPlan};
 use crate::backend::cuda::residual::next_rows;
 use crate::backend::cuda::shape::{Counts, Widths};
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
-use crate::backend::cuda::workspace::Workspace;
+use crate::backend::cuda::workspace::{Quantized, Workspace};
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
 use chimere_kernels::cuda::combine::{self, Combine, Terms};
 use chimere_kernels::cuda::experts::{self, ExpertRows, Experts, ExpertsKernels, Matrices};
@@ -21,7 +21,7 @@ use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::padded;
 use chimere_kernels::cuda::wide::{Columns, Output};
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
-use cudarc::driver::CudaSlice;
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::rc::Rc;
 
 /// The experts' and their router's weights, planned or on the device.
@@ -44,6 +44,31 @@ pub(in crate::backend::cuda) struct Bound {
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
     shared: mlp::Bound,
+}
+
+/// Which rows go to which expert.
+struct Lists<'a> {
+    slots: CudaView<'a, i32>,
+    in_rows: CudaView<'a, i32>,
+    out_rows: CudaView<'a, i32>,
+    pitch: usize,
+}
+
+impl<'a> Lists<'a> {
+    fn of(
+        slots: &'a CudaSlice<i32>,
+        in_rows: &'a CudaSlice<i32>,
+        out_rows: &'a CudaSlice<i32>,
+        (experts, pitch, all): (usize, usize, usize),
+    ) -> Self {
+        let slots = slots.slice(0..4 * experts);
+        Self { slots, in_rows: in_rows.slice(0..all), out_rows: out_rows.slice(0..all), pitch }
+    }
+
+    /// For products that read `in_rows` of `rows`.
+    fn columns(&'a self, rows: usize, in_rows: &'a CudaView<'a, i32>) -> Columns<'a> {
+        Columns::Listed { rows, slots: &self.slots, in_rows, out_rows: &self.out_rows, pitch: self.pitch }
+    }
 }
 
 /// Kernels of all such blocks, and their scratch.
@@ -193,12 +218,17 @@ impl Operator for MoeConfig {
         if let Some(few) = few {
             return bound.launch_few(few, at, work);
         }
-        // The shared expert needs nothing of the choice, which leaves most of the device idle.
-        at.beside.follow(at.device)?;
-        bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
-        bound.route(kernels, at, work)?;
-        bound.launch_routed(at, work)?;
-        at.device.follow(at.beside)?;
+        if bound.shared.gate_up.takes_halves(at.pass.rows) {
+            bound.route(kernels, at, work)?;
+            bound.launch_all(at, work)?;
+        } else {
+            // The shared expert needs nothing of the choice, which leaves most of the device idle.
+            at.beside.follow(at.device)?;
+            bound.shared.launch_shared(BlockPass { device: at.beside, ..at }, work)?;
+            bound.route(kernels, at, work)?;
+            bound.launch_routed(at, work)?;
+            at.device.follow(at.beside)?;
+        }
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
         let terms = Terms { slots: &at.pass.slots, gates: Some(&gates), experts: Some(&made), shared: Some(&shared) };
         work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
@@ -245,26 +275,62 @@ impl Bound {
         if fixed { at.pass.rows.count } else { 0 }
     }
 
+    /// The shared and the routed experts of many rows, one product after another: both read the same f16 of them.
+    fn launch_all(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let x = work.stream.rows.read(at.eps);
+        let x = x.source();
+        self.shared.launch_gate_up(at, &x, &mut work.shared_hidden)?;
+        let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
+        self.launch_gate_up(at, &x, &lists, &mut work.expert_hidden)?;
+        self.shared.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())?;
+        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())
+    }
+
     /// Routed experts, each with its rows.
     fn launch_routed(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
-        let (device, config, swiglu) = (at.device, &self.config, &self.experts);
-        let pitch = self.pitch(at);
-        let listed = if pitch == 0 { at.pass.rows.count * config.used } else { config.experts * pitch };
-        let slots = work.lists.slice(0..4 * config.experts);
-        let (in_rows, out_rows) = (work.list_in.slice(0..listed), work.list_out.slice(0..listed));
+        let lists = Lists::of(&work.lists, &work.list_in, &work.list_out, self.listed(at));
         let x = work.stream.rows.read(at.eps);
-        let (mut codes, mut meta) = work.expert_hidden.views_mut();
-        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(config.expert.width) };
-        let rows = at.pass.rows.count;
-        let columns = Columns::Listed { rows, slots: &slots, in_rows: &in_rows, out_rows: &out_rows, pitch };
+        self.launch_gate_up(at, &x.source(), &lists, &mut work.expert_hidden)?;
+        self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())
+    }
+
+    /// Experts, their places in the lists, and all of these.
+    fn listed(&self, at: BlockPass<'_>) -> (usize, usize, usize) {
+        let (pitch, config) = (self.pitch(at), &self.config);
+        let all = if pitch == 0 { at.pass.rows.count * config.used } else { config.experts * pitch };
+        (config.experts, pitch, all)
+    }
+
+    /// Gate and up of the routed experts.
+    fn launch_gate_up(
+        &self,
+        at: BlockPass<'_>,
+        x: &Source<'_>,
+        lists: &Lists<'_>,
+        hidden: &mut Quantized,
+    ) -> Result<(), CudaBackendError> {
+        let (mut codes, mut meta) = hidden.views_mut();
+        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(self.config.expert.width) };
+        let columns = lists.columns(at.pass.rows.count, &lists.in_rows);
+        let (product, matrix) = (&self.experts.gate_up, &self.experts.weights.gate_up);
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
-        unsafe { swiglu.gate_up.launch(device, at.pass.rows, &swiglu.weights.gate_up, x.inputs(), columns, out) }?;
-        let (codes, meta) = work.expert_hidden.views();
-        let out = Output::Plain { values: &mut work.scratch.as_view_mut(), stride: at.hidden };
-        let rows = rows * config.used;
-        let columns = Columns::Listed { rows, slots: &slots, in_rows: &out_rows, out_rows: &out_rows, pitch };
-        // SAFETY: as above.
-        unsafe { swiglu.down.launch(device, at.pass.rows, &swiglu.weights.down, plain(&codes, &meta), columns, out) }
+        unsafe { product.launch(at.device, at.pass.rows, matrix, x, columns, out) }
+    }
+
+    /// What follows it.
+    fn launch_down(
+        &self,
+        at: BlockPass<'_>,
+        lists: &Lists<'_>,
+        hidden: &Quantized,
+        values: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaBackendError> {
+        let (codes, meta) = hidden.views();
+        let (x, out) = (Source::plain(&codes, &meta), Output::Plain { values, stride: at.hidden });
+        let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows);
+        let (product, matrix) = (&self.experts.down, &self.experts.weights.down);
+        // SAFETY: as for gate and up.
+        unsafe { product.launch(at.device, at.pass.rows, matrix, &x, columns, out) }
     }
 
     /// All experts of few rows, which choose in the same launch.

@@ -68,7 +68,7 @@ impl BoundProjections {
     /// From the residual stream into [`Workspace::inputs`].
     pub(super) fn read(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         let rows = work.stream.rows.read(at.eps);
-        self.inputs.launch(at.device, at.pass.rows, rows.inputs(), &mut work.inputs.as_view_mut())
+        self.inputs.launch(at.device, at.pass.rows, &rows.source(), &mut work.inputs.as_view_mut())
     }
 
     /// From [`Workspace::mixed`] into the residual stream.
