@@ -3,7 +3,8 @@
 //
 // A block owns R = 64 GROUPS TW rows by up to C columns. A warpgroup has 64 TW rows and all of the block's columns: it expands its weights
 // to f16 in registers (halves.cuh), once for all columns, and the instruction reads activations from shared memory. Weights and activations
-// of a unit of 128 inputs are one stage, which a warpgroup of its own fills (feed.cuh) as soon as the others are done with what it held.
+// of a unit of 128 inputs are one stage, which a warpgroup of its own fills (feed.cuh) as soon as the others are done with what it held; or,
+// of listed columns, all warps do (listed.cuh), because blocks of few columns would else spend half of their time before and after.
 //
 // An output is the sum over its inputs in order, 16 at a time as the instruction adds them, in f32. It depends on nothing but its row
 // and column: not on how many columns there are, nor on R, C or STAGES.
@@ -26,7 +27,7 @@
 #define BY_BLOCK 0
 #define PLANES 1
 // Blocks of a multiprocessor: one where it has most of the registers.
-#define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : 2)
+#define BLOCKS_AT_A_TIME (TW * C8 > 8 || GROUPS > 2 ? 1 : LISTED && TW * C8 <= 4 ? 3 : 2)
 // Fewer columns are done by as many instructions for as few as this.
 #define STEP (LISTED ? C / 4 : 32)
 #include "wide/wgmma.cuh"

@@ -165,7 +165,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 /// What the tests of f16 load, on the one architecture that has it.
 pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
     let mut all: Vec<Program> = Vec::new();
-    for case in in_halves() {
+    for case in in_halves().into_iter().chain(tilings().into_iter().flatten()) {
         if let Way::F16(tiling) = case.way {
             all.push(warpgroup::program(case.shape, tiling)?);
             all.push(halves::program(case.shape.matrix().size().1, case.shape.norm())?);
@@ -178,6 +178,7 @@ pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) const TESTS: &[Test] = &[
     ("wide::columns_are_the_definition_s_and_the_same_alone", every_layout),
     ("wide::columns_in_f16_are_near_the_definition_s_and_the_same_alone", every_layout_in_halves),
+    ("wide::listed_columns_have_the_same_bytes_in_any_tiles", any_tiles),
     ("wide::sums_in_order_are_those_of_the_kernels_for_few_rows", in_order),
 ];
 
@@ -191,6 +192,53 @@ fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
         return check_all(gpu, in_halves());
     }
     println!("skipped: {} has no matrix instructions of warpgroups", gpu.device.arch());
+    Ok(())
+}
+
+/// What is listed, in every way in which it is cut up.
+fn tilings() -> Vec<Vec<Checked>> {
+    let ways = [(4, 128), (2, 128), (4, 64), (2, 64), (1, 64), (2, 32), (1, 32)];
+    let tiling = |(groups, columns)| Way::F16(warpgroup::Tiling { groups, tiles: 1, columns, stages: 3 });
+    let mut all = Vec::new();
+    for (layout, rows, epilogue, norm) in [
+        (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
+        (Layout::Q8_0, 2040, Epilogue::Plain, None),
+        (Layout::IQ3_S, 1000, Epilogue::Plain, None),
+    ] {
+        let shape = shape(layout, rows, 512, epilogue, norm, false);
+        all.push(ways.map(|way| Checked { shape, way: tiling(way) }).into());
+    }
+    all
+}
+
+/// How lists are cut up changes no byte. Slots are empty, or have fewer or more columns than a tile.
+fn any_tiles(gpu: &Gpu) -> Outcome {
+    if !gpu.device.arch().has_warpgroups() {
+        println!("skipped: {} has no matrix instructions of warpgroups", gpu.device.arch());
+        return Ok(());
+    }
+    let (mut slots, mut columns) = (Vec::new(), 0);
+    for (s, count) in [0, 1, 5, 33, 2, 0, 8, 130, 17].into_iter().cycle().take(300).enumerate() {
+        slots.extend([s as i32 % 3, columns, count, 0]);
+        columns += count;
+    }
+    let rows: Vec<i32> = (0..columns).map(|c| (c * 7 + 3) % columns).collect();
+    let listed = Listed { lists: [slots, rows.clone(), rows], pitch: 0 };
+    for cases in tilings() {
+        let (rows, cols) = cases[0].shape.matrix().size();
+        let mut random = Random(7);
+        let matrices: Vec<Matrix> =
+            (0..3).map(|e| Matrix::random(cases[0].shape.matrix().layout(), rows, cols, 30 + e).lowered()).collect();
+        let x = activations(columns as usize, cols, Planes::One, &mut random);
+        let squares: Vec<f32> =
+            random.vector(columns as usize * cols / 32).into_iter().map(|v| v.abs() * 1e6).collect();
+        let next = random.vector(rows);
+        let of = |case| Bench::of(gpu, case, &matrices, (&x, &squares), &next)?.run(0, columns as usize, Some(&listed));
+        let want = of(&cases[0])?;
+        for case in &cases[1..] {
+            assert!(of(case)? == want, "{case:?}: other bytes than those of {:?}", cases[0].way);
+        }
+    }
     Ok(())
 }
 
@@ -392,7 +440,34 @@ impl Listed {
     }
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// With `x`, and the sums of its rows' squares.
+    fn of(
+        gpu: &'a Gpu,
+        case: &Checked,
+        matrices: &[Matrix],
+        (x, squares): (&QuantizedRows, &[f32]),
+        next: &[f32],
+    ) -> Result<Self, Box<dyn Error>> {
+        let (stream, shape) = (gpu.device.stream(), case.shape);
+        let ((rows, cols), planes) = (shape.matrix().size(), shape.matrix().planes());
+        Ok(Self {
+            gpu,
+            kernel: Loaded::of(gpu, case, x.codes.len() / cols / planes.count())?,
+            epilogue: shape.epilogue(),
+            dense: shape.dense(),
+            rows,
+            cols,
+            planes,
+            weights: stream.clone_htod(&matrices.iter().flat_map(Matrix::packed).collect::<Vec<u8>>())?,
+            codes: stream.clone_htod(&x.codes)?,
+            meta: stream.clone_htod(x.meta.as_flattened())?,
+            squares: stream.clone_htod(squares)?,
+            norm: shape.norm().unwrap_or(0),
+            next: stream.clone_htod(next)?,
+        })
+    }
+
     fn outputs(&self) -> usize {
         if self.epilogue == Epilogue::Gated { self.rows / 2 } else { self.rows }
     }
@@ -471,9 +546,8 @@ impl Bench<'_> {
 
 fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) -> Result<f64, Box<dyn Error>> {
     const COLUMNS: usize = 75;
-    let (stream, shape) = (gpu.device.stream(), case.shape);
+    let (shape, epilogue) = (case.shape, case.shape.epilogue());
     let (layout, (rows, cols)) = (shape.matrix().layout(), shape.matrix().size());
-    let epilogue = shape.epilogue();
     let norm = shape.norm().unwrap_or(0);
     let mut random = Random(11);
     let lower = |m: Matrix| if let Way::F16(_) = case.way { m.lowered() } else { m };
@@ -481,21 +555,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
     let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
     let next = random.vector(rows);
-    let bench = Bench {
-        gpu,
-        kernel: Loaded::of(gpu, case, COLUMNS)?,
-        epilogue,
-        dense: shape.dense(),
-        rows,
-        cols,
-        planes: shape.matrix().planes(),
-        weights: stream.clone_htod(&matrices.iter().flat_map(Matrix::packed).collect::<Vec<u8>>())?,
-        codes: stream.clone_htod(&x.codes)?,
-        meta: stream.clone_htod(x.meta.as_flattened())?,
-        squares: stream.clone_htod(&squares)?,
-        norm,
-        next: stream.clone_htod(&next)?,
-    };
+    let bench = Bench::of(gpu, case, &matrices, (&x, &squares), &next)?;
     let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue, tolerance: case.way.tolerance() };
     let all = bench.run(0, COLUMNS, None)?;
     let mut worst = 0.0f64;

@@ -55,6 +55,21 @@ impl Tiling {
         rows.div_ceil(self.block_rows()) * columns.div_ceil(self.columns)
     }
 
+    /// Whether two blocks stand on a multiprocessor and hide each other's beginnings and ends.
+    fn shares(&self, shape: WideShape, columns: usize, chip: Chip) -> bool {
+        self.tiles * self.columns <= 64 && self.blocks(shape.matrix.size().0, columns) > chip.multiprocessors
+    }
+
+    /// What a dense product takes about: an instruction 24 cycles and 0.55 a column, a block 7,000 beside its
+    /// instructions (docs/kernels/warpgroup.md).
+    fn cycles(&self, shape: WideShape, columns: usize, chip: Chip) -> usize {
+        let (rows, cols) = shape.matrix.size();
+        let instructions = self.groups * self.tiles * cols.div_ceil(16);
+        let alone = if self.shares(shape, columns, chip) { 3000 } else { 7000 };
+        let turns = self.blocks(rows, columns).div_ceil(chip.multiprocessors);
+        turns * (instructions * (240 + 55 * self.columns / 10) / 10 + alone)
+    }
+
     /// Whether nearly every multiprocessor has one.
     fn fills(&self, shape: WideShape, columns: usize, chip: Chip) -> bool {
         self.blocks(shape.matrix.size().0, columns) >= chip.multiprocessors * 7 / 10
@@ -118,25 +133,21 @@ pub fn tiling_of_any(shape: WideShape, columns: usize, chip: Chip) -> Option<Til
     }
     if !shape.dense {
         let (groups, columns, limit) = match columns {
-            0..=20 => (2, 32, TWO_BLOCKS),
+            0..=20 => (2, 32, THREE_BLOCKS),
             21..=48 => (2, 64, TWO_BLOCKS),
             _ => (4, 128, ONE_BLOCK),
         };
-        // A narrow expert has fewer rows than such a block.
-        let groups = [groups, 2, 1].into_iter().filter(|g| *g <= groups);
-        return groups
-            .map(|groups| Tiling { groups, tiles: 1, columns, stages: STAGES_MAX })
-            .find_map(|t| within(shape, t, limit));
+        // A narrow expert has fewer rows than such a block, a wide encoding more bytes.
+        let all =
+            [groups, 2, 1].into_iter().filter(|g| *g <= groups).map(|groups| [limit, TWO_BLOCKS].map(|l| (groups, l)));
+        let of = |(groups, limit)| within(shape, Tiling { groups, tiles: 1, columns, stages: STAGES_MAX }, limit);
+        return all.flatten().find_map(of);
     }
-    let (rows, _) = shape.matrix.size();
     let tiles = [(2, 2, 128), (2, 1, 128), (2, 1, 64), (1, 1, 64), (2, 1, 32), (1, 1, 32)];
     let tiles = tiles.into_iter().filter(|t| t.2 <= columns.next_multiple_of(32));
-    let of = |(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX };
-    let most = || tiles.clone().map(of).max_by_key(|t| t.blocks(rows, columns));
-    let chosen = tiles.clone().map(of).find(|t| t.fills(shape, columns, chip)).or_else(most)?;
-    // Where there is more than one block for each multiprocessor, two of them hide each other's beginnings and ends.
-    let two = chosen.tiles * chosen.columns <= 64 && chosen.blocks(rows, columns) > chip.multiprocessors;
-    within(shape, chosen, if two { TWO_BLOCKS } else { ONE_BLOCK })
+    let all = tiles.map(|(groups, tiles, columns)| Tiling { groups, tiles, columns, stages: STAGES_MAX });
+    let chosen = all.min_by_key(|t| t.cycles(shape, columns, chip))?;
+    within(shape, chosen, if chosen.shares(shape, columns, chip) { TWO_BLOCKS } else { ONE_BLOCK })
 }
 
 /// Columns from which it is faster than int8, with what it takes to make f16 of them.
@@ -144,7 +155,8 @@ fn fewest_columns(shape: WideShape) -> usize {
     match (shape.dense, shape.matrix.size().0) {
         (false, _) => 16,
         (true, VERY_MANY_ROWS..) => 17,
-        (true, _) => 96,
+        (true, MANY_ROWS..) => 33,
+        (true, _) => 192,
     }
 }
 
@@ -154,10 +166,12 @@ fn within(shape: WideShape, t: Tiling, limit: usize) -> Option<Tiling> {
     (STAGES_MIN..=t.stages).rev().map(stages).find(|t| t.check(shape).is_ok() && t.shared_bytes(shape) <= limit)
 }
 
-/// Shared memory of a block that has a multiprocessor to itself, and of one that shares it with another.
+/// Shared memory of a block that has a multiprocessor to itself, and of those that share one.
 const ONE_BLOCK: usize = SHARED_BYTES_MAX;
 const TWO_BLOCKS: usize = 113 << 10;
-/// Rows of a head, whose product is worth it from few columns on.
+const THREE_BLOCKS: usize = 75 << 10;
+/// Rows of an in-projection, and of a head, whose products are worth it from fewer columns on.
+const MANY_ROWS: usize = 1 << 13;
 const VERY_MANY_ROWS: usize = 1 << 16;
 
 /// The program of a shape.
