@@ -8,12 +8,14 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{Matrix, Random};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
-use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide, WideShape};
-use chimere_kernels::cuda::{CudaError, Device, Program};
-use cudarc::driver::{CudaSlice, CudaView};
+use chimere_kernels::cuda::wide::{
+    self, Chip, Columns, Epilogue, Form, HalfPlace, Inputs, Many, Output, Source, Tiling, WideShape, warpgroup,
+};
+use chimere_kernels::cuda::{CudaError, Program};
+use cudarc::driver::CudaSlice;
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
+use std::rc::Rc;
 
 const EPS: f32 = 1e-6;
 
@@ -24,73 +26,26 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut all = steps.map(|(case, tiling)| wide::program(case.shape(), tiling)).collect::<Result<Vec<_>, _>>()?;
     for case in &CASES {
         for tiling in case.steps().filter_map(|n| case.in_halves(n, H200)) {
-            all.push(warpgroup::program(case.shape(), tiling)?);
+            all.extend(Form::F16(tiling).programs(case.shape())?);
         }
-        all.push(halves::program(case.cols, case.norm)?);
+        all.push(halves::program(case.cols, None)?);
     }
     Ok(all)
 }
 
-/// On which matrix instructions, and cut up how.
-#[derive(Clone, Copy)]
-enum Way {
-    Int8(Tiling),
-    F16(warpgroup::Tiling),
-}
+/// As the table says it.
+struct Told(Form);
 
-impl Display for Way {
+impl Display for Told {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Int8(Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order }) => {
+        match self.0 {
+            Form::Int8(Tiling { tiles, warps_rows, octets, warps_columns, groups, units, split, stages, order }) => {
                 let by =
                     format!("{tiles}x{warps_rows}, {octets}x{warps_columns}, {groups}, {units}, {split}, {stages}");
                 let ordered = order.map_or_else(String::new, |order| format!(", {} in order", order.segments));
                 write!(f, "{by}{ordered}")
             }
-            Self::F16(t) => write!(f, "f16: {} x {} x {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages),
-        }
-    }
-}
-
-/// The kernel of either.
-enum Loaded {
-    Int8(Wide),
-    F16(Warpgroup, HalfRows),
-}
-
-impl Loaded {
-    fn of(gpu: &Gpu, case: &Case, way: Way, x: Inputs<'_>, rows: usize) -> Result<Self, CudaError> {
-        let (device, cache, shape) = (&gpu.device, &gpu.cache, case.shape());
-        Ok(match way {
-            Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, shape, tiling)?),
-            Way::F16(tiling) => {
-                let halves = HalfRows::new(device, rows, rows * case.cols)?;
-                let Inputs { codes, meta, squares, eps, .. } = x;
-                let x = halves::Inputs { codes, meta, squares, eps };
-                Halves::load(device, cache, case.cols, case.norm)?.launch(device, rows, x, &halves)?;
-                Self::F16(Warpgroup::load(device, cache, shape, tiling)?, halves)
-            }
-        })
-    }
-
-    /// # Safety
-    /// As [`Wide::launch`].
-    unsafe fn launch(
-        &self,
-        device: &Device,
-        weights: &CudaView<'_, u8>,
-        x: Inputs<'_>,
-        columns: Columns<'_>,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        match self {
-            // SAFETY: the caller's promise, here and below.
-            Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
-            Self::F16(kernel, rows) => {
-                let x = warpgroup::Inputs { rows, factor: x.factor };
-                // SAFETY: as above.
-                unsafe { kernel.launch(device, weights, x, columns, out) }
-            }
+            Form::F16(t) => write!(f, "f16: {} x {} x {}, {}", t.groups, 64 * t.tiles, t.columns, t.stages),
         }
     }
 }
@@ -194,8 +149,8 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
             // Prompts have no order that other rows have too.
             let in_order = (n <= SAMPLED_MAX).then(|| case.tiling_in_order(n, chip));
             let halves = case.in_halves(n, chip);
-            let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Way::Int8);
-            for chosen in int8.chain(halves.into_iter().map(Way::F16)) {
+            let int8 = [case.tiling(n, chip)].into_iter().chain(in_order).map(Form::Int8);
+            for chosen in int8.chain(halves.into_iter().map(Form::F16)) {
                 time_one(gpu, case, &weights, n, chosen)?;
             }
         }
@@ -220,12 +175,13 @@ fn time_halves(gpu: &Gpu) -> Outcome {
     Ok(())
 }
 
-fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Way) -> Outcome {
+fn time_one(gpu: &Gpu, case: &Case, weights: &CudaSlice<u8>, n: usize, chosen: Form) -> Outcome {
     let (seconds, bytes) = product_time(gpu, case, weights, n, chosen)?;
     let operations = 2.0 * (case.rows * case.cols * n * case.used.unwrap_or(1)) as f64;
     println!(
-        "| {} | {n} | {chosen} | {:.2} | {:.0} | {:.0} |",
+        "| {} | {n} | {} | {:.2} | {:.0} | {:.0} |",
         case.name,
+        Told(chosen),
         seconds * 1e6,
         bytes / seconds / 1e9,
         operations / seconds / 1e12
@@ -253,7 +209,7 @@ fn product_time(
     case: &Case,
     weights: &CudaSlice<u8>,
     n: usize,
-    way: Way,
+    form: Form,
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let (stream, shape) = (gpu.device.stream(), case.shape());
     let pairs = n * case.used.unwrap_or(1);
@@ -280,7 +236,9 @@ fn product_time(
     let launches = if case.used.is_some() { 32.min(32768 / n) } else { copies.clamp(4, 32.max(4096 / n)) };
     let (codes, meta, squares) = (codes.as_view(), meta.as_view(), squares.as_view());
     let x = Inputs { codes: &codes, meta: &meta, squares: Some(&squares), eps: EPS, factor: 1.0 };
-    let kernel = Loaded::of(gpu, case, way, x, in_count)?;
+    // Made of the rows once, and not timed.
+    let place = Rc::new(HalfPlace::new(HalfRows::new(&gpu.device, in_count, in_count * case.cols)?));
+    let (kernel, x) = (Many::load(&gpu.device, &gpu.cache, shape, form, &place)?, Source::new(x));
     let seconds = graph_time(gpu, launches, |i| {
         let (mut v, mut c, mut m, mut s) =
             (values.as_view_mut(), out_codes.as_view_mut(), out_meta.as_view_mut(), out_squares.as_view_mut());
@@ -300,13 +258,13 @@ fn product_time(
         if case.used.is_none() {
             let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
             // SAFETY: nothing is listed.
-            return unsafe { kernel.launch(&gpu.device, &matrix, x, Columns::First(n), out) };
+            return unsafe { kernel.launch(&gpu.device, &matrix, (&x, 1.0), Columns::First(n), out) };
         }
         let (slots, rows, pairs) = (slots[i % 8].as_view(), rows[i % 8].as_view(), out_rows.as_view());
         let in_rows = if case.epilogue == Epilogue::Gated { &rows } else { &pairs };
         let columns = Columns::Listed { rows: in_count, slots: &slots, in_rows, out_rows: &pairs, pitch: 0 };
         // SAFETY: the lists name experts below 256 and rows below the number of tokens or pairs.
-        unsafe { kernel.launch(&gpu.device, &weights.as_view(), x, columns, out) }
+        unsafe { kernel.launch(&gpu.device, &weights.as_view(), (&x, 1.0), columns, out) }
     })?;
     Ok((seconds, if case.used.is_some() { distinct * bytes as f64 } else { bytes as f64 }))
 }

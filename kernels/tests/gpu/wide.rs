@@ -5,12 +5,14 @@ use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
-use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
-use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
-use chimere_kernels::cuda::wide::{Columns, Epilogue, Inputs, Order, Output, Tiling, Wide, WideShape, program};
+use chimere_kernels::cuda::wide::halves::HalfRows;
+use chimere_kernels::cuda::wide::{
+    Columns, Epilogue, Form, HalfPlace, Inputs, Many, Order, Output, Source, Tiling, Wide, WideShape, warpgroup,
+};
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
+use std::rc::Rc;
 
 /// Every way to share work at least once: among groups, blocks of a cluster, warps along rows and columns.
 const CHECKED: [Tiling; 3] = [
@@ -63,24 +65,15 @@ fn shape(layout: Layout, rows: usize, cols: usize, epilogue: Epilogue, norm: Opt
 
 struct Checked {
     shape: WideShape,
-    way: Way,
+    form: Form,
 }
 
-/// On which matrix instructions, and cut up how.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Int8(Tiling),
-    F16(warpgroup::Tiling),
-}
-
-impl Way {
-    /// What may be off, in shares of the sum of the products' magnitudes. f16 rounds a scale, a weight (and a minimum)
-    /// and a value, each by 2^-11 at most.
-    fn tolerance(self) -> f64 {
-        match self {
-            Self::Int8(_) => 6e-7,
-            Self::F16(_) => 1.5e-3,
-        }
+/// What may be off, in shares of the sum of the products' magnitudes. f16 rounds a scale, a weight (and a minimum) and a
+/// value, each by 2^-11 at most.
+fn tolerance(form: Form) -> f64 {
+    match form {
+        Form::Int8(_) => 6e-7,
+        Form::F16(_) => 1.5e-3,
     }
 }
 
@@ -104,14 +97,14 @@ fn in_halves() -> Vec<Checked> {
                 tiling.columns = if tiling.columns == 64 { 96 } else { tiling.columns };
             }
             let shape = shape(layout, rows, cols, Epilogue::Plain, Some(128), dense);
-            all.push(Checked { shape, way: Way::F16(tiling) });
+            all.push(Checked { shape, form: Form::F16(tiling) });
         }
     }
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
         for (rows, tiling) in [(192, tiling(1, 2, 64)), (192, tiling(2, 1, 128)), (320, tiling(2, 2, 64))] {
             for (epilogue, dense) in [(Epilogue::Gated, false), (Epilogue::Residual, true)] {
                 let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
-                all.push(Checked { shape, way: Way::F16(tiling) });
+                all.push(Checked { shape, form: Form::F16(tiling) });
             }
         }
     }
@@ -125,14 +118,14 @@ fn checked() -> Vec<Checked> {
             for (rows, cols) in [(40, 256), (1000, 768)] {
                 all.push(Checked {
                     shape: shape(layout, rows, cols, Epilogue::Plain, None, true),
-                    way: Way::Int8(tiling),
+                    form: Form::Int8(tiling),
                 });
             }
         }
     }
     for layout in LAYOUTS {
         let shape = shape(layout, 1000, 768, Epilogue::Plain, None, true).with_planes(Planes::Two);
-        all.push(Checked { shape, way: Way::Int8(CHECKED[1]) });
+        all.push(Checked { shape, form: Form::Int8(CHECKED[1]) });
     }
     // Of IQ3_S, tiles of 512 inputs begin at odd multiples of 64 bytes.
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
@@ -142,7 +135,7 @@ fn checked() -> Vec<Checked> {
                 for (rows, cols, epilogue, dense) in [gated, residual] {
                     all.push(Checked {
                         shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
-                        way: Way::Int8(tiling),
+                        form: Form::Int8(tiling),
                     });
                 }
             }
@@ -155,9 +148,7 @@ fn checked() -> Vec<Checked> {
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let mut all: Vec<Program> = Vec::new();
     for case in checked() {
-        if let Way::Int8(tiling) = case.way {
-            all.push(program(case.shape, tiling)?);
-        }
+        all.extend(case.form.programs(case.shape)?);
     }
     Ok(all)
 }
@@ -166,10 +157,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 pub(crate) fn half_programs() -> Result<Vec<Program>, CudaError> {
     let mut all: Vec<Program> = Vec::new();
     for case in in_halves().into_iter().chain(tilings().into_iter().flatten()) {
-        if let Way::F16(tiling) = case.way {
-            all.push(warpgroup::program(case.shape, tiling)?);
-            all.push(halves::program(case.shape.matrix().size().1, case.shape.norm())?);
-        }
+        all.extend(case.form.programs(case.shape)?);
     }
     Ok(all)
 }
@@ -198,7 +186,7 @@ fn every_layout_in_halves(gpu: &Gpu) -> Outcome {
 /// What is listed, in every way in which it is cut up.
 fn tilings() -> Vec<Vec<Checked>> {
     let ways = [(4, 128), (2, 128), (4, 64), (2, 64), (1, 64), (2, 32), (1, 32)];
-    let tiling = |(groups, columns)| Way::F16(warpgroup::Tiling { groups, tiles: 1, columns, stages: 3 });
+    let tiling = |(groups, columns)| Form::F16(warpgroup::Tiling { groups, tiles: 1, columns, stages: 3 });
     let mut all = Vec::new();
     for (layout, rows, epilogue, norm) in [
         (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
@@ -206,7 +194,7 @@ fn tilings() -> Vec<Vec<Checked>> {
         (Layout::IQ3_S, 1000, Epilogue::Plain, None),
     ] {
         let shape = shape(layout, rows, 512, epilogue, norm, false);
-        all.push(ways.map(|way| Checked { shape, way: tiling(way) }).into());
+        all.push(ways.map(|way| Checked { shape, form: tiling(way) }).into());
     }
     all
 }
@@ -236,7 +224,7 @@ fn any_tiles(gpu: &Gpu) -> Outcome {
         let of = |case| Bench::of(gpu, case, &matrices, (&x, &squares), &next)?.run(0, columns as usize, Some(&listed));
         let want = of(&cases[0])?;
         for case in &cases[1..] {
-            assert!(of(case)? == want, "{case:?}: other bytes than those of {:?}", cases[0].way);
+            assert!(of(case)? == want, "{case:?}: other bytes than those of {:?}", cases[0].form);
         }
     }
     Ok(())
@@ -248,7 +236,7 @@ fn check_all(gpu: &Gpu, cases: Vec<Checked>) -> Outcome {
         let worst = columns_are_the_definition_s_and_the_same_alone(gpu, &case)?;
         let matrix = case.shape.matrix();
         let (layout, size, planes) = (matrix.layout(), matrix.size(), matrix.planes());
-        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.way);
+        println!("wide {layout:?} {size:?} {planes:?} {:?}: {worst:.2} of tolerance, alone = in a batch", case.form);
     }
     Ok(())
 }
@@ -345,56 +333,10 @@ struct Written {
     squares: Vec<u32>,
 }
 
-/// The kernel of a case.
-enum Loaded {
-    Int8(Wide),
-    F16 { halves: Halves, rows: HalfRows, product: Warpgroup },
-}
-
-impl Loaded {
-    /// For so many rows of activations.
-    fn of(gpu: &Gpu, case: &Checked, rows: usize) -> Result<Self, CudaError> {
-        let (device, cache, cols) = (&gpu.device, &gpu.cache, case.shape.matrix().size().1);
-        Ok(match case.way {
-            Way::Int8(tiling) => Self::Int8(Wide::load(device, cache, case.shape, tiling)?),
-            Way::F16(tiling) => Self::F16 {
-                halves: Halves::load(device, cache, cols, case.shape.norm())?,
-                rows: HalfRows::new(device, rows, rows * cols)?,
-                product: Warpgroup::load(device, cache, case.shape, tiling)?,
-            },
-        })
-    }
-
-    /// # Safety
-    /// As [`Wide::launch`].
-    unsafe fn launch(
-        &self,
-        gpu: &Gpu,
-        weights: &CudaSlice<u8>,
-        n: usize,
-        x: Inputs<'_>,
-        columns: Columns<'_>,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        let (device, weights) = (&gpu.device, &weights.as_view());
-        match self {
-            // SAFETY: the caller's promise, here and below.
-            Self::Int8(kernel) => unsafe { kernel.launch(device, weights, x, columns, out) },
-            Self::F16 { halves, rows, product } => {
-                let Inputs { codes, meta, squares, eps, factor } = x;
-                halves.launch(device, n, halves::Inputs { codes, meta, squares, eps }, rows)?;
-                let x = warpgroup::Inputs { rows, factor };
-                // SAFETY: as above.
-                unsafe { product.launch(device, weights, x, columns, out) }
-            }
-        }
-    }
-}
-
 /// A kernel with the data of a check: three matrices if rows are listed, else one.
 struct Bench<'a> {
     gpu: &'a Gpu,
-    kernel: Loaded,
+    kernel: Many,
     epilogue: Epilogue,
     dense: bool,
     rows: usize,
@@ -451,9 +393,11 @@ impl<'a> Bench<'a> {
     ) -> Result<Self, Box<dyn Error>> {
         let (stream, shape) = (gpu.device.stream(), case.shape);
         let ((rows, cols), planes) = (shape.matrix().size(), shape.matrix().planes());
+        let values = x.codes.len() / planes.count();
+        let place = Rc::new(HalfPlace::new(HalfRows::new(&gpu.device, values / cols, values)?));
         Ok(Self {
             gpu,
-            kernel: Loaded::of(gpu, case, x.codes.len() / cols / planes.count())?,
+            kernel: Many::load(&gpu.device, &gpu.cache, shape, case.form, &place)?,
             epilogue: shape.epilogue(),
             dense: shape.dense(),
             rows,
@@ -485,7 +429,7 @@ impl<'a> Bench<'a> {
         let mut meta = stream.clone_htod(&vec![f32::NAN; n * stride / 16 * planes + 2])?;
         let mut squares = stream.clone_htod(&vec![f32::NAN; n * stride / 32 + 2])?;
         let all = Listed::all(n);
-        let listed = listed.or((!self.dense && matches!(self.kernel, Loaded::F16 { .. })).then_some(&all));
+        let listed = listed.or((!self.dense && matches!(self.kernel, Many::F16(..))).then_some(&all));
         let lists = listed.map(|l| l.lists.each_ref().map(|l| stream.clone_htod(l)));
         let lists = match lists {
             Some([a, b, c]) => Some([a?, b?, c?]),
@@ -518,7 +462,9 @@ impl<'a> Bench<'a> {
         };
         // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output
         // once.
-        unsafe { self.kernel.launch(self.gpu, &self.weights, n, x, columns, out)? };
+        unsafe {
+            self.kernel.launch(&self.gpu.device, &self.weights.as_view(), (&Source::new(x), 0.5), columns, out)?;
+        }
         let bits = |v: Vec<f32>| v.into_iter().map(f32::to_bits).collect();
         Ok(Written {
             values: bits(stream.clone_dtoh(&values)?),
@@ -550,13 +496,13 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
     let (layout, (rows, cols)) = (shape.matrix().layout(), shape.matrix().size());
     let norm = shape.norm().unwrap_or(0);
     let mut random = Random(11);
-    let lower = |m: Matrix| if let Way::F16(_) = case.way { m.lowered() } else { m };
+    let lower = |m: Matrix| if let Form::F16(_) = case.form { m.lowered() } else { m };
     let matrices: Vec<Matrix> = (0..3).map(|e| Matrix::random(layout, rows, cols, 20 + e)).map(lower).collect();
     let x = activations(COLUMNS, cols, shape.matrix().planes(), &mut random);
     let squares: Vec<f32> = random.vector(COLUMNS * norm / 32 + 1).into_iter().map(|v| v.abs() * 1e6).collect();
     let next = random.vector(rows);
     let bench = Bench::of(gpu, case, &matrices, (&x, &squares), &next)?;
-    let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue, tolerance: case.way.tolerance() };
+    let want = Want { x: &x, norm, squares: &squares, next: &next, epilogue, tolerance: tolerance(case.form) };
     let all = bench.run(0, COLUMNS, None)?;
     let mut worst = 0.0f64;
     for c in 0..COLUMNS {
@@ -574,7 +520,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
             assert!(bench.column(&some, c) == bench.column(&all, c), "{case:?}: column {c} of {n}");
         }
     }
-    if let (Way::F16(_), true) = (case.way, shape.dense()) {
+    if let (Form::F16(_), true) = (case.form, shape.dense()) {
         return Ok(worst);
     }
     // Few slots with many columns are spread over blocks, many with few are not, nor those with a pitch; then matrix 2
@@ -610,7 +556,7 @@ fn columns_are_the_definition_s_and_the_same_alone(gpu: &Gpu, case: &Checked) ->
 
 impl std::fmt::Debug for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} {:?}", self.shape, self.way)
+        write!(f, "{:?} {:?}", self.shape, self.form)
     }
 }
 

@@ -5,12 +5,12 @@ use super::weights::{Matrix, MatrixForm, Packed, Segments};
 use chimere_kernels::cuda::experts::{self, Experts, ExpertsKernels};
 use chimere_kernels::cuda::product::{self, Activations, NextRows, Norm, Residual};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::wide::halves::{self, HalfRows, Halves};
-use chimere_kernels::cuda::wide::warpgroup::{self, Warpgroup};
-use chimere_kernels::cuda::wide::{self, Chip, Columns, Epilogue, Inputs, Output, Tiling, Wide};
-use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
-use cudarc::driver::{CudaView, CudaViewMut};
-use std::cell::Cell;
+use chimere_kernels::cuda::wide::halves::HalfRows;
+use chimere_kernels::cuda::wide::{
+    self, Chip, Columns, Epilogue, Form, HalfPlace, Inputs, Many, Output, Source, warpgroup,
+};
+use chimere_kernels::cuda::{Device, KernelCache, Program};
+use cudarc::driver::CudaViewMut;
 use std::collections::HashMap;
 use std::mem::discriminant;
 use std::rc::Rc;
@@ -40,15 +40,6 @@ impl Class {
         let largest = || all.clone().enumerate().filter(|c| discriminant(&c.1) == discriminant(&self)).last();
         all.clone().position(|c| c == self).or_else(|| largest().map(|c| c.0))
     }
-}
-
-/// How a product of many rows is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Form {
-    /// On int8 rows as they are.
-    Int8(Tiling),
-    /// On rows of f16 that are made of them first.
-    F16(warpgroup::Tiling),
 }
 
 /// What forms are chosen by, beside the product and its rows.
@@ -163,28 +154,17 @@ impl ProductKind {
 
     /// Programs for those classes, and for few rows.
     pub(super) fn programs(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
-        let (mut all, chip) = (self.programs_of_many(classes, choice)?, choice.chip);
-        let matrix = self.shape.matrix();
+        let mut all = Vec::new();
+        for form in self.forms(classes, choice) {
+            all.extend(form.programs(self.shape)?);
+        }
+        let (matrix, chip) = (self.shape.matrix(), choice.chip);
         match (self.share, self.shape.epilogue()) {
             (None, Epilogue::Plain) => {
                 all.extend(product::programs(matrix, self.shape.norm(), chip.multiprocessors));
             }
             (None, Epilogue::Residual) => all.extend(Residual::programs(matrix, chip.multiprocessors)),
             _ => {}
-        }
-        Ok(all)
-    }
-
-    fn programs_of_many(&self, classes: &[Class], choice: Choice) -> Result<Vec<Program>, CudaBackendError> {
-        let mut all = Vec::new();
-        for form in self.forms(classes, choice) {
-            match form {
-                Form::Int8(tiling) => all.push(wide::program(self.shape, tiling)?),
-                Form::F16(tiling) => {
-                    all.push(warpgroup::program(self.shape, tiling)?);
-                    all.push(halves::program(self.shape.matrix().size().1, self.shape.norm())?);
-                }
-            }
         }
         Ok(all)
     }
@@ -207,80 +187,8 @@ pub(super) struct Kernels<'a> {
     planes: Planes,
     half_rows: Rc<HalfPlace>,
     loaded: HashMap<(wide::WideShape, Form), Many>,
-    /// By width, and that of a norm.
-    halves: HashMap<(usize, Option<usize>), Rc<Halves>>,
     few: HashMap<wide::WideShape, Option<Few>>,
     experts: HashMap<Experts, Option<Rc<ExpertsKernels>>>,
-}
-
-/// Where products make f16 of the rows that they read, one after another.
-struct HalfPlace {
-    rows: HalfRows,
-    /// How often that was done.
-    turns: Cell<u64>,
-}
-
-impl HalfPlace {
-    /// With the first `count` rows of `x`, unless they are what was put here last.
-    fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
-        if x.halved.get() != Some((self.turns.get(), count)) {
-            let Inputs { codes, meta, squares, eps, .. } = x.inputs;
-            halves.launch(device, count, halves::Inputs { codes, meta, squares, eps }, &self.rows)?;
-            self.turns.set(self.turns.get() + 1);
-            x.halved.set(Some((self.turns.get(), count)));
-        }
-        Ok(&self.rows)
-    }
-}
-
-/// Int8 rows that products read, one after another. f16 is made of them once.
-pub(super) struct Source<'a> {
-    inputs: Inputs<'a>,
-    /// Which turn it was when f16 was made of how many: it is still there while that was the last.
-    halved: Cell<Option<(u64, usize)>>,
-}
-
-impl<'a> Source<'a> {
-    pub(super) fn new(inputs: Inputs<'a>) -> Self {
-        Self { inputs, halved: Cell::new(None) }
-    }
-
-    /// Int8 rows without a norm.
-    pub(super) fn plain(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Self {
-        Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
-    }
-}
-
-/// A product's kernel for many rows.
-#[derive(Clone)]
-enum Many {
-    Int8(Rc<Wide>),
-    F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfPlace>),
-}
-
-impl Many {
-    /// # Safety
-    /// As [`Wide::launch`].
-    unsafe fn launch(
-        &self,
-        device: &Device,
-        weights: &CudaView<'_, u8>,
-        (x, factor): (&Source<'_>, f32),
-        columns: Columns<'_>,
-        out: Output<'_, '_>,
-    ) -> Result<(), CudaError> {
-        match self {
-            // SAFETY: the caller's promise, here and below.
-            Self::Int8(product) => unsafe {
-                product.launch(device, weights, Inputs { factor, ..x.inputs }, columns, out)
-            },
-            Self::F16(product, halves, place) => {
-                let rows = place.filled(device, halves, columns.rows(), x)?;
-                // SAFETY: as above.
-                unsafe { product.launch(device, weights, warpgroup::Inputs { rows, factor }, columns, out) }
-            }
-        }
-    }
 }
 
 /// A dense product's kernels for few rows.
@@ -305,9 +213,8 @@ impl<'a> Kernels<'a> {
             classes,
             choice: Choice { deterministic, chip: Chip::of(device) },
             planes,
-            half_rows: Rc::new(HalfPlace { rows: half_rows, turns: Cell::new(0) }),
+            half_rows: Rc::new(HalfPlace::new(half_rows)),
             loaded: HashMap::new(),
-            halves: HashMap::new(),
             few: HashMap::new(),
             experts: HashMap::new(),
         }
@@ -337,23 +244,8 @@ impl<'a> Kernels<'a> {
         if let Some(kernel) = self.loaded.get(&(shape, form)) {
             return Ok(kernel.clone());
         }
-        let kernel = match form {
-            Form::Int8(tiling) => Many::Int8(Rc::new(Wide::load(self.device, self.cache, shape, tiling)?)),
-            Form::F16(tiling) => {
-                let product = Rc::new(Warpgroup::load(self.device, self.cache, shape, tiling)?);
-                Many::F16(product, self.halves((shape.matrix().size().1, shape.norm()))?, self.half_rows.clone())
-            }
-        };
+        let kernel = Many::load(self.device, self.cache, shape, form, &self.half_rows)?;
         self.loaded.insert((shape, form), kernel.clone());
-        Ok(kernel)
-    }
-
-    fn halves(&mut self, shape: (usize, Option<usize>)) -> Result<Rc<Halves>, CudaBackendError> {
-        if let Some(kernel) = self.halves.get(&shape) {
-            return Ok(kernel.clone());
-        }
-        let kernel = Rc::new(Halves::load(self.device, self.cache, shape.0, shape.1)?);
-        self.halves.insert(shape, kernel.clone());
         Ok(kernel)
     }
 
@@ -407,7 +299,7 @@ impl Product {
     /// Enqueues it over a matrix.
     ///
     /// # Safety
-    /// As [`Wide::launch`].
+    /// As [`Many::launch`].
     pub(super) unsafe fn launch(
         &self,
         device: &Device,
@@ -417,9 +309,9 @@ impl Product {
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaBackendError> {
-        let factor = x.inputs.factor * matrix.factor;
+        let factor = x.inputs().factor * matrix.factor;
         if let (Some(few), false, true) = (&self.few, rows.prefill, rows.count <= FEW_ROWS) {
-            return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs }, out);
+            return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
         }
         // SAFETY: the caller's promise.
         Ok(unsafe { self.kernel(rows).launch(device, &matrix.bytes.as_view(), (x, factor), columns, out) }?)

@@ -5,7 +5,7 @@
 //! behind it ([`Next`]), but not what comes after that norm.
 
 use super::error::{CudaBackendError, During};
-use super::matrices::{Product, RowCount, Source};
+use super::matrices::{Product, RowCount};
 use super::weights::Matrix;
 use super::workspace::Quantized;
 use chimere_kernels::cuda::Device;
@@ -13,7 +13,7 @@ use chimere_kernels::cuda::combine::{Combine, Terms};
 use chimere_kernels::cuda::product::NextRows;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::{Folded, FoldedOut, padded};
-use chimere_kernels::cuda::wide::{Columns, Inputs, Output};
+use chimere_kernels::cuda::wide::{Columns, Inputs, Output, Source};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Who reads the stream after a block.

@@ -5,9 +5,11 @@
 //! [`Columns::Listed`] one launch does several matrices of one shape, each with its own rows: the experts of a layer.
 
 pub mod halves;
+mod many;
 mod tiling;
 pub mod warpgroup;
 
+pub use many::{Form, HalfPlace, Many, Source};
 pub use tiling::{Chip, Order, Tiling, tiling, tiling_in};
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};

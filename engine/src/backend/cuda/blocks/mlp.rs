@@ -2,7 +2,7 @@
 
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind, Source};
+use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse};
 use crate::backend::cuda::shape::Widths;
 use crate::backend::cuda::store::Store;
@@ -11,7 +11,7 @@ use crate::backend::cuda::workspace::{Quantized, Workspace};
 use crate::model::{Activation, MlpConfig, MlpWeights};
 use chimere_kernels::cuda::combine::{self, Combine, Terms};
 use chimere_kernels::cuda::rows::padded;
-use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
+use chimere_kernels::cuda::wide::{Columns, Epilogue, Output, Source};
 use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaViewMut;
 

@@ -6,7 +6,7 @@
 use super::mlp::{self, Place, Swiglu, check_expert, combine_shape};
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
-use crate::backend::cuda::matrices::{Kernels as Products, Source};
+use crate::backend::cuda::matrices::Kernels as Products;
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse, VectorPlan};
 use crate::backend::cuda::residual::next_rows;
 use crate::backend::cuda::shape::{Counts, Widths};
@@ -19,7 +19,7 @@ use chimere_kernels::cuda::experts::{self, ExpertRows, Experts, ExpertsKernels, 
 use chimere_kernels::cuda::product::{Activations, Norm};
 use chimere_kernels::cuda::router::{self, Router};
 use chimere_kernels::cuda::rows::padded;
-use chimere_kernels::cuda::wide::{Columns, Output};
+use chimere_kernels::cuda::wide::{Columns, Output, Source};
 use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 use std::rc::Rc;

@@ -1,0 +1,157 @@
+//! Products of many rows in either form: int8 rows as they are, or f16 that is made of them first.
+
+use super::halves::{self, HalfRows, Halves};
+use super::warpgroup::{self, Warpgroup};
+use super::{Columns, Inputs, Output, Tiling, Wide, WideShape};
+use crate::cuda::{CudaError, Device, KernelCache, Program};
+use cudarc::driver::CudaView;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// On which matrix instructions a product is done, and how it is cut up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// On int8 rows as they are.
+    Int8(Tiling),
+    /// On rows of f16 that are made of them first.
+    F16(warpgroup::Tiling),
+}
+
+impl Form {
+    /// The programs of a shape in this form.
+    ///
+    /// # Errors
+    /// If there is no such tiling for it.
+    pub fn programs(self, shape: WideShape) -> Result<Vec<Program>, CudaError> {
+        Ok(match self {
+            Self::Int8(tiling) => vec![super::program(shape, tiling)?],
+            Self::F16(tiling) => {
+                vec![warpgroup::program(shape, tiling)?, halves::program(shape.matrix().size().1, shape.norm())?]
+            }
+        })
+    }
+}
+
+/// Int8 rows that products read, one after another. f16 is made of them once.
+pub struct Source<'a> {
+    inputs: Inputs<'a>,
+    /// Which turn it was when f16 was made of how many: it is still there while that was the last.
+    halved: Cell<Option<(u64, usize)>>,
+}
+
+impl<'a> Source<'a> {
+    /// Of these rows, which stay as they are.
+    pub fn new(inputs: Inputs<'a>) -> Self {
+        Self { inputs, halved: Cell::new(None) }
+    }
+
+    /// Int8 rows without a norm.
+    pub fn plain(codes: &'a CudaView<'a, i8>, meta: &'a CudaView<'a, f32>) -> Self {
+        Self::new(Inputs { codes, meta, squares: None, eps: 0.0, factor: 1.0 })
+    }
+
+    /// The rows themselves.
+    pub fn inputs(&self) -> Inputs<'a> {
+        self.inputs
+    }
+}
+
+/// Width of a row, and of its norm.
+type RowShape = (usize, Option<usize>);
+
+/// Where products of one stream make f16 of the rows that they read, one after another.
+#[derive(Debug)]
+pub struct HalfPlace {
+    rows: HalfRows,
+    kernels: RefCell<HashMap<RowShape, Rc<Halves>>>,
+    /// How often that was done.
+    turns: Cell<u64>,
+}
+
+impl HalfPlace {
+    /// In these rows.
+    pub fn new(rows: HalfRows) -> Self {
+        Self { rows, kernels: RefCell::default(), turns: Cell::new(0) }
+    }
+
+    fn kernel(&self, device: &Device, cache: &KernelCache, shape: WideShape) -> Result<Rc<Halves>, CudaError> {
+        let key = (shape.matrix().size().1, shape.norm());
+        if let Some(kernel) = self.kernels.borrow().get(&key) {
+            return Ok(kernel.clone());
+        }
+        let kernel = Rc::new(Halves::load(device, cache, key.0, key.1)?);
+        self.kernels.borrow_mut().insert(key, kernel.clone());
+        Ok(kernel)
+    }
+
+    /// With the first `count` rows of `x`, unless they are what was put here last.
+    fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
+        if x.halved.get() != Some((self.turns.get(), count)) {
+            let Inputs { codes, meta, squares, eps, .. } = x.inputs;
+            halves.launch(device, count, halves::Inputs { codes, meta, squares, eps }, &self.rows)?;
+            self.turns.set(self.turns.get() + 1);
+            x.halved.set(Some((self.turns.get(), count)));
+        }
+        Ok(&self.rows)
+    }
+}
+
+/// A product's kernel for many rows.
+#[derive(Clone, Debug)]
+pub enum Many {
+    /// See [`Wide`].
+    Int8(Rc<Wide>),
+    /// See [`Warpgroup`], with what makes f16 of the rows and where.
+    F16(Rc<Warpgroup>, Rc<Halves>, Rc<HalfPlace>),
+}
+
+impl Many {
+    /// Loads the kernel; f16 is made in `place`.
+    ///
+    /// # Errors
+    /// If there is none for the shape or the device, or it cannot be compiled or loaded.
+    pub fn load(
+        device: &Device,
+        cache: &KernelCache,
+        shape: WideShape,
+        form: Form,
+        place: &Rc<HalfPlace>,
+    ) -> Result<Self, CudaError> {
+        Ok(match form {
+            Form::Int8(tiling) => Self::Int8(Rc::new(Wide::load(device, cache, shape, tiling)?)),
+            Form::F16(tiling) => {
+                let product = Rc::new(Warpgroup::load(device, cache, shape, tiling)?);
+                Self::F16(product, place.kernel(device, cache, shape)?, place.clone())
+            }
+        })
+    }
+
+    /// Enqueues the product, as [`Wide::launch`], with `factor` for that of the rows.
+    ///
+    /// # Errors
+    /// As there, and if the place for f16 is too small.
+    ///
+    /// # Safety
+    /// As [`Wide::launch`].
+    pub unsafe fn launch(
+        &self,
+        device: &Device,
+        weights: &CudaView<'_, u8>,
+        (x, factor): (&Source<'_>, f32),
+        columns: Columns<'_>,
+        out: Output<'_, '_>,
+    ) -> Result<(), CudaError> {
+        match self {
+            // SAFETY: the caller's promise, here and below.
+            Self::Int8(product) => unsafe {
+                product.launch(device, weights, Inputs { factor, ..x.inputs }, columns, out)
+            },
+            Self::F16(product, halves, place) => {
+                let rows = place.filled(device, halves, columns.rows(), x)?;
+                // SAFETY: as above.
+                unsafe { product.launch(device, weights, warpgroup::Inputs { rows, factor }, columns, out) }
+            }
+        }
+    }
+}
