@@ -564,6 +564,32 @@ fn messages_become_what_templates_read() {
 }
 
 #[test]
+fn system_messages_are_one_at_the_beginning_and_reminders_of_the_user_s_later() {
+    let list = json!([
+        {"role": "system", "content": "one"},
+        {"role": "developer", "content": [{"type": "text", "text": "two"}]},
+        {"role": "user", "content": "q"},
+        {"role": "developer", "name": "agent", "content": "three"},
+        {"role": "assistant", "content": "a"},
+        {"role": "system", "content": "four"},
+    ]);
+    let expected = json!([
+        {"role": "system", "content": "one\n\ntwo"},
+        {"role": "user", "content": "q"},
+        {"role": "user", "content": "<system-reminder>\nthree\n</system-reminder>"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "<system-reminder>\nfour\n</system-reminder>"},
+    ]);
+    assert_eq!(Json::from(messages(list.clone()).unwrap()), expected);
+    // All dialects that have system messages have the same rule.
+    let body = json!({"model": "nano", "messages": list}).to_string();
+    let Ok(OllamaRequest::Chat(request)) = OllamaRequest::parse_chat(body.as_bytes(), &limits()) else {
+        panic!("a conversation")
+    };
+    assert_eq!(Json::from(request.conversation.messages), expected);
+}
+
+#[test]
 fn numbers_of_tools_and_of_earlier_calls_keep_all_their_digits() {
     use crate::text::template::written;
     let numbers = r#"{"a":0.37331193139504204,"b":123456789012345678901234567890,"c":-0}"#;
