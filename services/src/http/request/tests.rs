@@ -325,19 +325,6 @@ fn a_byte_order_mark_before_a_body_is_no_part_of_it() {
 }
 
 #[test]
-fn system_messages_at_the_beginning_are_one() {
-    let said = |role: &str, text: &str| json!({"role": role, "content": text});
-    let list = json!([
-        said("system", "a"),
-        said("developer", "b"),
-        said("system", "c"),
-        said("user", "q"),
-        said("system", "d")
-    ]);
-    assert_eq!(messages(list).unwrap(), [said("system", "a\n\nb\n\nc"), said("user", "q"), said("system", "d")]);
-}
-
-#[test]
 fn what_an_assistant_refused_to_say_is_what_it_said() {
     let list = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "refusal": "no"}]);
     assert_eq!(messages(list).unwrap()[1], json!({"role": "assistant", "content": "no"}));
