@@ -8,15 +8,17 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, the median of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
 without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
-Needs `pip install jsonschema`.
+`schemas` needs `pip install jsonschema`, the others nothing but Python.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
+import os
 import random
 import statistics
 import sys
@@ -25,7 +27,6 @@ import time
 import urllib.error
 import pathlib
 
-import jsonschema
 from prefix import CHAT, Server, said
 
 NAMES = "name city year price tags status notes owner email count active items start end kind code parent score".split()
@@ -92,11 +93,17 @@ def answer_schema(rng):
     return top
 
 
+def reply_to(server, question, body):
+    """Random weights come without a template, and go on from the question as it stands."""
+    if server.chats:
+        return server.post(CHAT, {"messages": [said("user", question)]} | body)
+    return server.post("/v1/completions", {"prompt": question} | body)
+
+
 def ask(server, question, body):
-    """A choice's text and why it ended, or the error. Random weights come without a template, and go on from the question as it stands."""
-    path, said_so = (CHAT, {"messages": [said("user", question)]}) if server.chats else ("/v1/completions", {"prompt": question})
+    """A choice's text and why it ended, or the error."""
     try:
-        choice = server.post(path, said_so | body)["choices"][0]
+        choice = reply_to(server, question, body)["choices"][0]
         return (choice["message"]["content"] if server.chats else choice["text"], choice["finish_reason"]), None
     except urllib.error.HTTPError as error:
         return None, json.load(error)["error"]
@@ -104,6 +111,7 @@ def ask(server, question, body):
 
 def one(server, args, number):
     """(what became of it, the answer or the reason)"""
+    import jsonschema
     rng = random.Random(f"{args.seed}/{number}")
     wanted = answer_schema(rng)
     question = f"Give me an example of {rng.choice(WORDS)} {rng.choice(NAMES)}."
@@ -134,7 +142,6 @@ def has_template(server):
 
 def schemas(server, args):
     counts, began = {}, time.monotonic()
-    server.chats = has_template(server)
     with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
         for done, (what, why) in enumerate(pool.map(lambda n: one(server, args, n), range(args.schemas)), 1):
             counts[what] = counts.get(what, 0) + 1
@@ -149,31 +156,43 @@ def schemas(server, args):
     return not counts.get("INVALID") and not counts.get("failed")
 
 
+def processor_seconds(server):
+    """Of the server since it began; nothing where the system does not tell."""
+    with contextlib.suppress(OSError):
+        times = pathlib.Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+        return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return 0
+
+
 def generate(server, args, count, **more):
-    """Tokens a second of `count` streams at once."""
-    body = {"messages": [said("user", "Write a long list of ships.")], "temperature": 1, "max_tokens": args.length, **server.options, **more}
+    """Tokens of `count` streams at once, the seconds that they took, and those of the processor."""
+    body = {"temperature": 1, "max_tokens": args.length, **(server.options if server.chats else {}), **more}
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
-        begin = time.monotonic()
-        replies = list(pool.map(lambda n: server.post(CHAT, body | {"seed": n}), range(count)))
-        took = time.monotonic() - begin
-    return sum(reply["usage"]["completion_tokens"] for reply in replies) / took
+        begin, spent = time.monotonic(), processor_seconds(server)
+        replies = list(pool.map(lambda n: reply_to(server, "Write a long list of ships.", body | {"seed": n}), range(count)))
+        took, spent = time.monotonic() - begin, processor_seconds(server) - spent
+    return sum(reply["usage"]["completion_tokens"] for reply in replies), took, spent
 
 
 def form(wanted, compact=False):
     return {"structured_outputs": {"json": wanted, "disable_any_whitespace": compact}}
 
 
-def ratio(name, rounds, first, second):
-    """Both in turns, and what the second is of the first."""
-    pairs = [(first(), second()) for _ in range(rounds)]
+def ratio(name, unit, pairs):
+    """What the second rate of each pair is of the first."""
     ratios = sorted(b / a for a, b in pairs)
-    print(f"{name}: {statistics.median(a for a, _ in pairs):.0f} and {statistics.median(b for _, b in pairs):.0f} tokens/s, "
-          f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {rounds} rounds)", flush=True)
+    print(f"{name}: {statistics.median(a for a, _ in pairs):.0f} and {statistics.median(b for _, b in pairs):.0f} {unit}, "
+          f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(pairs)} rounds)", flush=True)
 
 
 def streams(server, args):
-    ratio(f"{args.streams} streams, free and under a grammar", args.rounds,
-          lambda: generate(server, args, args.streams, ignore_eos=True), lambda: generate(server, args, args.streams, **form(ENDLESS)))
+    name, ways = f"{args.streams} streams, free and under a grammar", ({"ignore_eos": True}, form(ENDLESS))
+    for way in ways:   # the first of each kind also makes what is kept
+        generate(server, args, args.streams, **way)
+    pairs = [[generate(server, args, args.streams, **way) for way in ways] for _ in range(args.rounds)]
+    ratio(name, "tokens/s", [[tokens / took for tokens, took, _ in pair] for pair in pairs])
+    if all(spent for pair in pairs for _, _, spent in pair):
+        ratio(name, "tokens/s of the processor", [[tokens / spent for tokens, _, spent in pair] for pair in pairs])
     return True
 
 
@@ -270,6 +289,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, Server(args, "off", pathlib.Path(folder)) as server:
+        server.chats = has_template(server)
         results = [measure(server, args) for name, measure in MEASURES.items() if args.only in (None, name)]
     return 0 if all(results) else 1
 

@@ -90,7 +90,7 @@ def openai(url, model):
 
 
 def litellm(url, model):
-    """Two turns with a tool: the second has everything that the library adds to a reply."""
+    """Two turns with a tool: the second has everything that the library adds to a reply. A typed answer by its type, by a schema and as responses."""
     import litellm
     settings = dict(model=f"openai/{model}", api_base=url, api_key="none", tools=[WEATHER], temperature=0)
     messages = [{"role": "user", "content": [{"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}]}]
@@ -99,6 +99,13 @@ def litellm(url, model):
     messages += [message, {"role": "tool", "tool_call_id": call.id, "name": call.function.name, "content": RESULT}]
     answer = litellm.completion(messages=messages, **settings).choices[0].message
     assert answer.content and "21" in answer.content, answer
+    kind, settings = place(), dict(model=f"openai/{model}", api_base=url, api_key="none", temperature=0)
+    schema = {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": kind.model_json_schema()}}
+    for form in (kind, schema):
+        typed = litellm.completion(messages=[{"role": "user", "content": PLACE}], response_format=form, **settings)
+        kind.model_validate_json(typed.choices[0].message.content)
+    typed = litellm.responses(input=PLACE, text_format=kind, **settings)
+    kind.model_validate_json(next(item for item in typed.output if item.type == "message").content[0].text)
 
 
 def pydantic_ai(url, model):
@@ -127,9 +134,10 @@ def pydantic_ai(url, model):
 
 
 def openai_agents(url, model):
-    """An agent with a tool, on chat completions, and one with typed output."""
+    """An agent with a tool and one with typed output, on chat completions and on responses, which are its default."""
     import openai
-    from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+    from agents import (Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool,
+                        set_tracing_disabled)
     set_tracing_disabled(True)
     asked = []
 
@@ -140,13 +148,15 @@ def openai_agents(url, model):
         return RESULT
 
     client = openai.AsyncOpenAI(base_url=url, api_key="none")
-    agent = Agent(name="weather", instructions="Be brief.", tools=[get_weather], model_settings=ModelSettings(temperature=0),
-                  model=OpenAIChatCompletionsModel(model=model, openai_client=client))
-    output = Runner.run_sync(agent, QUESTION).final_output
-    assert asked == ["Paris"] and "21" in output, (asked, output)
     kind = place()
-    typed = Runner.run_sync(agent.clone(tools=[], output_type=kind), PLACE).final_output
-    assert isinstance(typed, kind), typed
+    for way in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
+        asked.clear()
+        agent = Agent(name="weather", instructions="Be brief.", tools=[get_weather], model_settings=ModelSettings(temperature=0),
+                      model=way(model=model, openai_client=client))
+        output = Runner.run_sync(agent, QUESTION).final_output
+        assert asked == ["Paris"] and "21" in output, (way, asked, output)
+        typed = Runner.run_sync(agent.clone(tools=[], output_type=kind), PLACE).final_output
+        assert isinstance(typed, kind), (way, typed)
 
 
 def langchain_openai(url, model):
@@ -217,6 +227,11 @@ def anthropic(url, model):
     answer = client.messages.create(messages=messages, **settings)
     assert "21" in answer.content[0].text, answer
     assert counted == answer.usage.input_tokens + answer.usage.cache_read_input_tokens, (counted, answer.usage)
+    kind, plain = place(), dict(model=model, max_tokens=1000, messages=[{"role": "user", "content": PLACE}], **greedy)
+    form = {"type": "json_schema", "schema": kind.model_json_schema()}
+    kind.model_validate_json(client.messages.create(output_config={"format": form}, **plain).content[-1].text)
+    typed = client.messages.parse(output_format=kind, **plain)
+    assert isinstance(typed.parsed_output, kind), typed
     try:
         client.messages.create(messages=[{"role": "user", "content": "word " * 9000}], **settings)
         raise AssertionError("a prompt that does not fit was taken")

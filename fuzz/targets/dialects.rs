@@ -27,7 +27,10 @@ pub fn run(bytes: &[u8]) {
     }
     for parse in [OllamaRequest::parse_chat, OllamaRequest::parse_generate] {
         match parse(bytes, limits) {
-            Ok(OllamaRequest::Chat(request)) => check(&request, limits),
+            Ok(OllamaRequest::Chat(request)) => {
+                check(&request, limits);
+                begins_with_the_system(&request);
+            }
             Ok(OllamaRequest::Raw { prompt, .. }) => assert!(!prompt.is_empty()),
             Ok(OllamaRequest::Load) | Err(_) => {}
         }
@@ -55,7 +58,7 @@ fn check(request: &ChatRequest, limits: &ModelLimits) {
     assert!(!messages.is_empty() && messages.iter().all(|m| m["role"].is_string() && m["content"].is_string()));
 }
 
-/// Of the dialects whose system messages may stand anywhere; where they are OpenAI's, a template has its own say.
+/// System messages may stand anywhere, in all dialects.
 fn begins_with_the_system(request: &ChatRequest) {
     let mut later = request.conversation.messages.iter().skip(1);
     assert!(later.all(|m| m["role"] != "system"), "templates take one system message, at the beginning");

@@ -137,7 +137,8 @@ pub const GRAMMAR_PLACE_ITEMS_MAX: usize = 2000;
 pub const LARK_TOKEN_ITEMS_MAX: usize = 5000;
 /// Likewise, at one place of the text.
 pub const LARK_PLACE_ITEMS_MAX: usize = 300;
-/// Hundredths of a second that a grammar may take for one token; longer where code is not optimised.
+/// Hundredths of a second that a grammar may take for one token once it is seen at work, which may be four after it
+/// began; longer where code is not optimised.
 pub const GRAMMAR_LOOKS_MAX: u32 = if cfg!(debug_assertions) { 400 } else { 10 };
 /// Under a fuzzer a grammar has a twentieth of what it may take, so that a run does not spend its time at these bounds.
 const fn fewer(n: u64) -> u64 {

@@ -11,11 +11,10 @@
 
 use super::{AwaitedSteps, Awaiting, Effect, RowRule, Source, StepRules, helpers};
 use crate::ids::{SeqId, TokenId};
-use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Rows that one thread answers before another one could be there to help.
+/// Sequences that one thread has answered before another one could be there to help.
 const ALONE: usize = 4;
 
 /// What one sequence may say. An error ends the sequence's request, and its text is what the client is told.
@@ -75,6 +74,8 @@ struct UnderGrammar {
     grammar: Box<dyn Grammar>,
     /// How many have come.
     outputs: u32,
+    /// The last of these, of which the grammar has not heard.
+    unread: Vec<TokenId>,
     /// Why it cannot go on, from the moment when that was found until it is told.
     failure: Option<String>,
     failed: bool,
@@ -88,7 +89,7 @@ impl GrammarTracker {
 
     /// Follows the sequence `seq` from its first output on.
     pub fn follow(&mut self, seq: SeqId, grammar: Box<dyn Grammar>) {
-        let followed = UnderGrammar { grammar, outputs: 0, failure: None, failed: false };
+        let followed = UnderGrammar { grammar, outputs: 0, unread: Vec::new(), failure: None, failed: false };
         let before = self.sequences.insert(seq, followed);
         debug_assert!(before.is_none(), "sequence {seq} is followed once");
     }
@@ -108,7 +109,8 @@ impl GrammarTracker {
     pub fn sampled(&mut self, tokens: &[(SeqId, TokenId)]) {
         for (seq, token) in tokens {
             if let Some(followed) = self.sequences.get_mut(seq) {
-                followed.take(*token);
+                followed.outputs += 1;
+                followed.unread.push(*token);
             }
         }
     }
@@ -147,12 +149,18 @@ impl GrammarTracker {
         let say = |(seq, rows, followed): &mut Asked| {
             followed.say(rows.clone(), drafts.get(seq).map(Vec::as_slice).unwrap_or_default())
         };
-        match &self.helpers {
-            Some(helpers) if asked.len() > ALONE => {
-                helpers.install(|| asked.par_iter_mut().with_max_len(ALONE).map(say).collect())
-            }
-            _ => asked.iter_mut().map(say).collect(),
-        }
+        let Some(helpers) = self.helpers.as_ref().filter(|_| asked.len() > ALONE) else {
+            return asked.iter_mut().map(say).collect();
+        };
+        let share = asked.len().div_ceil(helpers.current_num_threads() + 1).max(ALONE);
+        let mut said: Vec<Vec<Said>> = asked.chunks(share).map(|_| Vec::new()).collect();
+        helpers.in_place_scope(|scope| {
+            let mut shares = asked.chunks_mut(share).zip(&mut said);
+            let own = shares.next();
+            shares.for_each(|(asked, said)| scope.spawn(move |_| *said = asked.iter_mut().map(say).collect()));
+            own.into_iter().for_each(|(asked, said)| *said = asked.iter_mut().map(say).collect());
+        });
+        said.into_iter().flatten().collect()
     }
 }
 
@@ -175,12 +183,14 @@ fn by_sequence(rows: &[(SeqId, u32)]) -> impl Iterator<Item = (SeqId, Range<u32>
 }
 
 impl UnderGrammar {
-    fn take(&mut self, token: TokenId) {
-        self.outputs += 1;
-        if !self.failed
-            && let Err(why) = self.grammar.take(token)
-        {
-            self.fail(why);
+    /// What has come, as far as the grammar can follow.
+    fn read(&mut self) {
+        for token in std::mem::take(&mut self.unread) {
+            if !self.failed
+                && let Err(why) = self.grammar.take(token)
+            {
+                self.fail(why);
+            }
         }
     }
 
@@ -188,6 +198,7 @@ impl UnderGrammar {
     /// it is computed in vain: an output before the sequence's last one, or behind a draft that the grammar does not
     /// allow.
     fn say(&mut self, rows: Range<u32>, drafts: &[TokenId]) -> Said {
+        self.read();
         let mut said = Said::default();
         let drafts = drafts.iter().copied().map(Some).chain([None]);
         for (output, draft) in rows.clone().zip(drafts) {

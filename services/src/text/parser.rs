@@ -13,7 +13,7 @@ mod scan;
 
 use super::prompt::Thinking;
 use super::tools::{Reading, Tools};
-use object::{JsonCall, ObjectScan};
+use object::{JsonCall, ObjectScan, ObjectScanner};
 use scan::{Found, Tag, before_newline, find, newline, tag, without_newline};
 use std::sync::Arc;
 
@@ -97,6 +97,8 @@ pub struct OutputParser {
     id_prefix: String,
     calls: u32,
     call: Call,
+    /// An object that is waited for: its place in the whole text, and how far it was looked at.
+    object: (usize, ObjectScanner),
     out: Vec<Delta>,
     /// Bytes of text that were decided.
     decided: usize,
@@ -167,6 +169,7 @@ impl OutputParser {
             id_prefix: call_id_prefix,
             calls: 0,
             call,
+            object: Default::default(),
             out: Vec::new(),
             decided: 0,
             spans: Vec::new(),
@@ -376,7 +379,11 @@ impl OutputParser {
 
     /// As [`OutputParser::call_in`], where an object begins at `begin`.
     fn json_call_in(&mut self, part: TextPart, at: usize, text: usize, begin: usize) -> bool {
-        match object::scan(&self.buf[begin..]) {
+        let place = self.decided + begin;
+        if self.object.0 != place {
+            self.object = (place, ObjectScanner::default());
+        }
+        match self.object.1.scan(&self.buf[begin..]) {
             ObjectScan::Whole(len) => match JsonCall::read(&self.buf[begin..begin + len]) {
                 Some(call) if self.declares(&call.name) => {
                     self.emit(part, text);

@@ -44,13 +44,14 @@ pub(super) fn sample(
     s: &mut SamplerScratch,
 ) -> Sample {
     let p = &*row.params;
-    let picked = constraint.forced.map(|forced| (forced, false));
-    let (token, changed) = picked.unwrap_or_else(|| pick(logits, row, history, constraint, s));
+    let forced = |token| Picked { token, changed: false, left: Left::Nothing };
+    let Picked { token, changed, left } =
+        constraint.forced.map_or_else(|| pick(logits, row, history, constraint, s), forced);
     Sample {
         seq: row.seq,
         token,
         logprobs: p.logprobs.map(|top| match p.processed {
-            true => processed_logprobs(logits, row, (history, constraint), (token, top as usize), s),
+            true => processed_logprobs(logits, row, (constraint, left), (token, top as usize), s),
             false => logprobs(logits, token, top as usize, s),
         }),
         certainty: p.certainty.then(|| certainty(logits)),
@@ -59,22 +60,36 @@ pub(super) fn sample(
     }
 }
 
-/// The token that the edited logits give, and whether biases or mixtures made it another one.
-fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &mut SamplerScratch) -> (TokenId, bool) {
+/// What the edited logits give.
+struct Picked {
+    token: TokenId,
+    /// Biases or mixtures made it another one.
+    changed: bool,
+    /// What of them stands in the scratch.
+    left: Left,
+}
+
+/// Which logits a draw leaves behind.
+#[derive(Clone, Copy)]
+enum Left {
+    /// None: they are the model's own as far as biases and mixtures do not change them.
+    Nothing,
+    /// Those before biases and mixtures.
+    Edited,
+    /// Those that are drawn from.
+    All,
+}
+
+fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &mut SamplerScratch) -> Picked {
     let mut own = std::mem::take(&mut s.logits);
-    let edited = edit(logits, row, history, c, &mut own);
-    let base = if edited { &own } else { logits };
+    let mut left = if edit(logits, row, history, c, &mut own) { Left::Edited } else { Left::Nothing };
+    let base = if matches!(left, Left::Edited) { &own } else { logits };
     let best = largest(base);
-    let picked = if c.shifts() {
+    let (token, changed) = if c.shifts() {
         let chosen = patch::choose(base, best, row, c, s);
         let plain = chosen.plain.unwrap_or_else(|| choose(base, best, row, s));
         let token = chosen.edited.unwrap_or_else(|| {
-            if !edited {
-                own.clear();
-                own.extend_from_slice(logits);
-            }
-            add(&mut own, &c.bias);
-            mix(&mut own, &c.mix);
+            left = shift(logits, c, left, &mut own);
             // The same random number is drawn again, so a token differs only because of what was added and mixed in.
             choose(&own, largest(&own), row, s)
         });
@@ -83,7 +98,20 @@ fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &
         (choose(base, best, row, s), false)
     };
     s.logits = own;
-    picked
+    Picked { token, changed, left }
+}
+
+/// Makes of the logits that are left those that are drawn from.
+fn shift(logits: &[f32], c: &Constraint, left: Left, own: &mut Vec<f32>) -> Left {
+    if matches!(left, Left::Nothing) {
+        own.clear();
+        own.extend_from_slice(logits);
+    }
+    if !matches!(left, Left::All) {
+        add(own, &c.bias);
+        mix(own, &c.mix);
+    }
+    Left::All
 }
 
 /// The log-probability of `token` and of the `top` best, ties by lower id.
@@ -101,7 +129,7 @@ pub(super) fn logprobs(logits: &[f32], token: TokenId, top: usize, s: &mut Sampl
 fn processed_logprobs(
     logits: &[f32],
     row: &SampleRow,
-    (history, c): (&History, &Constraint),
+    (c, left): (&Constraint, Left),
     (token, top): (TokenId, usize),
     s: &mut SamplerScratch,
 ) -> TokenLogprobs {
@@ -110,12 +138,7 @@ fn processed_logprobs(
         return alone();
     }
     let mut own = std::mem::take(&mut s.logits);
-    if !edit(logits, row, history, c, &mut own) {
-        own.clear();
-        own.extend_from_slice(logits);
-    }
-    add(&mut own, &c.bias);
-    mix(&mut own, &c.mix);
+    shift(logits, c, left, &mut own);
     let best = largest(&own);
     let reported = if best == f32::NEG_INFINITY { alone() } else { drawn_logprobs(&own, best, row, (token, top), s) };
     s.logits = own;
@@ -183,22 +206,34 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out:
     };
     p.logit_bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
     c.forbidden.iter().for_each(|id| at(*id, &|_| f32::NEG_INFINITY));
-    if let Some(mask) = &c.mask {
-        for id in 0..logits.len() as TokenId {
-            let allowed = mask.get(id as usize / 32).is_some_and(|word| word >> (id % 32) & 1 == 1);
-            if !allowed {
-                at(id, &|_| f32::NEG_INFINITY);
-            }
-        }
-    }
     if penalties {
         let p = sampling(p);
         history
             .iter()
             .for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
     }
+    if let Some(mask) = &c.mask {
+        // Last, for no penalty brings back what may not come.
+        keep_allowed(out, mask);
+    }
     out.iter_mut().for_each(|l| *l = number(*l));
     true
+}
+
+/// Makes minus infinity of what a mask does not allow. Most words of most masks allow all of their tokens or none.
+fn keep_allowed(logits: &mut [f32], mask: &[u32]) {
+    let words = mask.iter().copied().chain(std::iter::repeat(0));
+    for (part, word) in logits.chunks_mut(u32::BITS as usize).zip(words) {
+        match word {
+            u32::MAX => {}
+            0 => part.fill(f32::NEG_INFINITY),
+            _ => part
+                .iter_mut()
+                .enumerate()
+                .filter(|(bit, _)| word >> bit & 1 == 0)
+                .for_each(|(_, l)| *l = f32::NEG_INFINITY),
+        }
+    }
 }
 
 pub(super) fn number(logit: f32) -> f32 {

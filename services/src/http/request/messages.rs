@@ -1,15 +1,13 @@
 //! The messages of a conversation, role by role, into what templates read.
 
 use super::fields::{Fields, missing, wrong_type};
+use super::turns::{BETWEEN, reminder};
 use crate::http::error::ApiError;
 use crate::text::template::written;
 use serde_json::{Map, Value as Json, json};
 
-/// Between the texts of system messages that are made one.
-const BETWEEN_SYSTEM_MESSAGES: &str = "\n\n";
-
 /// Checks every message and the order of tool results. System messages at the beginning become one, which is what
-/// templates take.
+/// templates take, and later ones the user's [`reminder`]s.
 pub(super) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
     if list.is_empty() {
         return Err(ApiError::invalid("messages", "`messages` must not be empty"));
@@ -22,7 +20,7 @@ pub(super) fn checked(list: Vec<Json>) -> Result<Vec<Json>, ApiError> {
         Ok(message)
     };
     let messages: Result<Vec<_>, _> = list.into_iter().enumerate().map(one).collect();
-    Ok(merged(messages?).into_iter().map(Json::Object).collect())
+    Ok(one_system(messages?).into_iter().map(Json::Object).collect())
 }
 
 /// A message that says that it has no content, as distinct from one that says nothing about it, has an empty one.
@@ -33,16 +31,19 @@ fn with_content(mut message: Json) -> Json {
     message
 }
 
-/// With one system message in the place of those that the conversation begins with.
-fn merged(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
+/// With one system message in the place of those that the conversation begins with, and no other.
+fn one_system(mut messages: Vec<Map<String, Json>>) -> Vec<Map<String, Json>> {
     let leading = messages.iter().take_while(|message| message["role"] == "system").count();
-    if leading < 2 {
-        return messages;
+    for message in messages[leading..].iter_mut().filter(|message| message["role"] == "system") {
+        let text = reminder(message["content"].as_str().unwrap_or_default());
+        *message = Map::from_iter([("role".into(), "user".into()), ("content".into(), text.into())]);
     }
-    let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message["content"].as_str()).collect();
-    let text = texts.join(BETWEEN_SYSTEM_MESSAGES);
-    messages.drain(1..leading);
-    messages[0].insert("content".into(), text.into());
+    if leading > 1 {
+        let texts: Vec<&str> = messages[..leading].iter().filter_map(|message| message["content"].as_str()).collect();
+        let text = texts.join(BETWEEN);
+        messages.drain(1..leading);
+        messages[0].insert("content".into(), text.into());
+    }
     messages
 }
 

@@ -325,19 +325,6 @@ fn a_byte_order_mark_before_a_body_is_no_part_of_it() {
 }
 
 #[test]
-fn system_messages_at_the_beginning_are_one() {
-    let said = |role: &str, text: &str| json!({"role": role, "content": text});
-    let list = json!([
-        said("system", "a"),
-        said("developer", "b"),
-        said("system", "c"),
-        said("user", "q"),
-        said("system", "d")
-    ]);
-    assert_eq!(messages(list).unwrap(), [said("system", "a\n\nb\n\nc"), said("user", "q"), said("system", "d")]);
-}
-
-#[test]
 fn what_an_assistant_refused_to_say_is_what_it_said() {
     let list = json!([{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "refusal": "no"}]);
     assert_eq!(messages(list).unwrap()[1], json!({"role": "assistant", "content": "no"}));
@@ -561,6 +548,32 @@ fn messages_become_what_templates_read() {
         {"role": "tool", "content": "r1"},
     ]);
     assert_eq!(Json::from(messages(list).unwrap()), expected);
+}
+
+#[test]
+fn system_messages_are_one_at_the_beginning_and_reminders_of_the_user_s_later() {
+    let list = json!([
+        {"role": "system", "content": "one"},
+        {"role": "developer", "content": [{"type": "text", "text": "two"}]},
+        {"role": "user", "content": "q"},
+        {"role": "developer", "name": "agent", "content": "three"},
+        {"role": "assistant", "content": "a"},
+        {"role": "system", "content": "four"},
+    ]);
+    let expected = json!([
+        {"role": "system", "content": "one\n\ntwo"},
+        {"role": "user", "content": "q"},
+        {"role": "user", "content": "<system-reminder>\nthree\n</system-reminder>"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "<system-reminder>\nfour\n</system-reminder>"},
+    ]);
+    assert_eq!(Json::from(messages(list.clone()).unwrap()), expected);
+    // All dialects that have system messages have the same rule.
+    let body = json!({"model": "nano", "messages": list}).to_string();
+    let Ok(OllamaRequest::Chat(request)) = OllamaRequest::parse_chat(body.as_bytes(), &limits()) else {
+        panic!("a conversation")
+    };
+    assert_eq!(Json::from(request.conversation.messages), expected);
 }
 
 #[test]

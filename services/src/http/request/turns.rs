@@ -28,13 +28,12 @@ struct AssistantTurn {
 }
 
 impl Turns {
-    /// Templates take a system prompt at the beginning and nowhere else. One that comes later stays where it is, so
-    /// that what was said before it reads as it did: as a reminder in the user's turn, tagged as programs tag theirs.
+    /// The system prompt, or a part of it; later, a [`reminder`].
     pub(super) fn system(&mut self, text: String) {
         if self.out.is_empty() && self.turn.is_none() {
             self.system.push(text);
         } else {
-            self.user(format!("<system-reminder>\n{text}\n</system-reminder>"));
+            self.user(reminder(&text));
         }
     }
 
@@ -96,6 +95,12 @@ impl Turns {
         let system = (!self.system.is_empty()).then(|| json!({"role": "system", "content": self.system.join(BETWEEN)}));
         system.into_iter().chain(self.out).collect()
     }
+}
+
+/// Templates take a system prompt at the beginning and nowhere else. A system message that comes later stays where it
+/// is, so that what was said before it reads as it did: as the text of a user's turn, tagged as programs tag theirs.
+pub(super) fn reminder(text: &str) -> String {
+    format!("<system-reminder>\n{text}\n</system-reminder>")
 }
 
 /// Who ends with the assistant's turn wants the answer to go on with it.

@@ -10,10 +10,6 @@ use llguidance::Matcher;
 use llguidance::api::StopReason;
 use std::sync::Arc;
 
-/// Where there are more tokens to choose from there is hardly one text only, and it is not looked for: a text of some
-/// length has few tokens that are how it begins.
-const FORCED_CHOICES_MAX: usize = 64;
-
 /// Follows what one choice says.
 pub(super) struct GrammarSequence {
     vocabulary: Arc<GrammarTokens>,
@@ -26,8 +22,8 @@ pub(super) struct GrammarSequence {
     tail: Vec<u8>,
     /// The token that came last, if the grammar is about it.
     last: Option<TokenId>,
-    /// How many tokens the grammar allowed when it was asked last.
-    choices: usize,
+    /// Whether what the grammar allowed when it was asked last may all be how one text begins.
+    one_text: bool,
     /// The grammar behind tokens that are only supposed, with the last of these.
     supposed: Option<(Matcher, TokenId)>,
 }
@@ -66,7 +62,7 @@ impl GrammarSequence {
             in_calls_only,
             tail: Vec::new(),
             last: None,
-            choices: 0,
+            one_text: false,
             supposed: None,
         }
     }
@@ -78,16 +74,13 @@ impl GrammarSequence {
 
     /// What the grammar allows, and `others`.
     fn allowed(&mut self, others: &[TokenId]) -> Result<Effect, String> {
-        let mask = self.on_matcher(Matcher::compute_mask_or_eos).map_err(|_| self.failure())?;
-        self.choices = mask.num_set();
+        let mut mask = self.on_matcher(Matcher::compute_mask_or_eos).map_err(|_| self.failure())?;
         if mask.is_zero() {
             return Err(format!("{CANNOT_GO_ON}has come to a place from where it allows nothing"));
         }
-        let mut words = mask.as_slice().to_vec();
-        for id in others {
-            words[*id as usize / 32] |= 1 << (id % 32);
-        }
-        Ok(Effect::Allow(words.into()))
+        self.one_text = self.vocabulary.begin_alike(mask.iter());
+        others.iter().for_each(|id| mask.allow_token(*id));
+        Ok(Effect::Allow(mask.as_slice().into()))
     }
 
     fn consume(&mut self, token: TokenId) -> Result<(), String> {
@@ -137,7 +130,7 @@ impl Grammar for GrammarSequence {
 
     fn forced(&mut self) -> Vec<TokenId> {
         // Elsewhere line breaks, thoughts or any text may come as well, and behind an end nothing.
-        if self.stage != Stage::Answer || self.choices > FORCED_CHOICES_MAX {
+        if self.stage != Stage::Answer || !self.one_text {
             return Vec::new();
         }
         let last = self.supposed.as_ref().map_or(self.last, |(_, token)| Some(*token));

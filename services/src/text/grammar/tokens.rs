@@ -75,6 +75,13 @@ impl GrammarTokens {
         self.call_begin.completions(tail).collect()
     }
 
+    /// Whether the first byte of all these tokens is the same, so that they may be how one text begins.
+    pub(super) fn begin_alike(&self, mut ids: impl Iterator<Item = TokenId>) -> bool {
+        let first = |id| self.env.tok_trie().token(id).first();
+        let one = ids.next().map(first);
+        ids.all(|id| Some(first(id)) == one)
+    }
+
     /// How the tokenizer writes a text of the grammars' library behind the token `before`: together with it where that
     /// leaves it as it is.
     pub(super) fn written(&self, before: Option<TokenId>, text: &[u8]) -> Vec<TokenId> {

@@ -11,6 +11,8 @@ use std::time::Duration;
 /// Time between two looks. Looks are counted, and not the clock read: a process that was held up as a whole has not
 /// taken long.
 const LOOK: Duration = Duration::from_millis(10);
+/// The same while nobody does anything: masks take microseconds, and every look takes a core from the forward.
+const GLANCE: Duration = Duration::from_millis(40);
 /// How often the thread looks whether there is still somebody to watch for.
 const REST: Duration = Duration::from_secs(1);
 
@@ -59,9 +61,10 @@ impl WatchList {
             self.added.wait_for(&mut watched, REST);
             return;
         }
-        watched.retain(|one| one.upgrade().map(|one| one.look()).is_some());
+        let mut busy = false;
+        watched.retain(|one| one.upgrade().map(|one| busy |= one.look()).is_some());
         drop(watched);
-        std::thread::sleep(LOOK);
+        std::thread::sleep(if busy { LOOK } else { GLANCE });
     }
 }
 
@@ -82,12 +85,14 @@ impl Watched {
         done
     }
 
-    fn look(&self) {
+    /// Whether it does something.
+    fn look(&self) -> bool {
         let one_more = |looks: u32| (looks > 0).then(|| looks + 1);
         let before = self.looks.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
         if before.is_ok_and(|looks| looks >= limits::GRAMMAR_LOOKS_MAX) {
             self.cancel.lock().cancel();
         }
+        before.is_ok()
     }
 }
 

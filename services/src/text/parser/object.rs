@@ -26,21 +26,37 @@ pub(super) struct JsonCall {
 
 /// Looks for the end of the value at a text's start: an object, an array or a string by its brackets and quotes.
 pub(super) fn scan(text: &str) -> ObjectScan {
-    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
-    for (at, byte) in text.bytes().enumerate().take(OBJECT_BYTES_MAX) {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => depth += 1,
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => continue,
+    ObjectScanner::default().scan(text)
+}
+
+/// How far a text was looked at that comes in pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ObjectScanner {
+    seen: usize,
+    depth: usize,
+    quoted: bool,
+    escaped: bool,
+}
+
+impl ObjectScanner {
+    /// As [`scan`], of a text that has become longer since the last time.
+    pub(super) fn scan(&mut self, text: &str) -> ObjectScan {
+        for byte in text.bytes().take(OBJECT_BYTES_MAX).skip(self.seen) {
+            self.seen += 1;
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' if self.quoted => self.escaped = true,
+                b'"' => self.quoted = !self.quoted,
+                b'{' | b'[' if !self.quoted => self.depth += 1,
+                b'}' | b']' if !self.quoted => self.depth = self.depth.saturating_sub(1),
+                _ => continue,
+            }
+            if self.depth == 0 && !self.quoted {
+                return ObjectScan::Whole(self.seen);
+            }
         }
-        if depth == 0 && !quoted {
-            return ObjectScan::Whole(at + 1);
-        }
+        if text.len() < OBJECT_BYTES_MAX { ObjectScan::Part } else { ObjectScan::No }
     }
-    if text.len() < OBJECT_BYTES_MAX { ObjectScan::Part } else { ObjectScan::No }
 }
 
 impl JsonCall {
@@ -94,6 +110,20 @@ mod tests {
         assert_eq!(scan(r#"{"a": "}"#), ObjectScan::Part);
         assert_eq!(scan("{"), ObjectScan::Part);
         assert_eq!(scan(&("{".to_owned() + &" ".repeat(OBJECT_BYTES_MAX))), ObjectScan::No);
+    }
+
+    #[test]
+    fn a_text_in_pieces_is_looked_at_once_and_ends_where_the_whole_one_does() {
+        let text = r#"{"a\"\\": "}\"}", "b": [{}, "é\\"]} rest"#;
+        let ObjectScan::Whole(end) = scan(text) else { panic!("an object") };
+        for cuts in 1..8 {
+            let mut scanner = ObjectScanner::default();
+            let places =
+                (0..=text.len()).filter(|at| text.is_char_boundary(*at) && (at % cuts == 0 || *at == text.len()));
+            let mut found = places.map(|at| (at, scanner.scan(&text[..at]), scanner.seen));
+            let first = found.find(|(at, scan, seen)| *scan != ObjectScan::Part || seen != at);
+            assert_eq!(first.map(|(_, scan, _)| scan), Some(ObjectScan::Whole(end)), "pieces of {cuts}");
+        }
     }
 
     #[test]
