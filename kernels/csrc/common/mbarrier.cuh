@@ -14,10 +14,6 @@ __device__ __forceinline__ void barrier_arrive(u32 barrier) { asm volatile("mbar
 __device__ __forceinline__ void barrier_arrive_for(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Arrives once this thread's `copy16`s so far are there.
-__device__ __forceinline__ void barrier_arrive_after_copies(u32 barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 __device__ __forceinline__ void barrier_wait(u32 barrier, u32 parity) {
     asm volatile("{.reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"

@@ -13,7 +13,7 @@
 // rows, from the cache at some 5.5 TB/s; 35 issue slots a warp for each 16 rows by 32 inputs that are expanded; shared memory, 128 bytes
 // a cycle, of which the instruction takes 64.
 //
-// Epilogues, NORM_BLOCKS and lists as of wide.cu.
+// Epilogues and lists as of wide.cu. A norm's factor is in the rows' scales (NORM_BLOCKS is not read).
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, GROUPS, TW: tiles of 16 rows of a warp, C8 (C / 8), STAGES,
 // EPILOGUE, NORM_BLOCKS.
 #define HALVES 1
