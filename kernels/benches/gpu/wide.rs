@@ -168,7 +168,7 @@ fn time_halves(gpu: &Gpu) -> Outcome {
         let (kernel, out) =
             (Halves::load(&gpu.device, &gpu.cache, cols, None)?, HalfRows::new(&gpu.device, rows, rows * cols)?);
         let (codes, meta) = (codes.as_view(), meta.as_view());
-        let x = halves::Inputs { codes: &codes, meta: &meta, squares: None, eps: 0.0 };
+        let x = Inputs { codes: &codes, meta: &meta, squares: None, eps: 0.0, factor: 1.0 };
         let seconds = graph_time(gpu, 16, |_| kernel.launch(&gpu.device, rows, x, &out))?;
         println!("| {rows} | {cols} | {:.2} |", seconds * 1e6);
     }

@@ -1,12 +1,13 @@
 //! Int8 rows as rows of f16, which [`super::warpgroup`] multiplies. `csrc/rows/halves.cu` and
 //! `csrc/wide/halves.cuh` say in which order the values lie.
 
+use super::Inputs;
 use crate::cuda::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::UNIT;
 use crate::cuda::quantized::BLOCK;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::{CudaSlice, CudaView};
+use cudarc::driver::CudaSlice;
 
 const NAME: &str = "halves";
 const COLS_MAX: usize = 1 << 20;
@@ -94,19 +95,6 @@ device_struct! {
     }
 }
 
-/// The int8 rows that are given, of one plane.
-#[derive(Clone, Copy)]
-pub struct Inputs<'a> {
-    /// `[rows, cols]`.
-    pub codes: &'a CudaView<'a, i8>,
-    /// `[rows, cols / 32, 2]`.
-    pub meta: &'a CudaView<'a, f32>,
-    /// `[rows, norm / 32]`, where there is a norm.
-    pub squares: Option<&'a CudaView<'a, f32>>,
-    /// Epsilon of that norm.
-    pub eps: f32,
-}
-
 /// The kernel for rows of one length.
 #[derive(Debug)]
 pub struct Halves {
@@ -125,7 +113,7 @@ impl Halves {
         Ok(Self { cols, norm: norm.unwrap_or(0), kernel })
     }
 
-    /// Enqueues it: the first `rows` of `out` are those of `x`.
+    /// Enqueues it: the first `rows` of `out` are those of `x`, of one plane. Its factor is left to the products.
     ///
     /// # Errors
     /// If a buffer is too small, or the driver refuses.

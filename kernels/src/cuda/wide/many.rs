@@ -88,8 +88,7 @@ impl HalfPlace {
     /// With the first `count` rows of `x`, unless they are what was put here last.
     fn filled(&self, device: &Device, halves: &Halves, count: usize, x: &Source<'_>) -> Result<&HalfRows, CudaError> {
         if x.halved.get() != Some((self.turns.get(), count)) {
-            let Inputs { codes, meta, squares, eps, .. } = x.inputs;
-            halves.launch(device, count, halves::Inputs { codes, meta, squares, eps }, &self.rows)?;
+            halves.launch(device, count, x.inputs, &self.rows)?;
             self.turns.set(self.turns.get() + 1);
             x.halved.set(Some((self.turns.get(), count)));
         }
