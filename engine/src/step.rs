@@ -316,6 +316,8 @@ pub struct StepOutcome {
     pub pooled: Vec<PooledUnit>,
     /// How the second tier of the prefix cache gets on.
     pub host: HostProgress,
+    /// Where the experts lay that finished steps read, where not all lie on the device.
+    pub expert_reads: ExpertReads,
 }
 
 /// The sum of a few consecutive rows' hidden states as the head reads them, which is after the final norm.
@@ -336,6 +338,20 @@ pub struct ExpertUse {
     pub rows: u64,
     /// Experts that they were given to.
     pub experts: u64,
+}
+
+/// Routed experts that passes over all layers read, each once a layer and pass, by where they lay; and those that came to
+/// the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpertReads {
+    /// Read in the device's memory.
+    pub hits: u64,
+    /// Read in the host's memory, over the bus.
+    pub misses: u64,
+    /// Bytes of those.
+    pub missed_bytes: u64,
+    /// Brought to the device, in the place of others.
+    pub promoted: u64,
 }
 
 /// One sampled token.

@@ -19,7 +19,8 @@ use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
 use chimere_engine::scheduler::{Event, HostBlocks, Pooling, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
 use chimere_engine::step::{
-    ExpertCut, ExpertUse, Form, Piece, PieceTokens, PooledUnit, SampleRow, StateStart, StepOutcome, StepPlan,
+    ExpertCut, ExpertReads, ExpertUse, Form, Piece, PieceTokens, PooledUnit, SampleRow, StateStart, StepOutcome,
+    StepPlan,
 };
 use chimere_kernels::reference::sampler as definition;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -61,6 +62,7 @@ const ON_A_GPU: &[(&str, fn())] = &[
         "a_request_gives_the_same_bytes_alone_and_among_fifteen_others",
         a_request_gives_the_same_bytes_alone_and_among_fifteen_others,
     ),
+    ("where_experts_lie_changes_no_byte", where_experts_lie_changes_no_byte),
     (
         "hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them",
         hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them,
@@ -129,6 +131,7 @@ fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig {
         context: 4096,
         deterministic,
         host_embedding: false,
+        expert_bytes: None,
         kernel_cache: None,
     }
 }
@@ -747,6 +750,17 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
 
 /// Runs requests through the real scheduler, at most `together` at a time.
 fn serve(model: &Model, backend: &mut dyn Backend, requests: Vec<Request>, together: usize) -> BTreeMap<u64, Output> {
+    serve_and_count(model, backend, requests, together).0
+}
+
+/// The same, and where the experts lay that were read.
+fn serve_and_count(
+    model: &Model,
+    backend: &mut dyn Backend,
+    requests: Vec<Request>,
+    together: usize,
+) -> (BTreeMap<u64, Output>, ExpertReads) {
+    let mut reads = ExpertReads::default();
     let info = backend.info().clone();
     let mut scheduler = Scheduler::new(scheduler_config(&info));
     let mut waiting: VecDeque<Request> = requests.into();
@@ -765,7 +779,11 @@ fn serve(model: &Model, backend: &mut dyn Backend, requests: Vec<Request>, toget
             launched.push_back(backend.launch(plan).unwrap());
         }
         let Some(pending) = launched.pop_front() else { continue };
-        for (id, event) in scheduler.commit(pending.wait().unwrap(), now) {
+        let outcome = pending.wait().unwrap();
+        reads.hits += outcome.expert_reads.hits;
+        reads.misses += outcome.expert_reads.misses;
+        reads.promoted += outcome.expert_reads.promoted;
+        for (id, event) in scheduler.commit(outcome, now) {
             match event {
                 Event::Token { choice, token, logprobs, .. } => {
                     let bits = logprobs.map_or(0, |l| l.logprob.to_bits());
@@ -776,7 +794,7 @@ fn serve(model: &Model, backend: &mut dyn Backend, requests: Vec<Request>, toget
             }
         }
     }
-    outputs
+    (outputs, reads)
 }
 
 fn scheduler_config(info: &chimere_engine::backend::BackendInfo) -> SchedulerConfig {
@@ -803,6 +821,38 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
         let differing: Vec<u64> =
             alone.iter().filter(|(id, out)| crowd.get(id) != Some(out)).map(|(id, _)| *id).collect();
         assert_eq!(differing, [0u64; 0], "{}", model.config.name);
+    }
+}
+
+/// Experts in the device's memory, in the host's, and on their way between both.
+fn where_experts_lie_changes_no_byte() {
+    let given = std::env::var_os("CHIMERE_TEST_MODEL");
+    let given = given.map(|path| chimere_engine::model::load(path.as_ref()).unwrap());
+    for model in [support::nano(), support::gguf("moe"), support::gguf("quant")].into_iter().chain(given) {
+        let requests = || (0..16).map(|id| request(id, model.config.vocab as u64, 300)).collect::<Vec<_>>();
+        for deterministic in [false, true] {
+            let config = config(9, 600, deterministic);
+            let all = CudaMemory::of(&model, &config).experts;
+            if all == 0 {
+                continue;
+            }
+            let run = |expert_bytes| {
+                let mut gpu = Gpu::new(&model, &CudaConfig { expert_bytes, ..config.clone() });
+                serve_and_count(&model, &mut gpu.backend, requests(), 6)
+            };
+            let (want, reads) = run(None);
+            assert_eq!(reads, ExpertReads::default(), "nobody counts where there is one place");
+            for percent in [95, 67, 30, 0] {
+                let (got, reads) = run(Some(all * percent / 100));
+                let differing: Vec<u64> =
+                    want.iter().filter(|(id, out)| got.get(id) != Some(out)).map(|(id, _)| *id).collect();
+                println!("{} {percent} %: {reads:?}", model.config.name);
+                assert_eq!(differing, [0u64; 0], "{}, {percent} % of the experts on the device", model.config.name);
+                assert!(reads.misses > 0);
+                assert_eq!(reads.hits > 0, percent > 0);
+                assert!(reads.promoted > 0 || percent == 0, "{percent} %: nobody changed places");
+            }
+        }
     }
 }
 
@@ -1008,6 +1058,11 @@ fn a_cpu_and_a_gpu_backend_are_told_apart() {
 fn every_kernel_of_the_shipped_model_compiles() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, arch) = (KernelCache::new(dir.path()), "sm_90a".parse().unwrap());
-    let programs = programs(&support::nano(), &config(2, 16, true), arch, None).unwrap();
-    assert_eq!(cache.build(&programs, &[arch]).unwrap(), programs.len());
+    for expert_bytes in [None, Some(0)] {
+        let config = CudaConfig { expert_bytes, ..config(2, 16, true) };
+        let programs = programs(&support::nano(), &config, arch, None).unwrap();
+        let missing = cache.missing(&programs, arch);
+        assert!(missing > 0);
+        assert_eq!(cache.build(&programs, &[arch]).unwrap(), missing);
+    }
 }

@@ -48,6 +48,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         // Alone and in a batch the same, as on the CPU.
         deterministic: true,
         host_embedding: false,
+        expert_bytes: None,
         kernel_cache: None,
     };
     Box::new(CudaBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())

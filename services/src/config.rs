@@ -16,6 +16,7 @@ mod layers;
 mod limits;
 mod log;
 mod model;
+mod residents;
 mod responses;
 mod server;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use error::ConfigError;
 pub use limits::Limits;
 pub use log::{Log, LogFormat};
 pub use model::{ModelChoice, aliases};
+pub use residents::Residents;
 pub use responses::Responses;
 pub use server::{Server, items};
 pub use trace::Trace;

@@ -4,7 +4,7 @@
 //! The choice itself is a pure function; that there may be no driver, no run-time compiler or no such device is found
 //! out by [`usable`].
 
-use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType};
+use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, Residents};
 use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
 use chimere_engine::CHUNK_TOKENS;
@@ -13,7 +13,7 @@ use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, M
 use chimere_engine::backend::cuda::{
     self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
-use chimere_engine::model::Model;
+use chimere_engine::model::{Model, OpConfig};
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 const ORDINAL: usize = 0;
@@ -53,6 +53,8 @@ pub struct DeviceRequest {
     pub activations: Activations,
     /// Where the embedding's rows lie.
     pub embedding: Embedding,
+    /// Which routed experts lie in a GPU's own memory.
+    pub experts_resident: Residents,
     /// The yardstick, on the CPU only.
     pub exact: bool,
     /// Equal bytes whatever else runs.
@@ -75,6 +77,7 @@ impl DeviceRequest {
             kv_type: engine.kv_type,
             activations: engine.activations,
             embedding: engine.embedding,
+            experts_resident: engine.experts_resident,
             exact: engine.exact,
             deterministic: engine.deterministic,
             drafts: engine.drafts.room(),
@@ -143,6 +146,7 @@ impl DeviceRequest {
             context: self.context,
             deterministic: self.deterministic,
             host_embedding: self.embedding == Embedding::Host,
+            expert_bytes: None,
             kernel_cache: None,
         }
     }
@@ -244,8 +248,10 @@ fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo)
     let gpu = cuda::probe(ORDINAL).map_err(|e| e.to_string())?;
     // A budget that cannot be had is the plan's to refuse.
     let bytes = gpu_budget(wanted.budget, gpu.free_bytes, gpu.total_bytes);
-    let mut config = bytes.map_or_else(|_| wanted.cuda(), |bytes| wanted.cuda_within(bytes, model));
+    let bytes = bytes.ok();
+    let mut config = bytes.map_or_else(|| wanted.cuda(), |bytes| wanted.cuda_within(bytes, model));
     config.activations = config.activations.of(model);
+    config.expert_bytes = expert_bytes(wanted.experts_resident, bytes, model, &config);
     let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
     if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
         Compiler::load().map_err(|e| e.to_string())?;
@@ -338,6 +344,7 @@ impl Setup {
                     page: uses.page_bytes,
                     checkpoint: Some(uses.slot_bytes),
                     host: 0,
+                    experts: None,
                     seqs: c.slots,
                     context: c.context,
                 }
@@ -354,6 +361,7 @@ impl Setup {
         };
         let needs = self.needs(model);
         let checkpoint = needs.checkpoint.filter(|_| prefix_cache);
+        experts_of_the_host(&needs, free_bytes())?;
         MemoryPlan::new(bytes, Needs { checkpoint, ..needs }).map_err(|e| e.to_string())
     }
 
@@ -373,9 +381,50 @@ impl Setup {
 }
 
 fn cuda_needs(model: &Model, config: &CudaConfig) -> Needs {
-    let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host } = CudaMemory::of(model, config);
-    let checkpoint = Some(checkpoint);
-    Needs { weights, workspace, reserve, slot, page, checkpoint, host, seqs: config.slots, context: config.context }
+    let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host, residents, .. } =
+        CudaMemory::of(model, config);
+    Needs {
+        weights,
+        workspace,
+        reserve,
+        slot,
+        page,
+        checkpoint: Some(checkpoint),
+        host,
+        experts: residents.map(|(there, all)| (there as u64, all as u64)),
+        seqs: config.slots,
+        context: config.context,
+    }
+}
+
+/// How many bytes of a GPU's memory the routed experts have, where they cannot all be there.
+fn expert_bytes(wanted: Residents, budget: Option<u64>, model: &Model, config: &CudaConfig) -> Option<u64> {
+    let needs = cuda_needs(model, config);
+    let experts = CudaMemory::of(model, config).experts;
+    let each = model.config.blocks().find_map(|block| match &block.op {
+        OpConfig::Moe(moe) => Some(moe.experts as u64),
+        _ => None,
+    })?;
+    let bytes = match wanted {
+        Residents::Auto => needs.experts_beside(budget?, experts)?,
+        // With what rounding down would take.
+        Residents::Each(n) => (experts * u64::from(n)).div_ceil(each),
+        Residents::Bytes(bytes) => bytes,
+    };
+    (bytes < experts).then_some(bytes)
+}
+
+/// That the host has the memory for the experts that the device has not.
+fn experts_of_the_host(needs: &Needs, free: Option<u64>) -> Result<(), String> {
+    match (needs.experts, free) {
+        (Some((there, all)), Some(free)) if needs.host > free => Err(format!(
+            "{there} of {all} experts fit into the device's memory, and the others take {} of the host's, of which {} are \
+             free; raise --vram-budget, or take a smaller file",
+            Bytes(needs.host),
+            Bytes(free)
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn host_budget(budget: Budget) -> Result<u64, String> {

@@ -15,6 +15,10 @@ const MARGIN_BYTES: u64 = 256 << 20;
 /// people read and think longer than answers take, so there are more conversations than sequences.
 const CHECKPOINTS_A_SEQ: u64 = 4;
 
+/// What the tables of experts take that do not all lie on the device, and what rounding their places up does: some
+/// hundred bytes an expert.
+const EXPERT_TABLES_BYTES: u64 = 8 << 20;
+
 /// What a plan is made from, in bytes where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
@@ -32,6 +36,8 @@ pub struct Needs {
     pub checkpoint: Option<u64>,
     /// Memory of the host that a GPU reads, beside the budget.
     pub host: u64,
+    /// Routed experts in the device's memory, and all, where the others lie in the host's.
+    pub experts: Option<(u64, u64)>,
     /// Sequences that run at once.
     pub seqs: u32,
     /// Tokens a sequence may have.
@@ -94,6 +100,19 @@ impl Needs {
 
     fn fixed(&self) -> u64 {
         self.weights.saturating_add(self.workspace).saturating_add(self.reserve).saturating_add(self.states())
+    }
+
+    /// What is left of `budget` for routed experts, whose `experts` bytes are among the weights: beside everything else
+    /// and keys and values for all sequences, of these an eighth of the budget at most; `None` if all fit, or nothing
+    /// else does.
+    pub(crate) fn experts_beside(&self, budget: u64, experts: u64) -> Option<u64> {
+        if self.least() <= budget {
+            return None;
+        }
+        let rest = budget.checked_sub(self.fixed() - experts)?;
+        let all = self.page.saturating_mul(self.pages_of_one().into()).saturating_mul(self.seqs.into());
+        let kv = all.min((budget / 8).max(self.least_kv()));
+        Some(rest.saturating_sub(kv.min(rest)).saturating_sub(EXPERT_TABLES_BYTES))
     }
 
     /// With pages for one sequence of full length: less could not answer every request that the context allows.
@@ -193,6 +212,12 @@ impl MemoryPlan {
 
     fn note(&self, name: &str) -> String {
         match name {
+            "weights" => self.needs.experts.map_or_else(String::new, |(there, all)| {
+                let share = 100.0 * there as f64 / all.max(1) as f64;
+                format!(
+                    "{there} of {all} experts ({share:.0} %, and as much of evenly spread choices); the others: host"
+                )
+            }),
             "reserve" => "the driver's context, machine code, graphs".into(),
             "states" => format!("{} sequences x {}", self.needs.seqs, Bytes(self.needs.slot)),
             "checkpoints" => format!(
@@ -286,6 +311,7 @@ mod tests {
         page: 50,
         checkpoint: None,
         host: 0,
+        experts: None,
         seqs: 4,
         context: 100,
     };
@@ -345,6 +371,7 @@ mod tests {
             page: u64::MAX,
             checkpoint: Some(u64::MAX),
             host: u64::MAX,
+            experts: None,
             seqs: u32::MAX,
             context: u32::MAX,
         };

@@ -2,6 +2,7 @@
 //! itself is the backend's.
 
 mod config;
+mod experts;
 mod host;
 mod order;
 mod pages;
@@ -10,6 +11,7 @@ mod prompts;
 mod slots;
 
 pub use config::PrefixConfig;
+pub(crate) use experts::{ExpertPlace, ExpertPlaces, Swap};
 pub use host::HostBlocks;
 pub(crate) use pages::Pages;
 pub(crate) use prefix::{Hit, HostHit, PrefixCache};

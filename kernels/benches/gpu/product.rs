@@ -11,6 +11,7 @@ use chimere_kernels::cuda::product::{
 };
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::LayerWeights;
+use chimere_kernels::cuda::stack::Stack;
 use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
 use cudarc::driver::CudaSlice;
@@ -295,8 +296,8 @@ impl Layer {
                 .collect::<Vec<_>>()
                 .try_into()
                 .expect("two");
-            let gate_up = Matrices { routed: &self.gate_up.0.as_view(), shared: &shared_gate_up };
-            let down = Matrices { routed: &self.down.0.as_view(), shared: &shared_down };
+            let gate_up = Matrices { routed: Stack::Packed(self.gate_up.0.as_view()), shared: &shared_gate_up };
+            let down = Matrices { routed: Stack::Packed(self.down.0.as_view()), shared: &shared_down };
             let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
             let weights = LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, eps: 1e-6 };
             let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };

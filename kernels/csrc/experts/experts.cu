@@ -21,7 +21,9 @@
 //
 // All blocks must run at a time: one a multiprocessor, and whoever launches asks for no more.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// The experts' matrices lie one after another, or (PLACED) each expert's in a place that a table names, which is read once it is chosen.
+//
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID, PLACED; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -131,27 +133,44 @@ template <class W, int BYTES, class F> struct Stream {
         }
     }
 };
-// Tiles of gate and up: four a group, of the expert that the group belongs to; of a single matrix where there are no experts.
+// What finds a chosen expert's matrix: its number, or where its place begins.
+#if PLACED
+using Numbers = u64;
+#else
+using Numbers = int;
+#endif
+// Tile `tile` of a slot's matrix, of those that have EACH tiles; of a single matrix where there are no experts. `tiles`: that of the first
+// matrix, or where it would lie in a place that began at 0.
+template <int EACH>
+__device__ __forceinline__ const u8 *first_of(const u8 *tiles, const Numbers *experts, int slot, int tile, u32 tile_bytes) {
+#if PLACED
+    return tiles + (experts ? experts[slot] : 0) + (u64)tile * tile_bytes;
+#else
+    int expert = experts ? experts[slot] : 0;
+    return tiles + (u64)(expert * EACH + tile) * tile_bytes;
+#endif
+}
+// Tiles of gate and up: four a group, of the expert that the group belongs to.
 struct GroupTiles {
     const u8 *tiles; // the warp's of the first group
-    const int *experts;
+    const Numbers *experts;
     u32 tile_bytes;
 
     __device__ __forceinline__ const u8 *operator()(int group) const {
-        int expert = experts ? experts[group / GROUPS] : 0, of_expert = experts ? group % GROUPS : group;
-        return tiles + (u64)(expert * (WIDTH / 8) + of_expert * 4) * tile_bytes;
+        int of_expert = experts ? group % GROUPS : group;
+        return first_of<WIDTH / 8>(tiles, experts, group / GROUPS, of_expert * 4, tile_bytes);
     }
 };
 // Tiles of down of one group of outputs: by expert, and where a block has both of a group's tiles, first all of one.
 template <int TILES> struct DownTiles {
     const u8 *tiles; // the block's first of the group
-    const int *experts;
+    const Numbers *experts;
     int slots;
     u32 tile_bytes;
 
     __device__ __forceinline__ const u8 *operator()(int item) const {
-        int slot = TILES > 1 ? item % slots : item, expert = experts ? experts[slot] : 0;
-        return tiles + (u64)(expert * (HIDDEN / 16) + (TILES > 1 ? item / slots : 0)) * tile_bytes;
+        int slot = TILES > 1 ? item % slots : item;
+        return first_of<HIDDEN / 16>(tiles, experts, slot, TILES > 1 ? item / slots : 0, tile_bytes);
     }
 };
 
@@ -160,10 +179,10 @@ template <int ROWS> struct Chosen {
     static constexpr int PAIRS = ROWS * USED;
     static_assert(PAIRS <= 256 && ROWS <= 16, "a pair is a byte, a row a bit");
     static constexpr int ROUNDS = (PAIRS + WARP - 1) / WARP;
+    Numbers experts[PAIRS];
     int picked[PAIRS];
     float gates[ROWS * ALL];
     u32 rows[COUNT]; // a bit a row
-    int experts[PAIRS];
     int slots;
     u8 slot_of[COUNT];
     u8 counts[PAIRS];
@@ -174,13 +193,20 @@ template <int ROWS> struct Chosen {
         if constexpr (ROWS > 1)
             for (int e = threadIdx.x; e < COUNT; e += THREADS) rows[e] = 0;
     }
+    static __device__ __forceinline__ Numbers number_of(const Arguments &args, int expert) {
+#if PLACED
+        return __ldcg(args.places + expert);
+#else
+        return expert;
+#endif
+    }
     // By the warp that has it: puts a row's choice where `make` looks, after a barrier.
-    __device__ __forceinline__ void put(const Choice<COUNT, USED> &choice, int row) {
+    __device__ __forceinline__ void put(const Arguments &args, const Choice<COUNT, USED> &choice, int row) {
         int lane = threadIdx.x % WARP;
         if (lane < USED) picked[row * USED + lane] = choice.expert, gates[row * ALL + lane] = choice.weight;
         if (lane == 0) gates[row * ALL + USED] = choice.shared;
         if (ROWS > 1) return;
-        if (lane < USED) experts[lane] = choice.expert, counts[lane] = 1, pairs[lane][0] = (u8)lane;
+        if (lane < USED) experts[lane] = number_of(args, max(choice.expert, 0)), counts[lane] = 1, pairs[lane][0] = (u8)lane;
         if (lane == 0) slots = choice.left;
     }
     // Experts of the pairs lane, lane + 32, ..: every warp has them all.
@@ -196,7 +222,7 @@ template <int ROWS> struct Chosen {
         }
     };
     // By all threads, with a barrier between `clear` and this; ends with one. The first row that chose an expert numbers it.
-    __device__ __forceinline__ void make(const Pairs &of) {
+    __device__ __forceinline__ void make(const Arguments &args, const Pairs &of) {
         if constexpr (ROWS == 1) return;
         int tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
         const int(&all)[ROUNDS] = of.expert;
@@ -218,7 +244,7 @@ template <int ROWS> struct Chosen {
                 if (i < warp) slot += count;
                 total += count;
             }
-            if (leads) experts[slot] = mine, counts[slot] = (u8)__popc(by), slot_of[mine] = (u8)slot;
+            if (leads) experts[slot] = number_of(args, mine), counts[slot] = (u8)__popc(by), slot_of[mine] = (u8)slot;
             if (tid == 0) slots = total;
         }
         __syncthreads();
@@ -359,12 +385,16 @@ template <int ROWS> struct Experts {
             float value[C::EACH_LANE], gate;
             await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
             C choice(row_asked, value, gate);
-            chosen.put(choice, row);
+            chosen.put(args, choice, row);
             if (blockIdx.x > 0) continue;
             if (lane < USED) args.experts[row * USED + lane] = choice.expert;
             if (lane == 0 && row_asked.limits > 0) atomicAdd(args.tally, choice.left);
         }
     }
+
+    // Of the first routed expert, or where in a place.
+    __device__ __forceinline__ const u8 *gate_up() const { return PLACED ? (const u8 *)args.gate_up_in : args.gate_up; }
+    __device__ __forceinline__ const u8 *down() const { return PLACED ? (const u8 *)args.down_in : args.down; }
 
     // ---- gate and up ----
 
@@ -380,7 +410,7 @@ template <int ROWS> struct Experts {
         return {block - busy, grid - busy, grid, past};
     }
     __device__ __forceinline__ Stream<GateUp, M::RING, GroupTiles> gate_up_stream() const {
-        GroupTiles tiles = {args.gate_up + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
+        GroupTiles tiles = {gate_up() + (u64)(warp / WK) * GateUp::TILE_BYTES, chosen.experts, GateUp::TILE_BYTES};
         return {ring, groups(), begin, end, tiles};
     }
 
@@ -433,7 +463,7 @@ template <int ROWS> struct Experts {
         return {ring, {warp, WARPS, WARPS, TILES}, 0, SharedDown::UNITS, tiles};
     }
     __device__ __forceinline__ Stream<Down, M::RING, DownTiles<TILES>> down_stream(int group) const {
-        DownTiles<TILES> tiles = {args.down + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
+        DownTiles<TILES> tiles = {down() + (u64)(group * 2 + rank) * Down::TILE_BYTES, chosen.experts, chosen.slots, Down::TILE_BYTES};
         return {ring, items(), 0, Down::UNITS, tiles};
     }
     __device__ __forceinline__ float *parts_of(int tile) const { return sums + tile * M::PARTS * 16; }
@@ -537,7 +567,7 @@ template <int ROWS> __device__ __forceinline__ void run(const Arguments &args) {
     __syncthreads();
     typename Chosen<ROWS>::Pairs pairs;
     pairs.read(experts.chosen.picked, args.rows * USED);
-    experts.chosen.make(pairs);
+    experts.chosen.make(args, pairs);
     experts.gate_up(of_shared);
 
     __syncthreads();

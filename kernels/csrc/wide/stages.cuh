@@ -93,6 +93,15 @@ __device__ __forceinline__ int copied_unit(int base, int j) { return WHOLE ? uni
 #define COLUMN_BLOCK blockIdx.y
 #endif
 
+// Where a matrix begins.
+__device__ __forceinline__ const u8 *matrix_of(const Arguments &args, int matrix) {
+#if PLACED
+    return (const u8 *)(__ldcg(args.places + matrix) + args.matrix_bytes);
+#else
+    return args.weights + matrix * args.matrix_bytes;
+#endif
+}
+
 // What this block multiplies: columns `first + base`, up to `end`, of a matrix. With a pitch also what the thread knows of the first C.
 struct Work {
     int matrix, first, base, end;

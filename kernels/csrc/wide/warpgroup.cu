@@ -15,7 +15,7 @@
 //
 // Epilogues and lists as of wide.cu. A norm's factor is in the rows' scales (NORM_BLOCKS is not read).
 // -D: ROWS, COLS, the layout's (weights.cuh), LISTED: whether columns are, GROUPS, TW: tiles of 16 rows of a warp, C8 (C / 8), STAGES,
-// EPILOGUE, NORM_BLOCKS.
+// EPILOGUE, NORM_BLOCKS, PLACED.
 #define HALVES 1
 #define WR (4 * GROUPS)
 #define NW C8
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_A_TIME) warpgrou
     const Place p = place_of(me);
     const Work work = find_work(args, lists.in_row);
     Stages stages = {shared_address(shared), args};
-    stages.weights.set(args.weights + work.matrix * args.matrix_bytes, p.tile0);
+    stages.weights.set(matrix_of(args, work.matrix), p.tile0);
     for (int base = work.base; base < work.end; base += C) {
         const int left = min(work.end - base, C);
         stages.columns = (left + STEP - 1) / STEP * STEP;
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + FEEDERS *WARP, BLOCKS_AT_
     const Thread me = {(int)threadIdx.x, warp, lane, lane / 4, lane % 4};
     const Place p = place_of(me);
     const Work work = find_work(args, lists.in_row);
-    const Block block = {args.weights + work.matrix * args.matrix_bytes, p.tile0, shared_address(shared), shared_address(shared + BARRIERS_AT)};
+    const Block block = {matrix_of(args, work.matrix), p.tile0, shared_address(shared), shared_address(shared + BARRIERS_AT)};
     if (threadIdx.x == 0) block.make_barriers();
     __syncthreads();
     if (warp >= WARPS) feed_all(args, work, block);

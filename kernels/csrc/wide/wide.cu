@@ -24,7 +24,7 @@
 // 2 gated: rows come as 8 of gate, 8 of up; out = int8 form of silu(gate) * up, R / 2 values.
 // `factor` is args.factor, times row_factor of the column's NORM_BLOCKS `squares` where those are not 0.
 //
-// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLANES; SEGMENTS, a power of
+// -D: ROWS, COLS, the layout's (weights.cuh), TW, WR, NW, WN, KG, KU, SPLIT, STAGES, EPILOGUE, NORM_BLOCKS, PLACED, PLANES; SEGMENTS, a power of
 // two, or 0 for whatever order the tiling gives, and BY_BLOCK: whether the four blocks of a unit have sums of their own in a segment.
 #include "wide/columns.cuh"
 #include "wide/multiply.cuh"
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     Work work = find_work(args, lists.in_row);
     u32 stages = shared_address(shared);
     WeightCopies weights;
-    weights.set(args.weights + work.matrix * args.matrix_bytes, p.tile0);
+    weights.set(matrix_of(args, work.matrix), p.tile0);
 
     // All blocks of a cluster have the same work, so all of them leave here or none.
     for (int base = work.base; base < work.end; base += C) {

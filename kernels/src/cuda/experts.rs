@@ -11,6 +11,7 @@ use super::product::layout::{Codes, Layout, TILE_ROWS, UNIT};
 use super::product::{self, Activations, MatrixShape, NextRows, Norm, Residual, layout_defines};
 use super::quantized::{BLOCK, Planes};
 use super::router::{Cuts, LayerWeights};
+use super::stack::Stack;
 use super::wide::{Chip, Epilogue, Order, WideShape};
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
@@ -41,6 +42,7 @@ pub struct Experts {
     routed: ExpertShape,
     shared: ExpertShape,
     planes: Planes,
+    placed: bool,
 }
 
 impl Experts {
@@ -64,12 +66,17 @@ impl Experts {
         if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
             return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One })
+        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed: false })
     }
 
     /// The same for rows of so many planes.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { planes, ..self }
+    }
+
+    /// The same of routed experts that lie wherever a table says ([`Stack::Placed`]), if they do.
+    pub fn with_places(self, placed: bool) -> Self {
+        Self { placed, ..self }
     }
 
     /// Planes of the rows' int8 form.
@@ -193,11 +200,13 @@ fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: C
 
 /// What a block needs beside the rings: `Memory` of the kernel.
 fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
-    let Experts { hidden, count, used, routed, shared, planes } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
-    let chosen = (4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
-        .next_multiple_of(16);
+    let places = if placed { 8 * pairs } else { 0 };
+    let chosen =
+        (places + 4 * pairs + 4 * rows * (used + 1) + 4 * count + 4 * pairs + 4 + count + pairs + pairs * rows)
+            .next_multiple_of(16);
     let grid = if experts.has_grid() { 2048 } else { 0 };
     let gate_up = 2 * TILES * warps_k * columns * TILE_ROWS * 4 + rows * staged(hidden.next_multiple_of(UNIT));
     let down = 2 * (pairs + rows) * TILE_ROWS * 4 + pairs * staged(routed.padded()) + rows * staged(shared.padded());
@@ -206,7 +215,7 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
 
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: Tiling) -> Program {
-    let Experts { hidden, count, used, routed, shared, planes } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed } = experts;
     const NAMES: [[&str; 6]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
         ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
@@ -225,6 +234,7 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
             ("COUNT", count),
             ("USED", used),
             ("WITH_GRID", usize::from(experts.has_grid())),
+            ("PLACED", usize::from(placed)),
             ("WK", tiling.warps_k),
             ("CLUSTER", CLUSTER),
             ("ROWS_FEW", few.0),
@@ -252,11 +262,10 @@ const SOON_BYTES: usize = 8 << 20;
 /// Blocks that share 32 outputs of down, on chips that have clusters: a tile each.
 const CLUSTER: usize = 2;
 
-/// Packed matrices of a layer, of the routed experts one after another.
-#[derive(Clone, Copy)]
+/// Packed matrices of a layer.
 pub struct Matrices<'a> {
-    /// Of the routed experts.
-    pub routed: &'a CudaView<'a, u8>,
+    /// Of the routed experts; gate and up lie in the same places as down, if they are placed.
+    pub routed: Stack<'a>,
     /// Of the shared one.
     pub shared: &'a CudaView<'a, u8>,
 }
@@ -290,8 +299,14 @@ device_struct! {
     /// What the kernels are given.
     #[derive(Default)]
     struct Arguments {
+        /// With `PLACED`: where the place of each routed expert begins, and where in it gate and up and down do.
+        places: Ptr<u64>,
+        gate_up_in: u64,
+        down_in: u64,
+        /// Without.
         gate_up: Ptr<u8>,
         shared_gate_up: Ptr<u8>,
+        /// Likewise.
         down: Ptr<u8>,
         shared_down: Ptr<u8>,
         /// `[rows, hidden rounded up to 128, times planes]`.
@@ -405,14 +420,20 @@ impl ExpertsKernels {
         soon: &CudaView<'_, u8>,
     ) -> Result<(), CudaError> {
         let Experts { hidden, planes, .. } = self.experts;
-        self.check(gate_up, down, &y, &norm, rows, &between)?;
+        self.check(&gate_up, &down, &y, &norm, rows, &between)?;
         fits("the residual stream", x.len(), rows * hidden)?;
         next.check(rows, hidden, planes)?;
         let stream = device.stream();
+        let [of_gate_up, of_down] = [self.experts.gate_up(), self.experts.down()].map(|[routed, _]| routed.bytes());
+        let (gate_up_at, places, gate_up_in) = gate_up.routed.arguments(of_gate_up, stream);
+        let (down_at, _, down_in) = down.routed.arguments(of_down, stream);
         let all = Arguments {
-            gate_up: Ptr::of(gate_up.routed, stream),
+            places,
+            gate_up_in,
+            down_in,
+            gate_up: gate_up_at,
             shared_gate_up: Ptr::of(gate_up.shared, stream),
-            down: Ptr::of(down.routed, stream),
+            down: down_at,
             shared_down: Ptr::of(down.shared, stream),
             codes: Ptr::of(y.codes, stream),
             meta: Ptr::of(y.meta, stream),
@@ -502,20 +523,24 @@ impl ExpertsKernels {
 
     fn check(
         &self,
-        gate_up: Matrices<'_>,
-        down: Matrices<'_>,
+        gate_up: &Matrices<'_>,
+        down: &Matrices<'_>,
         y: &Activations<'_>,
         norm: &Norm<'_>,
         rows: usize,
         between: &ExpertRows<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, count, used, routed, shared, planes } = self.experts;
+        let Experts { hidden, count, used, routed, shared, planes, placed } = self.experts;
         let [cols, routed, shared] =
             [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
         for (what, matrices, [of_routed, of_shared]) in
             [("gate and up", gate_up, self.experts.gate_up()), ("down", down, self.experts.down())]
         {
-            fits(&format!("{what} of the routed experts"), matrices.routed.len(), count * of_routed.bytes())?;
+            if matrices.routed.placed() != placed {
+                let what = format!("{what} of the routed experts are placed for kernels made for such, and no others");
+                return Err(CudaError::shape("experts", what));
+            }
+            fits(&format!("matrices of {what}"), matrices.routed.count(of_routed.bytes()), count)?;
             fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;
         }
         fits("codes", y.codes.len(), rows * cols)?;

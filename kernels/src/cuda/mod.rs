@@ -23,6 +23,8 @@ pub mod quantized;
 pub mod router;
 pub mod rows;
 pub mod sampler;
+pub mod stack;
+pub mod uses;
 pub mod wide;
 
 pub use cache::KernelCache;

@@ -7,6 +7,7 @@ use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self, Activations, MatrixShape, NextRows, Norm, Output, Product, Residual};
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
 use chimere_kernels::cuda::router::{self, Cuts, LayerWeights, Router, Variant, cut_words};
+use chimere_kernels::cuda::stack::Stack;
 use chimere_kernels::cuda::wide::Chip;
 use chimere_kernels::cuda::{CudaError, Program};
 use chimere_kernels::reference::ExpertCut;
@@ -407,8 +408,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
                     shared_codes: &mut s.0.as_view_mut(),
                     shared_meta: &mut s.1.as_view_mut(),
                 };
-                let gate_up = Matrices { routed: &d_gate_up.0.as_view(), shared: &d_gate_up.1.as_view() };
-                let down = Matrices { routed: &d_down.0.as_view(), shared: &d_down.1.as_view() };
+                let gate_up = Matrices { routed: Stack::Packed(d_gate_up.0.as_view()), shared: &d_gate_up.1.as_view() };
+                let down = Matrices { routed: Stack::Packed(d_down.0.as_view()), shared: &d_down.1.as_view() };
                 kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon)
             })?;
         let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();

@@ -1,6 +1,6 @@
 //! The flags of `chimere serve`.
 
-use super::{Activations, Budget, Device, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode};
+use super::{Activations, Budget, Device, DraftSources, Drafts, Embedding, KvType, PrefixCacheMode, Residents};
 use std::path::{Path, PathBuf};
 use toml::Value;
 
@@ -93,6 +93,10 @@ pub struct ServeArgs {
     /// Where the rows of the embedding lie when a GPU computes; host spares device memory [default: device]
     #[arg(long, value_enum, help_heading = SIZES_AND_MEMORY)]
     pub embedding: Option<Embedding>,
+    /// Routed experts in the memory of a GPU: auto (all, or as many as fit beside the rest), a number of each layer, or
+    /// bytes such as 9GiB; the others are read in the host's memory, which changes no byte of an answer [default: auto]
+    #[arg(long, value_name = "N|BYTES", help_heading = SIZES_AND_MEMORY)]
+    pub experts_resident: Option<Residents>,
     /// Keep what prompts leave behind, so that the next turn of a conversation costs its last exchange: auto where the
     /// memory has room for it, on or there is no service, off to read every prompt whole [default: auto]
     #[arg(long, value_enum, help_heading = SIZES_AND_MEMORY)]
@@ -130,6 +134,7 @@ impl ServeArgs {
         put("engine", "kv_type", self.kv_type.map(|k| Value::String(k.name().into())));
         put("engine", "activations", self.activations.and_then(|a| Value::try_from(a).ok()));
         put("engine", "embedding", self.embedding.and_then(|e| Value::try_from(e).ok()));
+        put("engine", "experts_resident", self.experts_resident.map(|r| Value::String(r.into())));
         put("engine", "drafts", self.drafts.map(|d| Value::String(d.into())));
         put("engine", "draft_sources", self.draft_sources.map(|s| Value::String(s.into())));
         put("engine", "exact", self.exact.then_some(Value::Boolean(true)));

@@ -4,6 +4,7 @@ use super::activations::Activations;
 use super::budget::Budget;
 use super::check::{Fault, threads};
 use super::drafts::{DraftSources, Drafts};
+use super::residents::Residents;
 use crate::limits;
 use chimere_engine::drafts::DraftKinds;
 use chimere_engine::scheduler::DraftMode;
@@ -35,6 +36,8 @@ pub struct Engine {
     pub activations: Activations,
     /// Where the rows of the embedding lie when a GPU computes.
     pub embedding: Embedding,
+    /// Which routed experts lie in a GPU's own memory.
+    pub experts_resident: Residents,
     /// Decoded weights, f32 activations and KV.
     pub exact: bool,
     /// Equal bytes for equal requests; on the CPU always so.
@@ -59,6 +62,7 @@ impl Default for Engine {
             kv_type: KvType::F16,
             activations: Activations::Auto,
             embedding: Embedding::Device,
+            experts_resident: Residents::Auto,
             exact: false,
             deterministic: false,
             drafts: Drafts(DraftMode::Auto),

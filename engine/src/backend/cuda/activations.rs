@@ -27,7 +27,7 @@ impl Activations {
         if self != Self::Auto {
             return self;
         }
-        let (_, matrices, _) = WeightsPlan::of(model).take_apart();
+        let (_, matrices, _) = WeightsPlan::of(model, None).take_apart();
         let bytes = |wanted: fn(&MatrixPlan<'_>) -> bool| {
             matrices.iter().filter(|m| wanted(m)).map(MatrixPlan::bytes).sum::<usize>()
         };

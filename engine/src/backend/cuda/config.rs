@@ -47,6 +47,9 @@ pub struct CudaConfig {
     pub deterministic: bool,
     /// Rows of the embedding stay in pinned host memory and are read over the bus.
     pub host_embedding: bool,
+    /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
+    /// them there. `None` for all that there are.
+    pub expert_bytes: Option<u64>,
     /// Where compiled kernels are kept; `None` takes [`super::KernelCache::default_dir`].
     pub kernel_cache: Option<PathBuf>,
 }
@@ -68,6 +71,10 @@ pub struct CudaMemory {
     pub page: u64,
     /// Pinned memory of the host.
     pub host: u64,
+    /// Of the weights those of routed experts.
+    pub experts: u64,
+    /// How many routed experts lie on the device, and how many there are, where not all do.
+    pub residents: Option<(usize, usize)>,
 }
 
 /// Machine code, what else the driver takes while kernels are loaded, and what it rounds our allocations up by; and
@@ -90,7 +97,8 @@ impl CudaMemory {
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
         let (c, counts) = (&model.config, Counts::of(config));
-        let (weights, shape) = (planned_bytes(model, config.host_embedding), StoreShape::of(c, config));
+        let (weights, shape) =
+            (planned_bytes(model, config.host_embedding, config.expert_bytes), StoreShape::of(c, config));
         let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts) + history::bytes(config.context);
         Self {
             weights: weights.device(),
@@ -101,7 +109,9 @@ impl CudaMemory {
             slot: shape.slot_bytes(),
             checkpoint: shape.checkpoint_bytes(),
             page: shape.page_bytes(),
-            host: weights.host_embedding,
+            host: weights.host_embedding + weights.host_experts,
+            experts: weights.experts,
+            residents: weights.residents,
         }
     }
 }
@@ -139,7 +149,7 @@ mod tests {
     }
 
     fn print_weights(model: &Model) {
-        let (_, matrices, vectors) = WeightsPlan::of(model).take_apart();
+        let (_, matrices, vectors) = WeightsPlan::of(model, None).take_apart();
         let mut kinds = BTreeMap::new();
         for m in &matrices {
             let (_, name, bits) = *FILE_BITS.iter().find(|f| f.0 == m.layout).expect("a layout of the mix");
@@ -176,6 +186,7 @@ mod tests {
                 context,
                 deterministic: false,
                 host_embedding: true,
+                expert_bytes: None,
                 kernel_cache: None,
             };
             println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));

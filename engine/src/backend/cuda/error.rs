@@ -23,6 +23,14 @@ pub enum CudaBackendError {
         /// What the driver said.
         error: DriverError,
     },
+    /// The host has no memory for it.
+    #[error("{what}: {why}")]
+    Host {
+        /// What was wanted.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
     /// The model or the configuration asks for what the kernels do not do.
     #[error("{what} is {got}, the GPU's kernels need {need}")]
     Unsupported {
@@ -41,7 +49,7 @@ impl CudaBackendError {
         match self {
             Self::Memory { .. } => true,
             Self::Kernel(error) => error.is_out_of_memory(),
-            Self::Driver { .. } | Self::Unsupported { .. } => false,
+            Self::Driver { .. } | Self::Host { .. } | Self::Unsupported { .. } => false,
         }
     }
 }

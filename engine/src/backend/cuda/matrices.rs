@@ -98,8 +98,9 @@ impl ProductKind {
         norm: Option<usize>,
         (used, experts): (usize, usize),
     ) -> Result<Self, CudaBackendError> {
-        let MatrixForm { layout, rows, cols, .. } = matrix.form();
+        let MatrixForm { layout, rows, cols, placed, .. } = matrix.form();
         let shape = wide::WideShape::new(product::MatrixShape::new(layout, rows, cols)?, epilogue, norm, false)?;
+        let shape = shape.with_places(placed);
         Ok(Self { shape, share: Some((used, experts)), of_experts: true })
     }
 
@@ -314,7 +315,7 @@ impl Product {
             return few.launch(device, rows.count, matrix, Inputs { factor, ..x.inputs() }, out);
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { self.kernel(rows).launch(device, &matrix.bytes.as_view(), (x, factor), columns, out) }?)
+        Ok(unsafe { self.kernel(rows).launch(device, matrix.stack(), (x, factor), columns, out) }?)
     }
 }
 
@@ -328,7 +329,7 @@ impl Few {
         x: Inputs<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaBackendError> {
-        let (weights, y) = (matrix.bytes.as_view(), Activations { codes: x.codes, meta: x.meta });
+        let (weights, y) = (matrix.bytes(), Activations { codes: x.codes, meta: x.meta });
         match (self, out) {
             (Self::Plain(product), Output::Plain { values, stride }) => {
                 let norm = x.squares.map(|squares| Norm { squares, eps: x.eps });

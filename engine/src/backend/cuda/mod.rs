@@ -30,6 +30,7 @@ mod shape;
 mod staging;
 mod store;
 mod stored;
+mod tier;
 #[cfg(test)]
 mod unpack;
 mod upload;
@@ -69,6 +70,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Store, StoreShape, send};
 use stored::StoredStates;
+use tier::{ExpertTier, PassKind};
 use weights::DeviceWeights;
 use workspace::Workspace;
 
@@ -86,6 +88,8 @@ pub struct CudaBackend {
     stored: StoredStates,
     /// If there is a second tier of the prefix cache.
     host: Option<HostTier>,
+    /// If not all experts lie on the device.
+    experts: Option<ExpertTier>,
     work: Workspace,
     /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
@@ -144,7 +148,8 @@ impl CudaBackend {
         let tiled = blocks::tiled(c);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
-        let weights = DeviceWeights::load(&device, model, config.host_embedding, progress)?;
+        let places = (config.host_embedding, config.expert_bytes);
+        let (weights, experts) = DeviceWeights::load(&device, &cache, model, places, progress)?;
         let network = Network::new(&device, &cache, c, config, planes, weights)?;
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
@@ -173,6 +178,7 @@ impl CudaBackend {
             store: Store::new(&device, shape)?,
             stored: StoredStates::new(config.slots),
             host,
+            experts,
             work: Workspace::new(&device, c, counts, planes)?,
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
@@ -218,7 +224,15 @@ impl CudaBackend {
     fn enqueue_decode(&mut self, rows: usize) -> Result<(), CudaBackendError> {
         let pass = Pass::new(rows, &self.decode_rows, None);
         self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        self.note_experts(PassKind::Decode, rows)?;
         self.network.decode_head(&self.device, rows, &mut self.work)
+    }
+
+    /// Enqueues that the experts are noted that a pass of `rows` rows has read.
+    fn note_experts(&mut self, pass: PassKind, rows: usize) -> Result<(), CudaBackendError> {
+        let used = self.network.used();
+        let Some(experts) = &mut self.experts else { return Ok(()) };
+        experts.note(&self.device, pass, &self.work.experts, (rows * used, self.counts.rows() * used))
     }
 
     /// Copies, clears, page tables, forward. The logits of the wanted rows lie in the workspace afterwards, in stream
@@ -236,6 +250,9 @@ impl CudaBackend {
         };
         let stream = self.device.stream().clone();
         staging.begin.record(&stream).during("marking a step")?;
+        if let Some(experts) = &mut self.experts {
+            experts.begin(&self.device, &staging)?;
+        }
         self.prepare(plan, &staging)?;
         if let Some(host) = &mut self.host {
             host.grow();
@@ -255,6 +272,9 @@ impl CudaBackend {
         }
         wanted.expert_rows = (rows.cut_rows * self.network.routed_blocks()) as u64;
         wanted.place(rows, &prompts, decoded);
+        if let Some(experts) = &mut self.experts {
+            experts.end(&stream)?;
+        }
         staging.forward.record(&stream).during("marking a step")?;
         Ok(Forwarded { id: plan.id, staging, wanted })
     }
@@ -327,6 +347,7 @@ impl CudaBackend {
         let pass = Pass::new(n, &self.prefill_rows, Some(prompts_of));
         self.last_rows = n;
         self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
+        self.note_experts(PassKind::Prompts, n)?;
         self.pooling.launch(&self.device, &rows.pooled, self.network.hidden_rows(&self.work), staging)?;
         for scores in rows.scores.chunks(self.counts.logits) {
             let at: Vec<i32> = scores.iter().map(|s| s.row as i32).collect();
@@ -376,7 +397,8 @@ impl CudaBackend {
         let Forwarded { id, staging, mut wanted } = step;
         self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
-        Ok(InFlight::new(id, staging, wanted, self.host.as_ref().map(HostTier::watch)))
+        let experts = self.experts.as_ref().map(ExpertTier::counts);
+        Ok(InFlight::new(id, staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
     }
 
     /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled

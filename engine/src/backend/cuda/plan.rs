@@ -2,6 +2,7 @@
 
 use super::blocks::Op;
 use super::pack::{self, Home, RowCoding};
+use super::tier::TierShape;
 use super::upload::UploadSource;
 use super::weights::{Block, MatrixForm, Packed, Segment, Segments, Weights};
 use crate::format::{BlockType, Tensor};
@@ -36,6 +37,8 @@ pub(super) struct MatrixPlan<'a> {
     pub(super) cols: usize,
     /// How many matrices of this shape there are.
     pub(super) count: usize,
+    /// Whether a table will say where they lie: experts that do not all fit into the device's memory.
+    pub(super) placed: bool,
     rows_of: RowOrder<'a>,
 }
 
@@ -97,7 +100,7 @@ impl<'a> MatrixPlan<'a> {
 
     fn new(part: MatrixUse, home: Home, rows: usize, cols: usize, count: usize, rows_of: RowOrder<'a>) -> Self {
         let cols = cols.next_multiple_of(UNIT);
-        Self { part, layout: home.layout, factor: home.factor, rows, cols, count, rows_of }
+        Self { part, layout: home.layout, factor: home.factor, rows, cols, count, placed: false, rows_of }
     }
 
     /// Bytes of one matrix.
@@ -134,8 +137,8 @@ impl<'a> MatrixPlan<'a> {
 
 impl Packed for MatrixPlan<'_> {
     fn form(&self) -> MatrixForm {
-        let Self { layout, factor, rows, cols, .. } = *self;
-        MatrixForm { layout, factor, rows, cols }
+        let Self { layout, factor, rows, cols, placed, .. } = *self;
+        MatrixForm { layout, factor, rows, cols, placed }
     }
 }
 
@@ -240,8 +243,21 @@ impl UploadSource for EmbeddingPlan<'_> {
 pub(super) type WeightsPlan<'a> = Weights<MatrixPlan<'a>, VectorPlan<'a>, EmbeddingPlan<'a>>;
 
 impl<'a> WeightsPlan<'a> {
-    /// Of a model; its draft head is left out.
-    pub(super) fn of(model: &'a Model) -> Self {
+    /// Of a model; its draft head is left out. Where its experts do not fit into `expert_bytes`, if there is such a
+    /// limit, a table will say where they lie.
+    pub(super) fn of(model: &'a Model, expert_bytes: Option<u64>) -> Self {
+        let plan = Self::whole(model);
+        let Some(bytes) = expert_bytes else { return plan };
+        let embed = plan.embed;
+        let (bare, mut matrices, vectors) = plan.take_apart();
+        let experts = |m: &&MatrixPlan<'_>| m.part == MatrixUse::Experts;
+        if TierShape::of(&matrices.iter().filter(experts).collect::<Vec<_>>(), bytes).is_some() {
+            matrices.iter_mut().for_each(|m| m.placed = m.part == MatrixUse::Experts);
+        }
+        bare.put_together(embed, matrices, vectors)
+    }
+
+    fn whole(model: &'a Model) -> Self {
         let w = &model.weights;
         Self {
             embed: EmbeddingPlan::of(&w.embed),
@@ -525,17 +541,17 @@ mod tests {
         let presets = ["moe", "dense", "next", "quant"].map(|p| format!("tests/golden/{p}/model.gguf"));
         for path in presets.into_iter().chain(["../models/nano/nano-q8_0.gguf".into()]) {
             let model = model::load(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
-            let plan = WeightsPlan::of(&model);
+            let plan = WeightsPlan::of(&model, None);
             for (plan, w) in plan.blocks.iter().zip(model.weights.layers.iter().flatten()) {
                 check_block(&plan.op, &w.op);
             }
             check_whole(&plan.head, model.weights.head.as_ref().unwrap_or(&model.weights.embed));
-            let planned = planned_bytes(&model, false);
+            let planned = planned_bytes(&model, false, None);
             let (tree, matrices, vectors) = plan.take_apart();
             let values: usize = vectors.iter().map(|v| 4 * v.values().len()).sum();
             let all: usize = matrices.iter().map(|m| packed(m).len()).sum::<usize>() + tree.embed.bytes() + values;
             assert_eq!(planned.device(), all as u64, "{path}");
-            let hosted = planned_bytes(&model, true);
+            let hosted = planned_bytes(&model, true, None);
             assert_eq!((hosted.device() + hosted.host_embedding, hosted.embedding), (all as u64, 0), "{path}");
         }
     }

@@ -6,14 +6,14 @@ use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, ProductKind, classes};
 use super::plan::WeightsPlan;
-use super::shape::Counts;
+use super::shape::{Counts, Widths};
 use crate::format::BlockType;
 use crate::model::{Model, ModelConfig};
 use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Program};
-use chimere_kernels::cuda::{experts, gather, history, pool, sampler};
+use chimere_kernels::cuda::{experts, gather, history, pool, sampler, uses};
 use std::collections::HashSet;
 
 impl Setting {
@@ -54,10 +54,12 @@ pub fn programs(
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let c = &model.config;
     blocks::check(c, config.kv.into())?;
-    let (plan, planes) = (WeightsPlan::of(model), config.activations.planes(model));
+    let (plan, planes) = (WeightsPlan::of(model, config.expert_bytes), config.activations.planes(model));
     let setting = Setting::of(c, config, planes);
     let mut all = vec![embed::program(embed_shape(c, plan.embed.ty, planes))?, gather::program(c.hidden, planes)?];
     all.extend([sampler::program(c.vocab)?, pool::program(c.hidden)?, history::program(c.vocab)]);
+    let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
+    all.extend(placed.then(|| uses::program(experts)));
     for shape in c.shapes() {
         all.extend(OpQuery(shape).programs(&setting)?);
     }

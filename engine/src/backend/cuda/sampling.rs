@@ -8,6 +8,7 @@ use super::rows::{PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
+use super::tier::ReadCounts;
 use super::workspace::Workspace;
 use crate::backend::BackendError;
 use crate::constraint::{Constraint, Sources};
@@ -280,11 +281,17 @@ pub(in crate::backend) struct InFlight {
     staging: Arc<Staging>,
     wanted: WantedOutputs,
     host: Option<HostWatch>,
+    experts: Option<Arc<ReadCounts>>,
 }
 
 impl InFlight {
-    pub(super) fn new(id: StepId, staging: Arc<Staging>, wanted: WantedOutputs, host: Option<HostWatch>) -> Self {
-        Self { id, staging, wanted, host }
+    pub(super) fn new(
+        id: StepId,
+        staging: Arc<Staging>,
+        wanted: WantedOutputs,
+        (host, experts): (Option<HostWatch>, Option<Arc<ReadCounts>>),
+    ) -> Self {
+        Self { id, staging, wanted, host, experts }
     }
 
     /// Blocks until the device has passed the step, and reads what it left.
@@ -315,6 +322,7 @@ impl InFlight {
             graph_replays: self.wanted.replays,
             pooled: pooled(self.wanted.pooled, sums, self.staging.hidden),
             host: self.host.map(|host| host.progress()).unwrap_or_default(),
+            expert_reads: self.experts.map(|counts| counts.take()).unwrap_or_default(),
         })
     }
 }

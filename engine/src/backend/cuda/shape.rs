@@ -104,6 +104,7 @@ mod tests {
                 context: 64,
                 deterministic: false,
                 host_embedding: false,
+                expert_bytes: None,
                 kernel_cache: None,
             };
             Counts::of(&config).logits

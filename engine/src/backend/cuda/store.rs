@@ -349,9 +349,18 @@ pub(super) unsafe fn send<T>(
     if values.is_empty() {
         return Ok(());
     }
-    let stream = device.stream();
-    let to = buffer.device_ptr_mut(stream).0 + (at * size_of::<T>()) as u64;
-    stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
+    let to = buffer.device_ptr_mut(device.stream()).0 + (at * size_of::<T>()) as u64;
     // SAFETY: the range was checked; the caller vouches for the source.
+    unsafe { send_to(device, to, values) }
+}
+
+/// The same to an address of the device.
+///
+/// # Safety
+/// As [`send`], and the address has room for the values.
+pub(super) unsafe fn send_to<T>(device: &Device, to: sys::CUdeviceptr, values: &[T]) -> Result<(), CudaBackendError> {
+    let stream = device.stream();
+    stream.context().bind_to_thread().during("cuCtxSetCurrent")?;
+    // SAFETY: the caller's.
     unsafe { result::memcpy_htod_async(to, values, stream.cu_stream()) }.during("sending a step's inputs")
 }

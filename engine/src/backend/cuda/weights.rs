@@ -6,11 +6,13 @@
 use super::blocks::Op;
 use super::error::CudaBackendError;
 use super::plan::{EmbeddingPlan, MatrixPlan, MatrixUse, VectorPlan, WeightsPlan};
+use super::tier::{ExpertTier, PlacedExperts, TierShape};
 use super::upload::{self, UploadSource};
 use crate::format::BlockType;
 use crate::model::Model;
-use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::product::layout::Layout;
+use chimere_kernels::cuda::stack::Stack;
+use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView};
 
 /// A model: matrices `M`, f32 values `V`, the embedding `E`.
@@ -62,8 +64,35 @@ pub(super) struct Matrix {
     pub(super) rows: usize,
     /// Input features, padded with zeros to a multiple of 128.
     pub(super) cols: usize,
-    /// One or, of experts, all of them one after another.
-    pub(super) bytes: CudaSlice<u8>,
+    /// One or, of experts, all of them.
+    pub(super) memory: MatrixMemory,
+}
+
+/// Where packed matrices lie.
+#[derive(Debug)]
+pub(super) enum MatrixMemory {
+    /// One after another.
+    Own(CudaSlice<u8>),
+    /// Experts that do not all fit into the device's memory.
+    Placed(PlacedExperts),
+}
+
+impl Matrix {
+    /// As kernels take them.
+    pub(super) fn stack(&self) -> Stack<'_> {
+        match &self.memory {
+            MatrixMemory::Own(bytes) => Stack::Packed(bytes.as_view()),
+            MatrixMemory::Placed(placed) => Stack::Placed { places: placed.places(), offset: placed.offset },
+        }
+    }
+
+    /// The bytes of a matrix that is not one of such experts.
+    pub(super) fn bytes(&self) -> CudaView<'_, u8> {
+        match &self.memory {
+            MatrixMemory::Own(bytes) => bytes.as_view(),
+            MatrixMemory::Placed(_) => unreachable!("kernels that take no table are not given experts"),
+        }
+    }
 }
 
 /// What kernels are chosen by for a matrix.
@@ -77,6 +106,8 @@ pub(super) struct MatrixForm {
     pub(super) rows: usize,
     /// How many input features it has, with those that fill the last tile.
     pub(super) cols: usize,
+    /// Whether a table says where the matrices lie.
+    pub(super) placed: bool,
 }
 
 /// A matrix, planned or there.
@@ -88,7 +119,7 @@ pub(super) trait Packed {
 impl Packed for Matrix {
     fn form(&self) -> MatrixForm {
         let Self { layout, factor, rows, cols, .. } = *self;
-        MatrixForm { layout, factor, rows, cols }
+        MatrixForm { layout, factor, rows, cols, placed: matches!(self.memory, MatrixMemory::Placed(_)) }
     }
 }
 
@@ -120,24 +151,40 @@ impl Embedding {
 pub(super) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
 
 impl DeviceWeights {
-    /// Packs and copies a model, with its embedding in host memory if `host_embedding`. When this returns, everything
-    /// is there.
+    /// Packs and copies a model, with its embedding in host memory if `host_embedding`, and of its experts as many as
+    /// do not fit into the bytes that they have. When this returns, everything is there.
     /// `progress` hears the share done, 0 to 1, on this thread.
     ///
     /// # Errors
     /// If memory does not suffice, or the driver fails.
     pub(super) fn load(
         device: &Device,
+        cache: &KernelCache,
         model: &Model,
-        host_embedding: bool,
+        (host_embedding, expert_bytes): (bool, Option<u64>),
         progress: &mut dyn FnMut(f32),
-    ) -> Result<Self, CudaBackendError> {
-        let (tree, matrices, vectors) = WeightsPlan::of(model).take_apart();
-        let mut sources: Vec<&dyn UploadSource> = matrices.iter().map(|m| m as &dyn UploadSource).collect();
+    ) -> Result<(Self, Option<ExpertTier>), CudaBackendError> {
+        let (tree, matrices, vectors) = WeightsPlan::of(model, expert_bytes).take_apart();
+        let (placed, own): (Vec<_>, Vec<_>) = matrices.iter().partition(|m| m.placed);
+        let shape = expert_bytes.and_then(|bytes| TierShape::of(&placed, bytes));
+        let [apart, rest] = [&placed, &own].map(|all| all.iter().map(|m| m.bytes()).sum::<usize>());
+        let share = apart as f32 / (apart + rest).max(1) as f32;
+        let tier = match shape {
+            None => None,
+            Some(shape) => {
+                let mut done = 0;
+                let mut progress = |bytes: usize| {
+                    done += bytes;
+                    progress(share * (done as f32 / apart as f32).min(1.0));
+                };
+                Some(ExpertTier::load(device, cache, shape, &placed, &mut progress)?)
+            }
+        };
+        let mut sources: Vec<&dyn UploadSource> = own.iter().map(|m| *m as &dyn UploadSource).collect();
         if !host_embedding {
             sources.push(&tree.embed);
         }
-        let mut slices = upload::upload(device, &sources, progress)?;
+        let mut slices = upload::upload(device, &sources, &mut |part| progress(share + (1.0 - share) * part))?;
         let memory = if host_embedding {
             Memory::Host(upload::Mapped::new(device, &tree.embed)?)
         } else {
@@ -145,16 +192,22 @@ impl DeviceWeights {
         };
         let embed = Embedding { ty: tree.embed.ty, memory };
         let vectors = upload::upload_values(device, &vectors)?;
-        let matrices = matrices.iter().zip(slices).map(|(m, bytes)| m.on_device(bytes)).collect();
+        let (mut slices, mut experts) = (slices.into_iter(), 0..);
+        let memory = |m: &MatrixPlan<'_>| match tier.as_ref().filter(|_| m.placed) {
+            Some(tier) => MatrixMemory::Placed(tier.placed(experts.next().expect("numbers do not end"))),
+            None => MatrixMemory::Own(slices.next().expect("a slice for each that was uploaded")),
+        };
+        let memories: Vec<_> = matrices.iter().map(memory).collect();
+        let matrices = matrices.iter().zip(memories).map(|(m, memory)| m.on_device(memory)).collect();
         progress(1.0);
-        Ok(tree.put_together(embed, matrices, vectors))
+        Ok((tree.put_together(embed, matrices, vectors), tier))
     }
 }
 
 impl MatrixPlan<'_> {
-    fn on_device(&self, bytes: CudaSlice<u8>) -> Matrix {
+    fn on_device(&self, memory: MatrixMemory) -> Matrix {
         let Self { layout, factor, rows, cols, .. } = *self;
-        Matrix { layout, factor, rows, cols, bytes }
+        Matrix { layout, factor, rows, cols, memory }
     }
 }
 
@@ -169,8 +222,12 @@ pub(super) struct WeightBytes {
     pub(super) head: u64,
     /// Bytes of the mixers of all layers.
     pub(super) mixers: u64,
-    /// Bytes of all routed experts.
+    /// Bytes of the routed experts, on the device.
     pub(super) experts: u64,
+    /// Bytes of those that do not fit there, on the host.
+    pub(super) host_experts: u64,
+    /// How many experts lie on the device, and how many there are, where not all do.
+    pub(super) residents: Option<(usize, usize)>,
     /// Shared experts and dense feed-forward parts.
     pub(super) shared: u64,
     /// Norms, routers and what else stays f32.
@@ -185,12 +242,17 @@ impl WeightBytes {
 }
 
 /// What [`DeviceWeights::load`] will allocate, before it does.
-pub(super) fn planned_bytes(model: &Model, host_embedding: bool) -> WeightBytes {
-    let (tree, matrices, vectors) = WeightsPlan::of(model).take_apart();
+pub(super) fn planned_bytes(model: &Model, host_embedding: bool, expert_bytes: Option<u64>) -> WeightBytes {
+    let (tree, matrices, vectors) = WeightsPlan::of(model, expert_bytes).take_apart();
     let mut bytes = WeightBytes::default();
+    let placed: Vec<_> = matrices.iter().filter(|m| m.placed).collect();
+    if let Some(tier) = expert_bytes.and_then(|bytes| TierShape::of(&placed, bytes)) {
+        (bytes.experts, bytes.host_experts) = (tier.device_bytes(), tier.host_bytes());
+        bytes.residents = Some(tier.residents());
+    }
     let embedding = if host_embedding { &mut bytes.host_embedding } else { &mut bytes.embedding };
     *embedding = tree.embed.bytes() as u64;
-    for m in &matrices {
+    for m in matrices.iter().filter(|m| !m.placed) {
         let part = match m.part {
             MatrixUse::Head => &mut bytes.head,
             MatrixUse::Mixers => &mut bytes.mixers,

@@ -3,6 +3,7 @@
 use super::halves::{self, HalfRows, Halves};
 use super::warpgroup::{self, Warpgroup};
 use super::{Columns, Inputs, Output, Tiling, Wide, WideShape};
+use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, KernelCache, Program};
 use cudarc::driver::CudaView;
 use std::cell::{Cell, RefCell};
@@ -133,10 +134,10 @@ impl Many {
     ///
     /// # Safety
     /// As [`Wide::launch`].
-    pub unsafe fn launch(
+    pub unsafe fn launch<'a>(
         &self,
         device: &Device,
-        weights: &CudaView<'_, u8>,
+        weights: impl Into<Stack<'a>>,
         (x, factor): (&Source<'_>, f32),
         columns: Columns<'_>,
         out: Output<'_, '_>,

@@ -17,6 +17,7 @@ use super::compiler::source;
 use super::product::layout::Codes;
 use super::product::{self, layout_defines};
 use super::quantized::{BLOCK, Planes};
+use super::stack::Stack;
 use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaStream, CudaView, CudaViewMut};
 
@@ -38,6 +39,7 @@ pub struct WideShape {
     epilogue: Epilogue,
     norm: usize,
     dense: bool,
+    placed: bool,
 }
 
 impl WideShape {
@@ -71,12 +73,17 @@ impl WideShape {
                 format!("a norm over {norm} of {cols} inputs: must be a multiple of {BLOCK}"),
             ));
         }
-        Ok(Self { matrix, epilogue, norm, dense })
+        Ok(Self { matrix, epilogue, norm, dense, placed: false })
     }
 
     /// The same for activations of so many planes.
     pub fn with_planes(self, planes: Planes) -> Self {
         Self { matrix: self.matrix.with_planes(planes), ..self }
+    }
+
+    /// The same of matrices that lie wherever a table says ([`Stack::Placed`]), if they do.
+    pub fn with_places(self, placed: bool) -> Self {
+        Self { placed, ..self }
     }
 
     /// What is done with the sums.
@@ -110,6 +117,7 @@ impl WideShape {
             ("COLS", cols as i64),
             ("EPILOGUE", self.epilogue as i64),
             ("NORM_BLOCKS", (self.norm / BLOCK) as i64),
+            ("PLACED", i64::from(self.placed)),
         ]);
         defines
     }
@@ -247,12 +255,15 @@ device_struct! {
         out_meta: PtrMut<[f32; 2]>,
         /// Residual: `[.., rows / 32]`.
         out_squares: PtrMut<f32>,
+        /// With `PLACED`: where the place of each matrix begins.
+        places: Ptr<u64>,
         /// Matrix, first, count, nothing; or null: columns 0 to `count` of matrix 0.
         slots: Ptr<[i32; 4]>,
         /// With slots, by column: row of codes.
         in_rows: Ptr<i32>,
         /// With slots, by column: row of out.
         out_rows: Ptr<i32>,
+        /// From a matrix to the next; with `PLACED` from where a place begins to its matrix.
         matrix_bytes: u64,
         slot_count: i32,
         /// Whether a block takes one tile of columns of its slot, or all of them in turn.
@@ -290,7 +301,7 @@ impl Wide {
         self.tiling
     }
 
-    /// Enqueues the product. `weights` holds one or more packed matrices, one after another.
+    /// Enqueues the product. `weights` are one or more packed matrices, placed if the shape's are.
     ///
     /// # Errors
     /// If a buffer is too small, the output is not that of the shape's epilogue, or the driver refuses.
@@ -298,16 +309,16 @@ impl Wide {
     /// # Safety
     /// What the lists of [`Columns::Listed`] name lies within `weights`, the inputs and the output, and no row of the
     /// output is named twice: they are on the device and cannot be checked here. [`Columns::First`] asks for nothing.
-    pub unsafe fn launch(
+    pub unsafe fn launch<'a>(
         &self,
         device: &Device,
-        weights: &CudaView<'_, u8>,
+        weights: impl Into<Stack<'a>>,
         x: Inputs<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
     ) -> Result<(), CudaError> {
         self.shape.check_inputs(&x, columns.rows())?;
-        let work = Work::of(device, self.shape, weights, columns, out, self.tiling.block_columns())?;
+        let work = Work::of(device, self.shape, &weights.into(), columns, out, self.tiling.block_columns())?;
         let arguments = Arguments {
             codes: Ptr::of(x.codes, device.stream()),
             meta: Ptr::of(x.meta, device.stream()),
@@ -348,18 +359,15 @@ impl Work {
     fn of(
         device: &Device,
         shape: WideShape,
-        weights: &CudaView<'_, u8>,
+        weights: &Stack<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
         block_columns: usize,
     ) -> Result<Self, CudaError> {
         shape.check(weights, &columns, &out)?;
         let stream = device.stream();
-        let mut arguments = Arguments {
-            weights: Ptr::of(weights, stream),
-            matrix_bytes: shape.matrix.bytes() as u64,
-            ..Arguments::default()
-        };
+        let (weights, places, matrix_bytes) = weights.arguments(shape.matrix.bytes(), stream);
+        let mut arguments = Arguments { weights, places, matrix_bytes, ..Arguments::default() };
         let column_blocks = match columns {
             Columns::First(n) => {
                 arguments.count = n as i32;
@@ -423,12 +431,15 @@ impl WideShape {
         fits("squares", x.squares.map_or(0, |s| s.len()), n * self.norm / BLOCK, n, size)
     }
 
-    fn check(&self, weights: &CudaView<'_, u8>, columns: &Columns<'_>, out: &Output<'_, '_>) -> Result<(), CudaError> {
+    fn check(&self, weights: &Stack<'_>, columns: &Columns<'_>, out: &Output<'_, '_>) -> Result<(), CudaError> {
         let (rows, cols) = self.matrix.size();
         let n = if let Columns::First(n) = columns { *n } else { 1 };
         let fits = |what: &str, got: usize, need: usize| fits(what, got, need, n, (rows, cols));
         let wrong = |what: String| Err(CudaError::shape("wide", what));
-        fits("weights", weights.len(), self.matrix.bytes())?;
+        if weights.placed() != self.placed {
+            return wrong("matrices are placed for kernels that were made for such, and for no others".into());
+        }
+        fits("the matrices", weights.count(self.matrix.bytes()), 1)?;
         let planes = self.matrix.planes().count();
         if let Columns::Listed { slots, in_rows, out_rows, pitch, .. } = columns {
             fits("the list of rows", in_rows.len(), slots.len() / 4 * pitch)?;

@@ -11,8 +11,8 @@ use crate::cuda::arguments::{self, DeviceStruct};
 use crate::cuda::compiler::source;
 use crate::cuda::product::layout::{Codes, TILE_ROWS, UNIT};
 use crate::cuda::quantized::Planes;
+use crate::cuda::stack::Stack;
 use crate::cuda::{CudaError, Device, Grid, Kernel, KernelCache, Program};
-use cudarc::driver::CudaView;
 
 const NAME: &str = "warpgroup";
 /// Tiles of 16 rows that a matrix instruction takes: one a warp.
@@ -234,10 +234,10 @@ impl Warpgroup {
     ///
     /// # Safety
     /// As [`super::Wide::launch`].
-    pub unsafe fn launch(
+    pub unsafe fn launch<'a>(
         &self,
         device: &Device,
-        weights: &CudaView<'_, u8>,
+        weights: impl Into<Stack<'a>>,
         x: Inputs<'_>,
         columns: Columns<'_>,
         out: Output<'_, '_>,
@@ -247,7 +247,7 @@ impl Warpgroup {
             return Err(CudaError::shape(NAME, "columns are listed of several matrices and of no other"));
         }
         x.rows.check(n, cols)?;
-        let work = Work::of(device, self.shape, weights, columns, out, self.tiling.columns)?;
+        let work = Work::of(device, self.shape, &weights.into(), columns, out, self.tiling.columns)?;
         let (halves, row_scales) = x.rows.pointers(device);
         let arguments = Arguments { halves, row_scales, half_rows: n as i32, factor: x.factor, ..work.arguments };
         if work.column_blocks == 0 {

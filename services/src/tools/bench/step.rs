@@ -4,7 +4,7 @@ mod driver;
 mod report;
 mod traffic;
 
-use crate::config::{Activations, Budget, Device, Embedding, KvType};
+use crate::config::{Activations, Budget, Device, Embedding, KvType, Residents};
 use crate::device::{self, Built, DeviceError, DeviceRequest};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
@@ -64,6 +64,9 @@ pub struct BenchStepArgs {
     /// Where the rows of the embedding lie when a GPU computes.
     #[arg(long, value_enum, default_value = "device")]
     pub embedding: Embedding,
+    /// Routed experts in the memory of a GPU, as for `serve`.
+    #[arg(long, value_name = "N|BYTES", default_value = "auto")]
+    pub experts_resident: Residents,
     /// Decoded weights and f32 activations and KV: on the CPU only, slow, the yardstick.
     #[arg(long)]
     pub exact: bool,
@@ -167,6 +170,7 @@ impl Cases {
             kv_type: args.kv_type,
             activations: args.activations,
             embedding: args.embedding,
+            experts_resident: args.experts_resident,
             exact: args.exact,
             deterministic: args.deterministic,
             drafts: 0,

@@ -149,6 +149,11 @@ pub(super) trait Operator: Sized {
         vector: &mut impl FnMut(V) -> W,
     ) -> Self::Weights<N, W>;
 
+    /// Whether a table says where any of its matrices lie.
+    fn placed<M: Packed, V>(_weights: &Self::Weights<M, V>) -> bool {
+        false
+    }
+
     /// Adds the products that it takes.
     fn products<M: Packed, V>(
         &self,
@@ -293,6 +298,16 @@ macro_rules! operators {
                 match self {
                     $(Self::$kind(config, weights) => config.products::<M, V>(weights, hidden, wanted),)*
                     Self::Refused => Ok(()),
+                }
+            }
+        }
+
+        impl<M: Packed, V> Op<M, V> {
+            /// Whether a table says where any of its matrices lie.
+            pub(super) fn placed(&self) -> bool {
+                match self {
+                    $(Self::$kind(_, weights) => <$config as Operator>::placed::<M, V>(weights),)*
+                    Self::Refused => false,
                 }
             }
         }

@@ -103,7 +103,9 @@ fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Op
         down: s.down.form().layout,
     };
     let (routed, shared) = (kind(&w.experts, config.expert.width), kind(&w.shared, shared_width(config)));
-    plain.then(|| Experts::new(hidden, config.experts, config.used, routed, shared))
+    let placed = w.experts.gate_up.form().placed;
+    let all = || Experts::new(hidden, config.experts, config.used, routed, shared);
+    plain.then(|| all().map(|experts| experts.with_places(placed)))
 }
 
 impl Operator for MoeConfig {
@@ -155,6 +157,10 @@ impl Operator for MoeConfig {
         }
     }
 
+    fn placed<M: Packed, V>(w: &Weights<M, V>) -> bool {
+        w.experts.gate_up.form().placed
+    }
+
     fn products<M: Packed, V>(
         &self,
         w: &Weights<M, V>,
@@ -204,7 +210,10 @@ impl Operator for MoeConfig {
     }
 
     fn first(bound: &Bound) -> &Matrix {
-        &bound.experts.weights.gate_up
+        // What is read after the choice cannot be read ahead of it.
+        let weights =
+            if bound.experts.weights.gate_up.form().placed { &bound.shared.weights } else { &bound.experts.weights };
+        &weights.gate_up
     }
 
     fn launch(
@@ -359,15 +368,14 @@ impl Bound {
             shared_codes: &mut shared_codes,
             shared_meta: &mut shared_meta,
         };
-        let gate_up = (routed.gate_up.bytes.as_view(), shared.gate_up.bytes.as_view());
-        let down = (routed.down.bytes.as_view(), shared.down.bytes.as_view());
-        let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes.as_view());
+        let of_shared = (shared.gate_up.bytes(), shared.down.bytes());
+        let (weight, soon) = (at.next.norm.as_view(), at.next.matrix.bytes());
         let (read, mut x, mut write) = work.stream.read_and_write(at.eps);
         let (codes, meta) = read.rows();
         kernels.launch(
             at.device,
-            Matrices { routed: &gate_up.0, shared: &gate_up.1 },
-            Matrices { routed: &down.0, shared: &down.1 },
+            Matrices { routed: routed.gate_up.stack(), shared: &of_shared.0 },
+            Matrices { routed: routed.down.stack(), shared: &of_shared.1 },
             routing,
             Activations { codes, meta },
             Norm { squares: read.squares(), eps: at.eps },
