@@ -130,18 +130,20 @@ impl ExpertPlaces {
         let to = *self.spare.last().filter(|_| goes != NONE)?;
         let comes = loop {
             let e = self.wanted.pop()?;
-            let [_, before] = self.experts[e as usize].used;
+            let Expert { place, moves, used: [_, before], .. } = self.experts[e as usize];
+            // It may have come since it was wanted.
+            if moves || !matches!(place, ExpertPlace::Host(_)) {
+                continue;
+            }
             if before == 0 || before <= self.experts[goes as usize].used[0] {
                 // All others that are wanted were used before even earlier.
                 self.wanted.clear();
                 return None;
             }
-            if !self.experts[e as usize].moves {
-                break e;
-            }
+            break e;
         };
         let (ExpertPlace::Device(device), ExpertPlace::Host(from)) = (self.place(goes), self.place(comes)) else {
-            unreachable!("the order has those of the device, and what was wanted lay outside and did not move");
+            unreachable!("the order has those of the device, and the other one lies outside");
         };
         self.spare.pop();
         self.unlink(goes);
@@ -293,7 +295,62 @@ mod tests {
         }
     }
 
+    /// What may come between one step of a swap and the next.
+    #[derive(Clone, Debug)]
+    enum Action {
+        Use(HashSet<u32>),
+        Begin,
+        GoOn(prop::sample::Index),
+    }
+
+    fn action() -> impl Strategy<Value = Action> {
+        prop_oneof![
+            prop::collection::hash_set(0u32..12, 0..6).prop_map(Action::Use),
+            Just(Action::Begin),
+            any::<prop::sample::Index>().prop_map(Action::GoOn),
+        ]
+    }
+
     proptest! {
+        #[test]
+        fn whatever_happens_between_the_steps_of_a_swap_every_expert_has_a_place_of_its_own(
+            device in 0u32..12,
+            actions in prop::collection::vec(action(), 0..200),
+        ) {
+            let (experts, spare) = (12, 3);
+            let mut places = ExpertPlaces::new(experts, device, spare);
+            let mut moving: Vec<(Swap, u8)> = Vec::new();
+            for action in actions {
+                match action {
+                    Action::Use(used) => places.used(used.into_iter()),
+                    Action::Begin => {
+                        if let Some(swap) = places.swap() {
+                            prop_assert_eq!(places.place(swap.goes), ExpertPlace::Device(swap.device));
+                            prop_assert_eq!(places.place(swap.comes), ExpertPlace::Host(swap.from));
+                            prop_assert!((0..experts).all(|e| places.place(e) != ExpertPlace::Host(swap.to)));
+                            let theirs = [swap.comes, swap.goes];
+                            prop_assert!(moving.iter().all(|(m, at)| *at > 1 || !theirs.contains(&m.comes)));
+                            moving.push((swap, 0));
+                        }
+                    }
+                    Action::GoOn(which) if !moving.is_empty() => {
+                        let at = which.index(moving.len());
+                        let (swap, step) = moving[at];
+                        match step {
+                            0 => places.left(&swap),
+                            1 => places.arrived(&swap),
+                            _ => places.freed(&swap),
+                        }
+                        moving[at].1 += 1;
+                        moving.retain(|m| m.1 < 3);
+                    }
+                    Action::GoOn(_) => {}
+                }
+                let all: HashSet<_> = (0..experts).map(|e| format!("{:?}", places.place(e))).collect();
+                prop_assert_eq!(all.len(), experts as usize);
+            }
+        }
+
         #[test]
         fn swaps_are_the_rule_s_and_no_two_experts_share_a_place(
             experts in 1u32..24,
