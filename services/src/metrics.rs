@@ -58,6 +58,9 @@ metrics! {
     THINKING_ENDED     Counter   "chimere_thinking_ended_total" ["reason"] "choices" "Thoughts of requests that bounded them, by why they ended: model, budget, certain; sure is an answer that effort auto found to need none.";
     MOE_ROWS           Counter   "chimere_moe_rows_total" [] "rows"                  "Rows of requests with `moe`, once a layer.";
     MOE_EXPERTS        Counter   "chimere_moe_experts_total" [] "experts"            "Experts that these rows were given to; over chimere_moe_rows_total it is their mean.";
+    EXPERT_READS       Counter   "chimere_expert_reads_total" ["place"] "experts"    "Routed experts that passes over all layers read, each once a layer and pass, by where they lay: device, host. Where all lie on the device nobody counts.";
+    EXPERT_HOST_BYTES  Counter   "chimere_expert_host_bytes_total" [] "bytes"        "Bytes of routed experts that were read in the host's memory.";
+    EXPERT_SWAPS       Counter   "chimere_expert_promotions_total" [] "experts"      "Routed experts that came to the device's memory, each in the place of another.";
     QUEUE_SECONDS      Histogram(SECONDS) "chimere_queue_seconds" [] "seconds"       "Time from admission to the first step, in seconds.";
     TTFT_SECONDS       Histogram(SECONDS) "chimere_ttft_seconds" [] "seconds"        "Time from admission to the first token, in seconds.";
     ITL_SECONDS        Histogram(SECONDS) "chimere_itl_seconds" [] "seconds"         "Time between two tokens of a choice, in seconds.";
@@ -326,6 +329,8 @@ fn start_series() {
         THINKING_TOKENS,
         MOE_ROWS,
         MOE_EXPERTS,
+        EXPERT_HOST_BYTES,
+        EXPERT_SWAPS,
         PREEMPTIONS,
         ROWS_SAT_OUT,
         EMBEDDING_INPUTS,
@@ -346,6 +351,7 @@ fn start_series() {
         ::metrics::counter!(REQUESTS_TOTAL, "outcome" => *outcome).absolute(0);
     }
     for tier in [DEVICE_TIER, HOST_TIER] {
+        ::metrics::counter!(EXPERT_READS, "place" => tier).absolute(0);
         ::metrics::counter!(PREFIX_HIT_TOKENS, "tier" => tier).absolute(0);
         ::metrics::counter!(PREFIX_EVICTIONS, "tier" => tier).absolute(0);
     }

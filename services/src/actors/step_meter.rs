@@ -136,6 +136,12 @@ impl StepMeter {
         ::metrics::counter!(metrics::GRAPH_REPLAYS).increment(outcome.graph_replays.into());
         ::metrics::counter!(metrics::MOE_ROWS).increment(outcome.experts.rows);
         ::metrics::counter!(metrics::MOE_EXPERTS).increment(outcome.experts.experts);
+        let reads = outcome.expert_reads;
+        for (place, experts) in [(metrics::DEVICE_TIER, reads.hits), (metrics::HOST_TIER, reads.misses)] {
+            ::metrics::counter!(metrics::EXPERT_READS, "place" => place).increment(experts);
+        }
+        ::metrics::counter!(metrics::EXPERT_HOST_BYTES).increment(reads.missed_bytes);
+        ::metrics::counter!(metrics::EXPERT_SWAPS).increment(reads.promoted);
         for copy in &outcome.host.finished {
             let direction = metrics::TRANSFERS[copy.direction as usize];
             ::metrics::histogram!(metrics::PREFIX_TRANSFER, "direction" => direction).record(seconds(copy.micros));
