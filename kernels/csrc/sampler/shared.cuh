@@ -34,7 +34,8 @@ typedef u64 Chosen;
 #else
 typedef u32 Chosen;
 #endif
-__device__ __forceinline__ bool told_of_draws(const SampleParams &p) { return DRAWN && p.processed; }
+// A row without log-probabilities is told of nothing, whatever they would be of.
+__device__ __forceinline__ bool told_of_draws(const SampleParams &p) { return DRAWN && p.processed && p.logprobs >= 0; }
 
 // Whose token a draw gives: the row's, of a row that is drawn from once; the one without the sparse edits; the one with them.
 enum Draw { ONLY, PLAIN, EDITED };
