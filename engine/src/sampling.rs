@@ -30,8 +30,7 @@ pub struct SamplingParams {
     /// temperature 1 unless `processed`.
     pub logprobs: Option<u8>,
     /// Report those of the distribution that the token is drawn from: after everything above, and with nothing of what
-    /// cannot be drawn. At temperature 0 nothing is drawn: those of the edited logits at temperature 1. Only where
-    /// [`crate::backend::BackendInfo::processed_logprobs`].
+    /// cannot be drawn. At temperature 0 nothing is drawn: those of the edited logits at temperature 1.
     pub processed: bool,
     /// Report entropy and top probability of the unedited logits with each token.
     pub certainty: bool,

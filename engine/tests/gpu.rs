@@ -53,6 +53,7 @@ const ON_A_GPU: &[(&str, fn())] = &[
         "positions_that_are_computed_again_do_with_fewer_experts_too",
         positions_that_are_computed_again_do_with_fewer_experts_too,
     ),
+    ("rows_report_what_their_tokens_are_drawn_from", rows_report_what_their_tokens_are_drawn_from),
     (
         "rows_sample_the_tokens_that_the_definition_gives_for_their_logits",
         rows_sample_the_tokens_that_the_definition_gives_for_their_logits,
@@ -473,6 +474,16 @@ fn every_row_of_a_batch_follows_the_cpu() {
 
 /// The definition's token for a row of [`decode_rows`] with neutral parameters.
 fn defined(logits: &[f32], row: usize, step: u32, constraint: &Constraint) -> TokenId {
+    definition_of(row, step, (logits.len(), constraint), |p, c| definition::sample(logits, p, c))
+}
+
+/// Something of a row of so many logits, as the definition has its parameters.
+fn definition_of<T>(
+    row: usize,
+    step: u32,
+    (vocab, constraint): (usize, &Constraint),
+    of: impl FnOnce(&definition::Sampling, &definition::Context) -> T,
+) -> T {
     let sampling = definition::Sampling {
         temperature: 1.0,
         top_p: 1.0,
@@ -487,7 +498,7 @@ fn defined(logits: &[f32], row: usize, step: u32, constraint: &Constraint) -> To
         min_tokens: step + 1,
         end_ids: &constraint.forbidden,
     };
-    let (prompt, counts) = (vec![false; logits.len()], vec![0; logits.len()]);
+    let (prompt, counts) = (vec![false; vocab], vec![0; vocab]);
     let context = definition::Context {
         in_prompt: &prompt,
         output_counts: &counts,
@@ -497,7 +508,7 @@ fn defined(logits: &[f32], row: usize, step: u32, constraint: &Constraint) -> To
         output_index: step,
         choice: 0,
     };
-    definition::sample(logits, &sampling, &context)
+    of(&sampling, &context)
 }
 
 fn rows_with_constraints_sample_the_definition_s_tokens_and_say_which_they_changed() {
@@ -715,6 +726,37 @@ fn rows_sample_the_tokens_that_the_definition_gives_for_their_logits() {
     }
 }
 
+/// With rows beside them that report log-probabilities of the model's own logits.
+fn rows_report_what_their_tokens_are_drawn_from() {
+    let model = support::nano();
+    let (vocab, mut gpu) = (model.config.vocab, Gpu::new(&model, &config(16, 64, false)));
+    let own = SamplingParams { logprobs: Some(3), ..SamplingParams::default() };
+    for step in 0..4u32 {
+        let first: Vec<TokenId> = (0..16).map(|i| i * 131 % vocab as TokenId).collect();
+        let mut pieces = decode_rows(step, (step == 0).then_some(&first[..]), 16, &own);
+        for sample in pieces.iter_mut().skip(1).step_by(2).flat_map(|piece| &mut piece.samples) {
+            sample.params = Arc::new(SamplingParams { top_p: 0.5, processed: true, ..(*sample.params).clone() });
+        }
+        let got = gpu.step(pieces).samples;
+        let logits = gpu.backend.logits(16).unwrap();
+        for (i, (sample, row)) in got.iter().zip(logits.chunks(vocab)).enumerate() {
+            let told = sample.logprobs.as_ref().expect("all rows asked for them");
+            let top_p = if i % 2 == 1 { 0.5 } else { 1.0 };
+            // Without filters and at temperature 1 what is drawn from are the model's own logits.
+            let of_draw = definition_of(i, step, (vocab, &Constraint::default()), |p, c| {
+                definition::drawn_logprobs(row, &definition::Sampling { top_p, ..*p }, c)
+            });
+            let near = |(a, b): (&(u32, f32), &(u32, f32))| a.0 == b.0 && (a.1 - b.1).abs() < 1e-4;
+            assert!(
+                told.top.len() == of_draw.len().min(3) && told.top.iter().zip(&of_draw).all(near),
+                "row {i}, step {step}: {told:?}"
+            );
+            let own = of_draw.iter().find(|(id, _)| *id == sample.token).expect("a token that can be drawn");
+            assert!((own.1 - told.logprob).abs() < 1e-4, "row {i}, step {step}: {own:?} {told:?}");
+        }
+    }
+}
+
 /// Tokens and log-probabilities of a request, as bits, by choice.
 type Output = BTreeMap<u32, Vec<(TokenId, u32)>>;
 
@@ -728,6 +770,7 @@ fn request(id: u64, vocab: u64, longest: u64) -> Request {
             top_k: 20,
             seed: id,
             logprobs: Some(0),
+            processed: true,
             ..SamplingParams::default()
         },
         _ => SamplingParams {

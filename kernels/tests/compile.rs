@@ -36,7 +36,8 @@ fn compiler() -> Option<Compiler> {
 fn programs() -> Result<Vec<Program>, CudaError> {
     let released = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
     let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-    let mut programs = vec![sampler::program(248_320)?, sampler::program(512)?];
+    let mut programs =
+        vec![sampler::program(248_320, false)?, sampler::program(512, false)?, sampler::program(512, true)?];
     for encoding in TableEncoding::ALL {
         programs.push(embed::program(embed::TableShape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One })?);
     }

@@ -310,11 +310,6 @@ impl Setup {
         }
     }
 
-    /// Does it report log-probabilities of what tokens are drawn from? As its backend says of itself.
-    pub fn processed_logprobs(&self) -> bool {
-        matches!(self, Setup::Cpu(_))
-    }
-
     /// The GPU, where one computes.
     pub fn gpu(&self) -> Option<&GpuInfo> {
         match self {

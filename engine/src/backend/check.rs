@@ -142,9 +142,6 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
         return Err(format!("scored token {next} of a vocabulary of {}", info.vocab));
     }
     for sample in &piece.samples {
-        if sample.params.processed && !info.processed_logprobs {
-            return Err("log-probabilities of what tokens are drawn from, which it does not report".into());
-        }
         if sample.slot.0 >= info.slots {
             return Err(format!("sample into slot {} of {}", sample.slot, info.slots));
         }

@@ -54,8 +54,6 @@ pub struct BackendInfo {
     pub context: u32,
     /// Drafted tokens that its steps may have.
     pub drafts: DraftRoom,
-    /// It reports log-probabilities of what tokens are drawn from too, [`crate::sampling::SamplingParams::processed`].
-    pub processed_logprobs: bool,
 }
 
 /// A launched step. Waited for on the completion thread, never on the one that launches.

@@ -240,7 +240,6 @@ pub(super) mod tests {
                 vocab: 100,
                 context: 32,
                 drafts: DraftRoom::default(),
-                processed_logprobs: false,
             };
             Self {
                 capacity,

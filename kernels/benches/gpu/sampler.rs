@@ -14,7 +14,7 @@ const SLOTS: usize = 4;
 
 /// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    Ok(vec![sampler::program(VOCAB)?])
+    [false, true].map(|drawn| sampler::program(VOCAB, drawn)).into_iter().collect()
 }
 
 /// Nearly a normal distribution: the sum of twelve even ones.
@@ -55,6 +55,11 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
         ("min_p 0.05", SampleParams { min_p: 0.05, ..base }),
         ("penalties", SampleParams { history: 0, repetition_penalty: 1.1, presence_penalty: 0.5, ..base }),
         ("20 logprobs", SampleParams { logprobs: 20, ..base }),
+        ("20 logprobs of the draw", SampleParams { logprobs: 20, processed: 1, ..base }),
+        (
+            "top_k 20, top_p 0.95, 20 logprobs of the draw",
+            SampleParams { top_k: 20, top_p: 0.95, logprobs: 20, processed: 1, ..base },
+        ),
         ("certainty", SampleParams { certainty: 1, ..base }),
         ("greedy, 64 mixed in", SampleParams { temperature: 0.0, mixes: 64, ..base }),
         ("temperature 1, 64 mixed in", SampleParams { mixes: 64, ..base }),
@@ -69,6 +74,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 let rows: Vec<SampleParams> =
                     (0..n).map(|i| SampleParams { row: i as i32, slot: i as i32, seed: i as u64, ..params }).collect();
                 let params = stream.clone_htod(&rows)?;
+                let processed = rows[0].processed == 1;
                 let seconds = graph_time(gpu, if n > 16 { 5 } else { 40 }, |_| {
                     let inputs = SampleInputs {
                         logits: &logits.as_view(),
@@ -76,6 +82,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                         lists: &lists.as_view(),
                         history: &history.as_view(),
                         tally: None,
+                        processed,
                     };
                     let outputs =
                         SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };

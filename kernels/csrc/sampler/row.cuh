@@ -63,7 +63,7 @@ __device__ Best best_of_slice(const Slice &slice) {
 __device__ Best edit(const Arguments &args, const SampleParams &p, const Slice &slice, bool penalties) {
     __syncthreads();
     add_biases(args.lists + p.bias_at, p.biases, slice);
-    if (p.hold_ends) {
+    if (p.ends > 0) {
         for (u32 i = threadIdx.x; i < p.ends; i += THREADS) {
             u32 at = __ldcg(args.lists + p.ends_at + i) - slice.first;
             if (at < slice.count) slice.values[at] = LOWEST;

@@ -10,13 +10,16 @@
 // by histograms of a code that orders elements by rank (20 bits of the scaled distance to the best, then the logit's own 32), until
 // at most LIST_MAX elements can be it; those are listed in every block. A top-k that fits in the list is finished from it.
 //
+// A row that is told the log-probabilities of what it is drawn from looks for the end of its filters twice. That takes registers, so
+// only a launch with such a row runs code that can do it.
+//
 // A row with sparse edits is drawn from twice, before them and after them, with the same random bits: its result has both tokens. A
 // row without any pays a comparison for them.
 //
 // logits: [*, VOCAB] f32, 16-byte aligned. history: [slots][VOCAB] u16, bit 15 in the prompt, low bits how often generated.
 // lists: words of bias and mixture (id, f32 bits), end ids, mask bits. Scratch: zeros at first, and left so that any later launch may follow.
 //
-// -D: VOCAB (a multiple of 4).
+// -D: VOCAB (a multiple of 4); DRAWN (0 or 1: rows may be `processed`).
 #include "sampler/report.cuh"
 
 // A draw from the first `k` of the listed elements. Block 0 alone; the list stays as it is.
@@ -40,7 +43,7 @@ __device__ void draw_from_list(const Arguments &args, const SampleParams &p, Gro
     u64 target = __umul64hi(s.bits, total), sum = 0;
     for (u32 j = 0; j < n; j++)
         if ((u32)s.list.item[j] <= (u32)own) sum += s.list.weight[j];
-    if (tid < n && sum > target && sum - w <= target) emit(args, p, s, (u32)own);
+    if (tid < n && sum > target && sum - w <= target) emit(args, p, s, (Chosen)own);
 }
 
 // Temperature, filters and the draw itself. `top`: the row's best element.
@@ -48,7 +51,7 @@ __device__ void choose(const Arguments &args, const SampleParams &p, Group &g, c
     Shared &s = g.s;
     float best = of_rank((u32)(top >> 32));
     if (p.temperature < TEMPERATURE_MIN || !(fabsf(best) <= FINITE) || p.top_k == 1) {
-        if (g.block == 0 && threadIdx.x == 0) emit(args, p, s, (u32)top);
+        if (g.block == 0 && threadIdx.x == 0) emit(args, p, s, (Chosen)top);
         return;
     }
     float inverse = __fdiv_rn(1.0f, p.temperature);
@@ -95,7 +98,7 @@ __device__ void choose(const Arguments &args, const SampleParams &p, Group &g, c
         }
         u32 past = __ballot_sync(~0u, before + upto > target);
         if (past) {
-            if (lane == __ffs(past) - 1) emit(args, p, s, slice.first + at + lane);
+            if (lane == __ffs(past) - 1) emit(args, p, s, (Chosen)element(slice.values[at + lane], slice.first + at + lane));
             return;
         }
         before += __shfl_sync(~0u, upto, WARP - 1);
@@ -104,20 +107,20 @@ __device__ void choose(const Arguments &args, const SampleParams &p, Group &g, c
 
 __device__ void sample_row(const Arguments &args, const SampleParams &p, Group &g, const Slice &slice) {
     Shared &s = g.s;
-    bool leads = g.block == 0 && threadIdx.x == 0, reports = p.logprobs >= 0 || p.certainty;
+    bool leads = g.block == 0 && threadIdx.x == 0, reports = p.certainty || (p.logprobs >= 0 && !told_of_draws(p));
     if (threadIdx.x == 0) s.which = p.forced < 0 && (p.edits > 0 || p.mixes > 0) ? PLAIN : ONLY;
     if (p.forced >= 0 && !reports) {
-        if (leads) emit(args, p, s, (u32)p.forced);
+        if (leads) emit(args, p, s, (Chosen)p.forced);
         return;
     }
     bool penalties = p.history >= 0 && (p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f);
-    bool edits = p.biases > 0 || (p.hold_ends && p.ends > 0) || p.mask_at >= 0 || penalties;
+    bool edits = p.biases > 0 || p.ends > 0 || p.mask_at >= 0 || penalties;
     Best own = load(args.logits + (u64)p.row * VOCAB, slice);
     u64 top = 0;
     if (reports || !edits) top = best_of_row(g, own, p);
     if (reports) report(g, slice, of_rank((u32)(top >> 32)), p, args.results);
     if (p.forced >= 0) {
-        if (leads) emit(args, p, s, (u32)p.forced);
+        if (leads) emit(args, p, s, (Chosen)p.forced);
         return;
     }
     if (edits) top = best_of_row(g, edit(args, p, slice, penalties), p);
@@ -125,6 +128,10 @@ __device__ void sample_row(const Arguments &args, const SampleParams &p, Group &
     // One place for both draws: the code is long, and most of it runs once a row.
 #pragma unroll 1
     for (;;) {
+        if (told_of_draws(p) && s.which != PLAIN) {
+            Turn next = report_drawn(g, slice, top, args.results + s.at);
+            g.epoch = next.epoch, g.turn = next.turn;
+        }
         choose(args, p, g, slice, top);
         if (s.which != PLAIN) return;
         top = edit_sparsely(args, p, g, slice);

@@ -21,11 +21,21 @@
 #define TEMPERATURE_MIN 1e-5f
 #define WEIGHT_ONE (1u << 30)
 
-// What the unedited logits say, at temperature 1.
+// What the row's log-probabilities are of: the unedited logits at temperature 1, or what is drawn from. A `total` of 0: one token
+// alone.
 struct Raw {
     float best;
     u64 total;
 };
+
+// What was chosen: where rows may be told of what is drawn from, the element, with its edited logit; else its id.
+#if DRAWN
+typedef u64 Chosen;
+#else
+typedef u32 Chosen;
+#endif
+// A row without log-probabilities is told of nothing, whatever they would be of.
+__device__ __forceinline__ bool told_of_draws(const SampleParams &p) { return DRAWN && p.processed && p.logprobs >= 0; }
 
 // Whose token a draw gives: the row's, of a row that is drawn from once; the one without the sparse edits; the one with them.
 enum Draw { ONLY, PLAIN, EDITED };

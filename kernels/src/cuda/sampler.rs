@@ -1,5 +1,5 @@
-//! Tokens from logits: [`crate::reference::sampler`], bit for bit, with log-probabilities of the unedited logits; also
-//! scores of known tokens.
+//! Tokens from logits: [`crate::reference::sampler`], bit for bit, with log-probabilities of the unedited logits or of
+//! what is drawn from; also scores of known tokens.
 //!
 //! A group of blocks has a row, keeps it in shared memory and exchanges what its blocks must know of each other, so the
 //! logits are read once whatever is asked for. Sums are of integers: a token does not depend on how many rows or blocks
@@ -59,15 +59,15 @@ device_struct! {
         pub output_index: u32,
         /// Which choice of the request.
         pub choice: u32,
-        /// 1 while the end ids cannot be sampled, else 0.
-        pub hold_ends: u32,
+        /// 1: log-probabilities are those of what the token is drawn from, else of the unedited logits at temperature 1.
+        pub processed: u32,
         /// logit_bias in `lists`: each entry two words, an id and the bits of an `f32`. No id twice.
         pub bias_at: u32,
         /// How many tokens have biases.
         pub biases: u32,
-        /// End ids in `lists`, a word each.
+        /// Ids that may not come in `lists`, a word each.
         pub ends_at: u32,
-        /// How many ids end an output.
+        /// How many may not come.
         pub ends: u32,
         /// Edits that are added after the penalties, in `lists`, as for logit_bias; behind them those that are mixed
         /// in.
@@ -104,7 +104,7 @@ impl Default for SampleParams {
             frequency_penalty: 0.0,
             output_index: 0,
             choice: 0,
-            hold_ends: 0,
+            processed: 0,
             bias_at: 0,
             biases: 0,
             ends_at: 0,
@@ -135,13 +135,14 @@ device_struct! {
         pub token: i32,
         /// The token that the same random bits give without what was added after the penalties or mixed in.
         pub plain: i32,
-        /// Its log-probability in nats, from the unedited logits at temperature 1.
+        /// Its log-probability in nats, of what [`SampleParams::processed`] says.
         pub logprob: f32,
         /// Of the unedited distribution, in nats.
         pub entropy: f32,
         /// Probability of the unedited distribution's best token.
         pub top_prob: f32,
-        /// The most probable tokens, best first, ties by lower id.
+        /// The most probable tokens, best first, ties by lower id. With [`SampleParams::processed`] there may be fewer
+        /// than were asked for: -1 is none.
         pub top_ids: [i32; TOP_MAX],
         /// Their log-probabilities.
         pub top_logprobs: [f32; TOP_MAX],
@@ -187,11 +188,11 @@ pub fn split(vocab: usize, rows: usize, multiprocessors: usize, resident: usize)
     })
 }
 
-/// The program for rows of `vocab` logits.
+/// The program for rows of `vocab` logits; with `drawn` some may be [`SampleParams::processed`].
 ///
 /// # Errors
 /// If `vocab` is no multiple of 4, or more than a row's blocks hold.
-pub fn program(vocab: usize) -> Result<Program, CudaError> {
+pub fn program(vocab: usize, drawn: bool) -> Result<Program, CudaError> {
     if vocab == 0 || !vocab.is_multiple_of(4) || vocab > SLICE_MAX * BLOCKS_MAX.min(32) {
         let reason = format!("a vocabulary of {vocab}: must be a multiple of 4, at most {}", SLICE_MAX * 32);
         return Err(CudaError::shape("sampler", reason));
@@ -199,14 +200,14 @@ pub fn program(vocab: usize) -> Result<Program, CudaError> {
     let structs = [SampleParams::declaration(), SampleResult::declaration(), Arguments::declaration()];
     let arguments = arguments::file(&structs);
     Ok(Program {
-        name: "sampler",
+        name: if drawn { "sampler of draws" } else { "sampler" },
         source: source!("sampler/sampler.cu"),
         arguments,
-        defines: vec![("VOCAB", vocab as i64)],
+        defines: vec![("VOCAB", vocab as i64), ("DRAWN", i64::from(drawn))],
     })
 }
 
-/// The kernel for rows of one length, and the memory through which its blocks talk.
+/// The kernels for rows of one length, and the memory through which its blocks talk.
 #[derive(Debug)]
 pub struct Sampler {
     vocab: usize,
@@ -214,6 +215,9 @@ pub struct Sampler {
     multiprocessors: usize,
     resident: usize,
     kernel: Kernel<Arguments>,
+    /// The same for rows that may be [`SampleParams::processed`]: it has too few registers for all that it can do, and
+    /// other rows need not wait for that.
+    drawn: Kernel<Arguments>,
     scratch: CudaSlice<u64>,
 }
 
@@ -224,6 +228,8 @@ pub struct SampleInputs<'a> {
     pub logits: &'a CudaView<'a, f32>,
     /// One a row to sample.
     pub params: &'a CudaView<'a, SampleParams>,
+    /// Whether a row of them is [`SampleParams::processed`].
+    pub processed: bool,
     /// What the parameters' offsets name.
     pub lists: &'a CudaView<'a, u32>,
     /// `[slots, vocab]`: see [`IN_PROMPT`].
@@ -265,14 +271,16 @@ device_struct! {
 }
 
 impl Sampler {
-    /// Loads the kernel for rows of `vocab` logits, at most `rows_max` of them in a launch.
+    /// Loads the kernels for rows of `vocab` logits, at most `rows_max` of them in a launch.
     ///
     /// # Errors
-    /// If there is none for them, the device cannot hold a row, or it cannot be compiled or loaded.
+    /// If there are none for them, the device cannot hold a row, or they cannot be compiled or loaded.
     pub fn load(device: &Device, cache: &KernelCache, vocab: usize, rows_max: usize) -> Result<Self, CudaError> {
-        let kernel = device.module(cache, &program(vocab)?)?.kernel("sampler")?;
+        let load = |drawn| device.module(cache, &program(vocab, drawn)?)?.kernel("sampler");
+        let (kernel, drawn) = (load(false)?, load(true)?);
         let multiprocessors = device.multiprocessors() as usize;
-        let resident = kernel.resident(THREADS as u32)? as usize * multiprocessors;
+        let threads = THREADS as u32;
+        let resident = kernel.resident(threads)?.min(drawn.resident(threads)?) as usize * multiprocessors;
         let of = |rows| split(vocab, rows, multiprocessors, resident);
         let groups = (1..=rows_max.max(1)).filter_map(of).map(|s| s.groups).max();
         let Some(groups) = groups else {
@@ -281,7 +289,7 @@ impl Sampler {
         };
         let scratch = device.stream().alloc_zeros(groups * SCRATCH_WORDS);
         let scratch = scratch.map_err(|error| CudaError::Driver { call: "cuMemAlloc", error })?;
-        Ok(Self { vocab, rows_max, multiprocessors, resident, kernel, scratch })
+        Ok(Self { vocab, rows_max, multiprocessors, resident, kernel, drawn, scratch })
     }
 
     /// Enqueues the sampling of `rows` rows. The grid depends on `rows` alone.
@@ -331,10 +339,11 @@ impl Sampler {
             slice: split.slice as i32,
         };
         let grid = Grid { blocks: (split.blocks as u32, split.groups as u32), threads: THREADS as u32 };
+        let kernel = if inputs.processed { &self.drawn } else { &self.kernel };
         // SAFETY: parameters, results and scratch (for the groups of any number of rows up to
         // `rows_max`) were found large enough, the caller vouches for what parameters name. Nothing is read before the
         // wait. The grid is resident as a whole, as its blocks rely on.
-        unsafe { self.kernel.launch(device, grid, &arguments) }
+        unsafe { kernel.launch(device, grid, &arguments) }
     }
 }
 
@@ -375,6 +384,7 @@ mod tests {
     #[test]
     fn what_the_device_reads_has_no_gaps() {
         assert_eq!((size_of::<SampleParams>(), size_of::<SampleResult>()), (104, 180));
+        let program = |vocab| program(vocab, true);
         assert!(program(510).is_err() && program(512).is_ok() && program(1 << 19).is_err());
     }
 }

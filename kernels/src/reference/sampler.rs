@@ -53,26 +53,62 @@ pub struct Context<'a> {
 /// The chosen token.
 pub fn sample(logits: &[f32], p: &Sampling, c: &Context) -> u32 {
     let logits = edited(logits, p, c);
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    order.sort_by(|&a, &b| {
-        logits[b as usize].partial_cmp(&logits[a as usize]).expect("NaN was replaced").then(a.cmp(&b))
-    });
+    let mut order = ranked(&logits);
     let best = logits[order[0] as usize];
     if p.temperature < TEMPERATURE_MIN || best == f32::NEG_INFINITY {
         return order[0];
     }
-    if p.top_k > 0 {
-        order.truncate(p.top_k as usize);
-    }
     let weight = |id: u32| weight(logits[id as usize], best, p.temperature);
-    let total: u64 = order.iter().map(|&id| weight(id)).sum();
-    keep_top_p(&mut order, p.top_p, total, weight);
-    order.retain(|&id| weight(id) as f64 >= f64::from(p.min_p) * f64::from(WEIGHT_ONE));
+    filter(&mut order, p, weight);
     order.sort_unstable();
     let total: u64 = order.iter().map(|&id| weight(id)).sum();
     let target = scaled(draw(p.seed, c.output_index, c.choice, 0), total);
     let mut sum = 0;
     *order.iter().find(|&&id| (sum += weight(id), sum > target).1).expect("the target lies below the total")
+}
+
+/// Log-probabilities, in nats, of the distribution that [`sample`] draws from, best first: of all tokens that can be
+/// drawn, so of one alone where no token is allowed. Without a temperature the best token is taken, and these are of
+/// the edited logits at temperature 1.
+pub fn drawn_logprobs(logits: &[f32], p: &Sampling, c: &Context) -> Vec<(u32, f32)> {
+    let logits = edited(logits, p, c);
+    let mut order = ranked(&logits);
+    let best = logits[order[0] as usize];
+    if best == f32::NEG_INFINITY {
+        return vec![(order[0], 0.0)];
+    }
+    let draws = p.temperature >= TEMPERATURE_MIN;
+    let temperature = if draws { p.temperature } else { 1.0 };
+    let weight = |id: u32| weight(logits[id as usize], best, temperature);
+    if draws {
+        filter(&mut order, p, weight);
+        // What rounds to nothing is never drawn.
+        order.retain(|&id| weight(id) > 0);
+    }
+    let total: u64 = order.iter().map(|&id| weight(id)).sum();
+    let log_sum = (total as f64 / f64::from(WEIGHT_ONE)).ln();
+    let distance = |id: u32| f64::from(logits[id as usize]) - f64::from(best);
+    order.retain(|&id| logits[id as usize] > f32::NEG_INFINITY);
+    order.into_iter().map(|id| (id, (distance(id) / f64::from(temperature) - log_sum) as f32)).collect()
+}
+
+/// Ids by logit, ties by lower id.
+fn ranked(logits: &[f32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    order.sort_by(|&a, &b| {
+        logits[b as usize].partial_cmp(&logits[a as usize]).expect("NaN was replaced").then(a.cmp(&b))
+    });
+    order
+}
+
+/// Leaves of ranked ids what top-k, top-p and min-p keep.
+fn filter(order: &mut Vec<u32>, p: &Sampling, weight: impl Fn(u32) -> u64) {
+    if p.top_k > 0 {
+        order.truncate(p.top_k as usize);
+    }
+    let total: u64 = order.iter().map(|&id| weight(id)).sum();
+    keep_top_p(order, p.top_p, total, &weight);
+    order.retain(|&id| weight(id) as f64 >= f64::from(p.min_p) * f64::from(WEIGHT_ONE));
 }
 
 /// Weight of a token beside the best one, in units of `1 / WEIGHT_ONE`.
@@ -221,6 +257,31 @@ mod tests {
         assert!(a == 0 && b > 0 && c > 0 && d == 0);
         let [a, b, c, d] = frequencies(Sampling { min_p: 0.3, ..PLAIN }, FRESH);
         assert!(a == 0 && b > 0 && c > 0 && d > 0);
+    }
+
+    #[test]
+    fn log_probabilities_of_draws_are_those_of_what_the_filters_leave() {
+        let told = |p, c| drawn_logprobs(&[1.0, 3.0, 3.0, 2.0], &p, &c);
+        let near = |got: Vec<(u32, f32)>, want: &[(u32, f64)]| {
+            let of = |list: &[(u32, f32)]| list.iter().map(|e| e.0).collect::<Vec<_>>();
+            assert_eq!(of(&got), want.iter().map(|e| e.0).collect::<Vec<_>>());
+            assert!(got.iter().zip(want).all(|(got, want)| (f64::from(got.1) - want.1.ln()).abs() < 1e-6), "{got:?}");
+        };
+        // At temperature 2 the weights are 1, 1, e^-0.5, e^-1.
+        let (c, d) = ((-0.5f64).exp(), (-1f64).exp());
+        let warm = Sampling { temperature: 2.0, ..PLAIN };
+        let all = 2.0 + c + d;
+        near(told(warm, FRESH), &[(1, 1.0 / all), (2, 1.0 / all), (3, c / all), (0, d / all)]);
+        near(
+            told(Sampling { top_k: 3, ..warm }, FRESH),
+            &[(1, 1.0 / (2.0 + c)), (2, 1.0 / (2.0 + c)), (3, c / (2.0 + c))],
+        );
+        near(told(Sampling { top_p: 0.5, ..warm }, FRESH), &[(1, 0.5), (2, 0.5)]);
+        near(told(Sampling { min_p: 0.7, ..warm }, FRESH), &[(1, 0.5), (2, 0.5)]);
+        let masked = Context { mask: Some(&[0b1001]), ..FRESH };
+        let cold = Sampling { temperature: 0.0, top_k: 1, top_p: 0.1, ..PLAIN };
+        near(told(cold, masked), &[(3, 1.0 / (1.0 + d)), (0, d / (1.0 + d))]);
+        assert_eq!(told(PLAIN, Context { mask: Some(&[0]), ..FRESH }), [(0, 0.0)]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ const TALLY: u32 = 12_345;
 
 /// What [`check`] and [`time`] load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
-    VOCABS.into_iter().map(sampler::program).collect()
+    VOCABS.into_iter().flat_map(|vocab| [false, true].map(|drawn| sampler::program(vocab, drawn))).collect()
 }
 
 /// A row with everything that the definition wants to know.
@@ -113,6 +113,7 @@ fn case(vocab: usize, random: &mut Random) -> Case {
         choice: below(random, 3) as u32,
         logprobs: pick(random, &[-1, -1, 0, 5, 20]),
         certainty: below(random, 2) as u32,
+        processed: below(random, 2) as u32,
         forced: if below(random, 12) == 0 { below(random, vocab) as i32 } else { -1 },
         ..SampleParams::default()
     };
@@ -133,7 +134,9 @@ fn case(vocab: usize, random: &mut Random) -> Case {
             case.mix = mixtures(vocab, random);
         }
         case.ends = changes(vocab, 5, random).into_iter().map(|e| e.0).collect();
-        case.params.hold_ends = below(random, 2) as u32;
+        if below(random, 2) == 0 {
+            case.ends.clear();
+        }
         let words = vocab.div_ceil(32);
         case.mask = match below(random, 4) {
             0 => Some((0..words).map(|_| random.bits() as u32).collect()),
@@ -148,6 +151,10 @@ fn case(vocab: usize, random: &mut Random) -> Case {
 impl Batch {
     fn new(vocab: usize, n: usize, random: &mut Random) -> Self {
         let mut batch = Self { cases: (0..n).map(|_| case(vocab, random)).collect(), ..Self::default() };
+        if below(random, 2) == 0 {
+            // Then another kernel runs.
+            batch.cases.iter_mut().for_each(|case| case.params.processed = 0);
+        }
         batch.history = vec![0; SLOTS * vocab];
         for _ in 0..SLOTS * 200 {
             let at = below(random, SLOTS * vocab);
@@ -187,6 +194,15 @@ impl Batch {
         if p.forced >= 0 {
             return [p.forced; 2];
         }
+        self.defined(i, |params, context| {
+            let plain = definition::Context { edits: &[], mix: &[], ..*context };
+            [*context, plain].map(|context| definition::sample(&case.logits, params, &context) as i32)
+        })
+    }
+
+    /// Something of a row's parameters as the definition has them.
+    fn defined<T>(&self, i: usize, of: impl FnOnce(&definition::Sampling, &definition::Context) -> T) -> T {
+        let (case, p) = (&self.cases[i], &self.cases[i].params);
         let vocab = case.logits.len();
         let row = (p.history >= 0).then(|| &self.history[p.history as usize * vocab..][..vocab]);
         let seen = |f: fn(u16) -> u32| row.map_or(vec![0; vocab], |r| r.iter().map(|s| f(*s)).collect());
@@ -201,7 +217,7 @@ impl Batch {
             presence_penalty: p.presence_penalty,
             frequency_penalty: p.frequency_penalty,
             logit_bias: &case.bias,
-            min_tokens: if p.hold_ends == 1 { 100 } else { 0 },
+            min_tokens: 100,
             end_ids: &case.ends,
         };
         let context = definition::Context {
@@ -213,13 +229,35 @@ impl Batch {
             output_index: p.output_index,
             choice: p.choice,
         };
-        let plain = definition::Context { edits: &[], mix: &[], ..context };
-        [context, plain].map(|context| definition::sample(&case.logits, &params, &context) as i32)
+        of(&params, &context)
+    }
+
+    /// Compares what was reported of the distribution that the token is drawn from with the definition's.
+    fn report_of_draw(&self, i: usize, got: &SampleResult) -> Result<(), String> {
+        let (case, p) = (&self.cases[i], &self.cases[i].params);
+        let want = match p.forced {
+            0.. => vec![(p.forced as u32, 0.0)],
+            _ => self.defined(i, |params, context| definition::drawn_logprobs(&case.logits, params, context)),
+        };
+        let near = |got: f32, want: f32| (got - want).abs() <= 1e-5 * (1.0 + want.abs());
+        let own = want.iter().find(|(id, _)| *id == got.token as u32);
+        if !own.is_some_and(|(_, logprob)| near(got.logprob, *logprob)) {
+            return Err(format!("logprob of row {i}'s draw: {} for {own:?}, {p:?}", got.logprob));
+        }
+        let top = got.top_ids.iter().zip(&got.top_logprobs).take(p.logprobs as usize);
+        let told: Vec<_> = top.take_while(|(id, _)| **id >= 0).map(|(id, logprob)| (*id as u32, *logprob)).collect();
+        let want = &want[..want.len().min(p.logprobs as usize)];
+        let same = told.len() == want.len() && told.iter().zip(want).all(|(a, b)| a.0 == b.0 && near(a.1, b.1));
+        if same { Ok(()) } else { Err(format!("alternatives of row {i}'s draw: {told:?} for {want:?}, {p:?}")) }
     }
 
     /// Compares what was reported with sums in f64; says what differs.
     fn report(&self, i: usize, got: &SampleResult) -> Result<(), String> {
         let p = &self.cases[i].params;
+        let of_draw = p.processed == 1 && p.logprobs >= 0;
+        if of_draw {
+            self.report_of_draw(i, got)?;
+        }
         let l: Vec<f64> =
             self.cases[i].logits.iter().map(|l| if l.is_nan() { f64::NEG_INFINITY } else { f64::from(*l) }).collect();
         let best = l.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -232,7 +270,7 @@ impl Batch {
             if same { Ok(()) } else { Err(format!("{what} of row {i}: {got} for {want}, {p:?}")) }
         };
         let logprob = |id: i32| l[id as usize] - best - sum.ln();
-        if p.logprobs >= 0 {
+        if p.logprobs >= 0 && !of_draw {
             near("logprob", got.logprob, logprob(got.token), 2e-5 * (1.0 + logprob(got.token).abs()))?;
             let mut ids: Vec<i32> = (0..l.len() as i32).collect();
             ids.sort_by(|a, b| l[*b as usize].total_cmp(&l[*a as usize]).then(a.cmp(b)));
@@ -303,6 +341,7 @@ fn run(gpu: &Gpu, kernel: &mut Sampler, batch: &Batch) -> Result<Vec<SampleResul
         lists: &lists.as_view(),
         history: &history.as_view(),
         tally: brings.then_some(&brought),
+        processed: batch.cases.iter().any(|case| case.params.processed == 1),
     };
     let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut sampled.as_view_mut() };
     // SAFETY: rows, slots and lists are those that were made for these parameters; nothing else runs.

@@ -212,8 +212,7 @@ fn generating(model: &ModelLimits) -> Value {
 
 /// Fields of ours, which every dialect of conversations takes.
 fn ours(model: &ModelLimits) -> Value {
-    let processed = ["processed", "processed_logprobs"].into_iter().filter(|_| model.processed_logprobs);
-    let modes: Vec<_> = [Some("raw"), Some("raw_logprobs"), None].into_iter().chain(processed.map(Some)).collect();
+    let modes = [Some("raw"), Some("raw_logprobs"), Some("processed"), Some("processed_logprobs"), None];
     json!({
         "cache": flag(),
         "cache_prompt": flag(),
@@ -496,7 +495,6 @@ mod tests {
             template_options: Vec::new(),
             experts: Some(8),
             thinking: None,
-            processed_logprobs: true,
         }
     }
 

@@ -333,7 +333,6 @@ fn model_limits(
         template_options: text.template().map(|t| t.options().map(str::to_owned).collect()).unwrap_or_default(),
         experts: experts(model),
         thinking: Thoughts::new(text.tokenizer(), vocab, &config.thinking).map_err(ServeError::Usage)?,
-        processed_logprobs: setup.processed_logprobs(),
     })
 }
 

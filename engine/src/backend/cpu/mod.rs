@@ -188,7 +188,6 @@ impl CpuBackend {
                 vocab: packed.config.vocab as u32,
                 context: config.context,
                 drafts: config.draft_room(),
-                processed_logprobs: true,
             },
             store: Store::new(shape, config),
             workspace: Workspace::new(

@@ -1,7 +1,7 @@
 //! Chooses a token from a row of logits, as `chimere_kernels::reference::sampler` defines it, and reports
 //! log-probabilities.
 //!
-//! Greedy sampling is one pass. Nothing sorts the vocabulary: top-k keeps a short list behind a rising threshold, top-p
+//! Greedy sampling is one pass. Where a mask allows few tokens, only these are looked at. Nothing sorts the vocabulary: top-k keeps a short list behind a rising threshold, top-p
 //! sorts only tokens that can belong to the nucleus. Weights are integers, so the sums here may run in any order.
 
 use super::history::History;
@@ -19,10 +19,15 @@ use chimere_kernels::reference::sampler::{
 /// Tokens whose weights are summed apart, so that a draw looks at few of them.
 pub(super) const PART: usize = 16 * LANES;
 
+/// Of so many tokens a mask has to allow fewer than one for these to be drawn from by themselves.
+const FEW_IN: usize = 8;
+
 /// What one thread needs.
 #[derive(Default)]
 pub(super) struct SamplerScratch {
     logits: Vec<f32>,
+    /// The ids of `logits`, where these are a few.
+    few: Vec<TokenId>,
     pub(super) weights: Weighed,
     pub(super) listed: Vec<Listed>,
     ranked: Vec<(f32, TokenId)>,
@@ -81,6 +86,9 @@ enum Left {
 }
 
 fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &mut SamplerScratch) -> Picked {
+    if let Some(token) = pick_of_few(logits, row, c, s) {
+        return Picked { token, changed: false, left: Left::Nothing };
+    }
     let mut own = std::mem::take(&mut s.logits);
     let mut left = if edit(logits, row, history, c, &mut own) { Left::Edited } else { Left::Nothing };
     let base = if matches!(left, Left::Edited) { &own } else { logits };
@@ -99,6 +107,44 @@ fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &
     };
     s.logits = own;
     Picked { token, changed, left }
+}
+
+/// The token of a row to which nothing but a mask that allows few tokens is done: what it forbids has no weight, so the
+/// draw is that of all. `None` of other rows.
+fn pick_of_few(logits: &[f32], row: &SampleRow, c: &Constraint, s: &mut SamplerScratch) -> Option<TokenId> {
+    let p = &*row.params;
+    let mask =
+        c.mask.as_deref().filter(|_| p.logit_bias.is_empty() && !p.processed && !reads_history(p) && !c.shifts())?;
+    let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
+    if allowed * FEW_IN > logits.len() {
+        return None;
+    }
+    let mut own = std::mem::take(&mut s.logits);
+    s.few.clear();
+    s.few.extend(ids_of(mask).filter(|id| (*id as usize) < logits.len() && !c.forbidden.contains(id)));
+    own.clear();
+    own.extend(s.few.iter().map(|id| number(logits[*id as usize])));
+    let best = largest(&own);
+    // Of a row without numbers the first token is taken, whatever the mask allows.
+    let token = match best {
+        f32::NEG_INFINITY => 0,
+        _ => {
+            let at = choose(&own, best, row, s) as usize;
+            s.few[at]
+        }
+    };
+    s.logits = own;
+    Some(token)
+}
+
+/// The tokens that a mask allows, in ascending order.
+fn ids_of(mask: &[u32]) -> impl Iterator<Item = TokenId> {
+    let of_word = |(at, word): (u32, &u32)| {
+        let left = Some(*word).filter(|word| *word != 0);
+        let words = std::iter::successors(left, |word| Some(word & (word - 1)).filter(|word| *word != 0));
+        words.map(move |word| 32 * at + word.trailing_zeros())
+    };
+    (0..).zip(mask).flat_map(of_word)
 }
 
 /// Makes of the logits that are left those that are drawn from.
@@ -197,11 +243,11 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out:
     if p.logit_bias.is_empty() && free && !penalties && !run(AnyNan(logits)) {
         return false;
     }
-    out.clear();
-    out.extend_from_slice(logits);
+    copy_allowed(logits, c.mask.as_deref(), out);
+    // What is no number stays none, and no bias and no penalty brings back what may not come.
     let mut at = |id: TokenId, f: &dyn Fn(f32) -> f32| {
         if let Some(l) = out.get_mut(id as usize) {
-            *l = f(*l);
+            *l = number(f(*l));
         }
     };
     p.logit_bias.iter().for_each(|(id, bias)| at(*id, &|l| l + bias));
@@ -212,26 +258,23 @@ fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out:
             .iter()
             .for_each(|(id, seen)| at(id, &|l| definition::penalised(l, &p, seen.in_prompt, seen.output_count)));
     }
-    if let Some(mask) = &c.mask {
-        // Last, for no penalty brings back what may not come.
-        keep_allowed(out, mask);
-    }
-    out.iter_mut().for_each(|l| *l = number(*l));
     true
 }
 
-/// Makes minus infinity of what a mask does not allow. Most words of most masks allow all of their tokens or none.
-fn keep_allowed(logits: &mut [f32], mask: &[u32]) {
+/// Copies numbers, and minus infinity for what is none or what a mask does not allow. Most words of most masks allow all
+/// of their tokens or none.
+fn copy_allowed(logits: &[f32], mask: Option<&[u32]>, out: &mut Vec<f32>) {
+    out.clear();
+    let Some(mask) = mask else { return out.extend(logits.iter().copied().map(number)) };
     let words = mask.iter().copied().chain(std::iter::repeat(0));
-    for (part, word) in logits.chunks_mut(u32::BITS as usize).zip(words) {
+    for (part, word) in logits.chunks(u32::BITS as usize).zip(words) {
         match word {
-            u32::MAX => {}
-            0 => part.fill(f32::NEG_INFINITY),
-            _ => part
-                .iter_mut()
-                .enumerate()
-                .filter(|(bit, _)| word >> bit & 1 == 0)
-                .for_each(|(_, l)| *l = f32::NEG_INFINITY),
+            u32::MAX => out.extend(part.iter().copied().map(number)),
+            0 => out.resize(out.len() + part.len(), f32::NEG_INFINITY),
+            _ => out.extend(part.iter().enumerate().map(|(bit, l)| match word >> bit & 1 {
+                0 => f32::NEG_INFINITY,
+                _ => number(*l),
+            })),
         }
     }
 }
@@ -656,7 +699,7 @@ pub(super) mod tests {
             seen in prop::collection::vec((0u32..300, 0u32..20), 0..30),
             bias in prop::collection::vec((0u32..300, -9.0f32..9.0), 0..4),
             mix in prop::collection::vec((0u32..300, prop_oneof![0.0f32..20.0, 0.0f32..1e-3]), 0..6),
-            masked in any::<bool>(),
+            (masked, sparse) in (any::<bool>(), any::<bool>()),
             forbidden in prop_oneof![Just(vec![]), Just(vec![3, 5]), prop::collection::vec(0u32..300, 1..20)],
             index in 0u32..8,
         ) {
@@ -665,15 +708,16 @@ pub(super) mod tests {
             let logits: Vec<f32> = (0..vocab).map(|i| (value(i) * 16.0).round() / 16.0).collect();
             let mut history = History::default();
             seen.iter().for_each(|(token, position)| history.push(*token, *position, 10));
-            let mask: Option<Arc<[u32]>> = masked.then(|| (0..vocab.div_ceil(32) as u32).map(|w| w.wrapping_mul(noise | 1)).collect());
+            let mask: Option<Arc<[u32]>> = masked.then(|| (0..vocab.div_ceil(32) as u32).map(|w| w.wrapping_mul(noise | 1)).map(|w| if sparse { w & 0x0100_0041 } else { w }).collect());
             let mut unique = bias;
             unique.sort_by_key(|b| b.0);
             unique.dedup_by_key(|b| b.0);
             let few = Constraint { forbidden, ..Constraint::default() };
-            let all = Constraint { bias: unique, mix, mask, ..few.clone() };
+            let grammar = Constraint { mask, ..few.clone() };
+            let all = Constraint { bias: unique, mix, ..grammar.clone() };
             let row = row(params, index);
             let scratch = &mut SamplerScratch::default();
-            for constraint in [Constraint::default(), few, all] {
+            for constraint in [Constraint::default(), few, grammar, all] {
                 let got = sample(&logits, &row, &history, &constraint, scratch).token;
                 prop_assert_eq!(got, defined(&logits, &row, &history, &constraint));
             }

@@ -171,7 +171,6 @@ impl CudaBackend {
                 vocab: widths.vocab as u32,
                 context: config.context,
                 drafts: DraftRoom::default(),
-                processed_logprobs: false,
             },
             counts,
             one_by_one: config.deterministic,

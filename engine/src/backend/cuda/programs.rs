@@ -57,7 +57,8 @@ pub fn programs(
     let (plan, planes) = (WeightsPlan::of(model, config.expert_bytes), config.activations.planes(model));
     let setting = Setting::of(c, config, planes);
     let mut all = vec![embed::program(embed_shape(c, plan.embed.ty, planes))?, gather::program(c.hidden, planes)?];
-    all.extend([sampler::program(c.vocab)?, pool::program(c.hidden)?, history::program(c.vocab)]);
+    all.extend([sampler::program(c.vocab, false)?, sampler::program(c.vocab, true)?]);
+    all.extend([pool::program(c.hidden)?, history::program(c.vocab)]);
     let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
     all.extend(placed.then(|| uses::program(experts)));
     for shape in c.shapes() {

@@ -174,6 +174,7 @@ impl Sampling {
             lists: &self.lists.as_view(),
             history: &history,
             tally,
+            processed: params.iter().any(|row| row.processed == 1),
         };
         let outputs =
             SampleOutputs { results: &mut self.results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
@@ -232,8 +233,7 @@ impl Batch {
             frequency_penalty: p.frequency_penalty,
             output_index: r.output_index,
             choice: r.choice,
-            // The kernel's ends are whatever may not come.
-            hold_ends: u32::from(!constraint.forbidden.is_empty()),
+            processed: u32::from(p.processed && p.logprobs.is_some()),
             bias_at: bias.0,
             biases: bias.1,
             ends_at: forbidden.0,
@@ -344,6 +344,6 @@ fn score(at: &ScoreAt, r: &SampleResult) -> Score {
 }
 
 fn logprobs(r: &SampleResult, top: u8) -> TokenLogprobs {
-    let top = r.top_ids.iter().zip(&r.top_logprobs).take(usize::from(top));
+    let top = r.top_ids.iter().zip(&r.top_logprobs).take(usize::from(top)).take_while(|(id, _)| **id >= 0);
     TokenLogprobs { logprob: r.logprob, top: top.map(|(id, l)| (*id as u32, *l)).collect() }
 }

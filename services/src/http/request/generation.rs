@@ -62,7 +62,7 @@ impl Generation {
         let (choices, priority, end_ids) = (choices(fields, limits)?, priority(fields)?, end_ids(fields, limits)?);
         let min_tokens = min_tokens(fields, max_tokens)?;
         let logit_bias = logit_bias(fields, limits.vocab)?;
-        let processed = processed(fields, limits, logprobs.is_some())?;
+        let processed = processed(fields, logprobs.is_some())?;
         let sampling = sampling(fields, &limits.defaults)?;
         let sampling = Arc::new(SamplingParams { logit_bias, logprobs, processed, ..sampling });
         let experts = experts(fields, limits)?;
@@ -201,19 +201,13 @@ fn logit_bias(fields: &mut Fields, vocab: u32) -> Result<Vec<(TokenId, f32)>, Ap
 
 /// `logprobs_mode`: whether log-probabilities are those of what tokens are drawn from. Each mode also goes by vLLM's
 /// name.
-fn processed(fields: &mut Fields, limits: &ModelLimits, wanted: bool) -> Result<bool, ApiError> {
+fn processed(fields: &mut Fields, wanted: bool) -> Result<bool, ApiError> {
     let field = "logprobs_mode";
     match fields.string(field)?.as_deref() {
         None | Some("raw" | "raw_logprobs") => Ok(false),
         Some("processed" | "processed_logprobs") if !wanted => {
             Err(ApiError::invalid(field, format!("`{field}` \"processed\" is only allowed with `logprobs`")))
         }
-        Some("processed" | "processed_logprobs") if !limits.processed_logprobs => Err(ApiError::unsupported(
-            field,
-            format!(
-                "`{field}` \"processed\" is not supported on a GPU: log-probabilities are those of the unedited logits"
-            ),
-        )),
         Some("processed" | "processed_logprobs") => Ok(true),
         Some(logits @ ("raw_logits" | "processed_logits")) => Err(ApiError::unsupported(
             field,

@@ -67,8 +67,6 @@ pub struct ModelLimits {
     pub experts: Option<u32>,
     /// How the model thinks; `None` for one that does not.
     pub thinking: Option<Thoughts>,
-    /// Where it computes, log-probabilities of what tokens are drawn from are reported too.
-    pub processed_logprobs: bool,
 }
 
 impl ModelLimits {

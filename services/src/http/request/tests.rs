@@ -25,7 +25,6 @@ fn limits() -> ModelLimits {
         template_options: vec!["enable_thinking".into()],
         experts: Some(4),
         thinking: Some(thoughts(&Default::default())),
-        processed_logprobs: true,
     }
 }
 
@@ -431,9 +430,6 @@ fn fields_that_contradict_each_other_are_refused() {
     refused(chat(json!({"logprobs_mode": "processed"})), "logprobs_mode", "only allowed with `logprobs`");
     refused(mode("processed_logits"), "logprobs_mode", "logits are not reported");
     refused(mode("cooked"), "logprobs_mode", "must be \"raw\" or \"processed\", got \"cooked\"");
-    let gpu = ModelLimits { processed_logprobs: false, ..limits() };
-    let asked = chat_body(json!({"logprobs": true, "logprobs_mode": "processed"}));
-    refused(ChatRequest::parse(&asked, &gpu), "logprobs_mode", "not supported on a GPU");
     refused(chat(json!({"stream_options": {"include_usage": true}})), "stream_options", "with `stream: true`");
     assert_eq!(chat(json!({"top_logprobs": 0})).unwrap().generation.spec.engine.sampling.logprobs, None);
     assert_eq!(chat(json!({"logprobs": true})).unwrap().generation.spec.engine.sampling.logprobs, Some(0));

@@ -220,7 +220,6 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         vocab: text.tokenizer().len(),
         context: options.context,
         drafts: DraftRoom::default(),
-        processed_logprobs: true,
     };
     let build: Build = if options.real {
         real(&options)
@@ -245,7 +244,6 @@ fn parts(options: Options, text: TextModel, fake: &Fake, end_id: u32) -> Service
         template_options: text.template().unwrap().options().map(str::to_owned).collect(),
         experts: Some(4),
         thinking: Thoughts::new(text.tokenizer(), text.tokenizer().len(), &options.thinking).unwrap(),
-        processed_logprobs: true,
     };
     ServiceParts {
         listener: std::net::TcpListener::bind("127.0.0.1:0").unwrap(),

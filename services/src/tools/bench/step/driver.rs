@@ -325,7 +325,6 @@ mod tests {
             vocab: 100,
             context: 320,
             drafts: DraftRoom::default(),
-            processed_logprobs: false,
         };
         Notes { info, steps: Vec::new(), filled: Vec::new() }
     }
