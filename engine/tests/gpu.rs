@@ -258,6 +258,8 @@ fn the_golden_presets_follow_the_exact_path() {
         ("moe", Activations::Int16, 5e-3, 0.99),
         ("next", Activations::Int16, 5e-3, 0.99),
         ("quant", Activations::Int16, 5e-3, 0.99),
+        ("mamba2", Activations::Int16, 5e-3, 0.99),
+        ("mamba2", Activations::Int8, 3e-2, 0.9),
         ("quant", Activations::Int8, 6e-2, 0.9),
     ];
     let all = bounds.map(|(preset, activations, rms, agreement)| {
@@ -430,7 +432,7 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
 /// cut up in other ways than the shipped model's.
 fn a_row_has_the_same_bytes_in_any_batch() {
     const STEPS: u32 = 4;
-    for name in ["moe", "dense", "next", "quant"] {
+    for name in ["moe", "dense", "next", "quant", "mamba2"] {
         let model = support::gguf(name);
         let vocab = model.config.vocab;
         for activations in [Activations::Int8, Activations::Int16] {
@@ -793,7 +795,7 @@ fn scheduler_config(info: &chimere_engine::backend::BackendInfo) -> SchedulerCon
 }
 
 fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
-    for model in [support::nano(), support::gguf("moe"), support::gguf("dense")] {
+    for model in [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")] {
         let requests = || (0..24).map(|id| request(id, model.config.vocab as u64, 700)).collect::<Vec<_>>();
         let run = |slots, together| {
             let mut gpu = Gpu::new(&model, &config(slots, 600, true));
@@ -808,7 +810,7 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
 
 /// Conversations with and without a cache, with much and little room, and with clients that leave.
 fn a_prefix_cache_changes_no_byte() {
-    for model in [support::nano(), support::gguf("moe"), support::gguf("dense")] {
+    for model in [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")] {
         let off = Setting { step_tokens: 256, checkpoints: 0, together: 1, host: HostBlocks::NONE, cancel_after: 0 };
         let memory = CudaMemory::of(&model, &config(2, 200, true));
         let host = HostBlocks::of(memory.checkpoint, memory.page);

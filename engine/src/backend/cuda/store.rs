@@ -134,18 +134,22 @@ impl Store {
     pub(super) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
         let s = device.stream();
         let (slots, states, pages, kv) = (shape.slots, shape.states(), shape.pages, shape.cached);
+        // Never empty: no model has all of it, and the driver gives no memory of 0 bytes.
+        let some = |n: usize| n.max(1);
         Ok(Self {
             shape,
-            states: s.alloc_zeros(shape.recurrent * states * shape.state).during("allocating recurrent states")?,
-            rings: s.alloc_zeros(shape.recurrent * states * shape.ring).during("allocating convolution rings")?,
+            states: s
+                .alloc_zeros(some(shape.recurrent * states * shape.state))
+                .during("allocating recurrent states")?,
+            rings: s.alloc_zeros(some(shape.recurrent * states * shape.ring)).during("allocating convolution rings")?,
             updates: s
-                .alloc_zeros(shape.recurrent * slots * shape.updates)
+                .alloc_zeros(some(shape.recurrent * slots * shape.updates))
                 .during("allocating updates of recurrent states")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
-            keys: s.alloc_zeros(kv * pages * shape.key_page).during("allocating keys")?,
-            values: s.alloc_zeros(kv * pages * shape.value_page).during("allocating values")?,
+            keys: s.alloc_zeros(some(kv * pages * shape.key_page)).during("allocating keys")?,
+            values: s.alloc_zeros(some(kv * pages * shape.value_page)).during("allocating values")?,
             mirror: vec![Vec::new(); slots],
         })
     }

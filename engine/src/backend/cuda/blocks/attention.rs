@@ -89,11 +89,12 @@ impl Operator for AttentionConfig {
         Some(shape(self, eps))
     }
 
-    fn plan<'a>(w: &'a AttentionWeights) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
+    fn plan<'a>(w: &'a AttentionWeights, scale: f32) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
         // Without norms there is no kernel: `check` refuses it, and this plan is never carried out.
         let norm = |norm: Option<&'a Vec<f32>>| VectorPlan::Values(norm.map_or(&[], Vec::as_slice));
+        let inputs = [&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec();
         Weights {
-            projections: Projections::plan([&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec(), &w.out, w.q.cols()),
+            projections: Projections::plan(inputs, &w.out, w.q.cols(), scale),
             q_norm: norm(w.q_norm.as_ref()),
             k_norm: norm(w.k_norm.as_ref()),
         }

@@ -7,6 +7,7 @@
 
 mod attention;
 mod gdn;
+mod mamba2;
 mod mlp;
 mod moe;
 mod projections;
@@ -23,7 +24,7 @@ use super::shape::{Counts, Widths};
 use super::store::Store;
 use super::weights::{Matrix, Packed};
 use super::workspace::Workspace;
-use crate::model::{self, AttentionConfig, GdnConfig, MlpConfig, ModelConfig, MoeConfig, OpConfig};
+use crate::model::{self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig};
 use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
@@ -139,8 +140,8 @@ pub(super) trait Operator: Sized {
         None
     }
 
-    /// What will be on the device.
-    fn plan(weights: &Self::Source) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
+    /// What will be on the device. `scale` is the block's: the last matrix has it as a factor.
+    fn plan(weights: &Self::Source, scale: f32) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
 
     /// The same tree with other leaves, which are visited in a fixed order.
     fn map<M, V, N, W>(
@@ -300,9 +301,9 @@ macro_rules! operators {
         impl<'a> Op<MatrixPlan<'a>, VectorPlan<'a>> {
             /// What will be on the device.
             #[allow(unreachable_patterns, reason = "every operator may be in the list")]
-            pub(super) fn plan(op: &'a model::Op) -> Self {
+            pub(super) fn plan(op: &'a model::Op, scale: f32) -> Self {
                 match op {
-                    $(model::Op::$kind(weights) => Self::$kind(weights.config, $config::plan(weights)),)*
+                    $(model::Op::$kind(weights) => Self::$kind(weights.config, $config::plan(weights, scale)),)*
                     _ => Self::Refused,
                 }
             }
@@ -361,6 +362,7 @@ macro_rules! operators {
 
 operators! {
     Gdn(GdnConfig),
+    Mamba2(Mamba2Config),
     Attention(AttentionConfig),
     Mlp(MlpConfig),
     Moe(MoeConfig),
@@ -370,10 +372,7 @@ operators! {
 pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
     for block in model.blocks() {
         OpQuery(&block.op).check()?;
-        supported(block.scale == 1.0, "the factor of a block's output", block.scale, "1")?;
     }
-    let factors = [("the factor of the embedding", model.embedding_scale), ("the factor of logits", model.logit_scale)];
-    factors.into_iter().try_for_each(|(what, factor)| supported(factor == 1.0, what, factor, "1"))?;
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
     let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
     let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
@@ -457,10 +456,6 @@ mod tests {
             refusal("moe", 0, gdn),
             "recurrent state is of several sizes, the GPU's kernels need one for all layers"
         );
-        let mut config = golden("moe");
-        config.logit_scale = 0.5;
-        let refused = check(&config, KvType::F16).unwrap_err().to_string();
-        assert_eq!(refused, "the factor of logits is 0.5, the GPU's kernels need 1");
         let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
         assert_eq!(
             refusal("moe", 0, scale),

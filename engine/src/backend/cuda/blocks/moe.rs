@@ -130,15 +130,15 @@ impl Operator for MoeConfig {
         counts.rows() * self.used * hidden
     }
 
-    fn plan(w: &MoeWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+    fn plan(w: &MoeWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
         // Without a gated shared expert there is no kernel: `check` refuses it, and this plan is never carried out.
         let shared = w.shared.as_ref();
         let gate = shared.and_then(|s| s.gate.as_deref()).unwrap_or(&[]);
         Weights {
             router: VectorPlan::Encoded(&w.router),
             shared_gate: VectorPlan::Values(gate),
-            experts: Swiglu::plan(MatrixUse::Experts, &w.experts),
-            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert)),
+            experts: Swiglu::plan(MatrixUse::Experts, &w.experts, scale),
+            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), scale),
         }
     }
 
