@@ -14,6 +14,7 @@ use chimere_engine::backend::cuda::{
 };
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::constraint::{Constraint, Effect, RowRule, Rule, Source, Sources, StepRules};
+use chimere_engine::format::synth::{Mix, SynthOptions, write};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
@@ -34,6 +35,7 @@ use support::{Driver, Golden, Random, argmax_agreement, relative_rms};
 /// Tests that want a device.
 const ON_A_GPU: &[(&str, fn())] = &[
     ("the_golden_presets_follow_the_exact_path", the_golden_presets_follow_the_exact_path),
+    ("synthetic_hybrids_follow_the_exact_path", synthetic_hybrids_follow_the_exact_path),
     ("the_shipped_model_follows_the_exact_path", the_shipped_model_follows_the_exact_path),
     ("greedy_tokens_part_only_where_the_best_two_are_close", greedy_tokens_part_only_where_the_best_two_are_close),
     ("every_row_of_a_batch_follows_the_cpu", every_row_of_a_batch_follows_the_cpu),
@@ -277,6 +279,31 @@ fn a_given_model_follows_the_cpu(path: &Path) {
     assert_eq!(follow("given", &model, Activations::Auto, &ids, 6e-2, 0.9), [""; 0]);
 }
 
+/// Hybrids whose golden presets have heads that are narrower than the kernels', with the sizes of a release but for few
+/// layers, experts and tokens.
+const SYNTHETIC: [(&str, usize); 1] = [("granite-4-h-tiny", 6)];
+
+fn synthetic(shape: &str, layers: usize) -> Model {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("model.gguf");
+    let (layers, experts, vocab) = (Some(layers), Some(8), Some(512));
+    let options = SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
+    write(&file, &options, |_, _| ()).unwrap();
+    // The file is mapped: its folder may go.
+    chimere_engine::model::load(&file).unwrap()
+}
+
+fn synthetic_hybrids_follow_the_exact_path() {
+    let ids: Vec<TokenId> = (0..150).map(|i| (i * 337 + 11) % 512).collect();
+    let follow = |(shape, layers)| {
+        let model = synthetic(shape, layers);
+        [(Activations::Int16, 5e-3, 0.98), (Activations::Int8, 6e-2, 0.9)]
+            .map(|(activations, rms, agreement)| follow(shape, &model, activations, &ids, rms, agreement))
+            .concat()
+    };
+    assert_eq!(SYNTHETIC.map(follow).concat(), [""; 0]);
+}
+
 fn nano_prompts() -> Vec<Vec<TokenId>> {
     let golden = Golden::read(&support::data_dir().join("models/nano/reference/golden.safetensors"));
     let (ids, mut at) = (golden.ids("ids"), 0);
@@ -432,8 +459,9 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
 /// cut up in other ways than the shipped model's.
 fn a_row_has_the_same_bytes_in_any_batch() {
     const STEPS: u32 = 4;
-    for name in ["moe", "dense", "next", "quant", "mamba2"] {
-        let model = support::gguf(name);
+    let models = ["moe", "dense", "next", "quant", "mamba2"].map(|name| (name, support::gguf(name)));
+    let synthetic = SYNTHETIC.map(|(shape, layers)| (shape, synthetic(shape, layers)));
+    for (name, model) in models.into_iter().chain(synthetic) {
         let vocab = model.config.vocab;
         for activations in [Activations::Int8, Activations::Int16] {
             let mut gpu = Gpu::new(&model, &CudaConfig { activations, ..config(64, 256, true) });

@@ -433,8 +433,8 @@ mod tests {
                 }
             })
         };
-        assert_eq!(attention(|a| a.gated = false), "attention is without output gates, the GPU's kernels need them");
-        assert_eq!(attention(|a| a.scale = 0.5), "the scale of attention is 0.5, the GPU's kernels need 1 / sqrt(D)");
+        let narrow = attention(|a| a.head_dim = 32);
+        assert!(narrow.contains("heads of 32: must be of 64, 128 or 256"), "{narrow}");
         let mlp = |op: &mut OpConfig| {
             if let OpConfig::Mlp(m) = op {
                 m.activation = Activation::Relu2
