@@ -26,7 +26,7 @@ const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Atte
     let scale = match dim {
         64 => 1.0 / 8.0,
         256 => 1.0 / 16.0,
-        _ => 1.0 / 11.313_708_5,
+        _ => 1.0 / 11.313_708,
     };
     let (gated, normed) = (true, true);
     AttentionShape {

@@ -306,7 +306,7 @@ impl<'a> Case<'a> {
         let pieces = [[a, a_start, 0, a_rows], [b, b_start, a_rows, b_rows]];
         let mut exports = vec![-1; chunks_max((a_rows + b_rows) as usize, 2)];
         for (s, n, place) in keeps {
-            let index = (n / 64 - 1) as usize;
+            let index = n / 64 - 1;
             exports[chunk_number(s, pieces[s][2] as usize, index)] = place;
         }
         let mut kept = self.kept()?;

@@ -375,7 +375,7 @@ pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendEr
     }
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
     let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
-    let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
+    let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring, m.updates));
     let pages = || memories().filter(Memory::is_cached).map(|m| (m.key_page, m.value_page));
     supported(
         states().all(|s| Some(s) == states().next()),
