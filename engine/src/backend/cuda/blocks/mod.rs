@@ -410,6 +410,7 @@ fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::synth::{Mix, SynthOptions, write_outline};
     use crate::model::{Activation, Router, ScaleConfig};
 
     fn golden(preset: &str) -> ModelConfig {
@@ -422,6 +423,26 @@ mod tests {
         assert!(check(&config, KvType::F16).is_ok(), "{preset}");
         config.layers[layer].iter_mut().for_each(|block| change(&mut block.op));
         check(&config, KvType::F16).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn of_the_released_hybrids_with_mamba_2_those_are_computed_that_have_kernels() {
+        let dir = tempfile::tempdir().unwrap();
+        let checked = |shape: &str| {
+            let (file, shape) = (dir.path().join(shape), shape.to_owned());
+            let options = SynthOptions { shape, mix: Mix::Q4, layers: None, experts: None, vocab: None, seed: 1 };
+            write_outline(&file, &options).unwrap();
+            check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
+        };
+        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small"] {
+            assert_eq!(checked(shape), Ok(()), "{shape}");
+        }
+        let refused = |shape| checked(shape).unwrap_err();
+        let falcon =
+            "an operator is attention beside mamba-2, the GPU's kernels need another: there is no kernel for it";
+        assert_eq!(refused("falcon-h1-7b"), falcon);
+        let nemotron = "an activation is Relu2, the GPU's kernels need SiluGated";
+        assert_eq!(refused("nemotron-3-nano-30b-a3b"), nemotron);
     }
 
     #[test]
