@@ -297,7 +297,8 @@ fn synthetic_hybrids_follow_the_exact_path() {
     let ids: Vec<TokenId> = (0..150).map(|i| (i * 337 + 11) % 512).collect();
     let follow = |(shape, layers)| {
         let model = synthetic(shape, layers);
-        [(Activations::Int16, 5e-3, 0.98), (Activations::Int8, 6e-2, 0.9)]
+        // Of such weights the embedding outweighs what all blocks add, so a block that is wrong moves logits little.
+        [(Activations::Int16, 5e-5, 0.98), (Activations::Int8, 5e-3, 0.9)]
             .map(|(activations, rms, agreement)| follow(shape, &model, activations, &ids, rms, agreement))
             .concat()
     };
