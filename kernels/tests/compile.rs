@@ -8,6 +8,7 @@
 use chimere_kernels::cuda::attention::{self, KvType};
 use chimere_kernels::cuda::experts::{self, ExpertShape, Experts};
 use chimere_kernels::cuda::gdn_decode::{self, Heads};
+use chimere_kernels::cuda::mamba2::{self, Mamba2Shape};
 use chimere_kernels::cuda::product::{self, MatrixShape, Residual, layout::Layout, sample::LAYOUTS};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
@@ -53,6 +54,8 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One)?);
         programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
+    let wide = Mamba2Shape { heads: 24, head_dim: 128, state_dim: 256, groups: 1, normed: false, planes: Planes::One };
+    programs.extend([mamba2::program(mixer(Planes::One))?, mamba2::program(wide)?]);
     for (dim, heads, kv_heads, rotary) in [(256, 16, 2, 64), (64, 4, 2, 16)] {
         let stride = (2 * heads + 2 * kv_heads) * dim;
         let shape = attention::AttentionShape {
@@ -62,6 +65,9 @@ fn programs() -> Result<Vec<Program>, CudaError> {
             rotary,
             theta: 1e7,
             eps: 1e-6,
+            gated: true,
+            normed: true,
+            scale: attention::AttentionShape::usual_scale(dim),
             stride,
             planes: Planes::One,
         };
@@ -107,6 +113,10 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
     Ok(programs)
 }
 
+fn mixer(planes: Planes) -> Mamba2Shape {
+    Mamba2Shape { heads: 8, head_dim: 64, state_dim: 128, groups: 2, normed: true, planes }
+}
+
 /// Everything that reads or writes activations, once with two planes of them; products in every layout.
 fn two_planes() -> Result<Vec<Program>, CudaError> {
     const PLANES: Planes = Planes::Two;
@@ -118,8 +128,20 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         rotary: 16,
         theta: 1e7,
         eps: 1e-6,
+        gated: true,
+        normed: true,
+        scale: 1.0 / 8.0,
         stride: 768,
         planes: PLANES,
+    };
+    let plain = attention::AttentionShape {
+        dim: 128,
+        rotary: 128,
+        gated: false,
+        normed: false,
+        scale: 0.01,
+        stride: 1024,
+        ..attends
     };
     let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
     let experts = Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(PLANES);
@@ -129,6 +151,8 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         gather::program(256, PLANES)?,
         gdn_decode::program(heads, heads.inputs(), PLANES)?,
         gdn_prefill::program(heads, heads.inputs(), PLANES)?,
+        mamba2::program(mixer(PLANES))?,
+        attention::program(plain, KvType::F16, attention::tiling(plain, KvType::F16))?,
         attention::program(attends, KvType::F16, attention::tiling(attends, KvType::F16))?,
         experts::program(experts, experts::tiling(experts, H200).expect("enough shared memory")),
     ];

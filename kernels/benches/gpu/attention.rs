@@ -19,6 +19,9 @@ const RELEASED: AttentionShape = AttentionShape {
     rotary: 64,
     theta: 1e7,
     eps: 1e-6,
+    gated: true,
+    normed: true,
+    scale: 1.0 / 16.0,
     stride: 9216,
     planes: Planes::One,
 };

@@ -84,7 +84,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 // SAFETY: tokens name rows that are held, slots are below 256.
                 unsafe {
                     let history = Some(&mut history.as_view_mut());
-                    kernel.launch(&gpu.device, table, step, &w.as_view(), history, &mut x.as_view_mut(), folded)
+                    kernel.launch(&gpu.device, table, step, 1.0, &w.as_view(), history, &mut x.as_view_mut(), folded)
                 }
             })?;
             let bytes = n * (row_bytes + 2048 * 21 / 4 + 2048 / 8);

@@ -6,6 +6,7 @@
 mod attention;
 mod embed;
 mod gdn;
+mod mamba2;
 mod pool;
 mod product;
 mod router;
@@ -41,11 +42,12 @@ struct Operator {
     time: fn(&Gpu) -> Outcome,
 }
 
-const OPERATORS: [Operator; 10] = [
+const OPERATORS: [Operator; 11] = [
     Operator { name: "product", programs: product::programs, time: product::time },
     Operator { name: "experts", programs: product::experts_programs, time: product::experts },
     Operator { name: "wide", programs: wide::programs, time: wide::time },
     Operator { name: "gdn", programs: gdn::programs, time: gdn::time },
+    Operator { name: "mamba2", programs: mamba2::programs, time: mamba2::time },
     Operator { name: "attention", programs: attention::programs, time: attention::time },
     Operator { name: "embed", programs: embed::programs, time: embed::time },
     Operator { name: "router", programs: router::programs, time: router::time },

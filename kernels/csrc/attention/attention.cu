@@ -1,9 +1,10 @@
 // Full attention of a step's rows over a paged cache, up to the int8 rows of the out-projection.
 //
 //   q, k = rope(rms_norm(x_q) * w_q), rope(rms_norm(x_k) * w_k)      v = x_v
-//   o = softmax(q k^T / sqrt(D)) v over positions 0..=p of the row's sequence      out = o * sigmoid(gate)
+//   o = softmax(scale q k^T) v over positions 0..=p of the row's sequence      out = o * sigmoid(gate)
+// Norms, rotation and gates may be absent.
 //
-// x: [rows, X_STRIDE] f32, a row is D of q, then D of gate for each query head; k of the key-value heads; v of the key-value heads.
+// x: [rows, X_STRIDE] f32, a row is D of q, then D of gate, if there are gates, for each query head; k of the key-value heads; v of the key-value heads.
 // A page is 32 positions; page of position p of slot s: page_table[s][p / 32]. slots[row] < 0: no row.
 //
 // Caches, [pages][HKV] of these, so that what a lane wants of one page for a matrix instruction is 16 neighbouring bytes, a warp's
@@ -20,7 +21,7 @@
 // tile of scores is token 8 (n / 2) + 2i + n % 2 of the page, so that a lane's scores are tokens 8t to 8t + 7, which is what the
 // second product wants of it.
 //
-// -D: D, GQ (query heads of a key-value head), HKV, ROTARY, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
+// -D: D, GQ (query heads of a key-value head), HKV, ROTARY, GATED, NORMED, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
 // ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
 // DECODE_BYTES (their shared memory), PLANES (of the outputs).
 #define PAGE 32

@@ -56,7 +56,7 @@ __device__ __forceinline__ void load_gates(float (&gates)[GATES], const float *x
 #pragma unroll
     for (int i = 0; i < GATES; i++) {
         int b = i * WARPS + threadIdx.x / WARP;
-        if (b < GQ * D / 32) gates[i] = query_of(x, head * GQ + b / (D / 32))[D + b % (D / 32) * 32 + lane_id()];
+        if (GATED && b < GQ * D / 32) gates[i] = query_of(x, head * GQ + b / (D / 32))[D + b % (D / 32) * 32 + lane_id()];
     }
 }
 
@@ -67,7 +67,7 @@ __device__ __forceinline__ void store_out(const Arguments &args, const float *o,
     for (int i = 0; i < GATES; i++) {
         int b = i * WARPS + threadIdx.x / WARP;
         if (b >= GQ * D / 32) continue;
-        quantize_block(o[b * 32 + lane_id()] * sigmoid(gates[i]), args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES);
+        quantize_block(gated(o[b * 32 + lane_id()], gates[i]), args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES);
     }
 }
 
@@ -94,7 +94,7 @@ __device__ __forceinline__ void weigh(const Arguments &args, float *weights, u64
 __device__ __forceinline__ void add_head(const Arguments &args, float *o, const float *x, int row, int head, int n, int h) {
     int warp = threadIdx.x / WARP, d = threadIdx.x;
     u64 base = ((u64)row * HKV + head) * args.splits_max;
-    float gate = d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
+    float gate = GATED && d < D ? query_of(x, head * GQ + h)[D + d] : 0.0f;
     if (warp == 0) weigh(args, o, base, n, h);
     __syncthreads();
     if (d >= D) return;
@@ -110,7 +110,7 @@ __device__ __forceinline__ void add_head(const Arguments &args, float *o, const 
         for (int k = 0; k < BATCH; k++) sum = __fmaf_rn(o[first + k], low_half(part[k]), sum);
     }
     u64 at = (u64)row * OUT_STRIDE + (head * GQ + h) * D + warp * 32;
-    quantize_block(sum * sigmoid(gate), args.codes + at * PLANES, args.meta + at / 32 * PLANES);
+    quantize_block(gated(sum, gate), args.codes + at * PLANES, args.meta + at / 32 * PLANES);
 }
 
 // The last block of a row's splits adds them.
@@ -181,7 +181,7 @@ __device__ __forceinline__ int first_unit(const Thread &me) { return me.warp * U
 __device__ __forceinline__ void begin(const Thread &me, const Arguments &args, Decode &s) {
     const int tid = me.id, lane = me.lane, warp = me.warp;
     int slot = tid < args.rows ? args.slots[tid] : -1, position = tid < args.rows ? max(args.positions[tid], 0) : 0;
-    if (tid < D / 2) {
+    if (NORMED && tid < D / 2) {
         ((float2 *)s.norms[0])[tid] = ((const float2 *)args.q_norm)[tid], ((float2 *)s.norms[1])[tid] = ((const float2 *)args.k_norm)[tid];
     }
     if (tid < ROTARY / 2) s.turns[tid] = args.turns[tid];
@@ -276,7 +276,7 @@ __device__ __forceinline__ void store_heads(const Thread &me, const Arguments &a
             rotate_head<IN_DECODE>(heads[i], turn);
         }
         if (task < GQ) {
-            finish_query(heads[i]);
+            finish_query(heads[i], args.scale);
             store_query<Q_ROWS>(heads[i], s.q, task);
         } else {
 #pragma unroll

@@ -263,7 +263,7 @@ using Keys = KeysOf<K_TYPE>::Format;
 using Values = ValuesOf<V_TYPE>::Format;
 
 // Queries carry the softmax's scale, and that of its base 2; they are turned as keys are.
-__device__ __forceinline__ void finish_query(Head &h) {
+__device__ __forceinline__ void finish_query(Head &h, float scale) {
     if constexpr (!Keys::F16) hadamard_head(h);
-    scale_head(h, 1.4426950408889634f / __fsqrt_rn((float)D));
+    scale_head(h, scale);
 }

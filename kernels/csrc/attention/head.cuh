@@ -38,6 +38,7 @@ __device__ __forceinline__ void load_head(Head &h, const float *x) {
 }
 
 __device__ __forceinline__ void norm_head(Head &h, const float *weight, float eps) {
+    if constexpr (!NORMED) return;
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) sum = __fadd_rn(sum, sum_of_products(h.v[i].x, h.v[i].x, h.v[i].y, h.v[i].y));
@@ -55,7 +56,12 @@ template <Fused FUSED> __device__ __forceinline__ float turned(float own, float 
 }
 
 template <Fused FUSED> __device__ __forceinline__ void rotate_head(Head &h, const Turn &turn) {
-#if ROTARY > 0
+#if ROTARY == 128
+    // A dim's partner is 64 further on: the same lane has both.
+    float2 a = h.v[0], b = h.v[1];
+    h.v[0].x = turned<FUSED>(a.x, turn.first.x, -b.x, turn.first.y), h.v[0].y = turned<FUSED>(a.y, turn.second.x, -b.y, turn.second.y);
+    h.v[1].x = turned<FUSED>(b.x, turn.first.x, a.x, turn.first.y), h.v[1].y = turned<FUSED>(b.y, turn.second.x, a.y, turn.second.y);
+#elif ROTARY > 0
     int lane = lane_id(), d = 2 * lane;
     bool first = d < ROTARY / 2;
     int partner = first ? lane + ROTARY / 4 : lane - ROTARY / 4;
@@ -104,6 +110,14 @@ template <int ROWS> __device__ __forceinline__ void store_query(const Head &h, u
         *(u32 *)(q + ((2 * i + lane / 16) * ROWS + row) * 64 + lane % 16 * 4) = pack_f16(h.v[i].x, h.v[i].y);
 }
 
-__device__ __forceinline__ const float *query_of(const float *x, int head) { return x + head * 2 * D; }
-__device__ __forceinline__ const float *key_of(const float *x, int kv_head) { return x + HEADS * 2 * D + kv_head * D; }
-__device__ __forceinline__ const float *value_of(const float *x, int kv_head) { return x + HEADS * 2 * D + (HKV + kv_head) * D; }
+// Of a query head: D, and as many of its gate if it has one.
+#define QUERY_STRIDE ((GATED ? 2 : 1) * D)
+__device__ __forceinline__ const float *query_of(const float *x, int head) { return x + head * QUERY_STRIDE; }
+__device__ __forceinline__ const float *key_of(const float *x, int kv_head) { return x + HEADS * QUERY_STRIDE + kv_head * D; }
+__device__ __forceinline__ const float *value_of(const float *x, int kv_head) { return x + HEADS * QUERY_STRIDE + (HKV + kv_head) * D; }
+
+// What an output is multiplied by. `gate` is not read where there are none.
+__device__ __forceinline__ float gated(float out, float gate) {
+    if constexpr (GATED) return out * sigmoid(gate);
+    return out;
+}

@@ -134,7 +134,7 @@ __device__ __forceinline__ void load_queries(const Thread &me, const Arguments &
         for (int i = 0; i < 4; i++) {
             norm_head(h[i], args.q_norm, args.eps);
             rotate_head<IN_PREFILL>(h[i], turn_of(args.turns, tile.start + (at + i) / GQ));
-            finish_query(h[i]);
+            finish_query(h[i], args.scale);
             store_query<P_ROWS>(h[i], q, at + i);
         }
     }
@@ -223,16 +223,16 @@ __device__ __forceinline__ void store_tile(const Thread &me, const Arguments &ar
         const int h = (me.warp * 16 + me.g + 8 * r) % GQ, token = s.token_of[r];
         const bool store = token < tile.tokens && token < TOKENS;
         const u64 row = tile.first + (store ? token : 0);
-        const float *gate = query_of(args.x + row * X_STRIDE, tile.head * GQ + h) + D;
+        const float *gate = query_of(args.x + row * X_STRIDE, tile.head * GQ + h) + (GATED ? D : 0);
         const u64 at = row * OUT_STRIDE + (tile.head * GQ + h) * D;
 #pragma unroll
         for (int b = 0; b < D / 32; b++) {
             float v[8];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float2 of = *(const float2 *)(gate + b * 32 + i * 8 + 2 * t);
-                v[2 * i] = s.o[b * 4 + i][2 * r] * inverse * sigmoid(of.x);
-                v[2 * i + 1] = s.o[b * 4 + i][2 * r + 1] * inverse * sigmoid(of.y);
+                float2 of = GATED ? *(const float2 *)(gate + b * 32 + i * 8 + 2 * t) : make_float2(0, 0);
+                v[2 * i] = gated(s.o[b * 4 + i][2 * r] * inverse, of.x);
+                v[2 * i + 1] = gated(s.o[b * 4 + i][2 * r + 1] * inverse, of.y);
             }
             quantize_quarter(v, args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES, store);
         }

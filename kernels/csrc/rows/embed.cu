@@ -1,4 +1,4 @@
-// x[row] = table[token], the int8 form of x * w, and the token's place in the history of its sequence     x: [rows, COLS] f32
+// x[row] = table[token] * scale, the int8 form of x * w, and the token's place in the history of its sequence     x: [rows, COLS] f32
 //
 // One block a row, a thread holds eight values (common/int8_rows.cuh, quantize_quads). The table keeps its file's encoding, and is in device
 // memory or in host memory that the device reads; so a row comes in whole words, once, into shared memory, and is decoded there.
@@ -36,6 +36,10 @@ __device__ __forceinline__ void remember(u32 *history, u64 entry, bool prompt) {
     }
 }
 
+__device__ __forceinline__ float4 times(float4 a, float by) {
+    return make_float4(__fmul_rn(a.x, by), __fmul_rn(a.y, by), __fmul_rn(a.z, by), __fmul_rn(a.w, by));
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) embed(const Arguments args) {
     __shared__ __align__(16) u8 encoded[ROW_BYTES];
     let_next_start();
@@ -60,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed(const Arguments args
     float none = slot < 0 ? 0.0f : __int_as_float(0x7fc00000);
     float4 a, b;
     a = b = make_float4(none, none, none, none);
-    if (live && known) a = Table::decode(encoded, first), b = Table::decode(encoded, first + 16);
+    if (live && known) a = times(Table::decode(encoded, first), args.scale), b = times(Table::decode(encoded, first + 16), args.scale);
     if (live) {
         *(float4 *)(args.x + row * COLS + first) = a;
         *(float4 *)(args.x + row * COLS + first + 16) = b;

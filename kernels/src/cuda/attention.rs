@@ -41,7 +41,14 @@ pub struct AttentionShape {
     pub theta: f64,
     /// Epsilon of the norms of queries and keys.
     pub eps: f32,
-    /// From an input row to the next, in values: D of q and D of gate for each query head, all k, all v.
+    /// Whether query heads have gates.
+    pub gated: bool,
+    /// Whether queries and keys are normed.
+    pub normed: bool,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// From an input row to the next, in values: D of q and D of gate, if there are gates, for each query head, all k,
+    /// all v.
     pub stride: usize,
     /// Of the output rows.
     pub planes: Planes,
@@ -87,7 +94,7 @@ impl AttentionShape {
 
     /// Values of an input row.
     pub fn inputs(&self) -> usize {
-        (2 * self.heads + 2 * self.kv_heads) * self.dim
+        ((1 + usize::from(self.gated)) * self.heads + 2 * self.kv_heads) * self.dim
     }
 
     /// From an output row to the next, in values: a multiple of 128.
@@ -101,7 +108,24 @@ impl AttentionShape {
         (self.kv_heads * PAGE * k, self.kv_heads * PAGE * v)
     }
 
-    fn check(&self) -> Result<(), CudaError> {
+    /// The scale of most models, `1 / sqrt(dim)`.
+    pub fn usual_scale(dim: usize) -> f32 {
+        1.0 / (dim as f32).sqrt()
+    }
+
+    /// The scale for powers of 2 instead of e. The usual one is rounded once.
+    fn scale_of_two(&self) -> f32 {
+        if self.scale == Self::usual_scale(self.dim) {
+            return std::f32::consts::LOG2_E / (self.dim as f32).sqrt();
+        }
+        std::f32::consts::LOG2_E * self.scale
+    }
+
+    /// That there is a kernel for it.
+    ///
+    /// # Errors
+    /// If there is none; it names the size.
+    pub fn check(&self) -> Result<(), CudaError> {
         let fail = |reason: String| Err(CudaError::shape("attention", reason));
         let AttentionShape { dim, heads, kv_heads, rotary, stride, .. } = *self;
         if ![64, 128, 256].contains(&dim) {
@@ -112,8 +136,9 @@ impl AttentionShape {
                 "{heads} query heads for {kv_heads} key-value heads: must be a multiple, at most 16 of each"
             ));
         }
-        if !rotary.is_multiple_of(4) || rotary > 64 {
-            return fail(format!("{rotary} rotated dims: must be a multiple of 4, at most 64"));
+        if !(rotary.is_multiple_of(4) && rotary <= 64 || rotary == 128 && dim == 128) {
+            let reason = format!("{rotary} rotated dims: must be a multiple of 4, at most 64, or all of 128");
+            return fail(reason);
         }
         if stride < self.inputs() || !stride.is_multiple_of(2) {
             return fail(format!("input rows {stride} apart: must be even and at least {}", self.inputs()));
@@ -201,6 +226,8 @@ pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Prog
         ("GQ", shape.group() as i64),
         ("HKV", shape.kv_heads as i64),
         ("ROTARY", shape.rotary as i64),
+        ("GATED", i64::from(shape.gated)),
+        ("NORMED", i64::from(shape.normed)),
         ("X_STRIDE", shape.stride as i64),
         ("OUT_STRIDE", shape.out_stride() as i64),
         ("K_TYPE", k_type),
@@ -341,6 +368,8 @@ device_struct! {
         /// Of prefill: first row and rows.
         tiles: Ptr<[i32; 2]>,
         eps: f32,
+        /// Of the scores, for powers of 2.
+        scale: f32,
         rows: i32,
         pages_max: i32,
         splits_max: i32,
@@ -499,8 +528,9 @@ impl Attention {
         self.fits("the list of positions", n, rows.positions.len(), n)?;
         self.fits("the page table", n, rows.page_table.len(), n.min(1) * rows.pages_max)?;
         self.fits("the input", n, x.len(), n * shape.stride)?;
-        self.fits("the norm of queries", n, norms.query.len(), shape.dim)?;
-        self.fits("the norm of keys", n, norms.key.len(), shape.dim)?;
+        let normed = if shape.normed { shape.dim } else { 0 };
+        self.fits("the norm of queries", n, norms.query.len(), normed)?;
+        self.fits("the norm of keys", n, norms.key.len(), normed)?;
         self.fits("the cache of keys", n, cache.keys.len(), n.min(1) * k_page)?;
         self.fits("the cache of values", n, cache.values.len(), n.min(1) * v_page)?;
         let codes = n * shape.out_stride() * shape.planes.count();
@@ -524,6 +554,7 @@ impl Attention {
             counters: PtrMut::default(),
             tiles: Ptr::default(),
             eps: shape.eps,
+            scale: shape.scale_of_two(),
             rows: n as i32,
             pages_max: rows.pages_max as i32,
             splits_max: 0,
@@ -547,6 +578,9 @@ mod tests {
         rotary: 64,
         theta: 1e7,
         eps: 1e-6,
+        gated: true,
+        normed: true,
+        scale: 1.0 / 16.0,
         stride: 9216,
         planes: Planes::One,
     };
@@ -603,6 +637,8 @@ mod tests {
         assert!(refused(AttentionShape { dim: 96, ..RELEASED }).contains("heads of 96"));
         assert!(refused(AttentionShape { heads: 34, ..RELEASED }).contains("34 query heads for 2"));
         assert!(refused(AttentionShape { rotary: 128, ..RELEASED }).contains("128 rotated dims"));
+        let falcon = AttentionShape { dim: 128, rotary: 128, gated: false, normed: false, ..RELEASED };
+        assert!(falcon.check().is_ok() && falcon.inputs() == 20 * 128);
         assert!(refused(AttentionShape { stride: 9000, ..RELEASED }).contains("9000 apart"));
     }
 }

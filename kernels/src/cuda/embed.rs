@@ -114,6 +114,8 @@ device_struct! {
         codes: PtrMut<i8>,
         meta: PtrMut<[f32; 2]>,
         squares: PtrMut<f32>,
+        /// Of the rows.
+        scale: f32,
     }
 }
 
@@ -152,7 +154,7 @@ impl Embed {
         Ok(Self { shape, kernel: device.module(cache, &program(shape)?)?.kernel(NAME)? })
     }
 
-    /// Enqueues it. `x` is `[rows, cols]`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a
+    /// Enqueues it. `x` is `[rows, cols]`, rows of the table times `scale`, `weight` the first norm's factor. `history` is `[slots, vocab]` u16, two a
     /// word: bit 15 says that a token is of the prompt, the others count how often it was generated, up to 32,767. Rows
     /// that are none become zeros; a token outside the vocabulary makes a row of NaN.
     ///
@@ -168,6 +170,7 @@ impl Embed {
         device: &Device,
         table: Table,
         rows: TokenRows<'_>,
+        scale: f32,
         weight: &CudaView<'_, f32>,
         history: Option<&mut CudaViewMut<'_, u32>>,
         x: &mut CudaViewMut<'_, f32>,
@@ -212,6 +215,7 @@ impl Embed {
             codes: PtrMut::of(out.codes, stream),
             meta: PtrMut::of(out.meta, stream),
             squares: PtrMut::of(out.squares, stream),
+            scale,
         };
         let threads = (cols / 8).next_multiple_of(32) as u32;
         // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots

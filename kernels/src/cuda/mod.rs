@@ -17,6 +17,7 @@ pub mod gdn_decode;
 pub mod gdn_prefill;
 pub mod history;
 mod info;
+pub mod mamba2;
 pub mod pool;
 pub mod product;
 pub mod quantized;

@@ -15,9 +15,33 @@ const KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8, KvType::Q8Q4];
 const RELEASED: AttentionShape = shape(256, 16, 2, 64);
 const EPS: f32 = 1e-6;
 
+/// Without gates and norms.
+fn plain(dim: usize, heads: usize, kv_heads: usize, rotary: usize, scale: f32) -> AttentionShape {
+    let stride = (heads + 2 * kv_heads) * dim + 2;
+    AttentionShape { gated: false, normed: false, scale, stride, ..shape(dim, heads, kv_heads, rotary) }
+}
+
 const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> AttentionShape {
     let stride = (2 * heads + 2 * kv_heads) * dim;
-    AttentionShape { dim, heads, kv_heads, rotary, theta: 1e7, eps: EPS, stride, planes: Planes::One }
+    let scale = match dim {
+        64 => 1.0 / 8.0,
+        256 => 1.0 / 16.0,
+        _ => 1.0 / 11.313_708,
+    };
+    let (gated, normed) = (true, true);
+    AttentionShape {
+        dim,
+        heads,
+        kv_heads,
+        rotary,
+        theta: 1e7,
+        eps: EPS,
+        gated,
+        normed,
+        scale,
+        stride,
+        planes: Planes::One,
+    }
 }
 
 /// Shapes, and how many positions each sequence has.
@@ -35,7 +59,10 @@ fn cases() -> Vec<(AttentionShape, Vec<usize>)> {
         (shape(256, 8, 2, 64), short.clone()),
         (shape(256, 12, 2, 64), short.clone()),
         (shape(256, 16, 1, 64), short.clone()),
-        (shape(128, 8, 4, 0), short),
+        (shape(128, 8, 4, 0), short.clone()),
+        (plain(128, 12, 4, 0, 1.0 / 64.0), short.clone()),
+        (plain(128, 4, 2, 128, AttentionShape::usual_scale(128)), short.clone()),
+        (plain(64, 32, 2, 64, 0.3), short),
     ]
 }
 
@@ -119,20 +146,26 @@ impl Model {
         Self { shape, kv, q_norm: norm(), k_norm: norm() }
     }
 
+    /// From the query of a head to the next.
+    fn query_stride(&self) -> usize {
+        (1 + usize::from(self.shape.gated)) * self.shape.dim
+    }
+
     fn turned(&self, v: &[f32], norm: &[f32], position: usize) -> Vec<f32> {
-        let mut v = reference::rmsnorm(v, norm, EPS);
+        let mut v = if self.shape.normed { reference::rmsnorm(v, norm, EPS) } else { v.to_vec() };
         reference::rope(&mut v, position as u32, self.shape.rotary, self.shape.theta);
         v
     }
 
     fn sequence(&self, positions: usize, seed: u64) -> Sequence {
         let AttentionShape { dim, heads, kv_heads, stride, .. } = self.shape;
+        let first = heads * self.query_stride();
         let x = Random(seed).vector(positions * stride);
         let (mut keys, mut values) = (vec![Vec::new(); kv_heads], vec![Vec::new(); kv_heads]);
         for (p, row) in x.chunks(stride).enumerate() {
             for h in 0..kv_heads {
-                let k = self.turned(&row[(2 * heads + h) * dim..][..dim], &self.k_norm, p);
-                let v = &row[(2 * heads + kv_heads + h) * dim..][..dim];
+                let k = self.turned(&row[first + h * dim..][..dim], &self.k_norm, p);
+                let v = &row[first + (kv_heads + h) * dim..][..dim];
                 keys[h].extend(match self.kv {
                     KvType::F16 => k.into_iter().map(f16).collect(),
                     KvType::Q8 | KvType::Q8Q4 => eight_bits(&hadamard(&k)),
@@ -153,12 +186,19 @@ impl Model {
         let x = &sequence.x[position * stride..][..stride];
         let head = |h: usize| {
             let (kv, end) = (h / (heads / kv_heads), (position + 1) * dim);
-            let mut q = self.turned(&x[2 * h * dim..][..dim], &self.q_norm, position);
+            let at = h * self.query_stride();
+            let mut q = self.turned(&x[at..][..dim], &self.q_norm, position);
+            // The definition's scale is the usual one.
+            let scale = self.shape.scale / AttentionShape::usual_scale(dim);
+            q.iter_mut().for_each(|q| *q *= scale);
             if self.kv != KvType::F16 {
                 q = hadamard(&q);
             }
             let o = reference::attention(&q, &sequence.keys[kv][..end], &sequence.values[kv][..end]);
-            let gate = &x[(2 * h + 1) * dim..][..dim];
+            if !self.shape.gated {
+                return o;
+            }
+            let gate = &x[at + dim..][..dim];
             o.iter().zip(gate).map(|(o, g)| o / (1.0 + (-g).exp())).collect::<Vec<f32>>()
         };
         (0..heads).flat_map(head).collect()

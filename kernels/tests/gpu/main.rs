@@ -9,6 +9,7 @@
 mod attention;
 mod embed;
 mod gdn;
+mod mamba2;
 mod pool;
 mod product;
 mod router;
@@ -24,10 +25,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use support::{Gpu, Outcome, Test};
 
-const TESTS: [&[Test]; 9] = [
+const TESTS: [&[Test]; 10] = [
     attention::TESTS,
     embed::TESTS,
     gdn::TESTS,
+    mamba2::TESTS,
     pool::TESTS,
     product::TESTS,
     router::TESTS,
@@ -38,10 +40,11 @@ const TESTS: [&[Test]; 9] = [
 
 fn programs() -> Result<Vec<Program>, CudaError> {
     type Programs = fn() -> Result<Vec<Program>, CudaError>;
-    let of: [Programs; 9] = [
+    let of: [Programs; 10] = [
         attention::programs,
         embed::programs,
         gdn::programs,
+        mamba2::programs,
         pool::programs,
         product::programs,
         router::programs,

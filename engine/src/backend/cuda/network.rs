@@ -74,6 +74,8 @@ pub(super) struct Network {
     used: usize,
     routed: usize,
     embedding: Embedding,
+    /// What rows of it are multiplied with.
+    embedding_scale: f32,
     embed: Embed,
     blocks: Vec<Block>,
     /// Of each of the model's shapes.
@@ -125,6 +127,7 @@ impl Network {
             routed: routed_blocks(c),
             embed: Embed::load(device, cache, embed_shape(c, weights.embed.ty, planes))?,
             embedding: weights.embed,
+            embedding_scale: c.embedding_scale,
             blocks,
             kernels,
             norm: weights.norm,
@@ -191,7 +194,7 @@ impl Network {
         // planned.
         Ok(unsafe {
             let history = Some(&mut store.counts.as_view_mut());
-            self.embed.launch(device, table, rows, &weight, history, &mut x, folded.out())
+            self.embed.launch(device, table, rows, self.embedding_scale, &weight, history, &mut x, folded.out())
         }?)
     }
 

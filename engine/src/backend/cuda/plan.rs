@@ -83,6 +83,11 @@ impl<'a> MatrixPlan<'a> {
         Self::stacked(part, t.cols(), t.matrices(), vec![TensorRows::whole(t)])
     }
 
+    /// The same with products multiplied by `factor`.
+    pub(super) fn times(self, factor: f32) -> Self {
+        Self { factor: self.factor * factor, ..self }
+    }
+
     /// `runs` have one home.
     fn stacked(part: MatrixUse, cols: usize, count: usize, runs: Vec<TensorRows<'a>>) -> Self {
         let (home, rows) = (runs[0].home, runs.iter().map(|r| r.rows).sum());
@@ -171,6 +176,8 @@ pub(super) enum VectorPlan<'a> {
     Values(&'a [f32]),
     /// A tensor that is decoded when it is uploaded.
     Encoded(&'a Tensor),
+    /// So many zeros, for what a model may leave out.
+    Zeros(usize),
 }
 
 impl VectorPlan<'_> {
@@ -179,6 +186,7 @@ impl VectorPlan<'_> {
         match self {
             Self::Values(x) => x.len(),
             Self::Encoded(t) => t.shape.iter().product(),
+            Self::Zeros(len) => *len,
         }
     }
 
@@ -190,6 +198,7 @@ impl VectorPlan<'_> {
                 let scale = t.scale.as_ref().map_or(1.0, |s| s[0]);
                 t.decode().into_iter().map(|x| x * scale).collect()
             }
+            Self::Zeros(len) => vec![0.0; *len],
         }
     }
 }
@@ -259,9 +268,10 @@ impl<'a> WeightsPlan<'a> {
 
     fn whole(model: &'a Model) -> Self {
         let w = &model.weights;
+        let head = MatrixPlan::whole(MatrixUse::Head, w.head.as_ref().unwrap_or(&w.embed));
         Self {
             embed: EmbeddingPlan::of(&w.embed),
-            head: MatrixPlan::whole(MatrixUse::Head, w.head.as_ref().unwrap_or(&w.embed)),
+            head: head.times(model.config.logit_scale),
             norm: VectorPlan::Values(&w.norm),
             blocks: w.layers.iter().flatten().map(block).collect(),
         }
@@ -269,7 +279,7 @@ impl<'a> WeightsPlan<'a> {
 }
 
 fn block(block: &model::Block) -> Block<MatrixPlan<'_>, VectorPlan<'_>> {
-    Block { norm: VectorPlan::Values(&block.norm), op: Op::plan(&block.op) }
+    Block { norm: VectorPlan::Values(&block.norm), op: Op::plan(&block.op, block.scale) }
 }
 
 /// One matrix for each stretch of runs with the same home.
@@ -504,7 +514,7 @@ mod tests {
                 norm: vec![],
                 out: tame(B::Q8_0, 3),
             };
-            let plan = GdnConfig::plan(&w);
+            let plan = GdnConfig::plan(&w, 1.0);
             assert_eq!(
                 plan.projections.inputs.parts.iter().map(|s| s.matrix.layout).collect::<Vec<_>>(),
                 layouts,

@@ -134,18 +134,22 @@ impl Store {
     pub(super) fn new(device: &Device, shape: StoreShape) -> Result<Self, CudaBackendError> {
         let s = device.stream();
         let (slots, states, pages, kv) = (shape.slots, shape.states(), shape.pages, shape.cached);
+        // Never empty: no model has all of it, and the driver gives no memory of 0 bytes.
+        let some = |n: usize| n.max(1);
         Ok(Self {
             shape,
-            states: s.alloc_zeros(shape.recurrent * states * shape.state).during("allocating recurrent states")?,
-            rings: s.alloc_zeros(shape.recurrent * states * shape.ring).during("allocating convolution rings")?,
+            states: s
+                .alloc_zeros(some(shape.recurrent * states * shape.state))
+                .during("allocating recurrent states")?,
+            rings: s.alloc_zeros(some(shape.recurrent * states * shape.ring)).during("allocating convolution rings")?,
             updates: s
-                .alloc_zeros(shape.recurrent * slots * shape.updates)
+                .alloc_zeros(some(shape.recurrent * slots * shape.updates))
                 .during("allocating updates of recurrent states")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
-            keys: s.alloc_zeros(kv * pages * shape.key_page).during("allocating keys")?,
-            values: s.alloc_zeros(kv * pages * shape.value_page).during("allocating values")?,
+            keys: s.alloc_zeros(some(kv * pages * shape.key_page)).during("allocating keys")?,
+            values: s.alloc_zeros(some(kv * pages * shape.value_page)).during("allocating values")?,
             mirror: vec![Vec::new(); slots],
         })
     }
@@ -253,13 +257,13 @@ impl Store {
     /// NaN everywhere, as in memory that was never written.
     pub(super) fn poison(&mut self, device: &Device) -> Result<(), CudaBackendError> {
         const NAN: u32 = 0x7fff_ffff;
-        let lens = (self.states.len(), self.rings.len(), self.keys.len(), self.values.len());
-        let updates = self.updates.len();
-        fill_in_layers(device, &mut self.updates, (1, 1, updates), 0, NAN)?;
-        fill_in_layers(device, &mut self.states, (1, 1, lens.0), 0, NAN)?;
-        fill_in_layers(device, &mut self.rings, (1, 1, lens.1), 0, NAN)?;
-        fill_in_layers(device, &mut self.keys, (1, 1, lens.2), 0, NAN)?;
-        fill_in_layers(device, &mut self.values, (1, 1, lens.3), 0, NAN)
+        // By the shape and not by what was allocated: a model has not all of it.
+        let s = self.shape;
+        fill_in_layers(device, &mut self.states, (s.recurrent, 1, s.states() * s.state), 0, NAN)?;
+        fill_in_layers(device, &mut self.rings, (s.recurrent, 1, s.states() * s.ring), 0, NAN)?;
+        fill_in_layers(device, &mut self.updates, (s.recurrent, 1, s.slots * s.updates), 0, NAN)?;
+        fill_in_layers(device, &mut self.keys, (s.cached, 1, s.pages * s.key_page), 0, NAN)?;
+        fill_in_layers(device, &mut self.values, (s.cached, 1, s.pages * s.value_page), 0, NAN)
     }
 
     /// Which entries of a slot's page table differ from what the device has: their first index and the new values. The

@@ -21,11 +21,12 @@ pub(super) struct Quantized {
 }
 
 impl Quantized {
+    /// Takes the memory, zeroed. Never empty, as the driver gives no memory of 0 bytes.
     pub(super) fn new(device: &Device, rows: usize, cols: usize, planes: Planes) -> Result<Self, CudaBackendError> {
         let (stream, n) = (device.stream(), rows * padded(cols) * planes.count());
         Ok(Self {
-            codes: stream.alloc_zeros(n).during("allocating the workspace")?,
-            meta: stream.alloc_zeros(n / BLOCK * 2).during("allocating the workspace")?,
+            codes: stream.alloc_zeros(n.max(1)).during("allocating the workspace")?,
+            meta: stream.alloc_zeros((n / BLOCK * 2).max(1)).during("allocating the workspace")?,
         })
     }
 

@@ -2,7 +2,7 @@
 //! residual stream.
 
 use super::projections::{BoundProjections, Projections};
-use super::{BlockPass, Memory, Operator, Setting, WantedProducts, supported};
+use super::{BlockPass, Memory, Operator, Setting, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
 use crate::backend::cuda::plan::{MatrixPlan, TensorRows, VectorPlan};
@@ -41,7 +41,6 @@ pub(in crate::backend::cuda) struct Kernels {
 
 /// Heads as the kernels name them, with outputs of one plane.
 fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
-    // `check` refuses attention without positions; its memory may be asked for before that.
     let rope = a.rope.unwrap_or(Rope { dim: 0, theta: 1.0 });
     AttentionShape {
         dim: a.head_dim,
@@ -50,7 +49,10 @@ fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
         rotary: rope.dim,
         theta: rope.theta,
         eps,
-        stride: (2 * a.heads + 2 * a.kv_heads) * a.head_dim,
+        gated: a.gated,
+        normed: a.qk_norm,
+        scale: a.scale,
+        stride: a.query_rows() + 2 * a.keys(),
         planes: Planes::One,
     }
 }
@@ -67,11 +69,7 @@ impl Operator for AttentionConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
-        supported(self.gated, "attention", "without output gates", "them")?;
-        supported(self.qk_norm, "attention", "without norms of queries and keys", "them")?;
-        supported(self.rope.is_some(), "attention", "without rotated positions", "them")?;
-        let usual = self.scale == Self::usual_scale(self.head_dim);
-        supported(usual, "the scale of attention", self.scale, "1 / sqrt(D)")
+        Ok(shape(self, 0.0).check()?)
     }
 
     fn widths(&self) -> Widths {
@@ -89,11 +87,12 @@ impl Operator for AttentionConfig {
         Some(shape(self, eps))
     }
 
-    fn plan<'a>(w: &'a AttentionWeights) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
-        // Without norms there is no kernel: `check` refuses it, and this plan is never carried out.
-        let norm = |norm: Option<&'a Vec<f32>>| VectorPlan::Values(norm.map_or(&[], Vec::as_slice));
+    fn plan<'a>(w: &'a AttentionWeights, scale: f32) -> Weights<MatrixPlan<'a>, VectorPlan<'a>> {
+        let len = w.config.head_dim;
+        let norm = |norm: Option<&'a Vec<f32>>| norm.map_or(VectorPlan::Zeros(len), |w| VectorPlan::Values(w));
+        let inputs = [&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec();
         Weights {
-            projections: Projections::plan([&w.q, &w.k, &w.v].map(TensorRows::whole).to_vec(), &w.out, w.q.cols()),
+            projections: Projections::plan(inputs, &w.out, w.q.cols(), scale),
             q_norm: norm(w.q_norm.as_ref()),
             k_norm: norm(w.k_norm.as_ref()),
         }

@@ -84,14 +84,14 @@ impl Operator for GdnConfig {
         Memory { state: heads.state(), ring: heads.tail(), updates: heads.updates(), ..Memory::default() }
     }
 
-    fn plan(w: &GdnWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+    fn plan(w: &GdnWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
         // b and a stand with z where all three agree, because fewer matrices are fewer launches; else in twice Q8_0.
         let (with_z, q8) = (Home::of(&w.z), Home::of_type(BlockType::Q8_0));
         let home = if [&w.b, &w.a].iter().all(|t| Home::of(t) == with_z) { with_z } else { q8 };
         let ([b, b2], [a, a2]) = (TensorRows::with_rest(&w.b, home), TensorRows::with_rest(&w.a, home));
         let inputs = vec![TensorRows::whole(&w.qkv), TensorRows::whole(&w.z), b, a, b2, a2];
         Weights {
-            projections: Projections::plan(inputs, &w.out, w.qkv.cols()),
+            projections: Projections::plan(inputs, &w.out, w.qkv.cols(), scale),
             conv: VectorPlan::Values(&w.conv),
             a_neg: VectorPlan::Values(&w.a_neg),
             dt_bias: VectorPlan::Values(&w.dt_bias),

@@ -43,10 +43,12 @@ pub(in crate::backend::cuda) struct Bound {
 }
 
 impl<'a> Swiglu<MatrixPlan<'a>> {
-    pub(super) fn plan(part: MatrixUse, w: &'a MlpWeights) -> Self {
+    /// `scale`: what the outputs are multiplied with.
+    pub(super) fn plan(part: MatrixUse, w: &'a MlpWeights, scale: f32) -> Self {
         // Without a gate there is no kernel: `check` refuses it, and this plan is never carried out.
         let gate = w.gate.as_ref().unwrap_or(&w.up);
-        Self { gate_up: MatrixPlan::interleaved(part, gate, &w.up), down: MatrixPlan::whole(part, &w.down) }
+        let down = MatrixPlan::whole(part, &w.down).times(scale);
+        Self { gate_up: MatrixPlan::interleaved(part, gate, &w.up), down }
     }
 }
 
@@ -141,8 +143,8 @@ impl Operator for MlpConfig {
         Widths { shared: self.width, ..Widths::default() }
     }
 
-    fn plan(w: &MlpWeights) -> Swiglu<MatrixPlan<'_>> {
-        Swiglu::plan(MatrixUse::Shared, w)
+    fn plan(w: &MlpWeights, scale: f32) -> Swiglu<MatrixPlan<'_>> {
+        Swiglu::plan(MatrixUse::Shared, w, scale)
     }
 
     fn map<M, V, N, W>(w: Swiglu<M>, matrix: &mut impl FnMut(M) -> N, _: &mut impl FnMut(V) -> W) -> Swiglu<N> {

@@ -7,6 +7,7 @@
 
 mod attention;
 mod gdn;
+mod mamba2;
 mod mlp;
 mod moe;
 mod projections;
@@ -23,7 +24,7 @@ use super::shape::{Counts, Widths};
 use super::store::Store;
 use super::weights::{Matrix, Packed};
 use super::workspace::Workspace;
-use crate::model::{self, AttentionConfig, GdnConfig, MlpConfig, ModelConfig, MoeConfig, OpConfig};
+use crate::model::{self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig};
 use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
@@ -139,8 +140,8 @@ pub(super) trait Operator: Sized {
         None
     }
 
-    /// What will be on the device.
-    fn plan(weights: &Self::Source) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
+    /// What will be on the device. `scale` is the block's: the last matrix has it as a factor.
+    fn plan(weights: &Self::Source, scale: f32) -> Self::Weights<MatrixPlan<'_>, VectorPlan<'_>>;
 
     /// The same tree with other leaves, which are visited in a fixed order.
     fn map<M, V, N, W>(
@@ -315,9 +316,9 @@ macro_rules! operators {
         impl<'a> Op<MatrixPlan<'a>, VectorPlan<'a>> {
             /// What will be on the device.
             #[allow(unreachable_patterns, reason = "every operator may be in the list")]
-            pub(super) fn plan(op: &'a model::Op) -> Self {
+            pub(super) fn plan(op: &'a model::Op, scale: f32) -> Self {
                 match op {
-                    $(model::Op::$kind(weights) => Self::$kind(weights.config, $config::plan(weights)),)*
+                    $(model::Op::$kind(weights) => Self::$kind(weights.config, $config::plan(weights, scale)),)*
                     _ => Self::Refused,
                 }
             }
@@ -376,6 +377,7 @@ macro_rules! operators {
 
 operators! {
     Gdn(GdnConfig),
+    Mamba2(Mamba2Config),
     Attention(AttentionConfig),
     Mlp(MlpConfig),
     Moe(MoeConfig),
@@ -385,13 +387,10 @@ operators! {
 pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendError> {
     for block in model.blocks() {
         OpQuery(&block.op).check()?;
-        supported(block.scale == 1.0, "the factor of a block's output", block.scale, "1")?;
     }
-    let factors = [("the factor of the embedding", model.embedding_scale), ("the factor of logits", model.logit_scale)];
-    factors.into_iter().try_for_each(|(what, factor)| supported(factor == 1.0, what, factor, "1"))?;
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
     let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
-    let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring));
+    let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring, m.updates));
     let pages = || memories().filter(Memory::is_cached).map(|m| (m.key_page, m.value_page));
     supported(
         states().all(|s| Some(s) == states().next()),
@@ -426,6 +425,7 @@ fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::synth::{Mix, SynthOptions, write_outline};
     use crate::model::{Activation, Router, ScaleConfig};
 
     fn golden(preset: &str) -> ModelConfig {
@@ -441,6 +441,26 @@ mod tests {
     }
 
     #[test]
+    fn of_the_released_hybrids_with_mamba_2_those_are_computed_that_have_kernels() {
+        let dir = tempfile::tempdir().unwrap();
+        let checked = |shape: &str| {
+            let (file, shape) = (dir.path().join(shape), shape.to_owned());
+            let options = SynthOptions { shape, mix: Mix::Q4, layers: None, experts: None, vocab: None, seed: 1 };
+            write_outline(&file, &options).unwrap();
+            check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
+        };
+        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small"] {
+            assert_eq!(checked(shape), Ok(()), "{shape}");
+        }
+        let refused = |shape| checked(shape).unwrap_err();
+        let falcon =
+            "an operator is attention beside mamba-2, the GPU's kernels need another: there is no kernel for it";
+        assert_eq!(refused("falcon-h1-7b"), falcon);
+        let nemotron = "an activation is Relu2, the GPU's kernels need SiluGated";
+        assert_eq!(refused("nemotron-3-nano-30b-a3b"), nemotron);
+    }
+
+    #[test]
     fn what_no_kernel_computes_is_refused_by_name() {
         let attention = |change: fn(&mut AttentionConfig)| {
             refusal("moe", 3, move |op| {
@@ -449,8 +469,8 @@ mod tests {
                 }
             })
         };
-        assert_eq!(attention(|a| a.gated = false), "attention is without output gates, the GPU's kernels need them");
-        assert_eq!(attention(|a| a.scale = 0.5), "the scale of attention is 0.5, the GPU's kernels need 1 / sqrt(D)");
+        let narrow = attention(|a| a.head_dim = 32);
+        assert!(narrow.contains("heads of 32: must be of 64, 128 or 256"), "{narrow}");
         let mlp = |op: &mut OpConfig| {
             if let OpConfig::Mlp(m) = op {
                 m.activation = Activation::Relu2
@@ -472,10 +492,6 @@ mod tests {
             refusal("moe", 0, gdn),
             "recurrent state is of several sizes, the GPU's kernels need one for all layers"
         );
-        let mut config = golden("moe");
-        config.logit_scale = 0.5;
-        let refused = check(&config, KvType::F16).unwrap_err().to_string();
-        assert_eq!(refused, "the factor of logits is 0.5, the GPU's kernels need 1");
         let scale = |op: &mut OpConfig| *op = OpConfig::Scale(ScaleConfig);
         assert_eq!(
             refusal("moe", 0, scale),

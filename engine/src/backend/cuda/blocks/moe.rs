@@ -117,10 +117,8 @@ impl Operator for MoeConfig {
     fn check(&self) -> Result<(), CudaBackendError> {
         check_expert(&self.expert)?;
         supported(self.router == Routing::Softmax, "a router", format_args!("{:?}", self.router), "Softmax")?;
-        let shared = self.shared.filter(|shared| shared.gated);
-        let got = if self.shared.is_some() { "without a gate" } else { "absent" };
-        supported(shared.is_some(), "the shared expert", got, "one with a gate")?;
-        shared.map_or(Ok(()), |shared| check_expert(&shared.expert))
+        supported(self.shared.is_some(), "the shared expert", "absent", "one")?;
+        self.shared.map_or(Ok(()), |shared| check_expert(&shared.expert))
     }
 
     fn widths(&self) -> Widths {
@@ -132,15 +130,19 @@ impl Operator for MoeConfig {
         counts.rows() * self.used * hidden
     }
 
-    fn plan(w: &MoeWeights) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
-        // Without a gated shared expert there is no kernel: `check` refuses it, and this plan is never carried out.
+    fn plan(w: &MoeWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
+        // Without a shared expert there is no kernel: `check` refuses it, and this plan is never carried out.
         let shared = w.shared.as_ref();
-        let gate = shared.and_then(|s| s.gate.as_deref()).unwrap_or(&[]);
+        // A gate of zeros is open by half, so what it lets through counts twice: both are exact.
+        let (gate, shared_scale) = match shared.and_then(|s| s.gate.as_deref()) {
+            Some(gate) => (VectorPlan::Values(gate), scale),
+            None => (VectorPlan::Zeros(w.router.cols()), 2.0 * scale),
+        };
         Weights {
             router: VectorPlan::Encoded(&w.router),
-            shared_gate: VectorPlan::Values(gate),
-            experts: Swiglu::plan(MatrixUse::Experts, &w.experts),
-            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert)),
+            shared_gate: gate,
+            experts: Swiglu::plan(MatrixUse::Experts, &w.experts, scale),
+            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), shared_scale),
         }
     }
 

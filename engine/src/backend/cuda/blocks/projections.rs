@@ -26,8 +26,9 @@ pub(super) struct BoundProjections {
 }
 
 impl<'a> Projections<MatrixPlan<'a>> {
-    pub(super) fn plan(inputs: Vec<TensorRows<'a>>, out: &'a Tensor, hidden: usize) -> Self {
-        Self { inputs: segments(hidden, inputs), out: MatrixPlan::whole(MatrixUse::Mixers, out) }
+    /// `scale`: what the outputs are multiplied with.
+    pub(super) fn plan(inputs: Vec<TensorRows<'a>>, out: &'a Tensor, hidden: usize, scale: f32) -> Self {
+        Self { inputs: segments(hidden, inputs), out: MatrixPlan::whole(MatrixUse::Mixers, out).times(scale) }
     }
 }
 
