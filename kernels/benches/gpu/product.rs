@@ -296,8 +296,13 @@ impl Layer {
                 .collect::<Vec<_>>()
                 .try_into()
                 .expect("two");
-            let gate_up = Matrices { routed: Stack::Packed(self.gate_up.0.as_view()), shared: &shared_gate_up };
-            let down = Matrices { routed: Stack::Packed(self.down.0.as_view()), shared: &shared_down };
+            let gate_up = Matrices {
+                routed: Stack::Packed(self.gate_up.0.as_view()),
+                shared: &shared_gate_up,
+                factors: [1.0; 2],
+            };
+            let down =
+                Matrices { routed: Stack::Packed(self.down.0.as_view()), shared: &shared_down, factors: [1.0; 2] };
             let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
             let weights = LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, eps: 1e-6 };
             let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };

@@ -2,7 +2,7 @@
 //
 //   scores of each row (score.cuh), its USED best experts by them, and their weights (choose.cuh)
 //   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8
-//   x[row] += sum_k gates[row][k] * (down_k h[row, k]), the experts in order, the shared one last
+//   x[row] += sum_k gates[row][k] * (down_k h[row, k] * factor), the experts in order, the shared one last
 //
 // then the int8 form of x * next and the sums of squares of x. The blocks share the scores out among themselves, and every
 // block chooses for itself, which takes less than to be told. gate, up: products of the row's activations; f: row_factor of its
@@ -528,10 +528,11 @@ template <int ROWS> struct Experts {
             for (int k = 0; k < USED; k++) {
                 // Nobody wrote the part of an expert that the row does without.
                 float gate = __shfl_sync(~0u, old.gate, k);
-                float part = parts[(row * USED + k) * 16];
+                float part = __fmul_rn(parts[(row * USED + k) * 16], args.down_factor);
                 total = __fmaf_rn(gate, gate != 0.0f ? part : 0.0f, total);
             }
-            total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), parts[(M::PAIRS + row) * 16], total);
+            float shared = __fmul_rn(parts[(M::PAIRS + row) * 16], args.shared_down_factor);
+            total = __fmaf_rn(__shfl_sync(~0u, old.gate, USED), shared, total);
             float value = old.x + total;
             args.x[row * HIDDEN + group * 32 + lane] = value;
             float squares = block_squares(value);

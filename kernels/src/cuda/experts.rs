@@ -268,6 +268,8 @@ pub struct Matrices<'a> {
     pub routed: Stack<'a>,
     /// Of the shared one.
     pub shared: &'a CudaView<'a, u8>,
+    /// What products of down are multiplied with, of the routed ones and of the shared one.
+    pub factors: [f32; 2],
 }
 
 /// How rows choose their experts: by scores of the residual stream that have the bits of
@@ -356,6 +358,9 @@ device_struct! {
         soon_bytes: u32,
         rows: i32,
         eps: f32,
+        /// What products of down are multiplied with.
+        down_factor: f32,
+        shared_down_factor: f32,
     }
 }
 
@@ -452,6 +457,8 @@ impl ExpertsKernels {
             soon_bytes: (soon.len().min(SOON_BYTES) / 16 * 16) as u32,
             rows: 0,
             eps: norm.eps,
+            down_factor: down.factors[0],
+            shared_down_factor: down.factors[1],
             ..self.routing_arguments(device, routing, rows)?
         };
         let [one, some, most] = self.tiling.kernels.map(|k| k.0);
@@ -539,6 +546,9 @@ impl ExpertsKernels {
             if matrices.routed.placed() != placed {
                 let what = format!("{what} of the routed experts are placed for kernels made for such, and no others");
                 return Err(CudaError::shape("experts", what));
+            }
+            if what == "gate and up" && matrices.factors != [1.0; 2] {
+                return Err(CudaError::shape("experts", "products of gate and up are multiplied with nothing"));
             }
             fits(&format!("matrices of {what}"), matrices.routed.count(of_routed.bytes()), count)?;
             fits(&format!("{what} of the shared expert"), matrices.shared.len(), of_shared.bytes())?;

@@ -322,6 +322,9 @@ fn is_int8_form(rows: &QuantizedRows, index: usize, want: &[(f64, f64)]) -> bool
         .all(|p| rows.meta[p][1] == rows.block(p).iter().map(|c| i32::from(*c)).sum::<i32>() as f32)
 }
 
+/// What products of down are multiplied with, of routed experts and of the shared one.
+const FACTORS: [f32; 2] = [0.7, 1.3];
+
 fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outcome {
     let stream = gpu.device.stream();
     let (gate_up, down) = (experts.gate_up(), experts.down());
@@ -408,8 +411,16 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
                     shared_codes: &mut s.0.as_view_mut(),
                     shared_meta: &mut s.1.as_view_mut(),
                 };
-                let gate_up = Matrices { routed: Stack::Packed(d_gate_up.0.as_view()), shared: &d_gate_up.1.as_view() };
-                let down = Matrices { routed: Stack::Packed(d_down.0.as_view()), shared: &d_down.1.as_view() };
+                let gate_up = Matrices {
+                    routed: Stack::Packed(d_gate_up.0.as_view()),
+                    shared: &d_gate_up.1.as_view(),
+                    factors: [1.0; 2],
+                };
+                let down = Matrices {
+                    routed: Stack::Packed(d_down.0.as_view()),
+                    shared: &d_down.1.as_view(),
+                    factors: FACTORS,
+                };
                 kernels.launch(&gpu.device, gate_up, down, routing, y, norm, n, between, x, next, &soon)
             })?;
         let kept: usize = (first..first + n).filter(|row| *row != none && left(*row) < used).map(left).sum();
@@ -449,7 +460,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
             } else {
                 shared.down[0].dot(r, &s, row)
             };
-            let gate = gates[row * (used + 1) + k];
+            let gate = gates[row * (used + 1) + k] * f64::from(FACTORS[usize::from(k == used)]);
             (want, size) = (want + gate * dot, size + gate.abs() * dot_size);
         }
         let got = f64::from(got.x[row * hidden + r]);

@@ -159,8 +159,9 @@ fn under_load(addr: SocketAddr) -> (f64, f64) {
 
 /// Of metrics that move on a GPU alone, while k6 runs, where a guess is right, which for random weights none is, when a
 /// source of guesses panics, or with a chat template, which this model has none of and kept responses want.
-const ELSEWHERE: [&str; 6] = [
+const ELSEWHERE: [&str; 7] = [
     "chimere_gpu_",
+    "chimere_expert_",
     "chimere_response",
     "chimere_prefix_transfer_",
     "k6_",
@@ -186,8 +187,8 @@ fn every_query_of_the_service_moves_under_load_and_the_rules_are_sound() {
     prometheus.has_seen("chimere_prefix_hits_total");
     let within = under_load(program.addr);
     // Two of copies between the tiers of the prefix cache, two of guesses that are right and of sources that are lost,
-    // three of kept responses.
-    let elsewhere = 7;
+    // three of kept responses, three of experts in two memories.
+    let elsewhere = 10;
     assert_eq!(without_gpu("service").len() + elsewhere, panels(&dashboard("service")).len());
     for name in ["service", "gpu", "loadtest"] {
         prometheus.shows(&without_gpu(name), within, SCRAPE.into());

@@ -94,9 +94,10 @@ fn shared_width(config: &MoeConfig) -> usize {
     config.shared.map_or(0, |shared| shared.expert.width)
 }
 
-/// The experts of a block as the kernels for few rows take them, which multiply by no factor.
+/// The experts of a block as the kernels for few rows take them, which multiply what down makes by a factor, and not
+/// what gate and up make.
 fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Option<Result<Experts, CudaError>> {
-    let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0 && s.down.form().factor == 1.0);
+    let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0);
     let kind = |s: &Swiglu<M>, width| experts::ExpertShape {
         width,
         gate_up: s.gate_up.form().layout,
@@ -376,8 +377,12 @@ impl Bound {
         let (codes, meta) = read.rows();
         kernels.launch(
             at.device,
-            Matrices { routed: routed.gate_up.stack(), shared: &of_shared.0 },
-            Matrices { routed: routed.down.stack(), shared: &of_shared.1 },
+            Matrices { routed: routed.gate_up.stack(), shared: &of_shared.0, factors: [1.0; 2] },
+            Matrices {
+                routed: routed.down.stack(),
+                shared: &of_shared.1,
+                factors: [&routed.down, &shared.down].map(|m| m.factor),
+            },
             routing,
             Activations { codes, meta },
             Norm { squares: read.squares(), eps: at.eps },
