@@ -57,8 +57,8 @@ impl SequenceRules {
         self.waits_for.is_empty() && self.thinking.as_ref().is_none_or(ThoughtWatch::is_over)
     }
 
-    /// May several outputs under a grammar be asked for at once? It says of each what may come if those before it do.
-    /// Where nobody else who reads the token just before is waited for, and no thought's end may come instead.
+    /// May outputs be asked for together of which a grammar leaves no choice? Where nobody else who reads the token
+    /// just before is waited for, and no thought's end may come instead.
     pub(crate) fn may_run(&self) -> bool {
         let grammar = Sources::only(Source::Grammar);
         self.waits_for == grammar && self.thinking.as_ref().is_none_or(ThoughtWatch::is_over)

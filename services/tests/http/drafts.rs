@@ -79,24 +79,8 @@ fn what_a_form_leaves_no_choice_of_comes_in_runs_and_changes_nothing() {
         assert_eq!(runs["choices"], without["choices"], "{body}");
         assert_eq!(runs["usage"]["completion_tokens"], without["usage"]["completion_tokens"]);
         let drafts = &runs["timings"]["drafts"];
-        let sources = drafts["source"].as_str().unwrap();
-        assert!(sources.contains("grammar") && without["timings"].get("drafts").is_none(), "{runs}");
+        assert!(drafts["source"] == "grammar" && without["timings"].get("drafts").is_none(), "{runs}");
         assert!(drafts["accepted"].as_u64() > Some(3), "{drafts}");
-    }
-}
-
-#[test]
-fn what_may_be_guessed_is_drafted_under_a_grammar_too_and_changes_nothing() {
-    let (on, off) = (Program::shipped(&["--drafts", "5"]), Program::shipped(&["--drafts", "off"]));
-    let form = json!({"structured_outputs": {"regex": "[^x]{400,}"}, "ignore_eos": false});
-    for more in [json!({}), json!({"temperature": 1, "seed": 5, "n": 2}), json!({"temperature": 0.7, "top_p": 0.9})] {
-        let body = copying(with(form.clone(), with(json!({"seed": 9}), more)));
-        let (with_drafts, without) = (reply(&on, &body), reply(&off, &body));
-        assert_eq!(with_drafts["choices"], without["choices"], "{body}");
-        if body["temperature"] == 0 {
-            let drafts = &with_drafts["timings"]["drafts"];
-            assert!(drafts["source"] == "ngram" && drafts["accepted"].as_u64() > Some(3), "{with_drafts}");
-        }
     }
 }
 

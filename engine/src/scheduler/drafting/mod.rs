@@ -191,9 +191,7 @@ impl Scheduler {
         // The last token has no row, so one of those that are left needs no draft.
         let left = seq.output_max.saturating_sub(seq.output.len() as u32 + ahead + 1);
         let most = left.min(drafting.sources.max as u32);
-        // A grammar says of each row what may come if the drafts before it do, and nothing behind one that it forbids.
-        let may_draft = seq.rules.may_draft() || drafting.takes_runs() && seq.rules.may_run();
-        if most == 0 || !seq.request.spec.drafts || !may_draft {
+        if most == 0 || !seq.request.spec.drafts || !seq.rules.may_draft() {
             return None;
         }
         let Sequence { drafter, request, output, choice, .. } = seq;
