@@ -376,8 +376,11 @@ impl Setup {
 }
 
 fn cuda_needs(model: &Model, config: &CudaConfig) -> Needs {
-    let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host, residents, .. } =
-        CudaMemory::of(model, config);
+    needs_of(CudaMemory::of(model, config), config)
+}
+
+fn needs_of(memory: CudaMemory, config: &CudaConfig) -> Needs {
+    let CudaMemory { weights, workspace, reserve, slot, checkpoint, page, host, residents, .. } = memory;
     Needs {
         weights,
         workspace,
@@ -394,14 +397,14 @@ fn cuda_needs(model: &Model, config: &CudaConfig) -> Needs {
 
 /// How many bytes of a GPU's memory the routed experts have, where they cannot all be there.
 fn expert_bytes(wanted: Residents, budget: Option<u64>, model: &Model, config: &CudaConfig) -> Option<u64> {
-    let needs = cuda_needs(model, config);
-    let experts = CudaMemory::of(model, config).experts;
     let each = model.config.blocks().find_map(|block| match &block.op {
         OpConfig::Moe(moe) => Some(moe.experts as u64),
         _ => None,
     })?;
+    let memory = CudaMemory::of(model, config);
+    let experts = memory.experts;
     let bytes = match wanted {
-        Residents::Auto => needs.experts_beside(budget?, experts)?,
+        Residents::Auto => needs_of(memory, config).experts_beside(budget?, experts)?,
         // With what rounding down would take.
         Residents::Each(n) => (experts * u64::from(n)).div_ceil(each),
         Residents::Bytes(bytes) => bytes,

@@ -522,12 +522,10 @@ impl ExpertTier {
 impl Pool {
     fn take_in(&mut self, decode: &[u32], prompts: &[u32], experts: usize, counts: &ReadCounts) {
         let decoded: Vec<u32> = self.set(decode, experts).collect();
-        for bits in [decode, prompts] {
-            let uses = self.places.count(self.set(bits, experts));
-            counts.hits.fetch_add(uses.hits, Ordering::Relaxed);
-            counts.misses.fetch_add(uses.misses, Ordering::Relaxed);
-            counts.missed_bytes.fetch_add(uses.misses * self.shape.place_bytes as u64, Ordering::Relaxed);
-        }
+        let uses = self.places.count(decoded.iter().copied().chain(self.set(prompts, experts)));
+        counts.hits.fetch_add(uses.hits, Ordering::Relaxed);
+        counts.misses.fetch_add(uses.misses, Ordering::Relaxed);
+        counts.missed_bytes.fetch_add(uses.misses * self.shape.place_bytes as u64, Ordering::Relaxed);
         if !decoded.is_empty() {
             self.places.used(decoded.into_iter());
         }
