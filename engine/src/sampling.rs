@@ -60,6 +60,11 @@ impl SamplingParams {
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }
+
+    /// Whether what was read and said before shows in how a token is chosen.
+    pub fn reads_history(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
 }
 
 /// How sure the model was of a token.

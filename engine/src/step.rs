@@ -20,6 +20,10 @@ pub struct DraftRoom {
     pub piece_max: u32,
     /// The most in a step, of all sequences together.
     pub step_max: u32,
+    /// The most rows of a step after prompts, drafted ones among them.
+    pub rows_max: u32,
+    /// Whether sequences may have some for which [`SamplingParams::reads_history`].
+    pub penalties: bool,
 }
 
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.

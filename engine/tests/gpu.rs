@@ -18,7 +18,9 @@ use chimere_engine::format::synth::{Mix, SynthOptions, write};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::scheduler::{Event, HostBlocks, Pooling, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec};
+use chimere_engine::scheduler::{
+    DraftMode, Event, HostBlocks, Pooling, PrefixConfig, Request, Scheduler, SchedulerConfig, Spec,
+};
 use chimere_engine::step::{
     ExpertCut, ExpertReads, ExpertUse, Form, Piece, PieceTokens, PooledUnit, SampleRow, StateStart, StepOutcome,
     StepPlan,
@@ -31,6 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::conversations::{Setting, hold};
+use support::drafts::{CONTEXT, check};
 use support::{Driver, Golden, Random, argmax_agreement, relative_rms};
 
 /// Tests that want a device.
@@ -65,6 +68,7 @@ const ON_A_GPU: &[(&str, fn())] = &[
         "a_request_gives_the_same_bytes_alone_and_among_fifteen_others",
         a_request_gives_the_same_bytes_alone_and_among_fifteen_others,
     ),
+    ("drafts_change_no_byte", drafts_change_no_byte),
     ("where_experts_lie_changes_no_byte", where_experts_lie_changes_no_byte),
     (
         "hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them",
@@ -133,6 +137,7 @@ fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig {
         step_rows_max: 512,
         context: 4096,
         deterministic,
+        drafts: 7,
         host_embedding: false,
         expert_bytes: None,
         kernel_cache: None,
@@ -895,6 +900,21 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
         let differing: Vec<u64> =
             alone.iter().filter(|(id, out)| crowd.get(id) != Some(out)).map(|(id, _)| *id).collect();
         assert_eq!(differing, [0u64; 0], "{}", model.config.name);
+    }
+}
+
+/// Right, wrong and random guesses, 1 to 7 behind a row, against a backend that takes none.
+fn drafts_change_no_byte() {
+    for (name, model) in [("nano", support::nano()), ("moe", support::gguf("moe")), ("quant", support::gguf("quant"))] {
+        check(name, |setup, step_rows_max| {
+            let drafts = if setup.drafts == DraftMode::Off { 0 } else { 7 };
+            let config = config(setup.slots, setup.pages, true);
+            let config =
+                CudaConfig { checkpoints: setup.checkpoints, step_rows_max, context: CONTEXT, drafts, ..config };
+            let mut backend = CudaBackend::new(&model, &config, &mut |_| {}).unwrap();
+            backend.poison().unwrap();
+            backend
+        });
     }
 }
 

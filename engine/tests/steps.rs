@@ -47,6 +47,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         context: 96,
         // Alone and in a batch the same, as on the CPU.
         deterministic: true,
+        drafts: 0,
         host_embedding: false,
         expert_bytes: None,
         kernel_cache: None,

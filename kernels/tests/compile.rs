@@ -51,7 +51,8 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     programs.push(combine::program(combine::CombineShape { cols: 5120, used: 0, shared: true, planes: Planes::One })?);
     programs.extend([history::program(248_320), history::program(511)]);
     for heads in [released, small] {
-        programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One)?);
+        programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
+        programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 7)?);
         programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
     let wide = Mamba2Shape { heads: 24, head_dim: 128, state_dim: 256, groups: 1, normed: false, planes: Planes::One };
@@ -70,6 +71,7 @@ fn programs() -> Result<Vec<Program>, CudaError> {
             scale: attention::AttentionShape::usual_scale(dim),
             stride,
             planes: Planes::One,
+            drafts: 0,
         };
         for kv in [KvType::F16, KvType::Q8, KvType::Q8Q4] {
             programs.push(attention::program(shape, kv, attention::tiling(shape, kv))?);
@@ -133,6 +135,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         scale: 1.0 / 8.0,
         stride: 768,
         planes: PLANES,
+        drafts: 7,
     };
     let plain = attention::AttentionShape {
         dim: 128,
@@ -149,7 +152,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
         embed::program(embed::TableShape { cols: 256, vocab: 512, encoding: TableEncoding::F16, planes: PLANES })?,
         combine::program(combine::CombineShape { cols: 256, used: 4, shared: true, planes: PLANES })?,
         gather::program(256, PLANES)?,
-        gdn_decode::program(heads, heads.inputs(), PLANES)?,
+        gdn_decode::program(heads, heads.inputs(), PLANES, 7)?,
         gdn_prefill::program(heads, heads.inputs(), PLANES)?,
         mamba2::program(mixer(PLANES))?,
         attention::program(plain, KvType::F16, attention::tiling(plain, KvType::F16))?,

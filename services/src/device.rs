@@ -59,7 +59,7 @@ pub struct DeviceRequest {
     pub exact: bool,
     /// Equal bytes whatever else runs.
     pub deterministic: bool,
-    /// Drafted tokens that may stand behind one, on a CPU.
+    /// Drafted tokens that may stand behind one.
     pub drafts: u32,
     /// Memory for all that the process takes on its device.
     pub budget: Budget,
@@ -145,6 +145,7 @@ impl DeviceRequest {
             step_rows_max: step_rows(self.step_tokens_or(STEP_TOKENS_FEWEST), slots),
             context: self.context,
             deterministic: self.deterministic,
+            drafts: self.drafts,
             host_embedding: self.embedding == Embedding::Host,
             expert_bytes: None,
             kernel_cache: None,

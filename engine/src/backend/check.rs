@@ -29,6 +29,11 @@ pub(super) fn check(plan: &StepPlan, info: &BackendInfo) -> Result<(), BackendEr
     if drafts > u64::from(info.drafts.step_max) {
         return fail(format!("{drafts} drafted tokens, at most {}", info.drafts.step_max));
     }
+    let decoded =
+        plan.pieces.iter().filter(|p| p.form == Form::Recurrent).map(|p| p.drafts.len() as u64 + 1).sum::<u64>();
+    if drafts > 0 && decoded > u64::from(info.drafts.rows_max) {
+        return fail(format!("{decoded} rows after prompts with drafts, at most {}", info.drafts.rows_max));
+    }
     let mut slots = vec![false; info.slots as usize];
     let mut written = HashSet::new();
     if let Some(export) = plan.pieces.iter().flat_map(|p| &p.exports).find(|export| !written.insert(export.to)) {
@@ -92,6 +97,9 @@ fn check_drafts(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     }
     if piece.form != Form::Recurrent || piece.score.is_some() {
         return Err(format!("{drafts} drafted tokens behind {:?} positions: only decode rows have some", piece.form));
+    }
+    if !info.drafts.penalties && piece.samples.iter().any(|sample| sample.params.reads_history()) {
+        return Err(format!("{drafts} drafted tokens for samples with penalties"));
     }
     let late = Sources::only(Source::Grammar);
     let own = |sample: &SampleRow| {

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses its part")]
 
 pub mod conversations;
+pub mod drafts;
 
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::Backend;

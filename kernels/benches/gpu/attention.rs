@@ -24,6 +24,7 @@ const RELEASED: AttentionShape = AttentionShape {
     scale: 1.0 / 16.0,
     stride: 9216,
     planes: Planes::One,
+    drafts: 0,
 };
 
 /// What [`time`] loads.

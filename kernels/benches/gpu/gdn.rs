@@ -18,7 +18,7 @@ const PROMPTS: [(usize, usize); 5] = [(1, 64), (1, 512), (1, 2048), (8, 256), (3
 /// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     Ok(vec![
-        gdn_decode::program(HEADS, HEADS.inputs(), Planes::One)?,
+        gdn_decode::program(HEADS, HEADS.inputs(), Planes::One, 0)?,
         gdn_prefill::program(HEADS, HEADS.inputs(), Planes::One)?,
     ])
 }
@@ -63,7 +63,7 @@ impl Layers {
             x: vector(1, rows * HEADS.inputs())?,
             states: zeros(HEADS.state())?,
             tails: zeros(HEADS.tail())?,
-            updates: zeros(HEADS.updates())?,
+            updates: zeros(HEADS.updates(0))?,
             codes: stream.alloc_zeros(rows * width)?,
             meta: stream.alloc_zeros(rows * width / 16)?,
         })
@@ -72,19 +72,21 @@ impl Layers {
 
 fn decode(gpu: &Gpu, n: usize) -> Result<f64, Box<dyn Error>> {
     let (stream, layers) = (gpu.device.stream(), 30);
-    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One)?;
+    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, HEADS, HEADS.inputs(), Planes::One, 0)?;
     let mut l = Layers::new(gpu, layers, n, n)?;
     let slots = stream.clone_htod(&(0..n as i32).collect::<Vec<_>>())?;
     // A row of each kind beside each other, as where sequences began at any time.
     let positions: Vec<i32> = (0..n as i32).map(|row| 64 + row).collect();
     let pending: Vec<i32> = positions.iter().map(|position| position % STORE_EVERY as i32).collect();
     let (positions, pending) = (stream.clone_htod(&positions)?, stream.clone_htod(&pending)?);
+    let drafted = stream.alloc_zeros::<i32>(n)?;
     graph_time(gpu, layers, |i| {
         let rows = StepRows {
             count: n,
             slots: &slots.as_view(),
             positions: &positions.as_view(),
             pending: &pending.as_view(),
+            drafted: &drafted.as_view(),
         };
         let [taps, decay, dt_bias, norm] = &l.weights;
         let layer = LayerWeights {

@@ -22,7 +22,7 @@
 // second product wants of it.
 //
 // -D: D, GQ (query heads of a key-value head), HKV, ROTARY, GATED, NORMED, X_STRIDE, OUT_STRIDE, K_TYPE (0 f16, 1 q8), V_TYPE (0 f16, 1 q8, 2 q4),
-// ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
+// DRAFTS (drafted rows that may stand behind a decode row), ROUND (pages, of decode), RESIDENT (decode blocks of a multiprocessor),
 // DECODE_BYTES (their shared memory), PLANES (of the outputs).
 #define PAGE 32
 #define HEADS (GQ * HKV)

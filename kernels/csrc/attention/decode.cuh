@@ -1,10 +1,11 @@
-// One row a sequence. A work item is (row, key-value head, split): the row's pages are split at absolute places, `per_split` pages
+// One row a sequence, and drafted ones right behind it. A work item is (row, key-value head, split): the row's pages are split at absolute places, `per_split` pages
 // each, a number that depends on the row's position alone. So a row's bytes do not depend on its neighbours. The grid is fixed;
 // blocks walk the list of items, which each finds from the positions. A round is ROUND pages, copied to shared memory whole, keys
 // and values apart, so that one is on its way while the other is used. First each warp takes the scores of some tokens, then each
 // takes a slice of D of all values: so no sums over warps are needed, and a lane has few of them.
 // What is on its way before the wait for the in-projection is of earlier steps; the row's own key and value are put in their
-// place in shared memory beside being written to the cache. Of several splits of a row, the block that is done last (a counter)
+// place in shared memory beside being written to the cache. A drafted row does that with the keys and values of the rows of its sequence
+// before it too, which other blocks are writing. Of several splits of a row, the block that is done last (a counter)
 // adds them in their order. Where splits are many and every block has one item at most, so that all run at a time, the blocks of the
 // first splits wait for the others and add those of a query head each: one multiprocessor alone would take as long to read them all as
 // all took to make them.
@@ -159,6 +160,7 @@ struct Item {
     int pages, splits; // of the row
     int split, first_page, page_end;
     bool owns; // the split that the row's own position is in
+    int behind; // rows of the same sequence before it
     const int *table;
 };
 
@@ -219,6 +221,8 @@ __device__ __forceinline__ Item find_item(const Thread &me, const Arguments &arg
     item.split = index - (item.row ? s.ends[item.row - 1] : 0);
     item.first_page = item.split * per, item.page_end = min(item.first_page + per, item.pages);
     item.owns = item.split == item.splits - 1;
+    item.behind = 0;
+    while (item.behind < DRAFTS && item.row > item.behind && s.slots[item.row - item.behind - 1] == s.slots[item.row]) item.behind++;
     item.table = args.page_table + (u64)s.slots[item.row] * args.pages_max;
     return item;
 }
@@ -374,6 +378,28 @@ __device__ __forceinline__ void add_values(const Thread &me, Partial &part, cons
     }
 }
 
+// Whether a round has positions of rows before the item's own.
+__device__ __forceinline__ bool has_before(const Item &item, const Round &r) {
+    return DRAFTS && item.behind > 0 && (item.position - item.behind) / PAGE < r.base + r.left && (item.position - 1) / PAGE >= r.base;
+}
+
+// Their keys or values, into the round's pages: by the same operations as in the rows' own blocks.
+template <class Kept, bool KEYS>
+__device__ __forceinline__ void put_before(const Thread &me, const Arguments &args, Decode &s, u8 *pages, const Item &item, const Round &r) {
+    for (int i = 1 + me.warp; i <= item.behind; i += WARPS) {
+        const int position = item.position - i, page = position / PAGE - r.base;
+        if (page < 0 || page >= r.left) continue;
+        const float *x = args.x + (u64)(item.row - i) * X_STRIDE;
+        Head h;
+        load_head(h, KEYS ? key_of(x, item.head) : value_of(x, item.head));
+        if (KEYS) {
+            norm_head(h, s.norms[1], args.eps);
+            rotate_head<IN_DECODE>(h, turn_of(s.turns, position));
+        }
+        Kept::store(h, pages + page * Kept::BYTES, position % PAGE);
+    }
+}
+
 // All rounds of an item. `turn` counts those of the block.
 __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, Decode &s, const Item &item, Partial &part, u32 &turn) {
     const int warp = me.warp;
@@ -381,9 +407,11 @@ __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, 
         Round r = {base, min(item.page_end - base, ROUND), item.pages - 1 - base};
         r.more = base + ROUND < item.page_end, r.last = item.owns && !r.more;
         r.page = warp * TILES_A_WARP / 4, r.first_tile = warp * TILES_A_WARP % 4;
+        const bool before = has_before(item, r);
         await_pages(s, 0, turn);
-        if (r.last) {
-            if (warp == 0) {
+        if (r.last || before) {
+            if (before) put_before<Keys, true>(me, args, s, s.keys, item, r);
+            if (r.last && warp == 0) {
                 Head h;
                 load_head(h, s.fresh[0]);
                 Keys::store(h, s.keys + r.own * Keys::BYTES, item.position % PAGE);
@@ -397,6 +425,9 @@ __device__ __forceinline__ void attend(const Thread &me, const Arguments &args, 
         read_pages(me, args, s, item, 0, base + ROUND);
         put_weights(me, s, part, keep, score, r);
         await_pages(s, 1, turn);
+        // What other threads have asked for must not land on what is put there now.
+        if (!BULK && (r.last || before)) __syncthreads();
+        if (before) put_before<Values, false>(me, args, s, s.values, item, r);
         if (r.last && warp == 1) {
             Head h;
             load_head(h, s.fresh[1]);

@@ -10,15 +10,19 @@
 // within the warp.
 // S is written at every STORE_EVERY-th position only. Between, a position leaves k, delta and decay, and the next ones bring S up to date in
 // registers with the same operations, so that how often it is written changes no bit.
+// Up to DRAFTS drafted rows of the same sequence may stand behind a row, whose block does them one after another, with S in registers. They
+// never write S nor the ring, for they may turn out not to count: those that do are among the next row's pending and drafted positions.
 // Bound: (4 + 4 / STORE_EVERY) * K * V * HV bytes a row, and what the positions between leave, a part in 100 of that.
 //
 // x: [rows, X_STRIDE] f32, a row is q (HK * K), k (HK * K), v (HV * V), z (HV * V), b, a, b2, a2 (HV each).
 // state: [slots][HV][K][V] f32. tail: [slots][4][CHANNELS] f32, a ring: entry p % 4 is position p's qkv before the convolution. A
-// step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row.
-// updates: [slots][HV][STORE_EVERY - 1][UPDATE] f32, entry p % STORE_EVERY is what position p left: k, delta, decay. pending[row]: how many
-// of the positions before this one S lacks.
+// step writes its own entry and reads the three others, so the blocks that share a key head may not race. slots[row] < 0: no row. Rows of a
+// slot stand next to one another in the order of their positions; the first has a position that counts, the others are drafted.
+// updates, by slot: [HV][UPDATES][UPDATE] f32, entry p % UPDATES is what position p left: k, delta, decay; then [INPUTS][CHANNELS], entry
+// p % INPUTS is what a drafted position p would have put into the ring. pending[row]: how many of the positions before this one S lacks.
+// drafted[row]: how many the ring lacks. Of a slot's first row alone.
 //
-// -D: K, V, HK, HV, STORE_EVERY, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
+// -D: K, V, HK, HV, STORE_EVERY, DRAFTS, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
 #include "common/int8_rows.cuh"
 #include "arguments.cuh"
 #include "gdn/gates.cuh"
@@ -35,7 +39,11 @@
 #define CHANNELS_A_THREAD ((MIXED + THREADS - 1) / THREADS)
 // What a position leaves of a head: k before its norm, what each column gets of it, the decay, and room to the next 16 bytes.
 #define UPDATE (K + V + 4)
-#define UPDATES (STORE_EVERY - 1)
+// A row that does not write S lacks STORE_EVERY - 2 of those before it at most, so the next one these, that row and the drafts behind it.
+#define UPDATES (STORE_EVERY - 1 + DRAFTS)
+// Of drafted positions: those that a convolution sees, and the new ones, with the row's own between them.
+#define INPUTS (DRAFTS ? 3 + 1 + DRAFTS : 0)
+#define UPDATES_OF_SLOT ((u64)HV * UPDATES * UPDATE + INPUTS * CHANNELS)
 
 // Shared by the threads of a block.
 struct __align__(16) Head {
@@ -53,42 +61,67 @@ __device__ __forceinline__ int channel(int j, int kh, int h) {
 // A lane's part of a state: rows 4r.. of every 32, four columns each.
 using State = float4[GROUPS][4];
 
+// What a row brings.
+struct Inputs {
+    float now[CHANNELS_A_THREAD], gates[4], z;
+
+    __device__ __forceinline__ void read(const Thread &me, const float *x, int kh, int h) {
+#pragma unroll
+        for (int n = 0; n < CHANNELS_A_THREAD; n++) now[n] = x[channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
+#pragma unroll
+        for (int n = 0; n < 4; n++) gates[n] = x[GATES_AT + n * HV + h];
+        z = me.id < V ? x[Z_AT + h * V + me.id] : 0;
+    }
+};
+
 // What a thread convolves: up to so many of the block's channels.
 struct Convolution {
     float4 weights[CHANNELS_A_THREAD];
-    float before[CHANNELS_A_THREAD][3], now[CHANNELS_A_THREAD];
+    float before[CHANNELS_A_THREAD][3];
 
-    // All but this token's inputs.
-    __device__ __forceinline__ void read_past(const Thread &me, const float *taps, const float *tail, int position, int kh, int h) {
+    // The inputs of the three positions before; the last `drafted` of them stood behind another row of an earlier step.
+    __device__ __forceinline__ void read_past(const Thread &me, const float *taps, const float *tail, const float *inputs, int position,
+                                              int drafted, int kh, int h) {
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++) {
             int ch = channel(min(me.id + n * THREADS, MIXED - 1), kh, h);
             weights[n] = __ldg((const float4 *)(taps + ch * 4));
 #pragma unroll
-            for (int p = 0; p < 3; p++) before[n][p] = tail[(position + 1 + p) % 4 * CHANNELS + ch];
+            for (int p = 0; p < 3; p++) {
+                const float *from = tail + (position + 1 + p) % 4 * CHANNELS;
+                if (DRAFTS && p >= 3 - drafted) from = inputs + (position - 3 + p) % (DRAFTS ? INPUTS : 1) * CHANNELS;
+                before[n][p] = from[ch];
+            }
         }
     }
-    __device__ __forceinline__ void read_now(const Thread &me, const float *x, int kh, int h) {
-#pragma unroll
-        for (int n = 0; n < CHANNELS_A_THREAD; n++) now[n] = x[channel(min(me.id + n * THREADS, MIXED - 1), kh, h)];
-    }
-    // To shared memory, and this token's inputs to the ring.
-    __device__ __forceinline__ void put(const Thread &me, Head &head, float *tail, int position, int kh, int h) const {
-        bool keeps_key = GROUPED ? h % (HV / HK) == 0 : h < HK;
+    // To shared memory.
+    __device__ __forceinline__ void put(const Thread &me, Head &head, const Inputs &in) const {
 #pragma unroll
         for (int n = 0; n < CHANNELS_A_THREAD; n++) {
             int j = me.id + n * THREADS;
             float sum = __fmul_rn(before[n][0], weights[n].x);
             sum = __fmaf_rn(before[n][1], weights[n].y, sum);
             sum = __fmaf_rn(before[n][2], weights[n].z, sum);
-            sum = __fmaf_rn(now[n], weights[n].w, sum);
-            if (j < MIXED) {
-                head.mixed[j] = silu(sum);
-                if (keeps_key || j >= 2 * K) tail[position % 4 * CHANNELS + channel(j, kh, h)] = now[n];
-            }
+            sum = __fmaf_rn(in.now[n], weights[n].w, sum);
+            if (j < MIXED) head.mixed[j] = silu(sum);
         }
     }
+    // The window moves on over a row.
+    __device__ __forceinline__ void advance(const Inputs &in) {
+#pragma unroll
+        for (int n = 0; n < CHANNELS_A_THREAD; n++) before[n][0] = before[n][1], before[n][1] = before[n][2], before[n][2] = in.now[n];
+    }
 };
+
+// A position's inputs to its place in a ring; of those that blocks share, one of them sees to it.
+template <class Value> __device__ __forceinline__ void keep_inputs(const Thread &me, float *place, int kh, int h, Value value) {
+    bool keeps_key = GROUPED ? h % (HV / HK) == 0 : h < HK;
+#pragma unroll
+    for (int n = 0; n < CHANNELS_A_THREAD; n++) {
+        int j = me.id + n * THREADS;
+        if (j < MIXED && (keeps_key || j >= 2 * K)) place[channel(j, kh, h)] = value(n);
+    }
+}
 
 // Sums over K: of the old state times k and q for a lane's column, which is column r % 4 of its four, and of q and k by themselves.
 struct Sums {
@@ -190,13 +223,13 @@ __device__ __forceinline__ void advance(const Thread &me, State &rows, const flo
     }
 }
 
-// What the state lacks of entries `first` to `last`, to shared memory.
-__device__ __forceinline__ void read_updates(const Thread &me, Head &head, const float *updates, int first, int last) {
-    for (int j = first * UPDATE + me.id; j < last * UPDATE; j += THREADS) head.updates[0][j] = updates[j];
+// What the state lacks of the `pending` positions before `position`, to shared memory.
+__device__ __forceinline__ void read_updates(const Thread &me, Head &head, const float *updates, int position, int pending) {
+    for (int j = me.id; j < pending * UPDATE; j += THREADS) head.updates[0][j] = updates[(position - pending + j / UPDATE) % UPDATES * UPDATE + j % UPDATE];
 }
 
-__device__ __forceinline__ void apply_updates(const Thread &me, State &rows, const Head &head, int first, int last) {
-    for (int e = first; e < last; e++) {
+__device__ __forceinline__ void apply_updates(const Thread &me, State &rows, const Head &head, int pending) {
+    for (int e = 0; e < pending; e++) {
         const float *update = head.updates[e];
         float4 d4 = *(const float4 *)&update[K + me.warp * COLS_A_WARP + 4 * me.t];
         float d[4] = {d4.x, d4.y, d4.z, d4.w};
@@ -218,6 +251,9 @@ __device__ __forceinline__ void store_state(float *s, const State &rows) {
         for (int j = 0; j < 4; j++) *(float4 *)(s + (32 * i + j) * V) = rows[i][j];
 }
 
+// Whether a row is drafted, and so done by the block of a row before it.
+__device__ __forceinline__ bool is_drafted(const Arguments &args, u64 row, int slot) { return DRAFTS && row > 0 && args.slots[row - 1] == slot; }
+
 extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
     __shared__ Head head;
     let_next_start();
@@ -225,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     int h = blockIdx.x, tid = me.id;
     u64 row = blockIdx.y;
     int kh = GROUPED ? h / (HV / HK) : h % HK, slot = args.slots[row], position = args.positions[row];
-    if (slot < 0) {
+    if (slot < 0 || is_drafted(args, row, slot)) {
         // Whoever comes after us takes our end for the end of what came before us.
         wait_for_inputs();
         return;
@@ -237,31 +273,49 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
     for (int i = 0; i < GROUPS; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(s + (32 * i + j) * V);
-    float *updates = args.updates + ((u64)slot * HV + h) * UPDATES * UPDATE;
-    int entry = position % STORE_EVERY, pending = args.pending[row];
-    read_updates(me, head, updates, entry - pending, entry);
+    float *of_slot = args.updates + slot * UPDATES_OF_SLOT, *updates = of_slot + (u64)h * UPDATES * UPDATE;
+    float *inputs = of_slot + (u64)HV * UPDATES * UPDATE;
+    int pending = args.pending[row], drafted = DRAFTS ? args.drafted[row] : 0;
+    read_updates(me, head, updates, position, pending);
     float *tail = args.tail + (u64)slot * 4 * CHANNELS;
     Convolution convolution;
-    convolution.read_past(me, args.taps, tail, position, kh, h);
+    convolution.read_past(me, args.taps, tail, inputs, position, drafted, kh, h);
     float log_decay = __ldg(args.a_log_neg + h), bias = __ldg(args.dt_bias + h), w = tid < V ? __ldg(args.norm + tid) : 0;
     if (pending > 0) {
         __syncthreads();
-        apply_updates(me, rows, head, entry - pending, entry);
+        apply_updates(me, rows, head, pending);
     }
+    u64 end = row + 1;
+    while (DRAFTS && end < gridDim.y && args.slots[end] == slot) end++;
     wait_for_inputs();
 
-    const float *x = args.x + row * X_STRIDE, *gates = x + GATES_AT + h;
-    convolution.read_now(me, x, kh, h);
-    float b = gates[0] + gates[2 * HV], a = gates[HV] + gates[3 * HV];
-    float z = tid < V ? x[Z_AT + h * V + tid] : 0;
-    convolution.put(me, head, tail, position, kh, h);
-    float beta = sigmoid(b), decay = __expf(log_decay * softplus(a + bias));
-    __syncthreads();
-    float d[4];
-    put_output(me, head, sums_of(me, head, rows), beta, decay, d);
-    __syncthreads();
-    store_outputs(me, args, head, row, h, w, z);
-    if (entry < UPDATES) return store_update(me, updates + entry * UPDATE, head, decay, d);
-    advance(me, rows, head.mixed + K, decay, d);
-    store_state(s, rows);
+    Inputs in;
+    in.read(me, args.x + row * X_STRIDE, kh, h);
+#pragma unroll
+    for (int p = 0; p < 3; p++)
+        if (p >= 3 - drafted) keep_inputs(me, tail + (position + 1 + p) % 4 * CHANNELS, kh, h, [&](int n) { return convolution.before[n][p]; });
+    bool counts = true;
+    for (;;) {
+        keep_inputs(me, counts ? tail + position % 4 * CHANNELS : inputs + position % (DRAFTS ? INPUTS : 1) * CHANNELS, kh, h,
+                    [&](int n) { return in.now[n]; });
+        Inputs next = in;
+        bool last = !DRAFTS || row + 1 == end;
+        if (!last) next.read(me, args.x + (row + 1) * X_STRIDE, kh, h);
+        float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
+        convolution.put(me, head, in);
+        float beta = sigmoid(b), decay = __expf(log_decay * softplus(a + bias));
+        __syncthreads();
+        float d[4];
+        put_output(me, head, sums_of(me, head, rows), beta, decay, d);
+        __syncthreads();
+        store_outputs(me, args, head, row, h, w, in.z);
+        bool writes = counts && (position % STORE_EVERY == STORE_EVERY - 1 || pending >= STORE_EVERY - 1);
+        if (!writes) store_update(me, updates + position % UPDATES * UPDATE, head, decay, d);
+        if (writes || !last) advance(me, rows, head.mixed + K, decay, d);
+        if (writes) store_state(s, rows);
+        if (last) return;
+        convolution.advance(in);
+        in = next, row++, position++, counts = false;
+        __syncthreads();
+    }
 }

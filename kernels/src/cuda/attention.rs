@@ -2,7 +2,7 @@
 //! [`crate::reference::rmsnorm`] and [`crate::reference::rope`] of queries and keys, [`crate::reference::attention`],
 //! the sigmoid gate.
 //!
-//! [`Attention::decode`] is one launch for one row a sequence, [`Attention::prefill`] two for neighbouring rows of
+//! [`Attention::decode`] is one launch for one row a sequence and the drafted ones behind it, [`Attention::prefill`] two for neighbouring rows of
 //! sequences. A row's bytes depend on its own sequence alone; the two ways differ in the last bits.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
@@ -52,6 +52,8 @@ pub struct AttentionShape {
     pub stride: usize,
     /// Of the output rows.
     pub planes: Planes,
+    /// Drafted rows that may stand behind a sequence's own in a decode step.
+    pub drafts: usize,
 }
 
 /// How keys and values are kept.
@@ -232,6 +234,7 @@ pub fn program(shape: AttentionShape, kv: KvType, tiling: Tiling) -> Result<Prog
         ("OUT_STRIDE", shape.out_stride() as i64),
         ("K_TYPE", k_type),
         ("V_TYPE", v_type),
+        ("DRAFTS", shape.drafts as i64),
         ("ROUND", tiling.round as i64),
         ("RESIDENT", tiling.resident as i64),
         ("DECODE_BYTES", shape.decode_shared_bytes(kv, tiling) as i64),
@@ -299,9 +302,10 @@ impl Scratch {
 pub struct AttentionRows<'a> {
     /// Rows, with those that are none.
     pub count: usize,
-    /// Slot of each row's sequence; below 0: no row.
+    /// Slot of each row's sequence; below 0: no row. In a decode step rows of one slot stand next to one another: all but
+    /// the first are drafted.
     pub slots: &'a CudaView<'a, i32>,
-    /// Position of each row.
+    /// Position of each row; of drafted ones one after another.
     pub positions: &'a CudaView<'a, i32>,
     /// `[slots, pages_max]`: page of the cache that holds positions `32 i` to `32 i + 31`. Written before the step
     /// begins.
@@ -413,14 +417,14 @@ impl Attention {
         })
     }
 
-    /// Enqueues one row a sequence: writes its key and value, attends to all positions up to its own. `x` is `[rows,
-    /// stride]`. Rows that are none stay as they are.
+    /// Enqueues one row a sequence, with drafted ones behind it: writes a row's key and value, attends to all positions up
+    /// to its own. `x` is `[rows, stride]`. Rows that are none stay as they are.
     ///
     /// # Errors
     /// If there are more than [`DECODE_ROWS_MAX`] rows, a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// No two rows have the same slot; slots are rows of the page table, positions are below 32 times its pages and
+    /// Rows that have the same slot are no more than one and the shape's drafts; slots are rows of the page table, positions are below 32 times its pages and
     /// below the context that `scratch` was made for, pages up to each row's position are named by the table and lie
     /// within the cache, and the page of the position itself belongs to this sequence alone. Slots, positions, pages
     /// and what the cache holds of earlier positions were last written before a launch that does not start early, such
@@ -583,6 +587,7 @@ mod tests {
         scale: 1.0 / 16.0,
         stride: 9216,
         planes: Planes::One,
+        drafts: 0,
     };
 
     #[test]

@@ -3,7 +3,8 @@
 //! [`crate::reference::gated_norm`].
 //!
 //! One block a value head and sequence. The state is read once, and written at every [`STORE_EVERY`]-th position:
-//! between, a position leaves its update of rank one, and the next ones apply it in registers.
+//! between, a position leaves its update of rank one, and the next ones apply it in registers. Drafted rows behind a
+//! sequence's own leave such updates too, which later steps apply if it turns out that they count.
 
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
@@ -57,9 +58,11 @@ impl Heads {
         TAPS * self.channels()
     }
 
-    /// Values of the updates that a sequence's state may lack.
-    pub fn updates(&self) -> usize {
-        self.values * (STORE_EVERY - 1) * (self.key_dim + self.value_dim + UPDATE_REST)
+    /// Values of what a sequence's state and ring may lack, where up to `drafts` drafted rows stand behind its own.
+    pub fn updates(&self, drafts: usize) -> usize {
+        let update = self.key_dim + self.value_dim + UPDATE_REST;
+        let inputs = if drafts == 0 { 0 } else { TAPS + drafts };
+        self.values * (STORE_EVERY - 1 + drafts) * update + inputs * self.channels()
     }
 
     fn check(&self) -> Result<(), CudaError> {
@@ -78,11 +81,19 @@ impl Heads {
     }
 }
 
-/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs.
+/// Whether the row of a sequence at this position writes its state, which lacks so many positions before it. Drafted
+/// rows never do.
+pub fn stores(position: u32, pending: u32) -> bool {
+    let last = STORE_EVERY as u32 - 1;
+    position % STORE_EVERY as u32 == last || pending >= last
+}
+
+/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs, and up to
+/// `drafts` drafted rows stand behind a sequence's own.
 ///
 /// # Errors
 /// If there is no kernel for them.
-pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, CudaError> {
+pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: usize) -> Result<Program, CudaError> {
     heads.check()?;
     if stride < heads.inputs() {
         return Err(CudaError::shape(
@@ -96,6 +107,7 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
         ("HK", heads.keys as i64),
         ("HV", heads.values as i64),
         ("STORE_EVERY", STORE_EVERY as i64),
+        ("DRAFTS", drafts as i64),
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
         planes.define(),
@@ -114,6 +126,7 @@ pub struct GdnDecode {
     heads: Heads,
     stride: usize,
     planes: Planes,
+    drafts: usize,
     kernel: Kernel<Arguments>,
 }
 
@@ -126,7 +139,7 @@ device_struct! {
         state: PtrMut<f32>,
         /// `[slots, 4, channels]`.
         tail: PtrMut<f32>,
-        /// `[slots, value heads, STORE_EVERY - 1, K + V + 4]`.
+        /// By slot [`Heads::updates`].
         updates: PtrMut<f32>,
         /// `[rows]`.
         slots: Ptr<i32>,
@@ -134,6 +147,8 @@ device_struct! {
         positions: Ptr<i32>,
         /// `[rows]`.
         pending: Ptr<i32>,
+        /// `[rows]`.
+        drafted: Ptr<i32>,
         /// `[channels, 4]`.
         taps: Ptr<f32>,
         /// `[value heads]`.
@@ -173,8 +188,9 @@ pub struct Memory<'a, 'b> {
     pub tail: &'a mut CudaViewMut<'b, f32>,
 }
 
-/// Updates that the states of sequences lack, by slot: `[slots, value heads, STORE_EVERY - 1, K + V + 4]`. Entry
-/// `p % STORE_EVERY` is position `p`'s.
+/// What states and rings of sequences lack, [`Heads::updates`] values a slot: `[value heads, n, K + V + 4]`, of which entry
+/// `p % n` is position `p`'s, then the inputs of drafted rows, `[4 + drafts, channels]`, of which entry
+/// `p % (4 + drafts)` is position `p`'s.
 pub struct Updates<'a, 'b>(pub &'a mut CudaViewMut<'b, f32>);
 
 /// The rows of a step; on the device, written before the step begins.
@@ -182,12 +198,16 @@ pub struct Updates<'a, 'b>(pub &'a mut CudaViewMut<'b, f32>);
 pub struct StepRows<'a> {
     /// Rows, with those that are none.
     pub count: usize,
-    /// Slot of each row's sequence; below 0: no row. No slot comes twice.
+    /// Slot of each row's sequence; below 0: no row. Rows of one slot stand next to one another: all but the first are
+    /// drafted.
     pub slots: &'a CudaView<'a, i32>,
-    /// Position of each row.
+    /// Position of each row: of drafted ones one after another.
     pub positions: &'a CudaView<'a, i32>,
-    /// How many of the positions before each row its state lacks: at most the row's position modulo [`STORE_EVERY`].
+    /// How many of the positions before a sequence's first row its state lacks: those since the last one that wrote it,
+    /// as [`stores`] says.
     pub pending: &'a CudaView<'a, i32>,
+    /// How many of the positions before a sequence's first row were drafted rows of the step before it.
+    pub drafted: &'a CudaView<'a, i32>,
 }
 
 impl GdnDecode {
@@ -201,9 +221,10 @@ impl GdnDecode {
         heads: Heads,
         stride: usize,
         planes: Planes,
+        drafts: usize,
     ) -> Result<Self, CudaError> {
-        let kernel = device.module(cache, &program(heads, stride, planes)?)?.kernel("gdn_decode")?;
-        Ok(Self { heads, stride, planes, kernel })
+        let kernel = device.module(cache, &program(heads, stride, planes, drafts)?)?.kernel("gdn_decode")?;
+        Ok(Self { heads, stride, planes, drafts, kernel })
     }
 
     /// Enqueues it. `x` is `[rows, stride]`; `codes` and `meta` get rows of `value heads * V`. Rows that are none stay
@@ -213,8 +234,9 @@ impl GdnDecode {
     /// If a buffer is too small, or the driver refuses.
     ///
     /// # Safety
-    /// Slots on the device are below those that `memory` and `updates` have room for, and no two rows have the same; no
-    /// row has more updates pending than its position allows. The memory, the updates and the lists were last written
+    /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same are no more
+    /// than one and the drafts that the kernel was made for. Pending updates are those since the state was written, as
+    /// [`stores`] says, and drafted positions those of the step before. The memory, the updates and the lists were last written
     /// before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
     pub unsafe fn launch(
@@ -237,6 +259,7 @@ impl GdnDecode {
         fits("the list of slots", rows.slots.len(), n)?;
         fits("the list of positions", rows.positions.len(), n)?;
         fits("the list of pending updates", rows.pending.len(), n)?;
+        fits("the list of drafted positions", rows.drafted.len(), n)?;
         fits("the input", x.len(), n * self.stride)?;
         fits("the convolution", layer.taps.len(), heads.channels() * TAPS)?;
         fits("the decay", layer.decay.len(), heads.values)?;
@@ -244,7 +267,7 @@ impl GdnDecode {
         fits("the norm", layer.norm.len(), heads.value_dim)?;
         fits("the state", memory.state.len(), n.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
-        fits("the updates", updates.0.len(), n.min(1) * heads.updates())?;
+        fits("the updates", updates.0.len(), n.min(1) * heads.updates(self.drafts))?;
         fits("codes", codes.len(), n * width * self.planes.count())?;
         fits("meta", meta.len(), n * width / 16 * self.planes.count())?;
         if n == 0 {
@@ -259,6 +282,7 @@ impl GdnDecode {
             slots: Ptr::of(rows.slots, stream),
             positions: Ptr::of(rows.positions, stream),
             pending: Ptr::of(rows.pending, stream),
+            drafted: Ptr::of(rows.drafted, stream),
             taps: Ptr::of(layer.taps, stream),
             a_log_neg: Ptr::of(layer.decay, stream),
             dt_bias: Ptr::of(layer.dt_bias, stream),
@@ -285,15 +309,17 @@ mod tests {
     fn the_released_model_and_small_ones_have_a_kernel() {
         assert_eq!((RELEASED.channels(), RELEASED.inputs(), RELEASED.state()), (8192, 12416, 524_288));
         let small = Heads { key_dim: 64, value_dim: 64, keys: 2, values: 4, grouped: true };
-        assert!(program(RELEASED, 12416, Planes::One).is_ok() && program(small, small.inputs(), Planes::Two).is_ok());
+        assert!(
+            program(RELEASED, 12416, Planes::One, 0).is_ok() && program(small, small.inputs(), Planes::Two, 7).is_ok()
+        );
     }
 
     #[test]
     fn heads_without_a_kernel_are_refused_by_name() {
-        let refused = |h: Heads| program(h, 1 << 20, Planes::One).unwrap_err().to_string();
+        let refused = |h: Heads| program(h, 1 << 20, Planes::One, 0).unwrap_err().to_string();
         assert!(refused(Heads { value_dim: 96, ..RELEASED }).contains("value dimension of 96"));
         assert!(refused(Heads { key_dim: 24, ..RELEASED }).contains("key dimension of 24"));
         assert!(refused(Heads { values: 24, ..RELEASED }).contains("24 value heads for 16"));
-        assert!(program(RELEASED, 100, Planes::One).is_err());
+        assert!(program(RELEASED, 100, Planes::One, 0).is_err());
     }
 }

@@ -14,6 +14,8 @@ use std::error::Error;
 const KV_TYPES: [KvType; 3] = [KvType::F16, KvType::Q8, KvType::Q8Q4];
 const RELEASED: AttentionShape = shape(256, 16, 2, 64);
 const EPS: f32 = 1e-6;
+/// Drafted rows behind one.
+const DRAFTS: usize = 7;
 
 /// Without gates and norms.
 fn plain(dim: usize, heads: usize, kv_heads: usize, rotary: usize, scale: f32) -> AttentionShape {
@@ -41,6 +43,7 @@ const fn shape(dim: usize, heads: usize, kv_heads: usize, rotary: usize) -> Atte
         scale,
         stride,
         planes: Planes::One,
+        drafts: 0,
     }
 }
 
@@ -72,6 +75,8 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     for kv in KV_TYPES {
         for (shape, _) in cases() {
             programs.push(attention::program(shape, kv, tiling(shape, kv))?);
+            let drafting = AttentionShape { drafts: DRAFTS, ..shape };
+            programs.push(attention::program(drafting, kv, tiling(drafting, kv))?);
         }
     }
     Ok(programs)
@@ -80,6 +85,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 /// Names and tests.
 pub(crate) const TESTS: &[Test] = &[
     ("attention::rows_attend_to_their_own_sequence_alone_and_among_others", every_cache),
+    ("attention::drafted_rows_have_the_bytes_of_rows_of_their_own", every_draft),
     ("attention::a_late_position_turns_as_exactly_as_an_early_one", a_late_position_turns_as_exactly_as_an_early_one),
 ];
 
@@ -87,6 +93,15 @@ fn every_cache(gpu: &Gpu) -> Outcome {
     for kv in KV_TYPES {
         for (shape, contexts) in cases() {
             rows_attend_to_their_own_sequence(gpu, shape, kv, &contexts)?;
+        }
+    }
+    Ok(())
+}
+
+fn every_draft(gpu: &Gpu) -> Outcome {
+    for kv in KV_TYPES {
+        for (shape, _) in cases() {
+            drafted_rows_have_the_bytes_of_rows_of_their_own(gpu, shape, kv)?;
         }
     }
     Ok(())
@@ -221,6 +236,36 @@ struct Bench<'a> {
 type Bytes = (Vec<i8>, Vec<f32>);
 
 impl Bench<'_> {
+    /// With a cache full of what is no number, and pages in no order, one more than is used; the sequence of row i is in
+    /// slot i + 1.
+    fn of<'a>(gpu: &'a Gpu, model: &Model, contexts: &[usize]) -> Result<Bench<'a>, Box<dyn Error>> {
+        let (stream, shape, kv) = (gpu.device.stream(), model.shape, model.kv);
+        let context_max = *contexts.iter().max().expect("some");
+        let pages_max = context_max.div_ceil(PAGE);
+        let used: usize = contexts.iter().map(|n| n.div_ceil(PAGE)).sum();
+        let mut free: Vec<i32> = (0..=used as i32).collect();
+        let mut random = Random(5);
+        (1..free.len()).rev().for_each(|i| free.swap(i, random.bits() as usize % (i + 1)));
+        let mut table = vec![-1; (contexts.len() + 1) * pages_max];
+        for (i, n) in contexts.iter().enumerate() {
+            let pages = table[(i + 1) * pages_max..].iter_mut().take(n.div_ceil(PAGE));
+            pages.for_each(|page| *page = free.pop().expect("enough"));
+        }
+        let (k_page, v_page) = shape.page_bytes(kv);
+        let rows = contexts.len() * (2 + shape.drafts) + 2;
+        Ok(Bench {
+            gpu,
+            shape,
+            kernel: Attention::load(&gpu.device, &gpu.cache, shape, kv)?,
+            norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
+            keys: stream.clone_htod(&vec![0xffu8; (used + 1) * k_page])?,
+            values: stream.clone_htod(&vec![0xffu8; (used + 1) * v_page])?,
+            scratch: Scratch::new(&gpu.device, shape, rows, context_max)?,
+            table: stream.clone_htod(&table)?,
+            pages_max,
+        })
+    }
+
     /// Rows are {slot, position, input row}.
     fn run(&mut self, rows: &[(i32, usize, &[f32])], pieces: Option<&[usize]>) -> Result<Bytes, Box<dyn Error>> {
         let (stream, n, stride) = (self.gpu.device.stream(), rows.len(), codes_of(self.shape));
@@ -295,36 +340,11 @@ fn excess(bytes: &Bytes, row: usize, shape: AttentionShape, want: &[f32]) -> f32
 }
 
 fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: AttentionShape, kv: KvType, contexts: &[usize]) -> Outcome {
-    let (stream, stride) = (gpu.device.stream(), codes_of(shape));
+    let stride = codes_of(shape);
     let model = Model::random(shape, kv);
     let sequences: Vec<Sequence> =
         contexts.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
-    let context_max = *contexts.iter().max().expect("some");
-    // Pages in no order, with one more than is used; the sequence of row i is in slot i + 1.
-    let pages_max = context_max.div_ceil(PAGE);
-    let used: usize = contexts.iter().map(|n| n.div_ceil(PAGE)).sum();
-    let mut free: Vec<i32> = (0..=used as i32).collect();
-    let mut random = Random(5);
-    (1..free.len()).rev().for_each(|i| free.swap(i, random.bits() as usize % (i + 1)));
-    let mut table = vec![-1; (contexts.len() + 1) * pages_max];
-    for (i, n) in contexts.iter().enumerate() {
-        table[(i + 1) * pages_max..]
-            .iter_mut()
-            .take(n.div_ceil(PAGE))
-            .for_each(|page| *page = free.pop().expect("enough"));
-    }
-    let (k_page, v_page) = shape.page_bytes(kv);
-    let mut bench = Bench {
-        gpu,
-        shape,
-        kernel: Attention::load(&gpu.device, &gpu.cache, shape, kv)?,
-        norms: [stream.clone_htod(&model.q_norm)?, stream.clone_htod(&model.k_norm)?],
-        keys: stream.clone_htod(&vec![0xffu8; (used + 1) * k_page])?,
-        values: stream.clone_htod(&vec![0xffu8; (used + 1) * v_page])?,
-        scratch: Scratch::new(&gpu.device, shape, contexts.len() + 2, context_max)?,
-        table: stream.clone_htod(&table)?,
-        pages_max,
-    };
+    let mut bench = Bench::of(gpu, &model, contexts)?;
     let input = |s: usize, p: usize| &sequences[s].x[p * shape.stride..][..shape.stride];
     let (mut worst, nothing) = ([0.0f32; 2], vec![f32::NAN; shape.stride]);
 
@@ -383,6 +403,58 @@ fn rows_attend_to_their_own_sequence(gpu: &Gpu, shape: AttentionShape, kv: KvTyp
         shape.heads, shape.dim, shape.kv_heads, shape.planes, worst[0], worst[1]
     );
     assert!(worst[0] < 2e-3 && worst[1] < 2e-3, "{shape:?} {kv:?}: off by {worst:?}");
+    Ok(())
+}
+
+/// The last eight positions of each sequence, one a step, and as a row with seven drafted ones behind it: first with wrong
+/// ones, of which the next step must find nothing.
+fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, shape: AttentionShape, kv: KvType) -> Outcome {
+    const CONTEXTS: [usize; 7] = [10, 33, 40, 70, 257, 264, 600];
+    let (model, stride) = (Model::random(shape, kv), codes_of(shape));
+    let drafting = Model { shape: AttentionShape { drafts: DRAFTS, ..shape }, ..Model::random(shape, kv) };
+    let sequences: Vec<Sequence> =
+        CONTEXTS.iter().enumerate().map(|(i, n)| model.sequence(*n, 100 + i as u64)).collect();
+    let input = |s: usize, p: usize| &sequences[s].x[p * shape.stride..][..shape.stride];
+    let first = |n: usize| n - DRAFTS - 1;
+    let mut benches = [Bench::of(gpu, &model, &CONTEXTS)?, Bench::of(gpu, &drafting, &CONTEXTS)?];
+    for bench in &mut benches {
+        let rows = CONTEXTS.iter().enumerate().flat_map(|(s, n)| (0..first(*n)).map(move |p| (s, p)));
+        let rows: Vec<_> = rows.map(|(s, p)| (s as i32 + 1, p, input(s, p))).collect();
+        bench.run(&rows, Some(&CONTEXTS.map(first)))?;
+    }
+    let [alone, drafts] = &mut benches;
+    let mut want = Vec::new();
+    for n in 0..=DRAFTS {
+        let row = |(s, len): (usize, &usize)| (s as i32 + 1, first(*len) + n, input(s, first(*len) + n));
+        want.push(alone.run(&CONTEXTS.iter().enumerate().map(row).collect::<Vec<_>>(), None)?);
+    }
+    let wrong = Random(9).vector(DRAFTS * shape.stride);
+    // Of the eight so many are right in the first step, and the others follow in the second.
+    for right in [1, 3] {
+        for (from, wrong_from) in [(0, right), (right, DRAFTS + 1)] {
+            let (mut rows, mut places) = (Vec::new(), Vec::new());
+            for (s, len) in CONTEXTS.iter().enumerate() {
+                rows.push((-1, 0, &wrong[..shape.stride]));
+                for n in from..=DRAFTS {
+                    let x = if n < wrong_from {
+                        input(s, first(*len) + n)
+                    } else {
+                        &wrong[(n - 1) * shape.stride..][..shape.stride]
+                    };
+                    if n < wrong_from {
+                        places.push((rows.len(), n, s));
+                    }
+                    rows.push((s as i32 + 1, first(*len) + n, x));
+                }
+            }
+            let got = drafts.run(&rows, None)?;
+            for (row, n, s) in places {
+                let same = row_of(&got, row, stride) == row_of(&want[n], s, stride);
+                assert!(same, "{shape:?} {kv:?}: row {n} of {} from {from} on", CONTEXTS[s]);
+            }
+        }
+    }
+    println!("attention {kv:?} {} of {}: drafted rows have the bytes of rows of their own", shape.heads, shape.dim);
     Ok(())
 }
 

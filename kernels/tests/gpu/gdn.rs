@@ -1,7 +1,9 @@
 //! GDN layers: single tokens and pieces of prompts against the recurrence in f64, token by token.
 
 use crate::support::{Gpu, Outcome, Test, pairs};
-use chimere_kernels::cuda::gdn_decode::{self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates};
+use chimere_kernels::cuda::gdn_decode::{
+    self, GdnDecode, Heads, LayerWeights, Memory, STORE_EVERY, StepRows, Updates, stores,
+};
 use chimere_kernels::cuda::gdn_prefill::{self, GdnPrefill, MixedRows, Pieces};
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -19,6 +21,8 @@ const HEADS: [Heads; 6] = [
     Heads { key_dim: 64, value_dim: 128, keys: 3, values: 3, grouped: false },
 ];
 const EPS: f32 = 1e-6;
+/// Drafted rows behind one.
+const DRAFTS: usize = 7;
 
 /// Rows lie a little further apart than they are long.
 fn stride(heads: Heads) -> usize {
@@ -33,7 +37,11 @@ fn cases() -> impl Iterator<Item = (Heads, Planes)> {
 /// What the tests load.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
     let of = |(heads, planes)| {
-        [gdn_decode::program(heads, stride(heads), planes), gdn_prefill::program(heads, stride(heads), planes)]
+        [
+            gdn_decode::program(heads, stride(heads), planes, 0),
+            gdn_decode::program(heads, stride(heads), planes, DRAFTS),
+            gdn_prefill::program(heads, stride(heads), planes),
+        ]
     };
     cases().flat_map(of).collect()
 }
@@ -41,6 +49,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
 /// Names and tests.
 pub(crate) const TESTS: &[Test] = &[
     ("gdn::steps_follow_the_recurrence", every_step),
+    ("gdn::drafted_rows_have_the_bytes_of_rows_of_their_own", every_draft),
     ("gdn::pieces_follow_the_recurrence", every_piece),
     ("gdn::a_prompt_gives_the_same_bytes_however_it_is_cut", every_cut),
     ("gdn::a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there", every_kept),
@@ -54,6 +63,10 @@ fn every_kept(gpu: &Gpu) -> Outcome {
 
 fn every_step(gpu: &Gpu) -> Outcome {
     cases().try_for_each(|(heads, planes)| steps_follow_the_recurrence(gpu, heads, planes))
+}
+
+fn every_draft(gpu: &Gpu) -> Outcome {
+    cases().try_for_each(|(heads, planes)| drafted_rows_have_the_bytes_of_rows_of_their_own(gpu, heads, planes))
 }
 
 fn every_piece(gpu: &Gpu) -> Outcome {
@@ -125,23 +138,19 @@ struct Slots {
     state: CudaSlice<f32>,
     tail: CudaSlice<f32>,
     updates: CudaSlice<f32>,
-    /// Where each slot's single tokens began, and its next position.
-    rows: Vec<std::ops::Range<i32>>,
-}
-
-/// What a row at `rows.end` has to apply.
-fn pending(rows: &std::ops::Range<i32>) -> i32 {
-    (rows.end % STORE_EVERY as i32).min(rows.end - rows.start)
+    /// Drafted rows behind one that there is room for.
+    drafts: usize,
+    /// Positions that each slot's state lacks, up to its next one.
+    lacks: Vec<std::ops::Range<i32>>,
 }
 
 /// A slot's state with the updates that it lacks, `S = decay * S + k delta^T` with the kernel's own operations.
-fn applied(heads: Heads, state: &mut [f32], updates: &[f32], rows: &std::ops::Range<i32>) {
-    let (k, v, kept) = (heads.key_dim, heads.value_dim, STORE_EVERY - 1);
-    let each = heads.updates() / heads.values / kept;
-    let last = rows.end as usize % STORE_EVERY;
+fn applied(heads: Heads, state: &mut [f32], updates: &[f32], drafts: usize, lacks: &std::ops::Range<i32>) {
+    let (k, v, kept) = (heads.key_dim, heads.value_dim, STORE_EVERY - 1 + drafts);
+    let each = k + v + 4;
     for (head, state) in state.chunks_exact_mut(k * v).enumerate() {
-        for entry in last - pending(rows) as usize..last {
-            let update = &updates[(head * kept + entry) * each..][..each];
+        for position in lacks.clone() {
+            let update = &updates[(head * kept + position as usize % kept) * each..][..each];
             for (row, key) in state.chunks_exact_mut(v).zip(update) {
                 for (s, delta) in row.iter_mut().zip(&update[k..]) {
                     *s = key.mul_add(*delta, update[k + v] * *s);
@@ -152,20 +161,35 @@ fn applied(heads: Heads, state: &mut [f32], updates: &[f32], rows: &std::ops::Ra
 }
 
 impl Slots {
-    fn new(gpu: &Gpu, heads: Heads, sequences: &[Sequence]) -> Result<Self, Box<dyn Error>> {
+    fn new(gpu: &Gpu, heads: Heads, sequences: &[Sequence], drafts: usize) -> Result<Self, Box<dyn Error>> {
         let state: Vec<f32> = sequences.iter().flat_map(|s| s.state.iter().map(|v| *v as f32)).collect();
         let tail: Vec<f32> = sequences.iter().flat_map(|s| s.ring.clone()).collect();
         let stream = gpu.device.stream();
-        let updates = stream.clone_htod(&vec![f32::NAN; sequences.len() * heads.updates()])?;
-        let rows = vec![0..0; sequences.len()];
-        Ok(Self { state: stream.clone_htod(&state)?, tail: stream.clone_htod(&tail)?, updates, rows })
+        let updates = stream.clone_htod(&vec![f32::NAN; sequences.len() * heads.updates(drafts)])?;
+        let lacks = vec![0..0; sequences.len()];
+        Ok(Self { state: stream.clone_htod(&state)?, tail: stream.clone_htod(&tail)?, updates, drafts, lacks })
     }
 
     /// Single tokens of these slots begin at these positions, behind states that are whole.
     fn begin(&mut self, slots: &[i32], positions: &[i32]) {
         for (slot, position) in slots.iter().zip(positions).filter(|(slot, _)| **slot >= 0) {
-            self.rows[*slot as usize] = *position..*position;
+            self.lacks[*slot as usize] = *position..*position;
         }
+    }
+
+    fn apply(&self, heads: Heads, states: &mut [f32], updates: &[f32]) {
+        let of_slots = updates.chunks_exact(heads.updates(self.drafts)).zip(&self.lacks);
+        for (state, (updates, lacks)) in states.chunks_exact_mut(heads.state()).zip(of_slots) {
+            applied(heads, state, updates, self.drafts, lacks);
+        }
+    }
+
+    /// States that lack nothing, and rings.
+    fn whole(&self, gpu: &Gpu, heads: Heads) -> Result<[Vec<f32>; 2], Box<dyn Error>> {
+        let stream = gpu.device.stream();
+        let mut state = stream.clone_dtoh(&self.state)?;
+        self.apply(heads, &mut state, &stream.clone_dtoh(&self.updates)?);
+        Ok([state, stream.clone_dtoh(&self.tail)?])
     }
 
     /// The largest difference of states as a part of the largest value, head by head; rings must be equal.
@@ -173,8 +197,7 @@ impl Slots {
         let stream = gpu.device.stream();
         let (mut state, tail) = (stream.clone_dtoh(&self.state)?, stream.clone_dtoh(&self.tail)?);
         let updates = stream.clone_dtoh(&self.updates)?;
-        let each = state.chunks_exact_mut(heads.state()).zip(updates.chunks_exact(heads.updates())).zip(&self.rows);
-        each.for_each(|((state, updates), rows)| applied(heads, state, updates, rows));
+        self.apply(heads, &mut state, &updates);
         let want: Vec<f64> = sequences.iter().flat_map(|s| s.state.clone()).collect();
         for (slot, sequence) in sequences.iter().enumerate() {
             assert!(tail[slot * heads.tail()..][..heads.tail()] == sequence.ring, "{heads:?}: ring of slot {slot}");
@@ -206,37 +229,44 @@ struct Stepped {
     slots: Slots,
 }
 
+/// `drafted`: by slot, how many of the positions before its row were drafted ones of its last step.
 fn step(
     gpu: &Gpu,
     kernel: &GdnDecode,
     layer: &Layer,
     lists: [&[i32]; 2],
     x: &[f32],
-    before: &Slots,
+    (before, drafted): (&Slots, &[i32]),
 ) -> Result<Stepped, Box<dyn Error>> {
     let (stream, n, width) = (gpu.device.stream(), lists[0].len(), layer.width());
     let mut after = Slots {
         state: before.state.try_clone()?,
         tail: before.tail.try_clone()?,
         updates: before.updates.try_clone()?,
-        rows: before.rows.clone(),
+        drafts: before.drafts,
+        lacks: before.lacks.clone(),
     };
-    let mut lack = Vec::new();
+    let (mut lack, mut last) = (Vec::new(), -1);
     for (slot, position) in lists[0].iter().zip(lists[1]) {
-        let rows = usize::try_from(*slot).ok().map(|slot| &mut after.rows[slot]);
-        lack.push(rows.map_or(0, |rows| {
-            assert_eq!(rows.end, *position, "a slot's positions follow one another");
-            let lacks = pending(rows);
-            rows.end += 1;
-            lacks
+        // Those behind a slot's first row are drafted.
+        let lacks = usize::try_from(*slot).ok().filter(|_| *slot != last).map(|slot| &mut after.lacks[slot]);
+        last = *slot;
+        lack.push(lacks.map_or(0, |lacks| {
+            assert_eq!(lacks.end, *position, "a slot's positions follow one another");
+            let pending = lacks.len() as i32;
+            let start = if stores(*position as u32, pending as u32) { position + 1 } else { lacks.start };
+            *lacks = start..position + 1;
+            pending
         }));
     }
+    let drafted: Vec<i32> = lists[0].iter().map(|slot| drafted.get(*slot as usize).copied().unwrap_or(0)).collect();
     let (slots, positions, x) = (stream.clone_htod(lists[0])?, stream.clone_htod(lists[1])?, stream.clone_htod(x)?);
-    let lack = stream.clone_htod(&lack)?;
+    let (lack, drafted) = (stream.clone_htod(&lack)?, stream.clone_htod(&drafted)?);
     let mut codes = stream.clone_htod(&vec![99i8; n * width])?;
     let mut meta = stream.clone_htod(&vec![f32::NAN; n * width / 16])?;
     let (slots, positions, x) = (slots.as_view(), positions.as_view(), x.as_view());
-    let rows = StepRows { count: n, slots: &slots, positions: &positions, pending: &lack.as_view() };
+    let (pending, drafted) = (&lack.as_view(), &drafted.as_view());
+    let rows = StepRows { count: n, slots: &slots, positions: &positions, pending, drafted };
     let memory = Memory { state: &mut after.state.as_view_mut(), tail: &mut after.tail.as_view_mut() };
     // SAFETY: callers' slots differ and are those of `before`; the copies above are not launched early.
     with_weights!(layer, |weights| unsafe {
@@ -269,23 +299,23 @@ fn codes_are_near(rows: &QuantizedRows, first_block: usize, want: &[f32], slack:
 
 fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
     let (mut random, stride) = (Random(heads.value_dim as u64), stride(heads));
-    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
+    let kernel = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, 0)?;
     let layer = Layer::new(gpu, heads, planes, &mut random, -4.0)?;
     // Three sequences in four slots, one row of the step is none.
     let (slots, start) = ([2, -1, 0, 3], [0, 0, 6, 1001]);
     let mut host: Vec<Sequence> = (0..4).map(|_| Sequence::random(heads, &mut random)).collect();
     host[2] = Sequence::fresh(heads);
     let untouched = host[1].state.clone();
-    let mut device = Slots::new(gpu, heads, &host)?;
+    let mut device = Slots::new(gpu, heads, &host, 0)?;
     device.begin(&slots, &start);
     let (mut worst, blocks_each, width) = (0.0f32, heads.values * heads.value_dim / 32, layer.width());
     for n in 0..STORE_EVERY as i32 + 6 {
         let positions = start.map(|p| p + n);
         let x = random.vector(4 * stride);
-        let after = step(gpu, &kernel, &layer, [&slots, &positions], &x, &device)?;
+        let after = step(gpu, &kernel, &layer, [&slots, &positions], &x, (&device, &[]))?;
         for (row, slot) in slots.into_iter().enumerate().filter(|(_, slot)| *slot >= 0) {
             let x = &x[row * stride..(row + 1) * stride];
-            let alone = step(gpu, &kernel, &layer, [&[slot], &[positions[row]]], x, &device)?.rows;
+            let alone = step(gpu, &kernel, &layer, [&[slot], &[positions[row]]], x, (&device, &[]))?.rows;
             let (blocks, codes) = (row * width / 32..(row + 1) * width / 32, row * width..(row + 1) * width);
             let same = alone.meta[..] == after.rows.meta[blocks] && alone.codes[..] == after.rows.codes[codes];
             assert!(same, "{heads:?}: row {row} differs from itself alone");
@@ -310,6 +340,81 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
     println!(
         "gdn_decode {heads:?} {planes:?}: outputs within {worst:.3} of what their int8 form may be off, state to {state_error:.1e}, rows the same alone"
     );
+    Ok(())
+}
+
+/// Two sequences say the same twice: a token a step, and with up to seven drafted rows behind each, of which some are
+/// right. Rows that count have equal bytes, and so have the states at the end.
+fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
+    const LENGTH: usize = 70;
+    let (mut random, stride) = (Random(5 + heads.value_dim as u64), stride(heads));
+    let kernels = [0, DRAFTS].map(|drafts| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts));
+    let [alone, drafting] = kernels;
+    let (alone, drafting) = (alone?, drafting?);
+    let layer = Layer::new(gpu, heads, planes, &mut random, -4.0)?;
+    let host: Vec<Sequence> = (0..2).map(|_| Sequence::random(heads, &mut random)).collect();
+    let said: Vec<Vec<f32>> = (0..2).map(|_| random.vector((LENGTH + DRAFTS) * stride)).collect();
+    let of = |slot: usize, n: usize| &said[slot][n * stride..(n + 1) * stride];
+    let start = [6, 1001];
+    let (blocks, width) = (layer.width() / 32, layer.width());
+
+    let mut device = Slots::new(gpu, heads, &host, 0)?;
+    device.begin(&[0, 1], &start);
+    let mut want: [Vec<(Vec<i8>, Vec<[f32; 2]>)>; 2] = Default::default();
+    for n in 0..LENGTH as i32 {
+        let x = [of(0, n as usize), of(1, n as usize)].concat();
+        let after = step(gpu, &alone, &layer, [&[0, 1], &start.map(|p| p + n)], &x, (&device, &[]))?;
+        for (slot, want) in want.iter_mut().enumerate() {
+            let codes = after.rows.codes[slot * width..][..width].to_vec();
+            want.push((codes, after.rows.meta[slot * blocks..][..blocks].to_vec()));
+        }
+        device = after.slots;
+    }
+
+    let mut drafted = Slots::new(gpu, heads, &host, DRAFTS)?;
+    drafted.begin(&[0, 1], &start);
+    let (mut done, mut right) = ([0usize; 2], [0i32; 2]);
+    let mut most = 0;
+    while done.iter().any(|n| *n < LENGTH) {
+        let (mut slots, mut positions, mut x, mut firsts) = (vec![-1], vec![0], vec![0.0; stride], Vec::new());
+        let mut accepted = [0; 2];
+        for slot in [1, 0] {
+            if done[slot] == LENGTH {
+                continue;
+            }
+            let room = DRAFTS.min(LENGTH - done[slot] - 1);
+            let pick =
+                |random: &mut Random, n: usize| ((f64::from(random.signed()) + 1.0) / 2.0 * (n + 1) as f64) as usize;
+            let drafts = pick(&mut random, room).min(room);
+            accepted[slot] = pick(&mut random, drafts).min(drafts);
+            firsts.push((slot, slots.len()));
+            for n in 0..=drafts {
+                slots.push(slot as i32);
+                positions.push(start[slot] + (done[slot] + n) as i32);
+                let wrong = random.vector(stride);
+                x.extend_from_slice(if n <= accepted[slot] { of(slot, done[slot] + n) } else { &wrong });
+            }
+        }
+        let mut after = step(gpu, &drafting, &layer, [&slots, &positions], &x, (&drafted, &right))?;
+        for (slot, first) in firsts {
+            for n in 0..=accepted[slot] {
+                let (codes, meta) = &want[slot][done[slot] + n];
+                let row = first + n;
+                let same = after.rows.codes[row * width..][..width] == codes[..]
+                    && after.rows.meta[row * blocks..][..blocks] == meta[..];
+                assert!(same, "{heads:?}: position {} of slot {slot}, {n} behind its first row", done[slot] + n);
+            }
+            done[slot] += accepted[slot] + 1;
+            right[slot] = accepted[slot] as i32;
+            after.slots.lacks[slot].end += accepted[slot] as i32;
+            most = most.max(after.slots.lacks[slot].len());
+        }
+        drafted = after.slots;
+    }
+    let ([state, _], [got, _]) = (device.whole(gpu, heads)?, drafted.whole(gpu, heads)?);
+    assert!(same_bits(&state, &got), "{heads:?}: states differ");
+    assert!(most > DRAFTS, "states lack {most} positions at most: the rings were not filled");
+    println!("gdn_decode {heads:?} {planes:?}: drafted rows have the same bytes; states lacked up to {most} positions");
     Ok(())
 }
 
@@ -425,13 +530,13 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     const ROWS: usize = 502;
     let (mut random, stride, width) = (Random(77 + heads.values as u64), stride(heads), heads.values * heads.value_dim);
     let kernel = GdnPrefill::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
-    let decoder = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes)?;
+    let decoder = GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, 0)?;
     let layer = Layer::new(gpu, heads, planes, &mut random, if hard { -0.01 } else { -4.0 })?;
     let mut host: Vec<Sequence> = (0..6).map(|_| Sequence::random(heads, &mut random)).collect();
     for slot in [2, 5] {
         host[slot] = Sequence::fresh(heads);
     }
-    let mut device = Slots::new(gpu, heads, &host)?;
+    let mut device = Slots::new(gpu, heads, &host, 0)?;
     let mut x = random.vector(ROWS * stride);
     for row in x.chunks_mut(stride) {
         let keys = heads.keys * heads.key_dim;
@@ -471,7 +576,7 @@ fn pieces_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes, hard: b
     let x = random.vector(4 * stride);
     let (slots, positions) = ([2, 4, 3, 5], [150, 129, 451, 3]);
     device.begin(&slots, &positions);
-    let after = step(gpu, &decoder, &layer, [&slots, &positions], &x, &device)?;
+    let after = step(gpu, &decoder, &layer, [&slots, &positions], &x, (&device, &[]))?;
     for (row, slot) in slots.into_iter().enumerate() {
         let want = step_on_host(&layer, &x[row * stride..], &mut host[slot as usize], positions[row]).mixed;
         let top = want.iter().fold(0.0f32, |m, v| m.max(v.abs()));
@@ -498,9 +603,9 @@ fn a_prompt_gives_the_same_bytes_however_it_is_cut(gpu: &Gpu, heads: Heads, plan
     let width = layer.width();
     let x = random.vector(ROWS * stride);
     let fresh = [Sequence::fresh(heads), Sequence::random(heads, &mut random)];
-    let mut whole = Slots::new(gpu, heads, &fresh)?;
+    let mut whole = Slots::new(gpu, heads, &fresh, 0)?;
     let want = prefill(gpu, &kernel, &layer, &[[0, 0, 0, ROWS as i32]], ROWS, &x, &mut whole)?;
-    let mut cut = Slots::new(gpu, heads, &fresh)?;
+    let mut cut = Slots::new(gpu, heads, &fresh, 0)?;
     for part in [0..128, 128..192, 192..ROWS] {
         // Another sequence's rows come first, so that everything lies elsewhere.
         let (others, n) = (37, part.len());
@@ -539,13 +644,13 @@ fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
     let x = random.vector((OTHERS + ROWS) * stride);
     let nan = || Sequence { state: vec![f64::NAN; heads.state()], ring: vec![f32::NAN; heads.tail()] };
     let begin = || [Sequence::fresh(heads), Sequence::fresh(heads), nan(), nan(), nan()];
-    let mut whole = Slots::new(gpu, heads, &begin())?;
+    let mut whole = Slots::new(gpu, heads, &begin(), 0)?;
     // The piece is the second, behind another sequence's rows.
     let list = [[1, 0, 0, OTHERS as i32], [0, 0, OTHERS as i32, ROWS as i32]];
     let number = |end: usize| gdn_prefill::chunk_number(1, OTHERS, end / 64 - 1);
     let kept = [(number(64), 2), (number(192), 3), (number(256), 4)];
     let all = prefill_keeping(gpu, &kernel, &layer, (&list, OTHERS + ROWS), &x, &kept, &mut whole)?;
-    let plain = prefill(gpu, &kernel, &layer, &list, OTHERS + ROWS, &x, &mut Slots::new(gpu, heads, &begin())?)?;
+    let plain = prefill(gpu, &kernel, &layer, &list, OTHERS + ROWS, &x, &mut Slots::new(gpu, heads, &begin(), 0)?)?;
     assert!(all.rows.codes == plain.rows.codes, "{heads:?}: rows do not know of what is kept");
     let part = |values: &[f32], slot: usize, len: usize| values[slot * len..(slot + 1) * len].to_vec();
     let read = |slots: &Slots| -> Result<_, Box<dyn Error>> {
@@ -553,7 +658,7 @@ fn a_state_that_is_kept_on_the_way_is_that_of_a_prompt_that_ends_there(
     };
     let (states, rings) = read(&whole)?;
     for (end, slot) in [(64, 2), (192, 3), (256, 4)] {
-        let mut cut = Slots::new(gpu, heads, &begin())?;
+        let mut cut = Slots::new(gpu, heads, &begin(), 0)?;
         prefill(gpu, &kernel, &layer, &[[0, 0, 0, end as i32]], end, &x[OTHERS * stride..], &mut cut)?;
         let (state, ring) = read(&cut)?;
         assert!(

@@ -113,7 +113,8 @@ impl CpuConfig {
         if self.drafts == 0 {
             return DraftRoom::default();
         }
-        DraftRoom { piece_max: self.drafts, step_max: self.logit_rows() as u32 - self.slots }
+        let step_max = self.logit_rows() as u32 - self.slots;
+        DraftRoom { piece_max: self.drafts, step_max, rows_max: self.slots + step_max, penalties: true }
     }
 }
 

@@ -69,7 +69,7 @@ impl OutputSample {
     /// What its sequence has read and said before it.
     fn history<'a>(&self, slots: &'a [Slot]) -> Cow<'a, History> {
         let history = &slots[self.slot].history;
-        if self.drafts.is_empty() || !sampler::reads_history(&self.row.params) {
+        if self.drafts.is_empty() || !self.row.params.reads_history() {
             return Cow::Borrowed(history);
         }
         let mut ahead = history.clone();

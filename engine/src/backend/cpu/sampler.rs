@@ -114,7 +114,7 @@ fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &
 fn pick_of_few(logits: &[f32], row: &SampleRow, c: &Constraint, s: &mut SamplerScratch) -> Option<TokenId> {
     let p = &*row.params;
     let mask =
-        c.mask.as_deref().filter(|_| p.logit_bias.is_empty() && !p.processed && !reads_history(p) && !c.shifts())?;
+        c.mask.as_deref().filter(|_| p.logit_bias.is_empty() && !p.processed && !p.reads_history() && !c.shifts())?;
     let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
     if allowed * FEW_IN > logits.len() {
         return None;
@@ -229,16 +229,11 @@ fn certainty(logits: &[f32]) -> Certainty {
     Certainty { entropy: (sum.ln() - weighted / sum) as f32, top_prob: (1.0 / sum) as f32 }
 }
 
-/// Whether what was read and said before shows in how a token is chosen.
-pub(super) fn reads_history(p: &SamplingParams) -> bool {
-    p.repetition_penalty != 1.0 || p.presence_penalty != 0.0 || p.frequency_penalty != 0.0
-}
-
 /// Writes the logits after what may not come and after penalties to `out`, minus infinity for what is no number; false
 /// if nothing changes them.
 fn edit(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, out: &mut Vec<f32>) -> bool {
     let p = &*row.params;
-    let penalties = reads_history(p);
+    let penalties = p.reads_history();
     let free = c.mask.is_none() && c.forbidden.is_empty();
     if p.logit_bias.is_empty() && free && !penalties && !run(AnyNan(logits)) {
         return false;

@@ -1,12 +1,14 @@
 //! Sizes of a CUDA backend, and the memory that follows from them, known before any of it is taken.
 
 use super::activations::Activations;
+use super::blocks::OpQuery;
 use super::shape::{Counts, buckets};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
 use super::workspace::Workspace;
 use super::{history, pooling, programs, sampling};
-use crate::model::Model;
+use crate::model::{Model, ModelConfig};
+use crate::step::DraftRoom;
 use chimere_kernels::cuda::attention::KvType;
 use std::path::PathBuf;
 
@@ -45,6 +47,8 @@ pub struct CudaConfig {
     /// Tile and split choices that do not depend on the batch, so that equal requests get equal bytes whatever runs
     /// beside them.
     pub deterministic: bool,
+    /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
+    pub drafts: u32,
     /// Rows of the embedding stay in pinned host memory and are read over the bus.
     pub host_embedding: bool,
     /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
@@ -52,6 +56,23 @@ pub struct CudaConfig {
     pub expert_bytes: Option<u64>,
     /// Where compiled kernels are kept; `None` takes [`super::KernelCache::default_dir`].
     pub kernel_cache: Option<PathBuf>,
+}
+
+impl CudaConfig {
+    /// What is done of it for this model: one with an operator whose state drafted rows would change for good takes none.
+    pub fn of(&self, model: &ModelConfig) -> Self {
+        let takes = model.blocks().all(|block| OpQuery(&block.op).takes_drafts());
+        Self { drafts: if takes { self.drafts } else { 0 }, ..self.clone() }
+    }
+
+    /// Drafted tokens that steps may have: as many as the largest decode graph has rows for.
+    pub(super) fn draft_room(&self) -> DraftRoom {
+        if self.drafts == 0 {
+            return DraftRoom::default();
+        }
+        let rows_max = Counts::of(self).decode as u32;
+        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false }
+    }
 }
 
 /// Bytes of device memory by use, for a planner that splits one budget.
@@ -96,7 +117,9 @@ impl CudaMemory {
 
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
-        let (c, counts) = (&model.config, Counts::of(config));
+        let c = &model.config;
+        let config = &config.of(c);
+        let counts = Counts::of(config);
         let (weights, shape) =
             (planned_bytes(model, config.host_embedding, config.expert_bytes), StoreShape::of(c, config));
         let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts) + history::bytes(config.context);
@@ -105,7 +128,7 @@ impl CudaMemory {
             workspace: Workspace::bytes(c, counts, config.activations.planes(model))
                 + programs::scratch_bytes(c, config)
                 + outputs,
-            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.slots).len() as u64,
+            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.decode).len() as u64,
             slot: shape.slot_bytes(),
             checkpoint: shape.checkpoint_bytes(),
             page: shape.page_bytes(),
@@ -185,6 +208,7 @@ mod tests {
                 step_rows_max: step_tokens.max(slots + 64),
                 context,
                 deterministic: false,
+                drafts: 0,
                 host_embedding: true,
                 expert_bytes: None,
                 kernel_cache: None,

@@ -51,7 +51,7 @@ use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{Model, ModelConfig};
-use crate::step::{DraftRoom, Piece, StateCopy, StateStart, StepOutcome, StepPlan};
+use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
@@ -69,13 +69,14 @@ use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
 use store::{Store, StoreShape, send};
-use stored::StoredStates;
+use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
 use weights::DeviceWeights;
 use workspace::Workspace;
 
-/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts, pending updates.
-const ROW_WORDS: usize = 7;
+/// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts, pending updates, drafted
+/// positions.
+const ROW_WORDS: usize = 8;
 /// Pinned bytes of a step beyond its rows: page tables and sampler's lists.
 const STAGING_BYTES: usize = 8 << 20;
 
@@ -141,6 +142,7 @@ impl CudaBackend {
             let (got, need) = (config.slots.to_string(), format!("at most {SLOTS_MAX}"));
             return Err(CudaBackendError::Unsupported { what: "the number of sequences at once", got, need });
         }
+        let config = &config.of(&model.config);
         let device = Arc::new(Device::open(config.ordinal)?);
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
         let c = &model.config;
@@ -170,7 +172,7 @@ impl CudaBackend {
                 step_rows_max: config.step_rows_max,
                 vocab: widths.vocab as u32,
                 context: config.context,
-                drafts: DraftRoom::default(),
+                drafts: config.draft_room(),
             },
             counts,
             one_by_one: config.deterministic,
@@ -191,7 +193,7 @@ impl CudaBackend {
             pooling,
             graphs: Graphs::default(),
             network,
-            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.slots + 1, sums)?,
+            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.logits + 1, sums)?,
             device,
             last_rows: 0,
             steps: UnfinishedSteps::default(),
@@ -202,7 +204,7 @@ impl CudaBackend {
 
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
     fn capture(&mut self) -> Result<(), CudaBackendError> {
-        for rows in buckets(self.counts.slots) {
+        for rows in buckets(self.counts.decode) {
             self.device
                 .stream()
                 .memcpy_htod(&columns(&[], rows), &mut self.decode_rows)
@@ -257,7 +259,7 @@ impl CudaBackend {
             host.grow();
         }
         self.stored.begin(plan);
-        let rows = StepRows::of(plan, self.one_by_one, &self.stored);
+        let rows = StepRows::of(plan, self.one_by_one, &mut self.stored);
         self.stored.prompts_were_computed(rows.pieces.iter().map(PieceRows::end));
         let mut wanted = WantedOutputs::default();
         let prompts = rows.sampled_prefill();
@@ -502,7 +504,7 @@ impl Backend for CudaBackend {
 
 /// Rows as arrays one after another, filled up to `n` with rows that are none.
 fn columns(rows: &[Row], n: usize) -> Vec<i32> {
-    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0, pending: 0, cut: [0; 2] };
+    let none = Row { token: 0, slot: -1, position: 0, prompt_len: 0, lacking: Lacking::default(), cut: [0; 2] };
     let all = || rows.iter().copied().chain(std::iter::repeat_n(none, n - rows.len()));
     let mut words = Vec::with_capacity(ROW_WORDS * n);
     words.extend(all().map(|r| r.token));
@@ -510,7 +512,8 @@ fn columns(rows: &[Row], n: usize) -> Vec<i32> {
     words.extend(all().map(|r| r.position));
     words.extend(all().map(|r| r.prompt_len));
     words.extend(all().flat_map(|r| r.cut));
-    words.extend(all().map(|r| r.pending));
+    words.extend(all().map(|r| r.lacking.pending));
+    words.extend(all().map(|r| r.lacking.drafted));
     words
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Pass<'a> {
     prompt_lens: CudaView<'a, i32>,
     /// Positions before a decode row that the stored states lack.
     pub(super) pending: CudaView<'a, i32>,
+    /// Of those how many were drafted rows of the step before.
+    pub(super) drafted: CudaView<'a, i32>,
     pub(super) cuts: CudaView<'a, i32>,
     pub(super) prompts: Option<Prompts<'a>>,
 }
@@ -53,14 +55,15 @@ pub(super) struct Prompts<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `words` holds tokens, slots, positions, prompt lengths, cuts and pending updates of `count` rows, one array
-    /// after another.
+    /// `words` holds tokens, slots, positions, prompt lengths, cuts, pending updates and drafted positions of `count`
+    /// rows, one array after another.
     pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = RowCount { count, prefill: prompts.is_some() };
         // The cuts are read as pairs, so they stand behind an even number of arrays.
-        let (cuts, pending) = (words.slice(4 * count..6 * count), part(6));
-        Self { rows, tokens: part(0), slots: part(1), positions: part(2), prompt_lens: part(3), pending, cuts, prompts }
+        let (cuts, pending, drafted) = (words.slice(4 * count..6 * count), part(6), part(7));
+        let (tokens, slots, positions, prompt_lens) = (part(0), part(1), part(2), part(3));
+        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, prompts }
     }
 }
 
@@ -254,7 +257,7 @@ impl Network {
 impl BlockPlace {
     /// That of the block after one of this operator.
     fn after(self, op: OpQuery<'_>, kv: KvType) -> Self {
-        let memory = op.memory(kv);
+        let memory = op.memory(kv, 0);
         Self {
             recurrent: self.recurrent + usize::from(memory.is_recurrent()),
             cached: self.cached + usize::from(memory.is_cached()),

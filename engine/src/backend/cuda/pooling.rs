@@ -88,7 +88,7 @@ mod tests {
     fn every_way_to_fill_a_step_with_pieces_has_room_for_its_units() {
         let chunk = CHUNK_TOKENS as usize;
         for (prefill, slots) in [(128, 1), (68, 4), (512, 3), (2048, 64), (64, 64)] {
-            let most = units_max(Counts { decode: slots, prefill, logits: slots, slots });
+            let most = units_max(Counts { decode: slots, prefill, logits: slots, slots, drafts: 0 });
             let units = |pieces: usize| {
                 // All but one as short as a second unit needs, the last takes the rest.
                 let short = (prefill / pieces).min(chunk + 1);

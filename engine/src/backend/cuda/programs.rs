@@ -53,6 +53,7 @@ pub fn programs(
 ) -> Result<Vec<Program>, CudaBackendError> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
     let c = &model.config;
+    let config = &config.of(c);
     blocks::check(c, config.kv.into())?;
     let (plan, planes) = (WeightsPlan::of(model, config.expert_bytes), config.activations.planes(model));
     let setting = Setting::of(c, config, planes);

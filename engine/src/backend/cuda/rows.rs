@@ -1,11 +1,11 @@
 //! A step's plan as the device sees it: arrays of rows, pieces and sample places. Data in, data out: no device.
 //!
-//! Decode rows run in passes through a captured graph, one position of a sequence a pass; prompt pieces run beside
-//! them. A piece of the recurrent form with several positions (recomputed after preemption) takes one pass a position
+//! Decode rows run in passes through a captured graph, one position of a sequence a pass and what is drafted behind it;
+//! prompt pieces run beside them. A piece of the recurrent form with several positions (recomputed after preemption) takes one pass a position
 //! where results may not depend on how they came about. Elsewhere it does so up to the next whole chunk only, and runs
 //! on as a prompt does.
 
-use super::stored::StoredStates;
+use super::stored::{Lacking, StoredStates};
 use crate::CHUNK_TOKENS;
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
@@ -21,8 +21,8 @@ pub(super) struct Row {
     pub(super) slot: i32,
     pub(super) position: i32,
     pub(super) prompt_len: i32,
-    /// Positions before it that its slot's stored state lacks, if it is a decode row.
-    pub(super) pending: i32,
+    /// What its slot lacks of the positions before it, if it is a decode row and not drafted.
+    pub(super) lacking: Lacking,
     /// As [`cut_words`] makes it.
     pub(super) cut: [i32; 2],
 }
@@ -62,6 +62,14 @@ pub(super) struct SampleAt {
     pub(super) row: SampleRow,
 }
 
+/// A piece with drafts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DraftedAt {
+    /// Its first sample, which is the one in the first draft's place.
+    pub(super) first_sample: usize,
+    pub(super) tokens: Vec<TokenId>,
+}
+
 /// A known token to score, by the logits of a prefill row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScoreAt {
@@ -83,7 +91,8 @@ pub(super) struct PooledAt {
 /// All rows of a step.
 #[derive(Debug, Default)]
 pub(super) struct StepRows {
-    /// Run one after another, before everything else; no slot comes twice in one.
+    /// Run one after another, before everything else; no slot comes twice in one but with its drafts, which stand right
+    /// behind its row.
     pub(super) before: Vec<Vec<Row>>,
     /// Run one after another, after the prefill.
     pub(super) passes: Vec<Vec<Row>>,
@@ -91,6 +100,8 @@ pub(super) struct StepRows {
     pub(super) pieces: Vec<PieceRows>,
     /// In the plan's order.
     pub(super) samples: Vec<SampleAt>,
+    /// In the plan's order.
+    pub(super) drafted: Vec<DraftedAt>,
     /// In the plan's order.
     pub(super) scores: Vec<ScoreAt>,
     /// In the plan's order.
@@ -103,42 +114,61 @@ pub(super) struct StepRows {
 
 impl StepRows {
     /// Lays out a checked plan. `one_by_one`: every position of the recurrent form takes a pass of its own.
-    pub(super) fn of(plan: &StepPlan, one_by_one: bool, stored: &StoredStates) -> Self {
+    pub(super) fn of(plan: &StepPlan, one_by_one: bool, stored: &mut StoredStates) -> Self {
         let mut all = Self::default();
         let decodes = |p: &Piece| {
             let unaligned = p.start.next_multiple_of(CHUNK_TOKENS) - p.start;
-            p.form == Form::Recurrent && p.score.is_none() && (p.len() <= unaligned.max(1) || one_by_one)
+            p.form == Form::Recurrent && p.score.is_none() && (p.certain() <= unaligned.max(1) || one_by_one)
         };
-        let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.len() as usize).max().unwrap_or(0);
+        let passes = plan.pieces.iter().filter(|p| decodes(p)).map(|p| p.certain() as usize).max().unwrap_or(0);
         all.passes.resize_with(passes, Vec::new);
         for piece in &plan.pieces {
             all.cut_rows += piece.experts.map_or(0, |_| piece.len() as usize);
-            let rows = rows_of(piece, stored);
-            let place = if decodes(piece) { all.push_decode(piece, rows) } else { all.push_prefill(piece, rows) };
-            let history = piece.slot.0;
-            all.samples.extend(piece.samples.iter().map(|row| SampleAt { place, history, row: row.clone() }));
+            let place = if decodes(piece) { all.push_decode(piece, stored) } else { all.push_prefill(piece, stored) };
+            all.push_samples(piece, place);
         }
         all
     }
 
-    /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
-    fn push_decode(&mut self, piece: &Piece, rows: impl Iterator<Item = Row>) -> RowPlace {
-        let first = self.passes.len() - piece.len() as usize;
-        for (pass, row) in self.passes[first..].iter_mut().zip(rows) {
-            pass.push(row);
+    /// `place`: that of the first sample. Choices share it; behind it stand the samples of drafted rows.
+    fn push_samples(&mut self, piece: &Piece, place: RowPlace) {
+        let (first_sample, history, drafts) = (self.samples.len(), piece.slot.0, piece.drafts.len());
+        self.samples.extend(piece.samples.iter().enumerate().map(|(i, row)| {
+            let place = match place {
+                RowPlace::Decode(row) => RowPlace::Decode(row + i.min(drafts)),
+                RowPlace::Prefill(row) => RowPlace::Prefill(row),
+            };
+            SampleAt { place, history, row: row.clone() }
+        }));
+        if drafts > 0 {
+            self.drafted.push(DraftedAt { first_sample, tokens: piece.drafts.clone() });
         }
-        RowPlace::Decode(self.passes.last().expect("as many passes as the longest piece has rows").len() - 1)
+    }
+
+    /// Rows of a piece end together with those of all others, so that every sampled row stands in the last pass.
+    fn push_decode(&mut self, piece: &Piece, stored: &mut StoredStates) -> RowPlace {
+        let (certain, mut rows) = (piece.certain() as usize, rows_of(piece));
+        let first = self.passes.len() - certain;
+        for (i, pass) in self.passes[first..].iter_mut().enumerate() {
+            let row = rows.next().expect("as many rows as positions");
+            let drafts = if i + 1 == certain { piece.drafts.len() } else { 0 };
+            pass.push(Row { lacking: stored.row(piece.slot, row.position as u32, drafts), ..row });
+        }
+        let last = self.passes.last_mut().expect("as many passes as the longest piece has rows");
+        let place = RowPlace::Decode(last.len() - 1);
+        last.extend(rows);
+        place
     }
 
     /// Prefill begins at a whole chunk; what stands before it is computed position by position.
-    fn push_prefill(&mut self, piece: &Piece, mut rows: impl Iterator<Item = Row>) -> RowPlace {
-        let first_row = self.prefill.len();
+    fn push_prefill(&mut self, piece: &Piece, stored: &mut StoredStates) -> RowPlace {
+        let (first_row, mut rows) = (self.prefill.len(), rows_of(piece));
         let unaligned = piece.start.next_multiple_of(CHUNK_TOKENS) - piece.start;
         for (i, row) in rows.by_ref().take(unaligned as usize).enumerate() {
             if self.before.len() == i {
                 self.before.push(Vec::new());
             }
-            self.before[i].push(row);
+            self.before[i].push(Row { lacking: stored.row(piece.slot, row.position as u32, 0), ..row });
         }
         self.prefill.extend(rows);
         let (slot, start, rows) =
@@ -175,15 +205,18 @@ impl StepRows {
     }
 }
 
-fn rows_of<'a>(piece: &'a Piece, stored: &'a StoredStates) -> impl Iterator<Item = Row> + 'a {
+fn rows_of(piece: &Piece) -> impl Iterator<Item = Row> + use<'_> {
     let (slot, prompt_len, cut) = (piece.slot.0 as i32, piece.prompt_len as i32, cut_words(piece.experts.as_ref()));
-    (0..piece.len()).map(move |i| {
-        let token = match &piece.tokens {
-            PieceTokens::Known(ids) => ids[i as usize] as i32,
-            PieceTokens::Sampled => -1,
-        };
-        let position = piece.start + i;
-        Row { token, slot, position: position as i32, prompt_len, pending: stored.pending(piece.slot, position), cut }
+    let certain: &[TokenId] = if let PieceTokens::Known(ids) = &piece.tokens { ids } else { &[] };
+    let sampled = (piece.tokens == PieceTokens::Sampled).then_some(-1);
+    let tokens = certain.iter().map(|id| *id as i32).chain(sampled).chain(piece.drafts.iter().map(|id| *id as i32));
+    (piece.start..).zip(tokens).map(move |(position, token)| Row {
+        token,
+        slot,
+        position: position as i32,
+        prompt_len,
+        lacking: Lacking::default(),
+        cut,
     })
 }
 
@@ -224,7 +257,7 @@ mod tests {
     fn laid_out(plan: &StepPlan, one_by_one: bool) -> StepRows {
         let mut stored = StoredStates::new(8);
         stored.begin(plan);
-        StepRows::of(plan, one_by_one, &stored)
+        StepRows::of(plan, one_by_one, &mut stored)
     }
 
     fn positions(pass: &[Row]) -> Vec<(i32, i32)> {
@@ -240,7 +273,17 @@ mod tests {
         ]);
         let rows = laid_out(&plan, false);
         assert_eq!(rows.passes.len(), 1);
-        assert_eq!(rows.passes[0][0], Row { token: -1, slot: 3, position: 9, prompt_len: 4, pending: 1, cut: [0; 2] });
+        assert_eq!(
+            rows.passes[0][0],
+            Row {
+                token: -1,
+                slot: 3,
+                position: 9,
+                prompt_len: 4,
+                lacking: Lacking { pending: 1, drafted: 0 },
+                cut: [0; 2]
+            }
+        );
         assert_eq!(rows.passes[0][1].token, 4);
         assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
         let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
@@ -260,6 +303,25 @@ mod tests {
         assert_eq!(apart.samples[0].place, RowPlace::Decode(0));
         let together = laid_out(&plan, false);
         assert_eq!(together.passes.len(), 3, "no whole chunk begins in it");
+    }
+
+    #[test]
+    fn drafts_stand_behind_their_row_in_the_last_pass_each_with_its_sample() {
+        let sampled = piece(1, Form::Recurrent, 5, PieceTokens::Known(vec![6]), true);
+        let samples = vec![sampled.samples[0].clone(); 3];
+        let drafted = Piece { drafts: vec![70, 71], samples, ..sampled };
+        let plan = plan(vec![
+            piece(0, Form::Recurrent, 6, PieceTokens::Known(vec![1, 2]), true),
+            drafted,
+            piece(2, Form::Recurrent, 9, PieceTokens::Sampled, true),
+        ]);
+        let rows = laid_out(&plan, true);
+        let passes: Vec<_> = rows.passes.iter().map(|p| positions(p)).collect();
+        assert_eq!(passes, [vec![(0, 6)], vec![(0, 7), (1, 5), (1, 6), (1, 7), (2, 9)]]);
+        assert_eq!(rows.passes[1].iter().map(|r| r.token).collect::<Vec<_>>(), [2, 6, 70, 71, -1]);
+        let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
+        assert_eq!(places, [0, 1, 2, 3, 4].map(RowPlace::Decode));
+        assert_eq!(rows.drafted, [DraftedAt { first_sample: 1, tokens: vec![70, 71] }]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::error::{CudaBackendError, During};
 use super::host::HostWatch;
 use super::pooling::pooled;
-use super::rows::{PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
+use super::rows::{DraftedAt, PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
@@ -40,6 +40,8 @@ pub(super) struct WantedOutputs {
     samples: Vec<SampleAt>,
     /// Rows of logits by sample.
     logit_rows: Vec<usize>,
+    /// Pieces whose last samples count only if drafts are right.
+    drafted: Vec<DraftedAt>,
     /// By sample, who had to yield: empty until the sampler is enqueued.
     yielded: Vec<Sources>,
     scores: Vec<ScoreAt>,
@@ -66,7 +68,8 @@ impl WantedOutputs {
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
         self.replays = (rows.before.len() + rows.passes.len()) as u32;
-        (self.samples, self.scores, self.pooled) = (rows.samples, rows.scores, rows.pooled);
+        (self.samples, self.drafted) = (rows.samples, rows.drafted);
+        (self.scores, self.pooled) = (rows.scores, rows.pooled);
     }
 }
 
@@ -308,14 +311,13 @@ impl InFlight {
         let (scores, samples) = results.split_at(self.wanted.scores.len());
         let rows = self.wanted.expert_rows;
         let brought = rows > 0 && !samples.is_empty();
+        let all = samples.iter().enumerate();
+        let samples: Vec<_> = all.map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i])).collect();
+        let (samples, accepted) = accept(samples, &self.wanted.drafted);
         Ok(StepOutcome {
             id: Some(id),
-            samples: samples
-                .iter()
-                .enumerate()
-                .map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i]))
-                .collect(),
-            accepted: Vec::new(),
+            samples,
+            accepted,
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
             timing: StepTiming { forward_us, sample_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
@@ -325,6 +327,19 @@ impl InFlight {
             expert_reads: self.experts.map(|counts| counts.take()).unwrap_or_default(),
         })
     }
+}
+
+/// Leaves the samples that count, and says how many drafts of each piece do.
+fn accept(samples: Vec<Sample>, drafted: &[DraftedAt]) -> (Vec<Sample>, Vec<u32>) {
+    let (mut counts, mut accepted) = (vec![true; samples.len()], Vec::with_capacity(drafted.len()));
+    for DraftedAt { first_sample, tokens } in drafted {
+        let behind = first_sample + tokens.len();
+        let of_piece = samples[*first_sample..=behind].iter().zip(tokens);
+        let equal = of_piece.take_while(|(sample, draft)| sample.token == **draft).count();
+        counts[first_sample + equal + 1..=behind].fill(false);
+        accepted.push(equal as u32);
+    }
+    (samples.into_iter().zip(counts).filter_map(|(sample, counts)| counts.then_some(sample)).collect(), accepted)
 }
 
 fn sample(at: &SampleAt, r: &SampleResult, yielded: Sources) -> Sample {

@@ -7,6 +7,9 @@ use crate::model::ModelConfig;
 
 /// Row counts that a decode graph is captured for.
 pub(super) const BUCKETS: [usize; 13] = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+/// Rows of a decode graph that may be drafted, for each sequence, and the least for all.
+const DRAFTS_A_SLOT: usize = 3;
+const DRAFTS_MIN: usize = 7;
 /// Sequences that a backend can run at once: rows of the largest graph.
 pub(super) const SLOTS_MAX: usize = BUCKETS[BUCKETS.len() - 1];
 
@@ -15,9 +18,9 @@ pub(super) fn bucket(rows: usize) -> usize {
     BUCKETS.into_iter().find(|b| *b >= rows).unwrap_or(SLOTS_MAX)
 }
 
-/// Buckets that a backend of so many slots uses.
-pub(super) fn buckets(slots: usize) -> Vec<usize> {
-    BUCKETS.into_iter().take_while(|b| *b < slots).chain([bucket(slots)]).collect()
+/// Buckets that a backend of so many decode rows uses.
+pub(super) fn buckets(rows: usize) -> Vec<usize> {
+    BUCKETS.into_iter().take_while(|b| *b < rows).chain([bucket(rows)]).collect()
 }
 
 /// Widths of a model's rows on the device: of each kind the widest that any block has.
@@ -67,16 +70,19 @@ pub(super) struct Counts {
     /// Rows whose logits are held at once.
     pub(super) logits: usize,
     pub(super) slots: usize,
+    /// Drafted rows that may stand behind a sequence's own.
+    pub(super) drafts: usize,
 }
 
 impl Counts {
     pub(super) fn of(config: &CudaConfig) -> Self {
-        let slots = config.slots as usize;
-        let decode = bucket(slots);
-        // Of a slot a step has either a decode row or a prompt, and decode rows are as many as their graph's.
-        let logits =
-            (0..=slots).map(|decoding| if decoding > 0 { bucket(decoding) } else { 0 } + slots - decoding).max();
-        Self { decode, prefill: config.step_rows_max as usize, logits: logits.unwrap_or(decode), slots }
+        let (slots, drafts) = (config.slots as usize, config.drafts as usize);
+        let drafted = if drafts == 0 { 0 } else { (slots * drafts.min(DRAFTS_A_SLOT)).max(drafts.min(DRAFTS_MIN)) };
+        let decode = bucket(slots + drafted);
+        // Of a slot a step has either decode rows or a prompt, and decode rows are as many as their graph's.
+        let rows = |decoding: usize| if decoding > 0 { bucket(decode.min(decoding * (1 + drafts))) } else { 0 };
+        let logits = (0..=slots).map(|decoding| rows(decoding) + slots - decoding).max();
+        Self { decode, prefill: config.step_rows_max as usize, logits: logits.unwrap_or(decode), slots, drafts }
     }
 
     /// Rows of the residual stream.
@@ -103,6 +109,7 @@ mod tests {
                 step_rows_max: 64,
                 context: 64,
                 deterministic: false,
+                drafts: 0,
                 host_embedding: false,
                 expert_bytes: None,
                 kernel_cache: None,

@@ -42,7 +42,7 @@ pub(super) struct StoreShape {
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig, config: &CudaConfig) -> Self {
-        let memories = || c.blocks().map(|block| OpQuery(&block.op).memory(config.kv.into()));
+        let memories = || c.blocks().map(|block| OpQuery(&block.op).memory(config.kv.into(), config.drafts as usize));
         // All that have any have the same: `blocks::check` refused what has not.
         let state = memories().find(Memory::is_recurrent).unwrap_or_default();
         let page = memories().find(Memory::is_cached).unwrap_or_default();

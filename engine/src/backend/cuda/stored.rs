@@ -1,24 +1,42 @@
 //! Up to which position the recurrent state of each slot is stored.
 //!
 //! Decode rows store a state at every [`STORE_EVERY`]-th position only ([`gdn_decode`]): a row between leaves an
-//! update, which those behind it apply first. Prompts find and leave states that are whole. So what a row has to apply
-//! follows from its position and from where the slot's last prompt ended, and from nothing that runs beside it.
+//! update, which those behind it apply first; drafted rows leave updates only. Prompts find and leave states that are
+//! whole.
 //!
 //! [`gdn_decode`]: chimere_kernels::cuda::gdn_decode
 
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
-use chimere_kernels::cuda::gdn_decode::STORE_EVERY;
+use chimere_kernels::cuda::gdn_decode::{STORE_EVERY, stores};
 
 const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a chunk finds a state that is whole");
 
-/// By slot: behind so many positions decode rows go on from a state that was whole.
-pub(super) struct StoredStates(Vec<u32>);
+/// By slot.
+pub(super) struct StoredStates(Vec<Stored>);
+
+/// Of one slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stored {
+    /// The state is that behind so many positions.
+    whole: u32,
+    /// The position of the last decode row that was not drafted, if drafted ones stood behind it.
+    drafts_behind: Option<u32>,
+}
+
+/// What a decode row finds of the positions before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lacking {
+    /// How many updates it applies: those of the positions right before it.
+    pub(super) pending: i32,
+    /// Of these how many were drafted rows of the step before.
+    pub(super) drafted: i32,
+}
 
 impl StoredStates {
     /// Of slots that are empty.
     pub(super) fn new(slots: u32) -> Self {
-        Self(vec![0; slots as usize])
+        Self(vec![Stored::default(); slots as usize])
     }
 
     /// What a plan copies, clears and restores before its rows.
@@ -30,7 +48,7 @@ impl StoredStates {
         }
         for piece in &plan.pieces {
             match piece.state {
-                StateStart::Clear | StateStart::Restore { .. } => self.0[piece.slot.0 as usize] = piece.start,
+                StateStart::Clear | StateStart::Restore { .. } => self.whole(piece.slot, piece.start),
                 StateStart::Continue => {}
             }
         }
@@ -38,15 +56,23 @@ impl StoredStates {
 
     /// These slots ran as prompts up to these positions, and so have states that are whole there.
     pub(super) fn prompts_were_computed(&mut self, ends: impl Iterator<Item = (SlotId, u32)>) {
-        for (slot, end) in ends {
-            self.0[slot.0 as usize] = end;
-        }
+        ends.for_each(|(slot, end)| self.whole(slot, end));
     }
 
-    /// How many updates a decode row at this position applies: those of the positions right before it.
-    pub(super) fn pending(&self, slot: SlotId, position: u32) -> i32 {
-        let since = position.saturating_sub(self.0[slot.0 as usize]);
-        (position % STORE_EVERY as u32).min(since) as i32
+    fn whole(&mut self, slot: SlotId, position: u32) {
+        self.0[slot.0 as usize] = Stored { whole: position, drafts_behind: None };
+    }
+
+    /// A decode row that is not drafted stands at this position, with so many drafted ones behind it.
+    pub(super) fn row(&mut self, slot: SlotId, position: u32, drafts: usize) -> Lacking {
+        let stored = &mut self.0[slot.0 as usize];
+        let pending = position.saturating_sub(stored.whole);
+        let drafted = stored.drafts_behind.map_or(0, |last| position - last - 1);
+        if stores(position, pending) {
+            stored.whole = position + 1;
+        }
+        stored.drafts_behind = (drafts > 0).then_some(position);
+        Lacking { pending: pending as i32, drafted: drafted as i32 }
     }
 }
 
@@ -55,18 +81,31 @@ mod tests {
     use super::*;
     use crate::ids::StepId;
 
-    fn pending(stored: &StoredStates, slot: u32, positions: std::ops::Range<u32>) -> Vec<i32> {
-        positions.map(|position| stored.pending(SlotId(slot), position)).collect()
+    fn pending(stored: &mut StoredStates, slot: u32, positions: std::ops::Range<u32>) -> Vec<i32> {
+        positions.map(|position| stored.row(SlotId(slot), position, 0).pending).collect()
     }
 
     #[test]
     fn a_row_applies_what_those_since_the_last_store_or_prompt_left() {
         let mut stored = StoredStates::new(2);
         stored.prompts_were_computed([(SlotId(1), 6)].into_iter());
-        assert_eq!(pending(&stored, 1, 6..14), [0, 1, 0, 1, 2, 3, 0, 1]);
-        assert_eq!(pending(&stored, 0, 0..5), [0, 1, 2, 3, 0], "a slot that was empty");
+        assert_eq!(pending(&mut stored, 1, 6..14), [0, 1, 0, 1, 2, 3, 0, 1]);
+        assert_eq!(pending(&mut stored, 0, 0..5), [0, 1, 2, 3, 0], "a slot that was empty");
+        stored.prompts_were_computed([(SlotId(1), 6)].into_iter());
         let copy = StateCopy::Slot { from: SlotId(1), to: SlotId(0) };
         stored.begin(&StepPlan { copies: vec![copy], ..StepPlan::new(StepId(1), Vec::new()) });
-        assert_eq!(pending(&stored, 0, 6..8), [0, 1]);
+        assert_eq!(pending(&mut stored, 0, 6..8), [0, 1]);
+    }
+
+    #[test]
+    fn drafted_rows_store_nothing_and_leave_what_counts_to_the_next_row() {
+        let mut stored = StoredStates::new(1);
+        let mut row = |position, drafts| {
+            let Lacking { pending, drafted } = stored.row(SlotId(0), position, drafts);
+            (pending, drafted)
+        };
+        // Of seven drafts six count, so positions 0 to 6 are pending, one of them the row's own.
+        assert_eq!([row(0, 7), row(7, 7), row(8, 2)], [(0, 0), (7, 6), (0, 0)]);
+        assert_eq!([row(11, 0), row(12, 0), row(13, 0)], [(3, 2), (0, 0), (1, 0)]);
     }
 }

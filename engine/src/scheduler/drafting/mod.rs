@@ -92,6 +92,12 @@ impl Drafting {
         self.sources.max > 0 && (!self.sources.is_empty() || self.takes_runs())
     }
 
+    /// May drafts stand behind a sequence's rows, as far as its request and the backend say?
+    fn takes(&self, seq: &Sequence) -> bool {
+        let spec = &seq.request.spec;
+        spec.drafts && (self.settings.room.penalties || !spec.sampling.reads_history())
+    }
+
     /// Are outputs asked for together of which a grammar leaves no choice?
     fn takes_runs(&self) -> bool {
         self.sources.max > 0 && self.settings.kinds.contains(DraftKind::Grammar)
@@ -191,7 +197,7 @@ impl Scheduler {
         // The last token has no row, so one of those that are left needs no draft.
         let left = seq.output_max.saturating_sub(seq.output.len() as u32 + ahead + 1);
         let most = left.min(drafting.sources.max as u32);
-        if most == 0 || !seq.request.spec.drafts || !seq.rules.may_draft() {
+        if most == 0 || !drafting.takes(seq) || !seq.rules.may_draft() {
             return None;
         }
         let Sequence { drafter, request, output, choice, .. } = seq;
@@ -205,7 +211,9 @@ impl Scheduler {
         let (rows, attended) = decodes.fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1));
         // The unit that moves a prompt has its place in every step.
         let beside = self.config.step_tokens.saturating_sub(rows + CHUNK_TOKENS);
-        let room = beside.min(self.drafting.settings.room.step_max) as usize;
+        let limits = self.drafting.settings.room;
+        let recomputed = self.running.len() as u32;
+        let room = beside.min(limits.step_max).min(limits.rows_max.saturating_sub(recomputed)) as usize;
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, room);
         }

@@ -48,7 +48,7 @@ impl Scheduler {
     pub(super) fn run(&mut self, at: usize) -> Option<Offer> {
         let Self { running, drafting, .. } = self;
         let seq = &mut running[at];
-        if !drafting.takes_runs() || !seq.request.spec.drafts || !seq.rules.may_run() {
+        if !drafting.takes_runs() || !drafting.takes(seq) || !seq.rules.may_run() {
             return None;
         }
         let first = seq.sampled();

@@ -79,7 +79,7 @@ fn drafting(scheduler: Scheduler, mode: DraftMode, room: DraftRoom, guesser: Opt
     }
 }
 
-const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16 };
+const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true };
 
 fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     let own = prop_oneof![
@@ -110,7 +110,7 @@ proptest! {
         // Steps that no draft finds room in are the other test's.
         let config = SchedulerConfig { step_tokens: config.step_tokens + 80, ..config };
         let mut world = World::new(config, pace);
-        let room = DraftRoom { piece_max: room.0, step_max: room.1 };
+        let room = DraftRoom { piece_max: room.0, step_max: room.1, ..ROOM };
         world.scheduler = drafting(Scheduler::new(config), mode, room, guesser);
         ops.iter().for_each(|op| world.apply(op));
         world.finish();

@@ -73,6 +73,14 @@ pub struct BenchStepArgs {
     /// Equal bytes whatever else runs, as for `serve`.
     #[arg(long)]
     pub deterministic: bool,
+    /// Drafted tokens behind each decoded one. They are random tokens that cost nothing to make, and whether they are
+    /// accepted is drawn too, as --accept says: what is measured is how long steps take that verify them.
+    #[arg(long, value_name = "K", default_value_t = 0, requires = "accept", value_parser = clap::value_parser!(u32).range(0..=7))]
+    pub drafts: u32,
+    /// The share of steps in which at least the first, the first two, and so on, of the drafts are accepted: K falling
+    /// numbers from 1 to 0.
+    #[arg(long, value_name = "SHARE,..", value_delimiter = ',')]
+    pub accept: Vec<f64>,
     /// Seed of the tokens fed and sampled.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -124,7 +132,7 @@ struct Cases {
     decode: Vec<(u32, u32)>,
     /// Pairs of sequences and prompt tokens of each, to measure one by one.
     prefill: Vec<(u32, u32)>,
-    /// Decoded positions of a sequence.
+    /// Decoded positions of a sequence, at most.
     steps: u32,
     /// The most positions a sequence has.
     positions: u32,
@@ -139,7 +147,9 @@ impl Cases {
             args.context.iter().flat_map(|c| listed(&args.batch).into_iter().map(move |b| (b, *c))).collect();
         let prefill: Vec<_> =
             listed(&args.prefill).into_iter().flat_map(|l| PREFILL_SEQUENCES.map(|n| (n, l))).collect();
-        let mut cases = Self { decode, prefill, steps: args.steps, positions: 0, sequences: 0 };
+        let steps = args.steps.saturating_mul(1 + args.drafts);
+        check_shares(args)?;
+        let mut cases = Self { decode, prefill, steps, positions: 0, sequences: 0 };
         let all: Vec<_> = cases.sizes().collect();
         let largest = all.iter().max_by_key(|c| c.1);
         cases.positions =
@@ -173,7 +183,7 @@ impl Cases {
             experts_resident: args.experts_resident,
             exact: args.exact,
             deterministic: args.deterministic,
-            drafts: 0,
+            drafts: args.drafts,
             budget: args.vram_budget,
         }
     }
@@ -216,6 +226,18 @@ impl Cases {
     }
 }
 
+/// That the shares of accepted drafts are such.
+fn check_shares(args: &BenchStepArgs) -> Result<(), CliError> {
+    let falls = args.accept.windows(2).all(|pair| pair[0] >= pair[1]);
+    if args.accept.len() != args.drafts as usize || !falls || args.accept.iter().any(|p| !(0.0..=1.0).contains(p)) {
+        let (got, k) = (&args.accept, args.drafts);
+        return Err(CliError::Usage(format!(
+            "--accept wants {k} numbers from 1 to 0, none above the one before, got {got:?}"
+        )));
+    }
+    Ok(())
+}
+
 /// Measures and prints a line a case as soon as it is known.
 fn measure(
     driver: &mut Driver<'_>,
@@ -225,16 +247,23 @@ fn measure(
     report: &mut Report,
 ) -> Result<(), BackendError> {
     for (n, &(batch, context)) in cases.decode.iter().enumerate() {
-        driver.make_room(batch, context + args.steps);
+        if let Some(room) = driver.lacks_room_for(batch, args.drafts) {
+            eprintln!("left out: {} drafts of each of {batch} sequences, steps take {room}", args.drafts);
+            continue;
+        }
+        driver.make_room(batch, context + cases.steps);
         driver.fill(batch, context);
         let mut distinct = Vec::new();
         let runs = repeated(args.repeat, || {
-            let run = driver.decode(batch, context, args.steps)?;
+            let run = match args.drafts {
+                0 => driver.decode(batch, context, args.steps)?,
+                _ => driver.decode_drafted(batch, context, args.steps, &args.accept)?,
+            };
             distinct.extend(driver.distinct_experts());
             Ok(run)
         })?;
         let distinct = mean(&distinct);
-        let bytes = traffic.decode_bytes(batch, context + args.steps / 2, distinct);
+        let bytes = traffic.decode_bytes(batch, context + cases.steps / 2, distinct);
         let moved = Moved { bytes, distinct_experts: distinct, copy_bandwidth: report.copy_bandwidth };
         let row = Decode::new(batch, context, args.steps, moved, &runs);
         print!("{}{}", if n == 0 { Decode::heading() } else { String::new() }, row.line());
@@ -304,6 +333,18 @@ mod tests {
     }
 
     #[test]
+    fn drafts_come_with_the_shares_of_them_that_count_and_take_room() {
+        let usage = |flags: &[&str]| cases(flags).unwrap_err().to_string();
+        for shares in ["0.5", "0.5,0.6", "1.2,0.1", "0.5,-0.1"] {
+            let why = usage(&["--drafts", "2", "--accept", shares]);
+            assert!(why.starts_with("--accept wants 2 numbers from 1 to 0"), "{why}");
+        }
+        assert!(Cli::try_parse_from(["x", "--drafts", "2"]).is_err());
+        let c = cases(&["--drafts", "2", "--accept", "0.9,0.9", "--batch", "1", "--context", "8", "--prefill", "0"]);
+        assert_eq!(c.unwrap().positions, 8 + 3 * 64);
+    }
+
+    #[test]
     fn the_shipped_model_is_measured_and_the_figures_are_written() {
         let dir = tempfile::tempdir().unwrap();
         let json = dir.path().join("out.json");
@@ -322,10 +363,18 @@ mod tests {
             "2",
             "--repeat",
             "1",
+            "--drafts",
+            "3",
+            "--accept",
+            "1,0.5,0",
         ];
         run(&Cli::parse_from(flags.into_iter().chain(["--json", json.to_str().unwrap()])).args).unwrap();
         let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        assert!(figures["decode"][0]["tokens_per_s"]["p50"].as_f64().unwrap() > 0.0);
+        let (steps, tokens) =
+            (&figures["decode"][0]["steps_per_s"]["p50"], &figures["decode"][0]["tokens_per_s"]["p50"]);
+        // Two sequences, each with one draft that counts at least and two at most.
+        let a_step = tokens.as_f64().unwrap() / steps.as_f64().unwrap();
+        assert!((4.0..=6.01).contains(&a_step), "{a_step}");
         assert_eq!(figures["prefill"].as_array().unwrap().len(), 2);
         assert_eq!(figures["model"]["name"], "Chimère Nano");
     }

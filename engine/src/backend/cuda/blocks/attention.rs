@@ -54,12 +54,13 @@ fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
         scale: a.scale,
         stride: a.query_rows() + 2 * a.keys(),
         planes: Planes::One,
+        drafts: 0,
     }
 }
 
 /// The shape of a backend's kernels.
 fn shape_in(a: &AttentionConfig, s: &Setting) -> AttentionShape {
-    AttentionShape { planes: s.planes, ..shape(a, s.eps) }
+    AttentionShape { planes: s.planes, drafts: s.counts.drafts, ..shape(a, s.eps) }
 }
 
 impl Operator for AttentionConfig {
@@ -77,7 +78,7 @@ impl Operator for AttentionConfig {
         Widths { inputs: self.query_rows() + 2 * self.keys(), mixed: self.queries(), ..Widths::default() }
     }
 
-    fn memory(&self, kv: KvType) -> Memory {
+    fn memory(&self, kv: KvType, _drafts: usize) -> Memory {
         // Of a shape, only heads and their size count here.
         let (key_page, value_page) = shape(self, 0.0).page_bytes(kv);
         Memory { key_page, value_page, ..Memory::default() }
@@ -180,8 +181,8 @@ fn attend(
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
     let out = attention::Out { codes: &mut codes, meta: &mut meta };
-    // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass have slots of
-    // their own, tiles were made of the prefill's pieces; tables and earlier positions were written before this step's
+    // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that
+    // share a slot are a piece with its drafts, tiles were made of the prefill's pieces; tables and earlier positions were written before this step's
     // first kernel.
     Ok(unsafe {
         match &at.pass.prompts {

@@ -79,9 +79,9 @@ impl Operator for GdnConfig {
         gdn_prefill::scratch(heads(self), counts.prefill, counts.slots)
     }
 
-    fn memory(&self, _kv: KvType) -> Memory {
+    fn memory(&self, _kv: KvType, drafts: usize) -> Memory {
         let heads = heads(self);
-        Memory { state: heads.state(), ring: heads.tail(), updates: heads.updates(), ..Memory::default() }
+        Memory { state: heads.state(), ring: heads.tail(), updates: heads.updates(drafts), ..Memory::default() }
     }
 
     fn plan(w: &GdnWeights, scale: f32) -> Weights<MatrixPlan<'_>, VectorPlan<'_>> {
@@ -124,13 +124,14 @@ impl Operator for GdnConfig {
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
         let (heads, stride) = (heads(self), heads(self).inputs());
-        Ok(vec![gdn_decode::program(heads, stride, s.planes)?, gdn_prefill::program(heads, stride, s.planes)?])
+        let decode = gdn_decode::program(heads, stride, s.planes, s.counts.drafts)?;
+        Ok(vec![decode, gdn_prefill::program(heads, stride, s.planes)?])
     }
 
     fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
         let (heads, stride) = (heads(self), heads(self).inputs());
         let prefill = GdnPrefill::load(device, cache, heads, stride, s.planes)?;
-        Ok(Kernels { decode: GdnDecode::load(device, cache, heads, stride, s.planes)?, prefill })
+        Ok(Kernels { decode: GdnDecode::load(device, cache, heads, stride, s.planes, s.counts.drafts)?, prefill })
     }
 
     fn bind(
@@ -191,10 +192,11 @@ fn mix(
                 slots: &at.pass.slots,
                 positions: &at.pass.positions,
                 pending: &at.pass.pending,
+                drafted: &at.pass.drafted,
             };
             let updates = gdn_decode::Updates(&mut kept.updates);
-            // SAFETY: slots were checked against the store, no two rows of a pass share one, what the kernel reads
-            // early was written by the step before, and `StoredStates` counts what is pending.
+            // SAFETY: slots were checked against the store, rows that share one are a piece with its drafts, what the
+            // kernel reads early was written by the step before, and `StoredStates` counts what is pending.
             Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, updates, &mut codes, &mut meta) }?)
         }
         Some(p) => {

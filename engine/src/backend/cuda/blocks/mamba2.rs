@@ -86,7 +86,12 @@ impl Operator for Mamba2Config {
         mamba2::scratch(shape(self, Planes::One), counts.rows())
     }
 
-    fn memory(&self, _kv: KvType) -> Memory {
+    fn takes_drafts(&self) -> bool {
+        // It has its state in registers of one step alone: what a row changes cannot be taken back.
+        false
+    }
+
+    fn memory(&self, _kv: KvType, _drafts: usize) -> Memory {
         let shape = shape(self, Planes::One);
         Memory { state: shape.state(), ring: shape.tail(), ..Memory::default() }
     }

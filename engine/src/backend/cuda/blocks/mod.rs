@@ -130,9 +130,14 @@ pub(super) trait Operator: Sized {
         0
     }
 
-    /// What a sequence leaves behind.
-    fn memory(&self, _kv: KvType) -> Memory {
+    /// What a sequence leaves behind, with room for so many drafted rows behind its own.
+    fn memory(&self, _kv: KvType, _drafts: usize) -> Memory {
         Memory::default()
+    }
+
+    /// Whether drafted rows may stand behind a sequence's own.
+    fn takes_drafts(&self) -> bool {
+        true
     }
 
     /// The shape by which the rows of prompts are put into tiles, if the operator has them in tiles.
@@ -250,10 +255,18 @@ macro_rules! operators {
             }
 
             /// [`Operator::memory`].
-            pub(super) fn memory(self, kv: KvType) -> Memory {
+            pub(super) fn memory(self, kv: KvType, drafts: usize) -> Memory {
                 match self.0 {
-                    $(OpConfig::$kind(config) => config.memory(kv),)*
+                    $(OpConfig::$kind(config) => config.memory(kv, drafts),)*
                     _ => Memory::default(),
+                }
+            }
+
+            /// [`Operator::takes_drafts`].
+            pub(super) fn takes_drafts(self) -> bool {
+                match self.0 {
+                    $(OpConfig::$kind(config) => config.takes_drafts(),)*
+                    _ => false,
                 }
             }
 
@@ -389,7 +402,7 @@ pub(super) fn check(model: &ModelConfig, kv: KvType) -> Result<(), CudaBackendEr
         OpQuery(&block.op).check()?;
     }
     // The store has one size of each for all blocks that have any, so that a slot or a page is one strided copy.
-    let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv));
+    let memories = || model.blocks().map(|block| OpQuery(&block.op).memory(kv, 0));
     let states = || memories().filter(Memory::is_recurrent).map(|m| (m.state, m.ring, m.updates));
     let pages = || memories().filter(Memory::is_cached).map(|m| (m.key_page, m.value_page));
     supported(

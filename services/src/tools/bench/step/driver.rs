@@ -58,6 +58,8 @@ pub(super) struct StepsRun {
     pub(super) wall: Duration,
     /// Of it, the sampler's part, as the backend reports it.
     pub(super) sampling: Duration,
+    /// Drafts that were taken for accepted.
+    pub(super) accepted: u64,
 }
 
 /// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
@@ -138,6 +140,60 @@ impl<'a> Driver<'a> {
             self.launch(pieces, &mut run)?;
         }
         self.finish(begin, run)
+    }
+
+    /// How many drafts steps take, where so many behind each sequence's row are too many.
+    pub(super) fn lacks_room_for(&self, sequences: u32, drafts: u32) -> Option<u32> {
+        let room = self.backend.info().drafts;
+        let drafted = sequences * drafts;
+        let fits = drafts <= room.piece_max && drafted <= room.step_max && sequences + drafted <= room.rows_max;
+        (drafts > 0 && !fits).then_some(room.step_max.min(room.rows_max.saturating_sub(sequences)))
+    }
+
+    /// Steps with as many random drafts behind each row as there are `shares`: those in which at least the first, the
+    /// first two, and so on, are taken for accepted, whatever was sampled. A step is made when the one before it is
+    /// done, as where drafts are guessed by what came last.
+    pub(super) fn decode_drafted(
+        &mut self,
+        sequences: u32,
+        start: u32,
+        steps: u32,
+        shares: &[f64],
+    ) -> Result<StepsRun, BackendError> {
+        let begin = Instant::now();
+        let mut run = StepsRun::default();
+        let mut next: Vec<(u32, Option<TokenId>)> = vec![(start, None); sequences as usize];
+        for _ in 0..steps {
+            let all = next.iter().enumerate();
+            let pieces = all.map(|(seq, (at, token))| (seq as u32, *at, *token)).collect::<Vec<_>>();
+            let pieces =
+                pieces.into_iter().map(|(seq, at, token)| self.drafted_piece(seq, (start, at), token, shares.len()));
+            let pieces = pieces.collect();
+            self.launch(pieces, &mut run)?;
+            let outcome = self.flight.land()?;
+            run.count(&outcome);
+            let mut samples = outcome.samples.iter();
+            for ((at, token), right) in next.iter_mut().zip(&outcome.accepted) {
+                let (chance, sampled) = (self.rng.random_range(0.0..1.0), samples.next());
+                // What the backend accepted by chance is not counted.
+                samples.by_ref().take(*right as usize).for_each(drop);
+                let accepted = shares.iter().take_while(|share| chance < **share).count() as u32;
+                (*at, *token) = (*at + 1 + accepted, sampled.map(|sample| sample.token));
+                run.accepted += u64::from(accepted);
+            }
+        }
+        self.finish(begin, run)
+    }
+
+    fn drafted_piece(&mut self, seq: u32, (start, at): (u32, u32), token: Option<TokenId>, drafts: usize) -> Piece {
+        let len = 1 + drafts as u32;
+        let samples = (0..len).map(|i| self.sample(seq, at - start + i)).collect();
+        let mut piece = self.piece(seq, Form::Recurrent, at, len, start, samples);
+        if let PieceTokens::Known(tokens) = &mut piece.tokens {
+            piece.drafts = tokens.split_off(1);
+            tokens[0] = token.unwrap_or(tokens[0]);
+        }
+        piece
     }
 
     fn launch(&mut self, pieces: Vec<Piece>, run: &mut StepsRun) -> Result<(), BackendError> {

@@ -25,6 +25,9 @@ pub(super) struct Report {
     exact: bool,
     deterministic: bool,
     step_tokens: u32,
+    /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so on,
+    /// were taken for accepted.
+    drafts: Vec<f64>,
     /// Seconds until the backend was ready, kernels and weights.
     pub(super) load_s: f64,
     /// Bytes a second of a large copy in the device's memory, read and written.
@@ -88,7 +91,7 @@ impl Decode {
             steps,
             step_ms,
             steps_per_s: stats(&|r| 1.0 / step_s(r)),
-            tokens_per_s: stats(&|r| f64::from(batch) / step_s(r)),
+            tokens_per_s: stats(&|r| (f64::from(batch) + r.accepted as f64 / f64::from(steps)) / step_s(r)),
             sample_ms: stats(&|r| r.sampling.as_secs_f64() * 1e3 / f64::from(steps)).mean,
             distinct_experts: moved.distinct_experts,
             bytes_per_step: moved.bytes,
@@ -139,6 +142,7 @@ impl Report {
             exact: args.exact,
             deterministic: args.deterministic,
             step_tokens: args.step_tokens.unwrap_or(setup.step_tokens()),
+            drafts: args.accept.clone(),
             load_s: 0.0,
             copy_bandwidth: None,
             repeat: args.repeat,
@@ -160,6 +164,9 @@ impl Report {
         out += &self.threads.map(|n| format!(" with {n} threads")).unwrap_or_default();
         out += &format!(", KV {}{}", self.kv_type, if self.deterministic { ", deterministic" } else { "" });
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
+        if !self.drafts.is_empty() {
+            out += &format!(", {} drafts of which {:?} are taken for accepted", self.drafts.len(), self.drafts);
+        }
         out += &format!(", median of {} (± half the range)\n", self.repeat);
         out
     }
@@ -233,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_case_reports_the_median_step_and_all_sequences_tokens() {
-        let run = |ms| StepsRun { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1) };
+        let run = |ms| StepsRun { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1), accepted: 0 };
         let d = Decode::new(8, 0, 10, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
         assert_eq!((d.step_ms.p50, d.steps_per_s.p50, d.tokens_per_s.p50), (10.0, 100.0, 800.0));
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
@@ -243,6 +250,9 @@ mod tests {
         assert_eq!(d.copy_percent.map(f64::round), Some(50.0));
         let line = d.line();
         assert!(line.contains("50.0%") && line.contains("31.5"), "{line}");
+        let drafting = StepsRun { accepted: 40, ..run(100) };
+        let d = Decode::new(8, 0, 10, Moved::default(), &[drafting]);
+        assert_eq!((d.steps_per_s.p50, d.tokens_per_s.p50), (100.0, 1200.0));
         let p = Prefill::new(2, 512, &[run(1024)]);
         assert_eq!(p.tokens_per_s.p50, 1000.0);
     }
