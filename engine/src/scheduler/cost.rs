@@ -3,7 +3,8 @@
 //! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows
 //! (passes over the weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of
 //! positions). The first part is learned from steps without prompts, the second from what steps with prompts took
-//! beyond it, so a night of decoding alone does not make the model forget what prompts cost.
+//! beyond it, so a night of decoding alone does not make the model forget what prompts cost. Apart from them stands what
+//! passes between two steps of which the second was planned only when the first was done.
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
@@ -50,7 +51,7 @@ impl StepShape {
                 self.prompt_pairs += pairs(start, len);
             }
             Form::Recurrent => {
-                self.passes = self.passes.max(if one_by_one { len } else { 1 });
+                self.passes = self.passes.max(if one_by_one { piece.certain() } else { 1 });
                 self.rows += len;
                 self.attended += pairs(start, len);
             }
@@ -129,7 +130,7 @@ impl Fit {
 const STEP_US_MAX: f64 = 60e6;
 
 /// Numbers of recurrent rows that are told apart: what a row more costs has steps, where kernels change.
-const ROWS_APART: usize = 96;
+const ROWS_APART: usize = 257;
 /// Part of [`RowRatios`] that one observation replaces.
 const RATIO_PART: f32 = 0.1;
 
@@ -163,6 +164,8 @@ pub struct CostModel {
     recurrent: Fit,
     prompts: Fit,
     ratios: RowRatios,
+    /// By one and rows, what passes between a step and one that was planned when it was done.
+    gaps: Fit,
 }
 
 impl CostModel {
@@ -195,6 +198,18 @@ impl CostModel {
     /// rows with each other, between which a linear function does not tell the steps.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
         self.recurrent.knows().then(|| self.recurrent.at(&shape.recurrent()) * self.ratios.of(shape.rows))
+    }
+
+    /// The device waited so long for a step of so many rows, because that was planned only when the one before it was
+    /// done.
+    pub fn observe_gap(&mut self, rows: u32, gap: Micros) {
+        self.gaps.observe([1.0, f64::from(rows), 0.0], gap.0 as f64);
+    }
+
+    /// How long the device should wait for a step of so many rows that is planned when the one before it is done,
+    /// microseconds; 0 where that was never seen.
+    pub fn gap_us(&self, rows: u32) -> f64 {
+        self.gaps.at(&[1.0, f64::from(rows), 0.0])
     }
 
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`
@@ -319,6 +334,17 @@ mod tests {
             assert_close(model.decode_rows_us(&decode(rows, 100)).unwrap(), steps(rows) as f64, 0.08);
         }
         assert!(CostModel::default().decode_rows_us(&decode(1, 1)).is_none());
+    }
+
+    #[test]
+    fn waits_between_steps_are_learned_apart_from_steps() {
+        let mut model = learned();
+        let before = model.predict(&decode(4, 100));
+        assert_eq!(model.gap_us(4), 0.0);
+        (0..400u32).for_each(|i| model.observe_gap(1 + i % 64, Micros(80 + 5 * u64::from(1 + i % 64))));
+        assert_close(model.gap_us(2), 90.0, 0.1);
+        assert_close(model.gap_us(64), 400.0, 0.1);
+        assert_eq!(model.predict(&decode(4, 100)), before);
     }
 
     #[test]

@@ -374,7 +374,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
     let mut drafted = Slots::new(gpu, heads, &host, DRAFTS)?;
     drafted.begin(&[0, 1], &start);
     let (mut done, mut right) = ([0usize; 2], [0i32; 2]);
-    let mut most = 0;
+    let (mut most, mut firsts_done) = (0, 0);
     while done.iter().any(|n| *n < LENGTH) {
         let (mut slots, mut positions, mut x, mut firsts) = (vec![-1], vec![0], vec![0.0; stride], Vec::new());
         let mut accepted = [0; 2];
@@ -385,8 +385,11 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
             let room = DRAFTS.min(LENGTH - done[slot] - 1);
             let pick =
                 |random: &mut Random, n: usize| ((f64::from(random.signed()) + 1.0) / 2.0 * (n + 1) as f64) as usize;
-            let drafts = pick(&mut random, room).min(room);
-            accepted[slot] = pick(&mut random, drafts).min(drafts);
+            // In turn all, of which all are right, so that the rings are filled, and some, of which some are.
+            let some = firsts_done % 3 > 0;
+            let drafts = if some { pick(&mut random, room).min(room) } else { room };
+            accepted[slot] = if some { pick(&mut random, drafts).min(drafts) } else { drafts };
+            firsts_done += 1;
             firsts.push((slot, slots.len()));
             for n in 0..=drafts {
                 slots.push(slot as i32);

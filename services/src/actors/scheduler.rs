@@ -60,6 +60,8 @@ pub struct SchedulerActor {
     /// When the last step was committed: a step's share of the engine begins there or at its own launch, whichever is
     /// later.
     committed: Micros,
+    /// Since when the engine has had nothing to do, while the step that it waits for is being planned.
+    waits_since: Option<Micros>,
 }
 
 /// Where a request's events go.
@@ -119,14 +121,18 @@ impl SchedulerActor {
             alarm_for: None,
             pace,
             committed: Micros(0),
+            waits_since: None,
         }
     }
 
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some((plan, rows_out)) = self.plan() {
-            let (tables, grammars) = (self.tables.awaiting(&plan), self.grammars.awaiting(&plan));
-            self.steps.push_back(self.meter.launched(&plan, &self.pace, self.clock.now(), rows_out, plan.waits_for()));
+            let (tables, grammars, now) = (self.tables.awaiting(&plan), self.grammars.awaiting(&plan), self.clock.now());
+            self.steps.push_back(self.meter.launched(&plan, &self.pace, now, rows_out, plan.waits_for()));
+            if let Some(since) = self.waits_since.take() {
+                self.pace.cost.observe_gap(self.steps[0].shape.rows, now.since(since));
+            }
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
@@ -135,6 +141,7 @@ impl SchedulerActor {
             grammars.into_iter().for_each(|step| self.grammars.launched(step));
             tables.into_iter().for_each(|step| self.tables.launched(step));
         }
+        self.waits_since = None;
         self.tell();
         if *self.phase.borrow() == Phase::Draining && self.scheduler.is_idle() {
             self.go(Phase::Drained);
@@ -182,6 +189,7 @@ impl SchedulerActor {
             self.meter.compare(&step, took, &self.pace);
             self.pace.cost.observe(&step.shape, took);
             self.committed = now;
+            self.waits_since = self.steps.is_empty().then_some(now);
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);

@@ -280,7 +280,7 @@ mod tests {
                 slot: 3,
                 position: 9,
                 prompt_len: 4,
-                lacking: Lacking { pending: 1, drafted: 0 },
+                lacking: Lacking::default(),
                 cut: [0; 2]
             }
         );

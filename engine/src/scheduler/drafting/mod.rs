@@ -219,7 +219,10 @@ impl Scheduler {
         }
         let us = |drafts: u32| {
             let attended = attended + attended / u64::from(rows.max(1)) * u64::from(drafts);
-            pace.cost.decode_rows_us(&StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() })
+            let shape = StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() };
+            // The step behind one with drafts is planned when that is done.
+            let gap = if drafts > 0 { pace.cost.gap_us(rows + drafts) } else { 0.0 };
+            pace.cost.decode_rows_us(&shape).map(|us| us + gap)
         };
         self.drafting.gate.choose(offers, rows, room, us)
     }

@@ -143,6 +143,8 @@ struct Run {
     device: FakeDevice,
     pace: Pace,
     row_us: u64,
+    /// What passes behind a step with drafts until the next one is launched.
+    gap_us: u64,
     now: u64,
     steps: u64,
     tokens: Vec<TokenId>,
@@ -152,7 +154,7 @@ impl Run {
     fn new(mode: DraftMode, guesser: Option<Guesser>, row_us: u64) -> Self {
         let scheduler = drafting(Scheduler::new(CONFIG), mode, ROOM, guesser);
         let device = FakeDevice::new(&CONFIG);
-        Self { scheduler, device, pace: Pace::default(), row_us, now: 0, steps: 0, tokens: Vec::new() }
+        Self { scheduler, device, pace: Pace::default(), row_us, gap_us: 0, now: 0, steps: 0, tokens: Vec::new() }
     }
 
     fn step(&mut self) -> Option<StepPlan> {
@@ -161,6 +163,10 @@ impl Run {
         let took = 1_000 + self.row_us * u64::from(shape.rows) + 20 * u64::from(shape.prompt_rows);
         self.pace.cost.observe(&shape, Micros(took));
         (self.now, self.steps) = (self.now + took, self.steps + 1);
+        if plan.pieces.iter().any(|piece| !piece.drafts.is_empty()) {
+            self.pace.cost.observe_gap(shape.rows, Micros(self.gap_us));
+            self.now += self.gap_us;
+        }
         let outcome = self.device.run(&plan);
         for (_, event) in self.scheduler.commit(outcome, Micros(self.now)) {
             if let Event::Token { token, .. } = event {
@@ -177,7 +183,11 @@ impl Run {
 
     /// The time that a request of 400 tokens took.
     fn alone(mode: DraftMode, guesser: Option<Guesser>, row_us: u64) -> u64 {
-        let mut run = Self::new(mode, guesser, row_us);
+        Self::with_gaps(mode, guesser, row_us, 0)
+    }
+
+    fn with_gaps(mode: DraftMode, guesser: Option<Guesser>, row_us: u64, gap_us: u64) -> u64 {
+        let mut run = Self { gap_us, ..Self::new(mode, guesser, row_us) };
         let request = request(1, 40, 400);
         run.scheduler.admit(request.clone(), Micros(0)).unwrap();
         run.finish();
@@ -196,6 +206,16 @@ fn right_guesses_save_steps_and_wrong_ones_are_soon_no_longer_drafted() {
     assert!(Run::alone(DraftMode::Fixed(7), Some(Guesser::Wrong), 50) > off + off / 4, "the gate is what saves it");
     let dear = Run::alone(DraftMode::Auto, Some(Guesser::Right), 5_000);
     assert!(dear * 98 < Run::alone(DraftMode::Off, None, 5_000) * 100, "{dear} us: a row costs as much as a step");
+}
+
+#[test]
+fn what_the_device_waits_for_a_step_that_is_planned_late_counts_against_drafts() {
+    let off = Run::alone(DraftMode::Off, None, 50);
+    let short = Run::with_gaps(DraftMode::Auto, Some(Guesser::Right), 50, 500);
+    assert!(short * 3 < off, "{short} of {off} us");
+    let long = Run::with_gaps(DraftMode::Auto, Some(Guesser::Right), 50, 12_000);
+    assert!(long * 90 < off * 100, "{long} of {off} us: the first wait is what teaches it");
+    assert!(Run::with_gaps(DraftMode::Fixed(7), Some(Guesser::Right), 50, 12_000) > off + off / 2);
 }
 
 /// Outputs that a grammar leaves no choice of, from every eighth on.

@@ -14,7 +14,7 @@ use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
 use chimere_engine::model::{self, Summary};
 use driver::{Driver, Measured};
-use report::{Decode, Moved, Prefill, Report};
+use report::{Case, Decode, Moved, Prefill, Report};
 use std::path::PathBuf;
 use std::time::Instant;
 use traffic::{Kv, Traffic};
@@ -246,28 +246,32 @@ fn measure(
     traffic: &Traffic,
     report: &mut Report,
 ) -> Result<(), BackendError> {
-    for (n, &(batch, context)) in cases.decode.iter().enumerate() {
+    for &(batch, context) in &cases.decode {
         if let Some(room) = driver.lacks_room_for(batch, args.drafts) {
             eprintln!("left out: {} drafts of each of {batch} sequences, steps take {room}", args.drafts);
             continue;
         }
         driver.make_room(batch, context + cases.steps);
         driver.fill(batch, context);
-        let mut distinct = Vec::new();
-        let runs = repeated(args.repeat, || {
-            let run = match args.drafts {
-                0 => driver.decode(batch, context, args.steps)?,
-                _ => driver.decode_drafted(batch, context, args.steps, &args.accept)?,
-            };
-            distinct.extend(driver.distinct_experts());
-            Ok(run)
-        })?;
-        let distinct = mean(&distinct);
-        let bytes = traffic.decode_bytes(batch, context + cases.steps / 2, distinct);
-        let moved = Moved { bytes, distinct_experts: distinct, copy_bandwidth: report.copy_bandwidth };
-        let row = Decode::new(batch, context, args.steps, moved, &runs);
-        print!("{}{}", if n == 0 { Decode::heading() } else { String::new() }, row.line());
-        report.decode.push(row);
+        // Beside steps with drafts stand those of the same backend without.
+        for drafts in [0, args.drafts].into_iter().take(1 + usize::from(args.drafts > 0)) {
+            let mut distinct = Vec::new();
+            let runs = repeated(args.repeat, || {
+                let run = match drafts {
+                    0 => driver.decode(batch, context, args.steps)?,
+                    _ => driver.decode_drafted(batch, context, args.steps, &args.accept)?,
+                };
+                distinct.extend(driver.distinct_experts());
+                Ok(run)
+            })?;
+            let distinct = mean(&distinct);
+            let positions = args.steps * (1 + drafts);
+            let bytes = traffic.decode_bytes(batch, context + positions / 2, distinct);
+            let moved = Moved { bytes, distinct_experts: distinct, copy_bandwidth: report.copy_bandwidth };
+            let row = Decode::new(Case { batch, context, steps: args.steps, drafts }, moved, &runs);
+            print!("{}{}", if report.decode.is_empty() { Decode::heading() } else { String::new() }, row.line());
+            report.decode.push(row);
+        }
     }
     for (n, &(sequences, length)) in cases.prefill.iter().enumerate() {
         driver.make_room(sequences, length);

@@ -50,6 +50,8 @@ pub(super) struct Decode {
     batch: u32,
     context: u32,
     steps: u32,
+    /// Drafted rows behind each sequence's own.
+    drafts: u32,
     /// Milliseconds a step, over the repetitions.
     step_ms: Stats,
     steps_per_s: Stats,
@@ -67,6 +69,15 @@ pub(super) struct Decode {
     copy_percent: Option<f64>,
 }
 
+/// What is decoded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) batch: u32,
+    pub(super) context: u32,
+    pub(super) steps: u32,
+    pub(super) drafts: u32,
+}
+
 /// What a step moves, and how fast a copy is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Moved {
@@ -79,7 +90,8 @@ pub(super) struct Moved {
 }
 
 impl Decode {
-    pub(super) fn new(batch: u32, context: u32, steps: u32, moved: Moved, runs: &[StepsRun]) -> Self {
+    pub(super) fn new(case: Case, moved: Moved, runs: &[StepsRun]) -> Self {
+        let Case { batch, context, steps, drafts } = case;
         let step_s = |r: &StepsRun| r.wall.as_secs_f64() / f64::from(steps);
         let stats = |f: &dyn Fn(&StepsRun) -> f64| {
             Stats::of(&runs.iter().map(f).collect::<Vec<_>>()).expect("there is a repetition")
@@ -89,6 +101,7 @@ impl Decode {
             batch,
             context,
             steps,
+            drafts,
             step_ms,
             steps_per_s: stats(&|r| 1.0 / step_s(r)),
             tokens_per_s: stats(&|r| (f64::from(batch) + r.accepted as f64 / f64::from(steps)) / step_s(r)),
@@ -176,10 +189,11 @@ impl Decode {
     /// What stands above its lines.
     pub(super) fn heading() -> String {
         format!(
-            "\n{:<8}{:>6}{:>9}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>11}\n",
+            "\n{:<8}{:>6}{:>9}{:>8}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>11}\n",
             "decode",
             "batch",
             "context",
+            "drafts",
             "ms/step",
             "±",
             "steps/s",
@@ -197,8 +211,8 @@ impl Decode {
         let mut out = String::new();
         let (ms, spread) = (self.step_ms.p50, self.step_ms.spread() * 100.0);
         let bytes = bytes_text(self.bytes_per_step as u64);
-        write!(out, "{:<8}{:>6}{:>9}{ms:>11.3}{:>8}", "", self.batch, self.context, format!("{spread:.1}%"))
-            .expect("to a string");
+        write!(out, "{:<8}{:>6}{:>9}{:>8}{ms:>11.3}", "", self.batch, self.context, self.drafts).expect("to a string");
+        write!(out, "{:>8}", format!("{spread:.1}%")).expect("to a string");
         let (steps, tokens) = (self.steps_per_s.p50, self.tokens_per_s.p50);
         let copy = self.copy_percent.map_or("-".into(), |p| format!("{p:.1}%"));
         let experts = self.distinct_experts.map_or("-".into(), |n| format!("{n:.1}"));
@@ -241,7 +255,8 @@ mod tests {
     #[test]
     fn a_case_reports_the_median_step_and_all_sequences_tokens() {
         let run = |ms| StepsRun { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1), accepted: 0 };
-        let d = Decode::new(8, 0, 10, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
+        let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
+        let d = Decode::new(case, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
         assert_eq!((d.step_ms.p50, d.steps_per_s.p50, d.tokens_per_s.p50), (10.0, 100.0, 800.0));
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
         assert_eq!((d.copy_percent, d.distinct_experts), (None, None));
@@ -251,7 +266,8 @@ mod tests {
         let line = d.line();
         assert!(line.contains("50.0%") && line.contains("31.5"), "{line}");
         let drafting = StepsRun { accepted: 40, ..run(100) };
-        let d = Decode::new(8, 0, 10, Moved::default(), &[drafting]);
+        let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
+        let d = Decode::new(case, Moved::default(), &[drafting]);
         assert_eq!((d.steps_per_s.p50, d.tokens_per_s.p50), (100.0, 1200.0));
         let p = Prefill::new(2, 512, &[run(1024)]);
         assert_eq!(p.tokens_per_s.p50, 1000.0);
