@@ -24,6 +24,8 @@ pub struct DraftRoom {
     pub rows_max: u32,
     /// Whether sequences may have some for which [`SamplingParams::reads_history`].
     pub penalties: bool,
+    /// Whether the model guesses itself, with a draft head: [`Piece::guesses`] may be asked for.
+    pub guesses: bool,
 }
 
 /// Everything a backend needs to run one step. Copies happen first, in order; then all pieces run together.
@@ -164,6 +166,9 @@ pub struct Piece {
     pub samples: Vec<SampleRow>,
     /// Report log-probabilities of the prompt's own tokens.
     pub score: Option<ScoreRows>,
+    /// How many tokens the model's draft head shall guess behind the last one that is sampled and counts: those of a
+    /// decode row, or of a prompt's end with one sample.
+    pub guesses: u32,
     /// Each row takes only as many experts as it needs.
     pub experts: Option<ExpertCut>,
     /// Report [`PooledUnit`]s of the rows from this position on. Only for prompt pieces, which begin at a multiple of
@@ -308,6 +313,9 @@ pub struct StepOutcome {
     /// Of each piece with drafts, in their order, how many drafts were what was sampled in their place: it has one
     /// sample more.
     pub accepted: Vec<u32>,
+    /// Of each piece with [`Piece::guesses`], in their order, what the draft head guesses: as many as were asked for, or
+    /// fewer where there is no room for more.
+    pub guesses: Vec<Vec<TokenId>>,
     /// Scores of known tokens, in the order of pieces and positions.
     pub scores: Vec<Score>,
     /// Where the time went.
@@ -405,6 +413,8 @@ pub struct StepTiming {
     pub forward_us: u64,
     /// Penalties, sampling, log-probabilities.
     pub sample_us: u64,
+    /// Guesses of the draft head, after the samples.
+    pub guess_us: u64,
 }
 
 #[cfg(test)]
@@ -421,6 +431,7 @@ mod tests {
             start: 70,
             tokens: PieceTokens::Sampled,
             drafts: Vec::new(),
+            guesses: 0,
             pages: vec![PageId(0), PageId(1), PageId(2)],
             prompt_len: 64,
             samples: Vec::new(),
@@ -446,6 +457,7 @@ mod tests {
                 start,
                 tokens: PieceTokens::Known(vec![0; len as usize]),
                 drafts: Vec::new(),
+                guesses: 0,
                 pages: Vec::new(),
                 prompt_len: 200,
                 samples: Vec::new(),

@@ -395,6 +395,7 @@ fn decode_rows(position: u32, tokens: Option<&[TokenId]>, rows: u32, params: &Sa
             start: position,
             tokens,
             drafts: Vec::new(),
+            guesses: 0,
             pages,
             prompt_len: 0,
             samples,

@@ -66,6 +66,7 @@ fn on_the_cpu() -> Box<dyn Backend> {
         step_rows_max: 64,
         context: 96,
         drafts: 0,
+        mtp: false,
     };
     Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
 }
@@ -87,6 +88,7 @@ fn piece(slot: u32, form: Form, start: u32, tokens: PieceTokens, samples: Vec<Sa
         start,
         tokens,
         drafts: Vec::new(),
+        guesses: 0,
         pages,
         prompt_len: 5,
         samples,

@@ -13,6 +13,7 @@ use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, M
 use chimere_engine::backend::cuda::{
     self, Compiler, CudaBackend, CudaBackendError, CudaConfig, CudaMemory, GpuInfo, KernelCache, KvStorage,
 };
+use chimere_engine::drafts::DraftKind;
 use chimere_engine::model::{Model, OpConfig};
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
@@ -61,6 +62,8 @@ pub struct DeviceRequest {
     pub deterministic: bool,
     /// Drafted tokens that may stand behind one.
     pub drafts: u32,
+    /// The model's own draft head drafts too.
+    pub mtp: bool,
     /// Memory for all that the process takes on its device.
     pub budget: Budget,
 }
@@ -81,6 +84,7 @@ impl DeviceRequest {
             exact: engine.exact,
             deterministic: engine.deterministic,
             drafts: engine.drafts.room(),
+            mtp: engine.draft_sources.0.contains(DraftKind::Mtp),
             budget: engine.vram_budget,
         }
     }
@@ -124,6 +128,7 @@ impl DeviceRequest {
             step_rows_max: step_rows(self.step_tokens_or(limits::STEP_TOKENS_CPU), slots),
             context: self.context,
             drafts: self.drafts,
+            mtp: self.mtp,
         })
     }
 
@@ -333,7 +338,7 @@ impl Setup {
             Setup::Cpu(c) => {
                 let uses = MemoryUse::of(&model.config, c);
                 Needs {
-                    weights: MemoryUse::weight_bytes(model, c.exact),
+                    weights: MemoryUse::weight_bytes(model, c),
                     workspace: uses.workspace_bytes,
                     reserve: 0,
                     slot: uses.slot_bytes + uses.drafted_bytes,

@@ -70,7 +70,7 @@ metrics! {
     STEP_BUDGET        Histogram(BUDGET) "chimere_step_budget_ratio" ["of"] "ratio"  "Share of a step's budget that it used: of positions, and, where somebody decodes and a target is set, of time as it was predicted.";
     GRAPH_REPLAYS      Counter   "chimere_graph_replays_total" [] "graphs"           "Captured graphs that a GPU replayed, each a decode pass; 0 on a CPU.";
     STEP_ROWS          Counter   "chimere_step_rows_total" ["form"] "positions"      "Positions computed, by form: prompt (in chunks), decode (one by one).";
-    DRAFTED            Counter   "chimere_drafted_tokens_total" ["source"] "tokens"  "Tokens drafted, by source: ngram, prediction, grammar. Each took a row of a step.";
+    DRAFTED            Counter   "chimere_drafted_tokens_total" ["source"] "tokens"  "Tokens drafted, by source: ngram, prediction, grammar, mtp. Each took a row of a step.";
     ACCEPTED           Counter   "chimere_accepted_tokens_total" ["source", "position"] "tokens" "Drafted tokens that were what was sampled, by source and by place behind the sequence's own token, from 1.";
     DRAFT_ROWS         Counter   "chimere_draft_choices_total" ["drafts"] "rows"     "Decode rows by how many drafts were put behind them, 0 to 7: what the gate chose.";
     DRAFT_LOST         Counter   "chimere_draft_sources_lost_total" [] "sources"     "Sources of drafts that panicked and were switched off.";

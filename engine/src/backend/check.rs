@@ -114,6 +114,19 @@ fn check_drafts(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     Ok(())
 }
 
+/// Guesses follow a sampled token of the piece's own sequence.
+fn check_guesses(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
+    let (guesses, max) = (piece.guesses, if info.drafts.guesses { info.drafts.piece_max } else { 0 });
+    if guesses > max {
+        return Err(format!("{guesses} guesses of a draft head, at most {max}"));
+    }
+    let own = piece.samples.len() == piece.drafts.len() + 1 && piece.samples.iter().all(|row| row.seq == piece.seq);
+    if guesses > 0 && !own {
+        return Err(format!("{guesses} guesses behind {} samples, not all of one choice", piece.samples.len()));
+    }
+    Ok(())
+}
+
 fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     if piece.is_empty() {
         return Err("a piece without tokens".into());
@@ -142,6 +155,7 @@ fn check_piece(piece: &Piece, info: &BackendInfo) -> Result<(), String> {
     }
     check_state(piece, info)?;
     check_drafts(piece, info)?;
+    check_guesses(piece, info)?;
     let known = if let PieceTokens::Known(ids) = &piece.tokens { &ids[..] } else { &[] };
     if let Some(id) = known.iter().chain(&piece.drafts).find(|id| **id >= info.vocab) {
         return Err(format!("token {id} of a vocabulary of {}", info.vocab));

@@ -120,7 +120,7 @@ mod tests {
     fn a_pending_step_is_waited_for_on_another_thread() {
         let outcome = StepOutcome {
             id: Some(StepId(7)),
-            timing: StepTiming { forward_us: 3, sample_us: 1 },
+            timing: StepTiming { forward_us: 3, sample_us: 1, guess_us: 0 },
             ..Default::default()
         };
         let pending = Pending::ready(StepId(7), outcome);

@@ -204,6 +204,7 @@ pub(super) mod tests {
             start: 0,
             tokens: PieceTokens::Sampled,
             drafts: Vec::new(),
+            guesses: 0,
             pages: vec![PageId(0)],
             prompt_len: 0,
             samples,

@@ -26,11 +26,13 @@ pub enum DraftKind {
     Prediction,
     /// The only text that a grammar allows, as the tokenizer writes it.
     Grammar,
+    /// What the model's own draft head says (multi-token prediction).
+    Mtp,
 }
 
 impl DraftKind {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Ngram, Self::Prediction, Self::Grammar];
+    pub const ALL: [Self; 4] = [Self::Ngram, Self::Prediction, Self::Grammar, Self::Mtp];
 
     /// One word, as replies, metrics and settings call it.
     pub fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl DraftKind {
             Self::Ngram => "ngram",
             Self::Prediction => "prediction",
             Self::Grammar => "grammar",
+            Self::Mtp => "mtp",
         }
     }
 }
@@ -127,7 +130,8 @@ mod tests {
         assert!(DraftKind::ALL.into_iter().all(|kind| all.contains(kind)));
         let one = all.without(DraftKind::Ngram);
         assert!(!one.contains(DraftKind::Ngram) && one.contains(DraftKind::Prediction));
-        let none = one.without(DraftKind::Prediction).without(DraftKind::Grammar);
+        let none =
+            [DraftKind::Prediction, DraftKind::Grammar, DraftKind::Mtp].into_iter().fold(one, DraftKinds::without);
         assert_eq!(none, DraftKinds::default());
     }
 

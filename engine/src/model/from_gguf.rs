@@ -59,7 +59,8 @@ pub(super) fn read(file: &Gguf, family: &'static Family) -> Result<Model, LoadEr
     };
     let files = file.files().clone();
     files.check()?;
-    Ok(Model { config: shape.with_layers(&main), weights, text, files })
+    let draft = weights.mtp.as_ref().map(|_| &draft);
+    Ok(Model { config: shape.with_layers(&main, draft), weights, text, files })
 }
 
 impl TensorSource for Gguf {
@@ -139,6 +140,7 @@ impl<'a> Keys<'a> {
             embedding_scale: self.factor("embedding_scale")?.unwrap_or(1.0),
             logit_scale: self.factor("logit_scale")?.map_or(1.0, |divisor| 1.0 / divisor),
             layers: Vec::new(),
+            draft: Vec::new(),
         })
     }
 
@@ -250,7 +252,8 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The draft head after `main` layers, if it can be read. A file whose main model is whole is served either way.
+/// The draft head after `main` layers, if it can be read; without a last norm of its own it has the main model's. A file
+/// whose main model is whole is served either way.
 fn mtp(
     reader: Reader<'_>,
     main: usize,
@@ -263,7 +266,10 @@ fn mtp(
             embed_norm: norm("enorm")?,
             hidden_norm: norm("hnorm")?,
             fc: reader.need(&format!("blk.{main}.nextn.eh_proj.weight"), &[hidden, 2 * hidden])?,
-            norm: norm("shared_head_norm")?,
+            norm: match reader.find(&format!("blk.{main}.nextn.shared_head_norm.weight"), &[hidden])? {
+                Some(own) => own.decode(),
+                None => reader.values("output_norm.weight", &[hidden])?,
+            },
             layer: layer()?,
         })
     };

@@ -30,7 +30,7 @@ fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, 
     let shape = shape(dir.inner, family)?;
     let Layers { main, .. } = (family.hugging_face_layers)(dir.inner)?;
     dir.only(main.len())?;
-    let config = shape.with_layers(&main);
+    let config = shape.with_layers(&main, None);
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let (reader, hidden, vocab) = (Reader::new(dir), config.hidden, config.vocab);
     let layer =
@@ -51,7 +51,7 @@ fn read_renamed(dir: &RenamedDir<'_>, family: &'static Family) -> Result<Model, 
 fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
     let shape = shape(dir, family)?;
     let Layers { main, draft } = (family.hugging_face_layers)(dir)?;
-    let config = shape.with_layers(&main);
+    let config = shape.with_layers(&main, Some(&draft));
     let text = TextAssets::from_hugging_face_for(dir.path(), config.vocab)?;
     let reader = Reader::new(dir);
     let (hidden, vocab) = (config.hidden, config.vocab);
@@ -68,6 +68,7 @@ fn read_own(dir: &HfDir, family: &'static Family) -> Result<Model, LoadError> {
     };
     let files = dir.files().clone();
     files.check()?;
+    let config = if weights.mtp.is_some() { config } else { ModelConfig { draft: Vec::new(), ..config } };
     Ok(Model { config, weights, text, files })
 }
 
@@ -95,6 +96,7 @@ fn shape(dir: &HfDir, family: &Family) -> Result<ModelConfig, LoadError> {
         embedding_scale: factor(c, "embedding_multiplier")?,
         logit_scale: factor(c, "lm_head_multiplier")? / factor(c, "logits_scaling")?,
         layers: Vec::new(),
+        draft: Vec::new(),
     })
 }
 

@@ -61,6 +61,8 @@ pub struct ModelConfig {
     pub logit_scale: f32,
     /// One entry a main layer (the draft head's is not among them).
     pub layers: Vec<Vec<BlockConfig>>,
+    /// The blocks of the draft head's layer; none where there is no such head.
+    pub draft: Vec<BlockConfig>,
 }
 
 impl ModelConfig {
@@ -78,8 +80,19 @@ impl ModelConfig {
     /// something behind, each in the order of its first block. Of what a backend keeps for blocks of one shape
     /// (kernels, buffers of a step) it needs one for each.
     pub fn shapes(&self) -> Vec<&OpConfig> {
+        self.shapes_of(self.blocks())
+    }
+
+    /// The same with those of the draft head's layer behind them that no main layer has.
+    pub fn shapes_with_draft(&self) -> Vec<&OpConfig> {
+        let mut shapes = self.shapes();
+        shapes.extend(self.shapes_of(self.draft.iter()).into_iter().filter(|shape| !self.shapes().contains(shape)));
+        shapes
+    }
+
+    fn shapes_of<'a>(&self, blocks: impl Iterator<Item = &'a BlockConfig>) -> Vec<&'a OpConfig> {
         let mut shapes: Vec<&OpConfig> = Vec::new();
-        for block in self.blocks() {
+        for block in blocks {
             if !shapes.contains(&&block.op) {
                 shapes.push(&block.op);
             }
@@ -98,11 +111,11 @@ impl ModelConfig {
         self.blocks().map(|block| block.op.state()).map(|state| state.kv_heads * state.kv_dim).sum()
     }
 
-    /// The same with the layers of a plan.
-    fn with_layers(self, plans: &[LayerPlan]) -> Self {
+    /// The same with the layers of a plan, and with that of the draft head.
+    fn with_layers(self, plans: &[LayerPlan], draft: Option<&LayerPlan>) -> Self {
         let layer =
             |plan: &LayerPlan| plan.iter().map(|b| Block { norm: (), op: b.op.clone(), scale: b.scale }).collect();
-        Self { layers: plans.iter().map(layer).collect(), ..self }
+        Self { layers: plans.iter().map(layer).collect(), draft: draft.map(layer).unwrap_or_default(), ..self }
     }
 }
 

@@ -23,6 +23,7 @@ impl Scheduler {
         let mut scores = outcome.scores.into_iter();
         let mut pooled = outcome.pooled.into_iter();
         let mut accepted = outcome.accepted.into_iter();
+        let mut guesses = outcome.guesses.into_iter();
         for piece in step.pieces {
             self.commit_scores(&piece, scores.by_ref().take(piece.scores as usize).collect(), &mut events);
             self.commit_pooled(&piece, pooled.by_ref().take(piece.pooled as usize));
@@ -37,12 +38,18 @@ impl Scheduler {
                     self.commit_sample(rank, sample, None, now, &mut events);
                 }
             }
+            if piece.guesses {
+                self.commit_guesses(piece.rank, guesses.next().expect("an entry for each piece that asked"));
+            }
             if piece.completes {
                 self.complete(&piece, &mut events);
             }
         }
-        let rest =
-            samples.next().is_some() || accepted.next().is_some() || scores.next().is_some() || pooled.next().is_some();
+        let rest = samples.next().is_some()
+            || accepted.next().is_some()
+            || guesses.next().is_some()
+            || scores.next().is_some()
+            || pooled.next().is_some();
         assert!(!rest, "step {} brought more than it was asked for", step.id);
         events
     }
@@ -166,7 +173,7 @@ impl Scheduler {
         self.choice_ended(id);
     }
 
-    fn find_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
+    pub(super) fn find_mut(&mut self, rank: Rank) -> Option<&mut Sequence> {
         match self.place_of(rank) {
             Some(at) => Some(&mut self.running[at]),
             None => self.queue.get_mut(rank),

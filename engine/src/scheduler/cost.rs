@@ -35,6 +35,10 @@ pub struct StepShape {
     pub prompt_rows: u32,
     /// Pairs of a prompt row and a position that it attends to.
     pub prompt_pairs: u64,
+    /// Passes of the draft head, one after another.
+    pub guess_passes: u32,
+    /// Their rows, all together.
+    pub guess_rows: u32,
 }
 
 impl StepShape {
@@ -45,6 +49,8 @@ impl StepShape {
 
     fn with(mut self, piece: &Piece, one_by_one: bool) -> Self {
         let (start, len) = (piece.start, piece.len());
+        self.guess_passes = self.guess_passes.max(piece.guesses);
+        self.guess_rows += piece.guesses;
         match piece.form {
             Form::Chunked => {
                 self.prompt_rows += len;
@@ -66,6 +72,10 @@ impl StepShape {
 
     fn recurrent(&self) -> [f64; 3] {
         [f64::from(self.passes), f64::from(self.rows), self.attended as f64 * THOUSAND]
+    }
+
+    fn guesses(&self) -> [f64; 3] {
+        [f64::from(self.guess_passes), f64::from(self.guess_rows), f64::from(u32::from(self.guess_rows > 0))]
     }
 
     fn prompts(&self) -> [f64; 3] {
@@ -163,13 +173,14 @@ impl RowRatios {
 pub struct CostModel {
     recurrent: Fit,
     prompts: Fit,
+    guesses: Fit,
     ratios: RowRatios,
     /// By one and rows, what passes between a step and one that was planned when it was done.
     gaps: Fit,
 }
 
 impl CostModel {
-    /// A step of this shape took that long.
+    /// A step of this shape took that long, without the guesses of a draft head.
     pub fn observe(&mut self, shape: &StepShape, took: Micros) {
         let took = took.0 as f64;
         if took > STEP_US_MAX {
@@ -188,10 +199,26 @@ impl CostModel {
         }
     }
 
-    /// What a step of this shape should take, microseconds; `None` while a part of it was never seen.
+    /// The guesses of a step of this shape took that long.
+    pub fn observe_guesses(&mut self, shape: &StepShape, took: Micros) {
+        if shape.guess_rows > 0 && (took.0 as f64) <= STEP_US_MAX {
+            self.guesses.observe(shape.guesses(), took.0 as f64);
+        }
+    }
+
+    /// What a step of this shape should take, microseconds; `None` while a part of it was never seen, except that what
+    /// is not known of guesses counts for nothing.
     pub fn predict(&self, shape: &StepShape) -> Option<f64> {
         let known = (shape.rows == 0 || self.recurrent.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
-        known.then(|| self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts()))
+        let parts = || self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts());
+        known.then(|| parts() + self.guesses.at(&shape.guesses()))
+    }
+
+    /// What so many guesses, as many for each of some sequences, should take, microseconds; `None` before any were made.
+    pub fn guess_us(&self, sequences: u32, guesses: u32) -> Option<f64> {
+        let passes = guesses.div_ceil(sequences.max(1));
+        let shape = StepShape { guess_passes: passes, guess_rows: guesses, ..StepShape::default() };
+        self.guesses.knows().then(|| self.guesses.at(&shape.guesses()))
     }
 
     /// What a step without prompts should take by what steps of as many rows took, microseconds: to compare numbers of

@@ -2,6 +2,7 @@
 
 use super::cost::{Pace, StepShape};
 use super::drafter::Offer;
+use super::drafting::Asked;
 use super::sequence::{Next, Rank};
 use super::yielding::{SitsOut, Turn};
 use super::{LaunchedPiece, Scheduler};
@@ -31,6 +32,8 @@ pub(super) struct Draft<'a> {
     pub(super) waits_for_loads: bool,
     /// What is drafted behind decode rows.
     pub(super) drafts: BTreeMap<Rank, Offer>,
+    /// What the draft head is asked for behind decode rows.
+    pub(super) asked: Asked,
     /// Decode rows that sit out.
     pub(super) rows_out: u64,
     pub(super) pieces: Vec<Piece>,
@@ -103,8 +106,11 @@ impl Scheduler {
     /// An empty plan, from whose budget the decode rows that will be in it are taken already.
     pub(super) fn draft<'a>(&mut self, now: Micros, pace: &'a Pace, out: SitsOut) -> Draft<'a> {
         let drafts = self.allot(&out, pace);
+        let asked = self.ask(&drafts, &out, pace);
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
-        let shape = decodes.fold(StepShape { passes: 1, ..StepShape::default() }, |shape, seq| StepShape {
+        let (guess_passes, guess_rows) = asked.shape();
+        let begin = StepShape { passes: 1, guess_passes, guess_rows, ..StepShape::default() };
+        let shape = decodes.fold(begin, |shape, seq| StepShape {
             rows: shape.rows + 1 + drafts.get(&seq.rank).map_or(0, |offer| offer.tokens.len() as u32),
             attended: shape.attended + u64::from(seq.computed) + 1,
             ..shape
@@ -123,6 +129,7 @@ impl Scheduler {
             loading: 0,
             waits_for_loads: false,
             drafts,
+            asked,
             rows_out: 0,
             pieces: Vec::with_capacity(self.running.len() + 1),
             launched: Vec::with_capacity(self.running.len() + 1),

@@ -131,6 +131,8 @@ struct LaunchedPiece {
     completes: bool,
     /// What was drafted, each with a sample of its own behind the first.
     drafted: Option<Offer>,
+    /// It asks for guesses of the draft head.
+    guesses: bool,
 }
 
 impl Scheduler {
@@ -346,7 +348,7 @@ impl Scheduler {
             self.prefix.unpin(hit);
         }
         // Drafts in flight may still be right; what they computed is gone.
-        (seq.computed, seq.drafted) = (0, 0);
+        (seq.computed, seq.drafted, seq.guesses_due) = (0, 0, false);
         seq
     }
 

@@ -23,12 +23,14 @@ struct PieceForm {
     score: Option<ScoreRows>,
     exports: Vec<StateExport>,
     drafted: Option<Offer>,
+    guesses: u32,
 }
 
 impl PieceForm {
     /// Of rows after the prompt.
     fn recurrent() -> Self {
-        Self { form: Form::Recurrent, state: StateStart::Continue, score: None, exports: Vec::new(), drafted: None }
+        let (state, exports) = (StateStart::Continue, Vec::new());
+        Self { form: Form::Recurrent, state, score: None, exports, drafted: None, guesses: 0 }
     }
 }
 
@@ -173,7 +175,7 @@ impl Scheduler {
         let samples = if samples_due { at..at + 1 + forked } else { at..at };
         let score = self.score_rows(at, start, end);
         let tokens = PieceTokens::Known(self.running[at].tokens(start, end));
-        let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None };
+        let form = PieceForm { form: Form::Chunked, state, score, exports, drafted: None, guesses: 0 };
         self.push_piece(at, form, start, tokens, samples, draft);
         forked
     }
@@ -195,8 +197,11 @@ impl Scheduler {
         let known = seq.len() - seq.pending;
         let tokens = if end <= known { PieceTokens::Known(seq.tokens(start, end)) } else { PieceTokens::Sampled };
         let samples = if end == seq.len() { at..at + 1 } else { at..at };
-        let drafted = draft.drafts.remove(&self.running[at].rank).and_then(|offer| self.room_for(at, offer));
-        let form = PieceForm { drafted, ..PieceForm::recurrent() };
+        let rank = self.running[at].rank;
+        let drafted = draft.drafts.remove(&rank).and_then(|offer| self.room_for(at, offer));
+        let guesses = draft.asked.remove(&rank).unwrap_or(0);
+        self.running[at].guesses_due = guesses > 0 && !draft.asked.is_trial();
+        let form = PieceForm { drafted, guesses, ..PieceForm::recurrent() };
         self.push_piece(at, form, start, tokens, samples, draft);
     }
 
@@ -220,7 +225,7 @@ impl Scheduler {
         samples: std::ops::Range<usize>,
         draft: &mut Draft<'_>,
     ) {
-        let PieceForm { form, state, score, exports, drafted } = form;
+        let PieceForm { form, state, score, exports, drafted, guesses } = form;
         let mut rows: Vec<_> = self.running[samples.clone()].iter_mut().map(Sequence::sample_row).collect();
         let key = self.running[at].key;
         // Whether drafts are served, their outcome tells.
@@ -237,6 +242,7 @@ impl Scheduler {
             start,
             tokens,
             drafts,
+            guesses,
             pages: seq.pages.clone(),
             prompt_len: seq.prompt_len(),
             samples: rows,
@@ -253,6 +259,7 @@ impl Scheduler {
             samples: ranks,
             completes: seq.output_max == 0 && seq.computed == seq.prompt_len(),
             drafted,
+            guesses: guesses > 0,
         });
         draft.pieces.push(piece);
     }
@@ -305,8 +312,9 @@ impl Scheduler {
         self.totals.rows += draft.pieces.iter().map(|piece| u64::from(piece.len())).sum::<u64>();
         self.in_flight.push_back(LaunchedStep { id, pieces: draft.launched });
         let decodes = draft.pieces.iter().filter(|piece| piece.form == Form::Recurrent && piece.certain() == 1);
-        let drafts: Vec<_> = decodes.map(|piece| piece.drafts.len()).collect();
+        let (drafts, guesses): (Vec<_>, Vec<_>) = decodes.map(|piece| (piece.drafts.len(), piece.guesses)).unzip();
         self.note_drafts(drafts.into_iter());
+        self.note_asked(&guesses, draft.asked.is_trial());
         self.totals.rows_sat_out += draft.rows_out;
         self.last_turn = draft.out.took();
         self.settle(&draft.out, draft.now);

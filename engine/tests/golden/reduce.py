@@ -5,7 +5,7 @@
 The full files come from `make_tiny_reference.py` (a tiny random model of each architecture, run through the `transformers` CPU
 reference in float32). Kept: input_ids, logits, decode_ids, decode_logits; every layer's topk_ids, out and conv_state;
 mixer_out and mlp_out of layers 0 and 3; layer 0's recurrent_state; of k_cache and v_cache ([Hkv, T, D]) the last TAIL positions.
-`--no-state` leaves the recurrent state out (next and quant: their head ratio is that of moe). Only the standard library is used.
+`--mtp` keeps mtp_logits too. `--no-state` leaves the recurrent state out (next and quant: their head ratio is that of moe). Only the standard library is used.
 """
 import json
 import re
@@ -48,11 +48,12 @@ def write(path, arrays):
 
 
 def main():
-    args = [a for a in sys.argv[1:] if a != "--no-state"]
+    args = [a for a in sys.argv[1:] if not a.startswith("--")]
     source, target = args
     kept = {}
     for name, array in read(source).items():
-        if WHOLE.fullmatch(name) or (STATE.fullmatch(name) and "--no-state" not in sys.argv):
+        draft = name == "mtp_logits" and "--mtp" in sys.argv
+        if draft or WHOLE.fullmatch(name) or (STATE.fullmatch(name) and "--no-state" not in sys.argv):
             kept[name] = array
         elif CACHE.fullmatch(name):
             kept[name] = tail(*array)

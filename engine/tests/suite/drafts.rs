@@ -1,7 +1,7 @@
 //! Drafts change no byte: the real scheduler drives the real backend with sources that are right, wrong or random, and
 //! every token and log-probability is that of a run without drafts.
 
-use crate::support::drafts::{CONTEXT, Setup, check};
+use crate::support::drafts::{CONTEXT, Setup, check, check_head};
 use crate::support::{self, Driver};
 use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType};
@@ -23,6 +23,7 @@ fn on_the_cpu(model: &Model, setup: &Setup, step_rows_max: u32) -> CpuBackend {
         step_rows_max,
         context: CONTEXT,
         drafts: if setup.drafts == DraftMode::Off { 0 } else { 7 },
+        mtp: true,
     };
     let mut backend = CpuBackend::new(model, &cpu, &mut |_| {}).unwrap();
     backend.poison();
@@ -42,6 +43,14 @@ fn drafts_change_no_byte_of_a_mixture_of_experts() {
 #[test]
 fn drafts_change_no_byte_of_quantised_weights() {
     check_on_the_cpu("quant");
+}
+
+#[test]
+fn guesses_of_a_draft_head_change_no_byte() {
+    for (preset, model) in [("moe", support::gguf("moe")), ("dense", support::gguf("dense")), ("nano", support::nano())]
+    {
+        check_head(preset, |setup, rows| on_the_cpu(&model, setup, rows));
+    }
 }
 
 /// A decode piece of sequence 1 with drafts and their samples.

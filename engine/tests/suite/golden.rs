@@ -3,10 +3,14 @@
 use crate::support::{
     self, Driver, Golden, argmax_agreement, config, gguf, hugging_face, max_abs, relative, relative_rms,
 };
-use chimere_engine::ids::{PageId, SlotId};
+use chimere_engine::backend::cpu::CpuConfig;
+use chimere_engine::constraint::{Effect, Rule, Source};
+use chimere_engine::ids::{PageId, SeqId, SlotId};
 use chimere_engine::model::{AttentionConfig, GdnConfig, HeadOrder, Model, OperatorConfig};
-use chimere_engine::step::{Form, Piece};
+use chimere_engine::sampling::SamplingParams;
+use chimere_engine::step::{Form, Piece, SampleRow};
 use chimere_kernels::reference::rmsnorm;
+use std::sync::Arc;
 
 const LOGITS: f32 = 2e-4;
 const HIDDEN: f32 = 1e-4;
@@ -213,5 +217,39 @@ fn hidden_states_are_summed_after_the_final_norm_from_where_it_was_asked() {
         }
         let error = relative(&unit.sum, &want);
         assert!(error < HIDDEN, "the sum of {:?} is off by {error:e}", unit.positions);
+    }
+}
+
+/// Of a prompt of `len` tokens in pieces of 64, behind which the next token of `ids` is said.
+fn draft_logits(model: &Model, ids: &[u32], len: usize) -> Vec<f32> {
+    let mut driver = Driver::recording(model, &CpuConfig { drafts: 2, mtp: true, ..config(true, 2) });
+    driver.backend.poison();
+    let last = (len - 1) / 64 * 64;
+    (0..last).step_by(64).for_each(|start| drop(driver.run(Form::Chunked, start, &ids[start..start + 64])));
+    let rules = vec![Rule { source: Source::Forced, effect: Effect::Force(ids[len]) }];
+    let row = SampleRow::new(SeqId(1), SlotId(0), Arc::new(SamplingParams::greedy()));
+    let piece = Piece {
+        guesses: 2,
+        samples: vec![SampleRow { rules, ..row }],
+        pages: (0..4).map(PageId).collect(),
+        ..support::piece(Form::Chunked, last, &ids[last..len])
+    };
+    let guesses = driver.step(vec![piece]).guesses;
+    assert_eq!(guesses.iter().map(Vec::len).collect::<Vec<_>>(), [2]);
+    let (all, vocab) = (driver.backend.recording().guesses.clone(), model.config.vocab);
+    assert_eq!(all.len(), 2 * vocab);
+    all[..vocab].to_vec()
+}
+
+#[test]
+fn the_draft_head_is_exact() {
+    for preset in ["moe", "dense"] {
+        let (model, golden) = (gguf(preset), Golden::of(preset));
+        let ((shape, want), ids) = (golden.array("mtp_logits"), golden.ids("input_ids"));
+        for len in [1, 2, 31, 32, 64, 65, 79] {
+            let got = draft_logits(&model, &ids, len);
+            let error = max_abs(&got, &want[(len - 1) * shape[1]..][..shape[1]]);
+            assert!(error < LOGITS, "{preset}: logits of the draft behind {len} tokens off by {error:e}");
+        }
     }
 }

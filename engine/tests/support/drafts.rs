@@ -66,6 +66,7 @@ pub struct Setup {
     pub drafts: DraftMode,
     /// Takes the place of the source that ships.
     source: Option<MakeSource>,
+    kinds: DraftKinds,
     pub checkpoints: u32,
     /// Seed of the order and the times of arrival; `None` runs one request after the other.
     arrivals: Option<u64>,
@@ -95,7 +96,7 @@ fn run<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B, setup: &Setup) ->
         },
     };
     let backend = backend(setup, config.step_rows_max());
-    let settings = DraftSettings { mode: setup.drafts, kinds: DraftKinds::all(), room: backend.info().drafts };
+    let settings = DraftSettings { mode: setup.drafts, kinds: setup.kinds, room: backend.info().drafts };
     let mut scheduler = Scheduler::new(config).with_drafts(settings);
     if let Some(source) = &setup.source {
         scheduler = scheduler.with_draft_source(DraftKind::Ngram, source.clone());
@@ -195,17 +196,7 @@ fn told(want: &Arc<Outputs>, guesser: Guesser) -> Option<MakeSource> {
 /// Runs the requests without drafts and with them in many ways. `backend` makes one for a setup with steps of so many
 /// rows.
 pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B) {
-    let off = Setup {
-        threads: 1,
-        slots: 3,
-        pages: 200,
-        drafts: DraftMode::Off,
-        source: None,
-        checkpoints: 0,
-        arrivals: None,
-    };
-    let want = run(&mut backend, &off);
-    assert_eq!(want.totals.drafted.iter().sum::<u64>(), 0);
+    let (off, want) = without(&mut backend);
     let all = Arc::new(want.outputs.clone());
     let source = |guesser| told(&all, guesser);
     let mut numbers: Vec<_> = (1..8)
@@ -234,9 +225,59 @@ pub fn check<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B
         ("few pages".into(), Setup { pages: 26, source: source(Guesser::Random), ..crowd.clone() }),
         ("cache, few pages".into(), Setup { pages: 30, checkpoints: 8, source: source(Guesser::Random), ..crowd }),
     ]);
+    compare(preset, &mut backend, &want, numbers);
+}
+
+/// The same with the model's own draft head for the only source.
+pub fn check_head<B: Backend>(preset: &str, mut backend: impl FnMut(&Setup, u32) -> B) {
+    let (off, want) = without(&mut backend);
+    let head = Setup { kinds: [DraftKind::Mtp].into_iter().collect(), ..off };
+    let number = |k| Setup {
+        drafts: DraftMode::Fixed(k),
+        threads: 1 + k as usize % 2,
+        slots: 3 + k % 4,
+        arrivals: (k != 3).then_some(u64::from(k)),
+        ..head.clone()
+    };
+    let mut setups: Vec<_> = (1..8).map(|k| (format!("head, {k}"), number(k))).collect();
+    let crowd = Setup { slots: 6, threads: 2, arrivals: Some(77), drafts: DraftMode::Fixed(7), ..head };
+    setups.extend([
+        ("head, gate".into(), Setup { drafts: DraftMode::Auto, ..crowd.clone() }),
+        ("head, few pages".into(), Setup { pages: 26, ..crowd.clone() }),
+        ("head, cache".into(), Setup { checkpoints: 32, drafts: DraftMode::Fixed(3), ..crowd.clone() }),
+        ("head, cache, few pages".into(), Setup { pages: 30, checkpoints: 8, ..crowd.clone() }),
+        ("all".into(), Setup { kinds: DraftKinds::all(), checkpoints: 32, ..crowd }),
+    ]);
+    compare(preset, &mut backend, &want, setups);
+}
+
+/// A run without drafts, and its setup.
+fn without<B: Backend>(backend: &mut impl FnMut(&Setup, u32) -> B) -> (Setup, Run) {
+    let off = Setup {
+        threads: 1,
+        slots: 3,
+        pages: 200,
+        drafts: DraftMode::Off,
+        source: None,
+        kinds: DraftKinds::all(),
+        checkpoints: 0,
+        arrivals: None,
+    };
+    let want = run(backend, &off);
+    assert_eq!(want.totals.drafted.iter().sum::<u64>(), 0);
+    (off, want)
+}
+
+/// All setups bring what `want` did, and together they cover preemption and the cache.
+fn compare<B: Backend>(
+    preset: &str,
+    backend: &mut impl FnMut(&Setup, u32) -> B,
+    want: &Run,
+    setups: Vec<(String, Setup)>,
+) {
     let (mut preemptions, mut cached) = (0, 0);
-    for (name, setup) in numbers {
-        let got = run(&mut backend, &setup);
+    for (name, setup) in setups {
+        let got = run(backend, &setup);
         let differing: Vec<_> =
             want.outputs.keys().filter(|key| got.outputs.get(key) != want.outputs.get(key)).collect();
         assert_eq!(differing, [&(0, 0); 0], "{preset}, {name}");

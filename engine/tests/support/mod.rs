@@ -105,6 +105,7 @@ pub fn config(exact: bool, threads: usize) -> CpuConfig {
         step_rows_max: 128,
         context: 512,
         drafts: 0,
+        mtp: false,
     }
 }
 
@@ -157,6 +158,7 @@ pub fn piece(form: Form, start: usize, ids: &[TokenId]) -> Piece {
         start: start as u32,
         tokens: PieceTokens::Known(ids.to_vec()),
         drafts: Vec::new(),
+        guesses: 0,
         pages: (0..end.div_ceil(PAGE_TOKENS)).map(PageId).collect(),
         prompt_len: end,
         samples: Vec::new(),

@@ -165,6 +165,7 @@ mod tests {
             step_rows_max: 128,
             context: 128,
             drafts: 0,
+            mtp: false,
         };
         CpuBackend::new(&model, &config, &mut |_| {}).unwrap()
     }

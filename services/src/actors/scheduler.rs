@@ -187,7 +187,9 @@ impl SchedulerActor {
             let took = now.since(step.began(self.committed));
             self.meter.done(&step, &outcome, self.committed, &self.pace);
             self.meter.compare(&step, took, &self.pace);
-            self.pace.cost.observe(&step.shape, took);
+            let guesses = Micros(outcome.timing.guess_us);
+            self.pace.cost.observe(&step.shape, Micros(took.0.saturating_sub(guesses.0)));
+            self.pace.cost.observe_guesses(&step.shape, guesses);
             self.committed = now;
             self.waits_since = self.steps.is_empty().then_some(now);
         }

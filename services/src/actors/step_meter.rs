@@ -128,7 +128,7 @@ impl StepMeter {
 
     /// A step came back. `committed` is when the one before did, and `pace` what was known when it was planned.
     pub(super) fn done(&self, step: &StepInFlight, outcome: &StepOutcome, committed: Micros, pace: &Pace) {
-        let took = outcome.timing.forward_us + outcome.timing.sample_us;
+        let took = outcome.timing.forward_us + outcome.timing.sample_us + outcome.timing.guess_us;
         ::metrics::histogram!(metrics::STEP_SECONDS, "kind" => step.kind).record(seconds(took));
         ::metrics::histogram!(metrics::BATCH_ROWS).record(f64::from(step.shape.rows + step.shape.prompt_rows));
         ::metrics::counter!(metrics::STEP_ROWS, "form" => "prompt").increment(step.shape.prompt_rows.into());

@@ -129,6 +129,12 @@ fn page_bytes(c: &ModelConfig) -> u64 {
     (2 * 2 * c.kv_values() * PAGE_TOKENS as usize) as u64
 }
 
+/// Bytes of one page of KV in f16 that a draft head has beside them, where the CPU drafts with it.
+fn draft_page_bytes(c: &ModelConfig) -> u64 {
+    let values = c.draft.iter().map(|block| block.op.state()).map(|state| state.kv_heads * state.kv_dim).sum::<usize>();
+    (2 * 2 * values * PAGE_TOKENS as usize) as u64
+}
+
 fn memory_table(c: &ModelConfig) -> String {
     let pages = u64::from(c.context.div_ceil(PAGE_TOKENS));
     let mut out = String::from("memory beside the weights\n");
@@ -137,7 +143,11 @@ fn memory_table(c: &ModelConfig) -> String {
         ("one that the prefix cache keeps", state_bytes(c)),
         ("KV of 32 tokens in f16", page_bytes(c)),
         ("KV of a whole context in f16", page_bytes(c) * pages),
-    ] {
+        ("KV of 32 tokens of a draft head", draft_page_bytes(c)),
+    ]
+    .into_iter()
+    .filter(|(_, bytes)| *bytes > 0)
+    {
         writeln!(out, "  {what:<32}{:>12}", bytes_text(bytes)).expect("to a string");
     }
     out
@@ -208,5 +218,6 @@ mod tests {
         // K and V.
         assert_eq!(state_bytes(&c), 6 * 4 * (8 * 64 * 64 + 3 * 1024));
         assert_eq!(page_bytes(&c), 2 * 2 * 2 * 2 * 64 * 32);
+        assert_eq!(draft_page_bytes(&c), 2 * 2 * 2 * 64 * 32, "one layer more");
     }
 }

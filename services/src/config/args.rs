@@ -71,7 +71,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", help_heading = COMPUTING)]
     pub drafts: Option<Drafts>,
     /// Who drafts, with commas between them: ngram (what came before after the same tokens), prediction (what a request
-    /// says its answer may be), grammar (what a form leaves no choice of) [default: ngram,prediction,grammar]
+    /// says its answer may be), grammar (what a form leaves no choice of), mtp (the model's own draft head) [default: all]
     #[arg(long, value_name = "S", help_heading = COMPUTING)]
     pub draft_sources: Option<DraftSources>,
     /// Sequences that run at once [default: 16 on a CPU, 64 on a GPU]

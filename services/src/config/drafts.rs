@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn sources_read_as_they_are_written() {
-        let all: DraftSources = " prediction, grammar,ngram ,".parse().unwrap();
-        assert_eq!((all.0, String::from(all)), (DraftKinds::all(), "ngram,prediction,grammar".into()));
+        let all: DraftSources = " prediction, grammar,mtp,ngram ,".parse().unwrap();
+        assert_eq!((all.0, String::from(all)), (DraftKinds::all(), "ngram,prediction,grammar,mtp".into()));
         assert_eq!(String::from("".parse::<DraftSources>().unwrap()), "");
-        let error = "mtp".parse::<DraftSources>().unwrap_err();
-        assert_eq!(error, "wanted some of ngram, prediction, grammar, got \"mtp\"");
+        let error = "medusa".parse::<DraftSources>().unwrap_err();
+        assert_eq!(error, "wanted some of ngram, prediction, grammar, mtp, got \"medusa\"");
     }
 }

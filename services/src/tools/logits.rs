@@ -40,6 +40,7 @@ impl LogitReader {
             step_rows_max: STEP_TOKENS,
             context: window,
             drafts: 0,
+            mtp: false,
         };
         let mut backend = CpuBackend::new(model, &config, &mut |_| {}).map_err(|e| e.to_string())?;
         backend.set_probe(Probe { record: true, ..Probe::default() });
@@ -93,6 +94,7 @@ fn piece(tokens: &[TokenId], start: usize, prompt_len: usize) -> Piece {
         start: start as u32,
         tokens: PieceTokens::Known(tokens.to_vec()),
         drafts: Vec::new(),
+        guesses: 0,
         pages: (0..end.div_ceil(PAGE_TOKENS)).map(PageId).collect(),
         prompt_len: prompt_len as u32,
         samples: Vec::new(),

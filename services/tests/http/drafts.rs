@@ -27,7 +27,8 @@ fn number(value: &Value) -> u64 {
 
 #[test]
 fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
-    let (on, off) = (Program::shipped(&["--drafts", "5"]), Program::shipped(&["--drafts", "off"]));
+    let on = Program::shipped(&["--drafts", "5", "--draft-sources", "ngram,prediction,grammar"]);
+    let off = Program::shipped(&["--drafts", "off"]);
     for more in [
         json!({}),
         json!({"temperature": 0.8, "seed": 3, "top_p": 0.9, "logprobs_mode": "processed"}),

@@ -1,5 +1,6 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
+use super::mtp::GuessRow;
 use super::store::Store;
 use crate::backend::BackendError;
 use crate::ids::{SeqId, TokenId};
@@ -55,6 +56,29 @@ impl Batch {
         }
         batch.pairs = (0..batch.rows() as u32).map(|i| (i, i)).collect();
         Ok(batch)
+    }
+
+    /// One row a sequence, for a pass of the draft head.
+    pub(super) fn of_guesses(rows: &[GuessRow<'_>]) -> Self {
+        let pieces = rows.iter().enumerate().map(|(first_row, row)| BatchPiece {
+            seq: row.sample().seq,
+            first_row,
+            rows: 1,
+            drafted: 0,
+            unfolded: 0,
+            start: row.position as usize,
+            form: Form::Recurrent,
+            slot: row.slot(),
+            pages: row.pages().to_vec(),
+            experts: None,
+            exports: Vec::new(),
+        });
+        Self {
+            tokens: rows.iter().map(|row| row.token).collect(),
+            positions: rows.iter().map(|row| row.position).collect(),
+            pieces: pieces.collect(),
+            pairs: (0..rows.len() as u32).map(|i| (i, i)).collect(),
+        }
     }
 
     /// Rows of the step.

@@ -52,19 +52,25 @@ impl Pass<'_> {
 
     /// Embeddings, and what else a row needs once. The next phase divides rows in the same way, so no barrier follows.
     fn embed(&self, team: Team) {
-        let (hidden, table) = (self.model.config.hidden, &self.model.embed);
+        let hidden = self.model.config.hidden;
         for row in team.share(self.batch.rows()) {
             // SAFETY: the row is in this thread's share.
             let x = unsafe { self.ws.plain.x.get_mut(row * hidden..(row + 1) * hidden) };
-            decode_row(table.ty, table.row(0, self.batch.tokens[row] as usize), x);
-            if let Some(scale) = &table.scale {
-                x.iter_mut().for_each(|x| *x *= scale[0]);
-            }
-            if self.model.config.embedding_scale != 1.0 {
-                x.iter_mut().for_each(|x| *x *= self.model.config.embedding_scale);
-            }
+            self.embed_row(row, x);
             self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
             self.recorder.perturb(self.batch, row, x);
+        }
+    }
+
+    /// The embedding of a row's token.
+    pub(super) fn embed_row(&self, row: usize, x: &mut [f32]) {
+        let table = &self.model.embed;
+        decode_row(table.ty, table.row(0, self.batch.tokens[row] as usize), x);
+        if let Some(scale) = &table.scale {
+            x.iter_mut().for_each(|x| *x *= scale[0]);
+        }
+        if self.model.config.embedding_scale != 1.0 {
+            x.iter_mut().for_each(|x| *x *= self.model.config.embedding_scale);
         }
     }
 

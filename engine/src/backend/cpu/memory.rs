@@ -27,13 +27,15 @@ pub struct MemoryUse {
 
 impl MemoryUse {
     /// Bytes of the packed weights.
-    pub fn weight_bytes(model: &Model, exact: bool) -> u64 {
-        CpuModel::planned_bytes(model, exact)
+    pub fn weight_bytes(model: &Model, config: &CpuConfig) -> u64 {
+        CpuModel::planned_bytes(model, config.exact, config.of(&model.config).mtp)
     }
 
     /// What [`super::CpuBackend::new`] will allocate beside the packed weights.
     pub fn of(model: &ModelConfig, config: &CpuConfig) -> Self {
-        let (shape, config) = (StoreShape::of(model), &config.of(model));
+        let config = &config.of(model);
+        let model = &config.computed(model);
+        let shape = StoreShape::of(model);
         let drafted_bytes = shape.drafted_bytes() * u64::from(config.draft_room().piece_max);
         let (page_bytes, slot_bytes) = (shape.page_bytes(config.kv_type()), shape.slot_bytes());
         Self {

@@ -13,6 +13,7 @@ mod gemm;
 mod history;
 pub mod matmul;
 mod memory;
+mod mtp;
 mod norm;
 mod output;
 mod patch;
@@ -90,6 +91,8 @@ pub struct CpuConfig {
     pub context: u32,
     /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
     pub drafts: u32,
+    /// Guesses of the model's draft head are wanted, where it has one.
+    pub mtp: bool,
 }
 
 impl CpuConfig {
@@ -105,7 +108,14 @@ impl CpuConfig {
     /// What is done of it for this model: one with a state that drafted rows would change for good takes none.
     pub fn of(&self, model: &ModelConfig) -> Self {
         let takes = model.blocks().all(|block| block.op.state().takes_drafts());
-        Self { drafts: if takes { self.drafts } else { 0 }, ..*self }
+        let drafts = if takes { self.drafts } else { 0 };
+        Self { drafts, mtp: self.mtp && drafts > 0 && mtp::is_computed(model), ..*self }
+    }
+
+    /// The model as far as it is computed: without a draft head where its guesses are not wanted.
+    fn computed(&self, model: &ModelConfig) -> ModelConfig {
+        let draft = if self.mtp { model.draft.clone() } else { Vec::new() };
+        ModelConfig { draft, ..model.clone() }
     }
 
     /// Drafted tokens that steps may have. Each has a row of logits of its own.
@@ -114,7 +124,8 @@ impl CpuConfig {
             return DraftRoom::default();
         }
         let step_max = self.logit_rows() as u32 - self.slots;
-        DraftRoom { piece_max: self.drafts, step_max, rows_max: self.slots + step_max, penalties: true }
+        let rows_max = self.slots + step_max;
+        DraftRoom { piece_max: self.drafts, step_max, rows_max, penalties: true, guesses: self.mtp }
     }
 }
 
@@ -176,7 +187,7 @@ impl CpuBackend {
         }
         let config = &config.of(&model.config);
         let pool = Pool::new(config.threads)?;
-        let packed = CpuModel::pack(model, config.exact, progress);
+        let packed = CpuModel::pack(model, config.exact, config.mtp, progress);
         let shape = StoreShape::of(&packed.config);
         Ok(Self {
             info: BackendInfo {
@@ -271,7 +282,7 @@ impl CpuBackend {
         self.prepare(plan);
         let batch = Batch::new(plan, &self.store)?;
         self.note_rows(plan, &batch);
-        let outputs = Outputs::of(plan);
+        let outputs = Outputs::of(plan, &batch);
         let (results, recorder, forward_us) =
             (Results::default(), Recorder::new(self.probe.clone()), AtomicU64::new(0));
         let vocab = self.model.config.vocab;
@@ -286,6 +297,7 @@ impl CpuBackend {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             pass.layers(team);
             pass.outputs(team, scratch, &outputs, &results);
+            pass.remember(team);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
                 if looks {
@@ -303,20 +315,22 @@ impl CpuBackend {
         let waits = constraints.get().is_none();
         self.recording = recorder.finish();
         let (samples, scores, pooled) = results.into_parts();
-        let (samples, accepted) = if waits { (samples, Vec::new()) } else { self.accept(&outputs, samples) };
         let forward_us = forward_us.into_inner();
-        let timing = StepTiming { forward_us, sample_us: begin.elapsed().as_micros() as u64 - forward_us };
-        let outcome = StepOutcome {
+        let sample_us = begin.elapsed().as_micros() as u64 - forward_us;
+        let timing = StepTiming { forward_us, sample_us, guess_us: 0 };
+        let mut outcome = StepOutcome {
             id: Some(plan.id),
-            samples,
-            accepted,
             scores,
             timing,
             experts: experts.taken(),
             pooled,
             ..StepOutcome::default()
         };
-        Ok(if waits { Forward::Waits(Forwarded { outputs, outcome }) } else { Forward::Finished(outcome) })
+        if waits {
+            return Ok(Forward::Waits(Forwarded { outputs, outcome }));
+        }
+        self.accept(&outputs, samples, &mut outcome);
+        Ok(Forward::Finished(outcome))
     }
 
     fn prepare(&mut self, plan: &StepPlan) {
@@ -350,8 +364,9 @@ impl CpuBackend {
         }
     }
 
-    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do.
-    fn accept(&mut self, outputs: &Outputs, samples: Vec<Sample>) -> (Vec<Sample>, Vec<u32>) {
+    /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head guesses
+    /// behind it.
+    fn accept(&mut self, outputs: &Outputs, samples: Vec<Sample>, outcome: &mut StepOutcome) {
         let store = &mut self.store;
         let (kept, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
             let history = &mut store.slots[slot].history;
@@ -361,7 +376,12 @@ impl CpuBackend {
         for (slot, sample) in &kept {
             store.slots[*slot].sampled = Some(sample.token);
         }
-        (kept.into_iter().map(|(_, sample)| sample).collect(), accepted)
+        outcome.samples = kept.into_iter().map(|(_, sample)| sample).collect();
+        outcome.accepted = accepted;
+        self.carry(outputs);
+        let begin = Instant::now();
+        outcome.guesses = self.guess(outputs);
+        outcome.timing.guess_us = begin.elapsed().as_micros() as u64;
     }
 
     /// Brings a slot's states to where the last row that counts left them.
@@ -415,7 +435,7 @@ impl StepDevice for CpuBackend {
         });
         let samples = results.into_parts().0;
         outcome.timing.sample_us = begin.elapsed().as_micros() as u64;
-        (outcome.samples, outcome.accepted) = self.accept(&outputs, samples);
+        self.accept(&outputs, samples, &mut outcome);
         Ok(outcome)
     }
 

@@ -1,9 +1,11 @@
 //! From the last hidden states to tokens: logits of the rows that need them, scores of known tokens, samples. And sums
 //! of hidden states, for those who want no tokens.
 
+use super::batch::{Batch, BatchPiece};
 use super::forward::{Pass, ThreadScratch, columns};
 use super::history::History;
 use super::matmul::{RowForm, matmul};
+use super::mtp::{Asked, HeadOutputs};
 use super::norm::norm_row;
 use super::pool::Team;
 use super::sampler;
@@ -26,6 +28,7 @@ pub(super) struct Outputs {
     units: Vec<Unit>,
     /// Pieces with drafts.
     drafted: Vec<DraftedPiece>,
+    pub(super) head: HeadOutputs,
 }
 
 /// A piece with drafts, whose first sample is the one before them.
@@ -100,10 +103,11 @@ fn sorted<T>(list: Mutex<Vec<(usize, T)>>) -> Vec<T> {
 }
 
 impl Outputs {
-    pub(super) fn of(plan: &StepPlan) -> Self {
+    pub(super) fn of(plan: &StepPlan, batch: &Batch) -> Self {
         let mut all = Self::default();
         let mut first_row = 0;
-        for piece in &plan.pieces {
+        for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
+            all.push_head(piece, rows);
             all.push_scores(piece, first_row);
             all.units.extend(piece.pooled_units().map(|positions| {
                 let first_row = first_row + (positions.start - piece.start) as usize;
@@ -113,6 +117,19 @@ impl Outputs {
             all.push_samples(piece, first_row);
         }
         all
+    }
+
+    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece) {
+        let end = rows.first_row + rows.certain() - 1;
+        self.head.ends.push((rows.slot, end));
+        self.head.exports.extend(rows.exports.iter().map(|(behind, place)| (rows.first_row + behind - 1, *place)));
+        self.head.asked.extend(piece.samples.first().filter(|_| piece.guesses > 0).map(|row| Asked {
+            slot: rows.slot,
+            pages: rows.pages.clone(),
+            position: piece.start + piece.certain() - 1,
+            row: row.clone(),
+            guesses: piece.guesses,
+        }));
     }
 
     /// `end`: the row behind the piece.
@@ -173,7 +190,7 @@ impl Pass<'_> {
         if self.recorder.records() {
             let all: Vec<usize> = (0..self.batch.rows()).collect();
             for rows in all.chunks(room) {
-                self.logits(team, rows);
+                self.logits(team, rows, &self.model.norm);
                 if team.index == 0 {
                     // SAFETY: finished before the barrier in `logits`, and overwritten only after the next one.
                     self.recorder.logits(unsafe { self.ws.plain.logits.get(0..rows.len() * vocab) });
@@ -182,7 +199,7 @@ impl Pass<'_> {
             }
         }
         for (block, scores) in outputs.scores.chunks(room).enumerate() {
-            self.logits(team, &scores.iter().map(|s| s.row).collect::<Vec<_>>());
+            self.logits(team, &scores.iter().map(|s| s.row).collect::<Vec<_>>(), &self.model.norm);
             for i in team.share(scores.len()) {
                 let s = &scores[i];
                 // SAFETY: as above.
@@ -198,7 +215,7 @@ impl Pass<'_> {
             results.pooled.lock().expect("no thread panics while it reports").push((i, unit));
         }
         if !outputs.rows.is_empty() {
-            self.logits(team, &outputs.rows);
+            self.logits(team, &outputs.rows, &self.model.norm);
         }
     }
 
@@ -214,14 +231,14 @@ impl Pass<'_> {
         PooledUnit { seq: unit.seq, positions: unit.positions.clone(), sum }
     }
 
-    /// Final norm and head of some rows, into the first rows of logits. Ends with a barrier.
-    fn logits(&self, team: Team, rows: &[usize]) {
+    /// A final norm and the head of some rows, into the first rows of logits. Ends with a barrier.
+    pub(super) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
         let (c, head, p) = (&self.model.config, &self.model.head, self.ws.plain);
         for i in team.share(rows.len()) {
             let at = rows[i] * c.hidden;
             // SAFETY: row `i` is this thread's share; the residual stream is finished.
             unsafe {
-                norm_row(p.x.get(at..at + c.hidden), &self.model.norm, c.rms_eps, self.ws.last.row_mut(i));
+                norm_row(p.x.get(at..at + c.hidden), norm, c.rms_eps, self.ws.last.row_mut(i));
                 if head.input() == RowForm::Q8 {
                     self.ws.last.quantize(i..i + 1);
                 }

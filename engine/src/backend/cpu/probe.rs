@@ -32,6 +32,8 @@ pub struct Recording {
     pub hidden: Vec<Vec<f32>>,
     /// `[rows * vocab]`.
     pub logits: Vec<f32>,
+    /// Those of the draft head's guesses, pass by pass.
+    pub guesses: Vec<f32>,
 }
 
 /// Collects a [`Recording`] from the threads of a step.

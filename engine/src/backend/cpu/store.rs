@@ -20,6 +20,8 @@ pub(super) struct StoreShape {
     tails: usize,
     /// Keys and values of a page.
     page: usize,
+    /// Hidden state of a slot's last position, which a draft head reads; nothing without one.
+    hidden: usize,
     drafted: DraftedShape,
 }
 
@@ -37,8 +39,10 @@ struct BlockRanges {
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig) -> Self {
-        let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0, drafted: DraftedShape::default() };
-        for block in c.blocks() {
+        let hidden = if c.draft.is_empty() { 0 } else { c.hidden };
+        let drafted = DraftedShape::default();
+        let mut shape = Self { blocks: Vec::new(), states: 0, tails: 0, page: 0, hidden, drafted };
+        for block in c.blocks().chain(&c.draft) {
             let s = block.op.state();
             let (state, tail) = (shape.states..shape.states + s.recurrent, shape.tails..shape.tails + s.tail);
             (shape.states, shape.tails) = (state.end, tail.end);
@@ -52,7 +56,7 @@ impl StoreShape {
 
     /// Bytes of one slot.
     pub(super) fn slot_bytes(&self) -> u64 {
-        ((self.states + self.tails) * 4) as u64
+        ((self.states + self.tails + self.hidden) * 4) as u64
     }
 
     /// Bytes of what one drafted row leaves until it counts.
@@ -123,6 +127,8 @@ pub(super) struct Store {
     pub(super) states: Shared<f32>,
     pub(super) tails: Shared<f32>,
     pub(super) kv: Kv,
+    /// By slot.
+    pub(super) hidden: Shared<f32>,
     pub(super) slots: Vec<Slot>,
     pub(super) drafted: DraftedRows,
 }
@@ -149,6 +155,7 @@ impl Store {
                 KvType::F32 => Kv::F32(Shared::new(len)),
                 KvType::F16 => Kv::F16(Shared::new(len)),
             },
+            hidden: Shared::new((slots + checkpoints) * shape.hidden),
             slots: vec![Slot::default(); slots],
             drafted: DraftedRows::new(shape.drafted.clone(), slots, config.draft_room().piece_max as usize),
             shape,
@@ -162,6 +169,7 @@ impl Store {
         unsafe {
             self.states.get_mut(states).fill(0.0);
             self.tails.get_mut(tails).fill(0.0);
+            self.hidden.get_mut(self.hidden_at(slot)).fill(0.0);
         }
         self.slots[slot] = Slot::default();
     }
@@ -200,6 +208,12 @@ impl Store {
         let ((from_states, from_tails), (to_states, to_tails)) = (self.slot_ranges(from), self.slot_ranges(to));
         self.states.copy_within(from_states, to_states.start);
         self.tails.copy_within(from_tails, to_tails.start);
+        let (from, to) = (self.hidden_at(from), self.hidden_at(to));
+        self.hidden.copy_within(from, to.start);
+    }
+
+    fn hidden_at(&self, slot: usize) -> Range<usize> {
+        slot * self.shape.hidden..(slot + 1) * self.shape.hidden
     }
 
     /// One page in every block.
@@ -238,6 +252,7 @@ impl Store {
         unsafe {
             self.states.get_mut(states).fill(f32::NAN);
             self.tails.get_mut(tails).fill(f32::NAN);
+            self.hidden.get_mut(0..self.hidden.len()).fill(f32::NAN);
             self.drafted.poison();
             match &self.kv {
                 Kv::F32(kv) => kv.get_mut(0..kv.len()).fill(f32::NAN),

@@ -2,8 +2,9 @@
 
 use super::blocks::{Block, Op, Packing};
 use super::matmul::PackedMatrix;
+use super::mtp::DraftHead;
 use crate::format::Tensor;
-use crate::model::{Model, ModelConfig};
+use crate::model::{self, BlockConfig, Model, ModelConfig};
 
 /// Everything the forward pass reads.
 pub(super) struct CpuModel {
@@ -14,37 +15,60 @@ pub(super) struct CpuModel {
     pub(super) head: PackedMatrix,
     /// Of all layers, in the order in which rows go through them.
     pub(super) blocks: Vec<Block>,
+    /// Where its guesses are wanted.
+    pub(super) mtp: Option<DraftHead>,
+}
+
+/// Packs blocks, each with its configuration.
+pub(super) fn packed_blocks<'a>(
+    model: &ModelConfig,
+    blocks: impl Iterator<Item = (&'a BlockConfig, &'a model::Block)>,
+    packing: Packing,
+) -> Vec<Block> {
+    let shapes = model.shapes_with_draft();
+    blocks
+        .map(|(config, block)| {
+            let shape = shapes.iter().position(|shape| **shape == config.op).expect("every block's shape is listed");
+            Block { norm: block.norm.clone(), op: Op::pack(&block.op, packing), shape, scale: block.scale }
+        })
+        .collect()
 }
 
 impl CpuModel {
     /// Packs a model that [`super::blocks::check`] has passed; `progress` hears the share done after each block, 0 to
-    /// 1.
-    pub(super) fn pack(model: &Model, exact: bool, progress: &mut dyn FnMut(f32)) -> Self {
+    /// 1. Its draft head is packed if `mtp`.
+    pub(super) fn pack(model: &Model, exact: bool, mtp: bool, progress: &mut dyn FnMut(f32)) -> Self {
         let (c, w) = (&model.config, &model.weights);
-        let (shapes, all) = (c.shapes(), c.blocks().count());
+        let (all, packing) = (c.blocks().count(), Packing { exact, eps: c.rms_eps });
         let mut blocks = Vec::with_capacity(all);
-        for (config, block) in c.blocks().zip(w.layers.iter().flatten()) {
-            let shape = shapes.iter().position(|shape| **shape == config.op).expect("every block's shape is listed");
-            let op = Op::pack(&block.op, Packing { exact, eps: c.rms_eps });
-            blocks.push(Block { norm: block.norm.clone(), op, shape, scale: block.scale });
+        for block in c.blocks().zip(w.layers.iter().flatten()) {
+            blocks.extend(packed_blocks(c, std::iter::once(block), packing));
             progress(blocks.len() as f32 / (all + 1) as f32);
         }
         let head = PackedMatrix::pack(w.head.as_ref().unwrap_or(&w.embed), 0, exact);
+        let mtp = w.mtp.as_ref().filter(|_| mtp).map(|w| DraftHead::pack(model, w, exact));
         progress(1.0);
-        Self { config: c.clone(), embed: w.embed.in_memory(), norm: w.norm.clone(), head, blocks }
+        let draft = if mtp.is_some() { c.draft.clone() } else { Vec::new() };
+        let config = ModelConfig { draft, ..c.clone() };
+        Self { config, embed: w.embed.in_memory(), norm: w.norm.clone(), head, blocks, mtp }
     }
 
     /// What [`CpuModel::bytes`] will say, before anything is packed.
-    pub(super) fn planned_bytes(model: &Model, exact: bool) -> u64 {
+    pub(super) fn planned_bytes(model: &Model, exact: bool, mtp: bool) -> u64 {
         let w = &model.weights;
         let blocks = w.layers.iter().flatten().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
         let head = PackedMatrix::planned_bytes(w.head.as_ref().unwrap_or(&w.embed), exact);
-        blocks + head + w.embed.bytes().len() as u64
+        let mtp = w.mtp.as_ref().filter(|_| mtp).map_or(0, |w| DraftHead::planned_bytes(w, exact));
+        blocks + head + mtp + w.embed.bytes().len() as u64
     }
 
-    /// All packed matrices, the head last.
+    /// All packed matrices, the head after those of the layers, and then the draft head's.
     pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
-        self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.head])
+        self.blocks
+            .iter()
+            .flat_map(|block| block.op.matrices())
+            .chain([&self.head])
+            .chain(self.mtp.iter().flat_map(DraftHead::matrices))
     }
 
     /// Bytes of the embedding and of packed matrices.
@@ -62,9 +86,9 @@ mod tests {
         for preset in ["moe", "dense", "next", "quant"] {
             let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
             let model = crate::model::load(path.as_ref()).unwrap();
-            for exact in [false, true] {
-                let packed = CpuModel::pack(&model, exact, &mut |_| {});
-                assert_eq!(CpuModel::planned_bytes(&model, exact), packed.bytes(), "{preset}, exact {exact}");
+            for (exact, mtp) in [(false, false), (true, false), (false, true), (true, true)] {
+                let packed = CpuModel::pack(&model, exact, mtp, &mut |_| {});
+                assert_eq!(CpuModel::planned_bytes(&model, exact, mtp), packed.bytes(), "{preset}, exact {exact}");
             }
         }
     }

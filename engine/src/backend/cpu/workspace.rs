@@ -3,6 +3,7 @@
 use super::batch::Batch;
 use super::blocks::{Buffers, Step};
 use super::matmul::{ActivationRows, RowsView};
+use super::mtp;
 use super::shared::{PerThread, Shared};
 use crate::model::ModelConfig;
 
@@ -47,7 +48,8 @@ impl WorkspaceRoom {
         ActivationRows::with_capacity(if self.counts_only { 0 } else { rows }, cols)
     }
 
-    fn plain<T: Copy + Default>(&mut self, len: usize) -> Shared<T> {
+    /// Of this length.
+    pub(super) fn plain<T: Copy + Default>(&mut self, len: usize) -> Shared<T> {
         self.bytes += (len * size_of::<T>()) as u64;
         Shared::new(if self.counts_only { 0 } else { len })
     }
@@ -67,6 +69,8 @@ pub(super) struct Workspace {
     last: ActivationRows,
     /// Of each of the model's shapes.
     shapes: Vec<Buffers>,
+    /// Where the model guesses.
+    pub(super) head: Option<mtp::Buffers>,
     hidden: usize,
     logit_rows: usize,
 }
@@ -86,6 +90,7 @@ pub(super) struct Views<'a> {
     pub(super) plain: &'a Plain,
     pub(super) normed: RowsView<'a>,
     pub(super) last: RowsView<'a>,
+    pub(super) head: Option<mtp::Views<'a>>,
 }
 
 impl Workspace {
@@ -104,7 +109,8 @@ impl Workspace {
             },
             normed: room.activations(1, c.hidden),
             last: room.activation_rows(logit_rows, c.hidden),
-            shapes: c.shapes().into_iter().map(|shape| Buffers::new(shape, room)).collect(),
+            shapes: c.shapes_with_draft().into_iter().map(|shape| Buffers::new(shape, room)).collect(),
+            head: (!c.draft.is_empty()).then(|| mtp::Buffers::new(room, logit_rows)),
             hidden: c.hidden,
             logit_rows,
         }
@@ -115,6 +121,7 @@ impl Workspace {
         self.normed.set_len(batch.rows(), self.hidden);
         self.last.set_len(self.logit_rows, self.hidden);
         let steps = self.shapes.iter_mut().map(|buffers| buffers.step(batch, threads)).collect();
-        (Views { plain: &self.plain, normed: self.normed.view(), last: self.last.view() }, steps)
+        let head = self.head.as_mut().map(|head| head.views(batch.rows(), self.hidden));
+        (Views { plain: &self.plain, normed: self.normed.view(), last: self.last.view(), head }, steps)
     }
 }

@@ -71,7 +71,7 @@ impl CudaConfig {
             return DraftRoom::default();
         }
         let rows_max = Counts::of(self).decode as u32;
-        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false }
+        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false, guesses: false }
     }
 }
 

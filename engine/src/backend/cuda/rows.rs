@@ -240,6 +240,7 @@ mod tests {
             start,
             tokens,
             drafts: Vec::new(),
+            guesses: 0,
             pages,
             prompt_len: 4,
             samples,

@@ -10,6 +10,9 @@ use acceptance::{Acceptance, Basis};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// What guesses of the draft head rest on, as [`Guess::strength`] tells: they are all of a kind.
+const HEAD_STRENGTH: usize = 2;
+
 /// Makes the source that follows one choice of a request; `None` where it has nothing to go by.
 pub type MakeSource = Arc<dyn Fn(&Request, u32) -> Option<Box<dyn DraftSource>> + Send + Sync>;
 
@@ -100,7 +103,7 @@ impl Offer {
     }
 
     /// Tokens that should count, of those that are drafted.
-    fn worth(&self) -> f64 {
+    pub(super) fn worth(&self) -> f64 {
         let worth = self.chances.iter().fold((0.0, 1.0), |(sum, chance), share| {
             let chance = chance * f64::from(*share);
             (sum + chance, chance)
@@ -114,9 +117,10 @@ impl Offer {
 pub(crate) struct Drafter {
     /// `None` before the first guess is wanted.
     sources: Option<Vec<Following>>,
-    /// A run was offered, which needs no source.
-    has_runs: bool,
-    acceptance: Acceptance,
+    /// `None` before the first guess is wanted.
+    acceptance: Option<Acceptance>,
+    /// What the draft head guesses from the output of this number on.
+    told: Option<(u32, Vec<TokenId>)>,
     /// The best offer after so many outputs.
     offer: Option<(usize, Option<Offer>)>,
     /// A guess that is compared with what comes although it is not drafted: the number of the output that its first
@@ -160,10 +164,7 @@ impl Drafter {
     /// An offer of a run that begins with output `first`.
     pub(super) fn offer_run(&mut self, first: u32, tokens: Vec<TokenId>, all: &Sources) -> Offer {
         let (kind, strength) = (DraftKind::Grammar, STRENGTHS - 1);
-        if !std::mem::replace(&mut self.has_runs, true) {
-            self.acceptance = all.acceptance;
-        }
-        let chances = self.acceptance.of((kind, strength)).into_iter().take(tokens.len()).collect();
+        let chances = self.shares((kind, strength), all).into_iter().take(tokens.len()).collect();
         let offer = Offer { kind, strength, tokens, chances };
         if self.watched.is_none() {
             self.watched = Some((first, 0, offer.clone()));
@@ -171,11 +172,41 @@ impl Drafter {
         offer
     }
 
+    /// What could be drafted of up to `most` guesses that the draft head is asked for; nobody knows the tokens yet.
+    pub(super) fn offer_guesses(&mut self, most: usize, all: &Sources) -> Offer {
+        let (kind, strength) = (DraftKind::Mtp, HEAD_STRENGTH);
+        let chances = self.shares((kind, strength), all).into_iter().take(most).collect();
+        Offer { kind, strength, tokens: vec![0; most], chances }
+    }
+
+    /// The draft head guesses these tokens from output `first` on.
+    pub(super) fn hear_guesses(&mut self, first: u32, tokens: Vec<TokenId>, all: &Sources) {
+        if tokens.is_empty() {
+            return;
+        }
+        if self.watched.is_none() {
+            let offer = Offer { tokens: tokens.clone(), ..self.offer_guesses(tokens.len(), all) };
+            self.watched = Some((first, 0, offer));
+        }
+        (self.told, self.offer) = (Some((first, tokens)), None);
+    }
+
+    /// What of the draft head's guesses is left behind these outputs, if they went as it guessed.
+    fn told(&self, output: &[TokenId]) -> Option<(DraftKind, usize, Vec<TokenId>)> {
+        let (first, tokens) = self.told.as_ref()?;
+        let left = tokens.strip_prefix(output.get(*first as usize..)?)?;
+        (!left.is_empty()).then(|| (DraftKind::Mtp, HEAD_STRENGTH, left.to_vec()))
+    }
+
+    /// How often guesses of this kind are right.
+    fn shares(&mut self, basis: Basis, all: &Sources) -> [f32; DRAFTS_MAX] {
+        self.acceptance.get_or_insert(all.acceptance).of(basis)
+    }
+
     fn make_sources(&mut self, request: &Request, choice: u32, all: &mut Sources) {
         if self.sources.is_some() {
             return;
         }
-        self.acceptance = all.acceptance;
         let mut sources = Vec::new();
         for (kind, make) in all.makers.clone() {
             match catch_unwind(AssertUnwindSafe(|| make(request, choice))) {
@@ -187,17 +218,20 @@ impl Drafter {
     }
 
     fn best(&mut self, output: &[TokenId], all: &mut Sources) -> Option<Offer> {
+        let mut guesses: Vec<_> = self.told(output).into_iter().collect();
         let sources = self.sources.as_mut()?;
         sources.retain(|following| all.makers.iter().any(|(kind, _)| *kind == following.kind));
-        let mut best: Option<(f64, Offer)> = None;
         for following in sources {
-            let Some(guess) = following.guess(output, all) else { continue };
-            let (kind, strength) = (following.kind, guess.strength());
-            let chances = self.acceptance.of((kind, strength));
+            let guess = following.guess(output, all);
+            guesses.extend(guess.map(|guess| (following.kind, guess.strength(), guess.tokens)));
+        }
+        let mut best: Option<(f64, Offer)> = None;
+        for (kind, strength, tokens) in guesses {
+            let chances = self.shares((kind, strength), all);
             // The last one has no place of its own: it stands behind a token that is on its way.
             let last = [chances[DRAFTS_MAX - 1]];
-            let chances = chances.into_iter().chain(last).take(guess.tokens.len()).collect();
-            let offer = Offer { kind, strength, tokens: guess.tokens, chances };
+            let chances = chances.into_iter().chain(last).take(tokens.len()).collect();
+            let offer = Offer { kind, strength, tokens, chances };
             let worth = offer.worth();
             if best.as_ref().is_none_or(|(most, _)| worth > *most) {
                 best = Some((worth, offer));
@@ -208,7 +242,7 @@ impl Drafter {
 
     /// So many tokens of an offer were drafted and right.
     pub(super) fn drafted(&mut self, offer: &Offer, accepted: usize) {
-        self.acceptance.observe(offer.basis(), offer.tokens.len(), accepted, acceptance::OF_ONE);
+        self.observe(offer, offer.tokens.len(), accepted);
         self.watched = None;
     }
 
@@ -226,8 +260,14 @@ impl Drafter {
             self.watched = Some((first, right, offer));
             return None;
         }
-        self.acceptance.observe(offer.basis(), compared, right, acceptance::OF_ONE);
+        self.observe(&offer, compared, right);
         Some((offer, compared, right))
+    }
+
+    fn observe(&mut self, offer: &Offer, compared: usize, right: usize) {
+        if let Some(acceptance) = &mut self.acceptance {
+            acceptance.observe(offer.basis(), compared, right, acceptance::OF_ONE);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! and of what steps take.
 
 mod gate;
+mod guesses;
 mod runs;
 
 use super::Scheduler;
@@ -18,6 +19,7 @@ use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds};
 use crate::ids::{KeyId, TokenId};
 use crate::step::DraftRoom;
 use gate::Gate;
+pub(super) use guesses::Asked;
 pub(super) use runs::KnownRun;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,6 +66,7 @@ pub(super) struct Drafting {
     settings: DraftSettings,
     sources: Sources,
     gate: Gate,
+    guessing: guesses::Guessing,
     totals: DraftTotals,
 }
 
@@ -85,11 +88,17 @@ impl Drafting {
             DraftMode::Fixed(n) => n.min(DRAFTS_MAX as u32),
         };
         let sources = Sources::new(settings.kinds, max.min(settings.room.piece_max) as usize);
-        Self { settings, sources, gate: Gate::default(), totals: DraftTotals::default() }
+        Self {
+            settings,
+            sources,
+            gate: Gate::default(),
+            guessing: guesses::Guessing::default(),
+            totals: DraftTotals::default(),
+        }
     }
 
     fn is_on(&self) -> bool {
-        self.sources.max > 0 && (!self.sources.is_empty() || self.takes_runs())
+        self.sources.max > 0 && (!self.sources.is_empty() || self.takes_runs() || self.asks())
     }
 
     /// May drafts stand behind a sequence's rows, as far as its request and the backend say?
@@ -123,6 +132,15 @@ impl Drafting {
     }
 }
 
+/// What a step of these decode rows, which attend to so many positions, takes with drafts behind them.
+fn decode_us(pace: &Pace, (rows, attended): (u32, u64), drafts: u32) -> Option<f64> {
+    let attended = attended + attended / u64::from(rows.max(1)) * u64::from(drafts);
+    let shape = StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() };
+    // The step behind one with drafts is planned when that is done.
+    let gap = if drafts > 0 { pace.cost.gap_us(rows + drafts) } else { 0.0 };
+    pace.cost.decode_rows_us(&shape).map(|us| us + gap)
+}
+
 impl Scheduler {
     /// The same with drafts. Before anything is admitted.
     #[must_use]
@@ -149,7 +167,7 @@ impl Scheduler {
         if !self.drafting.is_on() || self.in_flight.is_empty() {
             return false;
         }
-        if self.running.iter().any(|seq| seq.drafted > 0) {
+        if self.running.iter().any(|seq| seq.drafted > 0 || seq.guesses_due) {
             return true;
         }
         let shut_out = self.keys_that_draft_nothing();
@@ -207,24 +225,27 @@ impl Scheduler {
 
     /// How many tokens of each offer are drafted.
     fn granted(&self, offers: &[Offer], out: &SitsOut, pace: &Pace) -> Vec<usize> {
+        let (rows, attended) = self.decode_rows(out);
+        if self.drafting.settings.mode != DraftMode::Auto {
+            return gate::fill(offers, self.draft_room(rows));
+        }
+        let us = |drafts| decode_us(pace, (rows, attended), drafts);
+        self.drafting.gate.choose(offers, rows, self.draft_room(rows), us)
+    }
+
+    /// Decode rows of the next step, and the positions that they attend to.
+    fn decode_rows(&self, out: &SitsOut) -> (u32, u64) {
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
-        let (rows, attended) = decodes.fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1));
+        decodes.fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1))
+    }
+
+    /// Drafts that a step has room for behind so many rows.
+    fn draft_room(&self, rows: u32) -> usize {
         // The unit that moves a prompt has its place in every step.
         let beside = self.config.step_tokens.saturating_sub(rows + CHUNK_TOKENS);
         let limits = self.drafting.settings.room;
         let recomputed = self.running.len() as u32;
-        let room = beside.min(limits.step_max).min(limits.rows_max.saturating_sub(recomputed)) as usize;
-        if self.drafting.settings.mode != DraftMode::Auto {
-            return gate::fill(offers, room);
-        }
-        let us = |drafts: u32| {
-            let attended = attended + attended / u64::from(rows.max(1)) * u64::from(drafts);
-            let shape = StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() };
-            // The step behind one with drafts is planned when that is done.
-            let gap = if drafts > 0 { pace.cost.gap_us(rows + drafts) } else { 0.0 };
-            pace.cost.decode_rows_us(&shape).map(|us| us + gap)
-        };
-        self.drafting.gate.choose(offers, rows, room, us)
+        beside.min(limits.step_max).min(limits.rows_max.saturating_sub(recomputed)) as usize
     }
 
     /// Keys that hold more than their share of what runs while somebody of another key waits: nothing is drafted for

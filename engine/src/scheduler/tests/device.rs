@@ -28,6 +28,8 @@ pub(super) struct FakeDevice {
     pages: Vec<[u64; PAGE_TOKENS as usize]>,
     rows_max: u32,
     copier: Copier,
+    /// Of a hundred guesses of its draft head those that are right, if it has such a head.
+    pub(super) guesses_right: Option<u64>,
 }
 
 /// What transfers read and write on the device.
@@ -51,6 +53,7 @@ impl FakeDevice {
             pages: vec![[0; PAGE_TOKENS as usize]; config.pages as usize],
             rows_max: config.step_rows_max(),
             copier: Copier::new(config),
+            guesses_right: Some(80),
         }
     }
 
@@ -149,6 +152,9 @@ impl FakeDevice {
             let right = self.report_drafted(piece, &past, outcome);
             past.truncate((piece.start + piece.certain() + right) as usize);
         }
+        if piece.guesses > 0 {
+            outcome.guesses.push(self.guesses(piece, &past));
+        }
         outcome.pooled.extend(piece.pooled_units().map(|positions| PooledUnit {
             seq: piece.seq,
             sum: vec![past[positions.start as usize..positions.end as usize].iter().map(|hash| hidden(*hash)).sum()],
@@ -192,6 +198,26 @@ impl FakeDevice {
         }
         outcome.accepted.push(right);
         right
+    }
+
+    /// What follows, mostly; now and then a wrong token, or fewer than were asked for.
+    fn guesses(&mut self, piece: &Piece, past: &[u64]) -> Vec<TokenId> {
+        let own = piece.samples.len() == piece.drafts.len() + 1 && piece.samples.iter().all(|row| row.seq == piece.seq);
+        assert!(own && self.guesses_right.is_some(), "guesses behind the samples of one choice: {piece:?}");
+        let row = &piece.samples[0];
+        let counted = past.len() as u32 - piece.start - piece.certain();
+        let (mut hash, mut token) = (past[past.len() - 1], self.slot(row.slot).last_sampled.expect("it was sampled"));
+        let right = self.guesses_right.unwrap_or_default();
+        let len = if mix(hash, 5) % 8 == 0 { piece.guesses / 2 } else { piece.guesses };
+        (0..len)
+            .map(|i| {
+                hash = step_hash(Some(hash), token, Form::Recurrent);
+                let output = row.output_index + counted + 1 + i;
+                let next = next_token(hash, &row.params, &[], (row.choice, output));
+                token = if mix(hash, 7) % 100 < right { next } else { (next + 1) % VOCAB };
+                token
+            })
+            .collect()
     }
 
     fn slot(&mut self, slot: SlotId) -> &mut Slot {

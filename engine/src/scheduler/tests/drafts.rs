@@ -71,15 +71,15 @@ fn source(guesser: Guesser) -> MakeSource {
     })
 }
 
-fn drafting(scheduler: Scheduler, mode: DraftMode, room: DraftRoom, guesser: Option<Guesser>) -> Scheduler {
-    let scheduler = scheduler.with_drafts(DraftSettings { mode, kinds: DraftKinds::all(), room });
+fn drafting(scheduler: Scheduler, settings: DraftSettings, guesser: Option<Guesser>) -> Scheduler {
+    let scheduler = scheduler.with_drafts(settings);
     match guesser {
         Some(guesser) => scheduler.with_draft_source(DraftKind::Ngram, source(guesser)),
         None => scheduler,
     }
 }
 
-const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true };
+const ROOM: DraftRoom = DraftRoom { piece_max: 7, step_max: 16, rows_max: 64, penalties: true, guesses: true };
 
 fn guesser() -> impl Strategy<Value = Option<Guesser>> {
     let own = prop_oneof![
@@ -111,7 +111,8 @@ proptest! {
         let config = SchedulerConfig { step_tokens: config.step_tokens + 80, ..config };
         let mut world = World::new(config, pace);
         let room = DraftRoom { piece_max: room.0, step_max: room.1, ..ROOM };
-        world.scheduler = drafting(Scheduler::new(config), mode, room, guesser);
+        let settings = DraftSettings { mode, kinds: DraftKinds::all(), room };
+        world.scheduler = drafting(Scheduler::new(config), settings, guesser);
         ops.iter().for_each(|op| world.apply(op));
         world.finish();
         let totals = world.scheduler.draft_totals();
@@ -147,14 +148,18 @@ struct Run {
     gap_us: u64,
     now: u64,
     steps: u64,
+    /// What the draft head takes for a guess.
+    guess_us: u64,
     tokens: Vec<TokenId>,
 }
 
 impl Run {
     fn new(mode: DraftMode, guesser: Option<Guesser>, row_us: u64) -> Self {
-        let scheduler = drafting(Scheduler::new(CONFIG), mode, ROOM, guesser);
+        let kinds = DraftKinds::all().without(DraftKind::Mtp);
+        let scheduler = drafting(Scheduler::new(CONFIG), DraftSettings { mode, kinds, room: ROOM }, guesser);
         let device = FakeDevice::new(&CONFIG);
-        Self { scheduler, device, pace: Pace::default(), row_us, gap_us: 0, now: 0, steps: 0, tokens: Vec::new() }
+        let pace = Pace::default();
+        Self { scheduler, device, pace, row_us, gap_us: 0, now: 0, steps: 0, guess_us: 0, tokens: Vec::new() }
     }
 
     fn step(&mut self) -> Option<StepPlan> {
@@ -162,7 +167,9 @@ impl Run {
         let shape = self.pace.shape(&plan);
         let took = 1_000 + self.row_us * u64::from(shape.rows) + 20 * u64::from(shape.prompt_rows);
         self.pace.cost.observe(&shape, Micros(took));
-        (self.now, self.steps) = (self.now + took, self.steps + 1);
+        let guessed = self.guess_us * u64::from(shape.guess_rows);
+        self.pace.cost.observe_guesses(&shape, Micros(guessed));
+        (self.now, self.steps) = (self.now + took + guessed, self.steps + 1);
         if plan.pieces.iter().any(|piece| !piece.drafts.is_empty()) {
             self.pace.cost.observe_gap(shape.rows, Micros(self.gap_us));
             self.now += self.gap_us;
@@ -216,6 +223,36 @@ fn what_the_device_waits_for_a_step_that_is_planned_late_counts_against_drafts()
     let long = Run::with_gaps(DraftMode::Auto, Some(Guesser::Right), 50, 12_000);
     assert!(long * 90 < off * 100, "{long} of {off} us: the first wait is what teaches it");
     assert!(Run::with_gaps(DraftMode::Fixed(7), Some(Guesser::Right), 50, 12_000) > off + off / 2);
+}
+
+/// The time that a request of 400 tokens took with a draft head of whose guesses, which take so long each, some are
+/// right, and how many were drafted.
+fn with_head(mode: DraftMode, kinds: DraftKinds, right: u64, guess_us: u64) -> (u64, u64) {
+    let mut run = Run::new(mode, None, 50);
+    run.scheduler = Scheduler::new(CONFIG).with_drafts(DraftSettings { mode, kinds, room: ROOM });
+    (run.device.guesses_right, run.guess_us) = (Some(right), guess_us);
+    let request = request(1, 40, 400);
+    run.scheduler.admit(request.clone(), Micros(0)).unwrap();
+    run.finish();
+    assert_eq!(run.tokens, undisturbed(&request, 0, 400));
+    (run.now, run.scheduler.draft_totals().drafted[DraftKind::Mtp as usize])
+}
+
+#[test]
+fn a_draft_head_is_asked_where_its_guesses_pay_for_what_they_take() {
+    let (auto, only) = (DraftMode::Auto, [DraftKind::Mtp].into_iter().collect());
+    let (off, none) = with_head(DraftMode::Off, only, 100, 200);
+    assert_eq!(none, 0);
+    let (right, drafted) = with_head(auto, only, 100, 200);
+    assert!(right * 5 < off * 3 && drafted > 300, "{right} of {off} us, {drafted} drafted");
+    for (right, guess_us) in [(0, 200), (30, 400), (100, 3_000)] {
+        let (took, drafted) = with_head(auto, only, right, guess_us);
+        // It tries now and then, and the first times cost what they cost.
+        assert!(took * 94 < off * 100, "{right} right of a hundred at {guess_us} us: {took} of {off} us, {drafted}");
+    }
+    let others = DraftKinds::all().without(DraftKind::Mtp);
+    assert_eq!(with_head(DraftMode::Fixed(3), others, 100, 200).1, 0, "nobody asked for it");
+    assert!(with_head(DraftMode::Fixed(3), only, 100, 200).1 > 200);
 }
 
 /// Outputs that a grammar leaves no choice of, from every eighth on.

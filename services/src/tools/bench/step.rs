@@ -184,6 +184,7 @@ impl Cases {
             exact: args.exact,
             deterministic: args.deterministic,
             drafts: args.drafts,
+            mtp: false,
             budget: args.vram_budget,
         }
     }

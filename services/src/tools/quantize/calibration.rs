@@ -168,6 +168,7 @@ fn batch(
         step_rows_max: (sequences.len() * PENDING_TOKENS_MAX) as u32,
         context: pages * PAGE_TOKENS,
         drafts: 0,
+        mtp: false,
     };
     let mut backend = CpuBackend::new(model, &config, &mut |_| {}).map_err(|e| failed(&e))?;
     for step in 0.. {
@@ -200,6 +201,7 @@ fn piece(index: u32, s: &Sequence, pages: u32) -> Piece {
         start: s.fed as u32,
         tokens: PieceTokens::Known(s.ids[s.fed..].to_vec()),
         drafts: Vec::new(),
+        guesses: 0,
         pages: (0..end.div_ceil(PAGE_TOKENS)).map(|p| PageId(index * pages + p)).collect(),
         prompt_len: s.opening,
         samples: vec![sample],

@@ -201,7 +201,7 @@ impl FakeBackend {
     fn compute(&mut self, plan: &StepPlan) -> StepOutcome {
         let mut outcome = StepOutcome {
             id: Some(plan.id),
-            timing: StepTiming { forward_us: 100, sample_us: 10 },
+            timing: StepTiming { forward_us: 100, sample_us: 10, guess_us: 0 },
             ..StepOutcome::default()
         };
         for piece in &plan.pieces {

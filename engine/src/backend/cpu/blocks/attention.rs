@@ -27,6 +27,8 @@ pub(in crate::backend::cpu) struct Attention {
     q_norm: Option<Vec<f32>>,
     k_norm: Option<Vec<f32>>,
     out: PackedMatrix,
+    /// The first position that is attended to.
+    from: usize,
 }
 
 /// What its rows are computed in.
@@ -68,6 +70,19 @@ struct AttentionTask {
     heads: usize,
 }
 
+impl Plain {
+    /// By which a row's heads turn.
+    ///
+    /// # Safety
+    /// They were written behind an earlier barrier.
+    unsafe fn angles(&self, row: usize) -> Angles<'_> {
+        let half = self.rope.dim / 2;
+        let part = row * half..(row + 1) * half;
+        // SAFETY: the caller's.
+        unsafe { Angles { cos: self.cos.get(part.clone()), sin: self.sin.get(part) } }
+    }
+}
+
 impl Operator for Attention {
     type Config = AttentionConfig;
     type Weights = AttentionWeights;
@@ -91,6 +106,7 @@ impl Operator for Attention {
             q_norm: w.q_norm.clone(),
             k_norm: w.k_norm.clone(),
             out: pack(&w.out),
+            from: 0,
         }
     }
 
@@ -151,6 +167,28 @@ impl Attention {
         pass.mix(team, &self.out, step.out, at.scale);
     }
 
+    /// Position 0 is not attended to: a draft head has no row there.
+    pub(in crate::backend::cpu) fn leave_out_first(&mut self) {
+        self.from = 1;
+    }
+
+    /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
+    /// for the team afterwards.
+    pub(in crate::backend::cpu) fn remember(&self, step: &Step<'_>, at: BlockThread<'_>) {
+        let (pass, team, p) = (at.pass, at.team, step.plain);
+        let inputs: &[PackedMatrix; 2] = self.inputs.last_chunk().expect("keys and values are the last of three");
+        pass.norm_for(team, at.norm, inputs);
+        pass.project(team, inputs, [&p.k, &p.v]);
+        team.wait();
+        for unit in team.share(pass.batch.rows() * self.config.kv_heads) {
+            let (row, kv_head) = (unit / self.config.kv_heads, unit % self.config.kv_heads);
+            match &pass.store.kv {
+                Kv::F32(kv) => self.store(step, at, kv, row, kv_head),
+                Kv::F16(kv) => self.store(step, at, kv, row, kv_head),
+            }
+        }
+    }
+
     /// Whether it reads the int8 form of its input.
     pub(super) fn reads_q8(&self) -> bool {
         self.inputs.iter().any(|m| m.input() == RowForm::Q8)
@@ -175,23 +213,30 @@ impl Attention {
         row: usize,
         kv_head: usize,
     ) {
+        let (c, p) = (&self.config, step.plain);
+        let (dim, group) = (c.head_dim, c.heads / c.kv_heads);
+        // SAFETY: row and head are this thread's share of this phase.
+        unsafe {
+            for head in kv_head * group..(kv_head + 1) * group {
+                let at = row * c.query_rows() + head * c.query_rows() / c.heads;
+                pages::norm_and_rotate(p.qg.get_mut(at..at + dim), self.q_norm.as_deref(), self.eps, p.angles(row));
+            }
+        }
+        self.store(step, at, kv, row, kv_head);
+    }
+
+    /// One row's key, after norm and rotation, and value into the cache.
+    fn store<E: Element>(&self, step: &Step<'_>, at: BlockThread<'_>, kv: &Shared<E>, row: usize, kv_head: usize) {
         let (c, p, shape) = (&self.config, step.plain, &at.pass.store.shape);
-        let (dim, half, group) = (c.head_dim, p.rope.dim / 2, c.heads / c.kv_heads);
+        let dim = c.head_dim;
         let piece = at.pass.batch.piece_of(row);
         let position = at.pass.batch.positions[row] as usize;
         let (page, place) = (piece.pages[position / PAGE], position % PAGE);
-        // SAFETY: row and head are this thread's share of this phase, in the projections and in the cache; angles are
-        // old.
+        // SAFETY: row and head are this thread's share of this phase, in the projections and in the cache.
         unsafe {
-            let angles =
-                Angles { cos: p.cos.get(row * half..(row + 1) * half), sin: p.sin.get(row * half..(row + 1) * half) };
-            for head in kv_head * group..(kv_head + 1) * group {
-                let at = row * c.query_rows() + head * c.query_rows() / c.heads;
-                pages::norm_and_rotate(p.qg.get_mut(at..at + dim), self.q_norm.as_deref(), self.eps, angles);
-            }
             let first = (row * c.kv_heads + kv_head) * dim;
             let key = p.k.get_mut(first..first + dim);
-            pages::norm_and_rotate(key, self.k_norm.as_deref(), self.eps, angles);
+            pages::norm_and_rotate(key, self.k_norm.as_deref(), self.eps, p.angles(row));
             let keys = kv.part(shape.keys_at(page, at.block, kv_head));
             key.iter().enumerate().for_each(|(d, k)| keys.add(d * PAGE + place).write(E::from_f32(*k)));
             let values = kv.part(shape.values_at(page, at.block, kv_head));
@@ -219,6 +264,7 @@ impl Attention {
             config,
             start: piece.start + part.row,
             rows: part.rows,
+            from: self.from,
             first_head: part.first_head,
             heads: part.heads,
             qg,

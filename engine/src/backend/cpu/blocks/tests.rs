@@ -68,6 +68,7 @@ fn config(threads: usize) -> CpuConfig {
         step_rows_max: 8,
         context: 2 * PAGE_TOKENS,
         drafts: 0,
+        mtp: false,
     }
 }
 
@@ -83,6 +84,7 @@ fn hidden(model: &Model, tokens: &[u32], threads: usize) -> Vec<Vec<f32>> {
         form: Form::Chunked,
         tokens: PieceTokens::Known(tokens.to_vec()),
         drafts: Vec::new(),
+        guesses: 0,
         pages: vec![PageId(0)],
         prompt_len: tokens.len() as u32,
         experts: None,

@@ -256,6 +256,7 @@ impl<'a> Driver<'a> {
             start,
             tokens: PieceTokens::Known(tokens),
             drafts: Vec::new(),
+            guesses: 0,
             pages: self.pages(seq, start + len),
             prompt_len,
             samples,
@@ -355,7 +356,7 @@ mod tests {
                 format!("{}[{}..{end}]{form}{fed}{}", p.seq, p.start, "+".repeat(p.samples.len()))
             };
             self.steps.push(plan.pieces.iter().map(note).collect::<Vec<_>>().join(" "));
-            let timing = StepTiming { forward_us: 5, sample_us: 2 };
+            let timing = StepTiming { forward_us: 5, sample_us: 2, guess_us: 0 };
             Ok(Pending::ready(plan.id, StepOutcome { id: Some(plan.id), timing, ..Default::default() }))
         }
 

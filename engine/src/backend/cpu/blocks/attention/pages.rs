@@ -25,6 +25,8 @@ pub(super) struct AttentionJob<'a, E, S> {
     /// Absolute position of the first row.
     pub(super) start: usize,
     pub(super) rows: usize,
+    /// Positions before this one, of the first page, are left out.
+    pub(super) from: usize,
     /// First query head, and how many; all share one key/value head.
     pub(super) first_head: usize,
     pub(super) heads: usize,
@@ -120,6 +122,9 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
         unsafe {
             let (a, b, c) = (&self.scratch.q, self.cache.keys(page), &mut self.scratch.p);
             Gemm { m, n: PAGE, k: dim, a, lda: dim, b, ldb: PAGE, c, ldc: PAGE, start: Start::Zero }.run::<L>();
+            if page == 0 && self.from > 0 {
+                self.scratch.p[..m * PAGE].chunks_exact_mut(PAGE).for_each(|p| p[..self.from].fill(f32::NEG_INFINITY));
+            }
             for i in 0..m {
                 self.weigh::<L>(i, self.visible(i, page));
             }
@@ -275,6 +280,7 @@ mod tests {
             config: &config(),
             start,
             rows,
+            from: 0,
             first_head,
             heads,
             qg,

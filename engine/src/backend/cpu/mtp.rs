@@ -1,0 +1,354 @@
+//! The model's draft head: a layer of its own that guesses, from what the model made of the last position and from the
+//! token behind it, which token comes after that (multi-token prediction).
+//!
+//! The layer reads the token at a position and the hidden state, after the final norm, of the position before:
+//! `x = fc [norm(embedding); norm(hidden)]`. Its keys and values follow from `x` alone, so every row of every step leaves
+//! some ([`Pass::remember`]), at its own position of the sequence's pages: what a prefix's pages hold depends on the
+//! prefix. Position 0, which has nothing before it, is not attended to. The whole layer is computed only for guesses, a
+//! row a sequence and pass: the guess is what the sampler of its output would choose, and the next pass reads it, and
+//! the layer's own output after its last norm. Nothing here shows in a sample.
+
+use super::CpuBackend;
+use super::batch::Batch;
+use super::blocks::{Block, BlockThread, ExpertCount, Op, Packing, Step};
+use super::forward::{Pass, ThreadScratch};
+use super::history::History;
+use super::matmul::{PackedMatrix, RowForm, RowsView, matmul};
+use super::norm::norm_row;
+use super::output::Outputs;
+use super::pool::Team;
+use super::probe::{Probe, Recorder};
+use super::sampler;
+use super::shared::Shared;
+use super::weights::packed_blocks;
+use super::workspace::WorkspaceRoom;
+use crate::constraint::Constraint;
+use crate::ids::TokenId;
+use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, StateShape};
+use crate::sampling::SamplingParams;
+use crate::step::SampleRow;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+/// The head's weights as this backend multiplies with them.
+pub(super) struct DraftHead {
+    embed_norm: Vec<f32>,
+    hidden_norm: Vec<f32>,
+    /// `[hidden, 2 * hidden]`.
+    fc: PackedMatrix,
+    /// Attention first.
+    blocks: Vec<Block>,
+    norm: Vec<f32>,
+}
+
+/// Whether this backend computes such a draft head: attention, and then what looks at one row alone.
+pub(super) fn is_computed(model: &ModelConfig) -> bool {
+    model.draft.split_first().is_some_and(|(first, rest)| {
+        let alone = rest.iter().all(|block| block.op.state() == StateShape::default());
+        matches!(first.op, OpConfig::Attention(_)) && alone
+    })
+}
+
+impl DraftHead {
+    /// Packs it, for a model whose configuration says that it is computed.
+    pub(super) fn pack(model: &Model, w: &MtpWeights, exact: bool) -> Self {
+        let packing = Packing { exact, eps: model.config.rms_eps };
+        let mut blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing);
+        if let Op::Attention(attention) = &mut blocks[0].op {
+            attention.leave_out_first();
+        }
+        Self {
+            embed_norm: w.embed_norm.clone(),
+            hidden_norm: w.hidden_norm.clone(),
+            fc: PackedMatrix::pack(&w.fc, 0, exact),
+            blocks,
+            norm: w.norm.clone(),
+        }
+    }
+
+    /// Bytes of [`DraftHead::matrices`] before they are packed.
+    pub(super) fn planned_bytes(w: &MtpWeights, exact: bool) -> u64 {
+        let blocks = w.layer.iter().map(|block| Op::planned_bytes(&block.op, exact)).sum::<u64>();
+        blocks + PackedMatrix::planned_bytes(&w.fc, exact)
+    }
+
+    /// The packed matrices.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &PackedMatrix> {
+        self.blocks.iter().flat_map(|block| block.op.matrices()).chain([&self.fc])
+    }
+}
+
+/// What its rows are computed in, beside the buffers of its blocks' shapes.
+pub(super) struct Buffers {
+    /// Both halves of the input, `[rows, 2 * hidden]`.
+    pub(super) input: super::matmul::ActivationRows,
+    /// Of a step's rows after the final norm, `[rows, hidden]`.
+    finals: Shared<f32>,
+    /// What each guessing sequence's next pass reads, `[sequences, hidden]`.
+    carried: Shared<f32>,
+}
+
+/// The buffers in a step.
+#[derive(Clone, Copy)]
+pub(super) struct Views<'a> {
+    input: RowsView<'a>,
+    finals: &'a Shared<f32>,
+    carried: &'a Shared<f32>,
+}
+
+impl Buffers {
+    /// For up to so many guessing sequences.
+    pub(super) fn new(room: &mut WorkspaceRoom, sequences: usize) -> Self {
+        let hidden = room.hidden();
+        Self {
+            input: room.activations(1, 2 * hidden),
+            finals: room.floats(hidden),
+            carried: room.plain(sequences * hidden),
+        }
+    }
+
+    /// At the size of a step.
+    pub(super) fn views(&mut self, rows: usize, hidden: usize) -> Views<'_> {
+        self.input.set_len(rows, 2 * hidden);
+        Views { input: self.input.view(), finals: &self.finals, carried: &self.carried }
+    }
+}
+
+/// What a step's pieces leave for the head.
+#[derive(Default)]
+pub(super) struct HeadOutputs {
+    /// Each piece's slot, and its last row that counts whatever is sampled.
+    pub(super) ends: Vec<(usize, usize)>,
+    /// Rows behind which the state is kept, and where, as if it were a slot.
+    pub(super) exports: Vec<(usize, usize)>,
+    pub(super) asked: Vec<Asked>,
+}
+
+/// A piece that asks for guesses.
+pub(super) struct Asked {
+    pub(super) slot: usize,
+    pub(super) pages: Vec<usize>,
+    /// Position of its last row that counts whatever is sampled.
+    pub(super) position: u32,
+    /// How that row is sampled.
+    pub(super) row: SampleRow,
+    pub(super) guesses: u32,
+}
+
+/// One row of a pass.
+pub(super) struct GuessRow<'a> {
+    asked: &'a Asked,
+    /// Place among all that ask.
+    place: usize,
+    pub(super) token: TokenId,
+    pub(super) position: u32,
+    sample: SampleRow,
+    history: History,
+}
+
+impl GuessRow<'_> {
+    pub(super) fn slot(&self) -> usize {
+        self.asked.slot
+    }
+
+    pub(super) fn pages(&self) -> &[usize] {
+        &self.asked.pages
+    }
+
+    pub(super) fn sample(&self) -> &SampleRow {
+        &self.sample
+    }
+}
+
+fn row_of(row: usize, hidden: usize) -> Range<usize> {
+    row * hidden..(row + 1) * hidden
+}
+
+impl Pass<'_> {
+    /// The head's keys and values of all rows. Begins behind the last look at the residual stream, which is used up; a
+    /// row's hidden state stays in the workspace.
+    pub(super) fn remember(&self, team: Team) {
+        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        let (c, rows) = (&self.model.config, self.batch.rows());
+        for row in team.share(rows) {
+            // SAFETY: the row is in this thread's share; the stream is finished.
+            unsafe {
+                let x = self.ws.plain.x.get(row_of(row, c.hidden));
+                norm_row(x, &self.model.norm, c.rms_eps, ws.finals.get_mut(row_of(row, c.hidden)));
+            }
+        }
+        team.wait();
+        for row in team.share(rows) {
+            let piece = self.batch.piece_of(row);
+            // SAFETY: what came before was finished before the barrier, or before the step.
+            let before = unsafe {
+                match row.checked_sub(piece.first_row + 1) {
+                    Some(_) => ws.finals.get(row_of(row - 1, c.hidden)),
+                    None => self.store.hidden.get(row_of(piece.slot, c.hidden)),
+                }
+            };
+            self.head_input(head, ws, row, before);
+        }
+        team.wait();
+        self.head_stream(head, ws, team);
+        let block = &head.blocks[0];
+        match (&block.op, &self.steps[block.shape]) {
+            (Op::Attention(attention), Step::Attention(step)) => {
+                attention.remember(step, self.head_block(team, head, 0))
+            }
+            _ => unreachable!("the first block of a draft head that is computed is attention"),
+        }
+        team.wait();
+    }
+
+    /// A thread at a block of the head.
+    fn head_block<'a>(&'a self, team: Team<'a>, head: &'a DraftHead, nth: usize) -> BlockThread<'a> {
+        let block = &head.blocks[nth];
+        BlockThread { pass: self, team, norm: &block.norm, scale: block.scale, block: self.model.blocks.len() + nth }
+    }
+
+    /// Both halves of a row's input; the row is in this thread's share.
+    fn head_input(&self, head: &DraftHead, ws: Views<'_>, row: usize, before: &[f32]) {
+        let c = &self.model.config;
+        // SAFETY: the row is this thread's in both buffers, and nobody reads them before the next barrier.
+        unsafe {
+            let embedded = self.ws.plain.made.get_mut(row_of(row, c.hidden));
+            self.embed_row(row, embedded);
+            let (first, second) = ws.input.row_mut(row).split_at_mut(c.hidden);
+            norm_row(embedded, &head.embed_norm, c.rms_eps, first);
+            norm_row(before, &head.hidden_norm, c.rms_eps, second);
+            if head.fc.input() == RowForm::Q8 {
+                ws.input.quantize(row..row + 1);
+            }
+        }
+    }
+
+    /// The residual stream of the head's layer. Ends with a barrier.
+    fn head_stream(&self, head: &DraftHead, ws: Views<'_>, team: Team) {
+        let (rows, hidden) = (self.batch.rows(), self.model.config.hidden);
+        let tiles = team.share(head.fc.tiles());
+        matmul(&head.fc, ws.input, &self.batch.pairs, tiles, self.out(&self.ws.plain.x, rows, hidden));
+        team.wait();
+    }
+
+    /// One guess for each row.
+    fn guess(
+        &self,
+        team: Team,
+        scratch: &mut ThreadScratch,
+        rows: &[GuessRow<'_>],
+        found: &Mutex<Vec<(usize, TokenId)>>,
+    ) {
+        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        let (hidden, vocab) = (self.model.config.hidden, self.model.config.vocab);
+        for row in team.share(rows.len()) {
+            self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
+            // SAFETY: it was written behind the last barrier.
+            let before = unsafe { ws.carried.get(row_of(rows[row].place, hidden)) };
+            self.head_input(head, ws, row, before);
+        }
+        team.wait();
+        self.head_stream(head, ws, team);
+        for (nth, block) in head.blocks.iter().enumerate() {
+            block.op.run(&self.steps[block.shape], self.head_block(team, head, nth));
+            team.wait();
+        }
+        self.logits(team, &(0..rows.len()).collect::<Vec<_>>(), &head.norm);
+        for (i, row) in rows.iter().enumerate().take(team.share(rows.len()).end).skip(team.share(rows.len()).start) {
+            // SAFETY: what was normed and the logits were finished before the last barrier; the place is this row's.
+            let logits = unsafe {
+                ws.carried.get_mut(row_of(row.place, hidden)).copy_from_slice(self.ws.last.row(i));
+                self.ws.plain.logits.get(i * vocab..(i + 1) * vocab)
+            };
+            let free = Constraint::default();
+            let token = sampler::sample(logits, &row.sample, &row.history, &free, &mut scratch.sampler).token;
+            found.lock().expect("no thread panics while it reports").push((row.place, token));
+        }
+    }
+}
+
+impl CpuBackend {
+    /// Keeps what the head's next rows of each sequence read: the hidden state of the last row that counts. After the
+    /// samples of a step are accepted.
+    pub(super) fn carry(&mut self, outputs: &Outputs) {
+        let (Some(head), hidden) = (&self.workspace.head, self.model.config.hidden) else { return };
+        let HeadOutputs { ends, exports, .. } = &outputs.head;
+        let ends = ends.iter().map(|(slot, row)| (row + self.store.slots[*slot].unfolded, *slot));
+        for (row, place) in ends.chain(exports.iter().copied()) {
+            // SAFETY: no step runs while `self` is borrowed mutably.
+            unsafe {
+                let from = head.finals.get(row_of(row, hidden));
+                self.store.hidden.get_mut(row_of(place, hidden)).copy_from_slice(from);
+            }
+        }
+    }
+
+    /// What the head guesses behind the samples that were accepted, for each piece that asks.
+    pub(super) fn guess(&mut self, outputs: &Outputs) -> Vec<Vec<TokenId>> {
+        let asked = &outputs.head.asked;
+        let mut all = vec![Vec::new(); asked.len()];
+        let (Some(head), hidden) = (&self.workspace.head, self.model.config.hidden) else { return all };
+        for (place, asked) in asked.iter().enumerate() {
+            // SAFETY: no step runs while `self` is borrowed mutably.
+            unsafe {
+                let from = self.store.hidden.get(row_of(asked.slot, hidden));
+                head.carried.get_mut(row_of(place, hidden)).copy_from_slice(from);
+            }
+        }
+        for n in 0.. {
+            let rows: Vec<_> = (0..asked.len()).filter_map(|at| self.guess_row(&asked[at], at, &all[at], n)).collect();
+            if rows.is_empty() {
+                break;
+            }
+            for (place, token) in self.guess_pass(&rows) {
+                all[place].push(token);
+            }
+        }
+        all
+    }
+
+    /// The `n`th row of a sequence, if it wants that and its pages reach so far.
+    fn guess_row<'a>(&self, asked: &'a Asked, place: usize, before: &[TokenId], n: u32) -> Option<GuessRow<'a>> {
+        let slot = &self.store.slots[asked.slot];
+        let position = asked.position + slot.unfolded as u32 + 1 + n;
+        let fits = (position as usize) < asked.pages.len() * super::blocks::PAGE && position < self.info.context;
+        let sampled = slot.sampled.filter(|_| n < asked.guesses && fits)?;
+        let output_index = asked.row.output_index + slot.unfolded as u32 + 1 + n;
+        let mut history = History::default();
+        if asked.row.params.reads_history() {
+            history = slot.history.clone();
+            [sampled].iter().chain(before).for_each(|token| history.push_output(*token));
+        }
+        let params = match &asked.row.params {
+            told if told.logprobs.is_some() || told.certainty => {
+                Arc::new(SamplingParams { logprobs: None, certainty: false, ..(**told).clone() })
+            }
+            told => told.clone(),
+        };
+        let sample = SampleRow {
+            output_index,
+            params,
+            ..SampleRow::new(asked.row.seq, asked.row.slot, asked.row.params.clone())
+        };
+        let sample = SampleRow { choice: asked.row.choice, ..sample };
+        Some(GuessRow { asked, place, token: before.last().copied().unwrap_or(sampled), position, sample, history })
+    }
+
+    fn guess_pass(&mut self, rows: &[GuessRow<'_>]) -> Vec<(usize, TokenId)> {
+        let batch = Batch::of_guesses(rows);
+        let (found, recorder, experts) = (Mutex::default(), Recorder::new(Probe::default()), ExpertCount::default());
+        let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
+        let (model, store) = (&self.model, &self.store);
+        let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
+        self.pool.run(|team| {
+            let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
+            pass.guess(team, scratch, rows, &found);
+        });
+        if self.probe.record {
+            // SAFETY: no step runs any more.
+            let logits = unsafe { ws.plain.logits.get(0..rows.len() * model.config.vocab) };
+            self.recording.guesses.extend_from_slice(logits);
+        }
+        found.into_inner().expect("no thread panicked")
+    }
+}

@@ -1,0 +1,131 @@
+//! What the model's own draft head is asked for. A guess costs time in the step that makes it, and a row in the next one
+//! that verifies it, so a gate of its own says how many are worth both. Whether a guess that is there is worth its row,
+//! is asked again once it is: then another source may have a better one.
+
+use super::gate::{self, Gate};
+use super::{Drafting, decode_us};
+use crate::drafts::DraftKind;
+use crate::ids::TokenId;
+use crate::scheduler::Scheduler;
+use crate::scheduler::cost::Pace;
+use crate::scheduler::drafter::Offer;
+use crate::scheduler::drafting::DraftMode;
+use crate::scheduler::sequence::{Next, Rank};
+use crate::scheduler::yielding::SitsOut;
+use std::collections::BTreeMap;
+
+/// After so many steps without guesses some are asked for all the same, of which it is learned whether they would pay.
+const TRIAL_STEPS: u32 = 128;
+/// As many for each sequence.
+const TRIAL_GUESSES: u32 = 2;
+/// What a pass of the draft head takes of a step without drafts, before one was seen.
+const PASS_AT_FIRST: f64 = 0.25;
+
+/// What was decided last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Guessing {
+    gate: Gate,
+    /// Steps with decode rows since one that asked for guesses.
+    steps_without: u32,
+}
+
+/// How many guesses a plan's decode rows ask for, by sequence.
+#[derive(Debug, Default)]
+pub(in crate::scheduler) struct Asked {
+    guesses: BTreeMap<Rank, u32>,
+    /// Nobody waits for them: they tell how good they are, and that is all.
+    trial: bool,
+}
+
+impl Asked {
+    pub(in crate::scheduler) fn remove(&mut self, rank: &Rank) -> Option<u32> {
+        self.guesses.remove(rank)
+    }
+
+    /// Passes of the draft head, and their rows.
+    pub(in crate::scheduler) fn shape(&self) -> (u32, u32) {
+        (self.guesses.values().max().copied().unwrap_or(0), self.guesses.values().sum())
+    }
+
+    pub(in crate::scheduler) fn is_trial(&self) -> bool {
+        self.trial
+    }
+}
+
+impl Drafting {
+    /// Is there a draft head whose guesses are wanted?
+    pub(super) fn asks(&self) -> bool {
+        self.sources.max > 0 && self.settings.room.guesses && self.settings.kinds.contains(DraftKind::Mtp)
+    }
+}
+
+impl Scheduler {
+    /// What the next step asks for, behind rows that have these drafts.
+    pub(in crate::scheduler) fn ask(&mut self, drafts: &BTreeMap<Rank, Offer>, out: &SitsOut, pace: &Pace) -> Asked {
+        if !self.drafting.asks() {
+            return Asked::default();
+        }
+        let shut_out = self.keys_that_draft_nothing();
+        let Self { running, drafting, .. } = self;
+        let (mut ranks, mut offers) = (Vec::new(), Vec::new());
+        for seq in running.iter_mut() {
+            let next = seq.next();
+            let may = drafting.takes(seq) && seq.rules.may_draft() && !shut_out.contains(&seq.key);
+            if next != Next::Output(1) || out.holds(seq.key, next) || !may {
+                continue;
+            }
+            let drafted = drafts.get(&seq.rank);
+            // The samples of this step, and the last token, which has no row.
+            let ahead = drafted.map_or(0, |offer| offer.tokens.len() as u32) + 2;
+            let most = seq.output_max.saturating_sub(seq.sampled() + ahead).min(drafting.sources.max as u32);
+            let offer = seq.drafter.offer_guesses(most as usize, &drafting.sources);
+            // Who drafts for it goes on with it.
+            let better = drafted.filter(|drafted| drafted.kind != DraftKind::Mtp && drafted.worth() >= offer.worth());
+            if most > 0 && better.is_none() {
+                ranks.push(seq.rank);
+                offers.push(offer);
+            }
+        }
+        let granted = self.guesses_granted(&offers, out, pace);
+        let trial = granted.iter().all(|n| *n == 0) && self.drafting.guessing.steps_without >= TRIAL_STEPS;
+        let of =
+            |(offer, n): (&Offer, usize)| if trial { TRIAL_GUESSES.min(offer.tokens.len() as u32) } else { n as u32 };
+        let guesses = ranks.into_iter().zip(offers.iter().zip(granted).map(of)).filter(|(_, n)| *n > 0).collect();
+        Asked { guesses, trial }
+    }
+
+    /// How many guesses are worth what they take in this step and in the next.
+    fn guesses_granted(&self, offers: &[Offer], out: &SitsOut, pace: &Pace) -> Vec<usize> {
+        let (rows, attended) = self.decode_rows(out);
+        if self.drafting.settings.mode != DraftMode::Auto {
+            return gate::fill(offers, self.draft_room(rows));
+        }
+        let sequences = offers.len() as u32;
+        let rows_us = |drafts| decode_us(pace, (rows, attended), drafts);
+        let us = |guesses: u32| {
+            let passes = f64::from(guesses.div_ceil(sequences.max(1)));
+            let at_first = || rows_us(0).map(|us| passes * PASS_AT_FIRST * us);
+            let made = if guesses == 0 { 0.0 } else { pace.cost.guess_us(sequences, guesses).or_else(at_first)? };
+            Some(rows_us(guesses)? + made)
+        };
+        self.drafting.guessing.gate.choose(offers, rows, self.draft_room(rows), us)
+    }
+
+    /// A step was launched whose decode rows ask for so many guesses each; or `trial` does.
+    pub(in crate::scheduler) fn note_asked(&mut self, guesses: &[u32], trial: bool) {
+        let (any, guessing) = (guesses.iter().any(|n| *n > 0), &mut self.drafting.guessing);
+        if !guesses.is_empty() {
+            guessing.steps_without = if any { 0 } else { guessing.steps_without.saturating_add(1) };
+            guessing.gate.chose(any && !trial);
+        }
+    }
+
+    /// What the draft head guesses behind the outputs that a sequence has by now.
+    pub(in crate::scheduler) fn commit_guesses(&mut self, rank: Rank, tokens: Vec<TokenId>) {
+        let Some(seq) = self.find_mut(rank) else { return };
+        seq.guesses_due = false;
+        let (first, mut drafter) = (seq.output.len() as u32, std::mem::take(&mut seq.drafter));
+        drafter.hear_guesses(first, tokens, &self.drafting.sources);
+        self.find_mut(rank).expect("it was found just now").drafter = drafter;
+    }
+}
