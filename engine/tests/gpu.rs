@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::conversations::{Setting, hold};
-use support::drafts::{CONTEXT, check};
+use support::drafts::{CONTEXT, Setup, check, check_head};
 use support::{Driver, Golden, Random, argmax_agreement, relative_rms};
 
 /// Tests that want a device.
@@ -69,6 +69,7 @@ const ON_A_GPU: &[(&str, fn())] = &[
         a_request_gives_the_same_bytes_alone_and_among_fifteen_others,
     ),
     ("drafts_change_no_byte", drafts_change_no_byte),
+    ("guesses_of_a_draft_head_change_no_byte", guesses_of_a_draft_head_change_no_byte),
     ("where_experts_lie_changes_no_byte", where_experts_lie_changes_no_byte),
     (
         "hidden_states_follow_the_exact_path_and_do_not_depend_on_what_runs_beside_them",
@@ -138,6 +139,7 @@ fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig {
         context: 4096,
         deterministic,
         drafts: 7,
+        mtp: true,
         host_embedding: false,
         expert_bytes: None,
         kernel_cache: None,
@@ -904,18 +906,27 @@ fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
     }
 }
 
+/// A backend for tests of drafts.
+fn drafting(model: &Model, setup: &Setup, step_rows_max: u32) -> CudaBackend {
+    let drafts = if setup.drafts == DraftMode::Off { 0 } else { 7 };
+    let config = config(setup.slots, setup.pages, true);
+    let config = CudaConfig { checkpoints: setup.checkpoints, step_rows_max, context: CONTEXT, drafts, ..config };
+    let mut backend = CudaBackend::new(model, &config, &mut |_| {}).unwrap();
+    backend.poison().unwrap();
+    backend
+}
+
 /// Right, wrong and random guesses, 1 to 7 behind a row, against a backend that takes none.
 fn drafts_change_no_byte() {
     for (name, model) in [("nano", support::nano()), ("moe", support::gguf("moe")), ("quant", support::gguf("quant"))] {
-        check(name, |setup, step_rows_max| {
-            let drafts = if setup.drafts == DraftMode::Off { 0 } else { 7 };
-            let config = config(setup.slots, setup.pages, true);
-            let config =
-                CudaConfig { checkpoints: setup.checkpoints, step_rows_max, context: CONTEXT, drafts, ..config };
-            let mut backend = CudaBackend::new(&model, &config, &mut |_| {}).unwrap();
-            backend.poison().unwrap();
-            backend
-        });
+        check(name, |setup, step_rows_max| drafting(&model, setup, step_rows_max));
+    }
+}
+
+/// The same with what the model's own draft head guesses.
+fn guesses_of_a_draft_head_change_no_byte() {
+    for (name, model) in [("nano", support::nano()), ("moe", support::gguf("moe")), ("dense", support::gguf("dense"))] {
+        check_head(name, |setup, step_rows_max| drafting(&model, setup, step_rows_max));
     }
 }
 

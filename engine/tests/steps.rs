@@ -48,6 +48,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         // Alone and in a batch the same, as on the CPU.
         deterministic: true,
         drafts: 0,
+        mtp: false,
         host_embedding: false,
         expert_bytes: None,
         kernel_cache: None,

@@ -13,7 +13,7 @@ use chimere_kernels::cuda::product::{self, MatrixShape, Residual, layout::Layout
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{self, Chip, Epilogue, halves, warpgroup};
 use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program};
-use chimere_kernels::cuda::{combine, embed, gather, gdn_prefill, history, pool, router, sampler};
+use chimere_kernels::cuda::{combine, draft_head, embed, gather, gdn_prefill, history, pool, router, sampler};
 use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
@@ -40,7 +40,8 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     let mut programs =
         vec![sampler::program(248_320, false)?, sampler::program(512, false)?, sampler::program(512, true)?];
     for encoding in TableEncoding::ALL {
-        programs.push(embed::program(embed::TableShape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One })?);
+        let table = embed::TableShape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One };
+        programs.extend([embed::program(table)?, draft_head::program(table)?]);
     }
     for (cols, experts, used) in [(2048, 256, 8), (4096, 512, 10), (32, 16, 4)] {
         programs.push(router::program(router::RouterShape { cols, experts, used })?);
@@ -53,6 +54,8 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     for heads in [released, small] {
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 0)?);
         programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, 7)?);
+        let untaken = gdn_decode::Drafts { room: 7, taken: false };
+        programs.push(gdn_decode::program(heads, heads.inputs(), Planes::One, untaken)?);
         programs.push(gdn_prefill::program(heads, heads.inputs(), Planes::One)?);
     }
     let wide = Mamba2Shape { heads: 24, head_dim: 128, state_dim: 256, groups: 1, normed: false, planes: Planes::One };
@@ -150,6 +153,12 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
     let experts = Experts::new(256, 16, 4, kind(128, Layout::Q8_0), kind(128, Layout::W16))?.with_planes(PLANES);
     let mut programs = vec![
         embed::program(embed::TableShape { cols: 256, vocab: 512, encoding: TableEncoding::F16, planes: PLANES })?,
+        draft_head::program(embed::TableShape {
+            cols: 288,
+            vocab: 512,
+            encoding: TableEncoding::Q8_0,
+            planes: PLANES,
+        })?,
         combine::program(combine::CombineShape { cols: 256, used: 4, shared: true, planes: PLANES })?,
         gather::program(256, PLANES)?,
         gdn_decode::program(heads, heads.inputs(), PLANES, 7)?,

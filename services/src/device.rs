@@ -151,6 +151,7 @@ impl DeviceRequest {
             context: self.context,
             deterministic: self.deterministic,
             drafts: self.drafts,
+            mtp: self.mtp,
             host_embedding: self.embedding == Embedding::Host,
             expert_bytes: None,
             kernel_cache: None,

@@ -22,7 +22,10 @@
 // p % INPUTS is what a drafted position p would have put into the ring. pending[row]: how many of the positions before this one S lacks.
 // drafted[row]: how many the ring lacks. Of a slot's first row alone.
 //
-// -D: K, V, HK, HV, STORE_EVERY, DRAFTS, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
+// BEHIND 0 is for steps in which no row is drafted, and none lacks drafted ones or STORE_EVERY positions: with little shared memory and few
+// registers more of its blocks run at a time.
+//
+// -D: K, V, HK, HV, STORE_EVERY, DRAFTS, BEHIND, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), PLANES.
 #include "common/int8_rows.cuh"
 #include "arguments.cuh"
 #include "gdn/gates.cuh"
@@ -44,13 +47,15 @@
 // Of drafted positions: those that a convolution sees, and the new ones, with the row's own between them.
 #define INPUTS (DRAFTS ? 3 + 1 + DRAFTS : 0)
 #define UPDATES_OF_SLOT ((u64)HV * UPDATES * UPDATE + INPUTS * CHANNELS)
+// What a row applies at most.
+#define PENDING (BEHIND ? UPDATES : STORE_EVERY - 1)
 
 // Shared by the threads of a block.
 struct __align__(16) Head {
     float mixed[MIXED]; // q, k, v after the convolution
     float out[V];
     float squares[WARPS]; // of each warp's outputs
-    float updates[UPDATES][UPDATE];
+    float updates[PENDING][UPDATE];
 };
 
 // Where channel `j` of a block's own lies among all.
@@ -89,7 +94,7 @@ struct Convolution {
 #pragma unroll
             for (int p = 0; p < 3; p++) {
                 const float *from = tail + (position + 1 + p) % 4 * CHANNELS;
-                if (DRAFTS && p >= 3 - drafted) from = inputs + (position - 3 + p) % (DRAFTS ? INPUTS : 1) * CHANNELS;
+                if (BEHIND && p >= 3 - drafted) from = inputs + (position - 3 + p) % (BEHIND ? INPUTS : 1) * CHANNELS;
                 before[n][p] = from[ch];
             }
         }
@@ -252,7 +257,7 @@ __device__ __forceinline__ void store_state(float *s, const State &rows) {
 }
 
 // Whether a row is drafted, and so done by the block of a row before it.
-__device__ __forceinline__ bool is_drafted(const Arguments &args, u64 row, int slot) { return DRAFTS && row > 0 && args.slots[row - 1] == slot; }
+__device__ __forceinline__ bool is_drafted(const Arguments &args, u64 row, int slot) { return BEHIND && row > 0 && args.slots[row - 1] == slot; }
 
 extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments args) {
     __shared__ Head head;
@@ -275,7 +280,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
         for (int j = 0; j < 4; j++) rows[i][j] = *(const float4 *)(s + (32 * i + j) * V);
     float *of_slot = args.updates + slot * UPDATES_OF_SLOT, *updates = of_slot + (u64)h * UPDATES * UPDATE;
     float *inputs = of_slot + (u64)HV * UPDATES * UPDATE;
-    int pending = args.pending[row], drafted = DRAFTS ? args.drafted[row] : 0;
+    int pending = args.pending[row], drafted = BEHIND ? args.drafted[row] : 0;
     read_updates(me, head, updates, position, pending);
     float *tail = args.tail + (u64)slot * 4 * CHANNELS;
     Convolution convolution;
@@ -286,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
         apply_updates(me, rows, head, pending);
     }
     u64 end = row + 1;
-    while (DRAFTS && end < gridDim.y && args.slots[end] == slot) end++;
+    while (BEHIND && end < gridDim.y && args.slots[end] == slot) end++;
     wait_for_inputs();
 
     Inputs in;
@@ -296,10 +301,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) gdn_decode(const Arguments
         if (p >= 3 - drafted) keep_inputs(me, tail + (position + 1 + p) % 4 * CHANNELS, kh, h, [&](int n) { return convolution.before[n][p]; });
     bool counts = true;
     for (;;) {
-        keep_inputs(me, counts ? tail + position % 4 * CHANNELS : inputs + position % (DRAFTS ? INPUTS : 1) * CHANNELS, kh, h,
+        keep_inputs(me, counts ? tail + position % 4 * CHANNELS : inputs + position % (BEHIND ? INPUTS : 1) * CHANNELS, kh, h,
                     [&](int n) { return in.now[n]; });
         Inputs next = in;
-        bool last = !DRAFTS || row + 1 == end;
+        bool last = !BEHIND || row + 1 == end;
         if (!last) next.read(me, args.x + (row + 1) * X_STRIDE, kh, h);
         float b = in.gates[0] + in.gates[2], a = in.gates[1] + in.gates[3];
         convolution.put(me, head, in);

@@ -473,6 +473,31 @@ impl Attention {
         unsafe { self.decode.launch(device, grid, &arguments) }
     }
 
+    /// Enqueues that the keys and values of rows are written, and no more. Rows that are none leave none.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// As for [`Attention::prefill`], without tiles.
+    pub unsafe fn write(
+        &self,
+        device: &Device,
+        rows: AttentionRows<'_>,
+        x: &CudaView<'_, f32>,
+        norms: Norms<'_>,
+        cache: Cache<'_, '_>,
+        out: Out<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let arguments = self.arguments(device, rows, x, norms, cache, out)?;
+        if rows.count == 0 {
+            return Ok(());
+        }
+        let write = Grid { blocks: (rows.count as u32, self.shape.kv_heads as u32), threads: 64 };
+        // SAFETY: as in `decode`; the kernel waits before it reads anything.
+        unsafe { self.write.launch(device, write, &arguments) }
+    }
+
     /// Enqueues neighbouring rows of sequences: writes all their keys and values, then attends. `tiles` holds `count`
     /// of what [`tiles`] makes of the pieces, in any order; it lies on the device. Rows in no tile get no output; rows
     /// that are none stay as they are.

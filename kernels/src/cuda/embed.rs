@@ -52,13 +52,9 @@ impl TableShape {
     }
 }
 
-/// The program for a table.
-///
-/// # Errors
-/// As [`TableShape::bytes`].
-pub fn program(shape: TableShape) -> Result<Program, CudaError> {
-    shape.bytes()?;
-    let encoding = match shape.encoding {
+/// An encoding as sources name it: `TableOf` of csrc/rows/tables.cuh.
+pub(super) fn code(encoding: TableEncoding) -> i64 {
+    match encoding {
         TableEncoding::F32 => 0,
         TableEncoding::F16 => 1,
         TableEncoding::Bf16 => 2,
@@ -67,12 +63,20 @@ pub fn program(shape: TableShape) -> Result<Program, CudaError> {
         TableEncoding::Q4K => 5,
         TableEncoding::Q5K => 6,
         TableEncoding::Q6K => 7,
-    };
+    }
+}
+
+/// The program for a table.
+///
+/// # Errors
+/// As [`TableShape::bytes`].
+pub fn program(shape: TableShape) -> Result<Program, CudaError> {
+    shape.bytes()?;
     let defines = vec![
         ("COLS", shape.cols as i64),
         ("PADDED", padded(shape.cols) as i64),
         ("VOCAB", shape.vocab as i64),
-        ("ENCODING", encoding),
+        ("ENCODING", code(shape.encoding)),
         shape.planes.define(),
     ];
     Ok(Program {

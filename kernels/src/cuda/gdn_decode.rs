@@ -88,12 +88,36 @@ pub fn stores(position: u32, pending: u32) -> bool {
     position % STORE_EVERY as u32 == last || pending >= last
 }
 
-/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs, and up to
-/// `drafts` drafted rows stand behind a sequence's own.
+/// Drafted rows, as far as a kernel knows of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Drafts {
+    /// How many may stand behind a sequence's own: what sequences leave has room for them.
+    pub room: usize,
+    /// Whether any do. The kernel for steps in which none does is faster; its rows lack no drafted positions, and fewer
+    /// than [`STORE_EVERY`] in all.
+    pub taken: bool,
+}
+
+impl From<usize> for Drafts {
+    /// So many, which are taken.
+    fn from(room: usize) -> Self {
+        Self { room, taken: room > 0 }
+    }
+}
+
+impl Drafts {
+    /// Whether the kernel for steps without drafted rows may do a row that lacks these positions.
+    pub fn does_without(pending: usize, drafted: usize) -> bool {
+        pending < STORE_EVERY && drafted == 0
+    }
+}
+
+/// The program for these heads; input rows are `stride` values apart, `planes` are those of the outputs.
 ///
 /// # Errors
 /// If there is no kernel for them.
-pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: usize) -> Result<Program, CudaError> {
+pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: impl Into<Drafts>) -> Result<Program, CudaError> {
+    let drafts = drafts.into();
     heads.check()?;
     if stride < heads.inputs() {
         return Err(CudaError::shape(
@@ -107,7 +131,8 @@ pub fn program(heads: Heads, stride: usize, planes: Planes, drafts: usize) -> Re
         ("HK", heads.keys as i64),
         ("HV", heads.values as i64),
         ("STORE_EVERY", STORE_EVERY as i64),
-        ("DRAFTS", drafts as i64),
+        ("DRAFTS", drafts.room as i64),
+        ("BEHIND", i64::from(drafts.taken)),
         ("X_STRIDE", stride as i64),
         ("GROUPED", i64::from(heads.grouped)),
         planes.define(),
@@ -126,7 +151,7 @@ pub struct GdnDecode {
     heads: Heads,
     stride: usize,
     planes: Planes,
-    drafts: usize,
+    drafts: Drafts,
     kernel: Kernel<Arguments>,
 }
 
@@ -221,8 +246,9 @@ impl GdnDecode {
         heads: Heads,
         stride: usize,
         planes: Planes,
-        drafts: usize,
+        drafts: impl Into<Drafts>,
     ) -> Result<Self, CudaError> {
+        let drafts = drafts.into();
         let kernel = device.module(cache, &program(heads, stride, planes, drafts)?)?.kernel("gdn_decode")?;
         Ok(Self { heads, stride, planes, drafts, kernel })
     }
@@ -235,7 +261,8 @@ impl GdnDecode {
     ///
     /// # Safety
     /// Slots on the device are below those that `memory` and `updates` have room for; rows that have the same are no more
-    /// than one and the drafts that the kernel was made for. Pending updates are those since the state was written, as
+    /// than one and the drafts that the kernel was made for; where these are none, each is what
+    /// [`Drafts::does_without`]. Pending updates are those since the state was written, as
     /// [`stores`] says, and drafted positions those of the step before. The memory, the updates and the lists were last written
     /// before a launch that does not start early, such as the first of a graph.
     #[allow(clippy::too_many_arguments, reason = "inputs, weights, memory and both outputs of one operation")]
@@ -267,7 +294,7 @@ impl GdnDecode {
         fits("the norm", layer.norm.len(), heads.value_dim)?;
         fits("the state", memory.state.len(), n.min(1) * heads.state())?;
         fits("the ring", memory.tail.len(), n.min(1) * heads.tail())?;
-        fits("the updates", updates.0.len(), n.min(1) * heads.updates(self.drafts))?;
+        fits("the updates", updates.0.len(), n.min(1) * heads.updates(self.drafts.room))?;
         fits("codes", codes.len(), n * width * self.planes.count())?;
         fits("meta", meta.len(), n * width / 16 * self.planes.count())?;
         if n == 0 {

@@ -9,6 +9,7 @@ mod cache;
 pub mod combine;
 mod compiler;
 mod device;
+pub mod draft_head;
 pub mod embed;
 mod error;
 pub mod experts;

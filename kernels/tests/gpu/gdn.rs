@@ -23,6 +23,8 @@ const HEADS: [Heads; 6] = [
 const EPS: f32 = 1e-6;
 /// Drafted rows behind one.
 const DRAFTS: usize = 7;
+/// Room for them in a step that has none.
+const UNTAKEN: gdn_decode::Drafts = gdn_decode::Drafts { room: DRAFTS, taken: false };
 
 /// Rows lie a little further apart than they are long.
 fn stride(heads: Heads) -> usize {
@@ -40,6 +42,7 @@ pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {
         [
             gdn_decode::program(heads, stride(heads), planes, 0),
             gdn_decode::program(heads, stride(heads), planes, DRAFTS),
+            gdn_decode::program(heads, stride(heads), planes, UNTAKEN),
             gdn_prefill::program(heads, stride(heads), planes),
         ]
     };
@@ -348,9 +351,8 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
 fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
     const LENGTH: usize = 70;
     let (mut random, stride) = (Random(5 + heads.value_dim as u64), stride(heads));
-    let kernels = [0, DRAFTS].map(|drafts| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts));
-    let [alone, drafting] = kernels;
-    let (alone, drafting) = (alone?, drafting?);
+    let load = |drafts: gdn_decode::Drafts| GdnDecode::load(&gpu.device, &gpu.cache, heads, stride, planes, drafts);
+    let (alone, drafting, without) = (load(0.into())?, load(DRAFTS.into())?, load(UNTAKEN)?);
     let layer = Layer::new(gpu, heads, planes, &mut random, -4.0)?;
     let host: Vec<Sequence> = (0..2).map(|_| Sequence::random(heads, &mut random)).collect();
     let said: Vec<Vec<f32>> = (0..2).map(|_| random.vector((LENGTH + DRAFTS) * stride)).collect();
@@ -374,7 +376,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
     let mut drafted = Slots::new(gpu, heads, &host, DRAFTS)?;
     drafted.begin(&[0, 1], &start);
     let (mut done, mut right) = ([0usize; 2], [0i32; 2]);
-    let (mut most, mut firsts_done) = (0, 0);
+    let (mut most, mut steps, mut steps_without) = (0, 0, 0);
     while done.iter().any(|n| *n < LENGTH) {
         let (mut slots, mut positions, mut x, mut firsts) = (vec![-1], vec![0], vec![0.0; stride], Vec::new());
         let mut accepted = [0; 2];
@@ -385,11 +387,9 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
             let room = DRAFTS.min(LENGTH - done[slot] - 1);
             let pick =
                 |random: &mut Random, n: usize| ((f64::from(random.signed()) + 1.0) / 2.0 * (n + 1) as f64) as usize;
-            // In turn all, of which all are right, so that the rings are filled, and some, of which some are.
-            let some = firsts_done % 3 > 0;
-            let drafts = if some { pick(&mut random, room).min(room) } else { room };
-            accepted[slot] = if some { pick(&mut random, drafts).min(drafts) } else { drafts };
-            firsts_done += 1;
+            // In turn all, of which all are right, so that the rings are filled, some, of which some are, and twice none.
+            let drafts = [room, pick(&mut random, room).min(room), 0, 0][steps % 4];
+            accepted[slot] = if steps % 4 == 1 { pick(&mut random, drafts).min(drafts) } else { drafts };
             firsts.push((slot, slots.len()));
             for n in 0..=drafts {
                 slots.push(slot as i32);
@@ -398,7 +398,11 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
                 x.extend_from_slice(if n <= accepted[slot] { of(slot, done[slot] + n) } else { &wrong });
             }
         }
-        let mut after = step(gpu, &drafting, &layer, [&slots, &positions], &x, (&drafted, &right))?;
+        let lacks = |slot: usize| gdn_decode::Drafts::does_without(drafted.lacks[slot].len(), right[slot] as usize);
+        let none = firsts.iter().all(|(slot, _)| lacks(*slot)) && slots.len() == 1 + firsts.len();
+        let kernel = if none { &without } else { &drafting };
+        (steps, steps_without) = (steps + 1, steps_without + usize::from(none));
+        let mut after = step(gpu, kernel, &layer, [&slots, &positions], &x, (&drafted, &right))?;
         for (slot, first) in firsts {
             for n in 0..=accepted[slot] {
                 let (codes, meta) = &want[slot][done[slot] + n];
@@ -416,6 +420,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
     }
     let ([state, _], [got, _]) = (device.whole(gpu, heads)?, drafted.whole(gpu, heads)?);
     assert!(same_bits(&state, &got), "{heads:?}: states differ");
+    assert!(steps_without > 2, "the kernel for steps without drafts had {steps_without} of {steps}");
     assert!(most > DRAFTS, "states lack {most} positions at most: the rings were not filled");
     println!("gdn_decode {heads:?} {planes:?}: drafted rows have the same bytes; states lacked up to {most} positions");
     Ok(())

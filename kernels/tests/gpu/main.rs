@@ -7,6 +7,7 @@
 //! the longest tests.
 
 mod attention;
+mod draft_head;
 mod embed;
 mod gdn;
 mod mamba2;
@@ -25,8 +26,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use support::{Gpu, Outcome, Test};
 
-const TESTS: [&[Test]; 10] = [
+const TESTS: [&[Test]; 11] = [
     attention::TESTS,
+    draft_head::TESTS,
     embed::TESTS,
     gdn::TESTS,
     mamba2::TESTS,
@@ -40,8 +42,9 @@ const TESTS: [&[Test]; 10] = [
 
 fn programs() -> Result<Vec<Program>, CudaError> {
     type Programs = fn() -> Result<Vec<Program>, CudaError>;
-    let of: [Programs; 10] = [
+    let of: [Programs; 11] = [
         attention::programs,
+        draft_head::programs,
         embed::programs,
         gdn::programs,
         mamba2::programs,

@@ -128,7 +128,8 @@ impl SchedulerActor {
     /// Launches what may be launched, then says how things stand.
     fn pump(&mut self) {
         while let Some((plan, rows_out)) = self.plan() {
-            let (tables, grammars, now) = (self.tables.awaiting(&plan), self.grammars.awaiting(&plan), self.clock.now());
+            let (tables, grammars, now) =
+                (self.tables.awaiting(&plan), self.grammars.awaiting(&plan), self.clock.now());
             self.steps.push_back(self.meter.launched(&plan, &self.pace, now, rows_out, plan.waits_for()));
             if let Some(since) = self.waits_since.take() {
                 self.pace.cost.observe_gap(self.steps[0].shape.rows, now.since(since));

@@ -1,5 +1,6 @@
 //! How finely activations are rounded before they are multiplied.
 
+use super::config::Placement;
 use super::plan::{MatrixPlan, WeightsPlan};
 use crate::model::Model;
 use chimere_kernels::cuda::product::layout::Layout;
@@ -27,7 +28,7 @@ impl Activations {
         if self != Self::Auto {
             return self;
         }
-        let (_, matrices, _) = WeightsPlan::of(model, None).take_apart();
+        let (_, matrices, _) = WeightsPlan::of(model, Placement::default()).take_apart();
         let bytes = |wanted: fn(&MatrixPlan<'_>) -> bool| {
             matrices.iter().filter(|m| wanted(m)).map(MatrixPlan::bytes).sum::<usize>()
         };

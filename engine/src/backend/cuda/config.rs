@@ -2,7 +2,8 @@
 
 use super::activations::Activations;
 use super::blocks::OpQuery;
-use super::shape::{Counts, buckets};
+use super::mtp::{self, Guessing};
+use super::shape::{Counts, buckets, passes};
 use super::store::StoreShape;
 use super::weights::planned_bytes;
 use super::workspace::Workspace;
@@ -49,6 +50,8 @@ pub struct CudaConfig {
     pub deterministic: bool,
     /// Drafted tokens that may stand behind one sequence's own; 0 takes none.
     pub drafts: u32,
+    /// Guesses of the model's draft head are wanted, where it has one.
+    pub mtp: bool,
     /// Rows of the embedding stay in pinned host memory and are read over the bus.
     pub host_embedding: bool,
     /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
@@ -62,7 +65,21 @@ impl CudaConfig {
     /// What is done of it for this model: one with an operator whose state drafted rows would change for good takes none.
     pub fn of(&self, model: &ModelConfig) -> Self {
         let takes = model.blocks().all(|block| OpQuery(&block.op).takes_drafts());
-        Self { drafts: if takes { self.drafts } else { 0 }, ..self.clone() }
+        let drafts = if takes { self.drafts } else { 0 };
+        // Experts of the head are not among those that lie in two memories.
+        let mtp = self.mtp && drafts > 0 && self.expert_bytes.is_none() && mtp::is_computed(model);
+        Self { drafts, mtp, ..self.clone() }
+    }
+
+    /// The model as far as it is computed: without a draft head where its guesses are not wanted.
+    pub(super) fn computed(&self, model: &ModelConfig) -> ModelConfig {
+        let draft = if self.mtp { model.draft.clone() } else { Vec::new() };
+        ModelConfig { draft, ..model.clone() }
+    }
+
+    /// What of the weights is brought, and where.
+    pub(super) fn placement(&self) -> Placement {
+        Placement { host_embedding: self.host_embedding, expert_bytes: self.expert_bytes, draft: self.mtp }
     }
 
     /// Drafted tokens that steps may have: as many as the largest decode graph has rows for.
@@ -71,8 +88,19 @@ impl CudaConfig {
             return DraftRoom::default();
         }
         let rows_max = Counts::of(self).decode as u32;
-        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false, guesses: false }
+        DraftRoom { piece_max: self.drafts, step_max: rows_max, rows_max, penalties: false, guesses: self.mtp }
     }
+}
+
+/// What of a model's weights is brought, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Placement {
+    /// The embedding lies in the host's memory.
+    pub(super) host_embedding: bool,
+    /// Bytes of the device's memory for routed experts, if there is such a limit.
+    pub(super) expert_bytes: Option<u64>,
+    /// The draft head is brought too.
+    pub(super) draft: bool,
 }
 
 /// Bytes of device memory by use, for a planner that splits one budget.
@@ -117,18 +145,19 @@ impl CudaMemory {
 
     /// What [`super::CudaBackend::new`] will take. Needs no device.
     pub fn of(model: &Model, config: &CudaConfig) -> Self {
-        let c = &model.config;
-        let config = &config.of(c);
-        let counts = Counts::of(config);
-        let (weights, shape) =
-            (planned_bytes(model, config.host_embedding, config.expert_bytes), StoreShape::of(c, config));
-        let outputs = sampling::bytes(counts) + pooling::bytes(c.hidden, counts) + history::bytes(config.context);
+        let config = &config.of(&model.config);
+        let c = &config.computed(&model.config);
+        let (counts, planes) = (Counts::of(config), config.activations.planes(model));
+        let (weights, shape) = (planned_bytes(model, config.placement()), StoreShape::of(c, config));
+        let outputs = sampling::bytes(counts)
+            + pooling::bytes(c.hidden, counts)
+            + history::bytes(config.context)
+            + Guessing::bytes(c, counts, planes);
+        let graphs = passes(counts).len() + if config.mtp { buckets(counts.slots).len() } else { 0 };
         Self {
             weights: weights.device(),
-            workspace: Workspace::bytes(c, counts, config.activations.planes(model))
-                + programs::scratch_bytes(c, config)
-                + outputs,
-            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * buckets(counts.decode).len() as u64,
+            workspace: Workspace::bytes(c, counts, planes) + programs::scratch_bytes(c, config) + outputs,
+            reserve: Self::CONTEXT_BYTES + STACK_BYTES + CODE_BYTES + GRAPH_BYTES * graphs as u64,
             slot: shape.slot_bytes(),
             checkpoint: shape.checkpoint_bytes(),
             page: shape.page_bytes(),
@@ -172,7 +201,7 @@ mod tests {
     }
 
     fn print_weights(model: &Model) {
-        let (_, matrices, vectors) = WeightsPlan::of(model, None).take_apart();
+        let (_, matrices, vectors) = WeightsPlan::of(model, Placement::default()).take_apart();
         let mut kinds = BTreeMap::new();
         for m in &matrices {
             let (_, name, bits) = *FILE_BITS.iter().find(|f| f.0 == m.layout).expect("a layout of the mix");
@@ -209,6 +238,7 @@ mod tests {
                 context,
                 deterministic: false,
                 drafts: 0,
+                mtp: false,
                 host_embedding: true,
                 expert_bytes: None,
                 kernel_cache: None,

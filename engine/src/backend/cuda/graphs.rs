@@ -1,23 +1,32 @@
-//! Decode passes as CUDA graphs, one for each bucket of rows.
+//! Decode passes as CUDA graphs, one for each bucket of rows; passes with drafted rows have their own.
 
 use super::error::{CudaBackendError, During};
 use chimere_kernels::cuda::Device;
 use cudarc::driver::CudaGraph;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 
-/// The graphs, by rows.
+/// What a graph was captured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PassShape {
+    /// A bucket.
+    pub(super) rows: usize,
+    /// Whether rows are drafted or lack drafted positions.
+    pub(super) drafts: bool,
+}
+
+/// The graphs.
 #[derive(Default)]
 pub(super) struct Graphs {
-    graphs: Vec<(usize, CudaGraph)>,
+    graphs: Vec<(PassShape, CudaGraph)>,
 }
 
 impl Graphs {
-    /// Captures what `enqueue` puts on the stream as the graph of `rows`. It must have run once before, so that its
+    /// Captures what `enqueue` puts on the stream as the graph of `pass`. It must have run once before, so that its
     /// code is loaded: loading inside a capture is refused.
     pub(super) fn capture(
         &mut self,
         device: &Device,
-        rows: usize,
+        pass: PassShape,
         enqueue: impl FnOnce() -> Result<(), CudaBackendError>,
     ) -> Result<(), CudaBackendError> {
         let stream = device.stream();
@@ -32,13 +41,13 @@ impl Graphs {
             need: "at least one kernel".into(),
         })?;
         graph.upload().during("uploading a graph")?;
-        self.graphs.push((rows, graph));
+        self.graphs.push((pass, graph));
         Ok(())
     }
 
-    /// Replays the graph of a bucket.
-    pub(super) fn launch(&self, rows: usize) -> Result<(), CudaBackendError> {
-        let (_, graph) = self.graphs.iter().find(|g| g.0 == rows).expect("every bucket was captured at start");
+    /// Replays the graph of a pass.
+    pub(super) fn launch(&self, pass: PassShape) -> Result<(), CudaBackendError> {
+        let (_, graph) = self.graphs.iter().find(|g| g.0 == pass).expect("every bucket was captured at start");
         graph.launch().during("launching a graph")
     }
 }

@@ -17,6 +17,7 @@ mod graphs;
 mod history;
 mod host;
 mod matrices;
+mod mtp;
 mod network;
 mod pack;
 mod pinned;
@@ -49,22 +50,25 @@ use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedS
 use crate::backend::{Backend, BackendError, BackendInfo, Pending};
 use crate::cache::HostBlocks;
 use crate::constraint::{Constraint, StepRules};
+use crate::drafts::DRAFTS_MAX;
 use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{Model, ModelConfig};
 use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::attention::{tile_tokens, tiles};
+use chimere_kernels::cuda::draft_head::Behind;
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
 use error::During;
-use graphs::Graphs;
+use graphs::{Graphs, PassShape};
 use history::History;
 use host::HostTier;
+use mtp::Guessing;
 use network::{Network, Pass, Prompts};
 use pooling::Pooling;
 use rows::{PieceRows, Row, StepRows};
 use sampling::{InFlight, Sampling, WantedOutputs};
-use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets};
+use shape::{Counts, SLOTS_MAX, Widths, bucket, buckets, passes};
 use staging::{Ring, Staging};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -110,6 +114,9 @@ pub struct CudaBackend {
     sampling: Sampling,
     pooling: Pooling,
     graphs: Graphs,
+    /// Passes of the draft head, and what they read, if there is one and its guesses are wanted.
+    guess_graphs: Graphs,
+    guessing: Option<Guessing>,
     network: Network,
     ring: Ring,
     device: Arc<Device>,
@@ -145,13 +152,12 @@ impl CudaBackend {
         let config = &config.of(&model.config);
         let device = Arc::new(Device::open(config.ordinal)?);
         let cache = KernelCache::new(config.kernel_cache.clone().unwrap_or_else(KernelCache::default_dir));
-        let c = &model.config;
+        let c = &config.computed(&model.config);
         blocks::check(c, config.kv.into())?;
         let tiled = blocks::tiled(c);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
-        let places = (config.host_embedding, config.expert_bytes);
-        let (weights, experts) = DeviceWeights::load(&device, &cache, model, places, progress)?;
+        let (weights, experts) = DeviceWeights::load(&device, &cache, model, config.placement(), progress)?;
         let network = Network::new(&device, &cache, c, config, planes, weights)?;
         let stream = device.stream();
         let words = |n: usize| stream.alloc_zeros::<i32>(n.max(1)).during("allocating a step's inputs");
@@ -159,6 +165,8 @@ impl CudaBackend {
         let pooling = Pooling::new(&device, &cache, widths.hidden, counts)?;
         let rows_bytes = ROW_WORDS * 4 * (2 * counts.prefill + counts.decode);
         let sums = (pooling::units_max(counts), widths.hidden);
+        let guesses = if config.mtp { DRAFTS_MAX * counts.slots } else { 0 };
+        let results = (counts.prefill + counts.logits + 1, guesses);
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
         let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
@@ -192,8 +200,10 @@ impl CudaBackend {
             sampling,
             pooling,
             graphs: Graphs::default(),
+            guess_graphs: Graphs::default(),
+            guessing: config.mtp.then(|| Guessing::new(&device, counts)).transpose()?,
             network,
-            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, counts.prefill + counts.logits + 1, sums)?,
+            ring: Ring::new(stream.context(), rows_bytes + STAGING_BYTES, results, sums)?,
             device,
             last_rows: 0,
             steps: UnfinishedSteps::default(),
@@ -204,29 +214,54 @@ impl CudaBackend {
 
     /// Runs every decode graph's kernels once over rows that are none, then captures them.
     fn capture(&mut self) -> Result<(), CudaBackendError> {
-        for rows in buckets(self.counts.decode) {
+        for pass in passes(self.counts) {
             self.device
                 .stream()
-                .memcpy_htod(&columns(&[], rows), &mut self.decode_rows)
+                .memcpy_htod(&columns(&[], pass.rows), &mut self.decode_rows)
                 .during("sending a step's inputs")?;
-            self.enqueue_decode(rows)?;
+            self.enqueue_decode(pass)?;
             self.device.stream().synchronize().during("running the kernels for the first time")?;
             // The closure needs all of `self` but the graphs.
             let mut graphs = std::mem::take(&mut self.graphs);
             let device = self.device.clone();
-            let captured = graphs.capture(&device, rows, || self.enqueue_decode(rows));
+            let captured = graphs.capture(&device, pass, || self.enqueue_decode(pass));
             self.graphs = graphs;
             captured?;
+        }
+        if self.guessing.is_some() {
+            self.capture_guesses()?;
         }
         self.device.stream().synchronize().during("capturing graphs")
     }
 
-    /// Kernels of a decode pass of `rows` rows, up to their logits.
-    fn enqueue_decode(&mut self, rows: usize) -> Result<(), CudaBackendError> {
-        let pass = Pass::new(rows, &self.decode_rows, None);
+    /// The same for passes of guesses.
+    fn capture_guesses(&mut self) -> Result<(), CudaBackendError> {
+        for rows in buckets(self.counts.slots) {
+            self.enqueue_guesses(rows)?;
+            self.device.stream().synchronize().during("running the kernels for the first time")?;
+            let mut graphs = std::mem::take(&mut self.guess_graphs);
+            let device = self.device.clone();
+            let captured = graphs.capture(&device, PassShape { rows, drafts: false }, || self.enqueue_guesses(rows));
+            self.guess_graphs = graphs;
+            captured?;
+        }
+        Ok(())
+    }
+
+    /// Kernels of a pass of guesses, up to its rows' logits.
+    fn enqueue_guesses(&mut self, rows: usize) -> Result<(), CudaBackendError> {
+        let Some(guessing) = &self.guessing else { return Ok(()) };
+        let pass = Pass::decode(rows, &guessing.rows, false);
+        self.network.guess(&self.device, &pass, &mut self.store, &mut self.work)
+    }
+
+    /// Kernels of a decode pass, up to its rows' logits.
+    fn enqueue_decode(&mut self, PassShape { rows, drafts }: PassShape) -> Result<(), CudaBackendError> {
+        let pass = Pass::decode(rows, &self.decode_rows, drafts);
         self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
-        self.note_experts(PassKind::Decode, rows)?;
-        self.network.decode_head(&self.device, rows, &mut self.work)
+        self.network.decode_head(&self.device, rows, &mut self.work)?;
+        self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)?;
+        self.note_experts(PassKind::Decode, rows)
     }
 
     /// Enqueues that the experts are noted that a pass of `rows` rows has read.
@@ -345,7 +380,7 @@ impl CudaBackend {
             tile_count: tiles.len(),
             exports: exports.as_ref(),
         };
-        let pass = Pass::new(n, &self.prefill_rows, Some(prompts_of));
+        let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
         self.last_rows = n;
         self.network.forward(&self.device, &pass, &mut self.store, &mut self.work)?;
         self.note_experts(PassKind::Prompts, n)?;
@@ -356,7 +391,16 @@ impl CudaBackend {
             self.network.head(&self.device, at.len(), 0, &mut self.work)?;
             self.sampling.score(&self.device, scores, &self.work.logits, &mut self.store, staging, wanted)?;
         }
-        self.gather(prompts, staging)
+        self.gather(prompts, staging)?;
+        let prompts_of = Prompts {
+            pieces: &self.pieces.as_view(),
+            count: rows.pieces.len(),
+            tiles: &self.tiles.as_view(),
+            tile_count: tiles.len(),
+            exports: None,
+        };
+        let pass = Pass::prompts(n, &self.prefill_rows, prompts_of);
+        self.network.remember(&self.device, &pass, &mut self.store, &mut self.work)
     }
 
     /// Sends where states are kept on the way, if any are.
@@ -387,7 +431,7 @@ impl CudaBackend {
         for pass in passes {
             decoded = bucket(pass.len());
             stage(&self.device, staging, &mut self.decode_rows, 0, &columns(pass, decoded))?;
-            self.graphs.launch(decoded)?;
+            self.graphs.launch(PassShape { rows: decoded, drafts: rows::takes_drafts(pass) })?;
             self.last_rows = decoded;
         }
         Ok(decoded)
@@ -397,9 +441,32 @@ impl CudaBackend {
     fn sample(&mut self, step: Forwarded, constraints: &[Constraint]) -> Result<InFlight, CudaBackendError> {
         let Forwarded { id, staging, mut wanted } = step;
         self.sampling.sample(&self.device, &self.work, &mut self.store, constraints, &staging, &mut wanted)?;
+        staging.sampled.record(self.device.stream()).during("marking a step")?;
+        self.guess(&staging, &mut wanted)?;
         staging.end.record(self.device.stream()).during("marking a step")?;
         let experts = self.experts.as_ref().map(ExpertTier::counts);
         Ok(InFlight::new(id, staging, wanted, (self.host.as_ref().map(HostTier::watch), experts)))
+    }
+
+    /// The draft head's guesses behind what was sampled, a pass each.
+    fn guess(&mut self, staging: &Staging, wanted: &mut WantedOutputs) -> Result<(), CudaBackendError> {
+        let (asked, passes) = wanted.guesses();
+        let Some(guessing) = self.guessing.as_mut().filter(|_| !asked.is_empty()) else { return Ok(()) };
+        wanted.will_guess(passes);
+        guessing.ask(&self.device, staging, &asked, &mut self.sampling)?;
+        let (n, rows) = (asked.len(), bucket(asked.len()));
+        for pass in 0..passes {
+            let step = Pass::decode(self.last_rows, &self.decode_rows, false);
+            let results = self.sampling.results();
+            let behind = Behind { results: &results, rows: mtp::rows_of(&step) };
+            let behind = (pass == 0).then_some(behind);
+            self.network.next_guesses(&self.device, behind, guessing, (n, rows))?;
+            self.guess_graphs.launch(PassShape { rows, drafts: false })?;
+            let place = staging.guesses + pass * n;
+            let from = (&self.work, &mut self.store);
+            guessing.draw(&self.device, &mut self.sampling, from, staging, (n, place))?;
+        }
+        Ok(())
     }
 
     /// Logits that the last step left, `[rows, vocab]`: those of its decode bucket first, then those of sampled
@@ -422,7 +489,8 @@ impl CudaBackend {
             return Vec::new();
         }
         let distinct = |layer: &[i32]| layer[..pairs].iter().filter(|e| **e >= 0).collect::<HashSet<_>>().len() as u32;
-        all.chunks_exact(self.counts.rows() * used).map(distinct).collect()
+        let blocks = self.network.routed_blocks();
+        all.chunks_exact(self.counts.rows() * used).take(blocks).map(distinct).collect()
     }
 
     /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not

@@ -10,12 +10,13 @@ use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Kernels as Products, Product, ProductKind, RowCount, classes};
+use super::mtp::Head;
 use super::programs::embed_shape;
 use super::residual::Next;
 use super::store::Store;
-use super::weights::{DeviceWeights, Embedding, Matrix};
+use super::weights::{self, DeviceWeights, Embedding, Matrix};
 use super::workspace::{Workspace, half_rows, routed_blocks};
-use crate::model::ModelConfig;
+use crate::model::{BlockConfig, ModelConfig};
 use chimere_kernels::cuda::attention::KvType;
 use chimere_kernels::cuda::embed::{Embed, Table, TokenRows};
 use chimere_kernels::cuda::gather::Gather;
@@ -29,7 +30,7 @@ use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
 /// Rows on their way through the layers.
 pub(super) struct Pass<'a> {
     pub(super) rows: RowCount,
-    tokens: CudaView<'a, i32>,
+    pub(super) tokens: CudaView<'a, i32>,
     pub(super) slots: CudaView<'a, i32>,
     pub(super) positions: CudaView<'a, i32>,
     prompt_lens: CudaView<'a, i32>,
@@ -38,6 +39,8 @@ pub(super) struct Pass<'a> {
     /// Of those how many were drafted rows of the step before.
     pub(super) drafted: CudaView<'a, i32>,
     pub(super) cuts: CudaView<'a, i32>,
+    /// Decode rows may be drafted, or lack drafted positions.
+    pub(super) drafts: bool,
     pub(super) prompts: Option<Prompts<'a>>,
 }
 
@@ -56,46 +59,58 @@ pub(super) struct Prompts<'a> {
 
 impl<'a> Pass<'a> {
     /// `words` holds tokens, slots, positions, prompt lengths, cuts, pending updates and drafted positions of `count`
-    /// rows, one array after another.
-    pub(super) fn new(count: usize, words: &'a CudaSlice<i32>, prompts: Option<Prompts<'a>>) -> Self {
+    /// rows, one array after another; those of a decode pass have drafts if it is so.
+    fn new(count: usize, words: &'a CudaSlice<i32>, drafts: bool, prompts: Option<Prompts<'a>>) -> Self {
         let part = |i: usize| words.slice(i * count..(i + 1) * count);
         let rows = RowCount { count, prefill: prompts.is_some() };
         // The cuts are read as pairs, so they stand behind an even number of arrays.
         let (cuts, pending, drafted) = (words.slice(4 * count..6 * count), part(6), part(7));
         let (tokens, slots, positions, prompt_lens) = (part(0), part(1), part(2), part(3));
-        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, prompts }
+        Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, drafts, prompts }
+    }
+
+    /// A decode pass of `count` rows.
+    pub(super) fn decode(count: usize, words: &'a CudaSlice<i32>, drafts: bool) -> Self {
+        Self::new(count, words, drafts, None)
+    }
+
+    /// Rows of prompts.
+    pub(super) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: Prompts<'a>) -> Self {
+        Self::new(count, words, false, Some(prompts))
     }
 }
 
 /// The model on the device, ready to be launched; the module's head says how.
 pub(super) struct Network {
-    hidden: usize,
+    pub(super) hidden: usize,
     vocab: usize,
-    eps: f32,
-    deterministic: bool,
+    pub(super) eps: f32,
+    pub(super) deterministic: bool,
     /// Experts that a row uses, and blocks that choose some.
     used: usize,
     routed: usize,
-    embedding: Embedding,
+    pub(super) embedding: Embedding,
     /// What rows of it are multiplied with.
-    embedding_scale: f32,
+    pub(super) embedding_scale: f32,
     embed: Embed,
     blocks: Vec<Block>,
     /// Of each of the model's shapes.
-    kernels: Vec<Kernels>,
-    norm: CudaSlice<f32>,
+    pub(super) kernels: Vec<Kernels>,
+    pub(super) norm: CudaSlice<f32>,
     gather: Gather,
-    head: Matrix,
+    pub(super) head: Matrix,
     head_product: Product,
-    beside: Device,
+    /// The draft head, if there is one and its guesses are wanted.
+    pub(super) draft: Option<Head>,
+    pub(super) beside: Device,
 }
 
-struct Block {
-    norm: CudaSlice<f32>,
-    op: Bound,
+pub(super) struct Block {
+    pub(super) norm: CudaSlice<f32>,
+    pub(super) op: Bound,
     /// Which of the model's shapes the operator has, and so which kernels are its.
-    shape: usize,
-    place: BlockPlace,
+    pub(super) shape: usize,
+    pub(super) place: BlockPlace,
 }
 
 impl Network {
@@ -113,12 +128,25 @@ impl Network {
         let (rows, values) = half_rows(c, setting.counts);
         let halves = HalfRows::new(device, rows, values)?;
         let mut products = Products::new(device, cache, classes, config.deterministic, planes, halves);
-        let (mut blocks, mut place) = (Vec::with_capacity(weights.blocks.len()), BlockPlace::default());
-        for (of, block) in c.blocks().zip(weights.blocks) {
+        let (mut place, table) = (BlockPlace::default(), embed_shape(c, weights.embed.ty, planes));
+        let mut bind = |of: &BlockConfig, block: weights::Block, products: &mut Products<'_>| {
             let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");
-            blocks.push(Block { norm: block.norm, op: block.op.bind(&mut products, c.hidden)?, shape, place });
+            let bound = Block { norm: block.norm, op: block.op.bind(products, c.hidden)?, shape, place };
             place = place.after(OpQuery(&of.op), setting.kv);
+            Ok::<_, CudaBackendError>(bound)
+        };
+        let mut blocks = Vec::with_capacity(weights.blocks.len());
+        for (of, block) in c.blocks().zip(weights.blocks) {
+            blocks.push(bind(of, block, &mut products)?);
         }
+        let draft = match weights.draft {
+            None => None,
+            Some(mut draft) => {
+                let own = std::mem::take(&mut draft.blocks).into_iter().zip(&c.draft);
+                let own = own.map(|(block, of)| bind(of, block, &mut products)).collect::<Result<_, _>>()?;
+                Some(Head::new(&mut products, draft, own, table, setting.counts)?)
+            }
+        };
         let load = |shape| Kernels::load(shape, device, cache, &setting);
         let kernels = shapes.into_iter().map(load).collect::<Result<_, _>>()?;
         Ok(Self {
@@ -127,8 +155,8 @@ impl Network {
             eps: c.rms_eps,
             deterministic: config.deterministic,
             used: c.blocks().map(|block| OpQuery(&block.op).widths().used).max().unwrap_or(0),
-            routed: routed_blocks(c),
-            embed: Embed::load(device, cache, embed_shape(c, weights.embed.ty, planes))?,
+            routed: routed_blocks(c.blocks()),
+            embed: Embed::load(device, cache, table)?,
             embedding: weights.embed,
             embedding_scale: c.embedding_scale,
             blocks,
@@ -137,6 +165,7 @@ impl Network {
             gather: Gather::load(device, cache, c.hidden, planes)?,
             head_product: products.of(ProductKind::dense(&weights.head, Epilogue::Plain, Some(c.hidden))?)?,
             head: weights.head,
+            draft,
             beside: device.beside()?,
         })
     }

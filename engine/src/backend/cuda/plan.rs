@@ -1,12 +1,13 @@
 //! Which matrices the device gets of a model, and what each is made of: known before anything is packed or allocated.
 
 use super::blocks::Op;
+use super::config::Placement;
 use super::pack::{self, Home, RowCoding};
 use super::tier::TierShape;
 use super::upload::UploadSource;
-use super::weights::{Block, MatrixForm, Packed, Segment, Segments, Weights};
+use super::weights::{Block, Draft, MatrixForm, Packed, Segment, Segments, Weights};
 use crate::format::{BlockType, Tensor};
-use crate::model::{self, Model};
+use crate::model::{self, Model, MtpWeights};
 use chimere_kernels::cuda::product::layout::{Layout, TILE_ROWS, UNIT};
 
 /// Whose bytes a matrix's are.
@@ -252,11 +253,11 @@ impl UploadSource for EmbeddingPlan<'_> {
 pub(super) type WeightsPlan<'a> = Weights<MatrixPlan<'a>, VectorPlan<'a>, EmbeddingPlan<'a>>;
 
 impl<'a> WeightsPlan<'a> {
-    /// Of a model; its draft head is left out. Where its experts do not fit into `expert_bytes`, if there is such a
-    /// limit, a table will say where they lie.
-    pub(super) fn of(model: &'a Model, expert_bytes: Option<u64>) -> Self {
-        let plan = Self::whole(model);
-        let Some(bytes) = expert_bytes else { return plan };
+    /// Of a model, with its draft head where that is computed. Where its experts do not fit into their bytes, if there is
+    /// such a limit, a table will say where they lie.
+    pub(super) fn of(model: &'a Model, placement: Placement) -> Self {
+        let plan = Self::whole(model, placement.draft);
+        let Some(bytes) = placement.expert_bytes else { return plan };
         let embed = plan.embed;
         let (bare, mut matrices, vectors) = plan.take_apart();
         let experts = |m: &&MatrixPlan<'_>| m.part == MatrixUse::Experts;
@@ -266,7 +267,7 @@ impl<'a> WeightsPlan<'a> {
         bare.put_together(embed, matrices, vectors)
     }
 
-    fn whole(model: &'a Model) -> Self {
+    fn whole(model: &'a Model, drafts: bool) -> Self {
         let w = &model.weights;
         let head = MatrixPlan::whole(MatrixUse::Head, w.head.as_ref().unwrap_or(&w.embed));
         Self {
@@ -274,7 +275,18 @@ impl<'a> WeightsPlan<'a> {
             head: head.times(model.config.logit_scale),
             norm: VectorPlan::Values(&w.norm),
             blocks: w.layers.iter().flatten().map(block).collect(),
+            draft: w.mtp.as_ref().filter(|_| drafts).map(draft),
         }
+    }
+}
+
+fn draft(w: &MtpWeights) -> Draft<MatrixPlan<'_>, VectorPlan<'_>> {
+    Draft {
+        fc: MatrixPlan::whole(MatrixUse::Mixers, &w.fc),
+        embed_norm: VectorPlan::Values(&w.embed_norm),
+        hidden_norm: VectorPlan::Values(&w.hidden_norm),
+        blocks: w.layer.iter().map(block).collect(),
+        norm: VectorPlan::Values(&w.norm),
     }
 }
 
@@ -551,17 +563,17 @@ mod tests {
         let presets = ["moe", "dense", "next", "quant"].map(|p| format!("tests/golden/{p}/model.gguf"));
         for path in presets.into_iter().chain(["../models/nano/nano-q8_0.gguf".into()]) {
             let model = model::load(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")).as_ref()).unwrap();
-            let plan = WeightsPlan::of(&model, None);
+            let plan = WeightsPlan::of(&model, Placement::default());
             for (plan, w) in plan.blocks.iter().zip(model.weights.layers.iter().flatten()) {
                 check_block(&plan.op, &w.op);
             }
             check_whole(&plan.head, model.weights.head.as_ref().unwrap_or(&model.weights.embed));
-            let planned = planned_bytes(&model, false, None);
+            let planned = planned_bytes(&model, Placement::default());
             let (tree, matrices, vectors) = plan.take_apart();
             let values: usize = vectors.iter().map(|v| 4 * v.values().len()).sum();
             let all: usize = matrices.iter().map(|m| packed(m).len()).sum::<usize>() + tree.embed.bytes() + values;
             assert_eq!(planned.device(), all as u64, "{path}");
-            let hosted = planned_bytes(&model, true, None);
+            let hosted = planned_bytes(&model, Placement { host_embedding: true, ..Placement::default() });
             assert_eq!((hosted.device() + hosted.host_embedding, hosted.embedding), (all as u64, 0), "{path}");
         }
     }

@@ -5,6 +5,7 @@ use super::blocks::{self, OpQuery, Setting, WantedProducts};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
 use super::matrices::{Choice, ProductKind, classes};
+use super::mtp;
 use super::plan::WeightsPlan;
 use super::shape::{Counts, Widths};
 use crate::format::BlockType;
@@ -13,7 +14,7 @@ use chimere_kernels::cuda::embed::{self, TableEncoding};
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::{Chip, Epilogue};
 use chimere_kernels::cuda::{Arch, Program};
-use chimere_kernels::cuda::{experts, gather, history, pool, sampler, uses};
+use chimere_kernels::cuda::{draft_head, experts, gather, history, pool, sampler, uses};
 use std::collections::HashSet;
 
 impl Setting {
@@ -52,12 +53,14 @@ pub fn programs(
     chip: Option<Chip>,
 ) -> Result<Vec<Program>, CudaBackendError> {
     let chip = chip.unwrap_or_else(|| Chip::typical(arch));
-    let c = &model.config;
-    let config = &config.of(c);
+    let config = &config.of(&model.config);
+    let c = &config.computed(&model.config);
     blocks::check(c, config.kv.into())?;
-    let (plan, planes) = (WeightsPlan::of(model, config.expert_bytes), config.activations.planes(model));
+    let (plan, planes) = (WeightsPlan::of(model, config.placement()), config.activations.planes(model));
     let setting = Setting::of(c, config, planes);
-    let mut all = vec![embed::program(embed_shape(c, plan.embed.ty, planes))?, gather::program(c.hidden, planes)?];
+    let table = embed_shape(c, plan.embed.ty, planes);
+    let mut all = vec![embed::program(table)?, gather::program(c.hidden, planes)?];
+    all.extend(plan.draft.as_ref().map(|_| draft_head::program(table)).transpose()?);
     all.extend([sampler::program(c.vocab, false)?, sampler::program(c.vocab, true)?]);
     all.extend([pool::program(c.hidden)?, history::program(c.vocab)]);
     let (placed, experts) = (plan.blocks.iter().any(|block| block.op.placed()), Widths::of(c).experts);
@@ -86,7 +89,9 @@ pub fn programs(
 fn products(plan: &WeightsPlan<'_>, hidden: usize) -> Result<WantedProducts, CudaBackendError> {
     let mut wanted = WantedProducts::default();
     wanted.kinds.push(ProductKind::dense(&plan.head, Epilogue::Plain, Some(hidden))?);
-    for block in &plan.blocks {
+    let draft = plan.draft.as_ref();
+    wanted.kinds.extend(draft.map(|draft| mtp::product(&draft.fc)).transpose()?);
+    for block in plan.blocks.iter().chain(draft.into_iter().flat_map(|draft| &draft.blocks)) {
         block.op.products(hidden, &mut wanted)?;
     }
     Ok(wanted)

@@ -6,9 +6,9 @@
 //! on as a prompt does.
 
 use super::stored::{Lacking, StoredStates};
-use crate::CHUNK_TOKENS;
 use crate::ids::{CheckpointId, SeqId, SlotId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, SampleRow, StepPlan};
+use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use chimere_kernels::cuda::gdn_prefill::chunk_number;
 use chimere_kernels::cuda::router::cut_words;
 use std::ops::Range;
@@ -70,6 +70,40 @@ pub(super) struct DraftedAt {
     pub(super) tokens: Vec<TokenId>,
 }
 
+/// A piece behind whose samples the draft head guesses.
+#[derive(Clone, Debug)]
+pub(super) struct AskedAt {
+    /// Its first sampled row, among those of the last decode pass.
+    pub(super) row: usize,
+    /// The sample of that row.
+    pub(super) first_sample: usize,
+    pub(super) drafts: usize,
+    /// Of that row.
+    pub(super) position: u32,
+    /// The first position that the piece's pages do not reach.
+    pub(super) limit: u32,
+    pub(super) guesses: u32,
+    pub(super) sample: SampleRow,
+}
+
+impl AskedAt {
+    fn of(piece: &Piece, place: RowPlace, first_sample: usize, sample: SampleRow) -> Option<Self> {
+        let RowPlace::Decode(row) = place else { return None };
+        let (position, limit) = (piece.start + piece.certain() - 1, piece.pages.len() as u32 * PAGE_TOKENS);
+        Some(Self { row, first_sample, drafts: piece.drafts.len(), position, limit, guesses: piece.guesses, sample })
+    }
+
+    /// As the device reads it.
+    pub(super) fn words(&self) -> [i32; 4] {
+        [self.row as i32, self.first_sample as i32, self.drafts as i32, self.limit as i32]
+    }
+
+    /// How many guesses there is room for behind so many accepted drafts.
+    pub(super) fn room(&self, accepted: u32) -> usize {
+        self.guesses.min(self.limit.saturating_sub(self.position + accepted + 1)) as usize
+    }
+}
+
 /// A known token to score, by the logits of a prefill row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScoreAt {
@@ -88,6 +122,12 @@ pub(super) struct PooledAt {
     pub(super) positions: Range<u32>,
 }
 
+/// Whether any row of a decode pass is drafted, or lacks what only kernels that know drafts apply.
+pub(super) fn takes_drafts(pass: &[Row]) -> bool {
+    let behind = pass.windows(2).any(|pair| pair[0].slot == pair[1].slot);
+    behind || pass.iter().any(|row| !row.lacking.does_without_drafts())
+}
+
 /// All rows of a step.
 #[derive(Debug, Default)]
 pub(super) struct StepRows {
@@ -102,6 +142,8 @@ pub(super) struct StepRows {
     pub(super) samples: Vec<SampleAt>,
     /// In the plan's order.
     pub(super) drafted: Vec<DraftedAt>,
+    /// In the plan's order, who asks for guesses; a row of a prompt gets none.
+    pub(super) asked: Vec<Option<AskedAt>>,
     /// In the plan's order.
     pub(super) scores: Vec<ScoreAt>,
     /// In the plan's order.
@@ -142,6 +184,10 @@ impl StepRows {
         }));
         if drafts > 0 {
             self.drafted.push(DraftedAt { first_sample, tokens: piece.drafts.clone() });
+        }
+        if piece.guesses > 0 {
+            let sample = piece.samples.first().cloned();
+            self.asked.push(sample.and_then(|sample| AskedAt::of(piece, place, first_sample, sample)));
         }
     }
 
@@ -276,14 +322,7 @@ mod tests {
         assert_eq!(rows.passes.len(), 1);
         assert_eq!(
             rows.passes[0][0],
-            Row {
-                token: -1,
-                slot: 3,
-                position: 9,
-                prompt_len: 4,
-                lacking: Lacking::default(),
-                cut: [0; 2]
-            }
+            Row { token: -1, slot: 3, position: 9, prompt_len: 4, lacking: Lacking::default(), cut: [0; 2] }
         );
         assert_eq!(rows.passes[0][1].token, 4);
         assert_eq!(rows.pieces, [PieceRows { slot: 1, start: 0, first_row: 0, rows: 4 }]);
@@ -323,6 +362,21 @@ mod tests {
         let places: Vec<RowPlace> = rows.samples.iter().map(|s| s.place).collect();
         assert_eq!(places, [0, 1, 2, 3, 4].map(RowPlace::Decode));
         assert_eq!(rows.drafted, [DraftedAt { first_sample: 1, tokens: vec![70, 71] }]);
+        assert_eq!([0, 1].map(|i| takes_drafts(&rows.passes[i])), [false, true]);
+        let lacking = Row { lacking: Lacking { pending: 3, drafted: 1 }, ..rows.passes[0][0] };
+        assert!(takes_drafts(&[lacking]), "who comes behind drafts finds what they left");
+    }
+
+    #[test]
+    fn guesses_are_made_behind_decode_rows_as_far_as_pages_reach() {
+        let sampled = piece(1, Form::Recurrent, 5, PieceTokens::Known(vec![6]), true);
+        let samples = vec![sampled.samples[0].clone(); 3];
+        let asking = Piece { drafts: vec![70, 71], samples, guesses: 4, pages: vec![PageId(3)], ..sampled };
+        let prompt = Piece { guesses: 2, ..piece(0, Form::Chunked, 0, PieceTokens::Known(vec![7; 4]), true) };
+        let rows = laid_out(&plan(vec![prompt, asking]), true);
+        let [None, Some(asked)] = &rows.asked[..] else { panic!("{:?}", rows.asked) };
+        assert_eq!((asked.words(), asked.position), ([0, 1, 2, 32], 5));
+        assert_eq!([0, 2, 24, 26, 40].map(|accepted| asked.room(accepted)), [4, 4, 2, 0, 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::error::{CudaBackendError, During};
 use super::host::HostWatch;
 use super::pooling::pooled;
-use super::rows::{DraftedAt, PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
+use super::rows::{AskedAt, DraftedAt, PooledAt, RowPlace, SampleAt, ScoreAt, StepRows};
 use super::shape::Counts;
 use super::staging::Staging;
 use super::store::Store;
@@ -12,8 +12,8 @@ use super::tier::ReadCounts;
 use super::workspace::Workspace;
 use crate::backend::BackendError;
 use crate::constraint::{Constraint, Sources};
-use crate::ids::StepId;
-use crate::step::{Certainty, ExpertUse, Sample, Score, StepOutcome, StepTiming, TokenLogprobs};
+use crate::ids::{StepId, TokenId};
+use crate::step::{Certainty, ExpertUse, Sample, SampleRow, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
@@ -42,12 +42,18 @@ pub(super) struct WantedOutputs {
     logit_rows: Vec<usize>,
     /// Pieces whose last samples count only if drafts are right.
     drafted: Vec<DraftedAt>,
+    /// Who asks for guesses.
+    asked: Vec<Option<AskedAt>>,
+    /// Passes of guesses that are on their way.
+    guess_passes: usize,
     /// By sample, who had to yield: empty until the sampler is enqueued.
     yielded: Vec<Sources>,
     scores: Vec<ScoreAt>,
     pooled: Vec<PooledAt>,
     /// Results that are on their way, scores first.
     results: usize,
+    /// Launches that draw samples.
+    launches: usize,
     /// Rows that may do with fewer experts, once a layer. If there are any, a result follows whose token is the number
     /// they took.
     pub(super) expert_rows: u64,
@@ -68,8 +74,24 @@ impl WantedOutputs {
         };
         self.logit_rows = rows.samples.iter().map(row).collect();
         self.replays = (rows.before.len() + rows.passes.len()) as u32;
-        (self.samples, self.drafted) = (rows.samples, rows.drafted);
+        (self.samples, self.drafted, self.asked) = (rows.samples, rows.drafted, rows.asked);
         (self.scores, self.pooled) = (rows.scores, rows.pooled);
+    }
+}
+
+impl WantedOutputs {
+    /// Who asks for guesses that can be made, and how many passes that takes.
+    pub(super) fn guesses(&self) -> (Vec<AskedAt>, usize) {
+        // All samples of the step lie beside one another on the device only where one launch drew them.
+        let one_launch = self.samples.len() <= LAUNCH_ROWS && self.launches == 1;
+        let asked: Vec<_> = self.asked.iter().flatten().filter(|_| one_launch).cloned().collect();
+        let passes = asked.iter().map(|asked| asked.guesses as usize).max().unwrap_or(0);
+        (asked, passes)
+    }
+
+    /// So many passes of guesses are on their way.
+    pub(super) fn will_guess(&mut self, passes: usize) {
+        self.guess_passes = passes;
     }
 }
 
@@ -150,6 +172,7 @@ impl Sampling {
         wanted: &mut WantedOutputs,
     ) -> Result<(), CudaBackendError> {
         let Batch { params, lists } = std::mem::take(batch);
+        wanted.launches += 1;
         self.run(device, (&params, &lists), from, store, staging, wanted)
     }
 
@@ -194,6 +217,63 @@ impl Sampling {
             result::memcpy_dtoh_async(to, self.results.device_ptr(stream).0, stream.cu_stream())
         }
         .during("fetching sampled tokens")
+    }
+}
+
+impl Sampling {
+    /// How guesses are drawn: as the outputs in their place would be, of all that the device knows of them. The number of
+    /// an output is that behind the first sample of who asks.
+    pub(super) fn params_of_guesses(
+        &mut self,
+        device: &Device,
+        staging: &Staging,
+        asked: &[AskedAt],
+    ) -> Result<Vec<SampleParams>, CudaBackendError> {
+        let (mut batch, free) = (Batch::default(), Constraint::default());
+        for (i, asked) in asked.iter().enumerate() {
+            let row = SampleRow { output_index: asked.sample.output_index + 1, ..asked.sample.clone() };
+            batch.push(&SampleAt { place: RowPlace::Decode(i), history: 0, row }, i, &free, self.vocab);
+        }
+        let Batch { mut params, lists } = batch;
+        for params in &mut params {
+            (params.slot, params.history) = (-1, -1);
+            (params.logprobs, params.certainty, params.processed) = (-1, 0, 0);
+        }
+        super::stage(device, staging, &mut self.lists, 0, &lists)?;
+        Ok(params)
+    }
+
+    /// Draws guesses, and sends them behind the step's results, from `place` on.
+    pub(super) fn draw_guesses(
+        &mut self,
+        device: &Device,
+        params: &CudaView<'_, SampleParams>,
+        (work, store): (&Workspace, &mut Store),
+        staging: &Staging,
+        (results, place): (&mut CudaSlice<SampleResult>, usize),
+    ) -> Result<(), CudaBackendError> {
+        // SAFETY: two tokens of 16 bits lie in each word.
+        let history =
+            unsafe { store.counts.transmute::<u16>(2 * store.counts.len()) }.expect("words hold twice as many halves");
+        let (logits, lists) = (&work.logits.as_view(), &self.lists.as_view());
+        let inputs = SampleInputs { logits, params, lists, history: &history, tally: None, processed: false };
+        let outputs = SampleOutputs { results: &mut results.as_view_mut(), sampled: &mut store.sampled.as_view_mut() };
+        let n = params.len();
+        // SAFETY: rows of logits are those of the pass; the parameters name no slot and no history, and parts of lists
+        // that are their own.
+        unsafe { self.sampler.launch(device, n, inputs, outputs) }?;
+        let stream = device.stream();
+        // SAFETY: as in `run`.
+        unsafe {
+            let to = &mut staging.results.as_mut_slice()[place..place + n];
+            result::memcpy_dtoh_async(to, results.device_ptr(stream).0, stream.cu_stream())
+        }
+        .during("fetching guesses")
+    }
+
+    /// What the step's samples left, for who goes on from there.
+    pub(super) fn results(&self) -> CudaView<'_, SampleResult> {
+        self.results.as_view()
     }
 }
 
@@ -304,9 +384,12 @@ impl InFlight {
         self.staging.end.synchronize().map_err(failed)?;
         let micros = |ms: f32| (ms * 1000.0) as u64;
         let forward_us = micros(self.staging.begin.elapsed_ms(&self.staging.forward).map_err(failed)?);
-        let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.end).map_err(failed)?);
+        let sample_us = micros(self.staging.forward.elapsed_ms(&self.staging.sampled).map_err(failed)?);
+        let guess_us = micros(self.staging.sampled.elapsed_ms(&self.staging.end).map_err(failed)?);
+        let guess_us = if self.wanted.guess_passes > 0 { guess_us } else { 0 };
         // SAFETY: the copies to this memory came before the mark that was waited for.
         let (results, sums) = unsafe { (self.staging.results.as_slice(), self.staging.sums.as_slice()) };
+        let guessed = &results[self.staging.guesses..];
         let (results, behind) = results.split_at(self.wanted.results);
         let (scores, samples) = results.split_at(self.wanted.scores.len());
         let rows = self.wanted.expert_rows;
@@ -314,19 +397,36 @@ impl InFlight {
         let all = samples.iter().enumerate();
         let samples: Vec<_> = all.map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i])).collect();
         let (samples, accepted) = accept(samples, &self.wanted.drafted);
+        let guesses = self.wanted.guessed(guessed, &accepted);
         Ok(StepOutcome {
             id: Some(id),
             samples,
             accepted,
-            guesses: Vec::new(),
+            guesses,
             scores: self.wanted.scores.iter().zip(scores).map(|(at, r)| score(at, r)).collect(),
-            timing: StepTiming { forward_us, sample_us, guess_us: 0 },
+            timing: StepTiming { forward_us, sample_us, guess_us },
             experts: ExpertUse { rows, experts: if brought { u64::from(behind[0].token as u32) } else { 0 } },
             graph_replays: self.wanted.replays,
             pooled: pooled(self.wanted.pooled, sums, self.staging.hidden),
             host: self.host.map(|host| host.progress()).unwrap_or_default(),
             expert_reads: self.experts.map(|counts| counts.take()).unwrap_or_default(),
         })
+    }
+}
+
+impl WantedOutputs {
+    /// The guesses of each piece that asks, as far as there was room for them. `accepted`: of each piece with drafts, how
+    /// many count.
+    fn guessed(&self, results: &[SampleResult], accepted: &[u32]) -> Vec<Vec<TokenId>> {
+        let asking = if self.guess_passes > 0 { self.asked.iter().flatten().count() } else { 0 };
+        let (mut accepted, mut place) = (accepted.iter(), 0..);
+        let of = |asked: &Option<AskedAt>| {
+            let Some(asked) = asked.as_ref().filter(|_| asking > 0) else { return Vec::new() };
+            let place = place.next().expect("numbers do not end");
+            let right = if asked.drafts > 0 { *accepted.next().expect("it has drafts") } else { 0 };
+            (0..asked.room(right)).map(|pass| results[pass * asking + place].token as TokenId).collect()
+        };
+        self.asked.iter().map(of).collect()
     }
 }
 

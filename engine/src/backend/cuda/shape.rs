@@ -3,6 +3,7 @@
 
 use super::blocks::OpQuery;
 use super::config::CudaConfig;
+use super::graphs::PassShape;
 use crate::model::ModelConfig;
 
 /// Row counts that a decode graph is captured for.
@@ -21,6 +22,13 @@ pub(super) fn bucket(rows: usize) -> usize {
 /// Buckets that a backend of so many decode rows uses.
 pub(super) fn buckets(rows: usize) -> Vec<usize> {
     BUCKETS.into_iter().take_while(|b| *b < rows).chain([bucket(rows)]).collect()
+}
+
+/// The decode passes that a backend of these counts has graphs for: those without drafts, then those with some.
+pub(super) fn passes(counts: Counts) -> Vec<PassShape> {
+    let of = |rows: usize, drafts: bool| buckets(rows).into_iter().map(move |rows| PassShape { rows, drafts });
+    let drafting = (counts.drafts > 0).then(|| of(counts.decode, true));
+    of(bucket(counts.slots), false).chain(drafting.into_iter().flatten()).collect()
 }
 
 /// Widths of a model's rows on the device: of each kind the widest that any block has.
@@ -110,6 +118,7 @@ mod tests {
                 context: 64,
                 deterministic: false,
                 drafts: 0,
+                mtp: false,
                 host_embedding: false,
                 expert_bytes: None,
                 kernel_cache: None,

@@ -16,13 +16,15 @@ const SLOTS: usize = 4;
 pub(super) struct Staging {
     bytes: Pinned<u8>,
     used: std::cell::Cell<usize>,
-    /// Results of the samplers, in the order they were asked for.
+    /// Results of the samplers, in the order they were asked for, and from [`Staging::guesses`] on the draft head's.
     pub(super) results: Pinned<SampleResult>,
+    pub(super) guesses: usize,
     /// Sums of hidden states, [`Staging::hidden`] values each.
     pub(super) sums: Pinned<f32>,
     pub(super) hidden: usize,
     pub(super) begin: CudaEvent,
     pub(super) forward: CudaEvent,
+    pub(super) sampled: CudaEvent,
     pub(super) end: CudaEvent,
 }
 
@@ -33,7 +35,7 @@ impl Staging {
     fn new(
         context: &Arc<CudaContext>,
         bytes: usize,
-        results: usize,
+        (results, guesses): (usize, usize),
         (sums, hidden): (usize, usize),
     ) -> Result<Self, CudaBackendError> {
         use sys::CUevent_flags::{CU_EVENT_BLOCKING_SYNC, CU_EVENT_DEFAULT};
@@ -41,11 +43,13 @@ impl Staging {
         Ok(Self {
             bytes: Pinned::new(context, bytes).during("allocating pinned memory")?,
             used: std::cell::Cell::new(0),
-            results: Pinned::new(context, results).during("allocating pinned memory")?,
+            results: Pinned::new(context, results + guesses).during("allocating pinned memory")?,
+            guesses: results,
             sums: Pinned::new(context, sums * hidden).during("allocating pinned memory")?,
             hidden,
             begin: event(CU_EVENT_DEFAULT)?,
             forward: event(CU_EVENT_DEFAULT)?,
+            sampled: event(CU_EVENT_DEFAULT)?,
             // A waiting thread sleeps instead of keeping a core busy; the step after it already runs.
             end: event(CU_EVENT_BLOCKING_SYNC)?,
         })
@@ -82,11 +86,11 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Slots of so many bytes of inputs, so many results, and so many sums of so many values.
+    /// Slots of so many bytes of inputs, so many results and guesses, and so many sums of so many values.
     pub(super) fn new(
         context: &Arc<CudaContext>,
         bytes: usize,
-        results: usize,
+        results: (usize, usize),
         sums: (usize, usize),
     ) -> Result<Self, CudaBackendError> {
         let slot = |_| Staging::new(context, bytes, results, sums).map(Arc::new);

@@ -11,6 +11,7 @@ use crate::PAGE_TOKENS;
 use crate::ids::{CheckpointId, PageId};
 use crate::model::ModelConfig;
 use chimere_kernels::cuda::Device;
+use chimere_kernels::cuda::draft_head::DraftHead;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtrMut, result, sys};
 
 /// Sizes of everything in the store.
@@ -30,6 +31,8 @@ pub(super) struct StoreShape {
     pub(super) ring: usize,
     /// Floats of what a slot's stored state may lack in a block. A checkpoint lacks nothing.
     pub(super) updates: usize,
+    /// Floats of the hidden states that a slot carries for the draft head.
+    pub(super) carried: usize,
     /// Words of a slot's history: two tokens each.
     pub(super) counts: usize,
     /// Pages that a sequence may have.
@@ -42,7 +45,8 @@ pub(super) struct StoreShape {
 
 impl StoreShape {
     pub(super) fn of(c: &ModelConfig, config: &CudaConfig) -> Self {
-        let memories = || c.blocks().map(|block| OpQuery(&block.op).memory(config.kv.into(), config.drafts as usize));
+        let (kv, drafts) = (config.kv.into(), config.drafts as usize);
+        let memories = || c.blocks().chain(&c.draft).map(|block| OpQuery(&block.op).memory(kv, drafts));
         // All that have any have the same: `blocks::check` refused what has not.
         let state = memories().find(Memory::is_recurrent).unwrap_or_default();
         let page = memories().find(Memory::is_cached).unwrap_or_default();
@@ -55,6 +59,7 @@ impl StoreShape {
             state: state.state,
             ring: state.ring,
             updates: state.updates,
+            carried: if c.draft.is_empty() { 0 } else { DraftHead::carried(c.hidden) },
             counts: c.vocab.div_ceil(2),
             table: (config.context.div_ceil(PAGE_TOKENS) as usize).max(1),
             key_page: page.key_page,
@@ -64,7 +69,8 @@ impl StoreShape {
 
     /// Bytes of a slot, its page table included.
     pub(super) fn slot_bytes(&self) -> u64 {
-        (4 * (self.recurrent * (self.state + self.ring + self.updates) + self.counts + self.table + 1)) as u64
+        let recurrent = self.recurrent * (self.state + self.ring + self.updates);
+        (4 * (recurrent + self.carried + self.counts + self.table + 1)) as u64
     }
 
     /// Slots and checkpoints.
@@ -90,6 +96,8 @@ pub(super) struct Store {
     rings: CudaSlice<f32>,
     /// Of slots alone.
     updates: CudaSlice<f32>,
+    /// `[slots, carried]`.
+    pub(super) carried: CudaSlice<f32>,
     /// `[slots, vocab]`, 16 bits a token: bit 15 for the prompt, the rest how often it was generated.
     pub(super) counts: CudaSlice<u32>,
     /// `[slots, table]`.
@@ -145,6 +153,7 @@ impl Store {
             updates: s
                 .alloc_zeros(some(shape.recurrent * slots * shape.updates))
                 .during("allocating updates of recurrent states")?,
+            carried: s.alloc_zeros(some(slots * shape.carried)).during("allocating hidden states")?,
             counts: s.alloc_zeros(slots * shape.counts).during("allocating token histories")?,
             table: s.alloc_zeros(slots * shape.table).during("allocating page tables")?,
             sampled: s.alloc_zeros(slots).during("allocating sampled tokens")?,
@@ -180,13 +189,15 @@ impl Store {
         let s = self.shape;
         self.copy_state(device, from, to)?;
         copy_in_layers(device, &mut self.updates, (s.recurrent, s.slots, s.updates), from, to)?;
+        copy_in_layers(device, &mut self.carried, (1, s.slots, s.carried), from, to)?;
         copy_in_layers(device, &mut self.counts, (1, s.slots, s.counts), from, to)
     }
 
-    /// Recurrent state and convolution ring of a checkpoint; the history is left empty.
+    /// Recurrent state and convolution ring of a checkpoint; the history and what is carried are left empty.
     pub(super) fn restore(&mut self, device: &Device, from: CheckpointId, to: usize) -> Result<(), CudaBackendError> {
         let s = self.shape;
         self.copy_state(device, self.place_of(from), to)?;
+        fill_in_layers(device, &mut self.carried, (1, s.slots, s.carried), to, 0)?;
         fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), to, 0)
     }
 
@@ -236,6 +247,7 @@ impl Store {
         let s = self.shape;
         fill_in_layers(device, &mut self.states, (s.recurrent, s.states(), s.state), slot, 0)?;
         fill_in_layers(device, &mut self.rings, (s.recurrent, s.states(), s.ring), slot, 0)?;
+        fill_in_layers(device, &mut self.carried, (1, s.slots, s.carried), slot, 0)?;
         fill_in_layers(device, &mut self.counts, (1, s.slots, s.counts), slot, 0)
     }
 
@@ -262,6 +274,7 @@ impl Store {
         fill_in_layers(device, &mut self.states, (s.recurrent, 1, s.states() * s.state), 0, NAN)?;
         fill_in_layers(device, &mut self.rings, (s.recurrent, 1, s.states() * s.ring), 0, NAN)?;
         fill_in_layers(device, &mut self.updates, (s.recurrent, 1, s.slots * s.updates), 0, NAN)?;
+        fill_in_layers(device, &mut self.carried, (1, 1, s.slots * s.carried), 0, NAN)?;
         fill_in_layers(device, &mut self.keys, (s.cached, 1, s.pages * s.key_page), 0, NAN)?;
         fill_in_layers(device, &mut self.values, (s.cached, 1, s.pages * s.value_page), 0, NAN)
     }

@@ -8,7 +8,7 @@
 
 use crate::ids::SlotId;
 use crate::step::{StateCopy, StateStart, StepPlan};
-use chimere_kernels::cuda::gdn_decode::{STORE_EVERY, stores};
+use chimere_kernels::cuda::gdn_decode::{Drafts, STORE_EVERY, stores};
 
 const _: () = assert!(crate::CHUNK_TOKENS.is_multiple_of(STORE_EVERY as u32), "a chunk finds a state that is whole");
 
@@ -33,6 +33,13 @@ pub(super) struct Lacking {
     pub(super) pending: i32,
     /// Of these how many were drafted rows of the step before.
     pub(super) drafted: i32,
+}
+
+impl Lacking {
+    /// Whether kernels that know nothing of drafts apply this.
+    pub(super) fn does_without_drafts(self) -> bool {
+        Drafts::does_without(self.pending as usize, self.drafted as usize)
+    }
 }
 
 impl StoredStates {

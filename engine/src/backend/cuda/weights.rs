@@ -4,6 +4,7 @@
 //! differ.
 
 use super::blocks::Op;
+use super::config::Placement;
 use super::error::CudaBackendError;
 use super::plan::{EmbeddingPlan, MatrixPlan, MatrixUse, VectorPlan, WeightsPlan};
 use super::tier::{ExpertTier, PlacedExperts, TierShape};
@@ -25,6 +26,22 @@ pub(super) struct Weights<M, V, E> {
     pub(super) norm: V,
     /// Of all layers, in the order in which rows go through them.
     pub(super) blocks: Vec<Block<M, V>>,
+    /// The draft head, if there is one and its guesses are wanted.
+    pub(super) draft: Option<Draft<M, V>>,
+}
+
+/// A draft head. It has the model's embedding and head.
+pub(super) struct Draft<M = Matrix, V = CudaSlice<f32>> {
+    /// `[hidden, 2 * hidden]`, the embedding's half first.
+    pub(super) fc: M,
+    /// Of the embedding's half, `[hidden]`.
+    pub(super) embed_norm: V,
+    /// Of the hidden state's half, `[hidden]`.
+    pub(super) hidden_norm: V,
+    /// Of its layer.
+    pub(super) blocks: Vec<Block<M, V>>,
+    /// Before the head, `[hidden]`.
+    pub(super) norm: V,
 }
 
 /// A block of a layer.
@@ -151,7 +168,7 @@ impl Embedding {
 pub(super) type DeviceWeights = Weights<Matrix, CudaSlice<f32>, Embedding>;
 
 impl DeviceWeights {
-    /// Packs and copies a model, with its embedding in host memory if `host_embedding`, and of its experts as many as
+    /// Packs and copies a model, with its embedding in host memory if the configuration says so, and of its experts as many as
     /// do not fit into the bytes that they have. When this returns, everything is there.
     /// `progress` hears the share done, 0 to 1, on this thread.
     ///
@@ -161,10 +178,11 @@ impl DeviceWeights {
         device: &Device,
         cache: &KernelCache,
         model: &Model,
-        (host_embedding, expert_bytes): (bool, Option<u64>),
+        placement: Placement,
         progress: &mut dyn FnMut(f32),
     ) -> Result<(Self, Option<ExpertTier>), CudaBackendError> {
-        let (tree, matrices, vectors) = WeightsPlan::of(model, expert_bytes).take_apart();
+        let Placement { host_embedding, expert_bytes, .. } = placement;
+        let (tree, matrices, vectors) = WeightsPlan::of(model, placement).take_apart();
         let (placed, own): (Vec<_>, Vec<_>) = matrices.iter().partition(|m| m.placed);
         let shape = expert_bytes.and_then(|bytes| TierShape::of(&placed, bytes));
         let [apart, rest] = [&placed, &own].map(|all| all.iter().map(|m| m.bytes()).sum::<usize>());
@@ -242,8 +260,9 @@ impl WeightBytes {
 }
 
 /// What [`DeviceWeights::load`] will allocate, before it does.
-pub(super) fn planned_bytes(model: &Model, host_embedding: bool, expert_bytes: Option<u64>) -> WeightBytes {
-    let (tree, matrices, vectors) = WeightsPlan::of(model, expert_bytes).take_apart();
+pub(super) fn planned_bytes(model: &Model, placement: Placement) -> WeightBytes {
+    let Placement { host_embedding, expert_bytes, .. } = placement;
+    let (tree, matrices, vectors) = WeightsPlan::of(model, placement).take_apart();
     let mut bytes = WeightBytes::default();
     let placed: Vec<_> = matrices.iter().filter(|m| m.placed).collect();
     if let Some(tier) = expert_bytes.and_then(|bytes| TierShape::of(&placed, bytes)) {
@@ -291,8 +310,22 @@ impl<E> Weights<(), (), E> {
 impl<M, V, E> Weights<M, V, E> {
     fn map<N, W, F>(self, embed: F, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Weights<N, W, F> {
         let (head, norm) = (m(self.head), v(self.norm));
-        let block = |b: Block<M, V>| Block { norm: v(b.norm), op: b.op.map(m, v) };
-        Weights { embed, head, norm, blocks: self.blocks.into_iter().map(block).collect() }
+        let blocks = self.blocks.into_iter().map(|block| block.map(m, v)).collect();
+        Weights { embed, head, norm, blocks, draft: self.draft.map(|draft| draft.map(m, v)) }
+    }
+}
+
+impl<M, V> Block<M, V> {
+    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Block<N, W> {
+        Block { norm: v(self.norm), op: self.op.map(m, v) }
+    }
+}
+
+impl<M, V> Draft<M, V> {
+    fn map<N, W>(self, m: &mut impl FnMut(M) -> N, v: &mut impl FnMut(V) -> W) -> Draft<N, W> {
+        let (fc, [embed_norm, hidden_norm, norm]) =
+            (m(self.fc), [self.embed_norm, self.hidden_norm, self.norm].map(&mut *v));
+        Draft { fc, embed_norm, hidden_norm, norm, blocks: self.blocks.into_iter().map(|b| b.map(m, v)).collect() }
     }
 }
 

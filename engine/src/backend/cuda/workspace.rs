@@ -4,7 +4,7 @@ use super::blocks::OpQuery;
 use super::error::{CudaBackendError, During};
 use super::residual::{FoldedRows, Residual};
 use super::shape::{Counts, Widths};
-use crate::model::ModelConfig;
+use crate::model::{BlockConfig, ModelConfig};
 use chimere_kernels::cuda::Device;
 use chimere_kernels::cuda::quantized::{BLOCK, Planes};
 use chimere_kernels::cuda::rows::padded;
@@ -87,7 +87,7 @@ pub(super) struct Workspace {
 impl Workspace {
     /// Takes all of it, zeroed: padding is never written.
     pub(super) fn new(device: &Device, c: &ModelConfig, n: Counts, planes: Planes) -> Result<Self, CudaBackendError> {
-        let (s, w, routed) = (device.stream(), Widths::of(c), routed_blocks(c));
+        let (s, w, routed) = (device.stream(), Widths::of(c), all_routed(c));
         let (rows, used) = (n.rows(), w.used);
         let doing = "allocating the workspace";
         let quantized = |rows, cols| Quantized::new(device, rows, cols, planes);
@@ -118,7 +118,7 @@ impl Workspace {
 
     /// Bytes of each buffer, with its name.
     fn parts(c: &ModelConfig, n: Counts, planes: Planes) -> Vec<(&'static str, usize)> {
-        let (w, routed) = (Widths::of(c), routed_blocks(c));
+        let (w, routed) = (Widths::of(c), all_routed(c));
         let (rows, used) = (n.rows(), w.used);
         let pairs = (rows * used).max(1);
         let quantized = |rows, cols| Quantized::bytes(rows, cols, planes);
@@ -154,9 +154,14 @@ impl Workspace {
     }
 }
 
-/// Blocks that choose experts.
-pub(super) fn routed_blocks(c: &ModelConfig) -> usize {
-    c.blocks().filter(|block| OpQuery(&block.op).widths().used > 0).count()
+/// How many of these blocks choose experts.
+pub(super) fn routed_blocks<'a>(blocks: impl Iterator<Item = &'a BlockConfig>) -> usize {
+    blocks.filter(|block| OpQuery(&block.op).widths().used > 0).count()
+}
+
+/// Those of a model, and behind them the draft head's.
+fn all_routed(c: &ModelConfig) -> usize {
+    routed_blocks(c.blocks().chain(&c.draft))
 }
 
 /// Places in each of the lists of experts' rows.
@@ -168,7 +173,8 @@ fn listed(n: Counts, w: &Widths) -> usize {
 /// experts.
 pub(super) fn half_rows(c: &ModelConfig, n: Counts) -> (usize, usize) {
     let (w, rows) = (Widths::of(c), n.rows());
-    let widest = [w.hidden, w.mixed, w.shared].into_iter().map(padded).max().unwrap_or(0);
+    let input = if c.draft.is_empty() { 0 } else { 2 * w.hidden };
+    let widest = [w.hidden, w.mixed, w.shared, input].into_iter().map(padded).max().unwrap_or(0);
     (rows * w.used.max(1), rows * widest.max(w.used * padded(w.width)))
 }
 

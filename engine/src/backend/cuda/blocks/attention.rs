@@ -13,8 +13,8 @@ use crate::backend::cuda::workspace::Workspace;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
 use chimere_kernels::cuda::attention::{self, Attention, AttentionShape, KvType};
 use chimere_kernels::cuda::quantized::Planes;
-use chimere_kernels::cuda::{Device, KernelCache, Program};
-use cudarc::driver::CudaSlice;
+use chimere_kernels::cuda::{CudaError, Device, KernelCache, Program};
+use cudarc::driver::{CudaSlice, CudaView};
 
 /// Attention's weights, planned or on the device.
 pub(in crate::backend::cuda) struct Weights<M, V> {
@@ -36,6 +36,8 @@ pub(in crate::backend::cuda) struct Bound {
 /// Kernels of all such blocks, and their scratch.
 pub(in crate::backend::cuda) struct Kernels {
     attention: Attention,
+    /// For passes with drafted rows, if there are any.
+    drafting: Option<Attention>,
     scratch: attention::Scratch,
 }
 
@@ -58,9 +60,15 @@ fn shape(a: &AttentionConfig, eps: f32) -> AttentionShape {
     }
 }
 
-/// The shape of a backend's kernels.
+/// The shape of a backend's kernels, for passes without drafts.
 fn shape_in(a: &AttentionConfig, s: &Setting) -> AttentionShape {
-    AttentionShape { planes: s.planes, drafts: s.counts.drafts, ..shape(a, s.eps) }
+    AttentionShape { planes: s.planes, ..shape(a, s.eps) }
+}
+
+/// Of those for passes with drafts.
+fn drafting(a: &AttentionConfig, s: &Setting) -> Option<AttentionShape> {
+    let drafts = s.counts.drafts;
+    (drafts > 0).then(|| AttentionShape { drafts, ..shape_in(a, s) })
 }
 
 impl Operator for AttentionConfig {
@@ -118,8 +126,9 @@ impl Operator for AttentionConfig {
     }
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
-        let shape = shape_in(self, s);
-        Ok(vec![attention::program(shape, s.kv, attention::tiling(shape, s.kv))?])
+        let shapes = std::iter::once(shape_in(self, s)).chain(drafting(self, s));
+        let programs = shapes.map(|shape| attention::program(shape, s.kv, attention::tiling(shape, s.kv)));
+        Ok(programs.collect::<Result<_, _>>()?)
     }
 
     fn kernel_bytes(&self, s: &Setting) -> usize {
@@ -129,7 +138,8 @@ impl Operator for AttentionConfig {
     fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
         let shape = shape_in(self, s);
         let scratch = attention::Scratch::new(device, shape, s.counts.decode, s.context)?;
-        Ok(Kernels { attention: Attention::load(device, cache, shape, s.kv)?, scratch })
+        let load = |shape| Attention::load(device, cache, shape, s.kv);
+        Ok(Kernels { attention: load(shape)?, drafting: drafting(self, s).map(load).transpose()?, scratch })
     }
 
     fn bind(
@@ -157,15 +167,57 @@ impl Operator for AttentionConfig {
         attend(bound, kernels, at, store, work)?;
         bound.projections.write(at, work)
     }
+
+    fn remember(
+        bound: &Bound,
+        kernels: &mut Kernels,
+        at: BlockPass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        bound.projections.read(at, work)?;
+        with_cache(bound, at, store, work, |rows, x, norms, cache, out| {
+            // SAFETY: as in `attend`.
+            unsafe { kernels.attention.write(at.device, rows, x, norms, cache, out) }
+        })
+    }
 }
 
 /// Norms, rotation, the cache's new entries, and attention over all of them.
 fn attend(
     bound: &Bound,
-    Kernels { attention, scratch }: &mut Kernels,
+    Kernels { attention, drafting, scratch }: &mut Kernels,
     at: BlockPass<'_>,
     store: &mut Store,
     work: &mut Workspace,
+) -> Result<(), CudaBackendError> {
+    let decode = drafting.as_ref().filter(|_| at.pass.drafts).unwrap_or(attention);
+    with_cache(bound, at, store, work, |rows, x, norms, cache, out| {
+        // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that share a
+        // slot are a piece with its drafts, tiles were made of the prefill's pieces; tables and earlier positions were
+        // written before this step's first kernel.
+        unsafe {
+            match &at.pass.prompts {
+                None => decode.decode(at.device, rows, x, norms, cache, scratch, out),
+                Some(p) => attention.prefill(at.device, rows, (p.tiles, p.tile_count), x, norms, cache, out),
+            }
+        }
+    })
+}
+
+/// Calls `launch` with the pass's rows, what the in-projections left of them, and the block's part of the cache.
+fn with_cache(
+    bound: &Bound,
+    at: BlockPass<'_>,
+    store: &mut Store,
+    work: &mut Workspace,
+    launch: impl FnOnce(
+        attention::AttentionRows<'_>,
+        &CudaView<'_, f32>,
+        attention::Norms<'_>,
+        attention::Cache<'_, '_>,
+        attention::Out<'_, '_>,
+    ) -> Result<(), CudaError>,
 ) -> Result<(), CudaBackendError> {
     let norms = attention::Norms { query: &bound.q_norm.as_view(), key: &bound.k_norm.as_view() };
     let pages_max = store.shape.table;
@@ -181,13 +233,5 @@ fn attend(
     let x = work.inputs.as_view();
     let (mut codes, mut meta) = work.mixed.views_mut();
     let out = attention::Out { codes: &mut codes, meta: &mut meta };
-    // SAFETY: slots, positions and pages were checked when the step was planned; rows of a decode pass that
-    // share a slot are a piece with its drafts, tiles were made of the prefill's pieces; tables and earlier positions were written before this step's
-    // first kernel.
-    Ok(unsafe {
-        match &at.pass.prompts {
-            None => attention.decode(at.device, rows, &x, norms, cache, scratch, out),
-            Some(p) => attention.prefill(at.device, rows, (p.tiles, p.tile_count), &x, norms, cache, out),
-        }
-    }?)
+    Ok(launch(rows, &x, norms, cache, out)?)
 }

@@ -45,7 +45,16 @@ pub(in crate::backend::cuda) struct Bound {
 /// Kernels of all such blocks.
 pub(in crate::backend::cuda) struct Kernels {
     decode: GdnDecode,
+    /// For passes with drafted rows or behind such, if there are any.
+    drafting: Option<GdnDecode>,
     prefill: GdnPrefill,
+}
+
+/// What the kernels of decode passes know of drafts: those of passes without, then of passes with some.
+fn drafts(s: &Setting) -> impl Iterator<Item = gdn_decode::Drafts> {
+    let room = s.counts.drafts;
+    let without = gdn_decode::Drafts { room, taken: false };
+    std::iter::once(without).chain((room > 0).then_some(room.into()))
 }
 
 /// Heads as the kernels name them.
@@ -124,14 +133,17 @@ impl Operator for GdnConfig {
 
     fn programs(&self, s: &Setting) -> Result<Vec<Program>, CudaBackendError> {
         let (heads, stride) = (heads(self), heads(self).inputs());
-        let decode = gdn_decode::program(heads, stride, s.planes, s.counts.drafts)?;
-        Ok(vec![decode, gdn_prefill::program(heads, stride, s.planes)?])
+        let decode = drafts(s).map(|drafts| gdn_decode::program(heads, stride, s.planes, drafts));
+        let prefill = gdn_prefill::program(heads, stride, s.planes);
+        Ok(decode.chain([prefill]).collect::<Result<_, _>>()?)
     }
 
     fn load(&self, device: &Device, cache: &KernelCache, s: &Setting) -> Result<Kernels, CudaBackendError> {
         let (heads, stride) = (heads(self), heads(self).inputs());
         let prefill = GdnPrefill::load(device, cache, heads, stride, s.planes)?;
-        Ok(Kernels { decode: GdnDecode::load(device, cache, heads, stride, s.planes, s.counts.drafts)?, prefill })
+        let mut decode = drafts(s).map(|drafts| GdnDecode::load(device, cache, heads, stride, s.planes, drafts));
+        let without = decode.next().expect("passes without drafts are always there")?;
+        Ok(Kernels { decode: without, drafting: decode.next().transpose()?, prefill })
     }
 
     fn bind(
@@ -195,9 +207,10 @@ fn mix(
                 drafted: &at.pass.drafted,
             };
             let updates = gdn_decode::Updates(&mut kept.updates);
+            let decode = kernels.drafting.as_ref().filter(|_| at.pass.drafts).unwrap_or(&kernels.decode);
             // SAFETY: slots were checked against the store, rows that share one are a piece with its drafts, what the
             // kernel reads early was written by the step before, and `StoredStates` counts what is pending.
-            Ok(unsafe { kernels.decode.launch(at.device, rows, &x, weights, memory, updates, &mut codes, &mut meta) }?)
+            Ok(unsafe { decode.launch(at.device, rows, &x, weights, memory, updates, &mut codes, &mut meta) }?)
         }
         Some(p) => {
             let pieces =

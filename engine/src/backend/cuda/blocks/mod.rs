@@ -198,6 +198,17 @@ pub(super) trait Operator: Sized {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError>;
+
+    /// Enqueues what later rows find of these, and no more: nothing leaves the block.
+    fn remember(
+        _bound: &Self::Bound,
+        _kernels: &mut Self::Kernels,
+        _at: BlockPass<'_>,
+        _store: &mut Store,
+        _work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        Ok(())
+    }
 }
 
 /// An operator's configuration, to be asked what this backend has to know of it.
@@ -381,6 +392,20 @@ macro_rules! operators {
             ) -> Result<(), CudaBackendError> {
                 match (self, kernels) {
                     $((Self::$kind(bound), Kernels::$kind(kernels)) => $config::launch(bound, kernels, at, store, work),)*
+                    _ => unreachable!("a block's kernels are those of its shape"),
+                }
+            }
+
+            /// Enqueues what later rows find of these.
+            pub(super) fn remember(
+                &self,
+                kernels: &mut Kernels,
+                at: BlockPass<'_>,
+                store: &mut Store,
+                work: &mut Workspace,
+            ) -> Result<(), CudaBackendError> {
+                match (self, kernels) {
+                    $((Self::$kind(bound), Kernels::$kind(kernels)) => $config::remember(bound, kernels, at, store, work),)*
                     _ => unreachable!("a block's kernels are those of its shape"),
                 }
             }

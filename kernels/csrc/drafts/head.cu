@@ -1,0 +1,138 @@
+// What stands around the layer of a draft head: its input, what it carries from position to position, and the rows of its guesses.
+//
+//   draft_input   row[r] = int8 form of [norm(table[token] * scale) * embed_norm ; norm(before) * hidden_norm], 2 * COLS values
+//   draft_keep    carried[slot][position % RING] = norm(x[r]) * norm_weight, and x[r] = 0: the stream of what comes next begins there
+//   draft_rows    the rows of the next guesses, behind what was accepted or behind the last guesses
+//
+// `before` is the model's hidden state, after the norm before the head, of the position before the row's: norm(x[r - 1]) * norm_weight
+// where row r - 1 is that position, else what was carried. A guess carries its own in place of it. Rows of a sequence lie together, in the
+// order of their positions. RING is more than the positions that a step adds, so no row of a decode pass writes what another one reads;
+// of a prompt's piece the last row alone is kept.
+//
+// draft_input, draft_keep: one block a row, a thread holds eight values of each half (common/int8_rows.cuh, quantize_quads). Bound: 8 * COLS
+// bytes in, 2.5 * COLS out; 8 * COLS in and out. slots[row] < 0: no row. Its input is zeros, and nothing is carried.
+//
+// draft_rows: one thread a row.
+//
+// -D: COLS (a multiple of 32), VOCAB, ENCODING, RING, PLANES.
+#include "common/int8_rows.cuh"
+#include "arguments.cuh"
+#include "rows/tables.cuh"
+
+using Table = TableOf<ENCODING>;
+#define ROW_BYTES (COLS / Table::VALUES * Table::BYTES)
+using Word = WordOf<ROW_BYTES>::Word;
+#define WORDS (ROW_BYTES / (int)sizeof(Word))
+#define THREADS ((COLS / 8 + WARP - 1) / WARP * WARP)
+#define PADDED ((2 * COLS + 127) / 128 * 128)
+
+// Eight values of a row: 4t.. and 16 + 4t.. of a block of 32.
+struct Eight {
+    float4 a, b;
+
+    __device__ __forceinline__ void read(const float *row, int first) { a = *(const float4 *)(row + first), b = *(const float4 *)(row + first + 16); }
+    __device__ __forceinline__ void write(float *row, int first) const { *(float4 *)(row + first) = a, *(float4 *)(row + first + 16) = b; }
+    __device__ __forceinline__ float squares() const {
+        return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w + (b.x * b.x + b.y * b.y + b.z * b.z + b.w * b.w);
+    }
+    // Each times `factor` and its weight.
+    __device__ __forceinline__ void scale(float factor, const Eight &w) {
+        a = make_float4(a.x * factor * w.a.x, a.y * factor * w.a.y, a.z * factor * w.a.z, a.w * factor * w.a.w);
+        b = make_float4(b.x * factor * w.b.x, b.y * factor * w.b.y, b.z * factor * w.b.z, b.w * factor * w.b.w);
+    }
+};
+
+__device__ __forceinline__ Eight none() { return {make_float4(0, 0, 0, 0), make_float4(0, 0, 0, 0)}; }
+
+// The sum of all threads' values; all get it. `sums`: a warp's each, for one call.
+__device__ __forceinline__ float block_sum(float v, float *sums) {
+    v = warp_sum(v);
+    if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = v;
+    __syncthreads();
+    float all = 0;
+    for (int i = 0; i < THREADS / WARP; i++) all += sums[i];
+    return all;
+}
+__device__ __forceinline__ float norm_factor(float squares, float eps) { return __frcp_rn(__fsqrt_rn(squares * (1.0f / COLS) + eps)); }
+
+extern "C" __global__ void __launch_bounds__(THREADS) draft_input(const InputArguments args) {
+    __shared__ __align__(16) u8 encoded[ROW_BYTES];
+    __shared__ float sums[3][THREADS / WARP];
+    let_next_start();
+    wait_for_inputs();
+    const int row = blockIdx.x, tid = threadIdx.x, block = tid / 4, first = block * 32 + tid % 4 * 4;
+    const bool live = tid < COLS / 8;
+    const int slot = args.slots[row], position = args.positions[row];
+    int token = args.tokens[row];
+    if (slot >= 0 && token == -1) token = args.sampled[slot];
+    const bool known = slot >= 0 && (u32)token < VOCAB;
+    if (known)
+        for (int i = tid; i < WORDS; i += THREADS) ((Word *)encoded)[i] = ((const Word *)(args.table + (u64)token * ROW_BYTES))[i];
+    __syncthreads();
+    Eight half = none(), w = none(), before = none();
+    if (live && known) {
+        half.a = Table::decode(encoded, first), half.b = Table::decode(encoded, first + 16);
+        w = {make_float4(1, 1, 1, 1), make_float4(1, 1, 1, 1)};
+        half.scale(args.scale, w);
+    }
+    const float factor = norm_factor(block_sum(half.squares(), sums[0]), args.eps);
+    if (live) w.read(args.embed_norm, first);
+    half.scale(factor, w);
+    i8 *codes = args.codes + (u64)row * PADDED * PLANES;
+    float2 *meta = args.meta + (u64)row * (PADDED / 32) * PLANES;
+    quantize_quads(half.a, half.b, codes + block * 32 * PLANES, meta + block * PLANES, live);
+
+    const bool follows = args.x && row > 0 && slot >= 0 && args.slots[row - 1] == slot && args.positions[row - 1] == position - 1;
+    if (live && follows) before.read(args.x + (u64)(row - 1) * COLS, first);
+    if (live && !follows && slot >= 0) before.read(args.carried + ((u64)slot * RING + (position + RING - 1) % RING) * COLS, first);
+    const float of_before = norm_factor(block_sum(before.squares(), sums[1]), args.eps);
+    if (follows) {
+        if (live) w.read(args.norm, first);
+        before.scale(of_before, w);
+    }
+    const float of_hidden = norm_factor(block_sum(before.squares(), sums[2]), args.eps);
+    if (live) w.read(args.hidden_norm, first);
+    before.scale(of_hidden, w);
+    const int behind = COLS / 32 + block;
+    quantize_quads(before.a, before.b, codes + behind * 32 * PLANES, meta + behind * PLANES, live);
+    if (live && args.begin) none().write(args.begin + (u64)row * COLS, first);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) draft_keep(const KeepArguments args) {
+    __shared__ float sums[THREADS / WARP];
+    let_next_start();
+    wait_for_inputs();
+    const int row = blockIdx.x, tid = threadIdx.x, first = tid / 4 * 32 + tid % 4 * 4;
+    const bool live = tid < COLS / 8;
+    const int slot = args.slots[row];
+    Eight x = none(), w = none();
+    if (live) x.read(args.x + (u64)row * COLS, first), w.read(args.norm, first);
+    x.scale(norm_factor(block_sum(x.squares(), sums), args.eps), w);
+    const bool last = !args.last || row + 1 == (int)gridDim.x || args.slots[row + 1] != slot;
+    if (live && slot >= 0 && last) x.write(args.carried + ((u64)slot * RING + args.positions[row] % RING) * COLS, first);
+    if (live) none().write(args.x + (u64)row * COLS, first);
+}
+
+extern "C" __global__ void __launch_bounds__(256) draft_rows(const RowsArguments args) {
+    let_next_start();
+    wait_for_inputs();
+    const int i = threadIdx.x;
+    if (i >= args.rows) return;
+    int slot = -1, position = 0, token = 0;
+    if (i < args.count) {
+        // Row, sample, drafts, and the first position that there is no room for.
+        const int4 asked = args.asked[i];
+        if (args.first) {
+            int right = 0;
+            while (right < asked.z && args.results[asked.y + right].token == args.step_tokens[asked.x + 1 + right]) right++;
+            slot = args.step_slots[asked.x], position = args.step_positions[asked.x] + right + 1;
+            token = args.results[asked.y + right].token;
+            args.params[i].output_index += right;
+        } else {
+            slot = args.slots[i], position = args.positions[i] + 1, token = args.guessed[i].token;
+            args.params[i].output_index++;
+        }
+        if (position >= asked.w) slot = -1;
+    }
+    args.tokens[i] = token, args.slots[i] = slot, args.positions[i] = position;
+}

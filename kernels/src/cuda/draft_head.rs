@@ -1,0 +1,362 @@
+//! What stands around the layer of a draft head (multi-token prediction): the int8 form of its input, `[norm(embedding);
+//! norm(hidden state of the position before)]`, that hidden state, which sequences carry from step to step, and the
+//! rows of its guesses, which follow from what a step accepted. All of it is a guess in the end: the bytes need equal
+//! nothing.
+
+use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
+use super::compiler::source;
+use super::embed::{self, Table, TableShape};
+use super::rows::{fits, lengths};
+use super::sampler::{SampleParams, SampleResult};
+use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use cudarc::driver::{CudaView, CudaViewMut};
+
+const NAME: &str = "draft_head";
+/// Positions of a sequence whose hidden states are kept: more than a step adds and its guesses reach.
+pub const RING: usize = 32;
+/// Rows of guesses at once: threads of the block that makes them.
+pub const ROWS_MAX: usize = 256;
+
+/// The program for a token table, whose rows are as long as those of the residual stream.
+///
+/// # Errors
+/// If rows are no whole number of blocks, or too long.
+pub fn program(shape: TableShape) -> Result<Program, CudaError> {
+    shape.bytes()?;
+    let structs = [
+        SampleParams::declaration(),
+        SampleResult::declaration(),
+        InputArguments::declaration(),
+        KeepArguments::declaration(),
+        RowsArguments::declaration(),
+    ];
+    Ok(Program {
+        name: NAME,
+        source: source!("drafts/head.cu"),
+        arguments: arguments::file(&structs),
+        defines: vec![
+            ("COLS", shape.cols as i64),
+            ("VOCAB", shape.vocab as i64),
+            ("ENCODING", embed::code(shape.encoding)),
+            ("RING", RING as i64),
+            shape.planes.define(),
+        ],
+    })
+}
+
+/// The kernels for one model.
+#[derive(Debug)]
+pub struct DraftHead {
+    shape: TableShape,
+    input: Kernel<InputArguments>,
+    keep: Kernel<KeepArguments>,
+    rows: Kernel<RowsArguments>,
+}
+
+device_struct! {
+    /// What [`DraftHead::input`] hands on.
+    struct InputArguments {
+        table: Ptr<u8>,
+        /// `[rows]`, the slot's last sampled one where it is -1.
+        tokens: Ptr<i32>,
+        /// `[slots]`.
+        sampled: Ptr<i32>,
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows]`.
+        positions: Ptr<i32>,
+        /// `[rows, cols]`, or null: then all rows read what is carried.
+        x: Ptr<f32>,
+        /// `[slots, RING, cols]`.
+        carried: Ptr<f32>,
+        /// `[cols]`, of the norm behind `x`.
+        norm: Ptr<f32>,
+        /// `[cols]`.
+        embed_norm: Ptr<f32>,
+        /// `[cols]`.
+        hidden_norm: Ptr<f32>,
+        codes: PtrMut<i8>,
+        meta: PtrMut<[f32; 2]>,
+        /// `[rows, cols]` that become zero, or null.
+        begin: PtrMut<f32>,
+        /// Of the table's rows.
+        scale: f32,
+        eps: f32,
+    }
+}
+
+device_struct! {
+    /// What [`DraftHead::keep`] hands on.
+    struct KeepArguments {
+        /// `[rows]`.
+        slots: Ptr<i32>,
+        /// `[rows]`.
+        positions: Ptr<i32>,
+        /// `[rows, cols]`.
+        x: PtrMut<f32>,
+        /// `[cols]`.
+        norm: Ptr<f32>,
+        /// `[slots, RING, cols]`.
+        carried: PtrMut<f32>,
+        eps: f32,
+        /// 1: of neighbouring rows of a slot the last alone is kept.
+        last: i32,
+    }
+}
+
+device_struct! {
+    /// What [`DraftHead::rows`] hands on.
+    struct RowsArguments {
+        /// `[count]`.
+        asked: Ptr<[i32; 4]>,
+        results: Ptr<SampleResult>,
+        step_tokens: Ptr<i32>,
+        step_slots: Ptr<i32>,
+        step_positions: Ptr<i32>,
+        guessed: Ptr<SampleResult>,
+        params: PtrMut<SampleParams>,
+        tokens: PtrMut<i32>,
+        slots: PtrMut<i32>,
+        positions: PtrMut<i32>,
+        rows: i32,
+        count: i32,
+        first: i32,
+    }
+}
+
+/// Rows on the device, those that are none among them.
+#[derive(Clone, Copy)]
+pub struct HeadRows<'a> {
+    /// How many.
+    pub count: usize,
+    /// `[rows]`: id, or -1 for the last sampled one of the slot.
+    pub tokens: &'a CudaView<'a, i32>,
+    /// `[rows]`; below 0: no row. Rows of a slot lie together, in the order of their positions.
+    pub slots: &'a CudaView<'a, i32>,
+    /// `[rows]`.
+    pub positions: &'a CudaView<'a, i32>,
+}
+
+/// The head's own values, and the model's.
+#[derive(Clone, Copy)]
+pub struct HeadNorms<'a> {
+    /// `[cols]`, of the norm behind the model's last layer.
+    pub model: &'a CudaView<'a, f32>,
+    /// `[cols]`, of the embedding's half.
+    pub embedding: &'a CudaView<'a, f32>,
+    /// `[cols]`, of the hidden state's half.
+    pub hidden: &'a CudaView<'a, f32>,
+    /// Of all norms.
+    pub eps: f32,
+}
+
+/// The first guesses of a step: behind which of its rows, and what these were.
+#[derive(Clone, Copy)]
+pub struct Behind<'a> {
+    /// What the sampler left.
+    pub results: &'a CudaView<'a, SampleResult>,
+    /// Rows of the step's decode pass.
+    pub rows: HeadRows<'a>,
+}
+
+/// Who guesses, and with what.
+pub struct GuessingRows<'a, 'b> {
+    /// Rows of the pass, at most [`ROWS_MAX`]; those behind the ones that were asked for become none.
+    pub count: usize,
+    /// `[count asked for]`: the first row of a piece in the step's decode pass, the number of its first result, how many
+    /// drafts it has, and the first position that there is no room for.
+    pub asked: &'a CudaView<'a, i32>,
+    /// `[count asked for]`: [`SampleParams::output_index`] counts on.
+    pub params: &'a mut CudaViewMut<'b, SampleParams>,
+    /// `[rows]`.
+    pub tokens: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows]`.
+    pub slots: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows]`.
+    pub positions: &'a mut CudaViewMut<'b, i32>,
+}
+
+impl DraftHead {
+    /// Loads the kernels.
+    ///
+    /// # Errors
+    /// If there are none, or they cannot be compiled or loaded.
+    pub fn load(device: &Device, cache: &KernelCache, shape: TableShape) -> Result<Self, CudaError> {
+        let module = device.module(cache, &program(shape)?)?;
+        let (input, keep, rows) =
+            (module.kernel("draft_input")?, module.kernel("draft_keep")?, module.kernel("draft_rows")?);
+        Ok(Self { shape, input, keep, rows })
+    }
+
+    /// Values of what a sequence carries.
+    pub fn carried(cols: usize) -> usize {
+        RING * cols
+    }
+
+    fn grid(&self, rows: usize) -> Grid {
+        Grid { blocks: (rows as u32, 1), threads: (self.shape.cols / 8).next_multiple_of(32) as u32 }
+    }
+
+    fn check(&self, rows: HeadRows<'_>, carried: usize) -> Result<(), CudaError> {
+        let n = rows.count;
+        for (what, list) in [("tokens", rows.tokens), ("slots", rows.slots), ("positions", rows.positions)] {
+            fits(NAME, what, list.len(), n)?;
+        }
+        fits(NAME, "what is carried", carried, n.min(1) * Self::carried(self.shape.cols))
+    }
+
+    /// Enqueues the input of a pass: `codes` and `meta` get plain rows of `2 * cols`. `x` is what the model's last layer
+    /// left of the same rows; without it, each row goes on from what its slot carries, and `begin`, `[rows, cols]`,
+    /// becomes zero.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// As [`super::embed::Embed::launch`]; slots on the device are below those that `carried` has room for.
+    #[allow(clippy::too_many_arguments, reason = "table, rows, weights, memory and output of one operation")]
+    pub unsafe fn input(
+        &self,
+        device: &Device,
+        (table, scale): (Table, f32),
+        (rows, sampled): (HeadRows<'_>, &CudaView<'_, i32>),
+        norms: HeadNorms<'_>,
+        x: Option<&CudaView<'_, f32>>,
+        carried: &CudaView<'_, f32>,
+        (codes, meta): (&mut CudaViewMut<'_, i8>, &mut CudaViewMut<'_, f32>),
+        begin: Option<&mut CudaViewMut<'_, f32>>,
+    ) -> Result<(), CudaError> {
+        let (n, cols) = (rows.count, self.shape.cols);
+        self.check(rows, carried.len())?;
+        fits(NAME, "the table (bytes)", table.bytes, self.shape.bytes()?)?;
+        for norm in [norms.model, norms.embedding, norms.hidden] {
+            fits(NAME, "a norm", norm.len(), cols)?;
+        }
+        fits(NAME, "x", x.map_or(n * cols, |x| x.len()), n * cols)?;
+        fits(NAME, "the stream", begin.as_ref().map_or(n * cols, |x| x.len()), n * cols)?;
+        let [need, metas, _] = lengths(n, 2 * cols, self.shape.planes);
+        fits(NAME, "codes", codes.len(), need)?;
+        fits(NAME, "meta", meta.len(), metas)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let arguments = InputArguments {
+            table: Ptr::at(table.address),
+            tokens: Ptr::of(rows.tokens, stream),
+            sampled: Ptr::of(sampled, stream),
+            slots: Ptr::of(rows.slots, stream),
+            positions: Ptr::of(rows.positions, stream),
+            x: Ptr::of_some(x, stream),
+            carried: Ptr::of(carried, stream),
+            norm: Ptr::of(norms.model, stream),
+            embed_norm: Ptr::of(norms.embedding, stream),
+            hidden_norm: Ptr::of(norms.hidden, stream),
+            codes: PtrMut::of(codes, stream),
+            meta: PtrMut::of(meta, stream),
+            begin: begin.map_or(PtrMut::default(), |x| PtrMut::of(x, stream)),
+            scale,
+            eps: norms.eps,
+        };
+        // SAFETY: buffers were found large enough, ids beyond the table are not looked up, the caller vouches for slots
+        // and the table's memory; nothing is read before the wait.
+        unsafe { self.input.launch(device, self.grid(n), &arguments) }
+    }
+
+    /// Enqueues that the slots carry what a pass left in `x`, `[rows, cols]`, which becomes zero: of each row, or, of
+    /// neighbouring rows of a slot, of the `last` alone. `norm` is the weight of the norm behind `x`.
+    ///
+    /// # Errors
+    /// If a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// As for [`DraftHead::input`]; unless it is the `last` that is kept, rows of a slot are fewer than [`RING`].
+    pub unsafe fn keep(
+        &self,
+        device: &Device,
+        (rows, last): (HeadRows<'_>, bool),
+        (norm, eps): (&CudaView<'_, f32>, f32),
+        x: &mut CudaViewMut<'_, f32>,
+        carried: &mut CudaViewMut<'_, f32>,
+    ) -> Result<(), CudaError> {
+        let (n, cols) = (rows.count, self.shape.cols);
+        self.check(rows, carried.len())?;
+        fits(NAME, "the norm", norm.len(), cols)?;
+        fits(NAME, "x", x.len(), n * cols)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let stream = device.stream();
+        let arguments = KeepArguments {
+            slots: Ptr::of(rows.slots, stream),
+            positions: Ptr::of(rows.positions, stream),
+            x: PtrMut::of(x, stream),
+            norm: Ptr::of(norm, stream),
+            carried: PtrMut::of(carried, stream),
+            eps,
+            last: i32::from(last),
+        };
+        // SAFETY: as above.
+        unsafe { self.keep.launch(device, self.grid(n), &arguments) }
+    }
+
+    /// Enqueues what the next pass of guesses reads: behind what a step accepted, or one further on than the guesses
+    /// before, `guessed`.
+    ///
+    /// # Errors
+    /// If there are too many rows, a buffer is too small, or the driver refuses.
+    ///
+    /// # Safety
+    /// What `asked` names on the device lies within the step's rows and results.
+    pub unsafe fn rows(
+        &self,
+        device: &Device,
+        behind: Option<Behind<'_>>,
+        guessed: &CudaView<'_, SampleResult>,
+        rows: GuessingRows<'_, '_>,
+    ) -> Result<(), CudaError> {
+        let (n, count) = (rows.count, rows.asked.len() / 4);
+        if n > ROWS_MAX || count > n {
+            let reason = format!("{count} guesses in {n} rows: at most {ROWS_MAX}");
+            return Err(CudaError::shape(NAME, reason));
+        }
+        fits(NAME, "parameters", rows.params.len(), count)?;
+        fits(NAME, "guesses", guessed.len(), count)?;
+        for (what, len) in
+            [("tokens", rows.tokens.len()), ("slots", rows.slots.len()), ("positions", rows.positions.len())]
+        {
+            fits(NAME, what, len, n)?;
+        }
+        let stream = device.stream();
+        let arguments = RowsArguments {
+            asked: Ptr::of(rows.asked, stream),
+            results: Ptr::of_some(behind.map(|b| b.results), stream),
+            step_tokens: Ptr::of_some(behind.map(|b| b.rows.tokens), stream),
+            step_slots: Ptr::of_some(behind.map(|b| b.rows.slots), stream),
+            step_positions: Ptr::of_some(behind.map(|b| b.rows.positions), stream),
+            guessed: Ptr::of(guessed, stream),
+            params: PtrMut::of(rows.params, stream),
+            tokens: PtrMut::of(rows.tokens, stream),
+            slots: PtrMut::of(rows.slots, stream),
+            positions: PtrMut::of(rows.positions, stream),
+            rows: n as i32,
+            count: count as i32,
+            first: i32::from(behind.is_some()),
+        };
+        // SAFETY: lists were found large enough, the caller vouches for what they name; nothing is read before the wait.
+        unsafe { self.rows.launch(device, Grid { blocks: (1, 1), threads: ROWS_MAX as u32 }, &arguments) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::embed::TableEncoding;
+    use crate::cuda::quantized::Planes;
+
+    #[test]
+    fn a_head_is_as_wide_as_its_model() {
+        let shape = TableShape { cols: 2048, vocab: 512, encoding: TableEncoding::Q8_0, planes: Planes::One };
+        assert!(program(shape).is_ok() && program(TableShape { cols: 48, ..shape }).is_err());
+    }
+}
