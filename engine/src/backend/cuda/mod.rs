@@ -251,7 +251,7 @@ impl CudaBackend {
     /// Kernels of a pass of guesses, up to its rows' logits.
     fn enqueue_guesses(&mut self, rows: usize) -> Result<(), CudaBackendError> {
         let Some(guessing) = &self.guessing else { return Ok(()) };
-        let pass = Pass::decode(rows, &guessing.rows, false);
+        let pass = Pass::guesses(rows, guessing.room, &guessing.rows);
         self.network.guess(&self.device, &pass, &mut self.store, &mut self.work)
     }
 

@@ -213,8 +213,9 @@ impl Network {
         (asked, rows): (usize, usize),
     ) -> Result<(), CudaBackendError> {
         let Some(head) = &self.draft else { return Ok(()) };
-        let (mut tokens, mut rest) = guessing.rows.split_at_mut(rows);
-        let (mut slots, mut rest) = rest.split_at_mut(rows);
+        let room = guessing.room;
+        let (mut tokens, mut rest) = guessing.rows.split_at_mut(room);
+        let (mut slots, mut rest) = rest.split_at_mut(room);
         let mut positions = rest.slice_mut(..rows);
         let rows = GuessingRows {
             count: rows,
@@ -236,8 +237,9 @@ pub(super) fn rows_of<'a>(pass: &'a Pass<'_>) -> HeadRows<'a> {
 
 /// What passes of guesses read and leave, beside the workspace.
 pub(super) struct Guessing {
-    /// As [`Pass`] reads them.
+    /// As [`Pass`] reads them, arrays of `room` each: what is not made anew for a pass stays zero.
     pub(super) rows: CudaSlice<i32>,
+    pub(super) room: usize,
     /// `[sequences, 4]`.
     asked: CudaSlice<i32>,
     params: CudaSlice<SampleParams>,
@@ -249,6 +251,7 @@ impl Guessing {
     pub(super) fn new(device: &Device, counts: Counts) -> Result<Self, CudaBackendError> {
         let (stream, rows, doing) = (device.stream(), bucket(counts.slots), "allocating the draft head's memory");
         Ok(Self {
+            room: rows,
             rows: stream.clone_htod(&super::columns(&[], rows)).during(doing)?,
             asked: stream.alloc_zeros(4 * rows).during(doing)?,
             params: stream.clone_htod(&vec![SampleParams::default(); rows]).during(doing)?,

@@ -59,24 +59,34 @@ pub(super) struct Prompts<'a> {
 
 impl<'a> Pass<'a> {
     /// `words` holds tokens, slots, positions, prompt lengths, cuts, pending updates and drafted positions of `count`
-    /// rows, one array after another; those of a decode pass have drafts if it is so.
-    fn new(count: usize, words: &'a CudaSlice<i32>, drafts: bool, prompts: Option<Prompts<'a>>) -> Self {
-        let part = |i: usize| words.slice(i * count..(i + 1) * count);
+    /// rows, one array of `room` rows after another; those of a decode pass have drafts if it is so.
+    fn new(
+        (count, room): (usize, usize),
+        words: &'a CudaSlice<i32>,
+        drafts: bool,
+        prompts: Option<Prompts<'a>>,
+    ) -> Self {
+        let part = |i: usize| words.slice(i * room..i * room + count);
         let rows = RowCount { count, prefill: prompts.is_some() };
         // The cuts are read as pairs, so they stand behind an even number of arrays.
-        let (cuts, pending, drafted) = (words.slice(4 * count..6 * count), part(6), part(7));
+        let (cuts, pending, drafted) = (words.slice(4 * room..4 * room + 2 * count), part(6), part(7));
         let (tokens, slots, positions, prompt_lens) = (part(0), part(1), part(2), part(3));
         Self { rows, tokens, slots, positions, prompt_lens, pending, drafted, cuts, drafts, prompts }
     }
 
     /// A decode pass of `count` rows.
     pub(super) fn decode(count: usize, words: &'a CudaSlice<i32>, drafts: bool) -> Self {
-        Self::new(count, words, drafts, None)
+        Self::new((count, count), words, drafts, None)
+    }
+
+    /// A pass of `count` guesses, whose arrays have `room` for more.
+    pub(super) fn guesses(count: usize, room: usize, words: &'a CudaSlice<i32>) -> Self {
+        Self::new((count, room), words, false, None)
     }
 
     /// Rows of prompts.
     pub(super) fn prompts(count: usize, words: &'a CudaSlice<i32>, prompts: Prompts<'a>) -> Self {
-        Self::new(count, words, false, Some(prompts))
+        Self::new((count, count), words, false, Some(prompts))
     }
 }
 

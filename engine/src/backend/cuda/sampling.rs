@@ -419,12 +419,14 @@ impl WantedOutputs {
     /// many count.
     fn guessed(&self, results: &[SampleResult], accepted: &[u32]) -> Vec<Vec<TokenId>> {
         let asking = if self.guess_passes > 0 { self.asked.iter().flatten().count() } else { 0 };
-        let (mut accepted, mut place) = (accepted.iter(), 0..);
+        let right =
+            |first: usize| self.drafted.iter().position(|at| at.first_sample == first).map_or(0, |i| accepted[i]);
+        let mut places = 0..asking;
         let of = |asked: &Option<AskedAt>| {
-            let Some(asked) = asked.as_ref().filter(|_| asking > 0) else { return Vec::new() };
-            let place = place.next().expect("numbers do not end");
-            let right = if asked.drafts > 0 { *accepted.next().expect("it has drafts") } else { 0 };
-            (0..asked.room(right)).map(|pass| results[pass * asking + place].token as TokenId).collect()
+            let Some(asked) = asked else { return Vec::new() };
+            let Some(place) = places.next() else { return Vec::new() };
+            let passes = 0..asked.room(right(asked.first_sample));
+            passes.map(|pass| results[pass * asking + place].token as TokenId).collect()
         };
         self.asked.iter().map(of).collect()
     }
