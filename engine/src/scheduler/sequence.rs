@@ -76,7 +76,7 @@ pub(crate) struct Sequence {
     pub(crate) computed: u32,
     /// Held while running.
     pub(crate) slot: Option<SlotId>,
-    /// Page table: covers `computed` positions and those of drafts in flight, no page more.
+    /// Page table: covers `computed` positions and those of drafts and guesses in flight, no page more.
     pub(crate) pages: Vec<PageId>,
     pub(crate) role: Role,
     pub(crate) preemptions: u32,

@@ -124,8 +124,13 @@ impl Scheduler {
     pub(in crate::scheduler) fn commit_guesses(&mut self, rank: Rank, tokens: Vec<TokenId>) {
         let Some(seq) = self.find_mut(rank) else { return };
         seq.guesses_due = false;
-        let (first, mut drafter) = (seq.output.len() as u32, std::mem::take(&mut seq.drafter));
-        drafter.hear_guesses(first, tokens, &self.drafting.sources);
+        let (drafted, outputs) = (seq.drafted, seq.output.len() as u32);
+        let mut drafter = std::mem::take(&mut seq.drafter);
+        drafter.hear_guesses(outputs, tokens, &self.drafting.sources);
         self.find_mut(rank).expect("it was found just now").drafter = drafter;
+        // The pages that were claimed for guesses.
+        if drafted == 0 {
+            self.forget_drafts(rank);
+        }
     }
 }

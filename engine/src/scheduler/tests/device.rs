@@ -240,7 +240,9 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
 
 fn check_form(piece: &Piece) {
     let end = piece.start + piece.len();
-    assert_eq!(piece.pages.len() as u32, end.div_ceil(PAGE_TOKENS), "pages of positions 0..{end}");
+    // Guesses, also those of the step before that nobody waits for, may have brought the next page.
+    let more = piece.pages.len() as u32 - end.div_ceil(PAGE_TOKENS);
+    assert!(more <= 1 && (more == 0 || piece.form == Form::Recurrent), "pages of positions 0..{end}");
     match piece.form {
         Form::Chunked => {
             assert!(piece.start.is_multiple_of(CHUNK_TOKENS) && end <= piece.prompt_len, "{piece:?}");
