@@ -240,9 +240,11 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
 
 fn check_form(piece: &Piece) {
     let end = piece.start + piece.len();
-    // Guesses, also those of the step before that nobody waits for, may have brought the next page.
-    let more = piece.pages.len() as u32 - end.div_ceil(PAGE_TOKENS);
-    assert!(more <= 1 && (more == 0 || piece.form == Form::Recurrent), "pages of positions 0..{end}");
+    let (pages, guesses) = (piece.pages.len() as u32, (end + piece.guesses).div_ceil(PAGE_TOKENS));
+    assert!(
+        pages == end.div_ceil(PAGE_TOKENS) || pages == guesses,
+        "pages of positions 0..{end}, {guesses} with guesses"
+    );
     match piece.form {
         Form::Chunked => {
             assert!(piece.start.is_multiple_of(CHUNK_TOKENS) && end <= piece.prompt_len, "{piece:?}");
