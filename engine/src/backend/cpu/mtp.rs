@@ -12,10 +12,10 @@
 
 use super::CpuBackend;
 use super::batch::Batch;
-use super::blocks::{Block, BlockThread, ExpertCount, Op, Packing, Step};
+use super::blocks::{Block, BlockThread, ExpertCount, Op, PAGE, Packing, Step};
 use super::forward::{Pass, ThreadScratch};
 use super::history::History;
-use super::matmul::{PackedMatrix, RowForm, RowsView, matmul};
+use super::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul};
 use super::norm::norm_row;
 use super::output::Outputs;
 use super::pool::Team;
@@ -80,7 +80,7 @@ impl DraftHead {
 /// What its rows are computed in, beside the buffers of its blocks' shapes.
 pub(super) struct Buffers {
     /// Both halves of the input, `[rows, 2 * hidden]`.
-    pub(super) input: super::matmul::ActivationRows,
+    input: ActivationRows,
     /// Of a step's rows after the final norm, `[rows, hidden]`.
     finals: Shared<f32>,
     /// What each guessing sequence's next pass reads, `[sequences, hidden]`.
@@ -123,7 +123,7 @@ const LATE_KEPT: usize = 32;
 pub(super) struct HeadSlot {
     /// From this position on it has read all but those that wait.
     pub(super) from: usize,
-    /// Tokens of the last positions, which wait; the hidden states before each are in [`super::store::Store::late`].
+    /// Tokens of the last positions, which wait; the hidden states before each are in [`Store::late`](super::store::Store::late).
     pub(super) late: Vec<TokenId>,
 }
 
@@ -315,7 +315,8 @@ impl Pass<'_> {
             team.wait();
         }
         self.logits(team, &(0..rows.len()).collect::<Vec<_>>(), &head.norm);
-        for (i, row) in rows.iter().enumerate().take(team.share(rows.len()).end).skip(team.share(rows.len()).start) {
+        for i in team.share(rows.len()) {
+            let row = &rows[i];
             // SAFETY: what was normed and the logits were finished before the last barrier; the place is this row's.
             let logits = unsafe {
                 ws.carried.get_mut(row_of(row.place, hidden)).copy_from_slice(self.ws.last.row(i));
@@ -415,7 +416,7 @@ impl CpuBackend {
     fn guess_row<'a>(&self, asked: &'a Asked, place: usize, before: &[TokenId], n: u32) -> Option<GuessRow<'a>> {
         let slot = &self.store.slots[asked.slot];
         let position = asked.position as usize + slot.unfolded + 1 + n as usize;
-        let fits = position < asked.pages.len() * super::blocks::PAGE && position < self.info.context as usize;
+        let fits = position < asked.pages.len() * PAGE && position < self.info.context as usize;
         let sampled = slot.sampled.filter(|_| n < asked.guesses && fits)?;
         let output_index = asked.row.output_index + slot.unfolded as u32 + 1 + n;
         let mut history = History::default();
@@ -429,12 +430,8 @@ impl CpuBackend {
             }
             told => told.clone(),
         };
-        let sample = SampleRow {
-            output_index,
-            params,
-            ..SampleRow::new(asked.row.seq, asked.row.slot, asked.row.params.clone())
-        };
-        let sample = SampleRow { choice: asked.row.choice, ..sample };
+        let SampleRow { seq, slot: into, choice, .. } = asked.row;
+        let sample = SampleRow { output_index, choice, ..SampleRow::new(seq, into, params) };
         let token = [before.last().copied().unwrap_or(sampled)];
         Some(GuessRow { asked, place, token, position, from: slot.head.from, sample, history })
     }
