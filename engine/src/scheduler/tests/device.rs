@@ -208,7 +208,7 @@ impl FakeDevice {
         let counted = past.len() as u32 - piece.start - piece.certain();
         let (mut hash, mut token) = (past[past.len() - 1], self.slot(row.slot).last_sampled.expect("it was sampled"));
         let right = self.guesses_right.unwrap_or_default();
-        let len = if mix(hash, 5) % 8 == 0 { piece.guesses / 2 } else { piece.guesses };
+        let len = if mix(hash, 5).is_multiple_of(8) { piece.guesses / 2 } else { piece.guesses };
         (0..len)
             .map(|i| {
                 hash = step_hash(Some(hash), token, Form::Recurrent);
