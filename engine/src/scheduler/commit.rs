@@ -113,7 +113,7 @@ impl Scheduler {
     }
 
     /// Nothing drafted is in flight any more: gives back the pages of what did not count.
-    fn forget_drafts(&mut self, rank: Rank) {
+    pub(super) fn forget_drafts(&mut self, rank: Rank) {
         let Some(seq) = self.find_mut(rank) else { return };
         seq.drafted = 0;
         let surplus = seq.pages.split_off((seq.pages.len()).min(pages_for(seq.computed) as usize));

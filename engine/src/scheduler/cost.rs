@@ -162,9 +162,20 @@ impl RowRatios {
         *kept = if *kept == 0.0 { ratio } else { *kept + RATIO_PART * (ratio - *kept) };
     }
 
+    /// Of a number that was never seen, what lies between those of its neighbours that were: the linear part alone may
+    /// be off where these are, and then nobody would try the number.
     fn of(&self, rows: u32) -> f64 {
-        let kept = self.0.get(rows as usize).copied().unwrap_or(0.0);
-        if kept == 0.0 { 1.0 } else { f64::from(kept) }
+        let at = (rows as usize).min(ROWS_APART - 1);
+        let seen = |i: &usize| self.0[*i] != 0.0;
+        let (below, above) = ((0..=at).rev().find(seen), (at..ROWS_APART).find(seen));
+        match (below, above) {
+            (Some(low), Some(high)) if low < high => {
+                let share = (at - low) as f64 / (high - low) as f64;
+                f64::from(self.0[low]) * (1.0 - share) + f64::from(self.0[high]) * share
+            }
+            (Some(one), _) | (None, Some(one)) => f64::from(self.0[one]),
+            (None, None) => 1.0,
+        }
     }
 }
 
@@ -361,6 +372,18 @@ mod tests {
             assert_close(model.decode_rows_us(&decode(rows, 100)).unwrap(), steps(rows) as f64, 0.08);
         }
         assert!(CostModel::default().decode_rows_us(&decode(1, 1)).is_none());
+    }
+
+    #[test]
+    fn a_number_of_rows_that_was_never_seen_lies_between_its_neighbours() {
+        let mut model = CostModel::default();
+        let steps = |rows: u32| if rows < 4 { 1_000 } else { 1_500 };
+        (0..2_000u32)
+            .for_each(|i| model.observe(&decode([1, 5, 9][i as usize % 3], 100), Micros(steps(1 + i % 3 * 4))));
+        let of = |rows| model.decode_rows_us(&decode(rows, 100)).unwrap();
+        assert_close(of(1), 1_000.0, 0.05);
+        assert!((1_000.0..1_500.0).contains(&of(3)), "{}", of(3));
+        assert_close(of(5), 1_500.0, 0.05);
     }
 
     #[test]

@@ -348,7 +348,7 @@ impl Scheduler {
             self.prefix.unpin(hit);
         }
         // Drafts in flight may still be right; what they computed is gone.
-        (seq.computed, seq.drafted, seq.guesses_due) = (0, 0, false);
+        (seq.computed, seq.drafted, seq.guesses_due) = (0, 0, 0);
         seq
     }
 

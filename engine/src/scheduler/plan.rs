@@ -199,21 +199,35 @@ impl Scheduler {
         let samples = if end == seq.len() { at..at + 1 } else { at..at };
         let rank = self.running[at].rank;
         let drafted = draft.drafts.remove(&rank).and_then(|offer| self.room_for(at, offer));
-        let guesses = draft.asked.remove(&rank).unwrap_or(0);
-        self.running[at].guesses_due = guesses > 0 && !draft.asked.is_trial();
+        let wanted = draft.asked.remove(&rank).unwrap_or(0);
+        let guesses = if draft.asked.is_trial() { wanted } else { self.room_for_guesses(at, drafted.as_ref(), wanted) };
         let form = PieceForm { drafted, guesses, ..PieceForm::recurrent() };
         self.push_piece(at, form, start, tokens, samples, draft);
     }
 
-    /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none. Nobody is preempted for
-    /// a draft, and everybody who runs finds a page as without.
+    /// Claims pages for what is drafted behind the sequence at `at`; cuts off what finds none.
     fn room_for(&mut self, at: usize, mut offer: Offer) -> Option<Offer> {
+        let fits = self.claim_spare(at, offer.tokens.len() as u32);
+        offer.shorten(fits as usize);
+        (!offer.tokens.is_empty()).then_some(offer)
+    }
+
+    /// Claims pages for guesses that the next step is to have as drafts; says how many find some.
+    fn room_for_guesses(&mut self, at: usize, drafted: Option<&Offer>, wanted: u32) -> u32 {
+        let drafts = drafted.map_or(0, |offer| offer.tokens.len() as u32);
+        let guesses = self.claim_spare(at, drafts + wanted).saturating_sub(drafts);
+        self.running[at].guesses_due = guesses;
+        guesses
+    }
+
+    /// Claims pages for so many positions behind those computed, or for as many as find some. Nobody is preempted for a
+    /// draft or a guess, and everybody who runs finds a page as without.
+    fn claim_spare(&mut self, at: usize, positions: u32) -> u32 {
         let computed = self.running[at].computed;
         let spare = self.pages.available().saturating_sub(self.running.len() as u32);
-        let fits = self.running[at].reach(spare).saturating_sub(computed);
-        offer.shorten(fits as usize);
-        self.claim_pages(at, computed + offer.tokens.len() as u32);
-        (!offer.tokens.is_empty()).then_some(offer)
+        let fits = self.running[at].reach(spare).saturating_sub(computed).min(positions);
+        self.claim_pages(at, computed + fits);
+        fits
     }
 
     fn push_piece(

@@ -70,13 +70,13 @@ pub(crate) struct Sequence {
     /// Drafts in flight, each with a sample and a position that count only if they prove right: until that is known
     /// nothing of it can be planned. They are neither in `pending` nor in `computed`.
     pub(crate) drafted: u32,
-    /// A piece in flight asks the draft head for guesses that the next one is to have as drafts.
-    pub(crate) guesses_due: bool,
+    /// Guesses that a piece in flight asks the draft head for, and that the next one is to have as drafts.
+    pub(crate) guesses_due: u32,
     /// Positions whose state and KV launched steps have computed or will have.
     pub(crate) computed: u32,
     /// Held while running.
     pub(crate) slot: Option<SlotId>,
-    /// Page table: covers `computed` positions and those of drafts in flight, no page more.
+    /// Page table: covers `computed` positions and those of drafts and guesses in flight, no page more.
     pub(crate) pages: Vec<PageId>,
     pub(crate) role: Role,
     pub(crate) preemptions: u32,
@@ -111,7 +111,7 @@ impl Sequence {
             output: Vec::new(),
             pending: 0,
             drafted: 0,
-            guesses_due: false,
+            guesses_due: 0,
             computed: 0,
             slot: None,
             pages: Vec::new(),

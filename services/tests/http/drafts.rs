@@ -61,6 +61,21 @@ fn an_answer_is_the_same_with_drafts_and_without_and_says_what_was_drafted() {
 }
 
 #[test]
+fn what_the_models_own_draft_head_guesses_changes_nothing() {
+    let on = Program::shipped(&["--drafts", "2", "--draft-sources", "mtp"]);
+    let off = Program::shipped(&["--drafts", "off"]);
+    for more in [json!({}), json!({"temperature": 0.8, "seed": 3, "top_p": 0.9, "presence_penalty": 0.4, "n": 2})] {
+        let body = copying(more);
+        let (with_drafts, without) = (reply(&on, &body), reply(&off, &body));
+        assert_eq!(with_drafts["choices"], without["choices"], "{body}");
+        let drafts = &with_drafts["timings"]["drafts"];
+        assert_eq!(drafts["source"], "mtp");
+        let [drafted, accepted] = ["drafted", "accepted"].map(|name| number(&drafts[name]));
+        assert!(accepted * 4 > drafted, "{drafts}: the model that ships guesses well");
+    }
+}
+
+#[test]
 fn what_a_form_leaves_no_choice_of_comes_in_runs_and_changes_nothing() {
     let (on, off) = (Program::shipped(&["--drafts", "7"]), Program::shipped(&["--drafts", "off"]));
     let text = json!({"type": "string", "maxLength": 12});

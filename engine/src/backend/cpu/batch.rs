@@ -1,6 +1,6 @@
 //! A step's plan, checked and laid out in rows. How operators divide them among threads, each says itself.
 
-use super::mtp::GuessRow;
+use super::mtp::HeadPiece;
 use super::store::Store;
 use crate::backend::BackendError;
 use crate::ids::{SeqId, TokenId};
@@ -27,6 +27,8 @@ pub(super) struct BatchPiece {
     /// Drafted rows of the slot's piece before that count, and which its recurrent states do not hold yet.
     pub(super) unfolded: usize,
     pub(super) start: usize,
+    /// The first position that its rows attend to.
+    pub(super) from: usize,
     pub(super) form: Form,
     pub(super) slot: usize,
     pub(super) pages: Vec<usize>,
@@ -58,27 +60,30 @@ impl Batch {
         Ok(batch)
     }
 
-    /// One row a sequence, for a pass of the draft head.
-    pub(super) fn of_guesses(rows: &[GuessRow<'_>]) -> Self {
-        let pieces = rows.iter().enumerate().map(|(first_row, row)| BatchPiece {
-            seq: row.sample().seq,
-            first_row,
-            rows: 1,
-            drafted: 0,
-            unfolded: 0,
-            start: row.position as usize,
-            form: Form::Recurrent,
-            slot: row.slot(),
-            pages: row.pages().to_vec(),
-            experts: None,
-            exports: Vec::new(),
-        });
-        Self {
-            tokens: rows.iter().map(|row| row.token).collect(),
-            positions: rows.iter().map(|row| row.position).collect(),
-            pieces: pieces.collect(),
-            pairs: (0..rows.len() as u32).map(|i| (i, i)).collect(),
+    /// Rows of the draft head.
+    pub(super) fn of_head<'a>(pieces: impl Iterator<Item = HeadPiece<'a>>) -> Self {
+        let mut batch = Batch { tokens: Vec::new(), positions: Vec::new(), pieces: Vec::new(), pairs: Vec::new() };
+        for piece in pieces {
+            let (first_row, rows) = (batch.rows(), piece.tokens.len());
+            batch.tokens.extend(piece.tokens);
+            batch.positions.extend((piece.start as u32..).take(rows));
+            batch.pieces.push(BatchPiece {
+                seq: piece.seq,
+                first_row,
+                rows,
+                drafted: 0,
+                unfolded: 0,
+                start: piece.start,
+                from: piece.from,
+                form: Form::Recurrent,
+                slot: piece.slot,
+                pages: piece.pages.to_vec(),
+                experts: None,
+                exports: Vec::new(),
+            });
         }
+        batch.pairs = (0..batch.rows() as u32).map(|i| (i, i)).collect();
+        batch
     }
 
     /// Rows of the step.
@@ -111,6 +116,7 @@ impl Batch {
             drafted: piece.drafts.len(),
             unfolded: store.slots[slot].unfolded,
             start: piece.start as usize,
+            from: 0,
             form: piece.form,
             slot,
             pages: piece.pages.iter().map(|p| p.0 as usize).collect(),

@@ -13,7 +13,8 @@ pub struct MemoryUse {
     pub page_bytes: u64,
     /// Bytes of one sequence's recurrent state.
     pub slot_bytes: u64,
-    /// Bytes of what one sequence's drafted rows leave until it is known which of them count.
+    /// Bytes of what one sequence's drafted rows leave until it is known which of them count, and of what its draft head
+    /// has not read yet.
     pub drafted_bytes: u64,
     /// Buffers of a step.
     pub workspace_bytes: u64,
@@ -36,7 +37,7 @@ impl MemoryUse {
         let config = &config.of(model);
         let model = &config.computed(model);
         let shape = StoreShape::of(model);
-        let drafted_bytes = shape.drafted_bytes() * u64::from(config.draft_room().piece_max);
+        let drafted_bytes = shape.drafted_bytes() * u64::from(config.draft_room().piece_max) + shape.late_bytes();
         let (page_bytes, slot_bytes) = (shape.page_bytes(config.kv_type()), shape.slot_bytes());
         Self {
             page_bytes,

@@ -297,7 +297,7 @@ impl CpuBackend {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             pass.layers(team);
             pass.outputs(team, scratch, &outputs, &results);
-            pass.remember(team);
+            pass.read(team, &outputs);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
                 if looks {
@@ -378,7 +378,9 @@ impl CpuBackend {
         }
         outcome.samples = kept.into_iter().map(|(_, sample)| sample).collect();
         outcome.accepted = accepted;
-        self.carry(outputs);
+        self.keep_for_head(outputs);
+        self.read_late(outputs);
+        // What waited is the work of the steps before.
         let begin = Instant::now();
         outcome.guesses = self.guess(outputs);
         outcome.timing.guess_us = begin.elapsed().as_micros() as u64;

@@ -2,18 +2,20 @@
 //! token behind it, which token comes after that (multi-token prediction).
 //!
 //! The layer reads the token at a position and the hidden state, after the final norm, of the position before:
-//! `x = fc [norm(embedding); norm(hidden)]`. Its keys and values follow from `x` alone, so every row of every step leaves
-//! some ([`Pass::remember`]), at its own position of the sequence's pages: what a prefix's pages hold depends on the
-//! prefix. Position 0, which has nothing before it, is not attended to. The whole layer is computed only for guesses, a
-//! row a sequence and pass: the guess is what the sampler of its output would choose, and the next pass reads it, and
-//! the layer's own output after its last norm. Nothing here shows in a sample.
+//! `x = fc [norm(embedding); norm(hidden)]`. Its keys and values, which follow from `x` alone, lie at the token's
+//! position of the sequence's pages, so what a prefix's pages hold depends on the prefix. A prompt's rows leave them at
+//! once; those of decode rows wait, as hidden states, until a guess is asked for, and of many that wait only the last
+//! are read: from the gap on the head attends to what is behind it, as it does behind position 0, which has nothing
+//! before it. The whole layer is computed only for guesses, a row a sequence and pass: the guess is what the sampler of
+//! its output would choose, and the next pass reads it, and the layer's own output after its last norm. Nothing here
+//! shows in a sample.
 
 use super::CpuBackend;
 use super::batch::Batch;
-use super::blocks::{Block, BlockThread, ExpertCount, Op, Packing, Step};
+use super::blocks::{Block, BlockThread, ExpertCount, Op, PAGE, Packing, Step};
 use super::forward::{Pass, ThreadScratch};
 use super::history::History;
-use super::matmul::{PackedMatrix, RowForm, RowsView, matmul};
+use super::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, matmul};
 use super::norm::norm_row;
 use super::output::Outputs;
 use super::pool::Team;
@@ -23,7 +25,7 @@ use super::shared::Shared;
 use super::weights::packed_blocks;
 use super::workspace::WorkspaceRoom;
 use crate::constraint::Constraint;
-use crate::ids::TokenId;
+use crate::ids::{SeqId, TokenId};
 use crate::model::{Model, ModelConfig, MtpWeights, OpConfig, StateShape};
 use crate::sampling::SamplingParams;
 use crate::step::SampleRow;
@@ -53,10 +55,7 @@ impl DraftHead {
     /// Packs it, for a model whose configuration says that it is computed.
     pub(super) fn pack(model: &Model, w: &MtpWeights, exact: bool) -> Self {
         let packing = Packing { exact, eps: model.config.rms_eps };
-        let mut blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing);
-        if let Op::Attention(attention) = &mut blocks[0].op {
-            attention.leave_out_first();
-        }
+        let blocks = packed_blocks(&model.config, model.config.draft.iter().zip(&w.layer), packing);
         Self {
             embed_norm: w.embed_norm.clone(),
             hidden_norm: w.hidden_norm.clone(),
@@ -81,7 +80,7 @@ impl DraftHead {
 /// What its rows are computed in, beside the buffers of its blocks' shapes.
 pub(super) struct Buffers {
     /// Both halves of the input, `[rows, 2 * hidden]`.
-    pub(super) input: super::matmul::ActivationRows,
+    input: ActivationRows,
     /// Of a step's rows after the final norm, `[rows, hidden]`.
     finals: Shared<f32>,
     /// What each guessing sequence's next pass reads, `[sequences, hidden]`.
@@ -114,11 +113,52 @@ impl Buffers {
     }
 }
 
+/// Rows of a slot that wait to be read at most.
+pub(super) const LATE_MAX: usize = 64;
+/// So many of them stay where there are more.
+const LATE_KEPT: usize = 32;
+
+/// What the head has read of a slot.
+#[derive(Clone, Debug)]
+pub(super) struct HeadSlot {
+    /// From this position on it has read all but those that wait.
+    pub(super) from: usize,
+    /// Tokens of the last positions, which wait; the hidden states before each are in [`Store::late`](super::store::Store::late).
+    pub(super) late: Vec<TokenId>,
+}
+
+impl Default for HeadSlot {
+    fn default() -> Self {
+        Self { from: 1, late: Vec::new() }
+    }
+}
+
+/// Consecutive rows of a slot.
+pub(super) struct HeadPiece<'a> {
+    pub(super) seq: SeqId,
+    pub(super) slot: usize,
+    pub(super) start: usize,
+    /// The first position that they attend to.
+    pub(super) from: usize,
+    pub(super) tokens: &'a [TokenId],
+    pub(super) pages: &'a [usize],
+}
+
+/// The rows of a piece.
+pub(super) struct Read {
+    pub(super) slot: usize,
+    pub(super) first_row: usize,
+    /// Rows that count whatever is sampled.
+    pub(super) certain: usize,
+    pub(super) start: usize,
+    /// Of rows that are read late.
+    pub(super) late: Option<Vec<TokenId>>,
+}
+
 /// What a step's pieces leave for the head.
 #[derive(Default)]
 pub(super) struct HeadOutputs {
-    /// Each piece's slot, and its last row that counts whatever is sampled.
-    pub(super) ends: Vec<(usize, usize)>,
+    pub(super) pieces: Vec<Read>,
     /// Rows behind which the state is kept, and where, as if it were a slot.
     pub(super) exports: Vec<(usize, usize)>,
     pub(super) asked: Vec<Asked>,
@@ -140,23 +180,24 @@ pub(super) struct GuessRow<'a> {
     asked: &'a Asked,
     /// Place among all that ask.
     place: usize,
-    pub(super) token: TokenId,
-    pub(super) position: u32,
+    token: [TokenId; 1],
+    position: usize,
+    from: usize,
     sample: SampleRow,
     history: History,
 }
 
 impl GuessRow<'_> {
-    pub(super) fn slot(&self) -> usize {
-        self.asked.slot
-    }
-
-    pub(super) fn pages(&self) -> &[usize] {
-        &self.asked.pages
-    }
-
-    pub(super) fn sample(&self) -> &SampleRow {
-        &self.sample
+    fn piece(&self) -> HeadPiece<'_> {
+        let GuessRow { asked, token, position, from, sample, .. } = self;
+        HeadPiece {
+            seq: sample.seq,
+            slot: asked.slot,
+            start: *position,
+            from: *from,
+            tokens: token,
+            pages: &asked.pages,
+        }
     }
 }
 
@@ -165,29 +206,49 @@ fn row_of(row: usize, hidden: usize) -> Range<usize> {
 }
 
 impl Pass<'_> {
-    /// The head's keys and values of all rows. Begins behind the last look at the residual stream, which is used up; a
-    /// row's hidden state stays in the workspace.
-    pub(super) fn remember(&self, team: Team) {
+    /// Leaves each row's hidden state in the workspace and, where a piece is read at once, the head's keys and values of
+    /// all rows. Begins behind the last look at the residual stream, which is used up.
+    pub(super) fn read(&self, team: Team, outputs: &Outputs) {
         let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
-        let (c, rows) = (&self.model.config, self.batch.rows());
-        for row in team.share(rows) {
+        let c = &self.model.config;
+        for row in team.share(self.batch.rows()) {
             // SAFETY: the row is in this thread's share; the stream is finished.
             unsafe {
                 let x = self.ws.plain.x.get(row_of(row, c.hidden));
                 norm_row(x, &self.model.norm, c.rms_eps, ws.finals.get_mut(row_of(row, c.hidden)));
             }
         }
+        if outputs.head.pieces.iter().all(|piece| piece.late.is_some()) {
+            return;
+        }
         team.wait();
-        for row in team.share(rows) {
+        self.read_rows(team, head, ws, |row| {
             let piece = self.batch.piece_of(row);
             // SAFETY: what came before was finished before the barrier, or before the step.
-            let before = unsafe {
-                match row.checked_sub(piece.first_row + 1) {
-                    Some(_) => ws.finals.get(row_of(row - 1, c.hidden)),
-                    None => self.store.hidden.get(row_of(piece.slot, c.hidden)),
+            unsafe {
+                match row == piece.first_row {
+                    false => ws.finals.get(row_of(row - 1, c.hidden)),
+                    true => self.store.hidden.get(row_of(piece.slot, c.hidden)),
                 }
-            };
-            self.head_input(head, ws, row, before);
+            }
+        });
+    }
+
+    /// The same of rows that waited, each with its place among the hidden states that wait.
+    fn read_late(&self, team: Team, places: &[usize]) {
+        let (Some(head), Some(ws)) = (&self.model.mtp, self.ws.head) else { return };
+        for row in team.share(places.len()) {
+            self.steps.iter().for_each(|step| step.begin(row, self.batch.positions[row]));
+        }
+        // SAFETY: they were written before the pass.
+        let before = |row: usize| unsafe { self.store.late.get(row_of(places[row], self.model.config.hidden)) };
+        self.read_rows(team, head, ws, before);
+    }
+
+    /// The head's keys and values of all rows, of which `before` knows the hidden states before them.
+    fn read_rows<'b>(&'b self, team: Team, head: &DraftHead, ws: Views<'_>, before: impl Fn(usize) -> &'b [f32]) {
+        for row in team.share(self.batch.rows()) {
+            self.head_input(head, ws, row, before(row));
         }
         team.wait();
         self.head_stream(head, ws, team);
@@ -254,7 +315,8 @@ impl Pass<'_> {
             team.wait();
         }
         self.logits(team, &(0..rows.len()).collect::<Vec<_>>(), &head.norm);
-        for (i, row) in rows.iter().enumerate().take(team.share(rows.len()).end).skip(team.share(rows.len()).start) {
+        for i in team.share(rows.len()) {
+            let row = &rows[i];
             // SAFETY: what was normed and the logits were finished before the last barrier; the place is this row's.
             let logits = unsafe {
                 ws.carried.get_mut(row_of(row.place, hidden)).copy_from_slice(self.ws.last.row(i));
@@ -268,19 +330,62 @@ impl Pass<'_> {
 }
 
 impl CpuBackend {
-    /// Keeps what the head's next rows of each sequence read: the hidden state of the last row that counts. After the
-    /// samples of a step are accepted.
-    pub(super) fn carry(&mut self, outputs: &Outputs) {
+    /// Keeps what the head reads next of each sequence. After the samples of a step are accepted.
+    pub(super) fn keep_for_head(&mut self, outputs: &Outputs) {
         let (Some(head), hidden) = (&self.workspace.head, self.model.config.hidden) else { return };
-        let HeadOutputs { ends, exports, .. } = &outputs.head;
-        let ends = ends.iter().map(|(slot, row)| (row + self.store.slots[*slot].unfolded, *slot));
-        for (row, place) in ends.chain(exports.iter().copied()) {
-            // SAFETY: no step runs while `self` is borrowed mutably.
-            unsafe {
-                let from = head.finals.get(row_of(row, hidden));
-                self.store.hidden.get_mut(row_of(place, hidden)).copy_from_slice(from);
+        let store = &mut self.store;
+        // SAFETY: no step runs while `self` is borrowed mutably.
+        let last = |row| unsafe { head.finals.get(row_of(row, hidden)) };
+        for piece in &outputs.head.pieces {
+            let (slot, rows) = (piece.slot, piece.certain + store.slots[piece.slot].unfolded);
+            match &piece.late {
+                // SAFETY: as above.
+                Some(tokens) => (0..rows).for_each(|i| unsafe {
+                    let before = match i {
+                        0 => store.hidden.get(row_of(slot, hidden)),
+                        _ => last(piece.first_row + i - 1),
+                    };
+                    let waits = &mut store.slots[slot].head;
+                    let all = store.late.get_mut(row_of(slot, LATE_MAX * hidden));
+                    if waits.late.len() == LATE_MAX {
+                        all.copy_within((LATE_MAX - LATE_KEPT) * hidden.., 0);
+                        waits.late.drain(..LATE_MAX - LATE_KEPT);
+                        waits.from = piece.start + i - LATE_KEPT;
+                    }
+                    all[row_of(waits.late.len(), hidden)].copy_from_slice(before);
+                    waits.late.push(tokens[i]);
+                }),
+                None => store.slots[slot].head.read_at_once(piece.start),
             }
+            // SAFETY: as above.
+            unsafe { store.hidden.get_mut(row_of(slot, hidden)).copy_from_slice(last(piece.first_row + rows - 1)) };
         }
+        for (row, place) in &outputs.head.exports {
+            // SAFETY: as above.
+            unsafe { store.hidden.get_mut(row_of(*place, hidden)).copy_from_slice(last(*row)) };
+        }
+    }
+
+    /// Has the head read what waits of those who ask.
+    pub(super) fn read_late(&mut self, outputs: &Outputs) {
+        // Of each row the piece, and its place in it.
+        let asked = &outputs.head.asked;
+        let late = |asked: &Asked| self.store.slots[asked.slot].head.late.len();
+        let rows: Vec<_> =
+            asked.iter().enumerate().flat_map(|(at, asked)| (0..late(asked)).map(move |i| (at, i))).collect();
+        for rows in rows.chunks(self.info.step_rows_max as usize) {
+            let pieces = rows.chunk_by(|a, b| a.0 == b.0).map(|rows| {
+                let (Asked { slot, pages, position, row, .. }, first) = (&asked[rows[0].0], rows[0].1);
+                let HeadSlot { from, late } = &self.store.slots[*slot].head;
+                let end = *position as usize + self.store.slots[*slot].unfolded + 1;
+                let tokens = &late[first..first + rows.len()];
+                HeadPiece { seq: row.seq, slot: *slot, start: end - late.len() + first, from: *from, tokens, pages }
+            });
+            let batch = Batch::of_head(pieces);
+            let places: Vec<_> = rows.iter().map(|(at, i)| asked[*at].slot * LATE_MAX + i).collect();
+            self.head_pass(&batch, |pass, team, _| pass.read_late(team, &places));
+        }
+        asked.iter().for_each(|asked| self.store.slots[asked.slot].head.late.clear());
     }
 
     /// What the head guesses behind the samples that were accepted, for each piece that asks.
@@ -310,8 +415,8 @@ impl CpuBackend {
     /// The `n`th row of a sequence, if it wants that and its pages reach so far.
     fn guess_row<'a>(&self, asked: &'a Asked, place: usize, before: &[TokenId], n: u32) -> Option<GuessRow<'a>> {
         let slot = &self.store.slots[asked.slot];
-        let position = asked.position + slot.unfolded as u32 + 1 + n;
-        let fits = (position as usize) < asked.pages.len() * super::blocks::PAGE && position < self.info.context;
+        let position = asked.position as usize + slot.unfolded + 1 + n as usize;
+        let fits = position < asked.pages.len() * PAGE && position < self.info.context as usize;
         let sampled = slot.sampled.filter(|_| n < asked.guesses && fits)?;
         let output_index = asked.row.output_index + slot.unfolded as u32 + 1 + n;
         let mut history = History::default();
@@ -325,30 +430,41 @@ impl CpuBackend {
             }
             told => told.clone(),
         };
-        let sample = SampleRow {
-            output_index,
-            params,
-            ..SampleRow::new(asked.row.seq, asked.row.slot, asked.row.params.clone())
-        };
-        let sample = SampleRow { choice: asked.row.choice, ..sample };
-        Some(GuessRow { asked, place, token: before.last().copied().unwrap_or(sampled), position, sample, history })
+        let SampleRow { seq, slot: into, choice, .. } = asked.row;
+        let sample = SampleRow { output_index, choice, ..SampleRow::new(seq, into, params) };
+        let token = [before.last().copied().unwrap_or(sampled)];
+        Some(GuessRow { asked, place, token, position, from: slot.head.from, sample, history })
     }
 
     fn guess_pass(&mut self, rows: &[GuessRow<'_>]) -> Vec<(usize, TokenId)> {
-        let batch = Batch::of_guesses(rows);
-        let (found, recorder, experts) = (Mutex::default(), Recorder::new(Probe::default()), ExpertCount::default());
-        let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
-        let (model, store) = (&self.model, &self.store);
-        let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
-        self.pool.run(|team| {
-            let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
-            pass.guess(team, scratch, rows, &found);
-        });
+        let (batch, found) = (Batch::of_head(rows.iter().map(GuessRow::piece)), Mutex::default());
+        self.head_pass(&batch, |pass, team, scratch| pass.guess(team, scratch, rows, &found));
         if self.probe.record {
             // SAFETY: no step runs any more.
-            let logits = unsafe { ws.plain.logits.get(0..rows.len() * model.config.vocab) };
+            let logits = unsafe { self.workspace.plain.logits.get(0..rows.len() * self.model.config.vocab) };
             self.recording.guesses.extend_from_slice(logits);
         }
         found.into_inner().expect("no thread panicked")
+    }
+
+    /// A pass of the head over some rows.
+    fn head_pass(&mut self, batch: &Batch, work: impl Fn(&Pass<'_>, Team, &mut ThreadScratch) + Sync) {
+        let (recorder, experts) = (Recorder::new(Probe::default()), ExpertCount::default());
+        let (ws, steps) = self.workspace.views(batch, self.pool.threads());
+        let (model, store) = (&self.model, &self.store);
+        let pass = Pass { model, batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
+        self.pool.run(|team| {
+            let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
+            work(&pass, team, scratch);
+        });
+    }
+}
+
+impl HeadSlot {
+    /// A piece from this position on was read at once: what waits before it never is.
+    fn read_at_once(&mut self, start: usize) {
+        if !self.late.is_empty() {
+            (self.from, self.late) = (start, Vec::new());
+        }
     }
 }

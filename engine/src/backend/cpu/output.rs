@@ -5,14 +5,14 @@ use super::batch::{Batch, BatchPiece};
 use super::forward::{Pass, ThreadScratch, columns};
 use super::history::History;
 use super::matmul::{RowForm, matmul};
-use super::mtp::{Asked, HeadOutputs};
+use super::mtp::{Asked, HeadOutputs, Read};
 use super::norm::norm_row;
 use super::pool::Team;
 use super::sampler;
 use super::store::Slot;
 use crate::constraint::Constraint;
 use crate::ids::{SeqId, TokenId};
-use crate::step::{Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
+use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -107,7 +107,7 @@ impl Outputs {
         let mut all = Self::default();
         let mut first_row = 0;
         for (piece, rows) in plan.pieces.iter().zip(&batch.pieces) {
-            all.push_head(piece, rows);
+            all.push_head(piece, rows, batch);
             all.push_scores(piece, first_row);
             all.units.extend(piece.pooled_units().map(|positions| {
                 let first_row = first_row + (positions.start - piece.start) as usize;
@@ -119,9 +119,16 @@ impl Outputs {
         all
     }
 
-    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece) {
-        let end = rows.first_row + rows.certain() - 1;
-        self.head.ends.push((rows.slot, end));
+    fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &Batch) {
+        let at_once = piece.form == Form::Chunked || rows.certain() > 1;
+        let all = rows.first_row..rows.first_row + rows.rows;
+        self.head.pieces.push(Read {
+            slot: rows.slot,
+            first_row: rows.first_row,
+            certain: rows.certain(),
+            start: rows.start,
+            late: (!at_once).then(|| batch.tokens[all].to_vec()),
+        });
         self.head.exports.extend(rows.exports.iter().map(|(behind, place)| (rows.first_row + behind - 1, *place)));
         self.head.asked.extend(piece.samples.first().filter(|_| piece.guesses > 0).map(|row| Asked {
             slot: rows.slot,

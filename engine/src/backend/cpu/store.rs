@@ -4,6 +4,7 @@
 use super::blocks::PAGE;
 use super::drafted::{DraftedRows, DraftedShape};
 use super::history::History;
+use super::mtp::{HeadSlot, LATE_MAX};
 use super::shared::Shared;
 use super::{CpuConfig, KvType};
 use crate::ids::{CheckpointId, TokenId};
@@ -57,6 +58,11 @@ impl StoreShape {
     /// Bytes of one slot.
     pub(super) fn slot_bytes(&self) -> u64 {
         ((self.states + self.tails + self.hidden) * 4) as u64
+    }
+
+    /// Bytes of hidden states that one slot keeps until the draft head reads them.
+    pub(super) fn late_bytes(&self) -> u64 {
+        (LATE_MAX * self.hidden * 4) as u64
     }
 
     /// Bytes of what one drafted row leaves until it counts.
@@ -127,8 +133,10 @@ pub(super) struct Store {
     pub(super) states: Shared<f32>,
     pub(super) tails: Shared<f32>,
     pub(super) kv: Kv,
-    /// By slot.
+    /// Of each slot's last position, after the final norm, for a draft head.
     pub(super) hidden: Shared<f32>,
+    /// What the head's next rows of each slot read, [`LATE_MAX`] a slot.
+    pub(super) late: Shared<f32>,
     pub(super) slots: Vec<Slot>,
     pub(super) drafted: DraftedRows,
 }
@@ -141,6 +149,7 @@ pub(super) struct Slot {
     pub(super) sampled: Option<TokenId>,
     /// Drafted rows of its last piece that count and that its recurrent states do not hold yet.
     pub(super) unfolded: usize,
+    pub(super) head: HeadSlot,
 }
 
 impl Store {
@@ -156,6 +165,7 @@ impl Store {
                 KvType::F16 => Kv::F16(Shared::new(len)),
             },
             hidden: Shared::new((slots + checkpoints) * shape.hidden),
+            late: Shared::new(slots * LATE_MAX * shape.hidden),
             slots: vec![Slot::default(); slots],
             drafted: DraftedRows::new(shape.drafted.clone(), slots, config.draft_room().piece_max as usize),
             shape,
@@ -180,6 +190,8 @@ impl Store {
         self.copy_state(from, to);
         self.slots[to].history = self.slots[from].history.clone();
         self.slots[to].unfolded = 0;
+        debug_assert!(self.slots[from].head.late.is_empty(), "a prompt's rows are read at once");
+        self.slots[to].head = HeadSlot { late: Vec::new(), ..self.slots[from].head };
     }
 
     /// State and tail of a checkpoint, and the history that goes with them.
@@ -253,6 +265,7 @@ impl Store {
             self.states.get_mut(states).fill(f32::NAN);
             self.tails.get_mut(tails).fill(f32::NAN);
             self.hidden.get_mut(0..self.hidden.len()).fill(f32::NAN);
+            self.late.get_mut(0..self.late.len()).fill(f32::NAN);
             self.drafted.poison();
             match &self.kv {
                 Kv::F32(kv) => kv.get_mut(0..kv.len()).fill(f32::NAN),

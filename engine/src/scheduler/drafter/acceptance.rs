@@ -8,6 +8,10 @@ pub(super) const OF_ONE: f32 = 1.0 / 8.0;
 pub(super) const OF_ALL: f32 = 1.0 / 64.0;
 /// What is expected of guesses before any was compared, by strength.
 const AT_FIRST: [f32; STRENGTHS] = [0.3, 0.5, 0.75, 0.9];
+/// The same of a draft head, by place: each guess rests on the one before it, and less on the model.
+const HEAD_AT_FIRST: [f32; DRAFTS_MAX] = [0.85, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4];
+/// What the guesses of a draft head rest on, as [`crate::drafts::Guess::strength`] tells: they are all of a kind.
+pub(super) const HEAD_STRENGTH: usize = 2;
 
 /// A guess's source, and how much it rests on: [`crate::drafts::Guess::strength`].
 pub(super) type Basis = (DraftKind, usize);
@@ -18,7 +22,9 @@ pub(super) struct Acceptance([[[f32; DRAFTS_MAX]; STRENGTHS]; DraftKind::ALL.len
 
 impl Default for Acceptance {
     fn default() -> Self {
-        Self([AT_FIRST.map(|share| [share; DRAFTS_MAX]); DraftKind::ALL.len()])
+        let mut shares = [AT_FIRST.map(|share| [share; DRAFTS_MAX]); DraftKind::ALL.len()];
+        shares[DraftKind::Mtp as usize][HEAD_STRENGTH] = HEAD_AT_FIRST;
+        Self(shares)
     }
 }
 

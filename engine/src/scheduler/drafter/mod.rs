@@ -6,12 +6,9 @@ mod acceptance;
 use super::request::Request;
 use crate::drafts::{DRAFTS_MAX, DraftKind, DraftKinds, DraftSource, Guess, PredictionSource, STRENGTHS, SuffixSource};
 use crate::ids::TokenId;
-use acceptance::{Acceptance, Basis};
+use acceptance::{Acceptance, Basis, HEAD_STRENGTH};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-/// What guesses of the draft head rest on, as [`Guess::strength`] tells: they are all of a kind.
-const HEAD_STRENGTH: usize = 2;
 
 /// Makes the source that follows one choice of a request; `None` where it has nothing to go by.
 pub type MakeSource = Arc<dyn Fn(&Request, u32) -> Option<Box<dyn DraftSource>> + Send + Sync>;

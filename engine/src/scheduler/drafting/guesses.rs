@@ -15,18 +15,29 @@ use crate::scheduler::yielding::SitsOut;
 use std::collections::BTreeMap;
 
 /// After so many steps without guesses some are asked for all the same, of which it is learned whether they would pay.
+/// If not, they are tried again after twice as many.
 const TRIAL_STEPS: u32 = 128;
+/// At most.
+const TRIAL_STEPS_MAX: u32 = 1024;
 /// As many for each sequence.
 const TRIAL_GUESSES: u32 = 2;
 /// What a pass of the draft head takes of a step without drafts, before one was seen.
 const PASS_AT_FIRST: f64 = 0.25;
 
 /// What was decided last.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Guessing {
     gate: Gate,
     /// Steps with decode rows since one that asked for guesses.
     steps_without: u32,
+    /// How many there are before the next trial.
+    trial_after: u32,
+}
+
+impl Default for Guessing {
+    fn default() -> Self {
+        Self { gate: Gate::default(), steps_without: 0, trial_after: TRIAL_STEPS }
+    }
 }
 
 /// How many guesses a plan's decode rows ask for, by sequence.
@@ -87,7 +98,8 @@ impl Scheduler {
             }
         }
         let granted = self.guesses_granted(&offers, out, pace);
-        let trial = granted.iter().all(|n| *n == 0) && self.drafting.guessing.steps_without >= TRIAL_STEPS;
+        let trial = granted.iter().all(|n| *n == 0)
+            && self.drafting.guessing.steps_without >= self.drafting.guessing.trial_after;
         let of =
             |(offer, n): (&Offer, usize)| if trial { TRIAL_GUESSES.min(offer.tokens.len() as u32) } else { n as u32 };
         let guesses = ranks.into_iter().zip(offers.iter().zip(granted).map(of)).filter(|(_, n)| *n > 0).collect();
@@ -117,15 +129,25 @@ impl Scheduler {
         if !guesses.is_empty() {
             guessing.steps_without = if any { 0 } else { guessing.steps_without.saturating_add(1) };
             guessing.gate.chose(any && !trial);
+            guessing.trial_after = match (any, trial) {
+                (false, _) => guessing.trial_after,
+                (true, false) => TRIAL_STEPS,
+                (true, true) => TRIAL_STEPS_MAX.min(2 * guessing.trial_after),
+            };
         }
     }
 
     /// What the draft head guesses behind the outputs that a sequence has by now.
     pub(in crate::scheduler) fn commit_guesses(&mut self, rank: Rank, tokens: Vec<TokenId>) {
         let Some(seq) = self.find_mut(rank) else { return };
-        seq.guesses_due = false;
-        let (first, mut drafter) = (seq.output.len() as u32, std::mem::take(&mut seq.drafter));
-        drafter.hear_guesses(first, tokens, &self.drafting.sources);
+        seq.guesses_due = 0;
+        let (drafted, outputs) = (seq.drafted, seq.output.len() as u32);
+        let mut drafter = std::mem::take(&mut seq.drafter);
+        drafter.hear_guesses(outputs, tokens, &self.drafting.sources);
         self.find_mut(rank).expect("it was found just now").drafter = drafter;
+        // The pages that were claimed for guesses.
+        if drafted == 0 {
+            self.forget_drafts(rank);
+        }
     }
 }

@@ -167,7 +167,7 @@ impl Scheduler {
         if !self.drafting.is_on() || self.in_flight.is_empty() {
             return false;
         }
-        if self.running.iter().any(|seq| seq.drafted > 0 || seq.guesses_due) {
+        if self.running.iter().any(|seq| seq.drafted > 0 || seq.guesses_due > 0) {
             return true;
         }
         let shut_out = self.keys_that_draft_nothing();

@@ -208,7 +208,7 @@ impl FakeDevice {
         let counted = past.len() as u32 - piece.start - piece.certain();
         let (mut hash, mut token) = (past[past.len() - 1], self.slot(row.slot).last_sampled.expect("it was sampled"));
         let right = self.guesses_right.unwrap_or_default();
-        let len = if mix(hash, 5) % 8 == 0 { piece.guesses / 2 } else { piece.guesses };
+        let len = if mix(hash, 5).is_multiple_of(8) { piece.guesses / 2 } else { piece.guesses };
         (0..len)
             .map(|i| {
                 hash = step_hash(Some(hash), token, Form::Recurrent);
@@ -240,7 +240,11 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
 
 fn check_form(piece: &Piece) {
     let end = piece.start + piece.len();
-    assert_eq!(piece.pages.len() as u32, end.div_ceil(PAGE_TOKENS), "pages of positions 0..{end}");
+    let (pages, guesses) = (piece.pages.len() as u32, (end + piece.guesses).div_ceil(PAGE_TOKENS));
+    assert!(
+        pages == end.div_ceil(PAGE_TOKENS) || pages == guesses,
+        "pages of positions 0..{end}, {guesses} with guesses"
+    );
     match piece.form {
         Form::Chunked => {
             assert!(piece.start.is_multiple_of(CHUNK_TOKENS) && end <= piece.prompt_len, "{piece:?}");

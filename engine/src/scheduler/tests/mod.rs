@@ -26,7 +26,7 @@ impl Scheduler {
             assert!(!std::mem::replace(slot, true), "slot {:?} has two owners", seq.slot);
             assert_eq!(
                 seq.pages.len() as u32,
-                pages_for(seq.computed + seq.drafted),
+                pages_for(seq.computed + seq.drafted + seq.guesses_due),
                 "{} holds what it computed",
                 seq.rank.seq
             );

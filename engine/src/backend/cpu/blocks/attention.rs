@@ -27,8 +27,6 @@ pub(in crate::backend::cpu) struct Attention {
     q_norm: Option<Vec<f32>>,
     k_norm: Option<Vec<f32>>,
     out: PackedMatrix,
-    /// The first position that is attended to.
-    from: usize,
 }
 
 /// What its rows are computed in.
@@ -106,7 +104,6 @@ impl Operator for Attention {
             q_norm: w.q_norm.clone(),
             k_norm: w.k_norm.clone(),
             out: pack(&w.out),
-            from: 0,
         }
     }
 
@@ -165,11 +162,6 @@ impl Attention {
         }
         team.wait();
         pass.mix(team, &self.out, step.out, at.scale);
-    }
-
-    /// Position 0 is not attended to: a draft head has no row there.
-    pub(in crate::backend::cpu) fn leave_out_first(&mut self) {
-        self.from = 1;
     }
 
     /// This thread's share of the keys and values of all rows, and of nothing else of the block. Whoever calls it waits
@@ -264,7 +256,7 @@ impl Attention {
             config,
             start: piece.start + part.row,
             rows: part.rows,
-            from: self.from,
+            from: piece.from,
             first_head: part.first_head,
             heads: part.heads,
             qg,

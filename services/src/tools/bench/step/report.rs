@@ -261,7 +261,7 @@ mod tests {
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
         assert_eq!((d.copy_percent, d.distinct_experts), (None, None));
         let moved = Moved { bytes: 2e6, distinct_experts: Some(31.5), copy_bandwidth: Some(4e8) };
-        let d = Decode::new(8, 0, 10, moved, &[run(100)]);
+        let d = Decode::new(Case { batch: 8, context: 0, steps: 10, drafts: 0 }, moved, &[run(100)]);
         assert_eq!(d.copy_percent.map(f64::round), Some(50.0));
         let line = d.line();
         assert!(line.contains("50.0%") && line.contains("31.5"), "{line}");

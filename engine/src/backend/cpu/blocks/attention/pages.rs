@@ -11,6 +11,7 @@ use crate::backend::cpu::gemm::{Element, Gemm, Start};
 use crate::backend::cpu::norm::rmsnorm_in_place;
 use crate::backend::cpu::simd::{Kernel, LANES, Lanes, run};
 use crate::model::{AttentionConfig, Rope};
+use std::ops::Range;
 
 /// Positions of a page.
 pub(in crate::backend::cpu) const PAGE: usize = PAGE_TOKENS as usize;
@@ -25,7 +26,7 @@ pub(super) struct AttentionJob<'a, E, S> {
     /// Absolute position of the first row.
     pub(super) start: usize,
     pub(super) rows: usize,
-    /// Positions before this one, of the first page, are left out.
+    /// The first position that is attended to; no row is before it.
     pub(super) from: usize,
     /// First query head, and how many; all share one key/value head.
     pub(super) first_head: usize,
@@ -82,7 +83,7 @@ impl<E: Element, S: AttentionIo<E>> Kernel for AttentionJob<'_, E, S> {
         assert!(queries <= QUERIES_MAX, "{queries} query vectors, at most {QUERIES_MAX}");
         self.gather();
         let last = self.start + self.rows - 1;
-        for page in 0..=last / PAGE {
+        for page in self.from / PAGE..=last / PAGE {
             // SAFETY: the caller's.
             unsafe { self.page::<L>(page) };
         }
@@ -122,28 +123,28 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
         unsafe {
             let (a, b, c) = (&self.scratch.q, self.cache.keys(page), &mut self.scratch.p);
             Gemm { m, n: PAGE, k: dim, a, lda: dim, b, ldb: PAGE, c, ldc: PAGE, start: Start::Zero }.run::<L>();
-            if page == 0 && self.from > 0 {
-                self.scratch.p[..m * PAGE].chunks_exact_mut(PAGE).for_each(|p| p[..self.from].fill(f32::NEG_INFINITY));
-            }
+            // Positions before the first are not looked at, and those beyond a query's own are not multiplied with zero,
+            // for they may hold anything.
+            let left_out = self.from.saturating_sub(page * PAGE);
             for i in 0..m {
+                self.scratch.p[i * PAGE..][..left_out].fill(f32::NEG_INFINITY);
                 self.weigh::<L>(i, self.visible(i, page));
             }
             if self.visible(0, page) == PAGE {
-                self.gather_values::<L>(page, 0, m, PAGE);
+                self.gather_values::<L>(page, 0, m, left_out..PAGE);
             } else {
-                // Positions beyond a query's own are not multiplied with zero, for they may hold anything.
                 for i in 0..m {
-                    self.gather_values::<L>(page, i, 1, self.visible(i, page));
+                    self.gather_values::<L>(page, i, 1, left_out..self.visible(i, page));
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn gather_values<L: Lanes>(&mut self, page: usize, first: usize, m: usize, k: usize) {
+    unsafe fn gather_values<L: Lanes>(&mut self, page: usize, first: usize, m: usize, places: Range<usize>) {
         let dim = self.config.head_dim;
-        let (a, c) = (&self.scratch.p[first * PAGE..], &mut self.scratch.acc[first * dim..]);
-        let b = self.cache.values(page);
+        let (a, c) = (&self.scratch.p[first * PAGE + places.start..], &mut self.scratch.acc[first * dim..]);
+        let (b, k) = (&self.cache.values(page)[places.start * dim..], places.len());
         // SAFETY: the caller's.
         unsafe { Gemm { m, n: dim, k, a, lda: PAGE, b, ldb: dim, c, ldc: dim, start: Start::Keep }.run::<L>() }
     }
@@ -274,13 +275,13 @@ mod tests {
         (0..len).map(|i| (i as f32 * f).sin() * 2.0).collect()
     }
 
-    fn attend(start: usize, rows: usize, first_head: usize, heads: usize, qg: &[f32], cache: &Cache) {
+    fn attend((from, start): (usize, usize), rows: usize, first_head: usize, heads: usize, qg: &[f32], cache: &Cache) {
         let scratch = &mut AttentionScratch::new(&config());
         run(AttentionJob {
             config: &config(),
             start,
             rows,
-            from: 0,
+            from,
             first_head,
             heads,
             qg,
@@ -302,7 +303,7 @@ mod tests {
             cache.keys.push((0..dim * PAGE).map(|i| at(&k, i % PAGE, i / PAGE)).collect());
             cache.values.push((0..dim * PAGE).map(|i| at(&v, i / dim, i % dim)).collect());
         }
-        attend(start, rows, 0, 4, &qg, &cache);
+        attend((0, start), rows, 0, 4, &qg, &cache);
         let whole = cache.out.get_mut().clone();
         for row in 0..rows {
             for head in 0..4 {
@@ -318,9 +319,36 @@ mod tests {
                 }
             }
             cache.out.get_mut().fill(0.0);
-            attend(start + row, 1, 1, 2, &qg[row * 4 * 2 * dim..], &cache);
+            attend((0, start + row), 1, 1, 2, &qg[row * 4 * 2 * dim..], &cache);
             let alone = &cache.out.get_mut()[dim..3 * dim];
             assert_eq!(alone, &whole[(row * 4 + 1) * dim..(row * 4 + 3) * dim]);
+        }
+    }
+
+    #[test]
+    fn positions_before_the_first_are_not_looked_at() {
+        let (start, dim) = (61, 32);
+        let (k, v, qg) = (wave((start + 1) * dim, 0.71), wave((start + 1) * dim, 0.37), wave(4 * 2 * dim, 0.53));
+        for from in [1, 31, 32, 40, 61] {
+            let at = |x: &[f32], t: usize, d: usize| match x.get(t * dim + d) {
+                Some(x) if t >= from => *x,
+                _ => f32::NAN,
+            };
+            let pages = || (0..2 * PAGE).step_by(PAGE);
+            let mut cache = Cache {
+                keys: pages().map(|p| (0..dim * PAGE).map(|i| at(&k, p + i % PAGE, i / PAGE)).collect()).collect(),
+                values: pages().map(|p| (0..dim * PAGE).map(|i| at(&v, p + i / dim, i % dim)).collect()).collect(),
+                out: UnsafeCell::new(vec![0.0; 4 * dim]),
+            };
+            attend((from, start), 1, 0, 4, &qg, &cache);
+            for (head, got) in cache.out.get_mut().chunks(dim).enumerate() {
+                let q = &qg[head * 2 * dim..];
+                let want = reference::attention(&q[..dim], &k[from * dim..], &v[from * dim..]);
+                for (d, got) in got.iter().enumerate() {
+                    let want = f64::from(want[d]) / (1.0 + f64::from(-q[dim + d]).exp());
+                    assert!((f64::from(*got) - want).abs() < 2e-6, "from {from}, head {head}");
+                }
+            }
         }
     }
 
