@@ -298,7 +298,8 @@ fn synthetic(shape: &str, layers: usize) -> Model {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.gguf");
     let (layers, experts, vocab) = (Some(layers), Some(8), Some(512));
-    let options = SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
+    let options =
+        SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, draft_head: false, seed: 3 };
     write(&file, &options, |_, _| ()).unwrap();
     // The file is mapped: its folder may go.
     chimere_engine::model::load(&file).unwrap()

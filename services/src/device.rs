@@ -560,8 +560,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("outline.gguf");
         let shape = SynthOptions::shapes().next().unwrap().to_owned();
-        write_outline(&file, &SynthOptions { shape, mix: Mix::Iq3, layers: None, experts: None, vocab: None, seed: 1 })
-            .unwrap();
+        write_outline(
+            &file,
+            &SynthOptions {
+                shape,
+                mix: Mix::Iq3,
+                layers: None,
+                experts: None,
+                vocab: None,
+                draft_head: false,
+                seed: 1,
+            },
+        )
+        .unwrap();
         chimere_engine::model::load(&file).unwrap()
     }
 

@@ -129,7 +129,15 @@ fn quantised_weights_give_the_same_in_any_split_and_stay_near_the_exact_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("granite.gguf");
     let (layers, experts, vocab) = (Some(2), Some(8), Some(512));
-    let options = SynthOptions { shape: "granite-4-h-tiny".into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
+    let options = SynthOptions {
+        shape: "granite-4-h-tiny".into(),
+        mix: Mix::Q4,
+        layers,
+        experts,
+        vocab,
+        draft_head: false,
+        seed: 3,
+    };
     write(&path, &options, |_, _| ()).unwrap();
     let model = model::load(&path).unwrap();
     let ids: Vec<_> = (0..40).map(|i| i * 97 % 512).collect();

@@ -5,7 +5,15 @@ use chimere_engine::format::{BlockType, TokenizerSource};
 use chimere_engine::model::{MlpConfig, MoeConfig, Op, Role, Router, SharedConfig, Summary, load};
 
 fn small(mix: Mix) -> SynthOptions {
-    SynthOptions { shape: "qwen3.5-35b-a3b".into(), mix, layers: Some(4), experts: Some(8), vocab: Some(512), seed: 7 }
+    SynthOptions {
+        shape: "qwen3.5-35b-a3b".into(),
+        mix,
+        layers: Some(4),
+        experts: Some(8),
+        vocab: Some(512),
+        draft_head: false,
+        seed: 7,
+    }
 }
 
 #[test]
@@ -70,6 +78,7 @@ fn an_outline_loads_like_the_model_and_takes_no_room() {
         layers: None,
         experts: None,
         vocab: None,
+        draft_head: false,
         seed: 1,
     };
     let size = write_outline(&path, &whole).unwrap();
@@ -107,6 +116,27 @@ fn every_hybrid_shape_is_a_whole_file_of_its_family() {
     let experts = SynthOptions { experts: Some(4), ..whole("falcon-h1-7b") };
     let refused = write_outline(&path, &experts).unwrap_err().to_string();
     assert_eq!(refused, "experts: wanted none: the shape has no experts, got 4");
+}
+
+#[test]
+fn a_draft_head_stands_behind_the_layers_and_changes_none_of_their_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let [plain, drafting] = [false, true].map(|draft_head| {
+        let path = dir.path().join(draft_head.to_string());
+        write(&path, &SynthOptions { draft_head, ..small(Mix::Q4) }, |_, _| ()).unwrap();
+        load(&path).unwrap()
+    });
+    assert!(plain.weights.mtp.is_none() && plain.config.draft.is_empty());
+    let head = drafting.weights.mtp.as_ref().unwrap();
+    assert_eq!((head.fc.rows(), head.fc.cols(), drafting.config.draft.len()), (2048, 4096, 2));
+    let last = |model: &chimere_engine::model::Model| {
+        let block = model.weights.layers.last().unwrap().last().unwrap().norm.clone();
+        (model.weights.embed.row(0, 7).to_vec(), block)
+    };
+    assert_eq!(last(&plain), last(&drafting));
+    let falcon = SynthOptions { shape: "falcon-h1-7b".into(), experts: None, draft_head: true, ..small(Mix::Q4) };
+    let why = write(&dir.path().join("none"), &falcon, |_, _| ()).unwrap_err().to_string();
+    assert_eq!(why, "draft_head: wanted none: the shape has no draft head, got true");
 }
 
 #[test]

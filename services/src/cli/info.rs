@@ -129,7 +129,7 @@ fn page_bytes(c: &ModelConfig) -> u64 {
     (2 * 2 * c.kv_values() * PAGE_TOKENS as usize) as u64
 }
 
-/// Bytes of one page of KV in f16 that a draft head has beside them, where the CPU drafts with it.
+/// Bytes of one page of KV in f16 that a draft head has beside them, where it is used.
 fn draft_page_bytes(c: &ModelConfig) -> u64 {
     let values = c.draft.iter().map(|block| block.op.state()).map(|state| state.kv_heads * state.kv_dim).sum::<usize>();
     (2 * 2 * values * PAGE_TOKENS as usize) as u64

@@ -94,7 +94,7 @@ fn models(paths: &[PathBuf]) -> Result<Vec<Model>, CliError> {
 fn outline(mix: Mix) -> Result<Model, CliError> {
     let shape = SynthOptions::shapes().next().expect("there is a shape").to_owned();
     let file = std::env::temp_dir().join(format!("chimere-outline-{}-{}.gguf", std::process::id(), mix.name()));
-    let options = SynthOptions { shape, mix, layers: None, experts: None, vocab: None, seed: 1 };
+    let options = SynthOptions { shape, mix, layers: None, experts: None, vocab: None, draft_head: false, seed: 1 };
     synth::write_outline(&file, &options).map_err(|e| CliError::Failed(e.to_string()))?;
     let model = model::load(&file).map_err(|e| CliError::Failed(e.to_string()));
     // It stays mapped; the name is not needed any more.

@@ -32,6 +32,9 @@ pub struct SynthArgs {
     /// Tokens of the vocabulary [default: the shape's own].
     #[arg(long, value_name = "N")]
     pub vocab: Option<usize>,
+    /// With a draft head behind the layers (multi-token prediction).
+    #[arg(long)]
+    pub draft_head: bool,
     /// Seed of the weights; equal options make equal bytes.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -45,6 +48,7 @@ pub fn run(args: &SynthArgs) -> Result<(), CliError> {
         layers: args.layers,
         experts: args.experts,
         vocab: args.vocab,
+        draft_head: args.draft_head,
         seed: args.seed,
     };
     let file = args.out.as_ref().or(args.file.as_ref()).expect("clap asks for one of them");

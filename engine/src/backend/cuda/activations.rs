@@ -66,7 +66,11 @@ mod tests {
         let released = |mix, layers| {
             let file = dir.path().join("outline.gguf");
             let shape = SynthOptions::shapes().next().unwrap().to_owned();
-            write_outline(&file, &SynthOptions { shape, mix, layers, experts: None, vocab: None, seed: 1 }).unwrap();
+            write_outline(
+                &file,
+                &SynthOptions { shape, mix, layers, experts: None, vocab: None, draft_head: false, seed: 1 },
+            )
+            .unwrap();
             model::load(&file).unwrap()
         };
         let of = |a: Activations, model: &Model| a.of(model);

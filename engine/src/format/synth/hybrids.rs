@@ -167,6 +167,9 @@ pub(super) fn find(name: &str) -> Option<&'static HybridShape> {
 impl HybridShape {
     /// Header and tensors in file order.
     pub(super) fn plan(&self, options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>), Problem> {
+        if options.draft_head {
+            return Err(Problem::container("draft_head", "none: the shape has no draft head", true));
+        }
         let all: Vec<&str> = self.layers.split_whitespace().collect();
         let layers = limited("layers", options.layers.unwrap_or(all.len()), 1, all.len())?;
         let vocab = limited("vocab", options.vocab.unwrap_or(self.vocab), text::tokens_min(), 1 << 20)?;

@@ -23,6 +23,8 @@ pub struct SynthOptions {
     pub experts: Option<usize>,
     /// Rows of embedding and head, if not the shape's own.
     pub vocab: Option<usize>,
+    /// A draft head behind the layers.
+    pub draft_head: bool,
     /// Of the random numbers.
     pub seed: u64,
 }
@@ -154,7 +156,10 @@ pub(super) fn plan(options: &SynthOptions) -> Result<(GgufHeader, Vec<Planned>),
     plan.embedding(shape.vocab);
     plan.head(shape.vocab);
     for i in 0..shape.layers {
-        plan.layer(&shape, i);
+        plan.layer(&shape, i, (i + 1).is_multiple_of(ATTENTION_INTERVAL));
+    }
+    if options.draft_head {
+        plan.draft_head(&shape);
     }
     Ok(plan.finish(keys(&shape, options)))
 }
@@ -237,10 +242,20 @@ impl SynthPlan {
         self.add(name, BlockType::F32, &[len], Fill::Uniform(0.8, 1.2));
     }
 
-    fn layer(&mut self, s: &ReleasedShape, i: usize) {
+    /// An attention layer behind those of the model, and what makes its input.
+    fn draft_head(&mut self, s: &ReleasedShape) {
+        self.layer(s, s.layers, true);
+        let b = |name: &str| format!("blk.{}.nextn.{name}.weight", s.layers);
+        self.matrix(b("eh_proj"), TensorUse::Dense, &[s.hidden, 2 * s.hidden]);
+        for name in ["enorm", "hnorm", "shared_head_norm"] {
+            self.norm(b(name), s.hidden);
+        }
+    }
+
+    fn layer(&mut self, s: &ReleasedShape, i: usize, attends: bool) {
         let b = |name: &str| format!("blk.{i}.{name}");
         self.norm(b("attn_norm.weight"), s.hidden);
-        if (i + 1).is_multiple_of(ATTENTION_INTERVAL) {
+        if attends {
             self.attention(s, b)
         } else {
             self.gdn(s, b)
@@ -288,7 +303,8 @@ fn keys(s: &ReleasedShape, options: &SynthOptions) -> GgufHeader {
     header.set("general.name", MetaValue::Str(format!("synthetic {} {}", s.name, options.mix.name())));
     header.set("general.quantization_version", MetaValue::U32(2));
     let numbers = [
-        ("block_count", s.layers),
+        ("block_count", s.layers + usize::from(options.draft_head)),
+        ("nextn_predict_layers", usize::from(options.draft_head)),
         ("context_length", s.context),
         ("embedding_length", s.hidden),
         ("attention.head_count", s.heads),
@@ -307,7 +323,8 @@ fn keys(s: &ReleasedShape, options: &SynthOptions) -> GgufHeader {
         ("expert_feed_forward_length", s.width),
         ("expert_shared_feed_forward_length", s.width),
     ];
-    for (key, value) in numbers {
+    let told = |key: &str| key != "nextn_predict_layers" || options.draft_head;
+    for (key, value) in numbers.into_iter().filter(|(key, _)| told(key)) {
         header.set(format!("{ARCHITECTURE}.{key}"), MetaValue::U32(value as u32));
     }
     header.set(format!("{ARCHITECTURE}.attention.layer_norm_rms_epsilon"), MetaValue::F32(1e-6));

@@ -73,8 +73,9 @@ pub struct BenchStepArgs {
     /// Equal bytes whatever else runs, as for `serve`.
     #[arg(long)]
     pub deterministic: bool,
-    /// Drafted tokens behind each decoded one. They are random tokens that cost nothing to make, and whether they are
-    /// accepted is drawn too, as --accept says: what is measured is how long steps take that verify them.
+    /// Drafted tokens behind each decoded one. They are random tokens, and whether they are accepted is drawn too, as
+    /// --accept says: what is measured is how long steps take that verify them and, where the model has a draft head, in
+    /// which it guesses as many.
     #[arg(long, value_name = "K", default_value_t = 0, requires = "accept", value_parser = clap::value_parser!(u32).range(0..=7))]
     pub drafts: u32,
     /// The share of steps in which at least the first, the first two, and so on, of the drafts are accepted: K falling
@@ -120,6 +121,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     }
     let driver = Driver::new(&mut *backend, args.seed, step_tokens);
     let mut driver = driver.map_err(|e| CliError::Failed(format!("completion thread: {e}")))?;
+    report.guesses = args.drafts > 0 && driver.guesses();
     print!("{}", report.title());
     measure(&mut driver, &cases, args, &traffic, &mut report).map_err(|e| CliError::Failed(e.to_string()))?;
     report.write(args.json.as_deref())
@@ -184,7 +186,7 @@ impl Cases {
             exact: args.exact,
             deterministic: args.deterministic,
             drafts: args.drafts,
-            mtp: false,
+            mtp: args.drafts > 0,
             budget: args.vram_budget,
         }
     }
@@ -376,10 +378,12 @@ mod tests {
         run(&Cli::parse_from(flags.into_iter().chain(["--json", json.to_str().unwrap()])).args).unwrap();
         let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
         let (steps, tokens) =
-            (&figures["decode"][0]["steps_per_s"]["p50"], &figures["decode"][0]["tokens_per_s"]["p50"]);
+            (&figures["decode"][1]["steps_per_s"]["p50"], &figures["decode"][1]["tokens_per_s"]["p50"]);
         // Two sequences, each with one draft that counts at least and two at most.
         let a_step = tokens.as_f64().unwrap() / steps.as_f64().unwrap();
         assert!((4.0..=6.01).contains(&a_step), "{a_step}");
+        assert_eq!((&figures["decode"][1]["drafts"], &figures["guesses"]), (&3.into(), &true.into()));
+        assert_eq!(figures["decode"][0]["drafts"], 0, "without any, of the same backend");
         assert_eq!(figures["prefill"].as_array().unwrap().len(), 2);
         assert_eq!(figures["model"]["name"], "Chimère Nano");
     }

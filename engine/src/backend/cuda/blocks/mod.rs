@@ -483,7 +483,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let checked = |shape: &str| {
             let (file, shape) = (dir.path().join(shape), shape.to_owned());
-            let options = SynthOptions { shape, mix: Mix::Q4, layers: None, experts: None, vocab: None, seed: 1 };
+            let options = SynthOptions {
+                shape,
+                mix: Mix::Q4,
+                layers: None,
+                experts: None,
+                vocab: None,
+                draft_head: false,
+                seed: 1,
+            };
             write_outline(&file, &options).unwrap();
             check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
         };

@@ -150,7 +150,13 @@ impl<'a> Driver<'a> {
         (drafts > 0 && !fits).then_some(room.step_max.min(room.rows_max.saturating_sub(sequences)))
     }
 
-    /// Steps with as many random drafts behind each row as there are `shares`: those in which at least the first, the
+    /// Whether the model has a draft head that makes as many guesses in each step with drafts.
+    pub(super) fn guesses(&self) -> bool {
+        self.backend.info().drafts.guesses
+    }
+
+    /// Steps with as many random drafts behind each row as there are `shares`, and with as many guesses of the draft head,
+    /// if there is one: those in which at least the first, the
     /// first two, and so on, are taken for accepted, whatever was sampled. A step is made when the one before it is
     /// done, as where drafts are guessed by what came last.
     pub(super) fn decode_drafted(
@@ -189,6 +195,9 @@ impl<'a> Driver<'a> {
         let len = 1 + drafts as u32;
         let samples = (0..len).map(|i| self.sample(seq, at - start + i)).collect();
         let mut piece = self.piece(seq, Form::Recurrent, at, len, start, samples);
+        if self.backend.info().drafts.guesses {
+            piece.guesses = drafts as u32;
+        }
         if let PieceTokens::Known(tokens) = &mut piece.tokens {
             piece.drafts = tokens.split_off(1);
             tokens[0] = token.unwrap_or(tokens[0]);

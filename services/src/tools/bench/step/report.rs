@@ -28,6 +28,8 @@ pub(super) struct Report {
     /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so on,
     /// were taken for accepted.
     drafts: Vec<f64>,
+    /// Whether the model's draft head guessed as many in each of those steps.
+    pub(super) guesses: bool,
     /// Seconds until the backend was ready, kernels and weights.
     pub(super) load_s: f64,
     /// Bytes a second of a large copy in the device's memory, read and written.
@@ -156,6 +158,7 @@ impl Report {
             deterministic: args.deterministic,
             step_tokens: args.step_tokens.unwrap_or(setup.step_tokens()),
             drafts: args.accept.clone(),
+            guesses: false,
             load_s: 0.0,
             copy_bandwidth: None,
             repeat: args.repeat,
@@ -178,7 +181,8 @@ impl Report {
         out += &format!(", KV {}{}", self.kv_type, if self.deterministic { ", deterministic" } else { "" });
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
         if !self.drafts.is_empty() {
-            out += &format!(", {} drafts of which {:?} are taken for accepted", self.drafts.len(), self.drafts);
+            let by = if self.guesses { " and as many guesses of the draft head" } else { "" };
+            out += &format!(", {} drafts of which {:?} are taken for accepted{by}", self.drafts.len(), self.drafts);
         }
         out += &format!(", median of {} (± half the range)\n", self.repeat);
         out
