@@ -158,14 +158,31 @@ impl DeviceRequest {
         }
     }
 
-    /// The same with as many positions of a step as have room in this much memory.
+    /// The same with as many positions of a step as have room in this much memory, and with drafts if they leave
+    /// sequences what they had without.
     fn cuda_within(&self, bytes: u64, model: &Model) -> CudaConfig {
         let few = self.cuda();
         let with = |step_tokens| CudaConfig { step_rows_max: step_rows(step_tokens, few.slots), ..few.clone() };
-        let fits = |c: &CudaConfig| CudaMemory::of(model, c).workspace <= bytes / limits::STEP_MEMORY_SHARE;
+        let workspace = |c: &CudaConfig| CudaMemory::of(model, &CudaConfig { drafts: 0, ..c.clone() }).workspace;
+        let fits = |c: &CudaConfig| workspace(c) <= bytes / limits::STEP_MEMORY_SHARE;
         let chosen = limits::STEP_TOKENS_GPU.into_iter().filter(|_| self.step_tokens == 0).map(with).find(fits);
-        chosen.unwrap_or(few)
+        drafts_that_fit(chosen.unwrap_or(few), bytes, model)
     }
+}
+
+/// The same without a draft head, or without any drafts, where keys and values would lose more than a part of the memory
+/// by them, or no longer hold every sequence at its full length though they could.
+fn drafts_that_fit(config: CudaConfig, bytes: u64, model: &Model) -> CudaConfig {
+    let config = config.of(&model.config);
+    let without = CudaConfig { drafts: 0, ..config.clone() };
+    let pages = |c: &CudaConfig| MemoryPlan::new(bytes, cuda_needs(model, c)).ok().map(|plan| u64::from(plan.pages));
+    // What does not fit at all, or only without some of its experts, is the plan's to refuse or to divide.
+    let Some(most) = pages(&without) else { return config };
+    let all = u64::from(config.slots) * u64::from(config.context.div_ceil(PAGE_TOKENS));
+    let least = if most >= all { all } else { most - most / limits::DRAFTS_MEMORY_SHARE };
+    let fits = |c: &CudaConfig| pages(c).is_some_and(|pages| pages >= least);
+    let without_head = CudaConfig { mtp: false, ..config.clone() };
+    [config, without_head].into_iter().find(fits).unwrap_or(without)
 }
 
 /// What a step computes on a GPU whatever its memory.
@@ -599,8 +616,10 @@ mod tests {
                 step_tokens: 128,
                 ..wanted(Device::Cuda)
             };
-            let plan = MemoryPlan::new(31 << 29, cuda_needs(&model, &wanted.cuda())).unwrap();
+            let config = wanted.cuda_within(31 << 29, &model);
+            let plan = MemoryPlan::new(31 << 29, cuda_needs(&model, &config)).unwrap();
             assert_eq!(plan.pages, seqs * context / 32, "every sequence may be of full length:\n{plan}");
+            assert_eq!(wanted.cuda_within(24 << 30, &model).drafts, 7, "where there is room they draft");
         }
     }
 
