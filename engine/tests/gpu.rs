@@ -14,7 +14,7 @@ use chimere_engine::backend::cuda::{
 };
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::constraint::{Constraint, Effect, RowRule, Rule, Source, Sources, StepRules};
-use chimere_engine::format::synth::{Mix, SynthOptions, write};
+use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
@@ -95,6 +95,9 @@ fn main() -> ExitCode {
     }));
     trials.push(Trial::ignorable_test("every_kernel_of_the_shipped_model_compiles", || {
         completed_or(missing("nvrtc", Compiler::load().err()), every_kernel_of_the_shipped_model_compiles)
+    }));
+    trials.push(Trial::ignorable_test("every_kernel_of_the_synthetic_hybrids_compiles", || {
+        completed_or(missing("nvrtc", Compiler::load().err()), every_kernel_of_the_synthetic_hybrids_compiles)
     }));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -292,14 +295,17 @@ fn a_given_model_follows_the_cpu(path: &Path) {
 
 /// Hybrids whose golden presets have heads that are narrower than the kernels', with the sizes of a release but for few
 /// layers, experts and tokens.
-const SYNTHETIC: [(&str, usize); 1] = [("granite-4-h-tiny", 6)];
+const SYNTHETIC: [(&str, usize); 2] = [("granite-4-h-tiny", 6), ("falcon-h1-7b", 2)];
+
+fn small(shape: &str, layers: usize) -> SynthOptions {
+    let experts = (!shape.starts_with("falcon")).then_some(8);
+    SynthOptions { shape: shape.into(), mix: Mix::Q4, layers: Some(layers), experts, vocab: Some(512), seed: 3 }
+}
 
 fn synthetic(shape: &str, layers: usize) -> Model {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.gguf");
-    let (layers, experts, vocab) = (Some(layers), Some(8), Some(512));
-    let options = SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, seed: 3 };
-    write(&file, &options, |_, _| ()).unwrap();
+    write(&file, &small(shape, layers), |_, _| ()).unwrap();
     // The file is mapped: its folder may go.
     chimere_engine::model::load(&file).unwrap()
 }
@@ -1158,6 +1164,21 @@ fn a_cpu_and_a_gpu_backend_are_told_apart() {
     let cpu = CpuBackend::new(&model, &cpu_config(false), &mut |_| {}).unwrap();
     let gpu = Gpu::new(&model, &config(2, 16, false));
     assert_eq!((cpu.info().device, gpu.backend.info().device), ("cpu", "cuda"));
+}
+
+/// Needs the run-time compiler and no device.
+fn every_kernel_of_the_synthetic_hybrids_compiles() {
+    let (dir, arch) = (tempfile::tempdir().unwrap(), "sm_90a".parse().unwrap());
+    let cache = KernelCache::new(dir.path());
+    let outline = dir.path().join("outline.gguf");
+    for (shape, layers) in SYNTHETIC {
+        write_outline(&outline, &small(shape, layers)).unwrap();
+        let model = chimere_engine::model::load(&outline).unwrap();
+        for activations in [Activations::Int8, Activations::Int16] {
+            let config = CudaConfig { activations, ..config(2, 16, true) };
+            cache.build(&programs(&model, &config, arch, None).unwrap(), &[arch]).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
 }
 
 /// Needs the run-time compiler and no device.

@@ -10,6 +10,7 @@ mod gdn;
 mod mamba2;
 mod mlp;
 mod moe;
+mod parallel;
 mod projections;
 
 #[cfg(test)]
@@ -24,7 +25,9 @@ use super::shape::{Counts, Widths};
 use super::store::Store;
 use super::weights::{Matrix, Packed};
 use super::workspace::Workspace;
-use crate::model::{self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig};
+use crate::model::{
+    self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig, ParallelConfig,
+};
 use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
@@ -417,6 +420,7 @@ operators! {
     Gdn(GdnConfig),
     Mamba2(Mamba2Config),
     Attention(AttentionConfig),
+    Parallel(ParallelConfig),
     Mlp(MlpConfig),
     Moe(MoeConfig),
 }
@@ -487,13 +491,10 @@ mod tests {
             write_outline(&file, &options).unwrap();
             check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
         };
-        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small"] {
+        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small", "falcon-h1-7b"] {
             assert_eq!(checked(shape), Ok(()), "{shape}");
         }
         let refused = |shape| checked(shape).unwrap_err();
-        let falcon =
-            "an operator is attention beside mamba-2, the GPU's kernels need another: there is no kernel for it";
-        assert_eq!(refused("falcon-h1-7b"), falcon);
         let nemotron = "an activation is Relu2, the GPU's kernels need SiluGated";
         assert_eq!(refused("nemotron-3-nano-30b-a3b"), nemotron);
     }
