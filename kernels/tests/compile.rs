@@ -111,7 +111,7 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
     let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
     for (i, layout) in LAYOUTS.into_iter().filter(|l| *l != Layout::W16).enumerate() {
         let (groups, tiles, columns) = tiles[i % tiles.len()];
-        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i / 3];
+        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i / 4];
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
         programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3 })?);
     }

@@ -432,7 +432,8 @@ mod tests {
     fn gate_and_up_take_turns_of_eight_rows_and_share_a_layout() {
         for (gate, up, layout) in [
             (BlockType::Q4K, BlockType::Q4K, Layout::Q4_K),
-            (BlockType::Q5_0, BlockType::Q8_0, Layout::Q8_0),
+            (BlockType::Q5_0, BlockType::Q5_0, Layout::Q5_0),
+            (BlockType::Q5_0, BlockType::Q8_0, Layout::W16),
             (BlockType::Q4K, BlockType::Q6K, Layout::W16),
             (BlockType::Iq4Nl, BlockType::Bf16, Layout::W16),
         ] {
@@ -490,7 +491,7 @@ mod tests {
         use BlockType as B;
         let cases: [(&str, [BlockType; 4], &[Layout]); 6] = [
             ("all the same", [B::Q8_0; 4], &[Layout::Q8_0]),
-            ("gates in f32", [B::Q8_0, B::Q5_0, B::F32, B::F32], &[Layout::Q8_0]),
+            ("gates in f32", [B::Q8_0, B::Q5_0, B::F32, B::F32], &[Layout::Q8_0, Layout::Q5_0, Layout::Q8_0]),
             ("all k-quants", [B::Q6K; 4], &[Layout::Q6_K]),
             ("z apart", [B::Q4K, B::Q6K, B::F32, B::F32], &[Layout::Q4_K, Layout::Q6_K, Layout::Q8_0]),
             ("all bf16", [B::Bf16; 4], &[Layout::W16]),
