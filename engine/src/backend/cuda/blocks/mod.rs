@@ -14,7 +14,7 @@ mod parallel;
 mod projections;
 
 #[cfg(test)]
-pub(super) use mlp::Swiglu;
+pub(super) use mlp::ExpertMatrices;
 
 use super::error::CudaBackendError;
 use super::matrices::{Kernels as Products, ProductKind};
@@ -468,7 +468,7 @@ fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Re
 mod tests {
     use super::*;
     use crate::format::synth::{Mix, SynthOptions, write_outline};
-    use crate::model::{Activation, Router, ScaleConfig};
+    use crate::model::{Activation, ScaleConfig};
 
     fn golden(preset: &str) -> ModelConfig {
         let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_released_hybrids_with_mamba_2_those_are_computed_that_have_kernels() {
+    fn the_released_hybrids_with_mamba_2_are_computed() {
         let dir = tempfile::tempdir().unwrap();
         let checked = |shape: &str| {
             let (file, shape) = (dir.path().join(shape), shape.to_owned());
@@ -491,12 +491,16 @@ mod tests {
             write_outline(&file, &options).unwrap();
             check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
         };
-        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small", "falcon-h1-7b"] {
+        for shape in [
+            "mamba2-2.7b",
+            "granite-4-h-tiny",
+            "granite-4-h-small",
+            "falcon-h1-7b",
+            "nemotron-3-nano-30b-a3b",
+            "nemotron-h-8b",
+        ] {
             assert_eq!(checked(shape), Ok(()), "{shape}");
         }
-        let refused = |shape| checked(shape).unwrap_err();
-        let nemotron = "an activation is Relu2, the GPU's kernels need SiluGated";
-        assert_eq!(refused("nemotron-3-nano-30b-a3b"), nemotron);
     }
 
     #[test]
@@ -510,18 +514,18 @@ mod tests {
         };
         let narrow = attention(|a| a.head_dim = 32);
         assert!(narrow.contains("heads of 32: must be of 64, 128 or 256"), "{narrow}");
-        let mlp = |op: &mut OpConfig| {
-            if let OpConfig::Mlp(m) = op {
-                m.activation = Activation::Relu2
-            }
+        let moe = |change: fn(&mut MoeConfig)| {
+            refusal("moe", 0, move |op| {
+                if let OpConfig::Moe(m) = op {
+                    change(m)
+                }
+            })
         };
-        assert_eq!(refusal("dense", 0, mlp), "an activation is Relu2, the GPU's kernels need SiluGated");
-        let moe = |op: &mut OpConfig| {
-            if let OpConfig::Moe(m) = op {
-                m.router = Router::SigmoidBias { scale: 2.5 }
-            }
-        };
-        assert_eq!(refusal("moe", 0, moe), "a router is SigmoidBias { scale: 2.5 }, the GPU's kernels need Softmax");
+        assert_eq!(moe(|m| m.shared = None), "the shared expert is absent, the GPU's kernels need one");
+        assert_eq!(
+            moe(|m| m.expert.activation = Activation::Relu2),
+            "the shared expert is of SiluGated, the GPU's kernels need the activation of the others"
+        );
         let gdn = |op: &mut OpConfig| {
             if let OpConfig::Gdn(g) = op {
                 g.key_dim *= 2
