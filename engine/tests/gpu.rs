@@ -14,7 +14,7 @@ use chimere_engine::backend::cuda::{
 };
 use chimere_engine::backend::{Backend, Pending};
 use chimere_engine::constraint::{Constraint, Effect, RowRule, Rule, Source, Sources, StepRules};
-use chimere_engine::format::synth::{Mix, SynthOptions, write};
+use chimere_engine::format::synth::{Mix, SynthOptions, write, write_outline};
 use chimere_engine::ids::{Micros, PageId, RequestId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::{Model, MoeConfig};
 use chimere_engine::sampling::SamplingParams;
@@ -95,6 +95,9 @@ fn main() -> ExitCode {
     }));
     trials.push(Trial::ignorable_test("every_kernel_of_the_shipped_model_compiles", || {
         completed_or(missing("nvrtc", Compiler::load().err()), every_kernel_of_the_shipped_model_compiles)
+    }));
+    trials.push(Trial::ignorable_test("every_kernel_of_the_synthetic_hybrids_compiles", || {
+        completed_or(missing("nvrtc", Compiler::load().err()), every_kernel_of_the_synthetic_hybrids_compiles)
     }));
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -292,25 +295,35 @@ fn a_given_model_follows_the_cpu(path: &Path) {
 
 /// Hybrids whose golden presets have heads that are narrower than the kernels', with the sizes of a release but for few
 /// layers, experts and tokens.
-const SYNTHETIC: [(&str, usize); 1] = [("granite-4-h-tiny", 6)];
+///
+/// With bounds for activations of 16 and of 8 bits: of granite's weights the embedding outweighs what all blocks add,
+/// so a block that is wrong moves its logits little; others have keys and values in f16 beside that.
+const SYNTHETIC: [(&str, usize, [f64; 2]); 4] = [
+    ("granite-4-h-tiny", 6, [5e-5, 5e-3]),
+    ("falcon-h1-7b", 2, [2e-3, 4e-2]),
+    ("nemotron-3-nano-30b-a3b", 7, [1e-3, 1.5e-2]),
+    ("nemotron-h-8b", 2, [3e-4, 2.5e-2]),
+];
+
+fn small(shape: &str, layers: usize) -> SynthOptions {
+    let experts = ["granite-4-h-tiny", "nemotron-3-nano-30b-a3b"].contains(&shape).then_some(8);
+    let (layers, vocab) = (Some(layers), Some(512));
+    SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, draft_head: false, seed: 3 }
+}
 
 fn synthetic(shape: &str, layers: usize) -> Model {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.gguf");
-    let (layers, experts, vocab) = (Some(layers), Some(8), Some(512));
-    let options =
-        SynthOptions { shape: shape.into(), mix: Mix::Q4, layers, experts, vocab, draft_head: false, seed: 3 };
-    write(&file, &options, |_, _| ()).unwrap();
+    write(&file, &small(shape, layers), |_, _| ()).unwrap();
     // The file is mapped: its folder may go.
     chimere_engine::model::load(&file).unwrap()
 }
 
 fn synthetic_hybrids_follow_the_exact_path() {
     let ids: Vec<TokenId> = (0..150).map(|i| (i * 337 + 11) % 512).collect();
-    let follow = |(shape, layers)| {
+    let follow = |(shape, layers, [wide, narrow]): (&str, usize, [f64; 2])| {
         let model = synthetic(shape, layers);
-        // Of such weights the embedding outweighs what all blocks add, so a block that is wrong moves logits little.
-        [(Activations::Int16, 5e-5, 0.98), (Activations::Int8, 5e-3, 0.9)]
+        [(Activations::Int16, wide, 0.98), (Activations::Int8, narrow, 0.9)]
             .map(|(activations, rms, agreement)| follow(shape, &model, activations, &ids, rms, agreement))
             .concat()
     };
@@ -474,7 +487,7 @@ fn batches_follow(name: &str, model: &Model, activations: Activations, steps: us
 fn a_row_has_the_same_bytes_in_any_batch() {
     const STEPS: u32 = 4;
     let models = ["moe", "dense", "next", "quant", "mamba2"].map(|name| (name, support::gguf(name)));
-    let synthetic = SYNTHETIC.map(|(shape, layers)| (shape, synthetic(shape, layers)));
+    let synthetic = SYNTHETIC.map(|(shape, layers, _)| (shape, synthetic(shape, layers)));
     for (name, model) in models.into_iter().chain(synthetic) {
         let vocab = model.config.vocab;
         for activations in [Activations::Int8, Activations::Int16] {
@@ -894,7 +907,8 @@ fn scheduler_config(info: &chimere_engine::backend::BackendInfo) -> SchedulerCon
 }
 
 fn a_request_gives_the_same_bytes_alone_and_among_fifteen_others() {
-    for model in [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")] {
+    let presets = [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")];
+    for model in presets.into_iter().chain(SYNTHETIC.map(|(shape, layers, _)| synthetic(shape, layers))) {
         let requests = || (0..24).map(|id| request(id, model.config.vocab as u64, 700)).collect::<Vec<_>>();
         let run = |slots, together| {
             let mut gpu = Gpu::new(&model, &config(slots, 600, true));
@@ -965,7 +979,9 @@ fn where_experts_lie_changes_no_byte() {
 
 /// Conversations with and without a cache, with much and little room, and with clients that leave.
 fn a_prefix_cache_changes_no_byte() {
-    for model in [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")] {
+    // Of the last one a block has both a state and pages.
+    let presets = [support::nano(), support::gguf("moe"), support::gguf("dense"), support::gguf("mamba2")];
+    for model in presets.into_iter().chain([synthetic("falcon-h1-7b", 2)]) {
         let off = Setting { step_tokens: 256, checkpoints: 0, together: 1, host: HostBlocks::NONE, cancel_after: 0 };
         let memory = CudaMemory::of(&model, &config(2, 200, true));
         let host = HostBlocks::of(memory.checkpoint, memory.page);
@@ -1159,6 +1175,23 @@ fn a_cpu_and_a_gpu_backend_are_told_apart() {
     let cpu = CpuBackend::new(&model, &cpu_config(false), &mut |_| {}).unwrap();
     let gpu = Gpu::new(&model, &config(2, 16, false));
     assert_eq!((cpu.info().device, gpu.backend.info().device), ("cpu", "cuda"));
+}
+
+/// Needs the run-time compiler and no device.
+fn every_kernel_of_the_synthetic_hybrids_compiles() {
+    let (dir, arch) = (tempfile::tempdir().unwrap(), "sm_90a".parse().unwrap());
+    let cache = KernelCache::new(dir.path());
+    let outline = dir.path().join("outline.gguf");
+    for (shape, layers, _) in SYNTHETIC {
+        write_outline(&outline, &small(shape, layers)).unwrap();
+        let model = chimere_engine::model::load(&outline).unwrap();
+        for (activations, expert_bytes) in
+            [(Activations::Int8, None), (Activations::Int8, Some(0)), (Activations::Int16, None)]
+        {
+            let config = CudaConfig { activations, expert_bytes, ..config(2, 16, true) };
+            cache.build(&programs(&model, &config, arch, None).unwrap(), &[arch]).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
 }
 
 /// Needs the run-time compiler and no device.

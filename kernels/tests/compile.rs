@@ -18,6 +18,7 @@ use chimere_kernels::reference::TableEncoding;
 use std::path::PathBuf;
 
 const H200: Chip = Chip { multiprocessors: 132, clusters: true, shared_bytes: 227 << 10, warpgroups: true };
+const EPILOGUES: [Epilogue; 4] = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated, Epilogue::Squared];
 /// What every chip can do: not all have clusters.
 const ANY: Chip = Chip { clusters: false, shared_bytes: 99 << 10, ..H200 };
 
@@ -43,8 +44,10 @@ fn programs() -> Result<Vec<Program>, CudaError> {
         let table = embed::TableShape { cols: 2048, vocab: 248_320, encoding, planes: Planes::One };
         programs.extend([embed::program(table)?, draft_head::program(table)?]);
     }
-    for (cols, experts, used) in [(2048, 256, 8), (4096, 512, 10), (32, 16, 4)] {
-        programs.push(router::program(router::RouterShape { cols, experts, used })?);
+    for (cols, experts, used, sigmoid) in
+        [(2048, 256, 8, false), (4096, 512, 10, false), (32, 16, 4, false), (2688, 128, 6, true)]
+    {
+        programs.push(router::program(router::RouterShape { cols, experts, used, sigmoid })?);
         programs.push(combine::program(combine::CombineShape { cols, used, shared: true, planes: Planes::One })?);
         programs.push(gather::program(cols, Planes::One)?);
         programs.push(pool::program(cols)?);
@@ -90,13 +93,16 @@ fn programs() -> Result<Vec<Program>, CudaError> {
     for experts in [
         Experts::new(2048, 256, 8, kind(512, Layout::Q4_K), kind(512, Layout::Q8_0))?,
         Experts::new(32, 16, 4, kind(32, Layout::IQ3_S), kind(96, Layout::W16))?,
+        Experts::new(2688, 128, 6, kind(1856, Layout::Q5_0), kind(3712, Layout::Q8_0))?
+            .without_gates()?
+            .with_sigmoids(true),
     ] {
         let tiling = experts::tiling(experts, H200).expect("enough shared memory");
         programs.push(experts::program(experts, tiling));
     }
     // Of many columns: every layout, and every epilogue.
     for (i, product) in shapes.iter().enumerate() {
-        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
+        let epilogue = EPILOGUES[i % 4];
         let shape = wide::WideShape::new(*product, epilogue, Some(64), true)?;
         programs.push(wide::program(shape, wide::tiling(shape, 32, ANY))?);
     }
@@ -111,7 +117,7 @@ fn in_halves() -> Result<Vec<Program>, CudaError> {
     let tiles = [(2, 2, 128), (2, 1, 64), (1, 1, 64)];
     for (i, layout) in LAYOUTS.into_iter().filter(|l| *l != Layout::W16).enumerate() {
         let (groups, tiles, columns) = tiles[i % tiles.len()];
-        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i / 3];
+        let epilogue = EPILOGUES[i / 3];
         let shape = wide::WideShape::new(MatrixShape::new(layout, 2048, 512)?, epilogue, Some(64), i % 2 == 0)?;
         programs.push(warpgroup::program(shape, warpgroup::Tiling { groups, tiles, columns, stages: 3 })?);
     }
@@ -171,7 +177,7 @@ fn two_planes() -> Result<Vec<Program>, CudaError> {
     for (i, layout) in LAYOUTS.into_iter().enumerate() {
         let product = MatrixShape::new(layout, 256, 512)?.with_planes(PLANES);
         programs.extend(product::programs(product, Some(128), 132).into_iter().take(2 - i % 2));
-        let epilogue = [Epilogue::Plain, Epilogue::Residual, Epilogue::Gated][i % 3];
+        let epilogue = EPILOGUES[i % 4];
         let wide = wide::WideShape::new(product, epilogue, Some(64), true)?;
         programs.push(wide::program(wide, wide::tiling(wide, 32, ANY))?);
     }

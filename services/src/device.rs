@@ -7,7 +7,6 @@
 use crate::config::{Activations, Budget, Device, Embedding, Engine, KvType, Residents};
 use crate::limits;
 use crate::memory::{Bytes, MemoryPlan, Needs, free_bytes};
-use chimere_engine::CHUNK_TOKENS;
 use chimere_engine::backend::Backend;
 use chimere_engine::backend::cpu::{CpuBackend, CpuConfig, KvType as CpuKvType, MemoryUse};
 use chimere_engine::backend::cuda::{
@@ -15,6 +14,7 @@ use chimere_engine::backend::cuda::{
 };
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::model::{Model, OpConfig};
+use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 
 /// The device that is used: the first one that the driver shows, which `CUDA_VISIBLE_DEVICES` decides.
 const ORDINAL: usize = 0;

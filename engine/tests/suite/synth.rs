@@ -98,6 +98,7 @@ fn every_hybrid_shape_is_a_whole_file_of_its_family() {
         |shape: &str| SynthOptions { shape: shape.into(), layers: None, experts: None, vocab: None, ..small(Mix::Q4) };
     for (shape, layers, parameters) in [
         ("nemotron-3-nano-30b-a3b", 52, 31.6e9),
+        ("nemotron-h-8b", 52, 8.1e9),
         ("granite-4-h-small", 40, 32.2e9),
         ("granite-4-h-tiny", 40, 6.9e9),
         ("falcon-h1-7b", 44, 7.6e9),
@@ -146,8 +147,8 @@ fn options_out_of_range_are_refused_and_leave_no_file() {
     let refusal = |options: SynthOptions| write(&path, &options, |_, _| ()).unwrap_err().to_string();
     assert_eq!(
         refusal(SynthOptions { shape: "giant".into(), ..small(Mix::Q8) }),
-        "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, granite-4-h-small, granite-4-h-tiny, falcon-h1-7b, \
-         mamba2-2.7b, got giant"
+        "shape: wanted one of qwen3.5-35b-a3b, nemotron-3-nano-30b-a3b, nemotron-h-8b, granite-4-h-small, granite-4-h-tiny, \
+         falcon-h1-7b, mamba2-2.7b, got giant"
     );
     assert_eq!(refusal(SynthOptions { experts: Some(7), ..small(Mix::Q8) }), "experts: wanted 8 to 4096, got 7");
     assert_eq!(refusal(SynthOptions { vocab: Some(100), ..small(Mix::Q8) }), "vocab: wanted 271 to 1048576, got 100");

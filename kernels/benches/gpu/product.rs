@@ -304,7 +304,8 @@ impl Layer {
             let down =
                 Matrices { routed: Stack::Packed(self.down.0.as_view()), shared: &shared_down, factors: [1.0; 2] };
             let (router, gate) = (routers[i % ROUTERS].as_view(), routers[i % ROUTERS].slice(EXPERTS * HIDDEN..));
-            let weights = LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, eps: 1e-6 };
+            let weights =
+                LayerWeights { norm: &ones.as_view(), experts: &router, shared_gate: &gate, bias: None, eps: 1e-6 };
             let activations = Activations { codes: &y.codes.as_view(), meta: &y.meta.as_view() };
             let norm = Norm { squares: &y.squares.as_view(), eps: 1e-6 };
             let next = NextRows {

@@ -8,7 +8,7 @@ use chimere_kernels::cuda::router::{
 };
 use chimere_kernels::cuda::{CudaError, Program};
 
-const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
+const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8, sigmoid: false };
 const EPS: f32 = 1e-6;
 
 /// What [`time`] loads.
@@ -56,6 +56,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                     norm: &norm.as_view(),
                     experts: &weights.slice(i * layer.len()..(i + 1) * layer.len()),
                     shared_gate: &gate.as_view(),
+                    bias: None,
                     eps: EPS,
                 };
                 let rows = RouterRows {

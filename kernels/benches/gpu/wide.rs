@@ -102,6 +102,11 @@ impl Case {
         Self { used: Some(8), ..self.of_experts() }
     }
 
+    /// Whether it is the first product of an expert: of listed columns it reads tokens and not pairs.
+    fn activates(&self) -> bool {
+        matches!(self.epilogue, Epilogue::Gated | Epilogue::Squared)
+    }
+
     fn shape(&self) -> WideShape {
         let matrix = product::MatrixShape::new(self.layout, self.rows, self.cols).expect("legal");
         WideShape::new(matrix, self.epilogue, self.norm, self.used.is_none()).expect("legal")
@@ -213,7 +218,7 @@ fn product_time(
 ) -> Result<(f64, f64), Box<dyn Error>> {
     let (stream, shape) = (gpu.device.stream(), case.shape());
     let pairs = n * case.used.unwrap_or(1);
-    let in_count = if case.epilogue == Epilogue::Gated { n } else { pairs };
+    let in_count = if case.activates() { n } else { pairs };
     let x = QuantizedRows::of(&Random(5).vector(in_count * case.cols), Planes::One);
     let (codes, meta) = (stream.clone_htod(&x.codes)?, stream.clone_htod(x.meta.as_flattened())?);
     let squares = stream.clone_htod(&vec![1.0f32; in_count * case.cols / 32])?;
@@ -253,7 +258,8 @@ fn product_time(
                 squares: &mut s,
                 stride: case.rows,
             },
-            Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
+            Epilogue::Gated => Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows / 2 },
+            Epilogue::Squared => Output::Activated { codes: &mut c, meta: &mut m, stride: case.rows },
         };
         if case.used.is_none() {
             let matrix = weights.slice(i % copies * bytes..(i % copies + 1) * bytes);
@@ -261,7 +267,7 @@ fn product_time(
             return unsafe { kernel.launch(&gpu.device, &matrix, (&x, 1.0), Columns::First(n), out) };
         }
         let (slots, rows, pairs) = (slots[i % 8].as_view(), rows[i % 8].as_view(), out_rows.as_view());
-        let in_rows = if case.epilogue == Epilogue::Gated { &rows } else { &pairs };
+        let in_rows = if case.activates() { &rows } else { &pairs };
         let columns = Columns::Listed { rows: in_count, slots: &slots, in_rows, out_rows: &pairs, pitch: 0 };
         // SAFETY: the lists name experts below 256 and rows below the number of tokens or pairs.
         unsafe { kernel.launch(&gpu.device, &weights.as_view(), (&x, 1.0), columns, out) }

@@ -156,6 +156,8 @@ __device__ __forceinline__ float warp_max(float v) {
 
 __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 __device__ __forceinline__ float silu(float x) { return x * sigmoid(x); }
+// The square of what is above zero; rounded by itself, whatever is done with it.
+__device__ __forceinline__ float relu2(float x) { return __fmul_rn(fmaxf(x, 0.0f), fmaxf(x, 0.0f)); }
 
 // reference::exp times 2^bits, for x <= 0; `bits` must keep it normal. Products and sums stay as written: no contraction.
 __device__ __forceinline__ float exp_scaled(float x, int bits) {

@@ -1,17 +1,18 @@
 // The experts of up to 16 rows in one launch:
 //
 //   scores of each row (score.cuh), its USED best experts by them, and their weights (choose.cuh)
-//   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8
+//   h[p] = silu(gate * f) * (up * f)     for each pair p of a row and one of its experts, and each row with the shared one; int8.
+//                                        SQUARED: relu(up * f)^2, where there are no gates
 //   x[row] += sum_k gates[row][k] * (down_k h[row, k] * factor), the experts in order, the shared one last
 //
 // then the int8 form of x * next and the sums of squares of x. The blocks share the scores out among themselves, and every
 // block chooses for itself, which takes less than to be told. gate, up: products of the row's activations; f: row_factor of its
-// squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up. Every matrix has a layout of its
+// squares. Gate and up lie in one matrix of 2 * width rows: tiles of 8 rows of gate and the same 8 of up (SQUARED: up alone). Every matrix has a layout of its
 // own. A row whose first expert is below 0 is none: nothing is written for it. Below 0 are also the last experts of a row that does with
 // fewer, with gates 0.
 //
 // Bound: the bytes of the experts that any row chose, each read once. So that they are always under way, as many blocks as the device
-// runs at a time stay for the whole launch: they take groups of four tiles of gate and up (32 values of h) in turn, a warp a tile and
+// runs at a time stay for the whole launch: they take groups of four tiles of gate and up (32 values of h; SQUARED: 64) in turn, a warp a tile and
 // part of its inputs, and every warp has a ring of units in shared memory that are on their way, of this group and those to come. Then
 // all wait for all (`h` is read by everybody), with the first units of down under way. Down: a cluster of CLUSTER blocks has 32 outputs, a
 // warp takes a tile of an expert at a time, with all rows that chose it.
@@ -23,7 +24,7 @@
 //
 // The experts' matrices lie one after another, or (PLACED) each expert's in a place that a table names, which is read once it is chosen.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32), USED, WITH_GRID, PLACED; A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED, SQUARED, SIGMOID (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -44,8 +45,10 @@ using SharedDown = Weights<D_CODES, D_SCALES, SHARED_PADDED, D_LEVELS0, D_LEVELS
 
 #define WARPS (4 * WK)
 #define THREADS (WARPS * WARP)
-#define GROUPS (WIDTH / 32)
-#define SHARED_GROUPS (SHARED_WIDTH / 32)
+// Values of h of a group of four tiles.
+#define GROUP_VALUES (SQUARED ? 64 : 32)
+#define GROUPS (WIDTH / GROUP_VALUES)
+#define SHARED_GROUPS (SHARED_WIDTH / GROUP_VALUES)
 #define ALL (USED + 1)
 #define SCORES ((COUNT + 1 + 7) / 8 * 8)
 
@@ -158,7 +161,7 @@ struct GroupTiles {
 
     __device__ __forceinline__ const u8 *operator()(int group) const {
         int of_expert = experts ? group % GROUPS : group;
-        return first_of<WIDTH / 8>(tiles, experts, group / GROUPS, of_expert * 4, tile_bytes);
+        return first_of<GROUPS * 4>(tiles, experts, group / GROUPS, of_expert * 4, tile_bytes);
     }
 };
 // Tiles of down of one group of outputs: by expert, and where a block has both of a group's tiles, first all of one.
@@ -280,19 +283,27 @@ template <int ROWS> struct Memory {
     static_assert(RING % 16 == 0 && H_AT % 16 == 0 && ROWS_AT % 16 == 0, "copies are of 16 bytes");
 };
 
-// 32 values of h for each of `count` columns, from `first` on a warp each, from the sums of four tiles. `pairs`: of the columns; null: of the
+// A group's values of h for each of `count` columns, from `first` on a warp for 32, from the sums of four tiles. `pairs`: of the columns; null: of the
 // shared expert.
 template <int NC>
 __device__ __noinline__ void
 put_hidden(const float *sums, const float *norms, int count, int group, int first, const u8 *pairs, i8 *h, float2 *h_meta) {
+    constexpr int EACH = GROUP_VALUES / 32;
     int lane = threadIdx.x % WARP;
-    const float *tile = sums + lane / 8 * WK * NC * 16;
 #pragma unroll 1
-    for (int c = first; c < count; c += WARPS) {
-        float norm = norms[pairs ? pairs[c] / USED : c];
-        float gate = sum_of<NC, WK>(tile, c, lane % 8) * norm, up = sum_of<NC, WK>(tile, c, lane % 8 + 8) * norm;
-        int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group;
-        quantize_block(silu(gate) * up, h + at * (32 * PLANES), h_meta + at * PLANES);
+    for (int i = first; i < count * EACH; i += WARPS) {
+        int c = i / EACH;
+        float norm = norms[pairs ? pairs[c] / USED : c], value;
+        if constexpr (SQUARED) {
+            const float *tile = sums + (i % EACH * 2 + lane / 16) * WK * NC * 16;
+            value = relu2(sum_of<NC, WK>(tile, c, lane % 16) * norm);
+        } else {
+            const float *tile = sums + lane / 8 * WK * NC * 16;
+            float gate = sum_of<NC, WK>(tile, c, lane % 8) * norm, up = sum_of<NC, WK>(tile, c, lane % 8 + 8) * norm;
+            value = silu(gate) * up;
+        }
+        int at = (pairs ? pairs[c] * (PADDED / 32) : c * (SHARED_PADDED / 32)) + group * EACH + i % EACH;
+        quantize_block(value, h + at * (32 * PLANES), h_meta + at * PLANES);
     }
 }
 
@@ -376,6 +387,7 @@ template <int ROWS> struct Experts {
     __device__ __forceinline__ void choose(Norms<NORM_BLOCKS, WARPS> &norm, u32 tag) {
         using C = Choice<COUNT, USED>;
         int lane = threadIdx.x % WARP;
+        Biases<COUNT> biases(args.bias);
 #pragma unroll 1
         for (int row = warp; row < args.rows; row += WARPS) {
             Asked row_asked = asked(args.slots, args.cuts, row);
@@ -384,7 +396,7 @@ template <int ROWS> struct Experts {
             if (lane == 0) norms[row] = row_asked.factor;
             float value[C::EACH_LANE], gate;
             await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
-            C choice(row_asked, value, gate);
+            C choice(row_asked, value, gate, biases);
             chosen.put(args, choice, row);
             if (blockIdx.x > 0) continue;
             if (lane < USED) args.experts[row * USED + lane] = choice.expert;

@@ -13,6 +13,7 @@ __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int choosers = gridDim.x < CHOOSERS ? gridDim.x : CHOOSERS, chooser = gridDim.x - 1 - blockIdx.x;
     if (chooser >= choosers || chooser >= args.rows) return;
+    Biases<E> biases(args.bias);
     // Not warp 0 first: it is the one that still stores scores.
     for (int row = chooser + choosers * ((warp + WARPS - 1) % WARPS); row < args.rows; row += choosers * WARPS) {
         Asked ahead = read_ahead(args, row);
@@ -20,7 +21,7 @@ __device__ __forceinline__ void choose_few(const Arguments &args, u32 tag) {
         await_scores<E>(args.tagged + (u64)row * STRIDE, tag, value, gate);
         // Every block has read the count by now, or its scores were not here.
         if (row == 0 && lane == 0) args.counters[1] = (int)tag;
-        select_row(args, row, ahead, value, gate);
+        select_row(args, row, ahead, value, gate, biases);
     }
     if (!args.groups || !last_to_finish(args.counters, choosers < args.rows ? choosers : args.rows)) return;
     group_all(members, args);

@@ -2,6 +2,7 @@
 //
 //   score[row][e] = factor(row) * sum over k of (x * w)[k] * weights[e][k]      x: [rows, COLS] f32, weights: [E, COLS] f32
 //   experts[row]: the USED largest, ties to the lower id     gates[row]: softmax over those, then sigmoid(score of the shared gate)
+//   SIGMOID: the USED largest of sigmoid(score) + bias       their sigmoids as shares of 1, then the same
 //   groups: {expert, first, count, 0} for each expert; in_rows, out_rows: its rows and pairs (row * USED + k), in order of pairs
 //   (first is the count of those before, or, with a pitch, the expert times that)
 //
@@ -23,7 +24,7 @@
 //
 // count, place: grouping of more rows than one block takes. A chunk of pairs a block; the last block of count adds up.
 //
-// -D: COLS (a multiple of 32), E (at most 512), USED.
+// -D: COLS (a multiple of 32), E (at most 512), USED, SIGMOID.
 #include "router/few.cuh"
 #include "router/ordered.cuh"
 #include "router/tiled.cuh"

@@ -39,6 +39,7 @@ struct Segments {
 // By one warp, when all scores are there.
 __device__ __forceinline__ void choose_row(const Scores &scores, const Arguments &args, int row) {
     float value[EACH_LANE], gate = 0;
+    Biases<E> biases(args.bias);
 #pragma unroll
     for (int i = 0; i < EACH_LANE; i++) {
         int e = i * WARP + threadIdx.x % WARP;
@@ -46,7 +47,7 @@ __device__ __forceinline__ void choose_row(const Scores &scores, const Arguments
     }
 #pragma unroll
     for (int part = 0; part < SCORE_PARTS; part++) gate += scores.gate[part];
-    select_row(args, row, scores.asked, value, gate);
+    select_row(args, row, scores.asked, value, gate, biases);
 }
 
 // Everything of a row but its choice, by all threads, whose loads are under way together. The weights that all rows need are read once.

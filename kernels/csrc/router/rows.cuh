@@ -36,9 +36,10 @@ __device__ __forceinline__ Asked read_ahead(const Arguments &args, int row) {
 }
 
 // By one warp.
-__device__ __forceinline__ void select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate) {
+__device__ __forceinline__ void select_row(const Arguments &args, int row, Asked asked, const float (&value)[EACH_LANE], float gate,
+                                           const Biases<E> &biases) {
     int lane = threadIdx.x % WARP;
-    Choice<E, USED> choice(asked, value, gate);
+    Choice<E, USED> choice(asked, value, gate, biases);
     if (lane < USED) {
         args.experts[(u64)row * USED + lane] = choice.expert;
         args.gates[(u64)row * (USED + 1) + lane] = choice.weight;

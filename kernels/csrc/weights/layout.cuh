@@ -12,7 +12,7 @@
 #pragma once
 #include "common/int8_rows.cuh"
 
-enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID };
+enum Codes { BYTE, NIBBLE, TABLE, FIVE, SIX, WORD, GRID, SIGNED_FIVE };
 enum Scales { S_F16, S_BF16, S_MIN, S_BYTE, S_HALVES, S_NIBBLE };
 
 // Words of shared memory that hold the grid, where a layout has one.
@@ -40,7 +40,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
     // Of a unit; vectors are 16 bytes a lane.
     static constexpr int VECTORS = CODE == WORD ? 8 : CODE == BYTE ? 4 : CODE == GRID ? 1 : 2;
     static constexpr int CODE_BYTES = VECTORS * 512;
-    static constexpr int PLANE_BYTES = CODE == FIVE ? 256 : CODE == SIX ? 512 : CODE == GRID ? 320 : 0;
+    static constexpr int PLANE_BYTES = CODE == FIVE || CODE == SIGNED_FIVE ? 256 : CODE == SIX ? 512 : CODE == GRID ? 320 : 0;
     static constexpr int SCALE_BYTES = SCALE == S_NIBBLE ? 32 : SCALE == S_BYTE ? 64 : 128;
     // Of two units.
     static constexpr int GROUP_BYTES = SCALE == S_MIN ? 64 : SCALE == S_BYTE || SCALE == S_NIBBLE || SCALE == S_HALVES ? 32 : 0;
@@ -69,7 +69,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         for (int v = 0; v < VECTORS; v++) w.codes[v] = stream16(tile + (unit * VECTORS + v) * 512 + lane * 16);
         const u8 *planes = tile + PLANES_AT + unit * PLANE_BYTES;
         if constexpr (CODE == SIX) w.plane = stream16(planes + lane * 16);
-        if constexpr (CODE == FIVE || CODE == GRID) {
+        if constexpr (CODE == FIVE || CODE == SIGNED_FIVE || CODE == GRID) {
             uint2 two = stream8(planes + lane * 8);
             w.plane = make_uint4(two.x, two.y, 0, 0);
         }
@@ -122,7 +122,7 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
         for (int v = 0; v < VECTORS; v++) w.codes[v] = *(const uint4 *)(from + v * 512 + lane * 16);
         const u8 *planes = from + CODE_BYTES;
         if constexpr (CODE == SIX) w.plane = *(const uint4 *)(planes + lane * 16);
-        if constexpr (CODE == FIVE || CODE == GRID) {
+        if constexpr (CODE == FIVE || CODE == SIGNED_FIVE || CODE == GRID) {
             uint2 two = *(const uint2 *)(planes + lane * 8);
             w.plane = make_uint4(two.x, two.y, 0, 0);
         }
@@ -200,6 +200,12 @@ template <int CODE, int SCALE, int INPUTS, u32 L0 = 0, u32 L1 = 0, u32 L2 = 0, u
                 u32 plane = word(w.plane, b / 2) >> b % 2 * 4;
 #pragma unroll
                 for (int i = 0; i < 4; i++) a[i] |= (plane >> i & 0x01010101u) << 4;
+            }
+            if constexpr (CODE == SIGNED_FIVE) {
+                u32 plane = word(w.plane, b / 2) >> b % 2 * 4;
+                // The sign, which fills the byte from bit 4 on.
+#pragma unroll
+                for (int i = 0; i < 4; i++) a[i] |= (plane >> i & 0x01010101u) * 0xf0;
             }
             if constexpr (CODE == SIX) {
                 u32 plane = word(w.plane, b);

@@ -1,4 +1,4 @@
-// What becomes of a block's sums: plain rows, the residual stream, or gate and up.
+// What becomes of a block's sums: plain rows, the residual stream, gate and up, or squares of what is above zero.
 #pragma once
 #include "wide/stages.cuh"
 
@@ -108,6 +108,21 @@ template <> struct Epilogue<GATED> {
             int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
             float4 gate = sums.at(at), up = sums.at(at + 8);
             v[half] = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
+        }
+        u64 block = (to.row * args.code_stride + r) / 32;
+        quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);
+    }
+};
+
+template <> struct Epilogue<SQUARED> {
+    static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
+        int r = to.tile0 * 16 + piece * 32;
+        if (piece * 32 < to.skip || r >= ROWS) return;
+        float4 v[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float4 up = sums.at(piece * 32 + half * 16 + 4 * to.t);
+            v[half] = make_float4(relu2(up.x), relu2(up.y), relu2(up.z), relu2(up.w));
         }
         u64 block = (to.row * args.code_stride + r) / 32;
         quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);

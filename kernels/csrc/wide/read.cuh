@@ -28,7 +28,7 @@ __device__ __forceinline__ void load_block(W::Unit &w, u32 unit, int b) {
     if (b > 0) return;
     u32 planes = unit + W::CODE_BYTES;
     if constexpr (CODES == SIX) w.plane = read16(planes + lane * 16);
-    if constexpr (CODES == FIVE || CODES == GRID) {
+    if constexpr (CODES == FIVE || CODES == SIGNED_FIVE || CODES == GRID) {
         uint2 two = read8(planes + lane * 8);
         w.plane = make_uint4(two.x, two.y, 0, 0);
     }

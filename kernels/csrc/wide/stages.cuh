@@ -31,6 +31,7 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define PLAIN 0
 #define RESIDUAL 1
 #define GATED 2
+#define SQUARED 3
 
 // A stage: weights [SU][BT] {codes, planes, scales, group}, then codes of activations [SU][C][COLUMN_BYTES], then of them d
 // [SU][BLOCKS][C] and, where the layout has minima, sum [SU][BLOCKS][C].
@@ -64,7 +65,7 @@ static_assert(!SEGMENTS || KG <= 4, "more groups would want more places");
 #define BARRIERS_AT (GRID_AT + (WITH_GRID ? 4 * GRID_WORDS : 0))
 #endif
 static_assert(UNIT_BYTES % 16 == 0 && (ROWS % 32 == 0 || EPILOGUE == PLAIN), "copies are of 16 bytes, int8 blocks of 32 rows");
-static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == RESIDUAL ? 2 : 1) == 0, "a block of the int8 form belongs to one block");
+static_assert(BT % (EPILOGUE == GATED ? 4 : EPILOGUE == PLAIN ? 1 : 2) == 0, "a block of the int8 form belongs to one block");
 
 __device__ __forceinline__ void copy16_of_line(u32 to, const void *from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");

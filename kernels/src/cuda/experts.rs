@@ -1,5 +1,5 @@
-//! The experts of a few rows in one launch (`csrc/experts/experts.cu`): gate and up with SiLU, down, the sum over the
-//! experts and the residual stream.
+//! The experts of a few rows in one launch (`csrc/experts/experts.cu`): gate and up with SiLU, or up alone with a
+//! squared ReLU, down, the sum over the experts and the residual stream.
 //!
 //! Which experts a row uses is chosen in the launch, and each that any row chose is read once. A row's result is the
 //! same for any number of rows beside it. All blocks of a launch wait for each other, so there is one a multiprocessor.
@@ -21,7 +21,8 @@ use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 pub struct ExpertShape {
     /// Values between gate, up and down.
     pub width: usize,
-    /// Of gate and up, which are one matrix of `2 * width` rows: tiles of 8 rows of gate and the same 8 of up.
+    /// Of gate and up, which are one matrix of `2 * width` rows: tiles of 8 rows of gate and the same 8 of up. Of up
+    /// alone where there are no gates.
     pub gate_up: Layout,
     /// Layout of down.
     pub down: Layout,
@@ -43,6 +44,8 @@ pub struct Experts {
     shared: ExpertShape,
     planes: Planes,
     placed: bool,
+    squared: bool,
+    sigmoid: bool,
 }
 
 impl Experts {
@@ -66,7 +69,8 @@ impl Experts {
         if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
             return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed: false })
+        let (placed, squared, sigmoid) = (false, false, false);
+        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed, squared, sigmoid })
     }
 
     /// The same for rows of so many planes.
@@ -77,6 +81,35 @@ impl Experts {
     /// The same of routed experts that lie wherever a table says ([`Stack::Placed`]), if they do.
     pub fn with_places(self, placed: bool) -> Self {
         Self { placed, ..self }
+    }
+
+    /// The same without gates: what stands between up and down is a squared ReLU.
+    ///
+    /// # Errors
+    /// If a width is no whole number of what a block does at a time.
+    pub fn without_gates(self) -> Result<Self, CudaError> {
+        for width in [self.routed.width, self.shared.width] {
+            if !width.is_multiple_of(TILES * TILE_ROWS) {
+                let text = format!("an expert of {width} values without a gate: must be a multiple of 64");
+                return Err(CudaError::shape("experts", text));
+            }
+        }
+        Ok(Self { squared: true, ..self })
+    }
+
+    /// The same where experts are chosen by sigmoids with biases, if they are.
+    pub fn with_sigmoids(self, sigmoid: bool) -> Self {
+        Self { sigmoid, ..self }
+    }
+
+    /// Whether there are no gates.
+    pub fn squared(&self) -> bool {
+        self.squared
+    }
+
+    /// Whether experts are chosen by sigmoids with biases.
+    pub fn sigmoid(&self) -> bool {
+        self.sigmoid
     }
 
     /// Planes of the rows' int8 form.
@@ -94,10 +127,11 @@ impl Experts {
         self.used
     }
 
-    /// `[2 * width, hidden]` of a routed and of the shared expert.
+    /// `[2 * width, hidden]` of a routed and of the shared expert; without gates of half as many rows.
     pub fn gate_up(&self) -> [MatrixShape; 2] {
+        let each = if self.squared { 1 } else { 2 };
         [self.routed, self.shared].map(|k| {
-            MatrixShape::new(k.gate_up, 2 * k.width, self.hidden.next_multiple_of(UNIT)).expect("checked by `new`")
+            MatrixShape::new(k.gate_up, each * k.width, self.hidden.next_multiple_of(UNIT)).expect("checked by `new`")
         })
     }
 
@@ -122,7 +156,7 @@ impl Experts {
 
 const USED_MAX: usize = 15;
 const COUNT_MAX: usize = 512;
-/// Tiles of gate and up that a block does at a time: 32 values of h.
+/// Tiles of gate and up that a block does at a time: 32 values of h, or 64 of up alone.
 const TILES: usize = 4;
 /// What the kernel before, which still runs when our blocks come, needs beside them of a multiprocessor's shared
 /// memory.
@@ -157,13 +191,13 @@ fn warps_k(hidden: usize) -> usize {
 }
 
 /// The order in which the kernels for few rows take a product's sums: these ones where it is one `of_experts`, the
-/// shared one too, else [`product`]'s. A gated product that stands alone has no such kernels, and any order will do.
+/// shared one too, else [`product`]'s. A gated or squared product that stands alone has no such kernels, and any order will do.
 pub fn order_of_few(shape: WideShape, of_experts: bool, multiprocessors: usize) -> Order {
     let (matrix, epilogue) = (shape.matrix(), shape.epilogue());
     let of = |tilings: Vec<(usize, product::Tiling)>| tilings[0].1.warps_k;
     let segments = match (of_experts, epilogue) {
-        (true, Epilogue::Gated) => warps_k(matrix.size().1),
-        (true, _) | (false, Epilogue::Gated) => 1,
+        (true, Epilogue::Gated | Epilogue::Squared) => warps_k(matrix.size().1),
+        (true, _) | (false, Epilogue::Gated | Epilogue::Squared) => 1,
         (false, Epilogue::Plain) => of(product::tilings(matrix, multiprocessors)),
         (false, Epilogue::Residual) => of(Residual::tilings(matrix, multiprocessors)),
     };
@@ -200,7 +234,7 @@ fn ring(experts: Experts, warps_k: usize, (rows, units): (usize, usize), chip: C
 
 /// What a block needs beside the rings: `Memory` of the kernel.
 fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
-    let Experts { hidden, count, used, routed, shared, planes, placed } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed, .. } = experts;
     let (pairs, columns) = (rows * used, if rows == 1 { 1 } else { rows.next_multiple_of(8) });
     let staged = |cols: usize| planes.count() * (cols + cols / UNIT * 32) + 32 + 16;
     let places = if placed { 8 * pairs } else { 0 };
@@ -215,7 +249,7 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
 
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: Tiling) -> Program {
-    let Experts { hidden, count, used, routed, shared, planes, placed } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid } = experts;
     const NAMES: [[&str; 6]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
         ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
@@ -235,6 +269,8 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
             ("USED", used),
             ("WITH_GRID", usize::from(experts.has_grid())),
             ("PLACED", usize::from(placed)),
+            ("SQUARED", usize::from(squared)),
+            ("SIGMOID", usize::from(sigmoid)),
             ("WK", tiling.warps_k),
             ("CLUSTER", CLUSTER),
             ("ROWS_FEW", few.0),
@@ -323,6 +359,8 @@ device_struct! {
         shared_gate: Ptr<f32>,
         /// `[hidden]`.
         router_norm: Ptr<f32>,
+        /// `[count]`, or null where experts are not chosen by sigmoids.
+        bias: Ptr<f32>,
         /// `[rows_max, scores]`: count of launches and score, the shared gate's behind the experts'.
         tagged: PtrMut<u64>,
         /// How many launches there were.
@@ -508,9 +546,9 @@ impl ExpertsKernels {
         routing: Routing<'_, '_>,
         rows: usize,
     ) -> Result<Arguments, CudaError> {
-        let (Experts { hidden, count, used, .. }, stream) = (self.experts, device.stream());
+        let (Experts { hidden, count, used, sigmoid, .. }, stream) = (self.experts, device.stream());
         let Routing { weights, slots, cuts, chosen } = routing;
-        weights.check("experts", count, hidden)?;
+        weights.check("experts", count, hidden, sigmoid)?;
         fits("slots", slots.len(), rows)?;
         cuts.map_or(Ok(()), |cuts| cuts.check("experts", rows))?;
         fits("the chosen experts", chosen.len(), rows * used)?;
@@ -518,6 +556,7 @@ impl ExpertsKernels {
             router: Ptr::of(weights.experts, stream),
             shared_gate: Ptr::of(weights.shared_gate, stream),
             router_norm: Ptr::of(weights.norm, stream),
+            bias: Ptr::of_some(weights.bias, stream),
             tagged: PtrMut::of_shared(&self.tagged, stream),
             launches: PtrMut::of_shared(&self.launches, stream),
             slots: Ptr::of(slots, stream),
@@ -537,7 +576,7 @@ impl ExpertsKernels {
         rows: usize,
         between: &ExpertRows<'_, '_>,
     ) -> Result<(), CudaError> {
-        let Experts { hidden, count, used, routed, shared, planes, placed } = self.experts;
+        let Experts { hidden, count, used, routed, shared, planes, placed, .. } = self.experts;
         let [cols, routed, shared] =
             [hidden.next_multiple_of(UNIT), routed.padded(), shared.padded()].map(|n| n * planes.count());
         for (what, matrices, [of_routed, of_shared]) in
@@ -600,6 +639,8 @@ mod tests {
             |used, width| Experts::new(2048, 256, used, ExpertShape { width, ..KIND }, KIND).unwrap_err().to_string();
         assert!(error(8, 48).contains("48 values"));
         assert!(error(16, 512).contains("16 of 256"));
+        let without = |width| Experts::new(2048, 256, 8, ExpertShape { width, ..KIND }, KIND).unwrap().without_gates();
+        assert!(without(96).unwrap_err().to_string().contains("96 values without a gate"));
         assert!(error(0, 512).contains("0 of 256"));
     }
 
@@ -612,6 +653,20 @@ mod tests {
         let rows = |e| tiling(e, H200).map(|t| t.rows_max());
         assert_eq!(rows(experts(2048, 256, 8, 512)), Some(8));
         assert_eq!(rows(experts(256, 16, 4, 128)), Some(16));
+    }
+
+    #[test]
+    fn experts_without_gates_of_an_uneven_width_fit() {
+        let kind = |width, layout| ExpertShape { width, gate_up: layout, down: layout };
+        // Q8_0 and two planes are too much for one block: such models take the kernels for many rows.
+        for (layout, most) in [(Layout::Q5_0, [Some(8), Some(4)]), (Layout::Q8_0, [Some(4), None])] {
+            let experts = Experts::new(2688, 128, 6, kind(1856, layout), kind(3712, layout)).unwrap();
+            let experts = experts.without_gates().unwrap().with_sigmoids(true);
+            assert_eq!(experts.gate_up().map(|shape| shape.size()), [(1856, 2688), (3712, 2688)]);
+            assert_eq!(experts.down().map(|shape| shape.size()), [(2688, 1920), (2688, 3712)]);
+            let rows = Planes::ALL.map(|planes| tiling(experts.with_planes(planes), H200).map(|t| t.rows_max()));
+            assert_eq!(rows, most, "{layout:?}");
+        }
     }
 
     #[test]

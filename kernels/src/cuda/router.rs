@@ -1,5 +1,5 @@
-//! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, and the shared expert's
-//! gate), and lists rows by expert for products that take them together ([`crate::reference::group`]).
+//! Chooses the experts of rows and weighs them ([`crate::reference::route`] of scores in f32, or
+//! [`crate::reference::route_sigmoid`] with a scale of 1, and the shared expert's gate), and lists rows by expert for products that take them together ([`crate::reference::group`]).
 //!
 //! Sums over a row have one order in each [`Variant`], whatever stands beside the row.
 
@@ -55,6 +55,8 @@ pub struct RouterShape {
     pub experts: usize,
     /// Experts of a row.
     pub used: usize,
+    /// Whether they are chosen by sigmoids with biases, and weighed by the sigmoids; else by softmax.
+    pub sigmoid: bool,
 }
 
 /// The order in which a row's sums are taken.
@@ -158,12 +160,13 @@ impl RouterShape {
 /// If there is no kernel for it.
 pub fn program(shape: RouterShape) -> Result<Program, CudaError> {
     shape.check()?;
-    let defines = vec![("COLS", shape.cols as i64), ("E", shape.experts as i64), ("USED", shape.used as i64)];
+    let RouterShape { cols, experts, used, sigmoid } = shape;
+    let defines = [("COLS", cols), ("E", experts), ("USED", used), ("SIGMOID", usize::from(sigmoid))];
     Ok(Program {
         name: NAME,
         source: source!("router/router.cu"),
         arguments: arguments::file(&[Arguments::declaration()]),
-        defines,
+        defines: defines.map(|(name, value)| (name, value as i64)).into(),
     })
 }
 
@@ -199,13 +202,23 @@ pub struct LayerWeights<'a> {
     pub experts: &'a CudaView<'a, f32>,
     /// `[cols]`.
     pub shared_gate: &'a CudaView<'a, f32>,
+    /// `[experts]`, where experts are chosen by sigmoids.
+    pub bias: Option<&'a CudaView<'a, f32>>,
     /// Epsilon of the norm before the router.
     pub eps: f32,
 }
 
 impl LayerWeights<'_> {
-    /// Whether those of `experts` experts and rows of `cols` values are there, for a kernel of this name.
-    pub(super) fn check(&self, kernel: &'static str, experts: usize, cols: usize) -> Result<(), CudaError> {
+    /// Whether those of `experts` experts and rows of `cols` values are there, for a kernel of this name; with biases
+    /// where it chooses by sigmoids.
+    pub(super) fn check(
+        &self,
+        kernel: &'static str,
+        experts: usize,
+        cols: usize,
+        sigmoid: bool,
+    ) -> Result<(), CudaError> {
+        fits(kernel, "the biases", self.bias.map_or(0, |bias| bias.len()), if sigmoid { experts } else { 0 })?;
         fits(kernel, "the norm", self.norm.len(), cols)?;
         fits(kernel, "the weights", self.experts.len(), experts * cols)?;
         fits(kernel, "the shared gate", self.shared_gate.len(), cols)
@@ -288,6 +301,8 @@ device_struct! {
         weights: Ptr<f32>,
         /// `[cols]`.
         shared_gate: Ptr<f32>,
+        /// `[experts]`, or null where they are not chosen by sigmoids.
+        bias: Ptr<f32>,
         /// `[rows]`; below 0: no row.
         slots: Ptr<i32>,
         /// `[segments, rows, stride]`.
@@ -447,7 +462,7 @@ impl Router {
         fits(NAME, "slots", rows.slots.len(), n)?;
         fits(NAME, "x", rows.x.len(), n * shape.cols)?;
         fits(NAME, "squares", rows.squares.len(), n * shape.cols / 32)?;
-        layer.check(NAME, shape.experts, shape.cols)?;
+        layer.check(NAME, shape.experts, shape.cols, shape.sigmoid)?;
         fits(NAME, "the workspace", work.scores.len(), n * shape.stride())?;
         Ok(Arguments {
             x: Ptr::of(rows.x, stream),
@@ -455,6 +470,7 @@ impl Router {
             norm: Ptr::of(layer.norm, stream),
             weights: Ptr::of(layer.experts, stream),
             shared_gate: Ptr::of(layer.shared_gate, stream),
+            bias: Ptr::of_some(layer.bias, stream),
             slots: Ptr::of(rows.slots, stream),
             scores: PtrMut::of(&mut work.scores, stream),
             rows: n as i32,
@@ -556,11 +572,11 @@ impl Router {
 mod tests {
     use super::*;
 
-    const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
+    const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8, sigmoid: false };
 
     #[test]
     fn every_family_member_has_a_kernel_and_others_are_refused_by_name() {
-        let ok = |cols, experts, used| program(RouterShape { cols, experts, used });
+        let ok = |cols, experts, used| program(RouterShape { cols, experts, used, sigmoid: false });
         assert!(program(RELEASED).is_ok());
         for (cols, experts, used) in [(256, 16, 4), (32, 16, 4), (256, 4, 2), (4096, 512, 10), (5120, 128, 8)] {
             assert!(ok(cols, experts, used).is_ok());

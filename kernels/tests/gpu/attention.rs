@@ -65,6 +65,9 @@ fn cases() -> Vec<(AttentionShape, Vec<usize>)> {
         (shape(128, 8, 4, 0), short.clone()),
         (plain(128, 12, 4, 0, 1.0 / 64.0), short.clone()),
         (plain(128, 4, 2, 128, AttentionShape::usual_scale(128)), short.clone()),
+        // Falcon-H1's and Nemotron-H's.
+        (plain(128, 12, 2, 128, AttentionShape::usual_scale(128)), short.clone()),
+        (plain(128, 32, 2, 0, AttentionShape::usual_scale(128)), short.clone()),
         (plain(64, 32, 2, 64, 0.3), short),
     ]
 }

@@ -346,6 +346,9 @@ fn steps_follow_the_recurrence(gpu: &Gpu, heads: Heads, planes: Planes) -> Outco
     Ok(())
 }
 
+/// Codes of a row, and what stands beside them.
+type CodedRow = (Vec<i8>, Vec<[f32; 2]>);
+
 /// Two sequences say the same twice: a token a step, and with up to seven drafted rows behind each, of which some are
 /// right. Rows that count have equal bytes, and so have the states at the end.
 fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, planes: Planes) -> Outcome {
@@ -362,7 +365,7 @@ fn drafted_rows_have_the_bytes_of_rows_of_their_own(gpu: &Gpu, heads: Heads, pla
 
     let mut device = Slots::new(gpu, heads, &host, 0)?;
     device.begin(&[0, 1], &start);
-    let mut want: [Vec<(Vec<i8>, Vec<[f32; 2]>)>; 2] = Default::default();
+    let mut want: [Vec<CodedRow>; 2] = Default::default();
     for n in 0..LENGTH as i32 {
         let x = [of(0, n as usize), of(1, n as usize)].concat();
         let after = step(gpu, &alone, &layer, [&[0, 1], &start.map(|p| p + n)], &x, (&device, &[]))?;

@@ -52,6 +52,7 @@ fn kind(width: usize, gate_up: Layout, down: Layout) -> ExpertShape {
 
 fn experts_cases() -> Vec<Experts> {
     let of = |hidden, count, used, routed, shared| Experts::new(hidden, count, used, routed, shared).expect("legal");
+    let without = |experts: Experts| experts.without_gates().expect("legal").with_sigmoids(true);
     let all = [
         of(32, 5, 2, kind(32, Layout::Q8_0, Layout::Q8_0), kind(96, Layout::W16, Layout::W16)),
         of(256, 9, 4, kind(128, Layout::Q8_0, Layout::Q4_0), kind(128, Layout::Q8_0, Layout::Q8_0)),
@@ -59,6 +60,12 @@ fn experts_cases() -> Vec<Experts> {
         of(1024, 11, 10, kind(256, Layout::IQ3_S, Layout::IQ3_S), kind(256, Layout::Q5_K, Layout::IQ4_XS)),
         // As in the released shape, where down's tiles begin at odd multiples of 64 bytes.
         of(2048, 12, 8, kind(512, Layout::IQ3_S, Layout::IQ3_S), kind(512, Layout::Q5_K, Layout::Q5_K)),
+        // Without gates, chosen by sigmoids: widths that are no multiples of 128, and the released shape's.
+        without(of(96, 5, 2, kind(64, Layout::Q8_0, Layout::Q8_0), kind(192, Layout::W16, Layout::W16))),
+        without(of(384, 12, 6, kind(192, Layout::Q5_0, Layout::Q8_0), kind(320, Layout::Q8_0, Layout::Q5_0))),
+        without(of(2688, 9, 6, kind(1856, Layout::Q5_0, Layout::Q5_0), kind(3712, Layout::Q8_0, Layout::Q5_0))),
+        of(512, 12, 8, kind(256, Layout::Q4_K, Layout::Q6_K), kind(512, Layout::Q8_0, Layout::Q5_K))
+            .with_sigmoids(true),
     ];
     Planes::ALL.into_iter().flat_map(|planes| all.iter().map(move |e| e.with_planes(planes))).collect()
 }
@@ -283,17 +290,19 @@ fn out_projections_leave_the_stream_and_what_is_read_of_it_next(gpu: &Gpu, shape
 
 /// Matrices of one kind of expert, on the host and on the device. Gate and up: rows in tiles of 8 and 8.
 struct Side {
+    /// Whether there are no gates.
+    squared: bool,
     gate_up: Vec<Matrix>,
     down: Vec<Matrix>,
 }
 
 impl Side {
-    fn random([gate_up, down]: [MatrixShape; 2], count: usize, seed: u64) -> Self {
+    fn random(squared: bool, [gate_up, down]: [MatrixShape; 2], count: usize, seed: u64) -> Self {
         let of = |shape: MatrixShape, seed: u64| {
             let ((rows, cols), layout) = (shape.size(), shape.layout());
             (0..count as u64).map(|e| Matrix::random(layout, rows, cols, seed + e)).collect()
         };
-        Self { gate_up: of(gate_up, seed), down: of(down, seed + 100) }
+        Self { squared, gate_up: of(gate_up, seed), down: of(down, seed + 100) }
     }
 
     fn packed(matrices: &[Matrix]) -> Vec<u8> {
@@ -302,6 +311,12 @@ impl Side {
 
     /// Value `j` of expert `e`'s hidden row for row `column` of `y`, and how far off it may be.
     fn hidden(&self, e: usize, j: usize, y: &QuantizedRows, column: usize, factor: f64) -> (f64, f64) {
+        if self.squared {
+            let (up, size) = self.gate_up[e].dot(j, y, column);
+            let (up, off) = ((up * factor).max(0.0), factor * TOLERANCE * size);
+            // The norm's factor is off by more than the sum.
+            return (up * up, (2.0 * up + off) * off + 4e-6 * up * up);
+        }
         let at = j / 8 * 16 + j % 8;
         let ((gate, gate_size), (up, up_size)) =
             (self.gate_up[e].dot(at, y, column), self.gate_up[e].dot(at + 8, y, column));
@@ -330,9 +345,11 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let (gate_up, down) = (experts.gate_up(), experts.down());
     let (hidden, used, count) = (down[0].size().0, experts.used(), experts.count());
     let planes = experts.planes();
-    let (padded, [width, shared_width]) = (hidden.next_multiple_of(UNIT), gate_up.map(|s| s.size().0 / 2));
+    let each = if experts.squared() { 1 } else { 2 };
+    let (padded, [width, shared_width]) = (hidden.next_multiple_of(UNIT), gate_up.map(|s| s.size().0 / each));
     let [h_cols, shared_cols] = down.map(|s| s.size().1);
-    let (routed, shared) = (Side::random([gate_up[0], down[0]], count, 30), Side::random([gate_up[1], down[1]], 1, 60));
+    let side = |i: usize, count, seed| Side::random(experts.squared(), [gate_up[i], down[i]], count, seed);
+    let (routed, shared) = (side(0, count, 30), side(1, 1, 60));
     let upload = |matrices: &[Matrix]| stream.clone_htod(&Side::packed(matrices));
     let d_gate_up = (upload(&routed.gate_up)?, upload(&shared.gate_up)?);
     let d_down = (upload(&routed.down)?, upload(&shared.down)?);
@@ -365,7 +382,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         (0..count).for_each(|e| score(e, -40.0 - 0.1 * (e % 5) as f64));
         (0..used).for_each(|k| score((row * 3 + k * 7) % count, step(row, k)));
         score(count, 0.3);
-        let raised: Vec<f64> = (0..left(row)).map(|k| step(row, k).exp()).collect();
+        let weight = |score: f64| if experts.sigmoid() { 1.0 / (1.0 + (-score).exp()) } else { score.exp() };
+        let raised: Vec<f64> = (0..left(row)).map(|k| weight(step(row, k))).collect();
         (0..left(row)).for_each(|k| gates[k] = raised[k] / raised.iter().sum::<f64>());
         gates[used] = 1.0 / (1.0 + (-0.3f64).exp());
     }
@@ -376,11 +394,15 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     let (codes, meta) = (stream.clone_htod(&y.codes)?, stream.clone_htod(y.meta.as_flattened())?);
     let (d_squares, d_router) = (stream.clone_htod(&squares)?, stream.clone_htod(&router)?);
     let router_norm = stream.clone_htod(&vec![2f32; hidden])?;
+    // Equal ones change no choice, and would show in the weights.
+    let equal_biases = stream.clone_htod(&vec![0.5f32; count])?;
+    let random_biases = stream.clone_htod(&random.vector(count))?;
     let (d_words, d_slots) = (stream.clone_htod(&words)?, stream.clone_htod(&slots)?);
     let tiling = experts::tiling(experts, Chip::of(&gpu.device)).expect("enough shared memory");
     let kernels = ExpertsKernels::load(&gpu.device, &gpu.cache, experts, tiling)?;
     type Run = (Stream, QuantizedRows, QuantizedRows, Vec<i32>);
-    let run = |router: &cudarc::driver::CudaSlice<f32>, first: usize, n: usize| -> Result<Run, Box<dyn Error>> {
+    type Values = cudarc::driver::CudaSlice<f32>;
+    let run = |(router, bias): (&Values, &Values), first: usize, n: usize| -> Result<Run, Box<dyn Error>> {
         let stale = |pair: usize| if expert(first + pair / used, pair % used) < 0 { f32::NAN } else { 0.0 };
         let [h_codes, s_codes] = [h_cols, shared_cols].map(|cols| cols * planes.count());
         let h_meta: Vec<f32> = (0..n * used).flat_map(|pair| std::iter::repeat_n(stale(pair), h_codes / 16)).collect();
@@ -392,10 +414,12 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
                 let (words, counted) = (d_words.slice(2 * first..), tally.as_view());
                 let cuts = Some(Cuts { words: &words, tally: &counted });
                 let (slots, shared_gate) = (d_slots.slice(first..), router.slice(count * hidden..));
+                let bias = bias.as_view();
                 let weights = LayerWeights {
                     norm: &router_norm.as_view(),
                     experts: &router.as_view(),
                     shared_gate: &shared_gate,
+                    bias: experts.sigmoid().then_some(&bias),
                     eps: EPS,
                 };
                 let soon = d_gate_up.0.as_view();
@@ -429,7 +453,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
         let h = rows(stream.clone_dtoh(&h.0)?, stream.clone_dtoh(&h.1)?);
         Ok((result, h, rows(stream.clone_dtoh(&s.0)?, stream.clone_dtoh(&s.1)?), stream.clone_dtoh(&d_chosen)?))
     };
-    let (got, h, s, taken) = run(&d_router, 0, n_max)?;
+    let (got, h, s, taken) = run((&d_router, &equal_biases), 0, n_max)?;
     assert!(taken == chosen, "{experts:?}: other experts");
     let real = || (0..n_max).filter(|row| *row != none);
     for row in real() {
@@ -476,7 +500,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     );
     for n in [1, 2, 3, 8, 9, 16] {
         for first in [0, 3] {
-            let part = run(&d_router, first, n)?;
+            let part = run((&d_router, &equal_biases), first, n)?;
             for row in (first..first + n).filter(|row| *row != none) {
                 assert!(
                     part.0.row(row - first, hidden) == got.row(row, hidden),
@@ -488,7 +512,7 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
     // Scores are the router's, to the bit, however many rows there are: of random ones the same are the best.
     let d_random = stream.clone_htod(&random.vector((count + 1) * hidden))?;
     let d_old = stream.clone_htod(&old)?;
-    let shape = router::RouterShape { cols: hidden, experts: count, used };
+    let shape = router::RouterShape { cols: hidden, experts: count, used, sigmoid: experts.sigmoid() };
     for n in [1, 4, 8, 16] {
         let tally = stream.clone_htod(&[0u32])?;
         let (words, tally) = (d_words.as_view(), tally.as_view());
@@ -501,8 +525,10 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
             cuts: Some(Cuts { words: &words, tally: &tally }),
         };
         let (norm, experts_of, gate) = (router_norm.as_view(), d_random.as_view(), d_random.slice(count * hidden..));
-        let layer = LayerWeights { norm: &norm, experts: &experts_of, shared_gate: &gate, eps: EPS };
-        let same = run(&d_random, 0, n)?.3 == choices_of_the_router(gpu, shape, rows, layer)?;
+        let bias = random_biases.as_view();
+        let bias = experts.sigmoid().then_some(&bias);
+        let layer = LayerWeights { norm: &norm, experts: &experts_of, shared_gate: &gate, bias, eps: EPS };
+        let same = run((&d_random, &random_biases), 0, n)?.3 == choices_of_the_router(gpu, shape, rows, layer)?;
         assert!(same, "{experts:?}: others than the router's, {n} rows");
     }
     println!("experts {experts:?}: {worst:.2} of tolerance, alone = in a batch");

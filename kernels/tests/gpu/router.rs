@@ -10,14 +10,17 @@ use chimere_kernels::reference::{self, ExpertCut};
 use cudarc::driver::CudaSlice;
 use std::error::Error;
 
-const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8 };
-const SHAPES: [RouterShape; 6] = [
+const RELEASED: RouterShape = RouterShape { cols: 2048, experts: 256, used: 8, sigmoid: false };
+const SHAPES: [RouterShape; 9] = [
     RELEASED,
-    RouterShape { cols: 256, experts: 16, used: 4 },
-    RouterShape { cols: 32, experts: 16, used: 4 },
-    RouterShape { cols: 256, experts: 4, used: 2 },
-    RouterShape { cols: 4096, experts: 512, used: 10 },
-    RouterShape { cols: 2560, experts: 60, used: 3 },
+    RouterShape { cols: 256, experts: 16, used: 4, sigmoid: false },
+    RouterShape { cols: 32, experts: 16, used: 4, sigmoid: false },
+    RouterShape { cols: 256, experts: 4, used: 2, sigmoid: false },
+    RouterShape { cols: 4096, experts: 512, used: 10, sigmoid: false },
+    RouterShape { cols: 2560, experts: 60, used: 3, sigmoid: false },
+    RouterShape { cols: 2688, experts: 128, used: 6, sigmoid: true },
+    RouterShape { cols: 32, experts: 16, used: 4, sigmoid: true },
+    RouterShape { cols: 4096, experts: 512, used: 10, sigmoid: true },
 ];
 /// How far scores may lie from the exact ones, as a part of the sum of magnitudes.
 const TOLERANCE: f64 = 1e-6;
@@ -54,6 +57,7 @@ struct Sample {
     norm: Vec<f32>,
     weights: Vec<f32>,
     gate: Vec<f32>,
+    bias: Vec<f32>,
     squares: Vec<f32>,
     slots: Vec<i32>,
     cuts: Vec<Option<ExpertCut>>,
@@ -65,6 +69,7 @@ struct OnDevice {
     norm: CudaSlice<f32>,
     weights: CudaSlice<f32>,
     gate: CudaSlice<f32>,
+    bias: CudaSlice<f32>,
     squares: CudaSlice<f32>,
     slots: CudaSlice<i32>,
     cuts: CudaSlice<i32>,
@@ -97,6 +102,8 @@ impl Sample {
         let mut weights: Vec<f32> = vector(shape.experts * shape.cols).iter().map(|v| v * small).collect();
         weights.copy_within(..shape.cols, (shape.experts - 1) * shape.cols);
         let gate: Vec<f32> = vector(shape.cols).iter().map(|v| v * small * 0.2).collect();
+        let mut bias: Vec<f32> = vector(shape.experts).iter().map(|v| v * 0.2).collect();
+        bias[shape.experts - 1] = bias[0];
         let squares = x.chunks_exact(32).map(|b| b.iter().map(|v| v * v).sum()).collect::<Vec<f32>>();
         let slots: Vec<i32> = (0..rows as i32).map(|r| if r % 7 == 5 { -1 } else { r }).collect();
         let cuts: Vec<_> = (0..rows).map(|row| cut(row, shape.used)).collect();
@@ -106,11 +113,12 @@ impl Sample {
             norm: stream.clone_htod(&norm)?,
             weights: stream.clone_htod(&weights)?,
             gate: stream.clone_htod(&gate)?,
+            bias: stream.clone_htod(&bias)?,
             squares: stream.clone_htod(&squares)?,
             slots: stream.clone_htod(&slots)?,
             cuts: stream.clone_htod(&words)?,
         };
-        Ok(Self { shape, x, norm, weights, gate, squares, slots, cuts, device })
+        Ok(Self { shape, x, norm, weights, gate, bias, squares, slots, cuts, device })
     }
 
     /// Rows `first..first + n`, with their cuts or without.
@@ -122,7 +130,7 @@ impl Sample {
         (first, n): (usize, usize),
         cut: bool,
     ) -> Result<Routed, Box<dyn Error>> {
-        let (stream, RouterShape { cols, experts, used }) = (gpu.device.stream(), self.shape);
+        let (stream, RouterShape { cols, experts, used, sigmoid }) = (gpu.device.stream(), self.shape);
         let mut chosen = stream.clone_htod(&vec![-9; n * used])?;
         let mut gates = stream.clone_htod(&vec![f32::NAN; n * (used + 1)])?;
         let mut slots = stream.clone_htod(&vec![-9; 4 * experts])?;
@@ -138,10 +146,12 @@ impl Sample {
             squares: &d.squares.slice(first * cols / 32..),
             cuts: cut.then_some(Cuts { words: &words, tally: &counted }),
         };
+        let bias = d.bias.as_view();
         let layer = LayerWeights {
             norm: &d.norm.as_view(),
             experts: &d.weights.as_view(),
             shared_gate: &d.gate.as_view(),
+            bias: sigmoid.then_some(&bias),
             eps: EPS,
         };
         let choice = ChosenExperts { experts: &mut chosen.as_view_mut(), gates: &mut gates.as_view_mut() };
@@ -292,7 +302,7 @@ fn lists_are_right(chosen: &[i32], shape: RouterShape, (slots, in_rows, out_rows
 
 /// How much of the tolerance is used.
 fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f64 {
-    let RouterShape { cols, experts, used } = sample.shape;
+    let RouterShape { cols, experts, used, sigmoid } = sample.shape;
     if sample.slots[row] < 0 {
         assert!(chosen.iter().all(|e| *e == -1) && gates.iter().all(|g| *g == 0.0), "row {row} is none");
         return 0.0;
@@ -300,10 +310,20 @@ fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f
     let scores: Vec<(f64, f64)> =
         (0..experts).map(|e| sample.score(row, &sample.weights[e * cols..][..cols])).collect();
     let exact: Vec<f32> = scores.iter().map(|s| s.0 as f32).collect();
-    let want = reference::route(&exact, used);
+    let want = if sigmoid {
+        reference::route_sigmoid(&exact, &sample.bias, used, 1.0)
+    } else {
+        reference::route(&exact, used)
+    };
+    let raised = |score: f64| 1.0 / (1.0 + (-score).exp());
+    // By what experts are compared, and how far that may be off.
+    let compared = |e: usize| match scores[e] {
+        (score, off) if sigmoid => (raised(score) + f64::from(sample.bias[e]), 0.25 * off + 2e-7),
+        of => of,
+    };
     for (k, ((e, want), gate)) in chosen.iter().zip(&want).zip(gates).enumerate() {
-        let (score, off) = scores[*e as usize];
-        let near = (score - scores[want.0].0).abs() <= off + scores[want.0].1;
+        let ((score, off), other) = (compared(*e as usize), compared(want.0));
+        let near = (score - other.0).abs() <= off + other.1;
         assert!(near, "row {row}: place {k} has expert {e} with {score}, not {want:?}");
         assert!(!chosen[..k].contains(e), "row {row}: expert {e} twice");
         assert!(gate.is_finite());
@@ -315,7 +335,8 @@ fn row_is_right(sample: &Sample, row: usize, chosen: &[i32], gates: &[f32]) -> f
     );
     // Weights of exactly the chosen, so that a swap of near ones does not count.
     let best = scores[chosen[0] as usize].0;
-    let weights: Vec<f64> = chosen.iter().map(|e| (scores[*e as usize].0 - best).exp()).collect();
+    let weight = |score: f64| if sigmoid { raised(score) } else { (score - best).exp() };
+    let weights: Vec<f64> = chosen.iter().map(|e| weight(scores[*e as usize].0)).collect();
     let sum: f64 = weights.iter().sum();
     let mut worst = 0.0f64;
     for (k, weight) in weights.iter().enumerate() {

@@ -102,7 +102,12 @@ fn in_halves() -> Vec<Checked> {
     }
     for layout in [Layout::Q8_0, Layout::Q4_K, Layout::IQ3_S] {
         for (rows, tiling) in [(192, tiling(1, 2, 64)), (192, tiling(2, 1, 128)), (320, tiling(2, 2, 64))] {
-            for (epilogue, dense) in [(Epilogue::Gated, false), (Epilogue::Residual, true)] {
+            for (epilogue, dense) in [
+                (Epilogue::Gated, false),
+                (Epilogue::Residual, true),
+                (Epilogue::Squared, false),
+                (Epilogue::Squared, true),
+            ] {
                 let shape = shape(layout, rows, 512, epilogue, Some(480), dense);
                 all.push(Checked { shape, form: Form::F16(tiling) });
             }
@@ -132,7 +137,8 @@ fn checked() -> Vec<Checked> {
         for tiling in CHECKED {
             for planes in Planes::ALL {
                 let (gated, residual) = ((192, 512, Epilogue::Gated, false), (96, 512, Epilogue::Residual, true));
-                for (rows, cols, epilogue, dense) in [gated, residual] {
+                let squared = [true, false].map(|dense| (160, 512, Epilogue::Squared, dense));
+                for (rows, cols, epilogue, dense) in [gated, residual].into_iter().chain(squared) {
                     all.push(Checked {
                         shape: shape(layout, rows, cols, epilogue, Some(480), dense).with_planes(planes),
                         form: Form::Int8(tiling),
@@ -191,6 +197,7 @@ fn tilings() -> Vec<Vec<Checked>> {
     for (layout, rows, epilogue, norm) in [
         (Layout::Q4_K, 1024, Epilogue::Gated, Some(512)),
         (Layout::Q8_0, 2040, Epilogue::Plain, None),
+        (Layout::Q5_0, 928, Epilogue::Squared, Some(512)),
         (Layout::IQ3_S, 1000, Epilogue::Plain, None),
     ] {
         let shape = shape(layout, rows, 512, epilogue, norm, false);
@@ -458,7 +465,7 @@ impl<'a> Bench<'a> {
             Epilogue::Residual => {
                 Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride }
             }
-            Epilogue::Gated => Output::Gated { codes: &mut c, meta: &mut m, stride },
+            Epilogue::Gated | Epilogue::Squared => Output::Activated { codes: &mut c, meta: &mut m, stride },
         };
         // SAFETY: lists are those of `lists` below, which name three matrices and rows that there are, each output
         // once.
@@ -613,6 +620,10 @@ impl Want<'_> {
                     near(value(r), want + f64::from(OLD), (size + 1.0) * tolerance, &format!("x {r}"))?;
                     let next = f64::from(self.next[r]);
                     ((want + f64::from(OLD)) * next, (size + 1.0) * tolerance)
+                } else if self.epilogue == Epilogue::Squared {
+                    let (want, size) = self.dot(matrix, r, c);
+                    let (up, off) = (want.max(0.0), size * tolerance);
+                    (up * up, (2.0 * up + off) * off + 1e-6 * up * up)
                 } else {
                     let (gate, up) = (r / 8 * 16 + r % 8, r / 8 * 16 + r % 8 + 8);
                     let ((gate, g_size), (up, u_size)) = (self.dot(matrix, gate, c), self.dot(matrix, up, c));

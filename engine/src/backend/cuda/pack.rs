@@ -41,7 +41,8 @@ impl Home {
     pub(super) fn of_type(ty: BlockType) -> Self {
         use BlockType as B;
         let layout = match ty {
-            B::Q8_0 | B::Q5_0 => Layout::Q8_0,
+            B::Q8_0 => Layout::Q8_0,
+            B::Q5_0 => Layout::Q5_0,
             B::Q4_0 => Layout::Q4_0,
             B::Iq4Nl => Layout::IQ4_NL,
             B::Mxfp4 => Layout::MXFP4,
@@ -239,12 +240,12 @@ impl<'a> TileRow<'a> {
             }
             Codes::Grid => put_grid(block, codes, planes, lane, at, high),
             Codes::Table(_) => (0..4).for_each(|t| codes[nibble_at(t)] = in_order(&quads, t).to_le_bytes()),
-            Codes::Nibble | Codes::Five | Codes::Six => {
+            Codes::Nibble | Codes::Five | Codes::SignedFive | Codes::Six => {
                 (0..4).for_each(|t| codes[nibble_at(t)] = nibbles(&quads, t).to_le_bytes());
             }
         }
         match layout.codes {
-            Codes::Five => {
+            Codes::Five | Codes::SignedFive => {
                 (0..4).for_each(|t| {
                     or_word(planes, 2 * (lane + t) + at / 2, above::<1>(&quads, t, high) << (at % 2 * 4))
                 });
@@ -418,7 +419,7 @@ impl Encoding for Q8_0 {
 
 struct Q5_0;
 impl Encoding for Q5_0 {
-    const LAYOUT: Layout = Layout::Q8_0;
+    const LAYOUT: Layout = Layout::Q5_0;
     const SIZE: (usize, usize) = (32, 22);
 
     #[inline(always)]

@@ -89,6 +89,11 @@ impl<'a> MatrixPlan<'a> {
         Self { factor: self.factor * factor, ..self }
     }
 
+    /// The same with rows of zeros up to a multiple of `rows`.
+    pub(super) fn in_rows_of(self, rows: usize) -> Self {
+        Self { rows: self.rows.next_multiple_of(rows), ..self }
+    }
+
     /// `runs` have one home.
     fn stacked(part: MatrixUse, cols: usize, count: usize, runs: Vec<TensorRows<'a>>) -> Self {
         let (home, rows) = (runs[0].home, runs.iter().map(|r| r.rows).sum());
@@ -308,12 +313,12 @@ pub(super) fn segments(cols: usize, runs: Vec<TensorRows<'_>>) -> Segments<Matri
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::{Operator, Swiglu};
+    use super::super::blocks::{ExpertMatrices, Operator};
     use super::super::upload::fill;
     use super::super::{unpack, weights::planned_bytes};
     use super::*;
     use crate::format::blocks::{SplitMix, decode_row, encode_row};
-    use crate::model::{GdnConfig, GdnWeights, HeadOrder, MlpWeights};
+    use crate::model::{Activation, GdnConfig, GdnWeights, HeadOrder, MlpConfig, MlpWeights, MoeConfig, Router};
 
     type Planned<'a, C> = <C as Operator>::Weights<MatrixPlan<'a>, VectorPlan<'a>>;
 
@@ -432,7 +437,8 @@ mod tests {
     fn gate_and_up_take_turns_of_eight_rows_and_share_a_layout() {
         for (gate, up, layout) in [
             (BlockType::Q4K, BlockType::Q4K, Layout::Q4_K),
-            (BlockType::Q5_0, BlockType::Q8_0, Layout::Q8_0),
+            (BlockType::Q5_0, BlockType::Q5_0, Layout::Q5_0),
+            (BlockType::Q5_0, BlockType::Q8_0, Layout::W16),
             (BlockType::Q4K, BlockType::Q6K, Layout::W16),
             (BlockType::Iq4Nl, BlockType::Bf16, Layout::W16),
         ] {
@@ -490,7 +496,7 @@ mod tests {
         use BlockType as B;
         let cases: [(&str, [BlockType; 4], &[Layout]); 6] = [
             ("all the same", [B::Q8_0; 4], &[Layout::Q8_0]),
-            ("gates in f32", [B::Q8_0, B::Q5_0, B::F32, B::F32], &[Layout::Q8_0]),
+            ("gates in f32", [B::Q8_0, B::Q5_0, B::F32, B::F32], &[Layout::Q8_0, Layout::Q5_0, Layout::Q8_0]),
             ("all k-quants", [B::Q6K; 4], &[Layout::Q6_K]),
             ("z apart", [B::Q4K, B::Q6K, B::F32, B::F32], &[Layout::Q4_K, Layout::Q6_K, Layout::Q8_0]),
             ("all bf16", [B::Bf16; 4], &[Layout::W16]),
@@ -536,9 +542,23 @@ mod tests {
         }
     }
 
-    fn check_swiglu(plan: &Swiglu<MatrixPlan<'_>>, w: &MlpWeights) {
-        check_interleaved(&plan.gate_up, w.gate.as_ref().unwrap(), &w.up);
+    fn check_expert(plan: &ExpertMatrices<MatrixPlan<'_>>, w: &MlpWeights) {
+        match &w.gate {
+            Some(gate) => check_interleaved(&plan.gate_up, gate, &w.up),
+            None => check_up(&plan.gate_up, &w.up),
+        }
         check_whole(&plan.down, &w.down);
+    }
+
+    /// All rows, then zeros.
+    fn check_up(plan: &MatrixPlan<'_>, up: &Tensor) {
+        let (bytes, values) = (packed(plan), decoded(up));
+        assert_eq!((plan.rows, plan.count), (up.rows().next_multiple_of(64), up.matrices()));
+        for (matrix, row) in (0..plan.count).flat_map(|matrix| (0..plan.rows).map(move |row| (matrix, row))) {
+            let want = values.chunks(up.cols()).nth(matrix * up.rows() + row).filter(|_| row < up.rows());
+            let got = unpacked(plan, &bytes, matrix, row);
+            check_row(plan.layout, &got, want.unwrap_or(&[]), &format!("{up:?} matrix {matrix} row {row}"));
+        }
     }
 
     fn check_block(plan: &Op<MatrixPlan<'_>, VectorPlan<'_>>, w: &model::Op) {
@@ -549,13 +569,38 @@ mod tests {
                 check_whole(&plan.projections.out, &w.out);
             }
             (Op::Moe(_, plan), model::Op::Moe(w)) => {
-                check_swiglu(&plan.experts, &w.experts);
-                check_swiglu(&plan.shared, &w.shared.as_ref().unwrap().expert);
+                check_expert(&plan.experts, &w.experts);
+                check_expert(&plan.shared, &w.shared.as_ref().unwrap().expert);
                 assert_eq!(plan.router.values(), decoded(&w.router));
             }
-            (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_swiglu(plan, w),
+            (Op::Mlp(_, plan), model::Op::Mlp(w)) => check_expert(plan, w),
             _ => panic!("an operator of another kind"),
         }
+    }
+
+    #[test]
+    fn up_without_a_gate_has_rows_of_zeros_up_to_a_multiple_of_64() {
+        let config = MlpConfig { width: 96, activation: Activation::Relu2 };
+        let [up, down] = [[2, 96, 64], [2, 21, 96]].map(|shape| random(BlockType::Q5_0, &shape, 10));
+        let w = MlpWeights { config, gate: None, up, down };
+        let plan = MlpConfig::plan(&w, 1.0);
+        assert_eq!((plan.gate_up.rows, plan.gate_up.layout, plan.down.layout), (128, Layout::Q5_0, Layout::Q5_0));
+        check_expert(&plan, &w);
+    }
+
+    #[test]
+    fn what_weights_of_experts_add_up_to_is_a_factor_of_their_matrices() {
+        let path = format!("{}/tests/golden/nemotron_h/model.gguf", env!("CARGO_MANIFEST_DIR"));
+        let model = model::load(path.as_ref()).unwrap();
+        let moe = model.weights.layers.iter().flatten().find_map(|block| match &block.op {
+            model::Op::Moe(w) => Some(w),
+            _ => None,
+        });
+        let (w, plan) = moe.map(|w| (w, MoeConfig::plan(w, 3.0))).unwrap();
+        let Router::SigmoidBias { scale } = w.config.router else { panic!("another router") };
+        // The shared expert has no gate: one of zeros is open by half.
+        assert_eq!((plan.experts.down.factor, plan.shared.down.factor), (3.0 * scale, 6.0));
+        assert_eq!(Some(plan.bias.values()), w.bias);
     }
 
     #[test]

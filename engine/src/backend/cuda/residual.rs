@@ -114,7 +114,8 @@ impl<'a> FoldedViewMut<'a> {
 pub(super) struct Residual {
     pub(super) x: CudaSlice<f32>,
     pub(super) rows: FoldedRows,
-    /// What a launch that reads `rows` writes for the reader after it: they change places then.
+    /// What a launch that reads `rows` writes for the reader after it: they change places then. Where two operators read
+    /// the same rows, what the first one writes for a reader goes here, and nobody reads it.
     spare: FoldedRows,
     hidden: usize,
 }
@@ -178,7 +179,7 @@ impl Residual {
         (self.rows.read(eps), self.x.as_view_mut(), self.spare.write())
     }
 
-    /// What was written last is what is read next.
+    /// What was written last is what is read next, or, for launches until the next turn, kept from being written.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.rows, &mut self.spare);
     }

@@ -54,7 +54,8 @@ impl Widths {
         c.blocks().map(|block| OpQuery(&block.op).widths()).fold(model, Self::widest)
     }
 
-    fn widest(self, other: Self) -> Self {
+    /// Of each width the wider one.
+    pub(super) fn widest(self, other: Self) -> Self {
         Self {
             hidden: self.hidden.max(other.hidden),
             vocab: self.vocab.max(other.vocab),

@@ -61,6 +61,10 @@ impl Lanes<'_> {
                 let bits = (self.word(plane + lane * 8 + at / 2 * 4) >> (at % 2 * 4 + i) & 0x0101_0101).to_le_bytes();
                 std::array::from_fn(|k| nibbles()[k] | i32::from(bits[k]) << 4)
             }
+            Codes::SignedFive => {
+                let bits = (self.word(plane + lane * 8 + at / 2 * 4) >> (at % 2 * 4 + i) & 0x0101_0101).to_le_bytes();
+                std::array::from_fn(|k| nibbles()[k] - 16 * i32::from(bits[k]))
+            }
             Codes::Six => {
                 let bits = (self.word(plane + lane * 16 + at * 4) >> (2 * i) & 0x0303_0303).to_le_bytes();
                 std::array::from_fn(|k| (nibbles()[k] | i32::from(bits[k]) << 4) << 26 >> 26)

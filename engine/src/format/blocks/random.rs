@@ -45,6 +45,7 @@ fn factors(ty: BlockType) -> &'static [(usize, f32)] {
     // (its magnitudes are near 9).
     match ty {
         BlockType::Q8_0 => const { &[(0, 1.0 / 74.0)] },
+        BlockType::Q5_0 => const { &[(0, 1.0 / 9.2)] },
         BlockType::Q4K => const { &[(0, 1.0 / 4.6 / 60.0), (2, 7.5 / 4.6 / 60.0)] },
         BlockType::Q5K => const { &[(0, 1.0 / 9.2 / 60.0), (2, 15.5 / 9.2 / 60.0)] },
         BlockType::Q6K => const { &[(208, 1.0 / 18.5 / 74.0)] },
@@ -64,7 +65,7 @@ fn spread(i: usize) -> f32 {
 /// Fills `out` with whole blocks whose values have a standard deviation of about `rms` and a mean of 0.
 ///
 /// # Panics
-/// If `out` is no whole number of blocks, or for a type other than F32, BF16, Q8_0, Q4_K, Q5_K, Q6_K and IQ3_S.
+/// If `out` is no whole number of blocks, or for a type other than F32, BF16, Q8_0, Q5_0, Q4_K, Q5_K, Q6_K and IQ3_S.
 pub fn random_blocks(ty: BlockType, rms: f32, rng: &mut SplitMix, out: &mut [u8]) {
     assert!(out.len().is_multiple_of(ty.bytes()), "{} bytes of {}", out.len(), ty.name());
     let width = rms * 3f32.sqrt();
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn random_blocks_have_about_the_spread_that_was_asked_for() {
         use BlockType::*;
-        for ty in [F32, Bf16, Q8_0, Q4K, Q5K, Q6K, Iq3S] {
+        for ty in [F32, Bf16, Q8_0, Q5_0, Q4K, Q5K, Q6K, Iq3S] {
             let values = 256 * 256;
             let mut bytes = vec![0; ty.row_bytes(values).unwrap()];
             random_blocks(ty, 0.02, &mut SplitMix::new(1, 2), &mut bytes);

@@ -63,7 +63,7 @@ const NO_EXPERTS: Experts = Experts { count: 0, used: 0, width: 0, shared: 0 };
 const GRANITE_LAYERS: &str = "ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E ME ME ME ME ME ME ME ME ME *E \
                               ME ME ME ME ME ME ME ME ME *E ME ME ME ME";
 
-const SHAPES: [HybridShape; 5] = [
+const SHAPES: [HybridShape; 6] = [
     HybridShape {
         name: "nemotron-3-nano-30b-a3b",
         architecture: "nemotron_h_moe",
@@ -80,6 +80,23 @@ const SHAPES: [HybridShape; 5] = [
         experts: Experts { count: 128, used: 6, width: 1856, shared: 3712 },
         gated: false,
         factors: &[("expert_weights_scale", 2.5)],
+    },
+    HybridShape {
+        name: "nemotron-h-8b",
+        architecture: "nemotron_h",
+        pre: "tekken",
+        layers: "M - M - M - M * - M - M - M - M - M * - M - M - M - M - M * - M - M - M - M - M * - \
+                 M - M - M - M - M -",
+        hidden: 4096,
+        vocab: 131_072,
+        context: 8192,
+        tied: false,
+        attention: Attention { heads: 32, kv_heads: 8, dim: 128, theta: 0.0 },
+        ssm: Ssm { heads: 128, dim: 64, state: 128, groups: 8, normed: true },
+        dense: 21_504,
+        experts: NO_EXPERTS,
+        gated: false,
+        factors: &[],
     },
     HybridShape {
         name: "granite-4-h-small",

@@ -8,7 +8,7 @@
 //! | part | a unit's share |
 //! | --- | --- |
 //! | codes | `[vector][lane][4 words]`: bytes: vector = block, words = (row g, g+8) of quad t, then of t+4; nibbles: vector = two blocks, words = (row g, g+8) of each block, quad t and t+4 sharing a word; 16 bits: as bytes, four vectors of high bytes, then four of low ones; a grid: one vector, word = block, bytes = low 8 bits of the indices of (row g, g+8) of quad t, then of t+4 |
-//! | planes | what exceeds a nibble, `[lane]`: five bits: a word for two blocks; six bits: a word a block; a grid: signs, a word for two blocks, after all lanes' signs bit 8 of the indices, a half word |
+//! | planes | what exceeds a nibble, `[lane]`: five bits: a word for two blocks, of signed ones with the sign; six bits: a word a block; a grid: signs, a word for two blocks, after all lanes' signs bit 8 of the indices, a half word |
 //! | scales | `[g]`, of rows g and g+8: a half a block; or one or two bytes a block; or a nibble a block, a byte for both rows |
 //! | groups | where 256 inputs share a half: `[g]`, for every second unit |
 
@@ -35,6 +35,8 @@ pub enum Codes {
     Table([i8; 16]),
     /// Five bits, unsigned.
     Five,
+    /// Five bits, signed.
+    SignedFive,
     /// Six bits, signed.
     Six,
     /// Sixteen bits, signed: `256 * high + low`, both signed bytes.
@@ -80,6 +82,8 @@ impl Layout {
     pub const Q8_0: Self = Self { codes: Codes::Byte, scales: Scales::F16 };
     /// GGUF's Q4_0.
     pub const Q4_0: Self = Self { codes: Codes::Table(Q4_LEVELS), scales: Scales::F16 };
+    /// GGUF's Q5_0.
+    pub const Q5_0: Self = Self { codes: Codes::SignedFive, scales: Scales::F16 };
     /// GGUF's IQ4_NL.
     pub const IQ4_NL: Self = Self { codes: Codes::Table(IQ4_LEVELS), scales: Scales::F16 };
     /// GGUF's MXFP4. Levels are doubled, so scales are stored halved.
@@ -103,7 +107,7 @@ impl Layout {
         let (codes, planes) = match self.codes {
             Codes::Byte => (2048, 0),
             Codes::Nibble | Codes::Table(_) => (1024, 0),
-            Codes::Five => (1024, 256),
+            Codes::Five | Codes::SignedFive => (1024, 256),
             Codes::Six => (1024, 512),
             Codes::Word => (4096, 0),
             Codes::Grid => (512, 320),
@@ -143,8 +147,8 @@ impl Layout {
     }
 }
 
-/// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits as a
-/// signed byte), and scales, of which a layout stores those that it has.
+/// One block of a row of weights: codes as stored (a signed byte's bits; an unsigned nibble or five bits; six bits, and
+/// five signed ones, as a signed byte), and scales, of which a layout stores those that it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// In the order of the inputs; of 16 bits the high bytes.
@@ -249,7 +253,9 @@ fn put_block(layout: Layout, units: usize, r: usize, b: usize, block: &Block, ti
         for (q, quad) in quads.into_iter().enumerate() {
             let i = 2 * q + high;
             match layout.codes {
-                Codes::Five => or_word(planes, lane * 2 + at / 2, (quad >> 4 & 0x0101_0101) << (i + at % 2 * 4)),
+                Codes::Five | Codes::SignedFive => {
+                    or_word(planes, lane * 2 + at / 2, (quad >> 4 & 0x0101_0101) << (i + at % 2 * 4))
+                }
                 Codes::Six => or_word(planes, lane * 4 + at, (quad >> 4 & 0x0303_0303) << (2 * i)),
                 Codes::Grid => {
                     let signs = block.signs >> (4 * (t + 4 * q)) & 15;
@@ -322,6 +328,10 @@ mod tests {
                     let bits = plane(lane * 2 + at / 2) >> (at % 2 * 4 + 2 * half + high) & 0x0101_0101;
                     (two() >> (4 * half) & 0x0f0f_0f0f | bits << 4).to_le_bytes()
                 }
+                Codes::SignedFive => {
+                    let bits = plane(lane * 2 + at / 2) >> (at % 2 * 4 + 2 * half + high) & 0x0101_0101;
+                    (two() >> (4 * half) & 0x0f0f_0f0f | (bits * 0xf0)).to_le_bytes()
+                }
                 Codes::Six => {
                     let bits = plane(lane * 4 + at) >> (2 * (2 * half + high)) & 0x0303_0303;
                     (two() >> (4 * half) & 0x0f0f_0f0f | bits << 4).to_le_bytes().map(|c| ((c << 2) as i8 >> 2) as u8)
@@ -389,6 +399,7 @@ mod tests {
     fn bytes_are_those_of_the_blocks_and_little_more() {
         for (layout, gguf_bits) in [
             (Layout::Q8_0, 8.5),
+            (Layout::Q5_0, 5.5),
             (Layout::Q4_K, 4.5),
             (Layout::Q5_K, 5.5),
             (Layout::Q6_K, 6.5625),

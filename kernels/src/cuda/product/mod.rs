@@ -200,6 +200,7 @@ pub(super) fn layout_defines(names: [&'static str; 6], layout: Layout) -> Vec<(&
         Codes::Six => (4, [0; 16]),
         Codes::Word => (5, [0; 16]),
         Codes::Grid => (6, [0; 16]),
+        Codes::SignedFive => (7, [0; 16]),
     };
     let scales = match layout.scales {
         Scales::F16 => 0,

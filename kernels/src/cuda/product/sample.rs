@@ -4,8 +4,9 @@ use super::layout::{Block, Codes, Layout, Scales, iq3_s_grid, pack};
 use crate::cuda::quantized::{BLOCK, QuantizedRows};
 
 /// Every layout that a kernel reads.
-pub const LAYOUTS: [Layout; 10] = [
+pub const LAYOUTS: [Layout; 11] = [
     Layout::Q8_0,
+    Layout::Q5_0,
     Layout::Q4_0,
     Layout::IQ4_NL,
     Layout::MXFP4,
@@ -93,7 +94,7 @@ impl Matrix {
         std::array::from_fn(|i| {
             let (c, low) = (block.codes[i], block.low[i]);
             match self.layout.codes {
-                Codes::Byte | Codes::Six => i32::from(c as i8),
+                Codes::Byte | Codes::Six | Codes::SignedFive => i32::from(c as i8),
                 Codes::Nibble | Codes::Five => i32::from(c),
                 Codes::Table(levels) => i32::from(levels[usize::from(c)]),
                 Codes::Word => 256 * i32::from(c as i8) + i32::from(low as i8),
@@ -144,6 +145,7 @@ fn random_block(layout: Layout, random: &mut Random) -> Block {
             Codes::Grid => 0,
             Codes::Nibble | Codes::Table(_) => bits & 15,
             Codes::Five => bits & 31,
+            Codes::SignedFive => (((bits << 3) as i8) >> 3) as u8,
             Codes::Six => (((bits << 2) as i8) >> 2) as u8,
         };
     }

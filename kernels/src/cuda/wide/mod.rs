@@ -30,6 +30,8 @@ pub enum Epilogue {
     Residual,
     /// The matrix has 8 rows of gate, the same 8 of up, and so on: the int8 form of `silu(gate) * up`.
     Gated,
+    /// The int8 form of `relu(sum)^2`.
+    Squared,
 }
 
 /// A product that a kernel can be made for.
@@ -57,7 +59,7 @@ impl WideShape {
         let (rows, cols) = matrix.size();
         let whole = match epilogue {
             Epilogue::Plain => 1,
-            Epilogue::Residual => BLOCK,
+            Epilogue::Residual | Epilogue::Squared => BLOCK,
             Epilogue::Gated => 2 * BLOCK,
         };
         if !rows.is_multiple_of(whole) {
@@ -220,8 +222,8 @@ pub enum Output<'a, 'b> {
         /// Values from one row to the next, a multiple of 32.
         stride: usize,
     },
-    /// Int8 rows of half as many values as the matrix has rows.
-    Gated {
+    /// Int8 rows, gated of half as many values as the matrix has rows.
+    Activated {
         /// `[rows, stride * planes]`.
         codes: &'a mut CudaViewMut<'b, i8>,
         /// `[rows, stride / 32 * planes, 2]`.
@@ -249,7 +251,7 @@ device_struct! {
         out: PtrMut<f32>,
         /// Residual: `[rows]`, of the norm that follows.
         weight: Ptr<f32>,
-        /// `[.., code_stride * planes]`, residual: of `rows` values, gated: of half as many.
+        /// `[.., code_stride * planes]`, residual, squared: of `rows` values, gated: of half as many.
         out_codes: PtrMut<i8>,
         /// `[.., code_stride / 32 * planes]`.
         out_meta: PtrMut<[f32; 2]>,
@@ -408,7 +410,7 @@ impl Arguments {
                 self.out_squares = PtrMut::of(squares, stream);
                 self.code_stride = stride as i32;
             }
-            Output::Gated { codes, meta, stride } => {
+            Output::Activated { codes, meta, stride } => {
                 self.out_codes = PtrMut::of(codes, stream);
                 self.out_meta = PtrMut::of(meta, stream);
                 self.code_stride = stride as i32;
@@ -464,7 +466,8 @@ impl WideShape {
                 fits("the output's squares", squares.len(), n * rows / BLOCK)?;
                 int8(codes, meta, rows, *stride)
             }
-            (Epilogue::Gated, Output::Gated { codes, meta, stride }) => int8(codes, meta, rows / 2, *stride),
+            (Epilogue::Gated, Output::Activated { codes, meta, stride }) => int8(codes, meta, rows / 2, *stride),
+            (Epilogue::Squared, Output::Activated { codes, meta, stride }) => int8(codes, meta, rows, *stride),
             (epilogue, _) => wrong(format!("the output given is not {epilogue:?}")),
         }
     }
@@ -505,7 +508,13 @@ mod tests {
     fn the_choice_is_legal_for_every_layout_and_size() {
         for layout in product::sample::LAYOUTS {
             for (rows, cols) in [(64, 256), (1024, 2048), (2048, 512), (12416, 2048), (5120, 17408)] {
-                let epilogues = [(Epilogue::Plain, false), (Epilogue::Residual, true), (Epilogue::Gated, true)];
+                let epilogues = [
+                    (Epilogue::Plain, false),
+                    (Epilogue::Residual, true),
+                    (Epilogue::Gated, true),
+                    (Epilogue::Squared, true),
+                    (Epilogue::Squared, false),
+                ];
                 for (planes, (epilogue, dense)) in Planes::ALL.into_iter().flat_map(|p| epilogues.map(|e| (p, e))) {
                     let matrix = product::MatrixShape::new(layout, rows, cols).unwrap().with_planes(planes);
                     let shape = WideShape::new(matrix, epilogue, Some(256), dense).unwrap();

@@ -137,7 +137,7 @@ impl Tiling {
         let wrong = |what: String| Err(CudaError::shape("wide", format!("{self:?} of {shape:?}: {what}")));
         let whole = match shape.epilogue {
             Epilogue::Plain => 1,
-            Epilogue::Residual => 2,
+            Epilogue::Residual | Epilogue::Squared => 2,
             Epilogue::Gated => 4,
         };
         let rows = self.tiles * self.warps_rows;
@@ -236,7 +236,7 @@ fn measured_in(order: Order, shape: WideShape, columns: usize, chip: Chip) -> Ti
         (true, Epilogue::Plain, 17..=32) if order.segments > 2 => of(2, 3, 4, 1, 4, 1, 2),
         (true, Epilogue::Plain, 33..=64) if order.segments > 2 => of(1, 6, 4, 2, 1, 2, 2),
         (true, Epilogue::Plain, 65..) if order.segments > 2 => of(2, 6, 4, 2, 1, 1, 2),
-        (false, Epilogue::Gated, 17..=64) if order.by_block => of(1, 4, 1, 1, 4, 1, 3),
+        (false, Epilogue::Gated | Epilogue::Squared, 17..=64) if order.by_block => of(1, 4, 1, 1, 4, 1, 3),
         (false, Epilogue::Plain, 129..) if few_units => of(1, 4, 2, 1, 1, 2, 2),
         (false, Epilogue::Residual, 65..=128) => of(2, 4, 4, 1, 4, 1, 2),
         _ => free,
@@ -273,9 +273,9 @@ fn measured(shape: WideShape, columns: usize, chip: Chip) -> Tiling {
         match (columns, shape.epilogue) {
             (0..=64, Epilogue::Plain | Epilogue::Residual) if few_units => of(1, 2, 2, 1, 4, 1, 2),
             (0..=16, _) => of(1, 4, 2, 1, 2, 1, 4),
-            (17..=128, Epilogue::Gated) => of(1, 4, 2, 1, 4, 1, 2),
+            (17..=128, Epilogue::Gated | Epilogue::Squared) => of(1, 4, 2, 1, 4, 1, 2),
             (17..=128, _) => of(1, 4, 4, 1, 4, 1, 2),
-            (129..=512, Epilogue::Gated) => of(1, 4, 4, 1, 4, 1, 2),
+            (129..=512, Epilogue::Gated | Epilogue::Squared) => of(1, 4, 4, 1, 4, 1, 2),
             (129..=512, _) if few_units => of(2, 4, 4, 1, 2, 1, 2),
             (129..=512, _) => of(2, 4, 4, 2, 2, 1, 3),
             _ => of(2, 4, 4, 2, 1, 1, 3),

@@ -28,7 +28,7 @@ pub(in crate::backend::cuda) struct Weights<M, V> {
 
 /// Its weights on the device, with their products.
 pub(in crate::backend::cuda) struct Bound {
-    projections: BoundProjections,
+    pub(super) projections: BoundProjections,
     q_norm: CudaSlice<f32>,
     k_norm: CudaSlice<f32>,
 }
@@ -163,8 +163,7 @@ impl Operator for AttentionConfig {
         store: &mut Store,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
-        bound.projections.read(at, work)?;
-        attend(bound, kernels, at, store, work)?;
+        bound.mix(kernels, at, store, work)?;
         bound.projections.write(at, work)
     }
 
@@ -180,6 +179,20 @@ impl Operator for AttentionConfig {
             // SAFETY: as in `attend`.
             unsafe { kernels.attention.write(at.device, rows, x, norms, cache, out) }
         })
+    }
+}
+
+impl Bound {
+    /// All but the out-projection: from the residual stream into [`Workspace::mixed`].
+    pub(super) fn mix(
+        &self,
+        kernels: &mut Kernels,
+        at: BlockPass<'_>,
+        store: &mut Store,
+        work: &mut Workspace,
+    ) -> Result<(), CudaBackendError> {
+        self.projections.read(at, work)?;
+        attend(self, kernels, at, store, work)
     }
 }
 

@@ -1,6 +1,7 @@
-//! A dense feed-forward part: a shared expert without any others, with gate 1.
+//! A dense feed-forward part: a shared expert without any others, with gate 1. Its matrices are gate and up or, where a
+//! squared ReLU stands between, up alone, and down.
 
-use super::{BlockPass, Operator, Setting, WantedProducts, supported};
+use super::{BlockPass, Operator, Setting, WantedProducts};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::{Kernels as Products, Product, ProductKind};
 use crate::backend::cuda::plan::{MatrixPlan, MatrixUse};
@@ -16,12 +17,17 @@ use chimere_kernels::cuda::{Device, KernelCache, Program};
 use cudarc::driver::CudaViewMut;
 
 /// The matrices of an expert, or of a stack of them.
-pub(in crate::backend::cuda) struct Swiglu<M = Matrix> {
-    /// Rows of gate and up in turns of 8: `[2 * width, hidden]`.
+pub(in crate::backend::cuda) struct ExpertMatrices<M = Matrix> {
+    /// Rows of gate and up in turns of 8: `[2 * width, hidden]`; or of up alone, and zeros up to a multiple of 64.
     pub(in crate::backend::cuda) gate_up: M,
     /// `[hidden, width]`.
     pub(in crate::backend::cuda) down: M,
+    /// What stands between.
+    pub(in crate::backend::cuda) activation: Activation,
 }
+
+/// Rows of a matrix of up alone: what the experts' kernels do at a time.
+const UP_ROWS: usize = 64;
 
 /// What an expert is in its layer.
 #[derive(Clone, Copy)]
@@ -36,29 +42,30 @@ pub(super) enum Place {
 
 /// They on the device, with their products.
 pub(in crate::backend::cuda) struct Bound {
-    pub(super) weights: Swiglu,
+    pub(super) weights: ExpertMatrices,
     pub(super) gate_up: Product,
     pub(super) down: Product,
     width: usize,
 }
 
-impl<'a> Swiglu<MatrixPlan<'a>> {
+impl<'a> ExpertMatrices<MatrixPlan<'a>> {
     /// `scale`: what the outputs are multiplied with.
     pub(super) fn plan(part: MatrixUse, w: &'a MlpWeights, scale: f32) -> Self {
-        // Without a gate there is no kernel: `check` refuses it, and this plan is never carried out.
-        let gate = w.gate.as_ref().unwrap_or(&w.up);
-        let down = MatrixPlan::whole(part, &w.down).times(scale);
-        Self { gate_up: MatrixPlan::interleaved(part, gate, &w.up), down }
+        let gate_up = match &w.gate {
+            Some(gate) => MatrixPlan::interleaved(part, gate, &w.up),
+            None => MatrixPlan::whole(part, &w.up).in_rows_of(UP_ROWS),
+        };
+        Self { gate_up, down: MatrixPlan::whole(part, &w.down).times(scale), activation: w.config.activation }
     }
 }
 
-impl<M> Swiglu<M> {
-    pub(super) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> Swiglu<N> {
-        Swiglu { gate_up: m(self.gate_up), down: m(self.down) }
+impl<M> ExpertMatrices<M> {
+    pub(super) fn map<N>(self, m: &mut impl FnMut(M) -> N) -> ExpertMatrices<N> {
+        ExpertMatrices { gate_up: m(self.gate_up), down: m(self.down), activation: self.activation }
     }
 }
 
-impl<M: Packed> Swiglu<M> {
+impl<M: Packed> ExpertMatrices<M> {
     /// Kinds of the two products.
     pub(super) fn kinds(&self, hidden: usize, place: Place) -> Result<[ProductKind; 2], CudaBackendError> {
         let kind = |m: &M, epilogue, norm| match place {
@@ -66,7 +73,17 @@ impl<M: Packed> Swiglu<M> {
             Place::Shared => ProductKind::dense(m, epilogue, norm).map(ProductKind::among_experts),
             Place::Alone => ProductKind::dense(m, epilogue, norm),
         };
-        Ok([kind(&self.gate_up, Epilogue::Gated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
+        let activated = match self.activation {
+            Activation::SiluGated => Epilogue::Gated,
+            Activation::Relu2 => Epilogue::Squared,
+        };
+        Ok([kind(&self.gate_up, activated, Some(hidden))?, kind(&self.down, Epilogue::Plain, None)?])
+    }
+
+    /// Values between the matrices, with those that are zeros.
+    pub(super) fn width(&self) -> usize {
+        let rows = self.gate_up.form().rows;
+        if self.activation.is_gated() { rows / 2 } else { rows }
     }
 }
 
@@ -74,7 +91,7 @@ impl Bound {
     /// Loads the products of an expert, or of a stack of them, of this width.
     pub(super) fn new(
         products: &mut Products<'_>,
-        weights: Swiglu,
+        weights: ExpertMatrices,
         (hidden, width): (usize, usize),
         place: Place,
     ) -> Result<Self, CudaBackendError> {
@@ -89,7 +106,7 @@ impl Bound {
         self.launch_down(at, &work.shared_hidden, &mut work.shared_out.as_view_mut())
     }
 
-    /// Gate and up of all rows.
+    /// Gate and up of all rows, or up alone.
     pub(super) fn launch_gate_up(
         &self,
         at: BlockPass<'_>,
@@ -98,7 +115,7 @@ impl Bound {
     ) -> Result<(), CudaBackendError> {
         let (rows, columns) = (at.pass.rows, Columns::First(at.pass.rows.count));
         let (mut codes, mut meta) = hidden.views_mut();
-        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
+        let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.width) };
         // SAFETY: the columns are not listed.
         unsafe { self.gate_up.launch(at.device, rows, &self.weights.gate_up, x, columns, out) }
     }
@@ -123,37 +140,35 @@ pub(super) fn combine_shape(s: &Setting, used: usize) -> combine::CombineShape {
     combine::CombineShape { cols: s.hidden, used, shared: true, planes: s.planes }
 }
 
-/// That the kernels compute such an expert.
-pub(super) fn check_expert(config: &MlpConfig) -> Result<(), CudaBackendError> {
-    let activation = config.activation;
-    supported(activation == Activation::SiluGated, "an activation", format_args!("{activation:?}"), "SiluGated")
-}
-
 impl Operator for MlpConfig {
     type Source = MlpWeights;
-    type Weights<M, V> = Swiglu<M>;
+    type Weights<M, V> = ExpertMatrices<M>;
     type Bound = Bound;
     type Kernels = Combine;
 
     fn check(&self) -> Result<(), CudaBackendError> {
-        check_expert(self)
+        Ok(())
     }
 
     fn widths(&self) -> Widths {
         Widths { shared: self.width, ..Widths::default() }
     }
 
-    fn plan(w: &MlpWeights, scale: f32) -> Swiglu<MatrixPlan<'_>> {
-        Swiglu::plan(MatrixUse::Shared, w, scale)
+    fn plan(w: &MlpWeights, scale: f32) -> ExpertMatrices<MatrixPlan<'_>> {
+        ExpertMatrices::plan(MatrixUse::Shared, w, scale)
     }
 
-    fn map<M, V, N, W>(w: Swiglu<M>, matrix: &mut impl FnMut(M) -> N, _: &mut impl FnMut(V) -> W) -> Swiglu<N> {
+    fn map<M, V, N, W>(
+        w: ExpertMatrices<M>,
+        matrix: &mut impl FnMut(M) -> N,
+        _: &mut impl FnMut(V) -> W,
+    ) -> ExpertMatrices<N> {
         w.map(matrix)
     }
 
     fn products<M: Packed, V>(
         &self,
-        w: &Swiglu<M>,
+        w: &ExpertMatrices<M>,
         hidden: usize,
         wanted: &mut WantedProducts,
     ) -> Result<(), CudaBackendError> {
@@ -169,7 +184,7 @@ impl Operator for MlpConfig {
         Ok(Combine::load(device, cache, combine_shape(s, 0))?)
     }
 
-    fn bind(&self, w: Swiglu, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
+    fn bind(&self, w: ExpertMatrices, products: &mut Products<'_>, hidden: usize) -> Result<Bound, CudaBackendError> {
         Bound::new(products, w, (hidden, self.width), Place::Alone)
     }
 

@@ -10,10 +10,11 @@ mod gdn;
 mod mamba2;
 mod mlp;
 mod moe;
+mod parallel;
 mod projections;
 
 #[cfg(test)]
-pub(super) use mlp::Swiglu;
+pub(super) use mlp::ExpertMatrices;
 
 use super::error::CudaBackendError;
 use super::matrices::{Kernels as Products, ProductKind};
@@ -24,7 +25,9 @@ use super::shape::{Counts, Widths};
 use super::store::Store;
 use super::weights::{Matrix, Packed};
 use super::workspace::Workspace;
-use crate::model::{self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig};
+use crate::model::{
+    self, AttentionConfig, GdnConfig, Mamba2Config, MlpConfig, ModelConfig, MoeConfig, OpConfig, ParallelConfig,
+};
 use chimere_kernels::cuda::attention::{AttentionShape, KvType};
 use chimere_kernels::cuda::experts::Experts;
 use chimere_kernels::cuda::quantized::Planes;
@@ -417,6 +420,7 @@ operators! {
     Gdn(GdnConfig),
     Mamba2(Mamba2Config),
     Attention(AttentionConfig),
+    Parallel(ParallelConfig),
     Mlp(MlpConfig),
     Moe(MoeConfig),
 }
@@ -464,7 +468,7 @@ fn supported(is: bool, what: &'static str, got: impl ToString, need: &str) -> Re
 mod tests {
     use super::*;
     use crate::format::synth::{Mix, SynthOptions, write_outline};
-    use crate::model::{Activation, Router, ScaleConfig};
+    use crate::model::{Activation, ScaleConfig};
 
     fn golden(preset: &str) -> ModelConfig {
         let path = format!("{}/tests/golden/{preset}/model.gguf", env!("CARGO_MANIFEST_DIR"));
@@ -479,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_released_hybrids_with_mamba_2_those_are_computed_that_have_kernels() {
+    fn the_released_hybrids_with_mamba_2_are_computed() {
         let dir = tempfile::tempdir().unwrap();
         let checked = |shape: &str| {
             let (file, shape) = (dir.path().join(shape), shape.to_owned());
@@ -495,15 +499,16 @@ mod tests {
             write_outline(&file, &options).unwrap();
             check(&model::load(&file).unwrap().config, KvType::F16).map_err(|e| e.to_string())
         };
-        for shape in ["mamba2-2.7b", "granite-4-h-tiny", "granite-4-h-small"] {
+        for shape in [
+            "mamba2-2.7b",
+            "granite-4-h-tiny",
+            "granite-4-h-small",
+            "falcon-h1-7b",
+            "nemotron-3-nano-30b-a3b",
+            "nemotron-h-8b",
+        ] {
             assert_eq!(checked(shape), Ok(()), "{shape}");
         }
-        let refused = |shape| checked(shape).unwrap_err();
-        let falcon =
-            "an operator is attention beside mamba-2, the GPU's kernels need another: there is no kernel for it";
-        assert_eq!(refused("falcon-h1-7b"), falcon);
-        let nemotron = "an activation is Relu2, the GPU's kernels need SiluGated";
-        assert_eq!(refused("nemotron-3-nano-30b-a3b"), nemotron);
     }
 
     #[test]
@@ -517,18 +522,18 @@ mod tests {
         };
         let narrow = attention(|a| a.head_dim = 32);
         assert!(narrow.contains("heads of 32: must be of 64, 128 or 256"), "{narrow}");
-        let mlp = |op: &mut OpConfig| {
-            if let OpConfig::Mlp(m) = op {
-                m.activation = Activation::Relu2
-            }
+        let moe = |change: fn(&mut MoeConfig)| {
+            refusal("moe", 0, move |op| {
+                if let OpConfig::Moe(m) = op {
+                    change(m)
+                }
+            })
         };
-        assert_eq!(refusal("dense", 0, mlp), "an activation is Relu2, the GPU's kernels need SiluGated");
-        let moe = |op: &mut OpConfig| {
-            if let OpConfig::Moe(m) = op {
-                m.router = Router::SigmoidBias { scale: 2.5 }
-            }
-        };
-        assert_eq!(refusal("moe", 0, moe), "a router is SigmoidBias { scale: 2.5 }, the GPU's kernels need Softmax");
+        assert_eq!(moe(|m| m.shared = None), "the shared expert is absent, the GPU's kernels need one");
+        assert_eq!(
+            moe(|m| m.expert.activation = Activation::Relu2),
+            "the shared expert is of SiluGated, the GPU's kernels need the activation of the others"
+        );
         let gdn = |op: &mut OpConfig| {
             if let OpConfig::Gdn(g) = op {
                 g.key_dim *= 2

@@ -1,9 +1,10 @@
-//! Routed experts and a shared one.
+//! Routed experts and a shared one, of gate, up and down or of up and down alone, chosen by softmax or by sigmoids with
+//! biases.
 //!
 //! Decode passes of few rows choose and compute all experts in one launch. With more rows the router is a launch of its
 //! own, an expert's rows are brought together, and what experts made is summed by a launch of its own.
 
-use super::mlp::{self, Place, Swiglu, check_expert, combine_shape};
+use super::mlp::{self, ExpertMatrices, Place, combine_shape};
 use super::{BlockPass, Operator, Setting, WantedProducts, supported};
 use crate::backend::cuda::error::CudaBackendError;
 use crate::backend::cuda::matrices::Kernels as Products;
@@ -30,9 +31,11 @@ pub(in crate::backend::cuda) struct Weights<M, V> {
     pub(in crate::backend::cuda) router: V,
     /// `[hidden]`, of the shared expert.
     shared_gate: V,
+    /// `[experts]`, where experts are chosen by sigmoids.
+    pub(in crate::backend::cuda) bias: V,
     /// The matrices of all routed experts, one after another.
-    pub(in crate::backend::cuda) experts: Swiglu<M>,
-    pub(in crate::backend::cuda) shared: Swiglu<M>,
+    pub(in crate::backend::cuda) experts: ExpertMatrices<M>,
+    pub(in crate::backend::cuda) shared: ExpertMatrices<M>,
 }
 
 /// Its weights on the device, with their products.
@@ -40,6 +43,7 @@ pub(in crate::backend::cuda) struct Bound {
     config: MoeConfig,
     router: CudaSlice<f32>,
     shared_gate: CudaSlice<f32>,
+    bias: CudaSlice<f32>,
     experts: mlp::Bound,
     /// Everything in one launch, for few rows.
     few: Option<Rc<ExpertsKernels>>,
@@ -79,13 +83,18 @@ pub(in crate::backend::cuda) struct Kernels {
 }
 
 fn router_shape(config: &MoeConfig, s: &Setting) -> router::RouterShape {
-    router::RouterShape { cols: s.hidden, experts: config.experts, used: config.used }
+    router::RouterShape { cols: s.hidden, experts: config.experts, used: config.used, sigmoid: config.sigmoid() }
 }
 
 impl MoeConfig {
     /// What a routed expert is in its layer.
     fn routed(&self) -> Place {
         Place::Routed { used: self.used, of: self.experts }
+    }
+
+    /// Whether experts are chosen by sigmoids with biases.
+    fn sigmoid(&self) -> bool {
+        self.router != Routing::Softmax
     }
 }
 
@@ -98,15 +107,18 @@ fn shared_width(config: &MoeConfig) -> usize {
 /// what gate and up make.
 fn few<M: Packed, V>(config: &MoeConfig, w: &Weights<M, V>, hidden: usize) -> Option<Result<Experts, CudaError>> {
     let plain = [&w.experts, &w.shared].iter().all(|s| s.gate_up.form().factor == 1.0);
-    let kind = |s: &Swiglu<M>, width| experts::ExpertShape {
-        width,
+    let kind = |s: &ExpertMatrices<M>| experts::ExpertShape {
+        width: s.width(),
         gate_up: s.gate_up.form().layout,
         down: s.down.form().layout,
     };
-    let (routed, shared) = (kind(&w.experts, config.expert.width), kind(&w.shared, shared_width(config)));
     let placed = w.experts.gate_up.form().placed;
-    let all = || Experts::new(hidden, config.experts, config.used, routed, shared);
-    plain.then(|| all().map(|experts| experts.with_places(placed)))
+    let all = || -> Result<Experts, CudaError> {
+        let experts = Experts::new(hidden, config.experts, config.used, kind(&w.experts), kind(&w.shared))?;
+        let experts = if config.expert.activation.is_gated() { experts } else { experts.without_gates()? };
+        Ok(experts.with_sigmoids(config.sigmoid()).with_places(placed))
+    };
+    plain.then(all)
 }
 
 impl Operator for MoeConfig {
@@ -116,10 +128,9 @@ impl Operator for MoeConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
-        check_expert(&self.expert)?;
-        supported(self.router == Routing::Softmax, "a router", format_args!("{:?}", self.router), "Softmax")?;
-        supported(self.shared.is_some(), "the shared expert", "absent", "one")?;
-        self.shared.map_or(Ok(()), |shared| check_expert(&shared.expert))
+        let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
+        let (own, of_all) = (shared.expert.activation, self.expert.activation);
+        supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")
     }
 
     fn widths(&self) -> Widths {
@@ -139,11 +150,17 @@ impl Operator for MoeConfig {
             Some(gate) => (VectorPlan::Values(gate), scale),
             None => (VectorPlan::Zeros(w.router.cols()), 2.0 * scale),
         };
+        // Gates are shares of 1.
+        let routed_scale = match w.config.router {
+            Routing::Softmax => scale,
+            Routing::SigmoidBias { scale: sum } => sum * scale,
+        };
         Weights {
             router: VectorPlan::Encoded(&w.router),
             shared_gate: gate,
-            experts: Swiglu::plan(MatrixUse::Experts, &w.experts, scale),
-            shared: Swiglu::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), shared_scale),
+            bias: w.bias.as_deref().map_or(VectorPlan::Zeros(1), VectorPlan::Values),
+            experts: ExpertMatrices::plan(MatrixUse::Experts, &w.experts, routed_scale),
+            shared: ExpertMatrices::plan(MatrixUse::Shared, shared.map_or(&w.experts, |s| &s.expert), shared_scale),
         }
     }
 
@@ -155,6 +172,7 @@ impl Operator for MoeConfig {
         Weights {
             router: vector(w.router),
             shared_gate: vector(w.shared_gate),
+            bias: vector(w.bias),
             experts: w.experts.map(matrix),
             shared: w.shared.map(matrix),
         }
@@ -206,6 +224,7 @@ impl Operator for MoeConfig {
             config: *self,
             router: w.router,
             shared_gate: w.shared_gate,
+            bias: w.bias,
             experts: mlp::Bound::new(products, w.experts, (hidden, self.expert.width), self.routed())?,
             few,
             shared: mlp::Bound::new(products, w.shared, (hidden, shared_width(self)), shared)?,
@@ -250,10 +269,12 @@ impl Operator for MoeConfig {
 impl Bound {
     /// Which experts each row takes, how much of each, and each expert's rows.
     fn route(&self, kernels: &mut Kernels, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        let bias = self.bias.as_view();
         let weights = router::LayerWeights {
             norm: &at.norm.as_view(),
             experts: &self.router.as_view(),
             shared_gate: &self.shared_gate.as_view(),
+            bias: self.config.sigmoid().then_some(&bias),
             eps: at.eps,
         };
         // Where bytes may not depend on the batch, all decode rows have the order of the experts' own launch.
@@ -322,7 +343,7 @@ impl Bound {
         hidden: &mut Quantized,
     ) -> Result<(), CudaBackendError> {
         let (mut codes, mut meta) = hidden.views_mut();
-        let out = Output::Gated { codes: &mut codes, meta: &mut meta, stride: padded(self.config.expert.width) };
+        let out = Output::Activated { codes: &mut codes, meta: &mut meta, stride: padded(self.config.expert.width) };
         let columns = lists.columns(at.pass.rows.count, &lists.in_rows);
         let (product, matrix) = (&self.experts.gate_up, &self.experts.weights.gate_up);
         // SAFETY: the router lists rows below the step's and pairs of them, each once, by experts that there are.
@@ -352,10 +373,12 @@ impl Bound {
         at: BlockPass<'_>,
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
+        let bias = self.bias.as_view();
         let weights = router::LayerWeights {
             norm: &at.norm.as_view(),
             experts: &self.router.as_view(),
             shared_gate: &self.shared_gate.as_view(),
+            bias: self.config.sigmoid().then_some(&bias),
             eps: at.eps,
         };
         let (routed, shared, tally) = (&self.experts.weights, &self.shared.weights, work.tally.as_view());

@@ -76,4 +76,11 @@ impl BoundProjections {
     pub(super) fn write(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
         work.stream.add_product(at.device, at.pass.rows, (&self.out_product, &self.out), &work.mixed, at.next)
     }
+    /// The same where another operator has yet to read what this one read of the stream.
+    pub(super) fn write_aside(&self, at: BlockPass<'_>, work: &mut Workspace) -> Result<(), CudaBackendError> {
+        work.stream.turn();
+        let written = self.write(at, work);
+        work.stream.turn();
+        written
+    }
 }
