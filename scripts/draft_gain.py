@@ -136,7 +136,7 @@ def crowd(pairs, args, rng):
     """--users at once: what one gains must not be what another loses."""
     case = Case(f"{args.users} users")
     for first in range(args.rounds):
-        bodies = [dict(prompt=page[:800], max_tokens=args.tokens // 2, ignore_eos=True) for page in rng.sample(list(pages(rng)), args.users)]
+        bodies = [dict(prompt=page[:800], max_tokens=args.tokens // 2, ignore_eos=True) for page in rng.choices(list(pages(rng)), k=args.users)]
         with ThreadPoolExecutor(args.users) as pool:
             took, replies = {}, {}
             for drafts in (first % 2 == 0, first % 2 == 1):

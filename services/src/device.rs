@@ -275,7 +275,9 @@ fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo)
     let bytes = bytes.ok();
     let mut config = bytes.map_or_else(|| wanted.cuda(), |bytes| wanted.cuda_within(bytes, model));
     config.activations = config.activations.of(model);
-    config.expert_bytes = expert_bytes(wanted.experts_resident, bytes, model, &config);
+    // Where experts lie in two memories there is no draft head.
+    let without_head = CudaConfig { mtp: false, ..config.clone() };
+    config.expert_bytes = expert_bytes(wanted.experts_resident, bytes, model, &without_head);
     let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
     if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
         Compiler::load().map_err(|e| e.to_string())?;

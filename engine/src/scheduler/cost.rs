@@ -3,8 +3,9 @@
 //! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows
 //! (passes over the weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of
 //! positions). The first part is learned from steps without prompts, the second from what steps with prompts took
-//! beyond it, so a night of decoding alone does not make the model forget what prompts cost. Apart from them stands what
-//! passes between two steps of which the second was planned only when the first was done.
+//! beyond it, so a night of decoding alone does not make the model forget what prompts cost. Steps with drafts have a
+//! part of their own: each is planned only when the one before it is done, so what the device waits for it counts as its
+//! time, while steps that are planned ahead hide that.
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
@@ -39,6 +40,8 @@ pub struct StepShape {
     pub guess_passes: u32,
     /// Their rows, all together.
     pub guess_rows: u32,
+    /// Whether rows are drafted: then its time is taken from the end of the step before.
+    pub late: bool,
 }
 
 impl StepShape {
@@ -51,6 +54,7 @@ impl StepShape {
         let (start, len) = (piece.start, piece.len());
         self.guess_passes = self.guess_passes.max(piece.guesses);
         self.guess_rows += piece.guesses;
+        self.late |= !piece.drafts.is_empty();
         match piece.form {
             Form::Chunked => {
                 self.prompt_rows += len;
@@ -179,15 +183,35 @@ impl RowRatios {
     }
 }
 
+/// What recurrent rows take, by a linear function and by their number.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rows {
+    fit: Fit,
+    ratios: RowRatios,
+}
+
+impl Rows {
+    fn observe(&mut self, shape: &StepShape, took: f64) {
+        self.fit.observe(shape.recurrent(), took);
+        let linear = self.fit.at(&shape.recurrent());
+        if linear > 0.0 {
+            self.ratios.observe(shape.rows, (took / linear) as f32);
+        }
+    }
+
+    fn at(&self, shape: &StepShape) -> f64 {
+        self.fit.at(&shape.recurrent())
+    }
+}
+
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
-    recurrent: Fit,
+    recurrent: Rows,
+    /// Likewise of steps with drafts.
+    late: Rows,
     prompts: Fit,
     guesses: Fit,
-    ratios: RowRatios,
-    /// By one and rows, what passes between a step and one that was planned when it was done.
-    gaps: Fit,
 }
 
 impl CostModel {
@@ -197,17 +221,18 @@ impl CostModel {
         if took > STEP_US_MAX {
             return;
         }
-        if shape.prompt_rows == 0 {
-            if shape.rows > 0 {
-                self.recurrent.observe(shape.recurrent(), took);
-                let linear = self.recurrent.at(&shape.recurrent());
-                if linear > 0.0 {
-                    self.ratios.observe(shape.rows, (took / linear) as f32);
-                }
+        if shape.prompt_rows > 0 {
+            if shape.rows == 0 || self.rows(shape).fit.knows() {
+                self.prompts.observe(shape.prompts(), (took - self.rows(shape).at(shape)).max(0.0));
             }
-        } else if shape.rows == 0 || self.recurrent.knows() {
-            self.prompts.observe(shape.prompts(), (took - self.recurrent.at(&shape.recurrent())).max(0.0));
+        } else if shape.rows > 0 {
+            if shape.late { &mut self.late } else { &mut self.recurrent }.observe(shape, took);
         }
+    }
+
+    /// What is known of such steps; of those with drafts what is known of others, until one was seen.
+    fn rows(&self, shape: &StepShape) -> &Rows {
+        if shape.late && self.late.fit.knows() { &self.late } else { &self.recurrent }
     }
 
     /// The guesses of a step of this shape took that long.
@@ -220,8 +245,9 @@ impl CostModel {
     /// What a step of this shape should take, microseconds; `None` while a part of it was never seen, except that what
     /// is not known of guesses counts for nothing.
     pub fn predict(&self, shape: &StepShape) -> Option<f64> {
-        let known = (shape.rows == 0 || self.recurrent.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
-        let parts = || self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts());
+        let rows = self.rows(shape);
+        let known = (shape.rows == 0 || rows.fit.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
+        let parts = || rows.at(shape) + self.prompts.at(&shape.prompts());
         known.then(|| parts() + self.guesses.at(&shape.guesses()))
     }
 
@@ -235,19 +261,8 @@ impl CostModel {
     /// What a step without prompts should take by what steps of as many rows took, microseconds: to compare numbers of
     /// rows with each other, between which a linear function does not tell the steps.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
-        self.recurrent.knows().then(|| self.recurrent.at(&shape.recurrent()) * self.ratios.of(shape.rows))
-    }
-
-    /// The device waited so long for a step of so many rows, because that was planned only when the one before it was
-    /// done.
-    pub fn observe_gap(&mut self, rows: u32, gap: Micros) {
-        self.gaps.observe([1.0, f64::from(rows), 0.0], gap.0 as f64);
-    }
-
-    /// How long the device should wait for a step of so many rows that is planned when the one before it is done,
-    /// microseconds; 0 where that was never seen.
-    pub fn gap_us(&self, rows: u32) -> f64 {
-        self.gaps.at(&[1.0, f64::from(rows), 0.0])
+        let rows = self.rows(shape);
+        rows.fit.knows().then(|| rows.at(shape) * rows.ratios.of(shape.rows))
     }
 
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`
@@ -260,13 +275,13 @@ impl CostModel {
     /// What `len` recurrent rows of one sequence from `start` on take in `passes` passes of their own, microseconds.
     pub fn recurrent_us(&self, passes: u32, start: u32, len: u32) -> Option<f64> {
         let features = [f64::from(passes), f64::from(len), pairs(start, len) as f64 * THOUSAND];
-        self.recurrent.knows().then(|| self.recurrent.at(&features))
+        self.recurrent.fit.knows().then(|| self.recurrent.fit.at(&features))
     }
 
     /// What a decode step of `rows` sequences takes whose contexts have `context` positions on average, microseconds.
     pub fn decode_us(&self, rows: u32, context: u32) -> Option<f64> {
         let attended = u64::from(rows) * u64::from(context);
-        self.recurrent.knows().then(|| self.recurrent.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
+        self.recurrent.fit.knows().then(|| self.recurrent.fit.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
     }
 }
 
@@ -387,13 +402,15 @@ mod tests {
     }
 
     #[test]
-    fn waits_between_steps_are_learned_apart_from_steps() {
+    fn steps_with_drafts_are_learned_apart_from_others() {
         let mut model = learned();
-        let before = model.predict(&decode(4, 100));
-        assert_eq!(model.gap_us(4), 0.0);
-        (0..400u32).for_each(|i| model.observe_gap(1 + i % 64, Micros(80 + 5 * u64::from(1 + i % 64))));
-        assert_close(model.gap_us(2), 90.0, 0.1);
-        assert_close(model.gap_us(64), 400.0, 0.1);
+        let (before, late) = (model.predict(&decode(4, 100)), StepShape { late: true, ..decode(4, 100) });
+        assert_eq!(model.predict(&late), before, "until one was seen, they are like others");
+        let took = |rows: u32| Micros(truth(&decode(rows, 100)) as u64 + 3_000);
+        for rows in (0..400).map(|i| 1 + i % 16) {
+            model.observe(&StepShape { late: true, ..decode(rows, 100) }, took(rows));
+        }
+        assert_close(model.predict(&late).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
         assert_eq!(model.predict(&decode(4, 100)), before);
     }
 

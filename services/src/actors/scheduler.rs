@@ -130,10 +130,9 @@ impl SchedulerActor {
         while let Some((plan, rows_out)) = self.plan() {
             let (tables, grammars, now) =
                 (self.tables.awaiting(&plan), self.grammars.awaiting(&plan), self.clock.now());
-            self.steps.push_back(self.meter.launched(&plan, &self.pace, now, rows_out, plan.waits_for()));
-            if let Some(since) = self.waits_since.take() {
-                self.pace.cost.observe_gap(self.steps[0].shape.rows, now.since(since));
-            }
+            let mut step = self.meter.launched(&plan, &self.pace, now, rows_out, plan.waits_for());
+            step.waited_since = self.waits_since.take();
+            self.steps.push_back(step);
             if self.engine.try_send(Launch(plan)).is_err() {
                 self.lose("the engine thread is gone");
                 return;
@@ -188,14 +187,24 @@ impl SchedulerActor {
             let took = now.since(step.began(self.committed));
             self.meter.done(&step, &outcome, self.committed, &self.pace);
             self.meter.compare(&step, took, &self.pace);
-            let guesses = Micros(outcome.timing.guess_us);
-            self.pace.cost.observe(&step.shape, Micros(took.0.saturating_sub(guesses.0)));
-            self.pace.cost.observe_guesses(&step.shape, guesses);
+            self.learn(&step, took, now, Micros(outcome.timing.guess_us));
             self.committed = now;
             self.waits_since = self.steps.is_empty().then_some(now);
         }
         let events = self.scheduler.commit(outcome, now);
         self.deliver(events);
+    }
+
+    /// What a step that took so long teaches about steps to come.
+    fn learn(&mut self, step: &StepInFlight, took: Micros, now: Micros, guesses: Micros) {
+        let waited = step.waited_since.filter(|_| step.shape.prompt_rows == 0);
+        let took = waited.map_or(took, |since| now.since(since));
+        // Without drafts it was planned late because some were hoped for. Such steps are planned ahead otherwise, and
+        // what they take then is what drafts are held against.
+        if waited.is_none() || step.shape.late {
+            self.pace.cost.observe(&step.shape, Micros(took.0.saturating_sub(guesses.0)));
+        }
+        self.pace.cost.observe_guesses(&step.shape, guesses);
     }
 
     /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means

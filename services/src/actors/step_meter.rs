@@ -28,6 +28,8 @@ pub(super) struct StepInFlight {
     pub(super) predicted: Option<f64>,
     /// When it was launched.
     pub(super) at: Micros,
+    /// Since when the engine had nothing to do, if it waited for this step to be planned.
+    pub(super) waited_since: Option<Micros>,
     /// Decode rows that sat it out.
     rows_out: u64,
     /// Sources that its sampler waits for and that have not answered.
@@ -110,7 +112,18 @@ impl StepMeter {
         let shape = pace.shape(plan);
         let predicted = pace.cost.predict(&shape);
         let seen = self.log.is_watched().then(|| rows_of(plan));
-        StepInFlight { id: plan.id, kind: kind(plan), shape, predicted, at, rows_out, awaits, rules_at: None, seen }
+        StepInFlight {
+            id: plan.id,
+            kind: kind(plan),
+            shape,
+            predicted,
+            at,
+            waited_since: None,
+            rows_out,
+            awaits,
+            rules_at: None,
+            seen,
+        }
     }
 
     /// Shows a step that took so long to those who look.

@@ -8,17 +8,30 @@ use crate::scheduler::drafter::Offer;
 const BEGIN: f64 = 1.05;
 /// To go on.
 const GO_ON: f64 = 1.01;
+/// After so many steps with drafts come some without: what these take is not seen otherwise, and changes.
+const DRAFTING_STEPS: u32 = 512;
+/// So many. The first ones still follow one that drafted.
+const RESTING_STEPS: u32 = 6;
 
 /// What was chosen last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gate {
     drafts: bool,
+    /// Steps with drafts since there were some without, and of those without how many are to come.
+    drafted: u32,
+    rests: u32,
 }
 
 impl Gate {
     /// A step was launched, with drafts or without.
     pub(super) fn chose(&mut self, drafts: bool) {
-        self.drafts = drafts;
+        // What was a rest has not shown that drafts do not pay.
+        self.drafts = drafts || self.rests > 1;
+        self.rests = self.rests.saturating_sub(u32::from(!drafts));
+        self.drafted = if drafts { self.drafted + 1 } else { 0 };
+        if self.drafted >= DRAFTING_STEPS {
+            (self.drafted, self.rests) = (0, RESTING_STEPS);
+        }
     }
 
     /// How many tokens of each offer are worth a row, of at most `room` together, beside `rows` rows that are there
@@ -31,7 +44,7 @@ impl Gate {
         us: impl Fn(u32) -> Option<f64>,
     ) -> Vec<usize> {
         let mut granted = vec![0; offers.len()];
-        let Some(without) = us(0).filter(|us| *us > 0.0) else { return granted };
+        let Some(without) = us(0).filter(|us| *us > 0.0 && self.rests == 0) else { return granted };
         let best = ranked(offers);
         let (mut tokens, mut most, mut count) = (f64::from(rows), 0.0, 0);
         for (n, (chance, _)) in best.iter().take(room).enumerate() {
@@ -84,8 +97,8 @@ mod tests {
         gate.choose(offers, rows, 16, |drafts| Some(1_000.0 + row_us * f64::from(rows + drafts)))
     }
 
-    const OFF: Gate = Gate { drafts: false };
-    const ON: Gate = Gate { drafts: true };
+    const OFF: Gate = Gate { drafts: false, drafted: 0, rests: 0 };
+    const ON: Gate = Gate { drafts: true, ..OFF };
 
     #[test]
     fn as_many_are_drafted_as_make_the_most_tokens_a_time() {
@@ -108,6 +121,23 @@ mod tests {
         let offers = [offer(&[0.39])];
         assert_eq!((choose(OFF, &offers, 500.0), choose(ON, &offers, 500.0)), (vec![0], vec![1]));
         assert_eq!(choose(ON, &[offer(&[0.33])], 500.0), [0]);
+    }
+
+    #[test]
+    fn now_and_then_there_are_steps_without_drafts_whatever_they_gain() {
+        let (mut gate, likely) = (OFF, [offer(&[0.9; 7])]);
+        let drafted: Vec<bool> = (0..1_200)
+            .map(|_| {
+                let drafts = choose(gate, &likely, 1.0) != [0];
+                gate.chose(drafts);
+                drafts
+            })
+            .collect();
+        let without = drafted.iter().filter(|drafts| !**drafts).count() as u32;
+        assert_eq!(without, 2 * RESTING_STEPS);
+        let first = drafted.iter().position(|drafts| !drafts).unwrap();
+        assert_eq!(drafted[first..].iter().position(|drafts| *drafts), Some(RESTING_STEPS as usize));
+        assert_eq!(choose(gate, &[offer(&[0.39])], 500.0), [1], "and then it goes on as before");
     }
 
     #[test]

@@ -135,10 +135,8 @@ impl Drafting {
 /// What a step of these decode rows, which attend to so many positions, takes with drafts behind them.
 fn decode_us(pace: &Pace, (rows, attended): (u32, u64), drafts: u32) -> Option<f64> {
     let attended = attended + attended / u64::from(rows.max(1)) * u64::from(drafts);
-    let shape = StepShape { passes: 1, rows: rows + drafts, attended, ..StepShape::default() };
-    // The step behind one with drafts is planned when that is done.
-    let gap = if drafts > 0 { pace.cost.gap_us(rows + drafts) } else { 0.0 };
-    pace.cost.decode_rows_us(&shape).map(|us| us + gap)
+    let late = drafts > 0;
+    pace.cost.decode_rows_us(&StepShape { passes: 1, rows: rows + drafts, attended, late, ..StepShape::default() })
 }
 
 impl Scheduler {

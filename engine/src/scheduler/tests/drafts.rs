@@ -144,7 +144,7 @@ struct Run {
     device: FakeDevice,
     pace: Pace,
     row_us: u64,
-    /// What passes behind a step with drafts until the next one is launched.
+    /// How long the device waits for a step with drafts.
     gap_us: u64,
     now: u64,
     steps: u64,
@@ -165,15 +165,12 @@ impl Run {
     fn step(&mut self) -> Option<StepPlan> {
         let plan = self.scheduler.plan_within(Micros(self.now), &self.pace)?;
         let shape = self.pace.shape(&plan);
-        let took = 1_000 + self.row_us * u64::from(shape.rows) + 20 * u64::from(shape.prompt_rows);
+        let gap = if shape.late { self.gap_us } else { 0 };
+        let took = gap + 1_000 + self.row_us * u64::from(shape.rows) + 20 * u64::from(shape.prompt_rows);
         self.pace.cost.observe(&shape, Micros(took));
         let guessed = self.guess_us * u64::from(shape.guess_rows);
         self.pace.cost.observe_guesses(&shape, Micros(guessed));
         (self.now, self.steps) = (self.now + took + guessed, self.steps + 1);
-        if plan.pieces.iter().any(|piece| !piece.drafts.is_empty()) {
-            self.pace.cost.observe_gap(shape.rows, Micros(self.gap_us));
-            self.now += self.gap_us;
-        }
         let outcome = self.device.run(&plan);
         for (_, event) in self.scheduler.commit(outcome, Micros(self.now)) {
             if let Event::Token { token, .. } = event {
