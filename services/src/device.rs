@@ -158,31 +158,41 @@ impl DeviceRequest {
         }
     }
 
-    /// The same with as many positions of a step as have room in this much memory, and with drafts if they leave
-    /// sequences what they had without.
+    /// The same with as many positions of a step as have room in this much memory.
     fn cuda_within(&self, bytes: u64, model: &Model) -> CudaConfig {
         let few = self.cuda();
         let with = |step_tokens| CudaConfig { step_rows_max: step_rows(step_tokens, few.slots), ..few.clone() };
         let workspace = |c: &CudaConfig| CudaMemory::of(model, &CudaConfig { drafts: 0, ..c.clone() }).workspace;
         let fits = |c: &CudaConfig| workspace(c) <= bytes / limits::STEP_MEMORY_SHARE;
         let chosen = limits::STEP_TOKENS_GPU.into_iter().filter(|_| self.step_tokens == 0).map(with).find(fits);
-        drafts_that_fit(chosen.unwrap_or(few), bytes, model)
+        chosen.unwrap_or(few)
     }
-}
 
-/// The same without a draft head, or without any drafts, where keys and values would lose more than a part of the memory
-/// by them, or no longer hold every sequence at its full length though they could.
-fn drafts_that_fit(config: CudaConfig, bytes: u64, model: &Model) -> CudaConfig {
-    let config = config.of(&model.config);
-    let without = CudaConfig { drafts: 0, ..config.clone() };
-    let pages = |c: &CudaConfig| MemoryPlan::new(bytes, cuda_needs(model, c)).ok().map(|plan| u64::from(plan.pages));
-    // What does not fit at all, or only without some of its experts, is the plan's to refuse or to divide.
-    let Some(most) = pages(&without) else { return config };
-    let all = u64::from(config.slots) * u64::from(config.context.div_ceil(PAGE_TOKENS));
-    let least = if most >= all { all } else { most - most / limits::DRAFTS_MEMORY_SHARE };
-    let fits = |c: &CudaConfig| pages(c).is_some_and(|pages| pages >= least);
-    let without_head = CudaConfig { mtp: false, ..config.clone() };
-    [config, without_head].into_iter().find(fits).unwrap_or(without)
+    /// What a GPU with this much memory is asked for: experts in two memories where they do not fit, and drafts or a
+    /// draft head where they leave sequences and experts what they had without.
+    fn cuda_on(&self, bytes: u64, model: &Model) -> CudaConfig {
+        let mut config = self.cuda_within(bytes, model);
+        config.activations = config.activations.of(model);
+        let with_experts = |config: CudaConfig| {
+            // Where experts lie in two memories there is no draft head.
+            let without_head = CudaConfig { mtp: false, ..config.clone() };
+            let expert_bytes = expert_bytes(self.experts_resident, Some(bytes), model, &without_head);
+            CudaConfig { expert_bytes, ..config }.of(&model.config)
+        };
+        let with = |drafts, mtp| with_experts(CudaConfig { drafts, mtp, ..config.clone() });
+        let without = with(0, false);
+        let room = |c: &CudaConfig| {
+            let plan = MemoryPlan::new(bytes, cuda_needs(model, c)).ok()?;
+            Some((u64::from(plan.pages), c.expert_bytes.unwrap_or(u64::MAX)))
+        };
+        // What does not fit is the plan's to refuse.
+        let Some((pages, experts)) = room(&without) else { return without };
+        let all = u64::from(config.slots) * u64::from(config.context.div_ceil(PAGE_TOKENS));
+        let most_of = |n: u64| n - n / limits::DRAFTS_MEMORY_SHARE;
+        let least = (if pages >= all { all } else { most_of(pages) }, most_of(experts));
+        let fits = |c: &CudaConfig| room(c).is_some_and(|(pages, experts)| pages >= least.0 && experts >= least.1);
+        [with(config.drafts, config.mtp), with(config.drafts, false)].into_iter().find(fits).unwrap_or(without)
+    }
 }
 
 /// What a step computes on a GPU whatever its memory.
@@ -236,12 +246,24 @@ pub fn choose(wanted: &DeviceRequest, model: &Model) -> Result<(Setup, String), 
             let (free, total) = (Bytes(gpu.free_bytes), Bytes(gpu.total_bytes));
             let (major, minor) = gpu.driver;
             let (name, arch, activations) = (&gpu.name, gpu.arch, config.activations.name());
+            let drafts = left_out(wanted, model, &config);
             let said = format!(
-                "computing on {name} ({free} of {total} free, {arch}, driver for CUDA {major}.{minor}), activations {activations}"
+                "computing on {name} ({free} of {total} free, {arch}, driver for CUDA {major}.{minor}), activations \
+                 {activations}{drafts}"
             );
             (Setup::Cuda(config, gpu), said)
         }
     })
+}
+
+/// What of drafts was asked for, could be done for the model, and has no room.
+fn left_out(wanted: &DeviceRequest, model: &Model, config: &CudaConfig) -> &'static str {
+    let could = wanted.cuda().of(&model.config);
+    match (could.drafts > config.drafts, could.mtp && !config.mtp) {
+        (true, _) => ", no drafts: sequences and experts need the memory",
+        (false, true) => ", no draft head: sequences and experts need the memory",
+        (false, false) => "",
+    }
 }
 
 #[derive(Debug, PartialEq)]
@@ -272,12 +294,11 @@ fn usable(model: &Model, wanted: &DeviceRequest) -> Result<(CudaConfig, GpuInfo)
     let gpu = cuda::probe(ORDINAL).map_err(|e| e.to_string())?;
     // A budget that cannot be had is the plan's to refuse.
     let bytes = gpu_budget(wanted.budget, gpu.free_bytes, gpu.total_bytes);
-    let bytes = bytes.ok();
-    let mut config = bytes.map_or_else(|| wanted.cuda(), |bytes| wanted.cuda_within(bytes, model));
-    config.activations = config.activations.of(model);
-    // Where experts lie in two memories there is no draft head.
-    let without_head = CudaConfig { mtp: false, ..config.clone() };
-    config.expert_bytes = expert_bytes(wanted.experts_resident, bytes, model, &without_head);
+    let any = || {
+        let config = wanted.cuda().of(&model.config);
+        CudaConfig { activations: config.activations.of(model), ..config }
+    };
+    let config = bytes.map_or_else(|_| any(), |bytes| wanted.cuda_on(bytes, model));
     let programs = cuda::programs(model, &config, gpu.arch, Some(gpu.chip())).map_err(|e| e.to_string())?;
     if KernelCache::new(KernelCache::default_dir()).missing(&programs, gpu.arch) > 0 {
         Compiler::load().map_err(|e| e.to_string())?;
@@ -618,10 +639,14 @@ mod tests {
                 step_tokens: 128,
                 ..wanted(Device::Cuda)
             };
-            let config = wanted.cuda_within(31 << 29, &model);
+            let config = wanted.cuda_on(31 << 29, &model);
             let plan = MemoryPlan::new(31 << 29, cuda_needs(&model, &config)).unwrap();
             assert_eq!(plan.pages, seqs * context / 32, "every sequence may be of full length:\n{plan}");
-            assert_eq!(wanted.cuda_within(24 << 30, &model).drafts, 7, "where there is room they draft");
+            let [little, more] = [31 << 29, 24 << 30].map(|bytes| wanted.cuda_on(bytes, &model));
+            assert_eq!((little.drafts, more.drafts), (0, 7), "drafts give way to sequences");
+            assert!(
+                left_out(&wanted, &model, &little).starts_with(", no drafts") && left_out(&wanted, &model, &more) == ""
+            );
         }
     }
 

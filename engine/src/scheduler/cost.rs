@@ -3,9 +3,10 @@
 //! A step's time is taken as the sum of two parts that are each linear in what the step computes: recurrent rows
 //! (passes over the weights, rows, positions attended to) and prompt rows (that there are any, rows, pairs of
 //! positions). The first part is learned from steps without prompts, the second from what steps with prompts took
-//! beyond it, so a night of decoding alone does not make the model forget what prompts cost. Steps with drafts have a
-//! part of their own: each is planned only when the one before it is done, so what the device waits for it counts as its
-//! time, while steps that are planned ahead hide that.
+//! beyond it, so a night of decoding alone does not make the model forget what prompts cost. To
+//! compare numbers of rows with each other, steps with drafts are learned apart from those without: each is planned only
+//! when the one before it is done, so what the device waits for it counts as its time, while steps that are planned
+//! ahead hide that.
 
 use crate::ids::Micros;
 use crate::step::{Form, Piece, StepPlan};
@@ -143,41 +144,55 @@ impl Fit {
 /// What seems to take longer was not one step: the clock jumped, or the machine slept.
 const STEP_US_MAX: f64 = 60e6;
 
-/// Numbers of recurrent rows that are told apart: what a row more costs has steps, where kernels change.
-const ROWS_APART: usize = 257;
-/// Part of [`RowRatios`] that one observation replaces.
+/// Numbers of recurrent rows that are told apart, because kernels change from one to the next: each up to 16, then eight
+/// for each doubling, up to 256. One by one, larger numbers would come too seldom, and whoever looks for the best of
+/// them would find the luckiest.
+const ROWS_APART: usize = 17 + 4 * 8;
+/// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 
-/// By the number of a step's recurrent rows, what such steps took over what the linear part says; 0 where there was
-/// none.
+/// By the number of a step's recurrent rows, what such steps took over what the linear part says, and how often that was
+/// seen, as far as it counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct RowRatios([f32; ROWS_APART]);
+struct RowRatios([(f32, f32); ROWS_APART]);
 
 impl Default for RowRatios {
     fn default() -> Self {
-        Self([0.0; ROWS_APART])
+        Self([(0.0, 0.0); ROWS_APART])
     }
 }
 
 impl RowRatios {
+    /// Where a number's entry is.
+    fn place(rows: u32) -> usize {
+        let rows = (rows as usize).min(256);
+        if rows <= 16 {
+            return rows;
+        }
+        let doublings = (rows - 1).ilog2() as usize - 4;
+        17 + 8 * doublings + (rows - 1 - (16 << doublings)) / (2 << doublings)
+    }
+
     fn observe(&mut self, rows: u32, ratio: f32) {
-        let Some(kept) = self.0.get_mut(rows as usize) else { return };
+        let (kept, seen) = &mut self.0[Self::place(rows)];
         let ratio = ratio.clamp(1.0 / SURPRISE_MAX as f32, SURPRISE_MAX as f32);
-        *kept = if *kept == 0.0 { ratio } else { *kept + RATIO_PART * (ratio - *kept) };
+        *seen = (*seen + 1.0).min(1.0 / RATIO_PART);
+        *kept += (ratio - *kept) / *seen;
     }
 
     /// Of a number that was never seen, what lies between those of its neighbours that were: the linear part alone may
     /// be off where these are, and then nobody would try the number.
     fn of(&self, rows: u32) -> f64 {
-        let at = (rows as usize).min(ROWS_APART - 1);
-        let seen = |i: &usize| self.0[*i] != 0.0;
+        let at = Self::place(rows);
+        let seen = |i: &usize| self.0[*i].1 > 0.0;
+        let ratio = |i: usize| f64::from(self.0[i].0);
         let (below, above) = ((0..=at).rev().find(seen), (at..ROWS_APART).find(seen));
         match (below, above) {
             (Some(low), Some(high)) if low < high => {
                 let share = (at - low) as f64 / (high - low) as f64;
-                f64::from(self.0[low]) * (1.0 - share) + f64::from(self.0[high]) * share
+                ratio(low) * (1.0 - share) + ratio(high) * share
             }
-            (Some(one), _) | (None, Some(one)) => f64::from(self.0[one]),
+            (Some(one), _) | (None, Some(one)) => ratio(one),
             (None, None) => 1.0,
         }
     }
@@ -207,8 +222,10 @@ impl Rows {
 /// Predicts times of steps, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
-    recurrent: Rows,
-    /// Likewise of steps with drafts.
+    recurrent: Fit,
+    /// Of steps without drafts that were planned ahead.
+    ahead: Rows,
+    /// Of steps with drafts.
     late: Rows,
     prompts: Fit,
     guesses: Fit,
@@ -217,22 +234,25 @@ pub struct CostModel {
 impl CostModel {
     /// A step of this shape took that long, without the guesses of a draft head.
     pub fn observe(&mut self, shape: &StepShape, took: Micros) {
+        self.observe_unusual(shape, took);
+        if shape.rows > 0 && shape.prompt_rows == 0 && took.0 as f64 <= STEP_US_MAX {
+            if shape.late { &mut self.late } else { &mut self.ahead }.observe(shape, took.0 as f64);
+        }
+    }
+
+    /// The same of a step that does not tell what others of its kind take: one without drafts that was not planned ahead.
+    pub fn observe_unusual(&mut self, shape: &StepShape, took: Micros) {
         let took = took.0 as f64;
         if took > STEP_US_MAX {
             return;
         }
         if shape.prompt_rows > 0 {
-            if shape.rows == 0 || self.rows(shape).fit.knows() {
-                self.prompts.observe(shape.prompts(), (took - self.rows(shape).at(shape)).max(0.0));
+            if shape.rows == 0 || self.recurrent.knows() {
+                self.prompts.observe(shape.prompts(), (took - self.recurrent.at(&shape.recurrent())).max(0.0));
             }
         } else if shape.rows > 0 {
-            if shape.late { &mut self.late } else { &mut self.recurrent }.observe(shape, took);
+            self.recurrent.observe(shape.recurrent(), took);
         }
-    }
-
-    /// What is known of such steps; of those with drafts what is known of others, until one was seen.
-    fn rows(&self, shape: &StepShape) -> &Rows {
-        if shape.late && self.late.fit.knows() { &self.late } else { &self.recurrent }
     }
 
     /// The guesses of a step of this shape took that long.
@@ -245,23 +265,22 @@ impl CostModel {
     /// What a step of this shape should take, microseconds; `None` while a part of it was never seen, except that what
     /// is not known of guesses counts for nothing.
     pub fn predict(&self, shape: &StepShape) -> Option<f64> {
-        let rows = self.rows(shape);
-        let known = (shape.rows == 0 || rows.fit.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
-        let parts = || rows.at(shape) + self.prompts.at(&shape.prompts());
+        let known = (shape.rows == 0 || self.recurrent.knows()) && (shape.prompt_rows == 0 || self.prompts.knows());
+        let parts = || self.recurrent.at(&shape.recurrent()) + self.prompts.at(&shape.prompts());
         known.then(|| parts() + self.guesses.at(&shape.guesses()))
     }
 
-    /// What so many guesses, as many for each of some sequences, should take, microseconds; `None` before any were made.
-    pub fn guess_us(&self, sequences: u32, guesses: u32) -> Option<f64> {
-        let passes = guesses.div_ceil(sequences.max(1));
+    /// What so many guesses in so many passes should take, microseconds; `None` before any were made.
+    pub fn guess_us(&self, passes: u32, guesses: u32) -> Option<f64> {
         let shape = StepShape { guess_passes: passes, guess_rows: guesses, ..StepShape::default() };
         self.guesses.knows().then(|| self.guesses.at(&shape.guesses()))
     }
 
     /// What a step without prompts should take by what steps of as many rows took, microseconds: to compare numbers of
-    /// rows with each other, between which a linear function does not tell the steps.
+    /// rows with each other, between which a linear function does not tell the steps. While no step with drafts was
+    /// seen, they are taken to be like others.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
-        let rows = self.rows(shape);
+        let rows = if shape.late && self.late.fit.knows() { &self.late } else { &self.ahead };
         rows.fit.knows().then(|| rows.at(shape) * rows.ratios.of(shape.rows))
     }
 
@@ -275,13 +294,13 @@ impl CostModel {
     /// What `len` recurrent rows of one sequence from `start` on take in `passes` passes of their own, microseconds.
     pub fn recurrent_us(&self, passes: u32, start: u32, len: u32) -> Option<f64> {
         let features = [f64::from(passes), f64::from(len), pairs(start, len) as f64 * THOUSAND];
-        self.recurrent.fit.knows().then(|| self.recurrent.fit.at(&features))
+        self.recurrent.knows().then(|| self.recurrent.at(&features))
     }
 
     /// What a decode step of `rows` sequences takes whose contexts have `context` positions on average, microseconds.
     pub fn decode_us(&self, rows: u32, context: u32) -> Option<f64> {
         let attended = u64::from(rows) * u64::from(context);
-        self.recurrent.fit.knows().then(|| self.recurrent.fit.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
+        self.recurrent.knows().then(|| self.recurrent.at(&[1.0, f64::from(rows), attended as f64 * THOUSAND]))
     }
 }
 
@@ -402,16 +421,31 @@ mod tests {
     }
 
     #[test]
+    fn every_number_of_rows_has_its_place_and_those_of_a_place_are_neighbours() {
+        let places: Vec<usize> = (0..=300).map(RowRatios::place).collect();
+        assert!(places.is_sorted() && places[..17].iter().copied().eq(0..17));
+        assert!((1..300).all(|rows| places[rows + 1] - places[rows] <= 1));
+        assert_eq!(
+            [18, 19, 32, 33, 36, 37, 64, 65, 256, 300].map(|n| places[n]),
+            [17, 18, 24, 25, 25, 26, 32, 33, 48, 48]
+        );
+        assert_eq!(places[300] + 1, ROWS_APART);
+    }
+
+    #[test]
     fn steps_with_drafts_are_learned_apart_from_others() {
         let mut model = learned();
-        let (before, late) = (model.predict(&decode(4, 100)), StepShape { late: true, ..decode(4, 100) });
-        assert_eq!(model.predict(&late), before, "until one was seen, they are like others");
+        let late = StepShape { late: true, ..decode(4, 100) };
+        let before = model.decode_rows_us(&decode(4, 100));
+        assert_eq!(model.decode_rows_us(&late), before, "until one was seen, they are like others");
         let took = |rows: u32| Micros(truth(&decode(rows, 100)) as u64 + 3_000);
         for rows in (0..400).map(|i| 1 + i % 16) {
             model.observe(&StepShape { late: true, ..decode(rows, 100) }, took(rows));
+            model.observe_unusual(&decode(rows, 100), took(rows));
         }
-        assert_close(model.predict(&late).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
-        assert_eq!(model.predict(&decode(4, 100)), before);
+        assert_close(model.decode_rows_us(&late).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
+        assert_eq!(model.decode_rows_us(&decode(4, 100)), before);
+        assert_close(model.predict(&decode(4, 100)).unwrap(), truth(&decode(4, 100)) + 3_000.0, 0.05);
     }
 
     #[test]

@@ -398,6 +398,8 @@ __device__ __forceinline__ void put_before(const Thread &me, const Arguments &ar
         }
         Kept::store(h, pages + page * Kept::BYTES, position % PAGE);
     }
+    // Of a round that is not the last, other copies come to the same place.
+    fence_copies();
 }
 
 // All rounds of an item. `turn` counts those of the block.

@@ -197,14 +197,16 @@ impl SchedulerActor {
 
     /// What a step that took so long teaches about steps to come.
     fn learn(&mut self, step: &StepInFlight, took: Micros, now: Micros, guesses: Micros) {
-        let waited = step.waited_since.filter(|_| step.shape.prompt_rows == 0);
-        let took = waited.map_or(took, |since| now.since(since));
-        // Without drafts it was planned late because some were hoped for. Such steps are planned ahead otherwise, and
-        // what they take then is what drafts are held against.
-        if waited.is_none() || step.shape.late {
-            self.pace.cost.observe(&step.shape, Micros(took.0.saturating_sub(guesses.0)));
+        let (cost, shape) = (&mut self.pace.cost, &step.shape);
+        let beside = |took: Micros| Micros(took.0.saturating_sub(guesses.0));
+        match step.waited_since {
+            Some(since) if shape.late => cost.observe(shape, beside(now.since(since))),
+            // It was planned late because drafts were hoped for. Such steps are planned ahead otherwise, and what they
+            // take then is what drafts are held against.
+            Some(_) => cost.observe_unusual(shape, beside(took)),
+            None => cost.observe(shape, beside(took)),
         }
-        self.pace.cost.observe_guesses(&step.shape, guesses);
+        cost.observe_guesses(shape, guesses);
     }
 
     /// Hands events to their requests. A channel never is full, because it was sized at admission; a closed one means

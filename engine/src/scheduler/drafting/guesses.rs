@@ -73,7 +73,9 @@ impl Drafting {
 impl Scheduler {
     /// What the next step asks for, behind rows that have these drafts.
     pub(in crate::scheduler) fn ask(&mut self, drafts: &BTreeMap<Rank, Offer>, out: &SitsOut, pace: &Pace) -> Asked {
-        if !self.drafting.asks() {
+        // Guesses that nobody waits for are on their way: those of this step would be taken for them.
+        let awaited = || self.in_flight.iter().flat_map(|step| &step.pieces).any(|piece| piece.guesses);
+        if !self.drafting.asks() || awaited() {
             return Asked::default();
         }
         let shut_out = self.keys_that_draft_nothing();
@@ -112,12 +114,13 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        let sequences = offers.len() as u32;
+        if self.shares_with_prompts(pace) {
+            return vec![0; offers.len()];
+        }
         let rows_us = |drafts| decode_us(pace, (rows, attended), drafts);
-        let us = |guesses: u32| {
-            let passes = f64::from(guesses.div_ceil(sequences.max(1)));
-            let at_first = || rows_us(0).map(|us| passes * PASS_AT_FIRST * us);
-            let made = if guesses == 0 { 0.0 } else { pace.cost.guess_us(sequences, guesses).or_else(at_first)? };
+        let us = |guesses: u32, passes: u32| {
+            let at_first = || rows_us(0).map(|us| f64::from(passes) * PASS_AT_FIRST * us);
+            let made = if guesses == 0 { 0.0 } else { pace.cost.guess_us(passes, guesses).or_else(at_first)? };
             Some(rows_us(guesses)? + made)
         };
         self.drafting.guessing.gate.choose(offers, rows, self.draft_room(rows), us)

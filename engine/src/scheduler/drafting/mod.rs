@@ -227,7 +227,10 @@ impl Scheduler {
         if self.drafting.settings.mode != DraftMode::Auto {
             return gate::fill(offers, self.draft_room(rows));
         }
-        let us = |drafts| decode_us(pace, (rows, attended), drafts);
+        if self.shares_with_prompts(pace) {
+            return vec![0; offers.len()];
+        }
+        let us = |drafts, _| decode_us(pace, (rows, attended), drafts);
         self.drafting.gate.choose(offers, rows, self.draft_room(rows), us)
     }
 
@@ -235,6 +238,11 @@ impl Scheduler {
     fn decode_rows(&self, out: &SitsOut) -> (u32, u64) {
         let decodes = self.running.iter().filter(|seq| seq.next() == Next::Output(1) && !out.keys.contains(&seq.key));
         decodes.fold((0, 0), |(n, sum), seq| (n + 1, sum + u64::from(seq.computed) + 1))
+    }
+
+    /// Would a prompt's rows in the same step pay for the pass over the weights that drafts are to share in?
+    fn shares_with_prompts(&self, pace: &Pace) -> bool {
+        !pace.apart && self.running.iter().any(|seq| seq.next() == Next::Prompt)
     }
 
     /// Drafts that a step has room for behind so many rows.

@@ -149,7 +149,8 @@ impl Cases {
             args.context.iter().flat_map(|c| listed(&args.batch).into_iter().map(move |b| (b, *c))).collect();
         let prefill: Vec<_> =
             listed(&args.prefill).into_iter().flat_map(|l| PREFILL_SEQUENCES.map(|n| (n, l))).collect();
-        let steps = args.steps.saturating_mul(1 + args.drafts);
+        // Guesses stand behind the last step's drafts.
+        let steps = args.steps.saturating_mul(1 + args.drafts).saturating_add(args.drafts);
         check_shares(args)?;
         let mut cases = Self { decode, prefill, steps, positions: 0, sequences: 0 };
         let all: Vec<_> = cases.sizes().collect();
@@ -250,14 +251,14 @@ fn measure(
     report: &mut Report,
 ) -> Result<(), BackendError> {
     for &(batch, context) in &cases.decode {
-        if let Some(room) = driver.lacks_room_for(batch, args.drafts) {
+        let lacks = driver.lacks_room_for(batch, args.drafts);
+        if let Some(room) = lacks {
             eprintln!("left out: {} drafts of each of {batch} sequences, steps take {room}", args.drafts);
-            continue;
         }
         driver.make_room(batch, context + cases.steps);
         driver.fill(batch, context);
         // Beside steps with drafts stand those of the same backend without.
-        for drafts in [0, args.drafts].into_iter().take(1 + usize::from(args.drafts > 0)) {
+        for drafts in [0, args.drafts].into_iter().take(1 + usize::from(args.drafts > 0 && lacks.is_none())) {
             let mut distinct = Vec::new();
             let runs = repeated(args.repeat, || {
                 let run = match drafts {
@@ -348,7 +349,7 @@ mod tests {
         }
         assert!(Cli::try_parse_from(["x", "--drafts", "2"]).is_err());
         let c = cases(&["--drafts", "2", "--accept", "0.9,0.9", "--batch", "1", "--context", "8", "--prefill", "0"]);
-        assert_eq!(c.unwrap().positions, 8 + 3 * 64);
+        assert_eq!(c.unwrap().positions, 8 + 3 * 64 + 2);
     }
 
     #[test]

@@ -144,10 +144,10 @@ impl<'a> Driver<'a> {
 
     /// How many drafts steps take, where so many behind each sequence's row are too many.
     pub(super) fn lacks_room_for(&self, sequences: u32, drafts: u32) -> Option<u32> {
-        let room = self.backend.info().drafts;
+        let (room, step_rows) = (self.backend.info().drafts, self.backend.info().step_rows_max);
         let drafted = sequences * drafts;
-        let fits = drafts <= room.piece_max && drafted <= room.step_max && sequences + drafted <= room.rows_max;
-        (drafts > 0 && !fits).then_some(room.step_max.min(room.rows_max.saturating_sub(sequences)))
+        let most = room.step_max.min(room.rows_max.min(step_rows).saturating_sub(sequences));
+        (drafts > room.piece_max || drafted > most).then_some(most)
     }
 
     /// Whether the model has a draft head that makes as many guesses in each step with drafts.
@@ -195,8 +195,9 @@ impl<'a> Driver<'a> {
         let len = 1 + drafts as u32;
         let samples = (0..len).map(|i| self.sample(seq, at - start + i)).collect();
         let mut piece = self.piece(seq, Form::Recurrent, at, len, start, samples);
-        if self.backend.info().drafts.guesses {
+        if self.guesses() {
             piece.guesses = drafts as u32;
+            piece.pages = self.pages(seq, at + len + piece.guesses);
         }
         if let PieceTokens::Known(tokens) = &mut piece.tokens {
             piece.drafts = tokens.split_off(1);
