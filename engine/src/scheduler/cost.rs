@@ -148,6 +148,8 @@ const STEP_US_MAX: f64 = 60e6;
 /// for each doubling, up to 256. One by one, larger numbers would come too seldom, and whoever looks for the best of
 /// them would find the luckiest.
 const ROWS_APART: usize = 17 + 4 * 8;
+/// A ratio counts as at most this, and at least as that part of one.
+const RATIO_MAX: f32 = 16.0;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
 
@@ -175,47 +177,26 @@ impl RowRatios {
 
     fn observe(&mut self, rows: u32, ratio: f32) {
         let (kept, seen) = &mut self.0[Self::place(rows)];
-        let ratio = ratio.clamp(1.0 / SURPRISE_MAX as f32, SURPRISE_MAX as f32);
+        let ratio = ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX);
         *seen = (*seen + 1.0).min(1.0 / RATIO_PART);
         *kept += (ratio - *kept) / *seen;
     }
 
-    /// Of a number that was never seen, what lies between those of its neighbours that were: the linear part alone may
-    /// be off where these are, and then nobody would try the number.
+    fn knows(&self) -> bool {
+        self.0.iter().any(|(_, seen)| *seen > 0.0)
+    }
+
+    /// Of a number that was never seen, what lies between those of its neighbours that were, of no rows one: the linear
+    /// part alone may be off where these are, and then nobody would try the number.
     fn of(&self, rows: u32) -> f64 {
         let at = Self::place(rows);
         let seen = |i: &usize| self.0[*i].1 > 0.0;
         let ratio = |i: usize| f64::from(self.0[i].0);
-        let (below, above) = ((0..=at).rev().find(seen), (at..ROWS_APART).find(seen));
-        match (below, above) {
-            (Some(low), Some(high)) if low < high => {
-                let share = (at - low) as f64 / (high - low) as f64;
-                ratio(low) * (1.0 - share) + ratio(high) * share
-            }
-            (Some(one), _) | (None, Some(one)) => ratio(one),
-            (None, None) => 1.0,
-        }
-    }
-}
-
-/// What recurrent rows take, by a linear function and by their number.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Rows {
-    fit: Fit,
-    ratios: RowRatios,
-}
-
-impl Rows {
-    fn observe(&mut self, shape: &StepShape, took: f64) {
-        self.fit.observe(shape.recurrent(), took);
-        let linear = self.fit.at(&shape.recurrent());
-        if linear > 0.0 {
-            self.ratios.observe(shape.rows, (took / linear) as f32);
-        }
-    }
-
-    fn at(&self, shape: &StepShape) -> f64 {
-        self.fit.at(&shape.recurrent())
+        let below = (0..=at).rev().find(seen);
+        let Some(high) = (at..ROWS_APART).find(seen) else { return below.map_or(1.0, ratio) };
+        let (low, low_ratio) = below.map_or((0, 1.0), |low| (low, ratio(low)));
+        let share = (at - low) as f64 / (high - low).max(1) as f64;
+        low_ratio * (1.0 - share) + ratio(high) * share
     }
 }
 
@@ -223,10 +204,13 @@ impl Rows {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CostModel {
     recurrent: Fit,
-    /// Of steps without drafts that were planned ahead.
-    ahead: Rows,
-    /// Of steps with drafts.
-    late: Rows,
+    /// Of steps without drafts that were planned ahead alone. It does not change while all steps have drafts, and what
+    /// it errs about contexts of another length, it errs about both kinds.
+    ahead: Fit,
+    /// By rows, what those steps took over what it says.
+    ahead_ratios: RowRatios,
+    /// Likewise steps with drafts.
+    late_ratios: RowRatios,
     prompts: Fit,
     guesses: Fit,
 }
@@ -235,8 +219,17 @@ impl CostModel {
     /// A step of this shape took that long, without the guesses of a draft head.
     pub fn observe(&mut self, shape: &StepShape, took: Micros) {
         self.observe_unusual(shape, took);
-        if shape.rows > 0 && shape.prompt_rows == 0 && took.0 as f64 <= STEP_US_MAX {
-            if shape.late { &mut self.late } else { &mut self.ahead }.observe(shape, took.0 as f64);
+        let took = took.0 as f64;
+        if shape.rows == 0 || shape.prompt_rows > 0 || took > STEP_US_MAX {
+            return;
+        }
+        if !shape.late {
+            self.ahead.observe(shape.recurrent(), took);
+        }
+        let linear = self.ahead.at(&shape.recurrent());
+        if linear > 0.0 {
+            let ratios = if shape.late { &mut self.late_ratios } else { &mut self.ahead_ratios };
+            ratios.observe(shape.rows, (took / linear) as f32);
         }
     }
 
@@ -280,8 +273,8 @@ impl CostModel {
     /// rows with each other, between which a linear function does not tell the steps. While no step with drafts was
     /// seen, they are taken to be like others.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
-        let rows = if shape.late && self.late.fit.knows() { &self.late } else { &self.ahead };
-        rows.fit.knows().then(|| rows.at(shape) * rows.ratios.of(shape.rows))
+        let ratios = if shape.late && self.late_ratios.knows() { &self.late_ratios } else { &self.ahead_ratios };
+        self.ahead.knows().then(|| self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows))
     }
 
     /// What `len` prompt rows from `start` on add to a step, microseconds; `first` if it has no prompt rows yet. `None`

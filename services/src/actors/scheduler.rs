@@ -204,6 +204,8 @@ impl SchedulerActor {
             // It was planned late because drafts were hoped for. Such steps are planned ahead otherwise, and what they
             // take then is what drafts are held against.
             Some(_) => cost.observe_unusual(shape, beside(took)),
+            // What guesses make of a step beside their own time is theirs too.
+            None if shape.guess_rows > 0 && !shape.late => cost.observe_unusual(shape, beside(took)),
             None => cost.observe(shape, beside(took)),
         }
         cost.observe_guesses(shape, guesses);
