@@ -148,10 +148,15 @@ const STEP_US_MAX: f64 = 60e6;
 /// for each doubling, up to 256. One by one, larger numbers would come too seldom, and whoever looks for the best of
 /// them would find the luckiest.
 const ROWS_APART: usize = 17 + 4 * 8;
+/// By how much a step that took longer, or shorter if it was planned ahead, counts at most in what numbers of rows are
+/// compared by.
+const CHANGE_MAX: f64 = 1.25;
 /// A ratio counts as at most this, and at least as that part of one.
 const RATIO_MAX: f32 = 16.0;
 /// Part of what [`RowRatios`] keeps that one observation replaces, once there were some.
 const RATIO_PART: f32 = 0.1;
+/// The same of a step with drafts that was faster.
+const FASTER_PART: f32 = 0.3;
 
 /// By the number of a step's recurrent rows, what such steps took over what the linear part says, and how often that was
 /// seen, as far as it counts.
@@ -175,15 +180,17 @@ impl RowRatios {
         17 + 8 * doublings + (rows - 1 - (16 << doublings)) / (2 << doublings)
     }
 
-    fn observe(&mut self, rows: u32, ratio: f32) {
+    /// `part`: at least as much of what is kept it replaces.
+    fn observe(&mut self, rows: u32, ratio: f32, part: f32) {
         let (kept, seen) = &mut self.0[Self::place(rows)];
         let ratio = ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX);
         *seen = (*seen + 1.0).min(1.0 / RATIO_PART);
-        *kept += (ratio - *kept) / *seen;
+        *kept += (ratio - *kept) * part.max(1.0 / *seen);
     }
 
-    fn knows(&self) -> bool {
-        self.0.iter().any(|(_, seen)| *seen > 0.0)
+    /// How often steps of so many rows were seen, as far as it counts.
+    fn seen(&self, rows: u32) -> f32 {
+        self.0[Self::place(rows)].1
     }
 
     /// Of a number that was never seen, what lies between those of its neighbours that were, of no rows one: the linear
@@ -223,14 +230,26 @@ impl CostModel {
         if shape.rows == 0 || shape.prompt_rows > 0 || took > STEP_US_MAX {
             return;
         }
+        let took = self.unsurprised(shape, took);
         if !shape.late {
             self.ahead.observe(shape.recurrent(), took);
         }
         let linear = self.ahead.at(&shape.recurrent());
         if linear > 0.0 {
             let ratios = if shape.late { &mut self.late_ratios } else { &mut self.ahead_ratios };
-            ratios.observe(shape.rows, (took / linear) as f32);
+            // Nothing makes a step with drafts faster than it is; what was planned ahead is early behind one that was late.
+            let faster = shape.late && took < linear * ratios.of(shape.rows);
+            ratios.observe(shape.rows, (took / linear) as f32, if faster { FASTER_PART } else { RATIO_PART });
         }
+    }
+
+    /// What a step took as far as its kind may change by one step: a single one that the machine held up must not show
+    /// for long, and while all steps have drafts nothing else would be seen of those without.
+    fn unsurprised(&self, shape: &StepShape, took: f64) -> f64 {
+        let ratios = if shape.late { &self.late_ratios } else { &self.ahead_ratios };
+        let expected = self.decode_rows_us(shape).filter(|_| ratios.seen(shape.rows) >= SURPRISE_AFTER as f32);
+        let least = |us: f64| if shape.late { 0.0 } else { us / CHANGE_MAX };
+        expected.map_or(took, |us| took.clamp(least(us), us * CHANGE_MAX))
     }
 
     /// The same of a step that does not tell what others of its kind take: one without drafts that was not planned ahead.
@@ -270,10 +289,12 @@ impl CostModel {
     }
 
     /// What a step without prompts should take by what steps of as many rows took, microseconds: to compare numbers of
-    /// rows with each other, between which a linear function does not tell the steps. While no step with drafts was
-    /// seen, they are taken to be like others.
+    /// rows with each other, between which a linear function does not tell the steps. Where no step with drafts was seen,
+    /// they are taken to be like others.
     pub fn decode_rows_us(&self, shape: &StepShape) -> Option<f64> {
-        let ratios = if shape.late && self.late_ratios.knows() { &self.late_ratios } else { &self.ahead_ratios };
+        // A number of rows that was never tried with drafts is worth trying if it were like any other.
+        let tried = shape.late && self.late_ratios.seen(shape.rows) > 0.0;
+        let ratios = if tried { &self.late_ratios } else { &self.ahead_ratios };
         self.ahead.knows().then(|| self.ahead.at(&shape.recurrent()) * ratios.of(shape.rows))
     }
 
@@ -423,6 +444,16 @@ mod tests {
             [17, 18, 24, 25, 25, 26, 32, 33, 48, 48]
         );
         assert_eq!(places[300] + 1, ROWS_APART);
+    }
+
+    #[test]
+    fn a_step_that_was_held_up_says_little_of_those_like_it_and_a_change_is_learned() {
+        let mut model = CostModel::default();
+        (0..100u32).for_each(|i| model.observe(&decode(1, 50 + i), Micros(1_000)));
+        model.observe(&decode(1, 150), Micros(40_000));
+        assert_close(model.decode_rows_us(&decode(1, 60)).unwrap(), 1_000.0, 0.05);
+        (0..100u32).for_each(|i| model.observe(&decode(1, 50 + i), Micros(3_000)));
+        assert_close(model.decode_rows_us(&decode(1, 150)).unwrap(), 3_000.0, 0.1);
     }
 
     #[test]

@@ -9,20 +9,39 @@ const BEGIN: f64 = 1.10;
 /// To go on. What steps take is known to a few parts in a hundred, and the best of many numbers is also the luckiest.
 const GO_ON: f64 = 1.04;
 /// After so many steps with drafts come some without: what these take is not seen otherwise, and changes.
-const DRAFTING_STEPS: u32 = 512;
+const DRAFTING_STEPS: u32 = 256;
 /// So many. The first ones still follow one that drafted.
 const RESTING_STEPS: u32 = 6;
+/// After so many steps without drafts, at first and at most, those that are offered are tried in one.
+const TRIES_AFTER: u32 = 128;
+const TRIES_AFTER_MAX: u32 = 2048;
+/// If it should have this many times the tokens.
+const WORTH_A_TRY: f64 = 3.0;
 
 /// What was chosen last.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     drafts: bool,
     /// Steps with drafts since there were some without, and of those without how many are to come.
     drafted: u32,
     rests: u32,
+    /// Steps without drafts since the last with some, and after how many guesses are tried all the same.
+    declined: u32,
+    tries_after: u32,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { drafts: false, drafted: 0, rests: 0, declined: 0, tries_after: TRIES_AFTER }
+    }
 }
 
 impl Gate {
+    /// One that tries nothing: whoever asks it has a way of its own.
+    pub(super) fn without_tries() -> Self {
+        Self { tries_after: u32::MAX, ..Self::default() }
+    }
+
     /// A step was launched, with drafts or without.
     pub(super) fn chose(&mut self, drafts: bool) {
         // What was a rest has not shown that drafts do not pay.
@@ -32,6 +51,11 @@ impl Gate {
         if self.drafted >= DRAFTING_STEPS {
             (self.drafted, self.rests) = (0, RESTING_STEPS);
         }
+        if drafts && self.tries_after != u32::MAX {
+            let tried = self.declined >= self.tries_after;
+            self.tries_after = if tried { (2 * self.tries_after).min(TRIES_AFTER_MAX) } else { TRIES_AFTER };
+        }
+        self.declined = if drafts { 0 } else { self.declined.saturating_add(1) };
     }
 
     /// How many tokens of each offer are worth a row, of at most `room` together, beside `rows` rows that are there
@@ -59,7 +83,14 @@ impl Gate {
             }
         }
         let gain = most * without / f64::from(rows.max(1));
-        if gain > if self.drafts { GO_ON } else { BEGIN } {
+        // What was declined for long may be worth it by now. Only where much could be gained.
+        let tries = self.declined >= self.tries_after && self.tries_after != u32::MAX;
+        if tries && tokens >= WORTH_A_TRY * f64::from(rows) {
+            count = best.len().min(room);
+        } else if gain <= if self.drafts { GO_ON } else { BEGIN } {
+            count = 0;
+        }
+        if count > 0 {
             best[..count].iter().for_each(|(_, offer)| granted[*offer] += 1);
         }
         granted
@@ -101,7 +132,7 @@ mod tests {
         gate.choose(offers, rows, 16, |drafts, _| Some(1_000.0 + row_us * f64::from(rows + drafts)))
     }
 
-    const OFF: Gate = Gate { drafts: false, drafted: 0, rests: 0 };
+    const OFF: Gate = Gate { drafts: false, drafted: 0, rests: 0, declined: 0, tries_after: TRIES_AFTER };
     const ON: Gate = Gate { drafts: true, ..OFF };
 
     #[test]
@@ -138,7 +169,7 @@ mod tests {
     #[test]
     fn now_and_then_there_are_steps_without_drafts_whatever_they_gain() {
         let (mut gate, likely) = (OFF, [offer(&[0.9; 7])]);
-        let drafted: Vec<bool> = (0..1_200)
+        let drafted: Vec<bool> = (0..600)
             .map(|_| {
                 let drafts = choose(gate, &likely, 1.0) != [0];
                 gate.chose(drafts);
@@ -150,6 +181,21 @@ mod tests {
         let first = drafted.iter().position(|drafts| !drafts).unwrap();
         assert_eq!(drafted[first..].iter().position(|drafts| *drafts), Some(RESTING_STEPS as usize));
         assert_eq!(choose(gate, &[offer(&[0.42])], 500.0), [1], "and then it goes on as before");
+    }
+
+    #[test]
+    fn what_was_declined_for_long_is_tried_ever_more_seldom_where_much_could_be_gained() {
+        let tries = |offers: &[Offer]| {
+            let mut gate = OFF;
+            let mut tried = |n: u32| {
+                let drafts = choose(gate, offers, 1e6)[0] > 0;
+                gate.chose(drafts);
+                drafts.then_some(n)
+            };
+            (0..2_000).filter_map(&mut tried).collect::<Vec<_>>()
+        };
+        assert_eq!(tries(&[offer(&[0.9; 7])]), [128, 385, 898, 1_923]);
+        assert_eq!(tries(&[offer(&[0.4; 3])]), [0; 0]);
     }
 
     #[test]

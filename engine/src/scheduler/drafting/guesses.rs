@@ -36,7 +36,7 @@ pub(super) struct Guessing {
 
 impl Default for Guessing {
     fn default() -> Self {
-        Self { gate: Gate::default(), steps_without: 0, trial_after: TRIAL_STEPS }
+        Self { gate: Gate::without_tries(), steps_without: 0, trial_after: TRIAL_STEPS }
     }
 }
 
