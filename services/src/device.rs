@@ -645,7 +645,8 @@ mod tests {
             let [little, more] = [31 << 29, 24 << 30].map(|bytes| wanted.cuda_on(bytes, &model));
             assert_eq!((little.drafts, more.drafts), (0, 7), "drafts give way to sequences");
             assert!(
-                left_out(&wanted, &model, &little).starts_with(", no drafts") && left_out(&wanted, &model, &more) == ""
+                left_out(&wanted, &model, &little).starts_with(", no drafts")
+                    && left_out(&wanted, &model, &more).is_empty()
             );
         }
     }
