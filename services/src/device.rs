@@ -642,13 +642,25 @@ mod tests {
             let config = wanted.cuda_on(31 << 29, &model);
             let plan = MemoryPlan::new(31 << 29, cuda_needs(&model, &config)).unwrap();
             assert_eq!(plan.pages, seqs * context / 32, "every sequence may be of full length:\n{plan}");
-            let [little, more] = [31 << 29, 24 << 30].map(|bytes| wanted.cuda_on(bytes, &model));
-            assert_eq!((little.drafts, more.drafts), (0, 7), "drafts give way to sequences");
-            assert!(
-                left_out(&wanted, &model, &little).starts_with(", no drafts")
-                    && left_out(&wanted, &model, &more).is_empty()
-            );
         }
+    }
+
+    #[test]
+    fn drafts_give_way_to_sequences_of_full_length_and_the_start_says_so() {
+        let (model, context) = (released(), 8 << 10);
+        let wanted = DeviceRequest { seqs: 4, context, embedding: Embedding::Host, ..wanted(Device::Cuda) };
+        let pages =
+            |bytes, config: &CudaConfig| MemoryPlan::new(bytes, cuda_needs(&model, config)).map(|p| p.pages).ok();
+        let full = |bytes: &u64| {
+            let without = CudaConfig { drafts: 0, ..wanted.cuda_within(*bytes, &model) };
+            pages(*bytes, &without) == Some(4 * context / 32)
+        };
+        let least = (0..).map(|i: u64| (24 << 30) - (i << 25)).take_while(full).last().unwrap();
+        let [little, more] = [least, 24 << 30].map(|bytes| wanted.cuda_on(bytes, &model));
+        assert_eq!((little.drafts, more.drafts), (0, 7));
+        assert_eq!(pages(least, &little), Some(4 * context / 32));
+        assert!(left_out(&wanted, &model, &little).starts_with(", no drafts"));
+        assert!(left_out(&wanted, &model, &more).is_empty());
     }
 
     #[test]
