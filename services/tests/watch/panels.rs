@@ -36,7 +36,10 @@ fn small_program(dir: &Path) -> Program {
     )
     .unwrap();
     let config = config.to_str().unwrap();
-    Program::start(&["--config", config, "--max-context", "512", "--vram-budget", "23.66MiB"])
+    // A draft head would have a part of the room.
+    let drafts = ["--draft-sources", "ngram,prediction,grammar"];
+    let room = ["--config", config, "--max-context", "512", "--vram-budget", "23.66MiB"];
+    Program::start(&[&room[..], &drafts].concat())
 }
 
 /// One that has a certificate, which is all that it is asked about.
