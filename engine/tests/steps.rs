@@ -57,6 +57,10 @@ fn on_the_gpu() -> Box<dyn Backend> {
 }
 
 fn on_the_cpu() -> Box<dyn Backend> {
+    Box::new(cpu())
+}
+
+fn cpu() -> CpuBackend {
     let config = CpuConfig {
         threads: 2,
         slots: 3,
@@ -69,7 +73,7 @@ fn on_the_cpu() -> Box<dyn Backend> {
         drafts: 0,
         mtp: false,
     };
-    Box::new(CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())
+    CpuBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap()
 }
 
 fn row(slot: u32, waits: bool) -> SampleRow {
@@ -188,6 +192,45 @@ fn rules_that_are_there_before_the_forward_is_done_give_what_late_ones_give() {
         b.constrain(rules(2, 0, &[(77, 100.0)])).unwrap();
         assert_eq!(tokens(&third.wait().unwrap()), [77]);
         assert!(early.take(StepId(9)).is_some());
+    }
+}
+
+#[test]
+fn a_row_has_the_same_token_whether_its_mask_was_there_before_its_logits_or_came_after() {
+    let drawn = |seed| Arc::new(SamplingParams { seed, ..SamplingParams::default() });
+    let few = |ids: &[TokenId]| {
+        let mut mask = vec![0u32; 16];
+        ids.iter().for_each(|id| mask[*id as usize / 32] |= 1 << (id % 32));
+        Effect::Allow(mask.into())
+    };
+    let effects = |seed: u32| {
+        let some: Vec<_> = (0..40).map(|i| (97 * i + 13 * seed) % 512).collect();
+        [few(&some[..2]), few(&some), few(&(0..300).collect::<Vec<_>>()), Effect::Force(some[5])]
+    };
+    let (mut late, mut b, early) = (cpu(), cpu(), Arc::new(EarlyRules::default()));
+    b.look_for_rules(early.clone());
+    for seed in 0..24 {
+        let effect = &effects(seed)[seed as usize % 4];
+        // The first row is under the mask, the second one free.
+        let of = |slot, waits| {
+            let mut ids = PROMPT;
+            ids[4] = 19 * seed + slot;
+            let piece = Piece { tokens: PieceTokens::Known(ids.to_vec()), ..prompt(slot, waits) };
+            let samples = piece.samples.iter().map(|row| SampleRow { params: drawn(seed.into()), ..row.clone() });
+            Piece { samples: samples.collect(), ..piece }
+        };
+        let step = || plan(seed.into(), vec![of(0, true), of(1, false)]);
+        let rows = vec![RowRule { seq: SeqId(0), output: 0, effect: effect.clone() }];
+        let rules = StepRules { step: StepId(seed.into()), source: Source::Tables, rows };
+        let pending = late.launch(step()).unwrap();
+        late.constrain(rules.clone()).unwrap();
+        let want = tokens(&pending.wait().unwrap());
+        // What is read without being computed is no number.
+        b.poison();
+        early.put(rules);
+        let pending = b.launch(step()).unwrap();
+        assert!(early.take(StepId(seed.into())).is_none(), "it was found");
+        assert_eq!(tokens(&pending.wait().unwrap()), want, "seed {seed}");
     }
 }
 

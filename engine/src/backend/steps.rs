@@ -163,6 +163,16 @@ impl<'a> AwaitedRules<'a> {
         self.early.is_some() && !self.lock().missing().is_empty()
     }
 
+    /// As [`AwaitedRules::now`], after a look for what has come meanwhile. Whoever gets nothing looks again.
+    pub(super) fn here(&self) -> Option<Vec<Constraint>> {
+        let mut gathering = self.lock();
+        if let Some(early) = self.early {
+            // What nobody waits for says nothing about these rows.
+            std::iter::from_fn(|| early.take(self.plan.id)).for_each(|rules| drop(gathering.take(rules)));
+        }
+        gathering.missing().is_empty().then(|| gathering.compose(self.plan, self.vocab))
+    }
+
     /// As [`AwaitedRules::now`], after it has looked for missing rules for so long.
     pub(super) fn within(&self, wait: Duration) -> Option<Vec<Constraint>> {
         let mut gathering = self.lock();

@@ -11,6 +11,7 @@ mod drafted;
 mod forward;
 mod gemm;
 mod history;
+mod logits;
 pub mod matmul;
 mod memory;
 mod mtp;
@@ -39,6 +40,7 @@ use crate::step::{DraftRoom, Sample, StateCopy, StateStart, StepOutcome, StepPla
 use batch::Batch;
 use blocks::ExpertCount;
 use forward::{Pass, ThreadScratch};
+use logits::Known;
 use matmul::PackedMatrix;
 use output::{Outputs, Results, Sampling};
 use pool::Pool;
@@ -271,9 +273,13 @@ impl CpuBackend {
         self.store.fill(slot.0 as usize, pages.iter().map(|p| p.0 as usize), &mut next);
     }
 
-    /// Fills all states, checkpoints and pages with NaN, so that a test sees it if one is read before it was written.
+    /// Fills all states, checkpoints, pages and logits with NaN, so that a test sees it if one is read before it was
+    /// written.
     pub fn poison(&mut self) {
         self.store.poison();
+        let logits = &self.workspace.plain.logits;
+        // SAFETY: `&mut self` excludes everybody else.
+        unsafe { logits.get_mut(0..logits.len()).fill(f32::NAN) };
     }
 
     /// Copies, clears, forward, and the samplers unless one waits and its rules are not found on time.
@@ -291,28 +297,34 @@ impl CpuBackend {
         let (model, store) = (&self.model, &self.store);
         let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
-        let (looks, constraints) = (rules.may_come(), OnceLock::new());
-        rules.now().map(|all| constraints.set(all));
+        let (looks, known) = (rules.may_come(), OnceLock::new());
+        let keep = |all: Option<Vec<_>>| all.map(|all| known.set(Known::of(all, &outputs, vocab)));
+        keep(rules.now());
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             pass.layers(team);
-            pass.outputs(team, scratch, &outputs, &results);
+            pass.reports(team, scratch, &outputs, &results);
+            pass.sampled_logits(team, &outputs, &known, || {
+                if looks {
+                    keep(rules.here());
+                }
+            });
             pass.read(team, &outputs);
             if team.index == 0 {
                 forward_us.store(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
-                if looks {
-                    rules.within(RULES_WAIT).map(|all| constraints.set(all));
+                if looks && known.get().is_none() {
+                    keep(rules.within(RULES_WAIT));
                 }
             }
             // The first thread, which has the rules, samples a single row.
             if looks && outputs.samples.len() > 1 {
                 team.wait();
             }
-            if let Some(constraints) = constraints.get() {
-                sampling.run(team, scratch, constraints, &results);
+            if let Some(known) = known.get() {
+                sampling.run(team, scratch, &known.constraints, &results);
             }
         });
-        let waits = constraints.get().is_none();
+        let waits = known.get().is_none();
         self.recording = recorder.finish();
         let (samples, scores, pooled) = results.into_parts();
         let forward_us = forward_us.into_inner();

@@ -2,11 +2,9 @@
 //! of hidden states, for those who want no tokens.
 
 use super::batch::{Batch, BatchPiece};
-use super::forward::{Pass, ThreadScratch, columns};
+use super::forward::{Pass, ThreadScratch};
 use super::history::History;
-use super::matmul::{RowForm, matmul};
 use super::mtp::{Asked, HeadOutputs, Read};
-use super::norm::norm_row;
 use super::pool::Team;
 use super::sampler;
 use super::store::Slot;
@@ -15,14 +13,14 @@ use crate::ids::{SeqId, TokenId};
 use crate::step::{Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StepPlan};
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// What a step has to report.
 #[derive(Default)]
 pub(super) struct Outputs {
     scores: Vec<ScoreRow>,
     /// Rows that tokens are sampled from.
-    rows: Vec<usize>,
+    pub(super) rows: Vec<usize>,
     /// Samples in the plan's order.
     pub(super) samples: Vec<OutputSample>,
     units: Vec<Unit>,
@@ -158,6 +156,19 @@ impl Outputs {
         }
     }
 
+    /// The tokens whose logits are read of each row, as [`sampler::read_of`] says it; all where several choices share
+    /// the row.
+    pub(super) fn logits_read(&self, constraints: &[Constraint], vocab: usize) -> Vec<Option<Arc<[u32]>>> {
+        let mut read = vec![None; self.rows.len()];
+        let samples: Vec<_> = self.samples.iter().zip(constraints).collect();
+        for of_row in samples.chunk_by(|(a, _), (b, _)| a.logits == b.logits) {
+            if let [(sample, constraint)] = of_row {
+                read[sample.logits] = sampler::read_of(&sample.row, constraint, vocab);
+            }
+        }
+        read
+    }
+
     /// Leaves of all samples those that count, each with the slot that keeps it, and says how many drafts of each piece
     /// do. `keep` hears of each piece its slot and the drafts that count, each with its position, and the prompt's
     /// length.
@@ -191,8 +202,8 @@ impl Outputs {
 }
 
 impl Pass<'_> {
-    /// Scores, and the logits of the rows to sample, which stay in the workspace.
-    pub(super) fn outputs(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
+    /// Scores and sums of hidden states.
+    pub(super) fn reports(&self, team: Team, scratch: &mut ThreadScratch, outputs: &Outputs, results: &Results) {
         let (room, vocab) = (self.ws.last.len(), self.model.config.vocab);
         if self.recorder.records() {
             let all: Vec<usize> = (0..self.batch.rows()).collect();
@@ -221,9 +232,6 @@ impl Pass<'_> {
             let unit = self.pool(&outputs.units[i]);
             results.pooled.lock().expect("no thread panics while it reports").push((i, unit));
         }
-        if !outputs.rows.is_empty() {
-            self.logits(team, &outputs.rows, &self.model.norm);
-        }
     }
 
     /// The sum of a unit's rows after the final norm, row after row.
@@ -236,34 +244,6 @@ impl Pass<'_> {
             sum.iter_mut().zip(normed).for_each(|(sum, x)| *sum += x);
         }
         PooledUnit { seq: unit.seq, positions: unit.positions.clone(), sum }
-    }
-
-    /// A final norm and the head of some rows, into the first rows of logits. Ends with a barrier.
-    pub(super) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
-        let (c, head, p) = (&self.model.config, &self.model.head, self.ws.plain);
-        for i in team.share(rows.len()) {
-            let at = rows[i] * c.hidden;
-            // SAFETY: row `i` is this thread's share; the residual stream is finished.
-            unsafe {
-                norm_row(p.x.get(at..at + c.hidden), norm, c.rms_eps, self.ws.last.row_mut(i));
-                if head.input() == RowForm::Q8 {
-                    self.ws.last.quantize(i..i + 1);
-                }
-            }
-        }
-        team.wait();
-        let pairs = &self.batch.pairs[..rows.len()];
-        let tiles = team.share(head.tiles());
-        matmul(head, self.ws.last, pairs, tiles.clone(), self.out(&p.logits, rows.len(), c.vocab));
-        if c.logit_scale != 1.0 {
-            let cols = columns(&tiles, c.vocab);
-            for row in 0..rows.len() {
-                // SAFETY: these columns are this thread's, as they were in the product.
-                let logits = unsafe { p.logits.get_mut(row * c.vocab + cols.start..row * c.vocab + cols.end) };
-                logits.iter_mut().for_each(|logit| *logit *= c.logit_scale);
-            }
-        }
-        team.wait();
     }
 }
 

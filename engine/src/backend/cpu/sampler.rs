@@ -15,6 +15,7 @@ use chimere_kernels::reference::philox::draw;
 use chimere_kernels::reference::sampler::{
     self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight,
 };
+use std::sync::Arc;
 
 /// Tokens whose weights are summed apart, so that a draw looks at few of them.
 pub(super) const PART: usize = 16 * LANES;
@@ -109,16 +110,30 @@ fn pick(logits: &[f32], row: &SampleRow, history: &History, c: &Constraint, s: &
     Picked { token, changed, left }
 }
 
+/// The mask of a row to which nothing is done but that it allows few of so many tokens.
+fn few_of<'a>(row: &SampleRow, c: &'a Constraint, vocab: usize) -> Option<&'a Arc<[u32]>> {
+    let p = &*row.params;
+    let alone = p.logit_bias.is_empty() && !p.processed && !p.reads_history() && !c.shifts();
+    let mask = c.mask.as_ref().filter(|_| alone)?;
+    let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
+    (allowed * FEW_IN <= vocab).then_some(mask)
+}
+
+/// The tokens whose logits [`sample`] reads of a row, as a mask that allows these and no others; `None` if it reads
+/// all. No logit is read of a row with a forced token.
+pub(super) fn read_of(row: &SampleRow, c: &Constraint, vocab: usize) -> Option<Arc<[u32]>> {
+    let p = &*row.params;
+    match c.forced {
+        _ if p.logprobs.is_some() || p.certainty => None,
+        Some(_) => Some([].into()),
+        None => few_of(row, c, vocab).cloned(),
+    }
+}
+
 /// The token of a row to which nothing but a mask that allows few tokens is done: what it forbids has no weight, so the
 /// draw is that of all. `None` of other rows.
 fn pick_of_few(logits: &[f32], row: &SampleRow, c: &Constraint, s: &mut SamplerScratch) -> Option<TokenId> {
-    let p = &*row.params;
-    let mask =
-        c.mask.as_deref().filter(|_| p.logit_bias.is_empty() && !p.processed && !p.reads_history() && !c.shifts())?;
-    let allowed: usize = mask.iter().map(|word| word.count_ones() as usize).sum();
-    if allowed * FEW_IN > logits.len() {
-        return None;
-    }
+    let mask = few_of(row, c, logits.len())?;
     let mut own = std::mem::take(&mut s.logits);
     s.few.clear();
     s.few.extend(ids_of(mask).filter(|id| (*id as usize) < logits.len() && !c.forbidden.contains(id)));

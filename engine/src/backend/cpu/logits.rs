@@ -1,0 +1,124 @@
+//! The last norm and the head of rows. Of rows whose samplers read few logits only these are computed: under a grammar
+//! that is most of the time, and the head is a sixth and more of a model's products.
+
+use super::forward::{Pass, columns};
+use super::matmul::{RowForm, TILE_ROWS, matmul};
+use super::norm::norm_row;
+use super::output::Outputs;
+use super::pool::Team;
+use crate::constraint::Constraint;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// What is said about a step's samples, once all of it is there.
+pub(super) struct Known {
+    /// Of each sample.
+    pub(super) constraints: Vec<Constraint>,
+    /// The tokens whose logits are read, of each row of logits; `None` stands for all.
+    read: Vec<Option<Arc<[u32]>>>,
+}
+
+impl Known {
+    pub(super) fn of(constraints: Vec<Constraint>, outputs: &Outputs, vocab: usize) -> Self {
+        Self { read: outputs.logits_read(&constraints, vocab), constraints }
+    }
+}
+
+impl Pass<'_> {
+    /// The logits of the rows to sample, which stay in the workspace. The first thread calls `look` shortly before it
+    /// has to be known which of them are read.
+    pub(super) fn sampled_logits(&self, team: Team, outputs: &Outputs, known: &OnceLock<Known>, look: impl FnOnce()) {
+        if outputs.rows.is_empty() {
+            return;
+        }
+        self.last_rows(team, &outputs.rows, &self.model.norm);
+        if team.index == 0 {
+            look();
+        }
+        team.wait();
+        self.head(team, outputs.rows.len(), known.get().map_or(&[], |known| &known.read));
+        team.wait();
+    }
+
+    /// A final norm and the head of some rows, into the first rows of logits. Ends with a barrier.
+    pub(super) fn logits(&self, team: Team, rows: &[usize], norm: &[f32]) {
+        self.last_rows(team, rows, norm);
+        team.wait();
+        self.head(team, rows.len(), &[]);
+        team.wait();
+    }
+
+    /// A final norm of this thread's share of some rows, as the head reads them.
+    fn last_rows(&self, team: Team, rows: &[usize], norm: &[f32]) {
+        let (c, p) = (&self.model.config, self.ws.plain);
+        for i in team.share(rows.len()) {
+            let at = rows[i] * c.hidden;
+            // SAFETY: row `i` is this thread's share; the residual stream is finished.
+            unsafe {
+                norm_row(p.x.get(at..at + c.hidden), norm, c.rms_eps, self.ws.last.row_mut(i));
+                if self.model.head.input() == RowForm::Q8 {
+                    self.ws.last.quantize(i..i + 1);
+                }
+            }
+        }
+    }
+
+    /// The head of the first `rows` rows, this thread's columns of it. `read` says of each of them which logits are
+    /// read, of those behind its end all are; the others are not defined.
+    fn head(&self, team: Team, rows: usize, read: &[Option<Arc<[u32]>>]) {
+        let (c, p) = (&self.model.config, self.ws.plain);
+        let tiles = team.share(self.model.head.tiles());
+        let whole: Vec<_> =
+            self.batch.pairs[..rows].iter().copied().filter(|(row, _)| wanted(read, *row).is_none()).collect();
+        self.head_tiles(&whole, tiles.clone(), rows);
+        if whole.len() < rows {
+            for tile in tiles.clone() {
+                let reads = |row: u32| wanted(read, row).is_some_and(|mask| reads_tile(mask, tile));
+                let some: Vec<_> = self.batch.pairs[..rows].iter().copied().filter(|(row, _)| reads(*row)).collect();
+                self.head_tiles(&some, tile..tile + 1, rows);
+            }
+        }
+        if c.logit_scale != 1.0 {
+            let cols = columns(&tiles, c.vocab);
+            for row in 0..rows {
+                // SAFETY: these columns are this thread's, as they were in the product.
+                let logits = unsafe { p.logits.get_mut(row * c.vocab + cols.start..row * c.vocab + cols.end) };
+                logits.iter_mut().for_each(|logit| *logit *= c.logit_scale);
+            }
+        }
+    }
+
+    fn head_tiles(&self, pairs: &[(u32, u32)], tiles: Range<usize>, rows: usize) {
+        if !pairs.is_empty() {
+            matmul(
+                &self.model.head,
+                self.ws.last,
+                pairs,
+                tiles,
+                self.out(&self.ws.plain.logits, rows, self.model.config.vocab),
+            );
+        }
+    }
+}
+
+/// What is read of a row, if that is not all.
+fn wanted(read: &[Option<Arc<[u32]>>], row: u32) -> Option<&[u32]> {
+    read.get(row as usize)?.as_deref()
+}
+
+/// Whether a mask allows a token of a tile.
+fn reads_tile(mask: &[u32], tile: usize) -> bool {
+    const { assert!(TILE_ROWS == 16, "half a word of a mask") };
+    mask.get(tile / 2).is_some_and(|word| word >> (16 * (tile % 2)) & 0xffff != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_is_read_if_one_of_its_sixteen_tokens_is_allowed() {
+        let mask = [1 << 15, 0, 1 << 16 | 1];
+        assert_eq!((0..8).filter(|tile| reads_tile(&mask, *tile)).collect::<Vec<_>>(), [0, 4, 5]);
+    }
+}
