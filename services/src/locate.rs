@@ -24,7 +24,10 @@ pub fn model(asked: Option<&Path>, env: Option<&Path>, exe: Option<&Path>) -> Re
         return file_of(found);
     }
     let looked = places.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", ");
-    Err(format!("no model: --model is not given, $CHIMERE_MODEL is not set, and none of these exists: {looked}"))
+    Err(format!(
+        "no model: --model is not given, $CHIMERE_MODEL is not set, and none of these exists: {looked}. Name a \
+         model, or start it in the project's folder, which has a small one"
+    ))
 }
 
 fn file_of(path: &Path) -> Result<PathBuf, String> {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod files;
+mod hello;
 mod log;
 mod prepare;
 mod reload;
@@ -87,10 +88,9 @@ fn say_alone(error: &ServeError) {
 /// Until the end, whichever comes first.
 async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(|e| ServeError::Start(format!("signals: {e}")))?;
-    let hello = prepared.hello();
-    let renewals = prepared.renewals.clone();
+    let Prepared { parts, renewals, hello } = prepared;
     let started = async {
-        let service = Service::start(prepared.parts).await.map_err(ServeError::Start)?;
+        let service = Service::start(parts).await.map_err(ServeError::Start)?;
         service.warm_up().await.map_err(ServeError::Start)?;
         Ok(service)
     };
@@ -99,7 +99,7 @@ async fn serve(prepared: Prepared, drain: Duration, begin: Instant, log: &Log) -
         () = signals.next() => return Ok(()),
     };
     tracing::info!(seconds = begin.elapsed().as_secs_f32(), "ready");
-    log.say(&hello);
+    log.say(&hello.to_string());
     signals.hang_up.take().into_iter().for_each(|hang_up| drop(actix_rt::spawn(renewals.clone().keep(hang_up))));
     tokio::select! {
         why = service.lost() => return Err(end_of_engine(service, why).await),

@@ -1,5 +1,6 @@
 //! Everything that is decided before the service starts: the socket, the keys, the model, the memory.
 
+use super::hello::Hello;
 use super::log::Log;
 use super::reload::Renewals;
 use super::{ServeError, audit, files};
@@ -36,10 +37,8 @@ pub(super) struct Prepared {
     pub(super) parts: ServiceParts,
     /// What is read again while it runs.
     pub(super) renewals: Renewals,
-    address: SocketAddr,
-    guarded: bool,
-    encrypted: bool,
-    pages: String,
+    /// What is said once it answers.
+    pub(super) hello: Hello,
 }
 
 impl Prepared {
@@ -105,40 +104,15 @@ impl Prepared {
             build: build(model, setup, log.clone()),
         };
         let renewals = Renewals { keys, certificate, audit };
-        Ok(Self {
-            renewals,
-            encrypted: parts.edge.tls.is_some(),
-            pages: config.server.cors_origins.clone(),
-            parts,
+        let hello = Hello {
             address,
             guarded,
-        })
-    }
-
-    /// What to tell whoever started it, once it answers.
-    pub(super) fn hello(&self) -> String {
-        let at = self.address;
-        let who = match (at.ip().is_loopback(), self.guarded) {
-            (true, false) => "this machine only",
-            (true, true) => "this machine only, with an API key",
-            (false, true) => "everybody who reaches this machine, with an API key",
-            (false, false) => "EVERYBODY who reaches this machine, WITHOUT a key (--allow-open)",
+            encrypted: parts.edge.tls.is_some(),
+            console: config.server.console,
+            pages: config.server.cors_origins.clone(),
+            program: std::env::args().next().unwrap_or_else(|| "chimere".into()),
         };
-        let host = match at.ip() {
-            ip if ip.is_unspecified() => format!("127.0.0.1:{}", at.port()),
-            _ => at.to_string(),
-        };
-        let scheme = if self.encrypted { "https" } else { "http" };
-        let plain = if self.encrypted || at.ip().is_loopback() { "" } else { ", unencrypted" };
-        let pages = match self.pages.as_str() {
-            "" => String::new(),
-            origins => format!("; pages of {origins} may call it from browsers"),
-        };
-        let key = if self.guarded { " -H 'Authorization: Bearer KEY'" } else { "" };
-        format!(
-            "ready on {scheme}://{at} for {who}{plain}{pages}\ntry: curl -N {scheme}://{host}/v1/chat/completions{key} -d \
-             '{{\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"What is 17 + 25?\"}}]}}'"
-        )
+        Ok(Self { parts, renewals, hello })
     }
 }
 
@@ -239,12 +213,14 @@ fn traces(config: &Config) -> Result<Traces, ServeError> {
 }
 
 /// What accounts keep, for the model that runs. Weights are not told apart: they are those of a name, a width and a
-/// tokenizer.
+/// tokenizer. Vectors of texts that were read as they stand, as they were until a template was laid around them, are
+/// another model's.
 fn collections(config: &Config, text: &TextModel, limits: &ModelLimits) -> Result<Collections, ServeError> {
     let directory = (!config.engram.directory.is_empty()).then(|| Path::new(&config.engram.directory));
     let tokenizer: String = Fingerprint::of(text.tokenizer()).hash.to_string().chars().take(12).collect();
+    let turns = if text.template().is_some() { " turns" } else { "" };
     let settings = Settings {
-        model: format!("{} {} {tokenizer}", limits.name, limits.width),
+        model: format!("{} {} {tokenizer}{turns}", limits.name, limits.width),
         width: limits.width as usize,
         bytes_max: config.engram.collections_mib << 20,
     };
