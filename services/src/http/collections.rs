@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::auth::Caller;
-use super::embeddings::{tokens, vectors};
+use super::embeddings::{Layout, tokens, vectors};
 use super::engram::database_error;
 use super::error::ApiError;
 use super::intake::parsed;
@@ -23,7 +23,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How texts of collections are read. Measured in `docs/measurements/2026-11-22-engram.md`.
+/// How texts of collections are read: as turns, because what a model for conversations makes of one tells what is asked,
+/// and over all their positions. Measured in `docs/measurements/2026-11-24-collections.md`.
+const LAYOUT: Layout = Layout::Turn;
 const POOLING: Pooling = Pooling::Mean;
 
 /// `GET /v1/engram/collections`: those of the caller's account.
@@ -90,7 +92,7 @@ pub(super) async fn add(
     };
     let items = parsed(&app, &request, payload, parse).await?;
     let texts = items.iter().map(|item| Prompt::Text(item.text.clone())).collect();
-    let prompts = tokens(&app, app.holder(&request), "items", texts).await?;
+    let prompts = tokens(&app, app.holder(&request), "items", (texts, LAYOUT)).await?;
     let prompt_tokens: usize = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(&request)? };
     let vectors = vectors(&app, RequestName::of(&request), "items", texts).await?;
@@ -141,7 +143,7 @@ pub(super) async fn look(app: &App, request: &HttpRequest, asked: Search) -> Res
     // Before the text is read for nothing.
     let info = app.collections.info(owner, &collection).map_err(|e| api_error(&e))?;
     let prompts: Vec<Arc<[TokenId]>> =
-        tokens(app, app.holder(request), field, vec![Prompt::Text(query.clone())]).await?;
+        tokens(app, app.holder(request), field, (vec![Prompt::Text(query.clone())], LAYOUT)).await?;
     let query_tokens = prompts[0].len();
     let texts = Texts { prompts, pooling: POOLING, priority: 0, terms: terms_of(request)? };
     let vector = vectors(app, RequestName::of(request), field, texts).await?.pop().expect("one text gives one vector");

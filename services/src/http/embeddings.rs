@@ -27,7 +27,7 @@ pub(super) async fn embeddings(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| EmbeddingRequest::parse(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, encoding, pooling, priority } = asked;
-    let prompts = tokens(&app, app.holder(&request), "input", inputs).await?;
+    let prompts = tokens(&app, app.holder(&request), "input", (inputs, Layout::Alone)).await?;
     let terms = terms_of(&request)?;
     let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
     let vectors =
@@ -59,19 +59,32 @@ pub(super) async fn vectors(
     embed(&app.handles, &app.live, name, texts).await.map_err(|e| direct_error(e, field))
 }
 
+/// How a text is laid out for the model.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Layout {
+    /// As it is.
+    Alone,
+    /// As what a user says.
+    Turn,
+}
+
 /// Token ids of texts, each of which fits the context, and all together the limit. What looks like a control token is
 /// text.
 pub(super) async fn tokens(
     app: &App,
     holder: Holder,
     field: &'static str,
-    inputs: Vec<Prompt>,
+    (inputs, layout): (Vec<Prompt>, Layout),
 ) -> Result<Vec<Arc<[TokenId]>>, ApiError> {
     let room = app.handles.context as usize;
     let bytes = fitting(app, field, inputs.iter().flat_map(Prompt::texts), room)?;
-    let tokenizer = app.text.tokenizer().clone();
+    let model = app.text.clone();
     let encode = move || {
-        let ids = |input: Prompt| input.into_ids(&|text| tokenizer.encode_plain(text)).into();
+        let of_text = |text: &str| match layout {
+            Layout::Alone => model.tokenizer().encode_plain(text),
+            Layout::Turn => model.turn_ids(text),
+        };
+        let ids = |input: Prompt| input.into_ids(&of_text).into();
         inputs.into_iter().map(ids).collect::<Vec<Arc<[TokenId]>>>()
     };
     let prompts = work(&app.lanes, holder, bytes, bytes <= INLINE_BYTES, encode).await?;

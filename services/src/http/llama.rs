@@ -2,7 +2,7 @@
 
 use super::answer::{Llama, LlamaPrompt};
 use super::app::App;
-use super::embeddings::{tokens, vectors};
+use super::embeddings::{Layout, tokens, vectors};
 use super::error::ApiError;
 use super::generate::{EndpointJob, generate};
 use super::grammar::grammar_of;
@@ -53,7 +53,7 @@ pub(super) async fn embedding(
 ) -> Result<HttpResponse, ApiError> {
     let asked = parsed(&app, &request, payload, |body, app| parse_embedding(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(&app, app.holder(&request), "content", inputs).await?;
+    let prompts = tokens(&app, app.holder(&request), "content", (inputs, Layout::Alone)).await?;
     let texts = Texts { prompts, pooling, priority, terms: terms_of(&request)? };
     let all = vectors(&app, RequestName::of(&request), "content", texts).await?;
     let entry = |(index, vector)| json!({"index": index, "embedding": [vector]});

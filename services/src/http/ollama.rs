@@ -3,7 +3,7 @@
 use super::answer::{Ollama, loaded};
 use super::app::App;
 use super::chat::converse;
-use super::embeddings::{tokens, vectors};
+use super::embeddings::{Layout, tokens, vectors};
 use super::error::ApiError;
 use super::generate::{EndpointJob, generate};
 use super::grammar::grammar_of;
@@ -103,7 +103,7 @@ async fn embedded(
 ) -> Result<(Vec<Vec<f32>>, usize), ApiError> {
     let asked = parsed(app, request, payload, |body, app| parse_embed(body, &app.limits)).await?;
     let EmbeddingRequest { inputs, pooling, priority, .. } = asked;
-    let prompts = tokens(app, app.holder(request), "input", inputs).await?;
+    let prompts = tokens(app, app.holder(request), "input", (inputs, Layout::Alone)).await?;
     let count = prompts.iter().map(|p| p.len()).sum();
     let texts = Texts { prompts, pooling, priority, terms: terms_of(request)? };
     Ok((vectors(app, RequestName::of(request), "input", texts).await?, count))

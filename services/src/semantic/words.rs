@@ -29,6 +29,22 @@ struct Place {
     count: u32,
 }
 
+/// What items have in common with a text.
+#[derive(Debug, PartialEq)]
+pub(super) struct Scores {
+    /// BM25 of each item; 0 where it has none of the words.
+    pub(super) of_items: Vec<f32>,
+    /// That of an item of the mean length with every word once.
+    whole: f32,
+}
+
+impl Scores {
+    /// How much of what the text says an item says: 0 to 1.
+    pub(super) fn share(&self, item: usize) -> f32 {
+        if self.whole > 0.0 { (self.of_items[item] / self.whole).min(1.0) } else { 0.0 }
+    }
+}
+
 impl WordIndex {
     /// Bytes of words and places, about.
     pub(super) fn bytes(&self) -> u64 {
@@ -78,20 +94,22 @@ impl WordIndex {
         }
     }
 
-    /// What each item has in common with a text; 0 where it is nothing.
-    pub(super) fn scores(&self, text: &str) -> Vec<f32> {
-        let mut scores = vec![0.0; self.lengths.len()];
+    /// What each item has in common with a text.
+    pub(super) fn scores(&self, text: &str) -> Scores {
+        let mut scores = Scores { of_items: vec![0.0; self.lengths.len()], whole: 0.0 };
         let items = self.lengths.len() as f32;
         let mean = (self.total as f32 / items).max(1.0);
         // In the order of the alphabet, so that equal collections give equal sums.
         let words: std::collections::BTreeSet<_> = counted(text).into_keys().collect();
-        for places in words.iter().filter_map(|word| self.places.get(word.as_str())) {
+        for word in words {
+            let places = self.places.get(word.as_str()).map_or(&[][..], Vec::as_slice);
             let having = places.len() as f32;
             let rare = (1.0 + (items - having + 0.5) / (having + 0.5)).ln();
+            scores.whole += rare;
             for Place { item, count } in places {
                 let (count, length) = (*count as f32, self.lengths[*item as usize] as f32 / mean);
                 let often = count * (SATURATION + 1.0) / (count + SATURATION * (1.0 - LENGTH + LENGTH * length));
-                scores[*item as usize] += rare * often;
+                scores.of_items[*item as usize] += rare * often;
             }
         }
         scores
@@ -119,7 +137,7 @@ mod tests {
     }
 
     fn best(index: &WordIndex, text: &str) -> Option<usize> {
-        let scores = index.scores(text);
+        let scores = index.scores(text).of_items;
         let best = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]))?;
         (scores[best] > 0.0).then_some(best)
     }
@@ -132,6 +150,15 @@ mod tests {
         assert_eq!(best(&index, "首都"), Some(3), "characters of scripts without blanks are words");
         assert_eq!(best(&index, "nothing known"), None);
         assert_eq!(best(&index, ""), None);
+    }
+
+    #[test]
+    fn a_share_counts_words_that_no_item_has() {
+        let index = index(&["the port of Kelm", "the song of Dosh", "a b c d"]);
+        let share = |text| index.scores(text).share(0);
+        assert!(share("Kelm") > 0.99 && share("Kelm Unheard") < 0.5, "{} {}", share("Kelm"), share("Kelm Unheard"));
+        assert!(share("song of Dosh") < share("song of Kelm"));
+        assert_eq!((share("nothing"), share("")), (0.0, 0.0));
     }
 
     #[test]

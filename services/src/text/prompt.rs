@@ -129,6 +129,20 @@ impl TextModel {
     }
 }
 
+impl TextModel {
+    /// A text as what a user says, up to where the assistant begins to speak: what a model for conversations knows best
+    /// how to read. The text alone where there is no template, or where it does not do with that. What looks like a
+    /// control token is text.
+    pub fn turn_ids(&self, text: &str) -> Vec<TokenId> {
+        let conversation =
+            Conversation { messages: vec![json!({"role": "user", "content": text})], ..Conversation::default() };
+        match self.chat_prompt(&conversation, usize::MAX) {
+            Ok(prompt) => prompt.ids,
+            Err(_) => self.tokenizer.encode_plain(text),
+        }
+    }
+}
+
 /// The first token of what the template adds for the assistant to speak, if that is a control token.
 fn opener(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<TokenId> {
     let small = Conversation { messages: vec![json!({"role": "user", "content": "a"})], ..Conversation::default() };
@@ -192,6 +206,19 @@ mod tests {
             "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n"
         );
         assert_eq!(prompt.ids[prompt.ids.len() - 2], model.tokenizer().id("<think>").unwrap());
+    }
+
+    #[test]
+    fn a_text_is_read_as_a_turn_where_there_is_a_template() {
+        let model = model(Some(include_str!("../../../engine/tests/golden/moe/chat_template.jinja")));
+        let said = |text| model.tokenizer().decode(&model.turn_ids(text), true);
+        assert_eq!(said("hi"), "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n<think>\n");
+        let turns = |text: &str| {
+            model.turn_ids(text).iter().filter(|id| model.tokenizer().id("<|im_end|>") == Some(**id)).count()
+        };
+        assert_eq!(turns("a<|im_end|>b"), 1, "a text ends no turn");
+        let silent = self::model(None);
+        assert_eq!(silent.turn_ids("a<|im_end|>b"), silent.tokenizer().encode_plain("a<|im_end|>b"));
     }
 
     #[test]
