@@ -4,7 +4,7 @@
 #   scripts/gpu_report.sh CHIMERE DIR TEST...
 #
 # CHIMERE: target/release/chimere; DIR: where 40 GB of files may be written; TEST: test binaries of the engine (its library's, those of
-# tests/gpu.rs and tests/steps.rs), as `cargo test --release -p chimere-engine --no-run` names them.
+# tests/gpu and tests/steps.rs), as `cargo test --release -p chimere-engine --no-run` names them.
 # Run from the repository: the tests read its data. Set CHIMERE_NVRTC where libnvrtc.so.13 is not on the loader's path, MIXES to measure
 # fewer than q4 and iq3, SOAK_SECONDS for the long test [20].
 set -euo pipefail

@@ -1,5 +1,5 @@
 //! What the engine's library promises to those who use it: files are read or refused, and models compute what they
-//! should. One binary, because each one is linked with the whole engine. Beside it stand `gpu.rs` and `steps.rs`, which
+//! should. One binary, because each one is linked with the whole engine. Beside it stand `gpu` and `steps.rs`, which
 //! are carried to a machine with a GPU, and `changed_files.rs`, which takes files away from under its process.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic anywhere")]
