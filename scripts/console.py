@@ -41,6 +41,25 @@ ATTACKS = ["<script>window.hurt=1</script>", "<img src=x onerror=\"window.hurt=1
            "<video poster=http://evil.example/v src=http://evil.example/w></video>", "<template><script>window.hurt=1</script></template>", "j <b id=app name=body>k</b>"]
 
 
+CODE_LINE = "value_{0} = {0} * 2  # line\n"
+
+# What is read of an answer, wherever its blocks were cut.
+READING = """[...document.querySelectorAll('.text td, .text li, .text p, .text code, .text h2, .text blockquote')].map(e => e.textContent).join('|').replace(/\\s+/g, ' ')"""
+
+
+def long_answer(tokens):
+    """An answer in pieces of a token each, with a long list, table and code, which are the hard ones for whoever draws it."""
+    words = "the **model** says `code` and more, so the text grows. ".split(" ")
+    n = tokens // 20
+    prose = [w + " " for i in range(4 * n) for w in [words[i % len(words)] if i % 40 else f"\n\n## Part {i // 40}\n\n"]]
+    items = ["\n\n", *[w for i in range(n) for w in (f"- item **{i}** ", "with `code`\n")]]
+    numbered = ["\n\nIn order:\n\n", *[f"1. step {i}\n" for i in range(n)]]
+    table = ["\n\n| a | b |\n", "|--|--|\n", *[w for i in range(n) for w in (f"| {i} ", "| cell |\n")]]
+    formulas = ["\n\n", *[w for i in range(n // 2) for w in (f"So $a_{{{i}}}^2 + ", "\\frac{b}{c}$ holds.\n\n")]]
+    code = ["\n\n```python\n", *[CODE_LINE.format(i) for i in range(tokens // 2)], "```\n\nThe end.\n"]
+    return prose + items + numbered + table + formulas + code
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -167,7 +186,7 @@ class Tests:
         page = self.page()
         self.chat(page, "What is 48 + 276?")
         self.answered(page, 1)
-        assert "324" in page.inner_text(".turn.assistant .text"), page.inner_text(".turn.assistant")
+        page.wait_for_selector(".turn.assistant .text >> text=324")
         took = page.inner_text(".took")
         assert "tokens" in took and "a second" in took and "first token" in took, took
         return page
@@ -288,20 +307,42 @@ class Tests:
     def a_long_answer_never_holds_the_page_up(self):
         with Scripted(self.service) as scripted:
             page = self.page(scripted.url)
-            page.evaluate("""() => { window.long = []; new PerformanceObserver(l => window.long.push(...l.getEntries().map(e => e.duration)))
-                .observe({type: 'longtask', buffered: false}) }""")
-            words = "the **model** says `code` and more, so the text grows. ".split(" ")
-            lines = [w + " " for i in range(TOKENS // 2) for w in [words[i % len(words)] if i % 40 else f"\n\n## Part {i // 40}\n\n- item\n- [ ] other\n\n"]]
-            code = ["\n\n```python\n", *[f"value_{i} = {i} * 2  # line\n" for i in range(TOKENS // 2)], "```\n\nThe end.\n"]
-            scripted.script = lines + code
+            watch = """window.long = []; new PerformanceObserver(l => window.long.push(...l.getEntries().map(e => e.duration)))
+                .observe({type: 'longtask', buffered: true})"""
+            page.add_init_script(watch)
+            page.evaluate(f"() => {{ {watch} }}")
+            scripted.script = long_answer(TOKENS)
             self.chat(page, "Write a lot.")
-            page.wait_for_selector(".turn.assistant .text >> text=The end.")
-            self.answered(page, 1)
-            page.wait_for_timeout(300)
-            longest = max(page.evaluate("window.long"), default=0)
-            print(f"    longest task {longest:.0f} ms, wanted 50")
-            assert longest < 50 * self.args.patience, f"a task of {longest} ms"
+            longest = {"as it comes": self.longest(page)}
+            streamed = page.evaluate(READING)
+            page.reload()
+            longest["as it is read again"] = self.longest(page)
+            assert streamed == page.evaluate(READING), "what was drawn as it came is not what is drawn at once"
+            self.whole(page)
+            for how, ms in longest.items():
+                print(f"    longest task {how} {ms:.0f} ms, wanted 50")
+            assert max(longest.values()) < 50 * self.args.patience, longest
         return page
+
+    def longest(self, page):
+        """The longest task until the long answer stands there, in ms."""
+        self.answered(page, 1)
+        page.wait_for_function("() => [...document.querySelectorAll('.part')].at(-1)?.textContent.includes('The end.')")
+        page.wait_for_timeout(500)  # colours and formulas
+        return max(page.evaluate("window.long"), default=0)
+
+    def whole(self, page):
+        """Nothing of the long answer was lost where it was cut."""
+        count = lambda selector: page.locator(f".text {selector}").count()
+        n = TOKENS // 20
+        assert (count("ul li"), count("tbody tr"), count("math")) == (n, n, n // 2), (count("ul li"), count("tbody tr"), count("math"))
+        numbers = page.evaluate("[...document.querySelectorAll('.text ol')].flatMap(l => [...l.children].map((_, i) => l.start + i))")
+        assert numbers == list(range(1, n + 1)), numbers[:20]
+        code = page.evaluate("[...document.querySelectorAll('.text code')].map(c => c.textContent).reduce((a, b) => a.length > b.length ? a : b)")
+        assert code == "".join(CODE_LINE.format(i) for i in range(TOKENS // 2)), len(code)
+        copied = page.evaluate("""() => { const all = [...document.querySelectorAll('.text pre')].at(-1); getSelection().selectAllChildren(all);
+            return getSelection().toString().trimEnd() }""")
+        assert copied == code.rstrip(), "a selection of code has other lines"
 
     def it_is_ready_for_input_soon(self):
         page = self.page()
