@@ -111,7 +111,7 @@ class Service:
 
 
 class Scripted:
-    """The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each."""
+    """The service with answers of our own: `script` is a list of pieces that the next chats get, a chunk each: text, or an object that is the chunk."""
 
     def __init__(self, service):
         self.script, outer = [], self
@@ -138,7 +138,7 @@ class Scripted:
                 self.send_header("content-type", "text/event-stream")
                 self.end_headers()
                 for i, piece in enumerate(outer.script):
-                    self.event({"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
+                    self.event(piece if isinstance(piece, dict) else {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]})
                     if i % 50 == 49:
                         self.wfile.flush()
                         time.sleep(0.005)
@@ -246,6 +246,60 @@ class Tests:
         page.keyboard.press("ArrowRight")
         assert page.locator(".token[aria-pressed='true']").count() == 1
         page.select_option(".inspector select", "entropy")
+        return page
+
+    def the_inspector_shows_what_stood_behind_a_token(self):
+        page = self.page()
+        page.click("text=Settings")
+        page.select_option(".settings select", "budget")
+        page.fill(".settings label:has-text('Thinking tokens') input", "12")
+        page.check("text=Keep each token")
+        page.click("[aria-label='Close settings']")
+        self.chat(page, "What is 48 + 276?")
+        self.answered(page, 1)
+        page.click("text=Inspect")
+        page.click(".token >> nth=1")
+        told = page.inner_text(".behind")
+        assert "Likeliest token" in told and "tokens of its budget left" in told, told
+        assert "about" not in page.inner_text(".alternatives caption"), "the engine's own entropy is not about so much"
+        page.click(".experts summary")
+        assert page.locator(".experts li").count() > 1
+        page.select_option(".inspector select", "rules")
+        page.click(".token.heat-4 >> nth=0")
+        assert "forced" in page.inner_text(".behind"), "the end of the budget is forced"
+        return page
+
+    def a_text_is_coloured_by_engram_and_by_drafts(self):
+        reports = [{"engram": {"changed": True, "document": "fox", "title": "Of foxes", "at_token": 7}}, {"engram": {"changed": False}},
+                   {"draft": {"source": "ngram", "accepted": True}}, {"draft": {"source": "mtp", "accepted": False}}]
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            scripted.script = [{"choices": [{"index": 0, "delta": {"content": f"word{i} "}, "finish_reason": None, "logprobs": {"content": [{
+                "token": f"word{i} ", "logprob": -0.5, "bytes": [], "top_logprobs": [], "report": {"entropy": 0.1, "top_prob": 0.9, **report}}]}}]}
+                for i, report in enumerate(reports)] + [f"more{i} " for i in range(3)]
+            self.chat(page, "go on")
+            self.answered(page, 1)
+            page.click("text=Inspect")
+            for by, nth, level, words in [("engram", 0, 4, "made it this token: “Of foxes”, token 7"), ("engram", 1, 0, "changed nothing"),
+                                          ("drafts", 2, 2, "guessed by ngram, and right"), ("drafts", 3, 5, "in place of a wrong guess by mtp")]:
+                page.select_option(".inspector select", by)
+                page.wait_for_selector(f".token.heat-{level} >> text=word{nth}")
+                page.click(f".token >> nth={nth}")
+                page.wait_for_selector(f".behind >> text={words}")
+        return page
+
+    def a_citation_leads_to_its_passage_and_an_answer_has_its_sources(self):
+        with Scripted(self.service) as scripted:
+            page = self.page(scripted.url)
+            sources = [{"choice": 0, "token": i, "text": "x", **of} for i, of in enumerate([{"document": "a", "title": "Of dogs", "at_token": 3}] * 2 + [{"context_tokens": 4}])]
+            scripted.script = ["The dog is ", "blue [2], not", " green [7].\n\nSo it is.\n", {"choices": [], "timings": {"engram": {"lookups": 3, "hits": 3, "changed_tokens": 3, "sources": sources}}}]
+            self.chat(page, "[1] The cat is red.\n[2] The dog is blue.\nIt barks.\n\nWhat colour is the dog?")
+            self.answered(page, 1)
+            page.click(".cite >> text=[2]")
+            assert page.inner_text(".passage").startswith("[2] The dog is blue.\nIt barks."), page.inner_text(".passage")
+            assert page.locator(".cite").count() == 1, "there is no passage 7"
+            page.wait_for_selector(".sources >> text=Of dogs (2 tokens) · tables (1 token)")
+            page.click("[aria-label='Close the passage']")
         return page
 
     def a_tool_is_called_and_its_result_handed_over(self):
@@ -399,9 +453,13 @@ class Tests:
         source = next(pathlib.Path(importlib.util.find_spec("axe_playwright_python").origin).parent.rglob("axe.min.js")).read_text()
         for theme in ("light", "dark"):
             page = self.page(color_scheme=theme, bypass_csp=True)
+            page.click("text=Settings")
+            page.check("text=Keep each token")
             self.chat(page, "Hello!")
             self.answered(page, 1)
-            page.click("text=Settings")
+            page.click("text=Inspect")
+            page.click(".token >> nth=0")
+            page.click(".experts summary")
             for view in ("Chat", "Live", "Memory", "System"):
                 page.click(f"nav >> text={view}")
                 page.wait_for_timeout(300)

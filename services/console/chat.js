@@ -185,7 +185,7 @@ function Turns({ path, current, running, busy, actions, onSay }) {
       <div class="suggestions">${SUGGESTIONS.map((s) => html`<button type="button" disabled=${busy} onClick=${() => onSay(s)}>${s}</button>`)}</div></div>`;
   }
   return html`<div class="turns" ref=${place} onScroll=${scrolled} tabindex="0" role="log" aria-label="Turns" aria-busy=${busy}><div ref=${inner}>
-    ${path.map((turn) => html`<${Message} key=${turn.id} turn=${turn} siblings=${tree.siblings(current, turn)} running=${running === turn} busy=${busy}
+    ${path.map((turn) => html`<${Message} key=${turn.id} turn=${turn} siblings=${tree.siblings(current, turn)} running=${running === turn} busy=${busy} conversation=${current}
       answered=${path.filter((t) => t.role === "tool").map((t) => t.callId)} actions=${actions} />`)}</div></div>`;
 }
 

@@ -1,6 +1,6 @@
 // Token by token: how sure the model was, what it might have said instead, and what else stood behind it.
 
-import { Component, html, useEffect, useState } from "./vendor/preact-htm.js";
+import { Component, html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 
 const CHUNK = 200; // tokens drawn in one frame
 
@@ -82,15 +82,20 @@ class Chunk extends Component {
   }
 }
 
-/** The text, as buttons. A long one is drawn a chunk a frame. */
+/** The text, as buttons. A long one is drawn, and coloured otherwise, a chunk a frame. */
 function Tokens({ tokens, by, at, onChoose }) {
   const chunks = Math.ceil(tokens.length / CHUNK);
-  const [count, setCount] = useState(1);
+  const [, draw] = useState(0);
+  const progress = useRef({ by, before: by, count: 0, drawn: 0 });
+  const p = progress.current;
+  if (p.by !== by) Object.assign(p, { by, before: p.by, count: 0 });
+  p.count = Math.min(p.count + 1, chunks);
+  p.drawn = Math.max(p.drawn, p.count);
   useEffect(() => {
-    if (count >= chunks) return;
-    const frame = requestAnimationFrame(() => setCount(count + 1));
+    if (p.count >= chunks) return;
+    const frame = requestAnimationFrame(() => draw((n) => n + 1));
     return () => cancelAnimationFrame(frame);
-  }, [count, chunks]);
+  });
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -100,8 +105,8 @@ function Tokens({ tokens, by, at, onChoose }) {
     event.currentTarget.querySelectorAll("button")[next]?.focus();
   };
   const within = (place, c) => (place !== null && Math.floor(place / CHUNK) === c ? place % CHUNK : null);
-  return html`<div class="tokens" onKeyDown=${move} role="group" aria-label="Tokens; left and right arrows move">${Array.from({ length: Math.min(count, chunks) }, (_, c) =>
-    html`<${Chunk} key=${c} tokens=${tokens.slice(c * CHUNK, (c + 1) * CHUNK)} first=${c * CHUNK} by=${by} at=${within(at, c)} focus=${within(at ?? 0, c)} onChoose=${onChoose} />`)}</div>`;
+  return html`<div class="tokens" onKeyDown=${move} role="group" aria-label="Tokens; left and right arrows move">${Array.from({ length: p.drawn }, (_, c) =>
+    html`<${Chunk} key=${c} tokens=${tokens.slice(c * CHUNK, (c + 1) * CHUNK)} first=${c * CHUNK} by=${c < p.count ? by : p.before} at=${within(at, c)} focus=${within(at ?? 0, c)} onChoose=${onChoose} />`)}</div>`;
 }
 
 function Chosen({ token }) {

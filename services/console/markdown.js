@@ -3,6 +3,7 @@
 // as text, and DOMPurify lets no script, style, form or remote picture through.
 
 import { marked } from "./vendor/marked.js";
+import { citation, link } from "./citations.js";
 import { Code } from "./code.js";
 import { formulas, typeset } from "./formula.js";
 import { Pieces } from "./pieces.js";
@@ -32,7 +33,7 @@ marked.use({
   gfm: true,
   // Markup that a model writes is shown as text: even a parser that throws it away would meet the page's policy first.
   renderer: { html: (token) => escape(token.text) },
-  extensions: formulas(escape),
+  extensions: [...formulas(escape), citation],
 });
 
 const RULES = {
@@ -64,9 +65,10 @@ function clean(html) {
   return fragment;
 }
 
-/** Code gets its box, formulas are drawn. */
-function finish(node) {
+/** Code gets its box, formulas are drawn, citations lead to what they cite. */
+function finish(node, cited) {
   if (!(node instanceof Element)) return;
+  link(node, cited);
   for (const pre of node.querySelectorAll("pre")) {
     const info = /language-(\S+)/.exec(pre.firstElementChild?.className)?.[1] || "";
     pre.replaceWith(new Code(info).add(pre.textContent).end().box);
@@ -75,11 +77,11 @@ function finish(node) {
 }
 
 /** The nodes of a finished block. */
-function drawn(block) {
+function drawn(block, cited) {
   if (block.type === "space") return [];
   if (block.type === "code") return [new Code(block.lang || "").add(`${block.text}\n`).end().box];
   const nodes = [...clean(marked.parser([block])).childNodes];
-  nodes.forEach(finish);
+  nodes.forEach((node) => finish(node, cited));
   return nodes;
 }
 
@@ -92,10 +94,11 @@ function cut({ raw, items }) {
   return raw.lastIndexOf("\n", raw.length - 2) + 1 || raw.lastIndexOf(" ") + 1 || raw.length;
 }
 
-/** Draws a growing text into `place`. */
+/** Draws a growing text into `place`; `cited` are the passages that it may cite, by number. */
 export class Growing {
-  constructor(place) {
+  constructor(place, cited) {
     this.place = place;
+    this.cited = cited;
     this.reset();
   }
 
@@ -144,7 +147,7 @@ export class Growing {
     let chars = 0;
     while (this.blocks.length && chars < STEP) {
       const block = this.blocks.shift();
-      this.append(drawn(block), block);
+      this.append(drawn(block, this.cited), block);
       this.room -= block.raw.length;
       chars += block.raw.length;
     }

@@ -1,22 +1,23 @@
 // One turn as it is read: text, thought, calls, what it took, and what can be done with it.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
+import { passages, sources } from "./citations.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
 import { Plain } from "./pieces.js";
 
 /** Text that grows, drawn by `Drawer`. */
-function Text({ text, whole, kind, drawer: Drawer }) {
+function Text({ text, whole, kind, drawer: Drawer, cited }) {
   const place = useRef(null);
   const growing = useRef(null);
   useEffect(() => {
-    growing.current ||= new Drawer(place.current);
+    growing.current ||= new Drawer(place.current, cited);
     growing.current.set(text, whole);
   }, [text, whole]);
   return html`<div class=${kind} ref=${place}></div>`;
 }
 
-const Markdown = ({ text, whole }) => html`<${Text} text=${text} whole=${whole} kind="text" drawer=${Growing} />`;
+const Markdown = ({ text, whole, cited }) => html`<${Text} text=${text} whole=${whole} cited=${cited} kind="text" drawer=${Growing} />`;
 const AsItIs = ({ text }) => html`<${Text} text=${text} kind="plain" drawer=${Plain} />`;
 
 function Call({ made, running, open, onResult }) {
@@ -56,7 +57,24 @@ function took(turn) {
 
 const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopped.", error: "" };
 
-export function Message({ turn, siblings, running, busy, answered, actions }) {
+/** What an answer is from. */
+function Sources({ engram }) {
+  const found = sources(engram);
+  return found.length > 0 && html`<p class="sources">Sources: ${found.map(([name, tokens]) => `${name} (${number(tokens)} ${tokens === 1 ? "token" : "tokens"})`).join(" · ")}</p>`;
+}
+
+/** An answer, and the passage of a citation that was pressed. */
+function Answer({ turn, running, conversation }) {
+  const cited = useMemo(() => passages(conversation, turn), [turn.id]);
+  const [at, setAt] = useState(null);
+  return html`<div oncite=${(event) => setAt(event.detail === at ? null : event.detail)}>
+    <${Markdown} text=${turn.content} whole=${!running} cited=${cited} />
+    ${at !== null && html`<aside class="passage" role="status"><strong>[${at}]</strong> ${cited.get(at)}
+      <button type="button" aria-label="Close the passage" onClick=${() => setAt(null)}>✕</button></aside>`}
+    ${!running && html`<${Sources} engram=${turn.timings?.engram} />`}</div>`;
+}
+
+export function Message({ turn, siblings, running, busy, answered, actions, conversation }) {
   const [editing, setEditing] = useState(null);
   const [inspecting, setInspecting] = useState(false);
   const who = { user: "You", assistant: "Chimère", tool: turn.name || "Tool" }[turn.role];
@@ -77,7 +95,7 @@ export function Message({ turn, siblings, running, busy, answered, actions }) {
         <textarea id=${`edit-${turn.id}`} rows="4" value=${editing} onInput=${(e) => setEditing(e.target.value)} autofocus></textarea>
         <div class="row"><button type="submit" class="first">Ask this instead</button><button type="button" onClick=${() => setEditing(null)}>Leave it</button></div></form>`
       : inspecting ? html`<${Inspector} tokens=${turn.tokens} />`
-      : turn.role === "assistant" ? html`<${Markdown} text=${turn.content} whole=${!running} />` : html`<${AsItIs} text=${turn.content} />`}
+      : turn.role === "assistant" ? html`<${Answer} turn=${turn} running=${running} conversation=${conversation} />` : html`<${AsItIs} text=${turn.content} />`}
     ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
     ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!running && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}

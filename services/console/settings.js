@@ -39,7 +39,7 @@ export function fields(s) {
   const engram = {};
   if (s.tables.trim()) engram.tables = s.tables.split(",").map((t) => t.trim()).filter(Boolean);
   if (s.lambda !== "") engram.lambda = Number(s.lambda);
-  if (Object.keys(engram).length) body.engram = engram;
+  if (Object.keys(engram).length) body.engram = { ...engram, sources: true };
   if (s.inspect) Object.assign(body, { logprobs: true, top_logprobs: 8, report: true });
   return body;
 }

@@ -59,6 +59,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "app.js",
         "api.js",
         "chat.js",
+        "citations.js",
         "code.js",
         "formula.js",
         "inspector.js",

@@ -1,4 +1,4 @@
-//! What stood behind a token, as JSON: documented in `docs/api.md`.
+//! What stood behind a token, as JSON: documented in `docs/clients.md`.
 
 use super::object;
 use crate::actors::token_report::{DocumentName, EngramReport, TokenReport};
