@@ -50,6 +50,7 @@ fn outcome(plan: &StepPlan) -> StepOutcome {
             certainty: None,
             changed: None,
             yielded: Sources::NONE,
+            report: None,
         })
         .collect();
     StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() }

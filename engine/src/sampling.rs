@@ -34,6 +34,8 @@ pub struct SamplingParams {
     pub processed: bool,
     /// Report entropy and top probability of the unedited logits with each token.
     pub certainty: bool,
+    /// Report with each token what else stood behind it: [`crate::step::RowReport`].
+    pub report: bool,
 }
 
 impl Default for SamplingParams {
@@ -51,6 +53,7 @@ impl Default for SamplingParams {
             logprobs: None,
             processed: false,
             certainty: false,
+            report: false,
         }
     }
 }

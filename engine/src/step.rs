@@ -5,7 +5,7 @@
 //! is not known yet is [`PieceTokens::Sampled`], and the backend takes it from the slot that sampled it.
 
 use crate::CHUNK_TOKENS;
-use crate::constraint::{Awaiting, Rule, Source, Sources};
+use crate::constraint::{Awaiting, Constraint, Rule, Source, Sources};
 use crate::ids::{CheckpointId, HostBlockId, PageId, SeqId, SlotId, StepId, TokenId, TransferId};
 pub use crate::sampling::Certainty;
 use crate::sampling::SamplingParams;
@@ -382,6 +382,28 @@ pub struct Sample {
     pub changed: Option<bool>,
     /// Sources with a rule about it that was left out: [`crate::constraint::Constraint::yielded`].
     pub yielded: Sources,
+    /// If asked for.
+    pub report: Option<Box<RowReport>>,
+}
+
+/// What stood behind a token beside the model's logits.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowReport {
+    /// Sources whose rules about it stood: [`crate::constraint::Constraint::ruled`].
+    pub ruled: Sources,
+    /// Tokens that they left; `None` where they forbade nothing.
+    pub allowed: Option<u32>,
+    /// Experts that its row was given to, a list a layer that has some, the best first; `None` where the model has none,
+    /// and of a backend that does not tell.
+    pub experts: Option<Vec<Vec<u32>>>,
+}
+
+impl RowReport {
+    /// Of a row about which this is said, for a vocabulary of so many tokens, if the row's request asks.
+    pub fn of(row: &SampleRow, constraint: &Constraint, vocab: u32) -> Option<Box<Self>> {
+        let report = || Self { ruled: constraint.ruled, allowed: constraint.left(vocab), experts: None };
+        row.params.report.then(|| Box::new(report()))
+    }
 }
 
 /// Log-probabilities from the unedited logits at temperature 1.

@@ -274,6 +274,30 @@ fn what_is_planned_and_what_comes_late_compose_and_a_rule_that_leaves_nothing_yi
 }
 
 #[test]
+fn a_row_that_asks_is_told_who_ruled_and_by_the_processor_its_experts() {
+    for make in backends() {
+        let report = |beside: Vec<Piece>| {
+            let (mut b, mut asks) = (make(), prompt(0, true));
+            let row = &mut asks.samples[0];
+            row.params = Arc::new(SamplingParams { report: true, ..SamplingParams::greedy() });
+            row.rules = vec![Rule { source: Source::MinTokens, effect: Effect::Forbid([7, 8, 7].into()) }];
+            let pending = b.launch(plan(0, std::iter::once(asks).chain(beside).collect())).unwrap();
+            b.constrain(rules(0, 0, &[(123, 1.0)])).unwrap();
+            let mut samples = pending.wait().unwrap().samples;
+            assert!(samples[1..].iter().all(|sample| sample.report.is_none()), "they did not ask");
+            (b.info().device, *samples.remove(0).report.unwrap())
+        };
+        let (device, alone) = report(Vec::new());
+        assert_eq!(alone.ruled.iter().collect::<Vec<_>>(), [Source::MinTokens, Source::Tables]);
+        assert_eq!((alone.allowed, alone.experts.is_some()), (Some(510), device == "cpu"));
+        for layer in alone.experts.iter().flatten() {
+            assert!(layer.len() == 4 && layer.iter().all(|e| *e < 16), "{layer:?}");
+        }
+        assert_eq!(report(vec![prompt(1, false), prompt(2, false)]).1, alone, "what is beside a row changes nothing");
+    }
+}
+
+#[test]
 fn a_fork_goes_on_as_its_source_does() {
     for make in backends() {
         let mut b = make();

@@ -1,6 +1,7 @@
 // The service as the console sees it: requests with the key, errors in words, server-sent events as they come.
 
 const KEY = "chimere.key";
+const BURST_MS = 8;
 
 /** The key of this tab; it is gone when the tab is closed. */
 export const key = {
@@ -68,8 +69,14 @@ export async function* events(path, options) {
   const reader = (await send(path, options)).body.getReader();
   const decoder = new TextDecoder();
   let rest = "";
+  let begun = performance.now();
   try {
     for (;;) {
+      // What has come already is read without a pause, which the page needs.
+      if (performance.now() - begun > BURST_MS) {
+        await new Promise((resolve) => setTimeout(resolve));
+        begun = performance.now();
+      }
       const { done, value } = await reader.read();
       if (done) return;
       rest += decoder.decode(value, { stream: true });

@@ -168,11 +168,14 @@ export function Chat({ model, onClosed }) {
 
 function Turns({ path, current, running, busy, actions, onSay }) {
   const place = useRef(null);
+  const inner = useRef(null);
   const follows = useRef(true);
-  // Follows the answer unless the reader has gone up.
+  // Follows the answer unless the reader has gone up. By the time that this is called everything is laid out.
   useEffect(() => {
-    if (follows.current && place.current) place.current.scrollTop = place.current.scrollHeight;
-  });
+    const grown = new ResizeObserver(() => follows.current && (place.current.scrollTop = place.current.scrollHeight));
+    if (inner.current) grown.observe(inner.current);
+    return () => grown.disconnect();
+  }, [path.length === 0]);
   const scrolled = () => {
     const p = place.current;
     follows.current = p.scrollHeight - p.scrollTop - p.clientHeight < 60;
@@ -181,9 +184,9 @@ function Turns({ path, current, running, busy, actions, onSay }) {
     return html`<div class="turns empty"><p>Ask something, or try one of these:</p>
       <div class="suggestions">${SUGGESTIONS.map((s) => html`<button type="button" disabled=${busy} onClick=${() => onSay(s)}>${s}</button>`)}</div></div>`;
   }
-  return html`<div class="turns" ref=${place} onScroll=${scrolled} tabindex="0" role="log" aria-label="Turns" aria-busy=${busy}>
-    ${path.map((turn) => html`<${Message} key=${turn.id} turn=${turn} siblings=${tree.siblings(current, turn)} running=${running === turn} busy=${busy}
-      answered=${path.filter((t) => t.role === "tool").map((t) => t.callId)} actions=${actions} />`)}</div>`;
+  return html`<div class="turns" ref=${place} onScroll=${scrolled} tabindex="0" role="log" aria-label="Turns" aria-busy=${busy}><div ref=${inner}>
+    ${path.map((turn) => html`<${Message} key=${turn.id} turn=${turn} siblings=${tree.siblings(current, turn)} running=${running === turn} busy=${busy} conversation=${current}
+      answered=${path.filter((t) => t.role === "tool").map((t) => t.callId)} actions=${actions} />`)}</div></div>`;
 }
 
 function Composer({ busy, onSay, onStop, onTrouble, conversation }) {

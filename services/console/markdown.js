@@ -1,40 +1,40 @@
-// Markdown as it comes. A block that is finished is drawn once; only the last one is drawn again, so a long answer stays
-// linear. What a model writes is never trusted: markup is shown as text, and DOMPurify lets no script, style, form or remote
-// picture through.
+// Markdown as it comes. A block that is finished is drawn once and for all; only the last one is drawn again, and a long one is
+// cut, so an answer of any length stays linear and is drawn in small steps. What a model writes is never trusted: markup is shown
+// as text, and DOMPurify lets no script, style, form or remote picture through.
 
 import { marked } from "./vendor/marked.js";
+import { citation, link } from "./citations.js";
+import { Code } from "./code.js";
+import { formulas, typeset } from "./formula.js";
+import { Pieces } from "./pieces.js";
+import { bySlices } from "./slices.js";
 
 const purify = window.DOMPurify;
-// A tail longer than this is shown as plain text until it is whole: drawing it again and again would stall the page.
-const TAIL_MAX = 6000;
-// Code longer than this keeps one colour.
-const CODE_MAX = 20000;
 
-const LANGUAGES = ["bash", "c", "cpp", "css", "diff", "go", "java", "javascript", "json", "markdown", "python", "rust", "sql", "typescript", "xml", "yaml"];
-const ALIASES = { sh: "bash", shell: "bash", js: "javascript", ts: "typescript", py: "python", rs: "rust", html: "xml", yml: "yaml", "c++": "cpp", md: "markdown" };
+// Characters that the parser gets at once.
+const WINDOW = 6000;
+// A paragraph, a list or a table that grows beyond this is cut where a line, an item or a row ends.
+const BLOCK_MAX = 4000;
+// Anything else (a quotation, one item with all that is in it) is cut here; it is shown as plain text from `BLOCK_MAX` on, until
+// it is whole.
+const ANY_MAX = 12_000;
+// Characters of finished blocks in one step.
+const STEP = 800;
+// Blocks stand in parts of about so many characters; the browser passes over those that are out of sight.
+const PART = 3000;
+// The growing block may take this share of the time, however often it is drawn anew.
+const SHARE = 0.1;
+
+const FENCE = /^(?:(`{3,})([^`\n]*)|(~{3,})([^\n]*))\n/;
+
+const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
 marked.use({
   gfm: true,
   // Markup that a model writes is shown as text: even a parser that throws it away would meet the page's policy first.
   renderer: { html: (token) => escape(token.text) },
-  extensions: [formula("blockFormula", "block", /^\$\$([\s\S]+?)\$\$(?:\n|$)|^\\\[([\s\S]+?)\\\](?:\n|$)/, /\$\$|\\\[/, true),
-    formula("formula", "inline", /^\\\((.+?)\\\)|^\$(?![\s\d])([^$\n]*[^$\s\\])\$(?!\d)/, /\\\(|\$/, false)],
+  extensions: [...formulas(escape), citation],
 });
-
-function formula(name, level, rule, start, display) {
-  return {
-    name,
-    level,
-    start: (source) => source.match(start)?.index,
-    tokenizer(source) {
-      const found = rule.exec(source);
-      return found && { type: name, raw: found[0], text: (found[1] ?? found[2]).trim() };
-    },
-    renderer: (token) => `<span class="formula" data-display="${display}">${escape(token.text)}</span>`,
-  };
-}
-
-const escape = (text) => text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
 const RULES = {
   ALLOWED_TAGS: ["a", "b", "blockquote", "br", "code", "del", "details", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "input",
@@ -65,131 +65,241 @@ function clean(html) {
   return fragment;
 }
 
-let highlighter;
-
-async function colour(code, language) {
-  const name = ALIASES[language] || language;
-  if (!LANGUAGES.includes(name) || code.textContent.length > CODE_MAX) return;
-  highlighter ||= import("./vendor/hljs/core.js").then((m) => m.default);
-  const [hljs, rules] = await Promise.all([highlighter, import(`./vendor/hljs/${name}.js`)]);
-  if (!hljs.getLanguage(name)) hljs.registerLanguage(name, rules.default);
-  code.replaceChildren(purify.sanitize(hljs.highlight(code.textContent, { language: name, ignoreIllegals: true }).value,
-    { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: true }));
-}
-
-let temml;
-
-async function typeset(place) {
-  temml ||= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = "/console/vendor/temml.js";
-    script.onload = () => resolve(window.temml);
-    script.onerror = reject;
-    document.head.append(script);
-  });
-  const source = place.textContent;
-  const drawn = (await temml).renderToString(source, { displayMode: place.dataset.display === "true", throwOnError: false, trust: false });
-  // Inline styles would break the page's policy; MathML reads well without them.
-  const math = drawn.replace(/ style="[^"]*"/g, "");
-  place.replaceChildren(purify.sanitize(math, { USE_PROFILES: { mathMl: true }, FORBID_ATTR: ["style", "href"], RETURN_DOM_FRAGMENT: true }));
-  place.title = source;
-}
-
-/** Colours, formulas and copy buttons of nodes that are finished. */
-function finish(nodes) {
-  for (const node of nodes) {
-    if (!(node instanceof Element)) continue;
-    for (const pre of node.matches("pre") ? [node] : node.querySelectorAll("pre")) dress(pre);
-    for (const place of node.matches(".formula") ? [node] : node.querySelectorAll(".formula")) typeset(place).catch(() => {});
+/** Code gets its box, formulas are drawn, citations lead to what they cite. */
+function finish(node, cited) {
+  if (!(node instanceof Element)) return;
+  link(node, cited);
+  for (const pre of node.querySelectorAll("pre")) {
+    const info = /language-(\S+)/.exec(pre.firstElementChild?.className)?.[1] || "";
+    pre.replaceWith(new Code(info).add(pre.textContent).end().box);
   }
+  for (const place of node.matches(".formula") ? [node] : node.querySelectorAll(".formula")) typeset(place).catch(() => {});
 }
 
-function dress(pre) {
-  const code = pre.querySelector("code") || pre;
-  const language = /language-(\S+)/.exec(code.className)?.[1] || "";
-  const bar = document.createElement("div");
-  bar.className = "code-bar";
-  const copy = document.createElement("button");
-  copy.type = "button";
-  copy.textContent = "Copy";
-  copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(code.textContent);
-    copy.textContent = "Copied";
-    setTimeout(() => (copy.textContent = "Copy"), 1500);
-  });
-  const name = document.createElement("span");
-  name.textContent = language;
-  bar.append(name, copy);
-  const box = document.createElement("div");
-  box.className = "code";
-  pre.tabIndex = 0;
-  pre.replaceWith(box);
-  box.append(bar, pre);
-  colour(code, language.toLowerCase()).catch(() => {});
+/** The nodes of a finished block. */
+function drawn(block, cited) {
+  if (block.type === "space") return [];
+  if (block.type === "code") return [new Code(block.lang || "").add(`${block.text}\n`).end().box];
+  const nodes = [...clean(marked.parser([block])).childNodes];
+  nodes.forEach((node) => finish(node, cited));
+  return nodes;
 }
 
-/** Draws a growing text into `place`. */
+// What the parser says of its last line is not what stood there: a space at its end is gone.
+const length = (tokens) => tokens.reduce((sum, token) => sum + token.raw.length, 0);
+
+/** Where a block can be cut, so that what is before stands alone. */
+function cut({ raw, items }) {
+  if (items?.length > 1) return length(items.slice(0, -1));
+  return raw.lastIndexOf("\n", raw.length - 2) + 1 || raw.lastIndexOf(" ") + 1 || raw.length;
+}
+
+/** Draws a growing text into `place`; `cited` are the passages that it may cite, by number. */
 export class Growing {
-  constructor(place) {
+  constructor(place, cited) {
     this.place = place;
+    this.cited = cited;
     this.reset();
   }
 
   reset() {
     this.place.replaceChildren();
-    this.done = 0; // characters that are drawn for good
-    this.tail = []; // nodes of the block that still grows
     this.text = "";
+    this.done = 0; // characters that are drawn for good, or wait in `blocks`
+    this.blocks = []; // finished, to be drawn
+    this.tail = []; // nodes of the block that still grows
+    this.part = null; // where blocks are appended
+    this.room = 0; // characters that it still takes
+    this.code = null; // the open fence: its box, and what closes it
+    this.window = WINDOW;
+    this.cut = null; // what the block that was cut is: it goes on
   }
 
   /** The text as it is now; it goes on from where it was, or everything is drawn anew. `whole`: nothing more will come. */
   set(text, whole) {
-    if (text === this.text && !whole) return;
+    text = text.replaceAll("\r\n", "\n");
+    if (text === this.text && whole === this.whole) return;
     if (!text.startsWith(this.text.slice(0, this.done))) this.reset();
     this.text = text;
-    const rest = text.slice(this.done);
-    const open = /^(`{3,}|~{3,})([^\n]*)\n/.exec(rest);
-    // The body of an open fence needs no parser until it closes.
-    if (!whole && open && !rest.slice(open[0].length).includes(`\n${open[1]}`)) return this.plain(rest.slice(open[0].length), "pre");
-    const blocks = marked.lexer(rest);
-    while (blocks.length && blocks.at(-1).type === "space") blocks.pop();
-    const grows = whole ? null : blocks.pop();
+    this.whole = whole;
+    this.go();
+  }
+
+  go() {
+    if (this.going) return;
+    this.going = true;
+    bySlices(() => {
+      const chars = this.step();
+      this.going = chars > 0;
+      return chars;
+    });
+  }
+
+  /** The next small thing to do; 0 when there is none. */
+  step() {
+    if (!this.place.isConnected) return 0;
+    if (this.blocks.length) return this.draw();
+    return this.code ? this.lines() : this.parse();
+  }
+
+  draw() {
     this.clear();
-    for (const block of blocks) this.draw(block);
-    if (!grows) {
-      this.done = text.length;
-      return;
+    let chars = 0;
+    while (this.blocks.length && chars < STEP) {
+      const block = this.blocks.shift();
+      this.append(drawn(block, this.cited), block);
+      this.room -= block.raw.length;
+      chars += block.raw.length;
     }
-    this.done = text.length - (rest.length - rest.lastIndexOf(grows.raw));
-    if (grows.raw.length > TAIL_MAX) return this.plain(grows.raw, "p");
-    this.tail = [...clean(marked.parser([grows])).childNodes];
-    this.place.append(...this.tail);
+    return chars;
+  }
+
+  append(nodes, block) {
+    if (this.room <= 0) {
+      this.part = this.place.appendChild(document.createElement("div"));
+      this.part.className = "part";
+      this.room = PART;
+    }
+    if (block?.goesOn) nodes[0]?.classList?.add("goes-on");
+    if (block?.isCut) nodes.at(-1)?.classList?.add("cut");
+    this.part.append(...nodes);
+    return nodes;
+  }
+
+  /** Looks at what comes next: finished blocks are queued, an open fence begins, the last block is the tail. */
+  parse() {
+    const begun = performance.now();
+    if (this.tail.length && !this.whole && begun < this.next) return this.later();
+    this.done += /^\s*\n|/.exec(this.text.slice(this.done, this.done + WINDOW))[0].length;
+    const rest = this.text.slice(this.done, this.done + this.window);
+    if (!rest) this.clear();
+    if (!rest) return 0;
+    if (this.fence(rest)) return 1;
+    const blocks = this.lex((this.cut?.head || "") + rest);
+    const last = this.done + rest.length === this.text.length;
+    if (last && this.whole) return this.queue(blocks, rest.length, null);
+    const grows = blocks.pop();
+    if (blocks.length) return this.queue(blocks, length(blocks) - this.head(), null);
+    return grows ? this.grow(grows, last, begun) : 0;
+  }
+
+  /** The blocks of a text; the first may be what goes on after a cut. */
+  lex(source) {
+    const blocks = marked.lexer(source);
+    if (blocks.length > 1 && blocks.at(-1).type === "space") blocks.pop();
+    const [first] = blocks;
+    if (this.cut && this.cut.type === first?.type) {
+      first.goesOn = true;
+      if (first.ordered) first.start = this.cut.start;
+    }
+    return blocks;
+  }
+
+  /** Characters that stand before what goes on, so that the parser knows what it is. */
+  head() {
+    return this.cut?.head?.length || 0;
+  }
+
+  /** Takes finished blocks, which end after `chars` more characters; `cut` says how the last of them goes on. */
+  queue(blocks, chars, cut) {
+    this.blocks = blocks;
+    this.done += chars;
+    this.window = WINDOW;
+    this.cut = cut;
+    return 1;
+  }
+
+  /** A block that is not finished: drawn as far as it has come, or cut. */
+  grow(block, last, begun) {
+    const head = this.head();
+    const simple = block.items?.length > 1 || ["paragraph", "table"].includes(block.type);
+    if (block.raw.length - head >= (simple ? BLOCK_MAX : ANY_MAX)) {
+      const at = cut(block);
+      const goesOn = { type: block.type };
+      if (block.type === "table") goesOn.head = `${block.raw.split("\n", 2).join("\n")}\n`;
+      if (block.ordered) goesOn.start = Number(block.start) + block.items.length - 1;
+      const blocks = this.lex(block.raw.slice(0, at));
+      blocks.at(-1).isCut = true;
+      return this.queue(blocks, at - head, goesOn);
+    }
+    if (last) return this.sketch(block, begun);
+    this.window *= 2;
+    return 1;
+  }
+
+  /** Draws the tail. */
+  sketch(block, begun) {
+    if (block.raw.length > BLOCK_MAX) this.plain(block.raw);
+    else {
+      this.clear();
+      this.tail = this.append([...clean(marked.parser([block])).childNodes], block);
+    }
+    const now = performance.now();
+    this.next = now + (now - begun) / SHARE;
+    return 0;
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.go(), this.next - performance.now());
+    return 0;
   }
 
   clear() {
     for (const node of this.tail) node.remove();
     this.tail = [];
+    this.shown = null;
   }
 
-  draw(block) {
-    const nodes = [...clean(marked.parser([block])).childNodes];
-    this.place.append(...nodes);
-    finish(nodes);
-  }
-
-  /** Text that still grows, as it is. */
-  plain(text, tag) {
-    const shown = this.tail.length === 1 && this.tail[0].dataset?.plain === tag ? this.tail[0] : null;
-    if (shown) {
-      const had = shown.firstChild.data.length;
-      if (text.startsWith(shown.firstChild.data)) return shown.firstChild.appendData(text.slice(had));
+  /** A long tail, as it is. */
+  plain(text) {
+    if (!this.shown || !text.startsWith(this.shown.text)) {
+      this.clear();
+      const place = document.createElement("div");
+      this.shown = { text: "", pieces: new Pieces(place) };
+      place.className = "plain";
+      this.tail = this.append([place]);
     }
+    this.shown.pieces.add(text.slice(this.shown.text.length));
+    this.shown.text = text;
+  }
+
+  /** Begins a box of code if `rest` does. */
+  fence(rest) {
+    const [line, ticks, ticksInfo, tildes, tildesInfo] = FENCE.exec(rest) || [];
+    if (!line) return false;
+    const mark = ticks || tildes;
     this.clear();
-    const node = document.createElement(tag);
-    node.className = "plain";
-    node.dataset.plain = tag;
-    node.append(document.createTextNode(text));
-    this.tail = [node];
-    this.place.append(node);
+    this.code = { box: new Code(ticksInfo ?? tildesInfo), end: new RegExp(`^ {0,3}${mark[0]}{${mark.length},}[ \\t]*$`, "m") };
+    this.append([this.code.box.box]);
+    this.done += line.length;
+    this.cut = null;
+    return true;
+  }
+
+  /** The next lines of an open fence; no parser looks at them. */
+  lines() {
+    const { box, end } = this.code;
+    const rest = this.text.slice(this.done, this.done + WINDOW);
+    const whole = this.whole && this.done + rest.length === this.text.length;
+    const found = end.exec(rest);
+    const after = found ? found.index + found[0].length : 0;
+    // The line that closes it is known as such by its end.
+    if (found && (whole || rest[after] === "\n")) {
+      box.add(rest.slice(0, found.index)).end();
+      this.room -= box.code.textContent.length;
+      this.code = null;
+      this.done += Math.min(after + 1, rest.length);
+      return after;
+    }
+    const lines = rest.lastIndexOf("\n", found ? found.index : rest.length) + 1;
+    const chars = whole || (!lines && rest.length === WINDOW) ? rest.length : lines;
+    if (chars) box.add(rest.slice(0, chars));
+    this.done += chars;
+    if (!whole) box.show(rest.slice(chars));
+    if (!whole) return chars;
+    box.end();
+    this.code = null;
+    return 1;
   }
 }

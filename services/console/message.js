@@ -1,44 +1,40 @@
 // One turn as it is read: text, thought, calls, what it took, and what can be done with it.
 
-import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact-htm.js";
+import { passages, sources } from "./citations.js";
 import { Inspector } from "./inspector.js";
 import { Growing } from "./markdown.js";
+import { Plain } from "./pieces.js";
 
-/** Markdown that grows. */
-function Text({ text, whole }) {
+/** Text that grows, drawn by `Drawer`. */
+function Text({ text, whole, kind, drawer: Drawer, cited }) {
   const place = useRef(null);
   const growing = useRef(null);
-  const pace = useRef({ cost: 0, next: 0, timer: 0 });
   useEffect(() => {
-    growing.current ||= new Growing(place.current);
-    const p = pace.current;
-    clearTimeout(p.timer);
-    const draw = () => {
-      const begin = performance.now();
-      growing.current.set(text, whole);
-      p.cost = performance.now() - begin;
-      // Drawing takes a tenth of the time at most, however long a block becomes.
-      p.next = performance.now() + 10 * p.cost;
-    };
-    const wait = whole ? 0 : p.next - performance.now();
-    if (wait > 0) p.timer = setTimeout(draw, wait);
-    else draw();
+    growing.current ||= new Drawer(place.current, cited);
+    growing.current.set(text, whole);
   }, [text, whole]);
-  return html`<div class="text" ref=${place}></div>`;
+  return html`<div class=${kind} ref=${place}></div>`;
 }
 
-function Call({ made, open, onResult }) {
+const Markdown = ({ text, whole, cited }) => html`<${Text} text=${text} whole=${whole} cited=${cited} kind="text" drawer=${Growing} />`;
+const AsItIs = ({ text }) => html`<${Text} text=${text} kind="plain" drawer=${Plain} />`;
+
+function Call({ made, running, open, onResult }) {
   const [result, set] = useState("");
-  let shown = made.arguments;
-  try {
-    shown = JSON.stringify(JSON.parse(made.arguments), null, 2);
-  } catch {
-    // Arguments that are still coming are shown as they are.
-  }
-  return html`<div class="call"><p><strong>${made.name || "…"}</strong> is called with</p><pre tabindex="0">${shown}</pre>
+  return html`<div class="call"><p><strong>${made.name || "…"}</strong> is called with</p><pre tabindex="0"><${AsItIs} text=${running ? made.arguments : indented(made.arguments)} /></pre>
     ${open && html`<form onSubmit=${(e) => { e.preventDefault(); onResult(result); }}>
       <label>What it gives back<textarea rows="2" class="mono" value=${result} onInput=${(e) => set(e.target.value)}></textarea></label>
       <button type="submit">Hand it over</button></form>`}</div>`;
+}
+
+function indented(json) {
+  try {
+    return JSON.stringify(JSON.parse(json), null, 2);
+  } catch {
+    // Arguments that were cut short are shown as they are.
+    return json;
+  }
 }
 
 const number = (n, digits = 0) => n.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: digits });
@@ -61,7 +57,24 @@ function took(turn) {
 
 const ENDS = { length: "The answer was cut at its most tokens.", stopped: "Stopped.", error: "" };
 
-export function Message({ turn, siblings, running, busy, answered, actions }) {
+/** What an answer is from. */
+function Sources({ engram }) {
+  const found = sources(engram);
+  return found.length > 0 && html`<p class="sources">Sources: ${found.map(([name, tokens]) => `${name} (${number(tokens)} ${tokens === 1 ? "token" : "tokens"})`).join(" · ")}</p>`;
+}
+
+/** An answer, and the passage of a citation that was pressed. */
+function Answer({ turn, running, conversation }) {
+  const cited = useMemo(() => passages(conversation, turn), [turn.id]);
+  const [at, setAt] = useState(null);
+  return html`<div oncite=${(event) => setAt(event.detail === at ? null : event.detail)}>
+    <${Markdown} text=${turn.content} whole=${!running} cited=${cited} />
+    ${at !== null && html`<aside class="passage" role="status"><strong>[${at}]</strong> ${cited.get(at)}
+      <button type="button" aria-label="Close the passage" onClick=${() => setAt(null)}>✕</button></aside>`}
+    ${!running && html`<${Sources} engram=${turn.timings?.engram} />`}</div>`;
+}
+
+export function Message({ turn, siblings, running, busy, answered, actions, conversation }) {
   const [editing, setEditing] = useState(null);
   const [inspecting, setInspecting] = useState(false);
   const who = { user: "You", assistant: "Chimère", tool: turn.name || "Tool" }[turn.role];
@@ -77,14 +90,14 @@ export function Message({ turn, siblings, running, busy, answered, actions }) {
       ${siblings.length > 1 && html`<span class="branches"><button type="button" aria-label="Earlier version" disabled=${busy || at === 0} onClick=${() => actions.sibling(siblings[at - 1])}>‹</button>
         ${at + 1} / ${siblings.length}<button type="button" aria-label="Later version" disabled=${busy || at === siblings.length - 1} onClick=${() => actions.sibling(siblings[at + 1])}>›</button></span>`}</div>
     ${turn.reasoning && html`<details class="thought" open=${running && !turn.content}><summary>Thought${turn.usage?.completion_tokens_details?.reasoning_tokens
-      ? `, ${number(turn.usage.completion_tokens_details.reasoning_tokens)} tokens` : ""}</summary><div class="plain">${turn.reasoning}</div></details>`}
+      ? `, ${number(turn.usage.completion_tokens_details.reasoning_tokens)} tokens` : ""}</summary><${AsItIs} text=${turn.reasoning} /></details>`}
     ${editing !== null ? html`<form onSubmit=${save}><label class="unseen" for=${`edit-${turn.id}`}>Edit</label>
         <textarea id=${`edit-${turn.id}`} rows="4" value=${editing} onInput=${(e) => setEditing(e.target.value)} autofocus></textarea>
         <div class="row"><button type="submit" class="first">Ask this instead</button><button type="button" onClick=${() => setEditing(null)}>Leave it</button></div></form>`
       : inspecting ? html`<${Inspector} tokens=${turn.tokens} />`
-      : turn.role === "assistant" ? html`<${Text} text=${turn.content} whole=${!running} />` : html`<div class="plain">${turn.content}</div>`}
+      : turn.role === "assistant" ? html`<${Answer} turn=${turn} running=${running} conversation=${conversation} />` : html`<${AsItIs} text=${turn.content} />`}
     ${running && !turn.content && !turn.reasoning && !turn.calls?.length && html`<p class="waiting" role="status">Reading…</p>`}
-    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} open=${!running && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
+    ${turn.calls?.map((made) => html`<${Call} key=${made.id} made=${made} running=${running} open=${!running && !answered.includes(made.id)} onResult=${(r) => actions.result(turn, made, r)} />`)}
     ${turn.error && html`<p class="trouble" role="alert">${turn.error}</p>`}
     ${!running && html`<footer>${turn.role === "assistant" && html`<span class="took">${ENDS[turn.finish] || ""} ${took(turn)}</span>`}
       ${turn.role === "user" && editing === null && html`<button type="button" disabled=${busy} onClick=${() => setEditing(turn.content)}>Edit</button>`}

@@ -39,8 +39,8 @@ export function fields(s) {
   const engram = {};
   if (s.tables.trim()) engram.tables = s.tables.split(",").map((t) => t.trim()).filter(Boolean);
   if (s.lambda !== "") engram.lambda = Number(s.lambda);
-  if (Object.keys(engram).length) body.engram = engram;
-  if (s.inspect) Object.assign(body, { logprobs: true, top_logprobs: 8 });
+  if (Object.keys(engram).length) body.engram = { ...engram, sources: true };
+  if (s.inspect) Object.assign(body, { logprobs: true, top_logprobs: 8, report: true });
   return body;
 }
 
@@ -70,7 +70,7 @@ export function Settings({ settings, onChange, onClose }) {
       <label title="Names, with commas between">Tables<input value=${settings.tables} onInput=${set("tables")} /></label>
       <label title="0 is silent">Strength<input type="number" min="0" max="0.95" step="0.05" value=${settings.lambda} onInput=${set("lambda")} /></label></fieldset>
     <label>Tools <small>(a JSON list of functions)</small><textarea rows="4" spellcheck="false" class="mono" value=${settings.tools} onInput=${set("tools")}></textarea></label>
-    <label class="check"><input type="checkbox" checked=${settings.inspect} onChange=${set("inspect")} /> Keep each token's alternatives, for the inspector</label>
+    <label class="check"><input type="checkbox" checked=${settings.inspect} onChange=${set("inspect")} /> Keep each token's alternatives and what stood behind it, for the inspector</label>
     <button type="button" onClick=${() => onChange({ ...DEFAULTS })}>Back to the defaults</button>
   </aside>`;
 }

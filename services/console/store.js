@@ -30,7 +30,7 @@ export async function all() {
 }
 
 /** Keeps a conversation as it is now. */
-export const put = (conversation) => within("readwrite", (store) => store.put(structuredClone(conversation)));
+export const put = (conversation) => within("readwrite", (store) => store.put(conversation));
 
 /** Forgets a conversation. */
 export const remove = (id) => within("readwrite", (store) => store.delete(id));

@@ -295,6 +295,7 @@ pub(super) mod tests {
                 certainty: None,
                 changed: None,
                 yielded: Sources::NONE,
+                report: None,
             };
             let samples = plan.sample_rows().map(sample).collect();
             let outcome = StepOutcome { id: Some(plan.id), samples, ..StepOutcome::default() };

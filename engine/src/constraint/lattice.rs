@@ -21,6 +21,8 @@ pub struct Constraint {
     pub mix: Vec<(TokenId, f32)>,
     /// Sources with a rule that was left out, because with it no token would have been left.
     pub yielded: Sources,
+    /// Sources with something to say about the row that was not left out.
+    pub ruled: Sources,
 }
 
 impl Constraint {
@@ -31,6 +33,7 @@ impl Constraint {
         rules.sort_by_key(|rule| rule.source);
         let mut all = Self::default();
         for Rule { source, effect } in rules {
+            let speaks = !matches!(&effect, Effect::Bias(list) | Effect::Mix(list) if list.is_empty());
             let stands = match effect {
                 Effect::Force(token) => all.force(token, vocab),
                 Effect::Allow(mask) => all.intersect(mask, vocab),
@@ -38,8 +41,10 @@ impl Constraint {
                 Effect::Bias(list) => all.add(list),
                 Effect::Mix(list) => all.mix_in(list),
             };
-            if !stands {
-                all.yielded = all.yielded.with(Sources::only(source));
+            match stands {
+                false => all.yielded = all.yielded.with(Sources::only(source)),
+                true if speaks => all.ruled = all.ruled.with(Sources::only(source)),
+                true => {}
             }
         }
         all
@@ -48,6 +53,17 @@ impl Constraint {
     /// Whether biases or mixtures can make the token another one.
     pub fn shifts(&self) -> bool {
         self.forced.is_none() && !(self.bias.is_empty() && self.mix.is_empty())
+    }
+
+    /// How many tokens of the vocabulary may come; `None` where nothing is said about which.
+    pub fn left(&self, vocab: u32) -> Option<u32> {
+        if self.forced.is_some() {
+            return Some(1);
+        }
+        let mask = self.mask.as_deref();
+        let allowed = mask.map_or(vocab as usize, |mask| count(mask, vocab));
+        let left = (allowed - taken(mask, &self.forbidden, vocab)) as u32;
+        (mask.is_some() || !self.forbidden.is_empty()).then_some(left)
     }
 
     fn force(&mut self, token: TokenId, vocab: u32) -> bool {
@@ -112,11 +128,16 @@ fn leaves_some(mask: Option<&[u32]>, forbidden: &[TokenId], vocab: u32) -> bool 
     if allowed > forbidden.len() {
         return true;
     }
+    allowed > taken(mask, forbidden, vocab)
+}
+
+/// How many different tokens of those that a mask allows are forbidden.
+fn taken(mask: Option<&[u32]>, forbidden: &[TokenId], vocab: u32) -> usize {
     let mut taken: Vec<_> =
         forbidden.iter().filter(|id| **id < vocab && mask.is_none_or(|mask| allows(mask, **id))).collect();
     taken.sort_unstable();
     taken.dedup();
-    allowed > taken.len()
+    taken.len()
 }
 
 /// Tokens of the vocabulary that a mask allows.
@@ -242,6 +263,7 @@ mod tests {
             prop_assert_eq!(got.bias.iter().copied().collect::<BTreeMap<_, _>>(), bias);
             prop_assert_eq!(got.mix.iter().copied().collect::<BTreeMap<_, _>>(), mix);
             prop_assert_eq!(got.yielded.iter().collect::<Vec<_>>(), yielded);
+            prop_assert_eq!(got.left(VOCAB).unwrap_or(VOCAB) as usize, left(&got).len());
             // Which source answers first is chance, so it must not show. Rules of one source keep their order.
             let mut turned = rules;
             let turn = turn.min(turned.len());

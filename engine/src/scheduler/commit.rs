@@ -138,8 +138,8 @@ impl Scheduler {
         let seq = self.find_mut(rank).expect("it was found just now");
         seq.drafter = drafter;
         seq.run.hear(index, sample.token);
-        let Sample { token, logprobs, certainty, changed, yielded, .. } = sample;
-        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts }));
+        let Sample { token, logprobs, certainty, changed, yielded, report, .. } = sample;
+        events.push((id, Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts, report }));
         events.extend(thought.map(|thought| (id, Event::Thought { choice, thought })));
         self.totals.output_tokens += 1;
         self.live.get_mut(&id).expect("its sequence lives").times.first_token.get_or_insert(now);

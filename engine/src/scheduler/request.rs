@@ -5,7 +5,7 @@ use crate::constraint::Sources;
 use crate::constraint::thinking::Thought;
 use crate::drafts::DraftReport;
 use crate::ids::{Micros, RequestId, TokenId};
-use crate::step::{Certainty, Score, TokenLogprobs};
+use crate::step::{Certainty, RowReport, Score, TokenLogprobs};
 use std::sync::Arc;
 
 /// A prompt, and what is asked for it. Clones share both.
@@ -58,6 +58,8 @@ pub enum Event {
         yielded: Sources,
         /// What was drafted behind it, with the first token of a step that had drafts.
         drafts: Option<DraftReport>,
+        /// If asked for.
+        report: Option<Box<RowReport>>,
     },
     /// The prompt's hidden state after the final norm, averaged over the rows that count; as wide as the model. Comes
     /// once, before the end of a request that asked for it.

@@ -2,6 +2,7 @@
 
 use super::output::{Delta, Finish, Scored, ShownToken};
 use super::reader::Reader;
+use super::token_report::{DraftFollower, TokenReport};
 use crate::text::parser::{Span, TextPart};
 use crate::text::tokenizer::TokenKind;
 use crate::text::{Detokenizer, StopScanner, Tokenizer};
@@ -32,6 +33,8 @@ pub struct Choice {
     pub reasoning_tokens: u32,
     /// How its thinking went, once that is known, for a request that bounds it.
     pub thought: Option<Thought>,
+    /// Which of its tokens were drafted.
+    pub drafts: DraftFollower,
     /// The stop string that ended it.
     stop: Option<usize>,
     /// No more of it.
@@ -53,6 +56,7 @@ impl Choice {
             tokens: 0,
             reasoning_tokens: 0,
             thought: None,
+            drafts: DraftFollower::default(),
             stop: None,
             ended: false,
         }
@@ -62,16 +66,29 @@ impl Choice {
     /// text.
     ///
     /// `is_end` says that it is one of the request's end ids, which stand for no text.
-    pub fn push(&mut self, token: TokenId, logprobs: Option<&TokenLogprobs>, is_end: bool, delta: &mut Delta) -> bool {
+    pub fn push(
+        &mut self,
+        token: TokenId,
+        told: (Option<&TokenLogprobs>, Option<Box<TokenReport>>),
+        is_end: bool,
+        delta: &mut Delta,
+    ) -> bool {
+        let (logprobs, report) = told;
         self.tokens += 1;
-        self.reasoning_tokens += u32::from(self.reader.is_reasoning());
+        self.reasoning_tokens += u32::from(self.is_reasoning());
         if is_end {
             return false;
         }
         let shown = self.tokenizer.kind(token) != TokenKind::Special;
-        self.scored.extend(logprobs.map(|l| (self.seen, Scored { shown, ..scored(&self.tokenizer, token, l) })));
+        self.scored
+            .extend(logprobs.map(|l| (self.seen, Scored { shown, report, ..scored(&self.tokenizer, token, l) })));
         let text = self.detokenizer.push(token);
         self.take(&text, delta)
+    }
+
+    /// The next token belongs to its reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        self.reader.is_reasoning()
     }
 
     /// The engine has no more tokens for it. `delta` gets what was held back; a stop string may come to light even now.
@@ -152,5 +169,5 @@ pub fn scored(tokenizer: &Tokenizer, token: TokenId, logprobs: &TokenLogprobs) -
         logprob,
     };
     let top = logprobs.top.iter().map(|&(id, l)| piece(id, l)).collect();
-    Scored { token: piece(token, logprobs.logprob), top, part: TextPart::Content, shown: true }
+    Scored { token: piece(token, logprobs.logprob), top, part: TextPart::Content, shown: true, report: None }
 }

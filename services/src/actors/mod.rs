@@ -36,3 +36,4 @@ mod step_meter;
 pub mod stopwatch;
 pub mod telemetry;
 pub mod threads;
+pub mod token_report;

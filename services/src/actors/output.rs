@@ -1,6 +1,7 @@
 //! What a request actor makes of a request's tokens: text, in pieces, and what it took. No JSON here.
 
 use super::draft_account::DraftAccount;
+use super::token_report::TokenReport;
 use crate::metrics::gateway::Completion;
 use crate::text::parser::TextPart;
 use chimere_engine::constraint::Sources;
@@ -100,6 +101,8 @@ pub struct Scored {
     pub part: TextPart,
     /// Its text is shown; that of control tokens is not.
     pub shown: bool,
+    /// What else stood behind it, if that was asked for.
+    pub report: Option<Box<TokenReport>>,
 }
 
 /// A token as people see it.

@@ -16,6 +16,7 @@ use super::reader::Reader;
 use super::scheduler::SchedulerActor;
 use super::spec::RequestSpec;
 use super::stopwatch::Stopwatch;
+use super::token_report::{EngramReport, TokenReport};
 use crate::clock::Clock;
 use crate::limits;
 use crate::metrics;
@@ -265,7 +266,17 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.handles.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            RequestEvent::Event(Event::Token { choice, index, token, logprobs, changed, yielded, drafts, .. }) => {
+            RequestEvent::Event(Event::Token {
+                choice,
+                index,
+                token,
+                logprobs,
+                certainty,
+                changed,
+                yielded,
+                drafts,
+                report,
+            }) => {
                 let at = self.at(prompt, choice);
                 if self.choices[at].ended {
                     return; // found a stop string; the scheduler will hear of it
@@ -279,10 +290,19 @@ impl RequestActor {
                 }
                 self.yielded = self.yielded.with(yielded);
                 drafts.into_iter().for_each(|report| self.drafts.add(report));
+                let report = report.map(|row| {
+                    Box::new(TokenReport {
+                        certainty,
+                        row: *row,
+                        engram: self.engram_report((prompt, choice, index), token, changed),
+                        draft: self.choices[at].drafts.next(drafts),
+                        thought_left: self.thought_left(at),
+                    })
+                });
                 let mut delta = Delta::default();
                 let is_end = self.job.spec.engine.end_ids.contains(&token);
                 let before = self.choices[at].reasoning_tokens;
-                let stopped = self.choices[at].push(token, logprobs.as_ref(), is_end, &mut delta);
+                let stopped = self.choices[at].push(token, (logprobs.as_ref(), report), is_end, &mut delta);
                 ::metrics::counter!(metrics::THINKING_TOKENS)
                     .increment(u64::from(self.choices[at].reasoning_tokens - before));
                 self.tell(at, delta);
@@ -323,16 +343,40 @@ impl RequestActor {
 
     /// Remembers where a token that Engram may have changed comes from, if it is the one that was wanted there.
     fn account_for(&mut self, prompt: usize, choice: u32, index: u32, token: TokenId) {
-        let Some(tables) = self.job.engram.tables.get(prompt) else { return };
-        let Some(source) = tables.tally.source(choice, index).filter(|source| source.token == token) else { return };
-        if let Origin::Document(place, Some(against)) = source.origin {
+        let Some(origin) = self.origin((prompt, choice, index), token) else { return };
+        if let Origin::Document(place, Some(against)) = origin {
             self.contradicted.insert((against.document, place.document));
         }
         if self.job.engram.sources && self.sources.len() < limits::ENGRAM_SOURCES_MAX {
             let text = self.handles.tokenizer.text(token).into_owned();
             let choice = self.at(prompt, choice) as u32;
-            self.sources.push(SourceAccount { choice, index, text, origin: source.origin });
+            self.sources.push(SourceAccount { choice, index, text, origin });
         }
+    }
+
+    /// Where a token comes from, if it is the one that Engram wanted most at this output of a prompt's choice.
+    fn origin(&self, (prompt, choice, index): (usize, u32, u32), token: TokenId) -> Option<Origin> {
+        let source = self.job.engram.tables.get(prompt)?.tally.source(choice, index)?;
+        (source.token == token).then_some(source.origin)
+    }
+
+    fn engram_report(&self, at: (usize, u32, u32), token: TokenId, changed: Option<bool>) -> Option<EngramReport> {
+        self.job.engram.tables.get(at.0)?;
+        let source = self.origin(at, token).map(|origin| {
+            let name = match origin {
+                Origin::Document(place, _) => self.job.engram.names.get(place.document as usize).cloned(),
+                Origin::Tables(_) => None,
+            };
+            (origin, name.unwrap_or_default())
+        });
+        Some(EngramReport { changed, source })
+    }
+
+    /// What the budget of a thought leaves behind the next token, if that belongs to one that has a budget.
+    fn thought_left(&self, at: usize) -> Option<u32> {
+        let tokens_max = self.job.spec.engine.thinking.as_ref()?.tokens_max?;
+        let choice = &self.choices[at];
+        choice.is_reasoning().then(|| tokens_max.saturating_sub(choice.reasoning_tokens + 1))
     }
 
     fn tell(&mut self, at: usize, delta: Delta) {

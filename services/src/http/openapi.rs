@@ -251,6 +251,7 @@ fn chat() -> Value {
         "max_completion_tokens": integer(-1, u32::MAX.into()),
         "logprobs": flag(),
         "top_logprobs": integer(0, limits::TOP_LOGPROBS_MAX.into()),
+        "report": flag(),
         "chat_template_kwargs": object(),
         "reasoning_effort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max", "auto", null]},
         "reasoning": object(),

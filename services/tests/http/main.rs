@@ -24,6 +24,7 @@ mod prefix;
 mod process;
 mod programs;
 mod refusals;
+mod reports;
 mod responses;
 mod structured;
 mod support;

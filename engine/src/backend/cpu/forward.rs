@@ -11,6 +11,7 @@ use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul}
 use super::norm::norm_row;
 use super::pool::Team;
 use super::probe::Recorder;
+use super::routes::Routes;
 use super::rowops::{add, add_weighted};
 use super::sampler::SamplerScratch;
 use super::shared::Shared;
@@ -30,6 +31,7 @@ pub(super) struct Pass<'a> {
     pub(super) steps: &'a [Step<'a>],
     pub(super) recorder: &'a Recorder,
     pub(super) experts: &'a ExpertCount,
+    pub(super) routes: &'a Routes,
 }
 
 /// What one thread keeps to itself beside what the blocks need.

@@ -20,6 +20,7 @@ mod output;
 mod patch;
 mod pool;
 mod probe;
+mod routes;
 mod rowops;
 mod sampler;
 mod shared;
@@ -294,8 +295,9 @@ impl CpuBackend {
         let vocab = self.model.config.vocab;
         let (ws, steps) = self.workspace.views(&batch, self.pool.threads());
         let experts = ExpertCount::default();
-        let (model, store) = (&self.model, &self.store);
-        let pass = Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
+        let (model, store, routes) = (&self.model, &self.store, &outputs.routes);
+        let pass =
+            Pass { model, batch: &batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts, routes };
         let sampling = Sampling { outputs: &outputs, logits: &ws.plain.logits, vocab, slots: &self.store.slots };
         let (looks, known) = (rules.may_come(), OnceLock::new());
         let keep = |all: Option<Vec<_>>| all.map(|all| known.set(Known::of(all, &outputs, vocab)));
@@ -378,7 +380,8 @@ impl CpuBackend {
 
     /// Keeps what was sampled as far as it counts; says how many drafts of each piece do, and what the draft head guesses
     /// behind it.
-    fn accept(&mut self, outputs: &Outputs, samples: Vec<Sample>, outcome: &mut StepOutcome) {
+    fn accept(&mut self, outputs: &Outputs, mut samples: Vec<Sample>, outcome: &mut StepOutcome) {
+        outputs.report(&mut samples);
         let store = &mut self.store;
         let (kept, accepted) = outputs.accept(samples, |slot, drafts, start, prompt_len| {
             let history = &mut store.slots[slot].history;

@@ -20,6 +20,7 @@ use super::norm::norm_row;
 use super::output::Outputs;
 use super::pool::Team;
 use super::probe::{Probe, Recorder};
+use super::routes::Routes;
 use super::sampler;
 use super::shared::Shared;
 use super::weights::packed_blocks;
@@ -426,7 +427,7 @@ impl CpuBackend {
         }
         let params = match &asked.row.params {
             told if told.logprobs.is_some() || told.certainty => {
-                Arc::new(SamplingParams { logprobs: None, certainty: false, ..(**told).clone() })
+                Arc::new(SamplingParams { logprobs: None, certainty: false, report: false, ..(**told).clone() })
             }
             told => told.clone(),
         };
@@ -449,10 +450,11 @@ impl CpuBackend {
 
     /// A pass of the head over some rows.
     fn head_pass(&mut self, batch: &Batch, work: impl Fn(&Pass<'_>, Team, &mut ThreadScratch) + Sync) {
-        let (recorder, experts) = (Recorder::new(Probe::default()), ExpertCount::default());
+        let (recorder, experts, routes) = (Recorder::new(Probe::default()), ExpertCount::default(), Routes::default());
         let (ws, steps) = self.workspace.views(batch, self.pool.threads());
         let (model, store) = (&self.model, &self.store);
-        let pass = Pass { model, batch, store, ws, steps: &steps, recorder: &recorder, experts: &experts };
+        let (steps, routes) = (&steps, &routes);
+        let pass = Pass { model, batch, store, ws, steps, recorder: &recorder, experts: &experts, routes };
         self.pool.run(|team| {
             let scratch = &mut *self.scratch[team.index].lock().expect("no thread panicked before");
             work(&pass, team, scratch);

@@ -6,6 +6,7 @@ use super::forward::{Pass, ThreadScratch};
 use super::history::History;
 use super::mtp::{Asked, HeadOutputs, Read};
 use super::pool::Team;
+use super::routes::Routes;
 use super::sampler;
 use super::store::Slot;
 use crate::constraint::Constraint;
@@ -27,6 +28,8 @@ pub(super) struct Outputs {
     /// Pieces with drafts.
     drafted: Vec<DraftedPiece>,
     pub(super) head: HeadOutputs,
+    /// Experts of the rows whose requests ask.
+    pub(super) routes: Routes,
 }
 
 /// A piece with drafts, whose first sample is the one before them.
@@ -114,7 +117,18 @@ impl Outputs {
             first_row += piece.len() as usize;
             all.push_samples(piece, first_row);
         }
+        let asked = all.samples.iter().filter(|sample| sample.row.params.report);
+        all.routes = Routes::of(asked.map(|sample| all.rows[sample.logits]));
         all
+    }
+
+    /// Adds to the samples whose requests ask which experts their rows were given to.
+    pub(super) fn report(&self, samples: &mut [Sample]) {
+        for (sample, of) in samples.iter_mut().zip(&self.samples) {
+            if let Some(report) = &mut sample.report {
+                report.experts = self.routes.experts(self.rows[of.logits]);
+            }
+        }
     }
 
     fn push_head(&mut self, piece: &Piece, rows: &BatchPiece, batch: &Batch) {

@@ -10,7 +10,7 @@ use super::simd::{Kernel, LANES, Lanes, run};
 use crate::constraint::Constraint;
 use crate::ids::TokenId;
 use crate::sampling::SamplingParams;
-use crate::step::{Certainty, Sample, SampleRow, TokenLogprobs};
+use crate::step::{Certainty, RowReport, Sample, SampleRow, TokenLogprobs};
 use chimere_kernels::reference::philox::draw;
 use chimere_kernels::reference::sampler::{
     self as definition, Mixture, TEMPERATURE_MIN, WEIGHT_ONE, scaled, top_p_target, weight,
@@ -63,6 +63,7 @@ pub(super) fn sample(
         certainty: p.certainty.then(|| certainty(logits)),
         changed: Some(changed),
         yielded: constraint.yielded,
+        report: RowReport::of(row, constraint, logits.len() as u32),
     }
 }
 
@@ -694,6 +695,7 @@ pub(super) mod tests {
             SamplingParams {
                 temperature, top_p, top_k, min_p, seed, repetition_penalty, presence_penalty, frequency_penalty,
                 logit_bias: logit_bias.into_iter().collect(), logprobs: None, processed: false, certainty: false,
+                report: false,
             }
         }
     }

@@ -13,7 +13,7 @@ use super::workspace::Workspace;
 use crate::backend::BackendError;
 use crate::constraint::{Constraint, Sources};
 use crate::ids::{StepId, TokenId};
-use crate::step::{Certainty, ExpertUse, Sample, SampleRow, Score, StepOutcome, StepTiming, TokenLogprobs};
+use crate::step::{Certainty, ExpertUse, RowReport, Sample, SampleRow, Score, StepOutcome, StepTiming, TokenLogprobs};
 use chimere_kernels::cuda::sampler::{SampleInputs, SampleOutputs, SampleParams, SampleResult, Sampler};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr, result};
@@ -48,6 +48,8 @@ pub(super) struct WantedOutputs {
     guess_passes: usize,
     /// By sample, who had to yield: empty until the sampler is enqueued.
     yielded: Vec<Sources>,
+    /// By sample, what its request asks to be told; likewise.
+    reports: Vec<Option<Box<RowReport>>>,
     scores: Vec<ScoreAt>,
     pooled: Vec<PooledAt>,
     /// Results that are on their way, scores first.
@@ -148,6 +150,8 @@ impl Sampling {
     ) -> Result<(), CudaBackendError> {
         let mut batch = Batch::default();
         wanted.yielded = constraints.iter().map(|constraint| constraint.yielded).collect();
+        let rows = wanted.samples.iter().map(|at| &at.row).zip(constraints);
+        wanted.reports = rows.map(|(row, constraint)| RowReport::of(row, constraint, self.vocab as u32)).collect();
         for (i, constraint) in constraints.iter().enumerate() {
             let (sample, row) = (&wanted.samples[i], wanted.logit_rows[i]);
             if batch.params.len() == LAUNCH_ROWS
@@ -395,7 +399,7 @@ impl InFlight {
         let rows = self.wanted.expert_rows;
         let brought = rows > 0 && !samples.is_empty();
         let all = samples.iter().enumerate();
-        let samples: Vec<_> = all.map(|(i, r)| sample(&self.wanted.samples[i], r, self.wanted.yielded[i])).collect();
+        let samples: Vec<_> = all.map(|(i, r)| sample(&self.wanted, i, r)).collect();
         let (samples, accepted) = accept(samples, &self.wanted.drafted);
         let guesses = self.wanted.guessed(guessed, &accepted);
         Ok(StepOutcome {
@@ -445,15 +449,17 @@ fn accept(samples: Vec<Sample>, drafted: &[DraftedAt]) -> (Vec<Sample>, Vec<u32>
     (samples.into_iter().zip(counts).filter_map(|(sample, counts)| counts.then_some(sample)).collect(), accepted)
 }
 
-fn sample(at: &SampleAt, r: &SampleResult, yielded: Sources) -> Sample {
-    let p = &at.row.params;
+fn sample(wanted: &WantedOutputs, i: usize, r: &SampleResult) -> Sample {
+    let row = &wanted.samples[i].row;
+    let p = &row.params;
     Sample {
-        seq: at.row.seq,
+        seq: row.seq,
         token: r.token as u32,
         logprobs: p.logprobs.map(|top| logprobs(r, top)),
         certainty: p.certainty.then_some(Certainty { entropy: r.entropy, top_prob: r.top_prob }),
         changed: Some(r.token != r.plain),
-        yielded,
+        yielded: wanted.yielded[i],
+        report: wanted.reports[i].clone(),
     }
 }
 

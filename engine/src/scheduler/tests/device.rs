@@ -11,8 +11,8 @@ use crate::ids::{PageId, SlotId, TokenId};
 use crate::sampling::SamplingParams;
 use crate::scheduler::SchedulerConfig;
 use crate::step::{
-    Certainty, Form, Piece, PieceTokens, PooledUnit, Sample, SampleRow, Score, StateCopy, StateStart, StepOutcome,
-    StepPlan, TokenLogprobs,
+    Certainty, Form, Piece, PieceTokens, PooledUnit, RowReport, Sample, SampleRow, Score, StateCopy, StateStart,
+    StepOutcome, StepPlan, TokenLogprobs,
 };
 use crate::{CHUNK_TOKENS, PAGE_TOKENS};
 use std::collections::HashSet;
@@ -235,7 +235,8 @@ fn sampled(row: &SampleRow, past: u64) -> Sample {
     let draw = || next_token(past, &row.params, &constraint.forbidden, (row.choice, row.output_index));
     let token = constraint.forced.unwrap_or_else(draw);
     let certainty = row.params.certainty.then(|| certainty_after(past));
-    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded }
+    let report = RowReport::of(row, &constraint, VOCAB);
+    Sample { seq: row.seq, token, logprobs: None, certainty, changed: None, yielded: constraint.yielded, report }
 }
 
 fn check_form(piece: &Piece) {

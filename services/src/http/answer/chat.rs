@@ -1,5 +1,6 @@
 //! Choices of `/v1/chat/completions`.
 
+use super::report::report_json;
 use super::{ChoiceFormat, logprob, object};
 use crate::actors::output::{Delta, Finish, Scored, ShownToken, ToolCallDelta};
 use crate::text::parser::TextPart;
@@ -104,6 +105,9 @@ fn logprobs_of(tokens: &[Scored]) -> Value {
 fn token(scored: &Scored) -> Value {
     let mut entry = piece(&scored.token);
     entry["top_logprobs"] = scored.top.iter().map(piece).collect();
+    if let Some(report) = &scored.report {
+        entry["report"] = report_json(report);
+    }
     entry
 }
 

@@ -8,6 +8,7 @@ mod dialect;
 mod llama;
 mod ollama;
 mod parts;
+mod report;
 mod responses;
 
 pub use anthropic::MessageFormat;
@@ -29,6 +30,7 @@ use actix_web::http::StatusCode;
 use chimere_engine::constraint::Source;
 use chimere_engine::drafts::DraftKind;
 use chimere_engine::engram::Origin;
+use report::origin_into;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -269,16 +271,11 @@ fn named(document: u32, e: &EngramAccount) -> Value {
 
 fn source_json(source: &SourceAccount, e: &EngramAccount) -> Value {
     let mut json = json!({"choice": source.choice, "token": source.index, "text": source.text});
-    match source.origin {
-        Origin::Document(place, _) => {
-            json["document"] = named(place.document, e);
-            json["at_token"] = json!(place.token);
-            if let Some((_, Some(title))) = e.names.get(place.document as usize) {
-                json["title"] = json!(title);
-            }
-        }
-        Origin::Tables(context) => json["context_tokens"] = json!(context),
-    }
+    let name = match source.origin {
+        Origin::Document(place, _) => e.names.get(place.document as usize),
+        Origin::Tables(_) => None,
+    };
+    origin_into(&mut json, source.origin, name);
     json
 }
 
@@ -332,7 +329,7 @@ pub(super) mod tests {
         let piece =
             |text: &str, logprob| ShownToken { id: 7, text: text.into(), bytes: text.as_bytes().to_vec(), logprob };
         let top = vec![piece(text, logprob), piece("zz", logprob - 1.0)];
-        Scored { token: piece(text, logprob), top, part: TextPart::Content, shown: true }
+        Scored { token: piece(text, logprob), top, part: TextPart::Content, shown: true, report: None }
     }
 
     fn chunks<S: ChoiceFormat>(shape: S, choices: usize, include_usage: bool, outputs: Vec<Output>) -> Vec<String> {

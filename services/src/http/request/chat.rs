@@ -42,9 +42,13 @@ impl ChatRequest {
         let tools = tools::take(&mut fields)?;
         let max_tokens = max_tokens(&mut fields)?;
         let logprobs = logprobs(&mut fields)?;
+        let report = report(&mut fields, logprobs.is_some())?;
         let mut options = template_options(&mut fields, limits)?;
         let reasoning = reasoning::take(&mut fields, limits, &mut options)?;
-        let generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        let mut generation = Generation::take(&mut fields, limits, max_tokens, logprobs)?;
+        if report {
+            generation.report();
+        }
         if tools.as_ref().is_some_and(|tools| tools.calls.is_some()) {
             structured::check_ends("tool_choice", &generation.spec.engine.end_ids, limits)?;
         }
@@ -95,6 +99,15 @@ fn logprobs(fields: &mut Fields) -> Result<Option<u8>, ApiError> {
         (false, _) => Ok(None),
         (true, top) => Ok(Some(top.unwrap_or(0) as u8)),
     }
+}
+
+/// Whether each token comes with what else stood behind it.
+fn report(fields: &mut Fields, logprobs: bool) -> Result<bool, ApiError> {
+    let wanted = fields.bool("report")?.unwrap_or(false);
+    if wanted && !logprobs {
+        return Err(ApiError::invalid("report", "`report` is only allowed with `logprobs: true`"));
+    }
+    Ok(wanted)
 }
 
 /// Variables for the template. One that the template never reads would be dropped in silence, so it is refused.

@@ -83,6 +83,13 @@ impl Generation {
         let spec = RequestSpec { engine: Arc::new(engine), stop: stop(fields)?, stream, include_usage };
         Ok(Self { spec, seed, engram, cache, form, prediction })
     }
+
+    /// Has each token reported with what stood behind it, how sure the model was among it.
+    pub(super) fn report(&mut self) {
+        let sampling = &mut Arc::make_mut(&mut self.spec.engine).sampling;
+        let sampling = Arc::make_mut(sampling);
+        (sampling.report, sampling.certainty) = (true, true);
+    }
 }
 
 /// A limit on the tokens of an answer; -1 sets none, as some clients write it.

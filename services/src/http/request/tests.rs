@@ -94,6 +94,7 @@ fn every_honoured_field_arrives() {
         logprobs: Some(20),
         processed: false,
         certainty: false,
+        report: false,
     };
     let engine = Spec {
         choices: 16,

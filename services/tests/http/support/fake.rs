@@ -6,7 +6,8 @@ use chimere_engine::backend::{Backend, BackendError, BackendInfo, Pending};
 use chimere_engine::constraint::{Constraint, StepRules};
 use chimere_engine::ids::{SeqId, StepId, TokenId};
 use chimere_engine::step::{
-    Certainty, Piece, PieceTokens, PooledUnit, Sample, Score, StepOutcome, StepPlan, StepTiming, TokenLogprobs,
+    Certainty, Piece, PieceTokens, PooledUnit, RowReport, Sample, Score, StepOutcome, StepPlan, StepTiming,
+    TokenLogprobs,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -211,12 +212,22 @@ impl FakeBackend {
             outcome.pooled.extend(piece.pooled_units().map(sum));
             for row in &piece.samples {
                 let prompt = self.prompts[&piece.seq].clone();
-                let Constraint { forced, yielded, .. } = Constraint::of(row.rules.clone(), self.info.vocab);
+                let constraint = Constraint::of(row.rules.clone(), self.info.vocab);
+                let report = RowReport::of(row, &constraint, self.info.vocab);
+                let Constraint { forced, yielded, .. } = constraint;
                 let token = forced.unwrap_or_else(|| self.shared.token(&prompt, row.output_index));
                 let logprobs = row.params.logprobs.map(|top| self.shared.logprobs(token, top));
                 let certainty = row.params.certainty.then(|| self.shared.certainty(&prompt));
                 self.prompts.insert(row.seq, prompt);
-                outcome.samples.push(Sample { seq: row.seq, token, logprobs, certainty, changed: None, yielded });
+                outcome.samples.push(Sample {
+                    seq: row.seq,
+                    token,
+                    logprobs,
+                    certainty,
+                    changed: None,
+                    yielded,
+                    report,
+                });
             }
         }
         outcome

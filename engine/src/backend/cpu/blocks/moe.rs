@@ -243,6 +243,7 @@ impl Moe {
                 if cut.is_some() {
                     pass.experts.add(kept);
                 }
+                pass.routes.note(row, &experts[..kept]);
                 if scale != 1.0 {
                     weights.iter_mut().for_each(|w| *w *= scale);
                 }
