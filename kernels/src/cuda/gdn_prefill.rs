@@ -175,6 +175,17 @@ impl Scan {
         let kernels = stages.map(|n| kernel.clone().with_shared(n * stage_bytes(heads)));
         Ok(Self::Warps(kernels.collect::<Result<_, _>>()?))
     }
+
+    /// The kernel, its blocks for one piece, and their threads.
+    fn for_heads(&self, heads: Heads, stages: usize) -> (&Kernel<Arguments>, usize, usize) {
+        match self {
+            Self::Warps(kernels) => (&kernels[stages - 1], heads.values * tiles(heads), scan_warps(heads) * 32),
+            Self::Pairs(kernel) => {
+                let columns = PAIR_WARPS / 2 * WARP_COLS;
+                (kernel, heads.values * heads.value_dim / columns, PAIR_THREADS)
+            }
+        }
+    }
 }
 
 device_struct! {
@@ -341,16 +352,8 @@ impl GdnPrefill {
         let chunks = chunks(rows, count) as u32;
         run(&self.conv, (chunks, (2 * heads.keys + heads.values) as u32), THREADS)?;
         run(&self.chunk, (chunks, heads.keys as u32), THREADS)?;
-        match &self.scan {
-            Scan::Warps(scan) => {
-                let blocks = (heads.values * tiles(heads)) as u32;
-                run(&scan[stages - 1], (blocks, count as u32), scan_warps(heads) * 32)?;
-            }
-            Scan::Pairs(scan) => {
-                let blocks = (heads.values * heads.value_dim / (PAIR_WARPS / 2 * WARP_COLS)) as u32;
-                run(scan, (blocks, count as u32), PAIR_THREADS)?;
-            }
-        }
+        let (scan, blocks, threads) = self.scan.for_heads(heads, stages);
+        run(scan, (blocks as u32, count as u32), threads)?;
         run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS)
     }
 }
