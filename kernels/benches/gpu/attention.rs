@@ -3,7 +3,7 @@
 use crate::time::graph_time;
 use crate::{Gpu, Outcome};
 use chimere_kernels::cuda::attention::{
-    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, Tiling, tiling,
+    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, Tiling, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::Planes;
@@ -55,7 +55,9 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 decode_time(gpu, kv, n, context)?;
             }
         }
-        for (pieces, rows, start) in [(8, 256, 0), (8, 256, 1024), (1, 2048, 0), (1, 16, 16384)] {
+        for (pieces, rows, start) in
+            [(8, 256, 0), (8, 256, 1024), (1, 512, 0), (1, 2048, 0), (1, 8192, 0), (1, 16, 16384)]
+        {
             let seconds = prefill_time(gpu, kv, pieces, rows, start)?;
             let keys: usize = pieces * (0..rows).map(|i| start + i + 1).sum::<usize>();
             let rate = (keys * RELEASED.heads * RELEASED.dim * 4) as f64 / seconds;
@@ -149,7 +151,7 @@ fn prefill_time(gpu: &Gpu, kv: KvType, pieces: usize, rows: usize, start: usize)
     let slots: Vec<i32> = (0..n).map(|r| (r / rows) as i32).collect();
     let positions: Vec<i32> = (0..n).map(|r| (start + r % rows) as i32).collect();
     let (slots, positions) = (stream.clone_htod(&slots)?, stream.clone_htod(&positions)?);
-    let tiles = attention::tiles(RELEASED, &vec![rows; pieces]);
+    let tiles = attention::tiles(RELEASED, TileChip::of(&gpu.device), &vec![rows; pieces]);
     let d_tiles = stream.clone_htod(tiles.as_flattened())?;
     let kernel = Attention::load(&gpu.device, &gpu.cache, RELEASED, kv)?;
     graph_time(gpu, 4, |i| {

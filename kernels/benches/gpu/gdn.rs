@@ -13,7 +13,7 @@ use std::error::Error;
 
 const HEADS: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
 /// Sequences and rows of each.
-const PROMPTS: [(usize, usize); 5] = [(1, 64), (1, 512), (1, 2048), (8, 256), (32, 64)];
+const PROMPTS: [(usize, usize); 7] = [(1, 64), (1, 512), (1, 2048), (1, 8192), (4, 2048), (8, 256), (32, 64)];
 
 /// What [`time`] loads.
 pub(crate) fn programs() -> Result<Vec<Program>, CudaError> {

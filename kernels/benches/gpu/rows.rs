@@ -56,6 +56,7 @@ pub(crate) fn time(gpu: &Gpu) -> Outcome {
                 slots: &slots.as_view(),
                 gates: Some(&gates.as_view()),
                 experts: Some(&experts.as_view()),
+                halves: false,
                 shared: Some(&own.as_view()),
             };
             let (mut codes, mut meta, mut squares) =

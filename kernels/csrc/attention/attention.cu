@@ -29,4 +29,9 @@
 #define PAIRS (D / 64)
 
 #include "attention/decode.cuh"
+#include "attention/write.cuh"
+#if __CUDA_ARCH__ == 900
+#include "attention/warpgroups.cuh"
+#else
 #include "attention/prefill.cuh"
+#endif

@@ -41,7 +41,7 @@ __device__ __forceinline__ uint4 token_mask(int last) {
 //
 //   store(h, page, token)    writes a key; `page` is this head's part of the page, `token` the place in it
 //   add_scores(...)          adds 32 dims of q, `low` and `high` of rows g and g + 8, times a tile of 8 tokens to a lane's scores
-//   expand(to, from)         a page as it is stored, by N_THREADS threads, to the page that f16 would be
+//   expand(from, thread, put) of formats with scales: a page in f16, by N_THREADS threads: put(block, token, t, dims 8t.. of the block)
 
 struct KeysF16 {
     static constexpr bool F16 = true;
@@ -57,10 +57,6 @@ struct KeysF16 {
         int lane = lane_id(), g = lane / 4, t = lane % 4, token = g / 2 * 8 + tile * 2 + g % 2;
         uint4 k = *(const uint4 *)(keys + (block * PAGE + token) * 64 + t * 16);
         mma_eight(score, low, high, k.x, k.y, k.z, k.w);
-    }
-    template <int N_THREADS> static __device__ __forceinline__ void expand(u8 *to, const u8 *from) {
-        int tid = threadIdx.x;
-        for (int i = tid; i < BYTES / 16; i += N_THREADS) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
     }
 };
 
@@ -92,9 +88,9 @@ struct KeysQ8 {
         score[0] = __fmaf_rn(c[0], s0, score[0]), score[1] = __fmaf_rn(c[1], s1, score[1]);
         if (GQ > 8) score[2] = __fmaf_rn(c[2], s0, score[2]), score[3] = __fmaf_rn(c[3], s1, score[3]);
     }
-    template <int N_THREADS> static __device__ __forceinline__ void expand(u8 *to, const u8 *from) {
-        int tid = threadIdx.x;
-        for (int n = tid; n < CODES / 16; n += N_THREADS) {
+    template <int N_THREADS, class Put> static __device__ __forceinline__ void expand(const u8 *from, int thread, const Put &put) {
+#pragma unroll 2
+        for (int n = thread; n < CODES / 16; n += N_THREADS) {
             uint4 codes = *(const uint4 *)(from + n * 16);
             int t = n % 4, token = n / 4 % PAGE, pair = n / 4 / PAGE;
 #pragma unroll
@@ -103,8 +99,7 @@ struct KeysQ8 {
                 d |= d << 16;
                 q8_to_f16(half ? codes.z : codes.x, k[0], k[1]);
                 q8_to_f16(half ? codes.w : codes.y, k[2], k[3]);
-                *(uint4 *)(to + ((2 * pair + half) * PAGE + token) * 64 + t * 16) =
-                    make_uint4(mul_f16x2(k[0], d), mul_f16x2(k[1], d), mul_f16x2(k[2], d), mul_f16x2(k[3], d));
+                put(2 * pair + half, token, t, make_uint4(mul_f16x2(k[0], d), mul_f16x2(k[1], d), mul_f16x2(k[2], d), mul_f16x2(k[3], d)));
             }
         }
     }
@@ -112,7 +107,7 @@ struct KeysQ8 {
 
 // ---- Values ----
 //
-//   store, expand            as of keys
+//   store, expand            as of keys; put(dim, t, tokens 8t..)
 //   LIFT                     what outputs are divided by
 //   take_scales(...)         multiplies a page's scales of `unit` (16 dims) into the weights; with `masked`, of tokens up to `last` alone: a
 //                            weight of zero does not make up for what is no number in a place not written yet
@@ -141,10 +136,6 @@ struct ValuesF16 {
             mma_eight(o[half], low, high, v.x, v.y, v.z, v.w);
         }
     }
-    template <int N_THREADS> static __device__ __forceinline__ void expand(u8 *to, const u8 *from) {
-        int tid = threadIdx.x;
-        for (int i = tid; i < BYTES / 16; i += N_THREADS) ((uint4 *)to)[i] = ((const uint4 *)from)[i];
-    }
 };
 
 // What values with scales have in common: `FORMAT` has CODES, the codes of a lane (Codes) and how half of them become f16 (half_of).
@@ -170,10 +161,10 @@ template <class FORMAT> struct ScaledValues {
             mma_eight(o[half], low, high, b[0], b[1], b[2], b[3]);
         }
     }
-    template <int N_THREADS> static __device__ __forceinline__ void expand(u8 *to, const u8 *from) {
+    template <int N_THREADS, class Put> static __device__ __forceinline__ void expand(const u8 *from, int thread, const Put &put) {
         using Codes = typename FORMAT::Codes;
-        int tid = threadIdx.x;
-        for (int n = tid; n < D / 16 * WARP; n += N_THREADS) {
+#pragma unroll 2
+        for (int n = thread; n < D / 16 * WARP; n += N_THREADS) {
             int t = n % 4, g = n / 4 % 8, unit = n / WARP;
             uint4 d = *(const uint4 *)(from + FORMAT::CODES + unit / 2 * 64 + t * 16);
             Codes codes = *(const Codes *)(from + n * sizeof(Codes));
@@ -181,8 +172,7 @@ template <class FORMAT> struct ScaledValues {
             for (int half = 0; half < 2; half++) {
                 u32 v[4];
                 FORMAT::half_of(codes, half, v);
-                *(uint4 *)(to + (unit * 16 + half * 8 + g) * 64 + t * 16) =
-                    make_uint4(mul_f16x2(v[0], d.x), mul_f16x2(v[1], d.y), mul_f16x2(v[2], d.z), mul_f16x2(v[3], d.w));
+                put(unit * 16 + half * 8 + g, t, make_uint4(mul_f16x2(v[0], d.x), mul_f16x2(v[1], d.y), mul_f16x2(v[2], d.z), mul_f16x2(v[3], d.w)));
             }
         }
     }
@@ -261,6 +251,11 @@ template <> struct ValuesOf<1> {
 };
 using Keys = KeysOf<K_TYPE>::Format;
 using Values = ValuesOf<V_TYPE>::Format;
+
+// A page of a format with scales to f16, by N_THREADS threads.
+template <class FORMAT, int N_THREADS, class Put> __device__ __forceinline__ void expand_page(const u8 *from, int thread, const Put &put) {
+    if constexpr (!FORMAT::F16) FORMAT::template expand<N_THREADS>(from, thread, put);
+}
 
 // Queries carry the softmax's scale, and that of its base 2; they are turned as keys are.
 __device__ __forceinline__ void finish_query(Head &h, float scale) {

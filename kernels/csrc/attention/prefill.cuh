@@ -1,76 +1,15 @@
-// Many rows of a sequence: first all their keys and values are written (attention_write), then tiles of them attend.
+// Tiles of prompts' rows by matrix instructions of a warp each; on Hopper warpgroups.cuh has them. Pages pass through shared memory, one
+// ahead.
 #pragma once
-#include "arguments.cuh"
 #include "attention/copies.cuh"
-#include "attention/formats.cuh"
-#include "common/int8_rows.cuh"
 
-// Keys and values of a step's rows: block (row, key-value head), one warp each.
-extern "C" __global__ void __launch_bounds__(2 * WARP) attention_write(const Arguments args) {
-    let_next_start();
-    wait_for_inputs();
-    int row = blockIdx.x, head = blockIdx.y, slot = args.slots[row];
-    if (slot < 0) return;
-    int position = args.positions[row];
-    u64 page = (u64)args.page_table[(u64)slot * args.pages_max + position / PAGE] * HKV + head;
-    const float *x = args.x + (u64)row * X_STRIDE;
-    Head h;
-    if (threadIdx.x < WARP) {
-        load_head(h, key_of(x, head));
-        norm_head(h, args.k_norm, args.eps);
-        rotate_head<IN_WRITE>(h, turn_of(args.turns, position));
-        Keys::store(h, args.k_cache + page * Keys::BYTES, position % PAGE);
-    } else {
-        load_head(h, value_of(x, head));
-        Values::store(h, args.v_cache + page * Values::BYTES, position % PAGE);
-    }
-}
-
-// A tile is up to TOKENS neighbouring rows of one sequence, times the GQ query heads of a key-value head: 64 rows of matrices, 16 a
-// warp. Pages pass through shared memory, one ahead; softmax goes along them from position 0 on, in the same steps for every row, and
-// a page that a row does not see changes nothing of it, so a row's bytes depend on its own sequence alone.
 #define P_WARPS 4
 #define P_THREADS (P_WARPS * WARP)
 #define P_ROWS (P_WARPS * 16)
 #define TOKENS (P_ROWS / GQ)
 #define Q_TILE (P_ROWS * D * 2)
 #define F16_PAGE (D * PAGE * 2)
-
-// The int8 form of 32 dims that 4 lanes hold: lane t has dims 8 i + 2 t and the next in v[2i], v[2i + 1]. As quantize_block.
-__device__ __forceinline__ void quantize_quarter(const float (&v)[8], i8 *codes, float2 *meta, bool store) {
-    int t = lane_id() % 4;
-    float top = 0;
-    bool finite = true;
-#pragma unroll
-    for (int i = 0; i < 8; i++) top = fmaxf(top, fabsf(v[i])), finite = finite && fabsf(v[i]) <= 3.402823466e38f;
-    int odd = !finite;
-#pragma unroll
-    for (int step = 1; step < 4; step *= 2) {
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, step));
-        odd |= __shfl_xor_sync(~0u, odd, step);
-    }
-    finite = !odd;
-    float inverse = top < 1e-30f || !finite ? 0.0f : __fdiv_rn(127.0f, top);
-    int2 sum = make_int2(0, 0);
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int2 a = codes_of(v[2 * i], inverse), b = codes_of(v[2 * i + 1], inverse);
-        sum.x += a.x + b.x, sum.y += a.y + b.y;
-        int quad = 2 * i + t / 2, at = (quad % 4 * 2 + quad / 4) * 4 + t % 2 * 2;
-        if (store) *(u16 *)(codes + at) = (u16)((a.x & 0xff) | (b.x & 0xff) << 8);
-        if (PLANES > 1 && store) *(u16 *)(codes + 32 + at) = (u16)((a.y & 0xff) | (b.y & 0xff) << 8);
-    }
-    sum = quad_sum(sum);
-    if (store && t == 0) put_meta(meta, top, finite, sum);
-}
-
-// Neighbouring rows of a sequence, for a key-value head.
-struct Tile {
-    int head, first, tokens;
-    int start, last; // positions of its first and its last row
-    int pages;
-    const int *table;
-};
+#include "attention/tile.cuh"
 
 // The page that is used, as f16, in shared memory, and the one after it on its way there.
 struct Page {
@@ -110,35 +49,14 @@ template <> struct Pages<false> {
         copies_wait<0>();
         __syncthreads();
         u8 *keys = staged, *values = keys + F16_PAGE, *raw = staged + 2 * F16_PAGE;
-        Keys::expand<P_THREADS>(keys, raw);
-        Values::expand<P_THREADS>(values, raw + Keys::BYTES);
+        expand_page<Keys, P_THREADS>(raw, me.id, [&](int block, int token, int t, uint4 v) { *(uint4 *)(keys + (block * PAGE + token) * 64 + t * 16) = v; });
+        expand_page<Values, P_THREADS>(raw + Keys::BYTES, me.id, [&](int dim, int t, uint4 v) { *(uint4 *)(values + dim * 64 + t * 16) = v; });
         __syncthreads();
         if (p + 1 < tile.pages) read(me, args, staged, tile, p + 1);
         return {keys, values};
     }
 };
 using TilePages = Pages<Keys::F16 && Values::F16>;
-
-// Queries of this warp's 16 rows to shared memory, four at a time on their way.
-__device__ __forceinline__ void load_queries(const Thread &me, const Arguments &args, u8 *q, const Tile &tile) {
-    const int warp = me.warp;
-    for (int at = warp * 16; at < warp * 16 + 16; at += 4) {
-        Head h[4] = {};
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            int token = (at + i) / GQ;
-            if (token < tile.tokens && token < TOKENS)
-                load_head(h[i], query_of(args.x + (u64)(tile.first + token) * X_STRIDE, tile.head * GQ + (at + i) % GQ));
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            norm_head(h[i], args.q_norm, args.eps);
-            rotate_head<IN_PREFILL>(h[i], turn_of(args.turns, tile.start + (at + i) / GQ));
-            finish_query(h[i], args.scale);
-            store_query<P_ROWS>(h[i], q, at + i);
-        }
-    }
-}
 
 // What a warp has of its 16 rows: a lane of two of them, which are of these tokens of the tile.
 struct Softmax {
@@ -212,47 +130,16 @@ __device__ __forceinline__ void add_page(const Thread &me, Softmax &s, const flo
     }
 }
 
-// The gate, and the int8 form.
-__device__ __forceinline__ void store_tile(const Thread &me, const Arguments &args, Softmax &s, const Tile &tile) {
-    const int t = me.t;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        s.sum[r] += __shfl_xor_sync(~0u, s.sum[r], 1);
-        s.sum[r] += __shfl_xor_sync(~0u, s.sum[r], 2);
-        float inverse = 1.0f / s.sum[r];
-        const int h = (me.warp * 16 + me.g + 8 * r) % GQ, token = s.token_of[r];
-        const bool store = token < tile.tokens && token < TOKENS;
-        const u64 row = tile.first + (store ? token : 0);
-        const float *gate = query_of(args.x + row * X_STRIDE, tile.head * GQ + h) + (GATED ? D : 0);
-        const u64 at = row * OUT_STRIDE + (tile.head * GQ + h) * D;
-#pragma unroll
-        for (int b = 0; b < D / 32; b++) {
-            float v[8];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float2 of = GATED ? *(const float2 *)(gate + b * 32 + i * 8 + 2 * t) : make_float2(0, 0);
-                v[2 * i] = gated(s.o[b * 4 + i][2 * r] * inverse, of.x);
-                v[2 * i + 1] = gated(s.o[b * 4 + i][2 * r + 1] * inverse, of.y);
-            }
-            quantize_quarter(v, args.codes + (at + b * 32) * PLANES, args.meta + (at / 32 + b) * PLANES, store);
-        }
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
     u8 *q = shared, *staged = shared + Q_TILE;
     const Thread me = this_thread();
     let_next_start();
     wait_for_inputs();
-    // The last tiles have the most to do.
-    const int2 rows = args.tiles[gridDim.x - 1 - blockIdx.x];
-    Tile tile = {(int)blockIdx.y, rows.x, rows.y};
-    if (tile.tokens <= 0 || args.slots[tile.first] < 0) return;
-    tile.start = args.positions[tile.first], tile.last = tile.start + tile.tokens - 1, tile.pages = tile.last / PAGE + 1;
-    tile.table = args.page_table + (u64)args.slots[tile.first] * args.pages_max;
+    const Tile tile = tile_of_block(args);
+    if (tile.tokens == 0) return;
     TilePages::read(me, args, staged, tile, 0);
-    load_queries(me, args, q, tile);
+    load_queries<4>(args, tile, me.warp * 16, [&](const Head &h, int row) { store_query<P_ROWS>(h, q, row); });
 
     const float none = __int_as_float(0xff800000);
     Softmax s = {{}, {none, none}, {0, 0}, {(me.warp * 16 + me.g) / GQ, (me.warp * 16 + me.g + 8) / GQ}};
@@ -270,5 +157,7 @@ extern "C" __global__ void __launch_bounds__(P_THREADS, 2) attention_prefill(con
         add_page(me, s, score, page.values);
         __syncthreads();
     }
-    store_tile(me, args, s, tile);
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+        store_row(args, tile, me.warp * 16 + me.g + 8 * r, s.sum[r], [&](int n, int c) { return s.o[n][2 * r + c]; });
 }

@@ -67,17 +67,23 @@ __device__ __forceinline__ void keep_inputs(const Thread &me, const Arguments &a
 // K K^T and Q K^T for this warp's 16 tokens and those up to them. K in shared memory, Q where it is.
 __device__ __forceinline__ void multiply_keys(const Thread &me, float (&kk)[8][4], float (&qk)[8][4], u32 k_at, const u16 *q_from) {
     int warp = me.warp, lane = me.lane, g = me.g, t = me.t;
-#pragma unroll
-    for (int step = 0; step < K / 16; step++) {
-        Left k, q;
-        int row = 16 * warp + lane % 16;
-        u32 at = k_at + place<K>(row, 16 * step + lane / 16 * 8) * 2;
-        ldmatrix(k.high, at), ldmatrix(k.low, at + C * K * 2);
+    auto read_queries = [&](int step) {
+        Left q;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             int from = place<K>(16 * warp + g + i % 2 * 8, 16 * step + 2 * t + i / 2 * 8);
             q.high[i] = *(const u32 *)(q_from + from), q.low[i] = *(const u32 *)(q_from + C * K + from);
         }
+        return q;
+    };
+    Left next = read_queries(0);
+#pragma unroll
+    for (int step = 0; step < K / 16; step++) {
+        Left k, q = next;
+        if (step + 1 < K / 16) next = read_queries(step + 1);
+        int row = 16 * warp + lane % 16;
+        u32 at = k_at + place<K>(row, 16 * step + lane / 16 * 8) * 2;
+        ldmatrix(k.high, at), ldmatrix(k.low, at + C * K * 2);
 #pragma unroll
         for (int np = 0; np < 4; np++) {
             if (np > warp) break;

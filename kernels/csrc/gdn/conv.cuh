@@ -49,7 +49,7 @@ __device__ __forceinline__ void convolve(const Chunk &chunk, int ch, const float
                 c = __fmaf_rn(past[2][i], w[i].z, c);
                 c = __fmaf_rn(in[n][i], w[i].w, c);
                 past[0][i] = past[1][i], past[1][i] = past[2][i], past[2][i] = in[n][i];
-                y[i] = t < chunk.filled ? silu(c) : 0;
+                y[i] = t < chunk.filled ? silu_fast(c) : 0;
                 sum = __fmaf_rn(y[i], y[i], sum);
             }
             if (WHAT == 2) {

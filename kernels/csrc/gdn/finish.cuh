@@ -7,27 +7,36 @@
 #define FINISH_PARTS 4
 #define FINISH_ROWS (C / FINISH_PARTS / (THREADS / WARP))
 
+// Lanes of a token, eight values each (common/int8_rows.cuh, quantize_quads), and tokens of a warp at a time.
+#define TOKEN_LANES (V / 8)
+#define TOKENS_AT_ONCE (WARP / TOKEN_LANES)
+
+__device__ __forceinline__ float squares_of(float4 v) { return __fmaf_rn(v.x, v.x, __fmaf_rn(v.y, v.y, __fmaf_rn(v.z, v.z, __fmul_rn(v.w, v.w)))); }
+__device__ __forceinline__ float4 gated_norm(float4 o, float scale, float4 w, float4 z) {
+    return make_float4(o.x * scale * w.x * silu_fast(z.x), o.y * scale * w.y * silu_fast(z.y), o.z * scale * w.z * silu_fast(z.z),
+                       o.w * scale * w.w * silu_fast(z.w));
+}
+
 // Block (FINISH_PARTS * chunk + part, value head): a warp takes FINISH_ROWS tokens.
 extern "C" __global__ void __launch_bounds__(THREADS) gdn_finish(const Arguments args) {
+    static_assert(FINISH_ROWS % TOKENS_AT_ONCE == 0, "a warp has whole turns");
     let_next_start();
-    int lane = threadIdx.x % WARP, h = blockIdx.y, first = (blockIdx.x % FINISH_PARTS * (THREADS / WARP) + threadIdx.x / WARP) * FINISH_ROWS;
-    float w[V / 32];
-#pragma unroll
-    for (int b = 0; b < V / 32; b++) w[b] = __ldg(args.norm + 32 * b + lane);
+    const int lane = threadIdx.x % WARP, h = blockIdx.y, of_token = lane % TOKEN_LANES, at = of_token / 4 * 32 + of_token % 4 * 4;
+    const int first = (blockIdx.x % FINISH_PARTS * (THREADS / WARP) + threadIdx.x / WARP) * FINISH_ROWS + lane / TOKEN_LANES;
+    const float4 w0 = __ldg((const float4 *)(args.norm + at)), w1 = __ldg((const float4 *)(args.norm + at + 16));
     wait_for_inputs();
-    Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x / FINISH_PARTS);
-    int end = min(first + FINISH_ROWS, chunk.filled);
-#pragma unroll 4
-    for (int t = first; t < end; t++) {
-        u64 row = chunk.row(t), at = row * (HV * V) + h * V;
-        float o[V / 32], z[V / 32], sum = 0;
+    const Chunk chunk = find_chunk(args.pieces, args.count, blockIdx.x / FINISH_PARTS);
 #pragma unroll
-        for (int b = 0; b < V / 32; b++) o[b] = args.values[at + 32 * b + lane], z[b] = args.x[row * X_STRIDE + Z_AT + h * V + 32 * b + lane];
+    for (int t = 0; t < FINISH_ROWS; t += TOKENS_AT_ONCE) {
+        const bool live = first + t < chunk.filled;
+        const u64 row = live ? chunk.row(first + t) : 0, block = (row * (HV * V) + h * V + at) / 32;
+        const float *o = args.values + row * (HV * V) + h * V + at, *z = args.x + row * X_STRIDE + Z_AT + h * V + at;
+        float4 o0 = make_float4(0, 0, 0, 0), o1 = o0, z0 = o0, z1 = o0;
+        if (live) o0 = *(const float4 *)o, o1 = *(const float4 *)(o + 16), z0 = *(const float4 *)z, z1 = *(const float4 *)(z + 16);
+        float sum = __fadd_rn(squares_of(o0), squares_of(o1));
 #pragma unroll
-        for (int b = 0; b < V / 32; b++) sum = __fmaf_rn(o[b], o[b], sum);
-        float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(warp_sum(sum), 1.0f / V, args.eps)));
-#pragma unroll
-        for (int b = 0; b < V / 32; b++)
-            quantize_block(o[b] * scale * w[b] * silu(z[b]), args.codes + (at + 32 * b) * PLANES, args.meta + (at / 32 + b) * PLANES);
+        for (int step = TOKEN_LANES / 2; step > 0; step /= 2) sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, step));
+        const float scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / V, args.eps)));
+        quantize_quads(gated_norm(o0, scale, w0, z0), gated_norm(o1, scale, w1, z1), args.codes + block * 32 * PLANES, args.meta + block * PLANES, live);
     }
 }

@@ -23,7 +23,10 @@
 // sums [chunks][HV][64] f32, values [rows][HV * V] f32: v, then o in its place. In bf16 matrices, 16-byte groups of row i stand
 // at their number xor i % 8, so that ldmatrix meets no bank twice. Of T and P, 16 x 16 blocks above the diagonal are not written nor read.
 //
+// PAIRED: chips with clusters and 227 KB of shared memory for a block, where two warps of gdn_scan share K.
+//
 // -D: K, V (64 or 128), HK, HV, X_STRIDE, GROUPED (1: key head h / (HV / HK), 0: h % HK), SCAN_WARPS, PLANES.
+#define PAIRED (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000)
 #define C 64
 #define CHANNELS (2 * HK * K + HV * V)
 #define Z_AT CHANNELS
@@ -36,4 +39,5 @@
 #include "gdn/conv.cuh"
 #include "gdn/chunk.cuh"
 #include "gdn/scan.cuh"
+#include "gdn/pairs.cuh"
 #include "gdn/finish.cuh"

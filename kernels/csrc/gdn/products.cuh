@@ -56,6 +56,23 @@ __device__ __forceinline__ void multiply(float (&c0)[4], float (&c1)[4], const L
     mma(d0, m.high, s.high[0], s.high[1]), mma(d1, m.high, s.high[2], s.high[3]);
 }
 
+// And four, of one left operand: an instruction waits for the eighth before it.
+__device__ __forceinline__ void multiply(const Left &l, float (&a0)[4], float (&a1)[4], const Right &a, float (&b0)[4], float (&b1)[4], const Right &b,
+                                         float (&c0)[4], float (&c1)[4], const Right &c, float (&d0)[4], float (&d1)[4], const Right &d) {
+    mma(a0, l.low, a.high[0], a.high[1]), mma(a1, l.low, a.high[2], a.high[3]);
+    mma(b0, l.low, b.high[0], b.high[1]), mma(b1, l.low, b.high[2], b.high[3]);
+    mma(c0, l.low, c.high[0], c.high[1]), mma(c1, l.low, c.high[2], c.high[3]);
+    mma(d0, l.low, d.high[0], d.high[1]), mma(d1, l.low, d.high[2], d.high[3]);
+    mma(a0, l.high, a.low[0], a.low[1]), mma(a1, l.high, a.low[2], a.low[3]);
+    mma(b0, l.high, b.low[0], b.low[1]), mma(b1, l.high, b.low[2], b.low[3]);
+    mma(c0, l.high, c.low[0], c.low[1]), mma(c1, l.high, c.low[2], c.low[3]);
+    mma(d0, l.high, d.low[0], d.low[1]), mma(d1, l.high, d.low[2], d.low[3]);
+    mma(a0, l.high, a.high[0], a.high[1]), mma(a1, l.high, a.high[2], a.high[3]);
+    mma(b0, l.high, b.high[0], b.high[1]), mma(b1, l.high, b.high[2], b.high[3]);
+    mma(c0, l.high, c.high[0], c.high[1]), mma(c1, l.high, c.high[2], c.high[3]);
+    mma(d0, l.high, d.high[0], d.high[1]), mma(d1, l.high, d.high[2], d.high[3]);
+}
+
 __device__ __forceinline__ void ldmatrix(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

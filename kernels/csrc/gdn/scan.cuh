@@ -1,4 +1,4 @@
-// gdn_scan: the state, chunk after chunk, and the outputs.
+// gdn_scan: the state, chunk after chunk, and the outputs; where PAIRED, gdn/pairs.cuh has it.
 #pragma once
 #include "arguments.cuh"
 #include "gdn/products.cuh"
@@ -192,6 +192,7 @@ __device__ __forceinline__ void store_state(float *at, const float (&s)[K / 8][4
         for (int i = 0; i < 4; i++) at[(8 * n + 2 * t + i % 2) * V + i / 2 * 8] = s[n][i];
 }
 
+#if !PAIRED
 // Block (h * TILES + tile, piece): SCAN_COLS columns of value head h. `args.stages`: chunks that shared memory holds, 1 or 2.
 extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Arguments args) {
     extern __shared__ __align__(128) u8 shared[];
@@ -238,3 +239,4 @@ extern "C" __global__ void __launch_bounds__(SCAN_THREADS) gdn_scan(const Argume
     }
     store_state(at_state, s, t);
 }
+#endif

@@ -2,10 +2,12 @@
 //
 // A thread holds eight values of a row (common/int8_rows.cuh, quantize_quads), so neither a row nor a block of threads waits for another: the
 // sums of squares are by blocks of 32. Terms are added one after another, k = 0 first, the shared expert last, and their sum to x, as
-// experts.cu does it. Without routed experts (USED 0) its factor is one and `gates` is not read. Bound: 4 * COLS * (USED + 3) bytes a row, read or written once.
+// experts.cu does it. Without routed experts (USED 0) its factor is one and `gates` is not read.
+// Bound: 4 * COLS * (USED + 3) bytes a row, read or written once;
+// 2 * COLS * (USED + 6) with f16.
 //
 // A factor of 0 leaves its term out, whatever lies there: nobody computed what a row's cut took away.
-// slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32.
+// slots[row] < 0: no row, nothing is read or written. x, experts, shared: rows of COLS f32; experts f16 where `halves` says so.
 //
 // -D: COLS (a multiple of 32), PADDED (COLS up to a multiple of 128), USED, SHARED (whether there is a shared expert), PLANES.
 #include "common/int8_rows.cuh"
@@ -22,6 +24,41 @@ __device__ __forceinline__ void add(float4 &sum, float gate, float4 y) {
 }
 __device__ __forceinline__ float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
+// Four values of an expert's row, as they are kept.
+struct Floats {
+    typedef float Kept;
+    float4 v;
+    __device__ __forceinline__ void read(const float *at) { v = *(const float4 *)at; }
+    __device__ __forceinline__ float4 get() const { return v; }
+};
+struct Halves {
+    typedef u16 Kept;
+    uint2 v;
+    __device__ __forceinline__ void read(const u16 *at) { v = *(const uint2 *)at; }
+    __device__ __forceinline__ float4 get() const { return make_float4(low_half(v.x), high_half(v.x), low_half(v.y), high_half(v.y)); }
+};
+
+// What is added to values `first`.. and `first` + 16.. of a row; all of it is on its way before any is used.
+template <class FOUR> __device__ __forceinline__ void sum_terms(float4 &a, float4 &b, const Arguments &args, u32 row, int first) {
+    FOUR ya[USED + 1], yb[USED + 1];
+    float gate[GATES];
+    const typename FOUR::Kept *pair = (const typename FOUR::Kept *)args.experts + (u64)row * USED * COLS + first;
+#pragma unroll
+    for (int k = 0; k < USED; k++) {
+        ya[k].read(pair + k * COLS), yb[k].read(pair + k * COLS + 16);
+        gate[k] = args.gates[(u64)row * GATES + k];
+    }
+    float4 own_a, own_b;
+    if constexpr (SHARED) {
+        const u64 at = (u64)row * COLS + first;
+        own_a = *(const float4 *)(args.shared + at), own_b = *(const float4 *)(args.shared + at + 16);
+        gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < USED; k++) add(a, gate[k], ya[k].get()), add(b, gate[k], yb[k].get());
+    if constexpr (SHARED) add(a, gate[USED], own_a), add(b, gate[USED], own_b);
+}
+
 extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) {
     let_next_start();
     u32 item = blockIdx.x * blockDim.x + threadIdx.x, row = item / EACH_ROW, of_row = item % EACH_ROW;
@@ -35,21 +72,9 @@ extern "C" __global__ void __launch_bounds__(256) combine(const Arguments args) 
     u64 at = (u64)row * COLS + first;
     if (live) {
         a = *(const float4 *)(args.x + at), b = *(const float4 *)(args.x + at + 16);
-        float4 ya[USED + 1], yb[USED + 1];
-        float gate[GATES];
-        const float *pair = args.experts + (u64)row * USED * COLS + first;
-#pragma unroll
-        for (int k = 0; k < USED; k++) {
-            ya[k] = *(const float4 *)(pair + k * COLS), yb[k] = *(const float4 *)(pair + k * COLS + 16);
-            gate[k] = args.gates[(u64)row * GATES + k];
-        }
-        if constexpr (SHARED) {
-            ya[USED] = *(const float4 *)(args.shared + at), yb[USED] = *(const float4 *)(args.shared + at + 16);
-            gate[USED] = USED > 0 ? args.gates[(u64)row * GATES + USED] : 1.0f;
-        }
         float4 sum_a = make_float4(0, 0, 0, 0), sum_b = sum_a;
-#pragma unroll
-        for (int k = 0; k < USED + SHARED; k++) add(sum_a, gate[k], ya[k]), add(sum_b, gate[k], yb[k]);
+        if (args.halves) sum_terms<Halves>(sum_a, sum_b, args, row, first);
+        else sum_terms<Floats>(sum_a, sum_b, args, row, first);
         a = plus(a, sum_a), b = plus(b, sum_b);
         *(float4 *)(args.x + at) = a;
         *(float4 *)(args.x + at + 16) = b;

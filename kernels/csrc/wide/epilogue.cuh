@@ -51,6 +51,29 @@ struct Target {
     int tile0, skip, t;
 };
 
+// Four outputs, of which the matrix has `left`.
+__device__ __forceinline__ void put_floats(float *out, float4 v, int left, bool aligned) {
+    if (ROWS % 4 == 0 && aligned) {
+        if (left > 0) *(float4 *)out = v;
+        return;
+    }
+    if (left > 0) out[0] = v.x;
+    if (left > 1) out[1] = v.y;
+    if (left > 2) out[2] = v.z;
+    if (left > 3) out[3] = v.w;
+}
+__device__ __forceinline__ void put_halves(u16 *out, float4 v, int left, bool aligned) {
+    const uint2 two = make_uint2(pack_f16(v.x, v.y), pack_f16(v.z, v.w));
+    if (ROWS % 4 == 0 && aligned) {
+        if (left > 0) *(uint2 *)out = two;
+        return;
+    }
+    if (left > 0) out[0] = (u16)two.x;
+    if (left > 1) out[1] = (u16)(two.x >> 16);
+    if (left > 2) out[2] = (u16)two.y;
+    if (left > 3) out[3] = (u16)(two.y >> 16);
+}
+
 // Each finishes piece `piece` of a column, of 32 outputs: a lane those 4t.. and 16 + 4t.., which is how an int8 block is made (quantize_quads).
 template <int KIND> struct Epilogue;
 
@@ -61,16 +84,10 @@ template <> struct Epilogue<PLAIN> {
             int in_block = piece * 32 + half * 16 + 4 * to.t, r = to.tile0 * 16 + in_block;
             if (in_block >= R || in_block < to.skip) continue;
             float4 v = sums.at(in_block);
-            float *out = args.out + to.row * args.out_stride + r;
+            const u64 at = to.row * args.out_stride + r;
             if (!to.store) continue;
-            if (ROWS % 4 == 0 && args.aligned) {
-                if (r < ROWS) *(float4 *)out = v;
-            } else {
-                if (r < ROWS) out[0] = v.x;
-                if (r + 1 < ROWS) out[1] = v.y;
-                if (r + 2 < ROWS) out[2] = v.z;
-                if (r + 3 < ROWS) out[3] = v.w;
-            }
+            if (args.half_out) put_halves((u16 *)args.out + at, v, ROWS - r, args.aligned);
+            else put_floats(args.out + at, v, ROWS - r, args.aligned);
         }
     }
 };
@@ -97,6 +114,15 @@ template <> struct Epilogue<RESIDUAL> {
     }
 };
 
+// Products in f16 equal no others to the bit.
+__device__ __forceinline__ float opened(float gate) {
+#if HALVES
+    return silu_fast(gate);
+#else
+    return silu(gate);
+#endif
+}
+
 template <> struct Epilogue<GATED> {
     static __device__ __forceinline__ void finish(const Arguments &args, const ColumnSums &sums, const Target &to, int piece) {
         int r = to.tile0 * 8 + piece * 32;
@@ -107,7 +133,7 @@ template <> struct Epilogue<GATED> {
             // Eight values are a tile: 4t.. of 16 are the first or second four of tile t / 2.
             int at = piece * 64 + half * 32 + to.t / 2 * 16 + to.t % 2 * 4;
             float4 gate = sums.at(at), up = sums.at(at + 8);
-            v[half] = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w);
+            v[half] = make_float4(opened(gate.x) * up.x, opened(gate.y) * up.y, opened(gate.z) * up.z, opened(gate.w) * up.w);
         }
         u64 block = (to.row * args.code_stride + r) / 32;
         quantize_quads(v[0], v[1], args.out_codes + block * (32 * PLANES), args.out_meta + block * PLANES, to.store);

@@ -8,21 +8,27 @@
 use super::arguments::{self, DeviceStruct, Ptr, PtrMut, device_struct};
 use super::compiler::source;
 use super::quantized::Planes;
-use super::{CudaError, Device, Grid, Kernel, KernelCache, Program};
+use super::{Arch, CudaError, Device, Grid, Kernel, KernelCache, Program};
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
 
 /// Positions of a page.
 pub const PAGE: usize = 32;
 /// Most rows of a decode step: each thread of a block knows one.
 pub const DECODE_ROWS_MAX: usize = 256;
-/// Query rows of a prefill tile, over tokens and heads of a key-value head.
+/// Query rows of the smallest prefill tile, over tokens and heads of a key-value head.
 const TILE_ROWS: usize = 64;
+/// And of those of two warpgroups, where the chip has matrix instructions for them.
+const WIDE_TILE_ROWS: usize = 2 * TILE_ROWS;
 /// Most splits of a row, as in the source.
 const SPLITS_MAX: usize = 128;
 /// Pages of the shortest split, as in the source.
 const SPLIT_PAGES: usize = 8;
 const DECODE_THREADS: u32 = 256;
 const PREFILL_THREADS: u32 = 128;
+/// Two warpgroups that attend, one that brings what they want.
+const WIDE_PREFILL_THREADS: u32 = 3 * 128;
+/// Bytes of barriers behind what these have in shared memory.
+const BARRIER_BYTES: usize = 80;
 /// The least that any supported chip has for a block.
 const SHARED_BYTES_MAX: usize = 99 << 10;
 
@@ -156,6 +162,13 @@ impl AttentionShape {
         queries + f16_pages + PAGE * (k + v)
     }
 
+    /// The same of warpgroups: four pages as f16, and two as they are kept if that is otherwise.
+    fn wide_prefill_shared_bytes(&self, kv: KvType) -> usize {
+        let (queries, f16_pages) = (WIDE_TILE_ROWS * self.dim * 2, 2 * 4 * PAGE * self.dim * 2);
+        let (k, v) = kv.vector_bytes(self.dim);
+        queries + f16_pages + if kv == KvType::F16 { 0 } else { 2 * PAGE * (k + v) } + BARRIER_BYTES
+    }
+
     /// Shared memory of a decode block: `Decode` of the source, which asserts it.
     fn decode_shared_bytes(&self, kv: KvType, tiling: Tiling) -> usize {
         let (dim, group, (k, v)) = (self.dim, self.group(), kv.vector_bytes(self.dim));
@@ -177,15 +190,45 @@ pub fn splits(context: usize) -> usize {
     if pages > SPLITS_MAX * SPLIT_PAGES { SPLITS_MAX } else { pages.div_ceil(SPLIT_PAGES) }
 }
 
-/// Tokens of a prefill tile.
-pub fn tile_tokens(shape: AttentionShape) -> usize {
-    TILE_ROWS / shape.group()
+/// Query rows of the largest prefill tile.
+fn tile_rows_max(arch: Arch) -> usize {
+    if arch.has_warpgroups() { WIDE_TILE_ROWS } else { TILE_ROWS }
+}
+
+/// The chip, as far as it decides about prefill tiles.
+#[derive(Clone, Copy, Debug)]
+pub struct TileChip {
+    /// What its code is made for.
+    pub arch: Arch,
+    /// How many multiprocessors it has.
+    pub multiprocessors: usize,
+}
+
+impl TileChip {
+    /// That of a device.
+    pub fn of(device: &Device) -> Self {
+        Self { arch: device.arch(), multiprocessors: device.multiprocessors() as usize }
+    }
+}
+
+/// Most tiles of a step of `rows` rows in `pieces` pieces.
+pub fn tiles_max(shape: AttentionShape, chip: TileChip, rows: usize, pieces: usize) -> usize {
+    let tiles = rows.div_ceil(tile_rows_max(chip.arch) / shape.group()) + pieces;
+    tiles.max(chip.multiprocessors)
 }
 
 /// Tiles `{first row, rows}` of a step whose sequences have `pieces` neighbouring rows each, one after another. Pieces
-/// of 0 have none.
-pub fn tiles(shape: AttentionShape, pieces: &[usize]) -> Vec<[i32; 2]> {
-    let (tokens, mut first, mut tiles) = (tile_tokens(shape), 0, Vec::new());
+/// of 0 have none. Where small tiles do not fill the chip, tiles are small; a row's bytes do not depend on it.
+pub fn tiles(shape: AttentionShape, chip: TileChip, pieces: &[usize]) -> Vec<[i32; 2]> {
+    let small = TILE_ROWS / shape.group();
+    let smalls: usize = pieces.iter().map(|rows| rows.div_ceil(small)).sum();
+    let few = smalls * shape.kv_heads <= chip.multiprocessors;
+    tiles_of(if few { small } else { tile_rows_max(chip.arch) / shape.group() }, pieces)
+}
+
+/// The same in tiles of `tokens` rows.
+fn tiles_of(tokens: usize, pieces: &[usize]) -> Vec<[i32; 2]> {
+    let (mut first, mut tiles) = (0, Vec::new());
     for piece in pieces {
         let rows = |at: &usize| [(first + at) as i32, tokens.min(piece - at) as i32];
         tiles.extend((0..*piece).step_by(tokens).map(|at| rows(&at)));
@@ -405,7 +448,8 @@ impl Attention {
         let turns: Vec<f64> = (0..(shape.rotary / 2).max(1)).map(|i| turns_a_position(shape, i)).collect();
         let turns =
             device.stream().clone_htod(&turns).map_err(|error| CudaError::Driver { call: "cuMemcpyHtoD", error })?;
-        let shared_bytes = shape.prefill_shared_bytes(kv);
+        let wide = device.arch().has_warpgroups();
+        let shared_bytes = if wide { shape.wide_prefill_shared_bytes(kv) } else { shape.prefill_shared_bytes(kv) };
         Ok(Self {
             shape,
             kv,
@@ -507,8 +551,8 @@ impl Attention {
     ///
     /// # Safety
     /// As for [`Attention::decode`], but rows of a slot may be many: those of a tile have one slot and positions that
-    /// count up by one, and each tile lies within the rows and is no longer than [`tile_tokens`]. No two rows have the
-    /// same slot and position.
+    /// count up by one, and each tile lies within the rows and is no longer than those of [`tiles`]. No two rows have
+    /// the same slot and position.
     #[allow(clippy::too_many_arguments, reason = "rows, inputs, weights, memory and outputs of one operation")]
     pub unsafe fn prefill(
         &self,
@@ -528,7 +572,8 @@ impl Attention {
         arguments.tiles = Ptr::of(tiles, device.stream());
         let kv_heads = self.shape.kv_heads as u32;
         let write = Grid { blocks: (rows.count as u32, kv_heads), threads: 64 };
-        let attend = Grid { blocks: (count as u32, kv_heads), threads: PREFILL_THREADS };
+        let threads = if device.arch().has_warpgroups() { WIDE_PREFILL_THREADS } else { PREFILL_THREADS };
+        let attend = Grid { blocks: (count as u32, kv_heads), threads };
         // SAFETY: as in `decode`; both kernels wait before they read anything.
         unsafe {
             self.write.launch(device, write, &arguments)?;
@@ -646,8 +691,25 @@ mod tests {
 
     #[test]
     fn tiles_do_not_reach_from_one_sequence_to_the_next() {
-        assert_eq!(tiles(RELEASED, &[3, 0, 17]), [[0, 3], [3, 8], [11, 8], [19, 1]]);
-        assert_eq!(tile_tokens(AttentionShape { heads: 12, ..RELEASED }), 10);
+        let of = |arch: &str, multiprocessors| TileChip { arch: arch.parse().unwrap(), multiprocessors };
+        let (ada, hopper) = (of("sm_89", 4), of("sm_90a", 4));
+        assert_eq!(tiles(RELEASED, ada, &[3, 0, 17]), [[0, 3], [3, 8], [11, 8], [19, 1]]);
+        assert_eq!(tiles(RELEASED, hopper, &[3, 0, 17]), [[0, 3], [3, 16], [19, 1]]);
+        // Two tiles of two key-value heads are as many as there are multiprocessors.
+        assert_eq!(tiles(RELEASED, hopper, &[16]), [[0, 8], [8, 8]]);
+        let six = AttentionShape { heads: 12, ..RELEASED };
+        assert_eq!(tiles(six, hopper, &[25]), [[0, 21], [21, 4]]);
+    }
+
+    #[test]
+    fn there_is_room_for_the_tiles_of_every_step() {
+        for (arch, multiprocessors) in [("sm_89", 128), ("sm_90a", 132)] {
+            let chip = TileChip { arch: arch.parse().unwrap(), multiprocessors };
+            for pieces in [vec![1; 256], vec![33; 16], vec![8192], vec![528], vec![0, 529], vec![7, 2000, 1]] {
+                let (tiles, rows) = (tiles(RELEASED, chip, &pieces), pieces.iter().sum());
+                assert!(tiles.len() <= tiles_max(RELEASED, chip, rows, pieces.len()), "{arch}: {pieces:?}");
+            }
+        }
     }
 
     #[test]
@@ -658,6 +720,8 @@ mod tests {
                 let tiling = tiling(shape, kv);
                 assert!(program(shape, kv, tiling).is_ok());
                 assert!(shape.prefill_shared_bytes(kv) <= SHARED_BYTES_MAX);
+                let hopper: Arch = "sm_90a".parse().unwrap();
+                assert!(shape.wide_prefill_shared_bytes(kv) <= hopper.shared_bytes_max());
                 assert!(shape.decode_shared_bytes(kv, tiling) <= SHARED_BYTES_MAX, "{shape:?} {kv:?}");
             }
         }

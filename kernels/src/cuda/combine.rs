@@ -86,6 +86,8 @@ device_struct! {
         meta: PtrMut<[f32; 2]>,
         squares: PtrMut<f32>,
         rows: i32,
+        /// Whether `experts` are f16.
+        halves: i32,
     }
 }
 
@@ -98,6 +100,8 @@ pub struct Terms<'a> {
     pub gates: Option<&'a CudaView<'a, f32>>,
     /// `[rows * used, cols]`. Not read for a dense layer.
     pub experts: Option<&'a CudaView<'a, f32>>,
+    /// Whether `experts` is memory of f16, two in each of its values.
+    pub halves: bool,
     /// `[rows, cols]`, if there is a shared expert.
     pub shared: Option<&'a CudaView<'a, f32>>,
 }
@@ -129,7 +133,8 @@ impl Combine {
         fits(NAME, "slots", terms.slots.len(), rows)?;
         if used > 0 {
             fits(NAME, "gates", len(terms.gates), rows * (used + 1))?;
-            fits(NAME, "the experts' rows", len(terms.experts), rows * used * cols)?;
+            let each = 1 + usize::from(terms.halves);
+            fits(NAME, "the experts' rows", each * len(terms.experts), rows * used * cols)?;
         }
         if shared {
             fits(NAME, "the shared expert's rows", len(terms.shared), rows * cols)?;
@@ -152,6 +157,7 @@ impl Combine {
             meta: PtrMut::of(out.meta, stream),
             squares: PtrMut::of(out.squares, stream),
             rows: rows as i32,
+            halves: i32::from(terms.halves),
         };
         let threads = threads(rows, cols);
         let grid = Grid { blocks: ((rows * cols / EACH).div_ceil(threads) as u32, 1), threads: threads as u32 };

@@ -35,13 +35,16 @@ macro_rules! files {
 }
 
 /// Every file that a source may include.
-const FILES: [(&str, &str); 49] = files![
+const FILES: [(&str, &str); 53] = files![
     "attention/copies.cuh",
     "attention/decode.cuh",
     "attention/formats.cuh",
     "attention/head.cuh",
     "attention/numbers.cuh",
     "attention/prefill.cuh",
+    "attention/tile.cuh",
+    "attention/warpgroups.cuh",
+    "attention/write.cuh",
     "common/base.cuh",
     "common/cluster.cuh",
     "common/int8_rows.cuh",
@@ -51,6 +54,7 @@ const FILES: [(&str, &str); 49] = files![
     "gdn/conv.cuh",
     "gdn/finish.cuh",
     "gdn/gates.cuh",
+    "gdn/pairs.cuh",
     "gdn/pieces.cuh",
     "gdn/products.cuh",
     "gdn/scan.cuh",
@@ -159,6 +163,11 @@ impl Arch {
     /// Whether it has matrix instructions of four warps, which no other architecture runs.
     pub fn has_warpgroups(self) -> bool {
         self.0 == "sm_90a"
+    }
+
+    /// Whether the scan of prompts has two warps for a state's columns, as `gdn/prefill.cu` says.
+    pub(super) fn has_paired_scan(self) -> bool {
+        self.has_clusters() && self.shared_bytes_max() == 227 << 10
     }
 
     /// Shared memory that a block may have.

@@ -21,8 +21,14 @@ pub const PIECE: usize = 4;
 const THREADS: usize = 128;
 /// Blocks that share the tokens of a chunk in the last kernel, as in the source.
 const FINISH_PARTS: u32 = 4;
-/// Columns of a state that a warp of the scan has.
+/// Columns of a state that a warp of the scan has, or a pair of them.
 const WARP_COLS: usize = 16;
+/// Warps of a block of pairs that scan.
+const PAIR_WARPS: usize = 4;
+/// With the one that brings chunks.
+const PAIR_THREADS: usize = 32 * (PAIR_WARPS + 1);
+/// Shared memory for what a warp hands its partner.
+const EXCHANGE_BYTES: usize = 2 * 4096;
 
 fn check(heads: Heads, stride: usize) -> Result<(), CudaError> {
     let fail = |reason: String| Err(CudaError::shape("gdn_prefill", reason));
@@ -70,6 +76,11 @@ pub fn program(heads: Heads, stride: usize, planes: Planes) -> Result<Program, C
 /// Bytes of shared memory for a chunk in the scan: q, k, T, P and the sums of log decays.
 fn stage_bytes(heads: Heads) -> usize {
     8 * CHUNK * heads.key_dim + 8 * CHUNK * CHUNK + 4 * CHUNK
+}
+
+/// Bytes of shared memory for a block of pairs: two chunks, and what its warps exchange.
+fn pair_bytes(heads: Heads) -> usize {
+    2 * stage_bytes(heads) + PAIR_WARPS * EXCHANGE_BYTES
 }
 
 /// How many chunks a block of the scan can hold.
@@ -141,9 +152,40 @@ pub struct GdnPrefill {
     multiprocessors: usize,
     conv: Kernel<Arguments>,
     chunk: Kernel<Arguments>,
-    /// With room for one chunk, and for two if there is.
-    scan: Vec<Kernel<Arguments>>,
+    scan: Scan,
     finish: Kernel<Arguments>,
+}
+
+/// How the scan is launched.
+#[derive(Debug)]
+enum Scan {
+    /// A warp for 16 columns, with room for one chunk, and for two if there is.
+    Warps(Vec<Kernel<Arguments>>),
+    /// Two for 16 columns.
+    Pairs(Kernel<Arguments>),
+}
+
+impl Scan {
+    fn load(heads: Heads, device: &Device, kernel: Kernel<Arguments>) -> Result<Self, CudaError> {
+        if device.arch().has_paired_scan() {
+            return Ok(Self::Pairs(kernel.with_shared(pair_bytes(heads))?));
+        }
+        // What a function may have at most is one value for all its handles, so the largest comes last.
+        let stages = 1..=stages_max(heads, device.shared_memory_max()?);
+        let kernels = stages.map(|n| kernel.clone().with_shared(n * stage_bytes(heads)));
+        Ok(Self::Warps(kernels.collect::<Result<_, _>>()?))
+    }
+
+    /// The kernel, its blocks for one piece, and their threads.
+    fn for_heads(&self, heads: Heads, stages: usize) -> (&Kernel<Arguments>, usize, usize) {
+        match self {
+            Self::Warps(kernels) => (&kernels[stages - 1], heads.values * tiles(heads), scan_warps(heads) * 32),
+            Self::Pairs(kernel) => {
+                let columns = PAIR_WARPS / 2 * WARP_COLS;
+                (kernel, heads.values * heads.value_dim / columns, PAIR_THREADS)
+            }
+        }
+    }
 }
 
 device_struct! {
@@ -225,9 +267,7 @@ impl GdnPrefill {
     ) -> Result<Self, CudaError> {
         let module = device.module(cache, &program(heads, stride, planes)?)?;
         let shared_max = device.shared_memory_max()?;
-        let scan = module.kernel("gdn_scan")?;
-        // What a function may have at most is one value for all its handles, so the largest comes last.
-        let scan = (1..=stages_max(heads, shared_max)).map(|n| scan.clone().with_shared(n * stage_bytes(heads)));
+        let scan = Scan::load(heads, device, module.kernel("gdn_scan")?)?;
         Ok(Self {
             heads,
             stride,
@@ -236,7 +276,7 @@ impl GdnPrefill {
             multiprocessors: device.multiprocessors() as usize,
             conv: module.kernel("gdn_conv")?,
             chunk: module.kernel("gdn_chunk")?,
-            scan: scan.collect::<Result<_, _>>()?,
+            scan,
             finish: module.kernel("gdn_finish")?,
         })
     }
@@ -309,10 +349,11 @@ impl GdnPrefill {
             // the kernels read weights only.
             unsafe { kernel.launch(device, grid, &arguments) }
         };
-        let (chunks, warps) = (chunks(rows, count) as u32, scan_warps(heads));
+        let chunks = chunks(rows, count) as u32;
         run(&self.conv, (chunks, (2 * heads.keys + heads.values) as u32), THREADS)?;
         run(&self.chunk, (chunks, heads.keys as u32), THREADS)?;
-        run(&self.scan[stages - 1], ((heads.values * tiles(heads)) as u32, count as u32), warps * 32)?;
+        let (scan, blocks, threads) = self.scan.for_heads(heads, stages);
+        run(scan, (blocks as u32, count as u32), threads)?;
         run(&self.finish, (chunks * FINISH_PARTS, heads.values as u32), THREADS)
     }
 }
@@ -320,6 +361,7 @@ impl GdnPrefill {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::Arch;
 
     const RELEASED: Heads = Heads { key_dim: 128, value_dim: 128, keys: 16, values: 32, grouped: false };
 
@@ -336,6 +378,7 @@ mod tests {
     fn a_chunk_fits_into_the_smallest_shared_memory_and_two_into_the_largest() {
         let kib = [99, 163, 227].map(|kib| kib << 10);
         assert!(stage_bytes(RELEASED) <= kib[0]);
+        assert!(pair_bytes(RELEASED) <= kib[2] && !"sm_120a".parse::<Arch>().unwrap().has_paired_scan());
         assert_eq!(kib.map(|max| stages_max(RELEASED, max)), [1, 1, 2]);
         assert_eq!(kib.map(|max| stages_max(Heads { key_dim: 64, ..RELEASED }, max)), [1, 2, 2]);
     }

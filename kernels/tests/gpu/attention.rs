@@ -1,8 +1,8 @@
 //! Attention against its definition, over ragged sequences in shuffled pages of a cache full of what is no number.
 
-use crate::support::{Gpu, Outcome, Test};
+use crate::support::{Gpu, Outcome, Test, f16};
 use chimere_kernels::cuda::attention::{
-    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, tiling,
+    self, Attention, AttentionRows, AttentionShape, Cache, KvType, Norms, Out, PAGE, Scratch, TileChip, tiling,
 };
 use chimere_kernels::cuda::product::sample::Random;
 use chimere_kernels::cuda::quantized::{Planes, QuantizedRows};
@@ -108,15 +108,6 @@ fn every_draft(gpu: &Gpu) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// A value as f16 has it.
-fn f16(v: f32) -> f32 {
-    if v.abs() < 2f32.powi(-14) {
-        return (v * 2f32.powi(24)).round_ties_even() * 2f32.powi(-24);
-    }
-    let bits = v.to_bits();
-    f32::from_bits((bits + 0xfff + (bits >> 13 & 1)) & !0x1fff)
 }
 
 /// The orthonormal Hadamard transform.
@@ -293,7 +284,7 @@ impl Bench<'_> {
             // early.
             None => unsafe { self.kernel.decode(device, rows, &x, norms, cache, &mut self.scratch, out)? },
             Some(pieces) => {
-                let tiles = attention::tiles(self.shape, pieces);
+                let tiles = attention::tiles(self.shape, TileChip::of(&self.gpu.device), pieces);
                 let d_tiles = stream.clone_htod(tiles.as_flattened())?;
                 // SAFETY: as above; the callers' pieces are of one slot each.
                 unsafe { self.kernel.prefill(device, rows, (&d_tiles.as_view(), tiles.len()), &x, norms, cache, out)? }

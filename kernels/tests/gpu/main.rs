@@ -2,9 +2,9 @@
 //! why;
 //! `CHIMERE_REQUIRE=gpu` turns that into a failure.
 //!
-//! `gpu build [ARCH]` compiles the programs of all tests into the kernel cache and needs no device, so that a machine
-//! without the compiler can run them; ARCH is sm_90a unless it is named. `CHIMERE_FEW_CASES=1` leaves out most cases of
-//! the longest tests.
+//! `gpu build [ARCH [OPERATOR]]` compiles the programs of all tests, or of those of one operator, into the kernel cache
+//! and needs no device, so that a machine without the compiler can run them; ARCH is sm_90a unless it is named.
+//! `CHIMERE_FEW_CASES=1` leaves out most cases of the longest tests.
 
 mod attention;
 mod draft_head;
@@ -40,28 +40,33 @@ const TESTS: [&[Test]; 11] = [
     wide::TESTS,
 ];
 
-fn programs() -> Result<Vec<Program>, CudaError> {
+/// Programs of the tests of one operator, or of all.
+fn programs(arch: Arch, only: Option<&str>) -> Result<Vec<Program>, CudaError> {
     type Programs = fn() -> Result<Vec<Program>, CudaError>;
-    let of: [Programs; 11] = [
-        attention::programs,
-        draft_head::programs,
-        embed::programs,
-        gdn::programs,
-        mamba2::programs,
-        pool::programs,
-        product::programs,
-        router::programs,
-        rows::programs,
-        sampler::programs,
-        wide::programs,
+    let of: [(&str, Programs); 11] = [
+        ("attention", attention::programs),
+        ("draft_head", draft_head::programs),
+        ("embed", embed::programs),
+        ("gdn", gdn::programs),
+        ("mamba2", mamba2::programs),
+        ("pool", pool::programs),
+        ("product", product::programs),
+        ("router", router::programs),
+        ("rows", rows::programs),
+        ("sampler", sampler::programs),
+        ("wide", wide::programs),
     ];
-    Ok(of.into_iter().map(|programs| programs()).collect::<Result<Vec<_>, _>>()?.concat())
+    let halves: (&str, Programs) = ("wide", wide::half_programs);
+    let all = of.into_iter().chain(arch.has_warpgroups().then_some(halves));
+    let wanted = all.filter(|(name, _)| only.is_none_or(|only| only == *name));
+    Ok(wanted.map(|(_, programs)| programs()).collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some("build") {
-        let built = build(&arguments.next().unwrap_or_else(|| "sm_90a".into()));
+        let (arch, only) = (arguments.next().unwrap_or_else(|| "sm_90a".into()), arguments.next());
+        let built = build(&arch, only.as_deref());
         return built.map_or_else(|error| fail(&error.to_string()), |()| ExitCode::SUCCESS);
     }
     // One at a time: they measure memory of one device, and some kernels want all of it to themselves.
@@ -87,12 +92,9 @@ fn required() -> bool {
     std::env::var("CHIMERE_REQUIRE").is_ok_and(|names| names.split(',').any(|name| name == "gpu"))
 }
 
-fn build(arch: &str) -> Outcome {
+fn build(arch: &str, only: Option<&str>) -> Outcome {
     let (arch, cache): (Arch, _) = (arch.parse()?, KernelCache::new(KernelCache::default_dir()));
-    let mut programs = programs()?;
-    if arch.has_warpgroups() {
-        programs.extend(wide::half_programs()?);
-    }
+    let programs = programs(arch, only)?;
     println!("{} of {} programs compiled", cache.build(&programs, &[arch])?, programs.len());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Rows of the residual stream in their folded form: poisoned before, checked after. With the two kernels that only
 //! move rows.
 
-use crate::support::{Gpu, Outcome, Test};
+use crate::support::{Gpu, Outcome, Test, as_halves, f16};
 use chimere_kernels::cuda::combine::{self, Combine, CombineShape, Terms};
 use chimere_kernels::cuda::gather::{self, Gather};
 use chimere_kernels::cuda::product::sample::Random;
@@ -98,8 +98,8 @@ pub(crate) const TESTS: &[Test] =
 
 fn every_shape(gpu: &Gpu) -> Outcome {
     for shape in SHAPES {
-        for n in [1, 5, 70, 600] {
-            terms_are_added_and_padding_rows_stay(gpu, shape, n)?;
+        for (n, halves) in [(1, false), (5, false), (5, true), (70, false), (600, true), (600, false)] {
+            terms_are_added_and_padding_rows_stay(gpu, shape, n, halves)?;
         }
     }
     Ok(())
@@ -109,12 +109,16 @@ fn every_width(gpu: &Gpu) -> Outcome {
     SHAPES.into_iter().try_for_each(|shape| rows_are_gathered(gpu, shape.cols, shape.planes))
 }
 
-fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usize) -> Outcome {
+/// `halves`: what the experts made is f16.
+fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usize, halves: bool) -> Outcome {
     let (stream, CombineShape { cols, used, shared, planes }) = (gpu.device.stream(), shape);
     let mut random = Random(n as u64);
     let slots: Vec<i32> = (0..n as i32).map(|r| if r % 5 == 3 { -1 } else { r }).collect();
     let (x, w, mut gates) = (random.vector(n * cols), random.vector(cols), random.vector(n * (used + 1)));
     let (mut experts, own) = (random.vector(n * used * cols), random.vector(n * cols));
+    if halves {
+        experts.iter_mut().for_each(|v| *v = f16(*v));
+    }
     for row in (0..n).filter(|r| slots[*r] < 0) {
         experts[row * used * cols..(row + 1) * used * cols].fill(f32::NAN);
     }
@@ -127,7 +131,7 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
     let (d_slots, d_gates, d_experts, d_own) = (
         stream.clone_htod(&slots)?,
         stream.clone_htod(&gates)?,
-        stream.clone_htod(&experts)?,
+        stream.clone_htod(&if halves { as_halves(&experts) } else { experts.clone() })?,
         stream.clone_htod(&own)?,
     );
     let (mut dx, dw, mut out) = (stream.clone_htod(&x)?, stream.clone_htod(&w)?, Poisoned::new(gpu, n, cols, planes)?);
@@ -137,6 +141,7 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
         slots: &d_slots.as_view(),
         gates: (used > 0).then_some(&v_gates),
         experts: (used > 0).then_some(&v_experts),
+        halves,
         shared: shared.then_some(&v_own),
     };
     let (mut codes, mut meta, mut squares) =
@@ -165,7 +170,7 @@ fn terms_are_added_and_padding_rows_stay(gpu: &Gpu, shape: CombineShape, n: usiz
         }
     }
     out.check(gpu, &got, &w, cols, |row| slots[row] >= 0, &format!("{shape:?}"))?;
-    println!("combine {shape:?}, {n} rows: {worst:.2} of tolerance, int8 form equal");
+    println!("combine {shape:?}, {n} rows, halves {halves}: {worst:.2} of tolerance, int8 form equal");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Products of many columns against the definition, alone and among others.
 
-use crate::support::{Gpu, Outcome, Test, few_cases, pairs};
+use crate::support::{Gpu, Outcome, Test, f16, f16_bits, few_cases, pairs};
 use chimere_kernels::cuda::product::layout::Layout;
 use chimere_kernels::cuda::product::sample::{LAYOUTS, Matrix, Random};
 use chimere_kernels::cuda::product::{self};
@@ -228,13 +228,30 @@ fn any_tiles(gpu: &Gpu) -> Outcome {
         let squares: Vec<f32> =
             random.vector(columns as usize * cols / 32).into_iter().map(|v| v.abs() * 1e6).collect();
         let next = random.vector(rows);
-        let of = |case| Bench::of(gpu, case, &matrices, (&x, &squares), &next)?.run(0, columns as usize, Some(&listed));
+        let bench = |case| Bench::of(gpu, case, &matrices, (&x, &squares), &next);
+        let of = |case| bench(case)?.run(0, columns as usize, Some(&listed));
         let want = of(&cases[0])?;
         for case in &cases[1..] {
             assert!(of(case)? == want, "{case:?}: other bytes than those of {:?}", cases[0].form);
         }
+        if cases[0].shape.epilogue() == Epilogue::Plain {
+            let bench = bench(&cases[0])?;
+            let got = bench.run_to(true, 0, columns as usize, Some(&listed))?;
+            same_in_halves(&got, &want, rows, [bench.half_stride(), bench.stride()]);
+        }
     }
     Ok(())
+}
+
+/// That f16 outputs are the others, rounded; rows of them are as far apart as `strides` say.
+fn same_in_halves(got: &Written, want: &Written, rows: usize, strides: [usize; 2]) {
+    let half = |at: usize| (got.values[at / 2] >> (at % 2 * 16)) as u16;
+    for (column, want) in want.values.chunks_exact(strides[1]).enumerate() {
+        for (r, want) in want[..rows].iter().enumerate() {
+            let (got, want) = (half(column * strides[0] + r), f16_bits(f16(f32::from_bits(*want))));
+            assert!(got == want, "column {column}, row {r}: f16 {got:#x} for {want:#x}");
+        }
+    }
 }
 
 fn check_all(gpu: &Gpu, cases: Vec<Checked>) -> Outcome {
@@ -423,12 +440,22 @@ impl<'a> Bench<'a> {
         if self.epilogue == Epilogue::Gated { self.rows / 2 } else { self.rows }
     }
 
+    /// From a row of f16 to the next: as those of experts, so that four values are stored at once.
+    fn half_stride(&self) -> usize {
+        self.rows + 8
+    }
+
     fn stride(&self) -> usize {
         if self.epilogue == Epilogue::Plain { self.rows + 5 } else { self.outputs().next_multiple_of(128) }
     }
 
     /// Columns `first..first + n` densely, or with `listed`: by slots over all columns.
     fn run(&self, first: usize, n: usize, listed: Option<&Listed>) -> Result<Written, Box<dyn Error>> {
+        self.run_to(false, first, n, listed)
+    }
+
+    /// The same, to `halves` where plain outputs may be f16.
+    fn run_to(&self, halves: bool, first: usize, n: usize, listed: Option<&Listed>) -> Result<Written, Box<dyn Error>> {
         let (stream, stride, planes) = (self.gpu.device.stream(), self.stride(), self.planes.count());
         let poison = if self.epilogue == Epilogue::Residual { OLD } else { f32::NAN };
         let mut values = stream.clone_htod(&vec![poison; n * stride])?;
@@ -461,6 +488,7 @@ impl<'a> Bench<'a> {
         let (mut v, mut c, mut m, mut s) =
             (values.as_view_mut(), codes.as_view_mut(), meta.as_view_mut(), squares.as_view_mut());
         let out = match self.epilogue {
+            Epilogue::Plain if halves => Output::Halves { values: &mut v, stride: self.half_stride() },
             Epilogue::Plain => Output::Plain { values: &mut v, stride },
             Epilogue::Residual => {
                 Output::Residual { x: &mut v, weight: &next, codes: &mut c, meta: &mut m, squares: &mut s, stride }

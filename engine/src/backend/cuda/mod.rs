@@ -55,7 +55,7 @@ use crate::ids::{PageId, SlotId, StepId};
 use crate::model::{Model, ModelConfig};
 use crate::step::{Piece, StateCopy, StateStart, StepOutcome, StepPlan};
 use chimere_kernels::cuda::Device;
-use chimere_kernels::cuda::attention::{tile_tokens, tiles};
+use chimere_kernels::cuda::attention::{TileChip, tiles, tiles_max};
 use chimere_kernels::cuda::draft_head::Behind;
 use chimere_kernels::cuda::gdn_prefill::chunks_max;
 use cudarc::driver::{CudaSlice, sys};
@@ -155,6 +155,7 @@ impl CudaBackend {
         let c = &config.computed(&model.config);
         blocks::check(c, config.kv.into())?;
         let tiled = blocks::tiled(c);
+        let chip = TileChip::of(&device);
         let (counts, widths, planes) = (Counts::of(config), Widths::of(c), config.activations.planes(model));
         cache.build(&programs(model, config, device.arch(), Some(Chip::of(&device)))?, &[device.arch()])?;
         let (weights, experts) = DeviceWeights::load(&device, &cache, model, config.placement(), progress)?;
@@ -192,7 +193,7 @@ impl CudaBackend {
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,
-            tiles: words(2 * tiled.map_or(0, |shape| counts.prefill.div_ceil(tile_tokens(shape)) + counts.slots))?,
+            tiles: words(2 * tiled.map_or(0, |shape| tiles_max(shape, chip, counts.prefill, counts.slots)))?,
             exports: words(chunks_max(counts.prefill, counts.slots))?,
             history: History::new(&device, &cache, widths.vocab, config.context as usize)?,
             tiled,
@@ -369,7 +370,8 @@ impl CudaBackend {
         let pieces: Vec<i32> = rows.pieces.iter().flat_map(|p| [p.slot, p.start, p.first_row, p.rows]).collect();
         stage(&self.device, staging, &mut self.pieces, 0, &pieces)?;
         let lengths: Vec<usize> = rows.pieces.iter().map(|p| p.rows as usize).collect();
-        let tiles = self.tiled.map_or_else(Vec::new, |shape| tiles(shape, &lengths));
+        let chip = TileChip::of(&self.device);
+        let tiles = self.tiled.map_or_else(Vec::new, |shape| tiles(shape, chip, &lengths));
         stage(&self.device, staging, &mut self.tiles, 0, tiles.as_flattened())?;
         let exports = self.stage_exports(rows, staging)?;
         let exports = exports.then(|| self.exports.as_view());

@@ -207,6 +207,13 @@ pub enum Output<'a, 'b> {
         /// Values from one row to the next.
         stride: usize,
     },
+    /// The same in f16: for what is read once more and then summed.
+    Halves {
+        /// Memory of `[rows, stride]` f16, two in each of these.
+        values: &'a mut CudaViewMut<'b, f32>,
+        /// Values from one row to the next.
+        stride: usize,
+    },
     /// The residual stream and what the next products read.
     Residual {
         /// `[rows, outputs]`, read and written.
@@ -278,6 +285,8 @@ device_struct! {
         out_stride: i32,
         /// Whether every row of out is a multiple of 16 bytes.
         aligned: i32,
+        /// Plain: `out` is `[.., out_stride]` f16.
+        half_out: i32,
         code_stride: i32,
         eps: f32,
         factor: f32,
@@ -401,6 +410,10 @@ impl Arguments {
                 self.out_stride = stride as i32;
                 self.aligned = i32::from(stride % 4 == 0 && self.out.address().is_multiple_of(16));
             }
+            Output::Halves { values, stride } => {
+                self.write_to(Output::Plain { values, stride }, rows, stream);
+                self.half_out = 1;
+            }
             Output::Residual { x, weight, codes, meta, squares, stride } => {
                 self.out = PtrMut::of(x, stream);
                 self.out_stride = rows as i32;
@@ -459,6 +472,10 @@ impl WideShape {
             (Epilogue::Plain, Output::Plain { values, stride }) => {
                 fits("a row of the output", *stride, rows)?;
                 fits("the output", values.len(), strided(rows, *stride))
+            }
+            (Epilogue::Plain, Output::Halves { values, stride }) => {
+                fits("a row of the output", *stride, rows)?;
+                fits("the output in f16", 2 * values.len(), strided(rows, *stride))
             }
             (Epilogue::Residual, Output::Residual { x, weight, codes, meta, squares, stride }) => {
                 fits("the residual stream", x.len(), n * rows)?;

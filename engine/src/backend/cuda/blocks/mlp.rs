@@ -200,8 +200,8 @@ impl Operator for MlpConfig {
         work: &mut Workspace,
     ) -> Result<(), CudaBackendError> {
         bound.launch_shared(at, work)?;
-        let terms =
-            Terms { slots: &at.pass.slots, gates: None, experts: None, shared: Some(&work.shared_out.as_view()) };
+        let shared = work.shared_out.as_view();
+        let terms = Terms { slots: &at.pass.slots, gates: None, experts: None, halves: false, shared: Some(&shared) };
         work.stream.reduce(at.device, combine, at.pass.rows.count, terms, at.next)
     }
 }

@@ -261,7 +261,13 @@ impl Operator for MoeConfig {
             at.device.follow(at.beside)?;
         }
         let (gates, made, shared) = (work.gates.as_view(), work.scratch.as_view(), work.shared_out.as_view());
-        let terms = Terms { slots: &at.pass.slots, gates: Some(&gates), experts: Some(&made), shared: Some(&shared) };
+        let terms = Terms {
+            slots: &at.pass.slots,
+            gates: Some(&gates),
+            experts: Some(&made),
+            halves: bound.makes_halves(at),
+            shared: Some(&shared),
+        };
         work.stream.reduce(at.device, &kernels.combine, at.pass.rows.count, terms, at.next)
     }
 }
@@ -327,6 +333,11 @@ impl Bound {
         self.launch_down(at, &lists, &work.expert_hidden, &mut work.scratch.as_view_mut())
     }
 
+    /// Whether what down makes lies in memory as f16 until it is summed: where it is made in f16 anyway.
+    fn makes_halves(&self, at: BlockPass<'_>) -> bool {
+        self.experts.down.takes_halves(at.pass.rows)
+    }
+
     /// Experts, their places in the lists, and all of these.
     fn listed(&self, at: BlockPass<'_>) -> (usize, usize, usize) {
         let (pitch, config) = (self.pitch(at), &self.config);
@@ -359,7 +370,9 @@ impl Bound {
         values: &mut CudaViewMut<'_, f32>,
     ) -> Result<(), CudaBackendError> {
         let (codes, meta) = hidden.views();
-        let (x, out) = (Source::plain(&codes, &meta), Output::Plain { values, stride: at.hidden });
+        let (x, stride) = (Source::plain(&codes, &meta), at.hidden);
+        let out =
+            if self.makes_halves(at) { Output::Halves { values, stride } } else { Output::Plain { values, stride } };
         let columns = lists.columns(at.pass.rows.count * self.config.used, &lists.out_rows);
         let (product, matrix) = (&self.experts.down, &self.experts.weights.down);
         // SAFETY: as for gate and up.
