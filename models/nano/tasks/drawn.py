@@ -1,10 +1,18 @@
 """What tools do and are called in training beyond the tables of `toolbox.py`: more verbs with how users say them, any word as a verb or a
 parameter, names that nobody could guess. Nothing here is asked in a test.
+
+A word that was never seen is matched and copied token by token. So words are made of any token of the vocabulary too: `composed` puts one before
+a syllable, which makes a word of no language, also where the token alone is a word that the tests keep for themselves.
 """
+import json
+import pathlib
 import string
 import zlib
 
 from .words import invented
+
+PIECES = sorted({word for token in json.loads(pathlib.Path(__file__).parents[1].joinpath("tokenizer.json").read_text())["model"]["vocab"]
+                 if (word := token.lstrip("\u0120_.-<=/").lower()).isascii() and word.isalpha() and 3 <= len(word) <= 12})
 
 # verb: how users say it. None of them is one that toolbox.py keeps for the tests.
 VERBS = {
@@ -52,26 +60,35 @@ def odd(rng):
     return "".join(rng.choice(string.ascii_lowercase) for _ in range(rng.randint(2, 6))) + (str(rng.randint(0, 99)) if rng.random() < 0.3 else "")
 
 
+def composed(rng):
+    return rng.choice(PIECES) + invented(rng, 1)
+
+
 def verb(rng, words):
     chance = rng.random()
-    if chance < 0.2:
+    if chance < 0.15:
         return rng.choice(words["verbs"])
-    if chance < 0.4:
+    if chance < 0.3:
         return rng.choice(list(VERBS))
-    return rng.choice(words["nouns"]) if chance < 0.88 else invented(rng) if chance < 0.96 else odd(rng)
+    if chance < 0.65:
+        return rng.choice(words["nouns"])
+    return composed(rng) if chance < 0.93 else invented(rng) if chance < 0.97 else odd(rng)
 
 
 def noun(rng, words):
-    return rng.choice(words["nouns"]) if rng.random() < 0.9 else invented(rng)
+    chance = rng.random()
+    return rng.choice(words["nouns"]) if chance < 0.75 else composed(rng) if chance < 0.92 else invented(rng)
 
 
 def parameter(rng, words):
     chance = rng.random()
-    return rng.choice(words["parameters"]) if chance < 0.5 else rng.choice(words["nouns"]) if chance < 0.9 else invented(rng)
+    return rng.choice(words["parameters"] if chance < 0.4 else words["nouns"]) if chance < 0.65 else composed(rng) if chance < 0.92 else invented(rng)
 
 
 def renamed(rng, name):
-    """Some names have a part that no description explains, as those of real services do."""
+    """Some names say nothing, or have a part that no description explains, as those of real services do."""
+    if rng.random() < 0.08:
+        return f"{composed(rng)}{rng.choice(('', '_', '.'))}{rng.choice((odd(rng), invented(rng), rng.choice(PIECES)[:3]))}"
     chance = rng.random()
     if chance < 0.88:
         return name
