@@ -26,7 +26,7 @@ SYSTEM = ["You are a helpful assistant.", "Answer briefly.", "You are Chimère N
           "If you do not know, say so.", "You help users of a service.", "Use plain words.", "Reply in one sentence.", "Follow the instructions."]
 # Share of the tokens by family. Long contexts and tool declarations are many tokens with few answers in them.
 MIX = {"arithmetic": 0.13, "strings": 0.12, "context": 0.08, "extract": 0.05, "tools": 0.06, "facts": 0.02, "talk": 0.04, "beyond": 0.06,
-       "conversation": 0.08, "followup": 0.06, "passages": 0.11, "toolbox": 0.15, "docs": 0.04}
+       "conversation": 0.08, "followup": 0.06, "passages": 0.10, "toolbox": 0.13, "forms": 0.03, "docs": 0.04}
 NOISED = 0.6                # of the passages of documentation have some tokens replaced, so that they are not learned by heart
 NOISE = 0.08                # of their tokens
 LETTER_RUN = re.compile(f"{LETTERS_OPEN}(.*?){LETTERS_CLOSE}")

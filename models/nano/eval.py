@@ -29,7 +29,7 @@ PAGE_CHARACTERS_MAX = 9000      # stays inside 4,096 tokens
 class Server(Client):
     """A server and which of its models is asked."""
 
-    temperature = 0
+    temperature, strict = 0, False
 
     def __init__(self, url, model, timeout):
         super().__init__(url, timeout)
@@ -40,7 +40,7 @@ class Server(Client):
         body = dict(model=self.model, messages=messages, temperature=self.temperature, max_tokens=max_tokens, seed=7,
                     chat_template_kwargs={"enable_thinking": thinking})
         if declared:
-            body["tools"] = declared
+            body["tools"] = [dict(t, function=dict(t["function"], strict=True)) for t in declared] if self.strict else declared
         answer = self.call("/v1/chat/completions", body)
         message = answer["choices"][0]["message"]
         calls = [(c["function"]["name"], json.loads(c["function"]["arguments"] or "{}")) for c in message.get("tool_calls") or []]
@@ -161,6 +161,7 @@ def arguments():
     ap.add_argument("--only", help="only tasks whose label contains this; 'perplexity' for that alone")
     ap.add_argument("--seed", type=int, default=7)
     ap.add_argument("--temperature", type=float, default=0.0)
+    ap.add_argument("--strict", action="store_true", help="declare tools with `strict`, which holds calls to their schemas")
     ap.add_argument("--timeout", type=float, default=600, help="seconds a request")
     ap.add_argument("--wrong", action="store_true", help="print every wrong answer")
     ap.add_argument("--json", help="write the figures here")
@@ -171,7 +172,7 @@ def main():
     args = arguments()
     try:
         server = Server(args.url, args.model, args.timeout)
-        server.temperature = args.temperature
+        server.temperature, server.strict = args.temperature, args.strict
     except (OSError, RuntimeError) as error:
         print(f"no server answers at {args.url}: {error}", file=sys.stderr)
         return 2

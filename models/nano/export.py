@@ -15,6 +15,7 @@ import struct
 import numpy as np
 from safetensors.numpy import load_file
 
+import gguf
 from tokenizer import gguf_vocabulary
 
 HERE = pathlib.Path(__file__).parent
@@ -215,9 +216,14 @@ def main():
     ap.add_argument("--tokenizer", default=str(HERE / "tokenizer.json"))
     ap.add_argument("--gguf", required=True)
     ap.add_argument("--type", choices=TYPES, default="q8_0", help="of the matrices")
+    ap.add_argument("--mixed-with", help="a GGUF whose weights take the rest of --share: between two trainings both are kept better than by either")
+    ap.add_argument("--share", type=float, default=1.0, help="of the weights in --weights")
     ap.add_argument("--hf", help="also write this Hugging Face directory")
     args = ap.parse_args()
     weights = load_weights(args.weights)
+    if args.mixed_with:
+        other = gguf.checkpoint(args.mixed_with)
+        weights = {k: np.float32(args.share * w.astype(np.float32) + (1 - args.share) * other[k].reshape(w.shape)) for k, w in weights.items()}
     template = (HERE / "chat_template.jinja").read_text()
     tensors = gguf_tensors(weights)
     write_gguf(args.gguf, metadata(args.tokenizer, template), tensors, args.type)

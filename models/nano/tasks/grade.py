@@ -2,10 +2,10 @@
 import json
 import re
 
-from . import arithmetic, beyond, context, conversation, extract, facts, followup, passages, strings, talk, toolbox, tools
+from . import arithmetic, beyond, context, conversation, extract, facts, followup, forms, passages, strings, talk, toolbox, tools
 
 FAMILIES = {"arithmetic": arithmetic, "strings": strings, "context": context, "extract": extract, "tools": tools, "facts": facts,
-            "talk": talk, "beyond": beyond, "conversation": conversation, "followup": followup, "passages": passages, "toolbox": toolbox}
+            "talk": talk, "beyond": beyond, "conversation": conversation, "followup": followup, "passages": passages, "toolbox": toolbox, "forms": forms}
 
 
 def numbers(text):

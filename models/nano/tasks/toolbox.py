@@ -1,13 +1,14 @@
 """Tools drawn anew from words: names, descriptions and parameters that no other conversation has, and requests that none of them serves.
 
 The name of a function has to be copied from its declaration; a request for something that is not declared is refused. One verb, noun and
-parameter in six is never trained: with those the tests ask.
+parameter in six is never trained: with those the tests ask. What training draws besides, so that words never seen are matched and copied
+like any other, is in `drawn.py`.
 """
 import json
 import re
 import zlib
 
-from . import tools
+from . import drawn, tools
 from .sample import Sample, alone, assistant, go_on, held_out, plain, user
 from .strings import DOCUMENTED
 from .words import COMMON, THINGS, invented
@@ -45,7 +46,6 @@ KIND_OF = {"date": "date", "day": "day", "time": "time", "email": "email", "colo
            "amount": "amount", "price": "amount", "cost": "amount", "budget": "amount", "discount": "percent", "file": "file", "id": "id",
            "count": "int", "limit": "int", "quantity": "int", "number": "id", "text": "message", "message": "message", "note": "message",
            "comment": "message", "title": "title", "room": "room", "item": "thing", "product": "thing", "user": "first", "name": "word"}
-OTHER_VERBS = 0.5           # of the functions in training do something that is no verb of the table
 OTHER_KINDS = ["word", "word", "int", "id", "thing", "title", "bool", "person", "city", "first", "amount", "fruit"]
 
 
@@ -60,6 +60,9 @@ def part(words, test):
 SPLIT = {test: dict(verbs=part(VERBS, test), nouns=part(NOUNS, test), parameters=part(PARAMETERS, test)) for test in (False, True)}
 # The parameters whose kind follows from their name are few: a test may ask with those that were trained too.
 SPLIT[True]["parameters"] += [p for p in KIND_OF if p not in SPLIT[True]["parameters"]][:10]
+# What people say for a verb that a tool calls by another name, and that is no tool's own verb.
+COLLOQUIAL = sorted({said for table in (VERBS, drawn.VERBS) for verb, line in table.items() if verb in drawn.VERBS or not apart(verb)
+                     for said in line.split("|")} - set(VERBS) - set(drawn.VERBS))
 
 
 def camel(words):
@@ -75,36 +78,44 @@ def styled(rng, words):
     return style.join(words)
 
 
+def name_of(rng, nouns, verb, noun):
+    chance = rng.random()
+    if chance < 0.55:
+        return styled(rng, [verb, noun])
+    if chance < 0.68:
+        return styled(rng, [noun, verb])
+    if chance < 0.8:
+        return styled(rng, [verb, noun, rng.choice(("by", "for", "in", "now", "v2", "data", "info", "item", "api", rng.choice(nouns)))])
+    if chance < 0.87:
+        return noun
+    # Says nothing: only the description tells what it is for.
+    return styled(rng, [invented(rng), invented(rng)]) if rng.random() < 0.6 else f"{invented(rng)}{rng.randint(1, 99)}"
+
+
+def described(rng, verb, noun, article):
+    return rng.choice((f"{verb.capitalize()} {article} {noun}", f"{verb.capitalize()} the {noun}", f"{verb.capitalize()} {article} {noun} of the system.",
+                       f"Use this to {verb} {article} {noun}.", f"{verb.capitalize()} one {noun}", f"{verb}s {article} {noun}"))
+
+
 def draw(rng, test, verb=None, noun=None):
     """-> a function: its declaration, verb, noun and [(name, how it is said, kind, needed)]."""
     words = SPLIT[test]
-    # Verbs are few. In training any word serves as one, so that a verb that was never seen is matched like any other word.
-    other = not test and rng.random() < OTHER_VERBS
-    verb = verb or (invented(rng) if other and rng.random() < 0.2 else rng.choice(words["nouns"] if other else words["verbs"]))
-    noun = noun or rng.choice(words["nouns"])
-    chance = rng.random()
-    if chance < 0.55:
-        name = styled(rng, [verb, noun])
-    elif chance < 0.68:
-        name = styled(rng, [noun, verb])
-    elif chance < 0.8:
-        name = styled(rng, [verb, noun, rng.choice(("by", "for", "in", "now", "v2", "data", "info", "item", "api", rng.choice(words["nouns"])))])
-    elif chance < 0.87:
-        name = noun
-    else:           # says nothing: only the description tells what it is for
-        name = styled(rng, [invented(rng), invented(rng)]) if rng.random() < 0.6 else f"{invented(rng)}{rng.randint(1, 99)}"
+    verb = verb or (rng.choice(words["verbs"]) if test else drawn.verb(rng, words))
+    noun = noun or (rng.choice(words["nouns"]) if test else drawn.noun(rng, words))
+    name = name_of(rng, words["nouns"], verb, noun)
+    if not test:
+        name = drawn.renamed(rng, name)
     article = "an" if noun[0] in "aeiou" else "a"
-    description = rng.choice((f"{verb.capitalize()} {article} {noun}", f"{verb.capitalize()} the {noun}", f"{verb.capitalize()} {article} {noun} of the system.",
-                              f"Use this to {verb} {article} {noun}.", f"{verb.capitalize()} one {noun}", f"{verb}s {article} {noun}"))
+    description = described(rng, verb, noun, article) if test else drawn.described(rng, verb, noun, article, described)
     fields, said = [], set()
     for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 2, 3, 3, 4))):
-        base = rng.choice(words["parameters"])
+        base = rng.choice(words["parameters"]) if test else drawn.parameter(rng, words)
         spoken = [base] if rng.random() < 0.7 else [rng.choice((noun, rng.choice(words["parameters"]))), base]
         if base in said or len(set(spoken)) < len(spoken):
             continue
         said.add(base)
-        fields.append((camel(spoken) if rng.random() < 0.3 else "_".join(spoken), " ".join(spoken), KIND_OF.get(base) or rng.choice(OTHER_KINDS),
-                       rng.random() < 0.75))
+        fields.append((camel(spoken) if rng.random() < 0.3 else "_".join(spoken), " ".join(spoken),
+                       KIND_OF.get(base) or rng.choice(OTHER_KINDS if test else drawn.KINDS), rng.random() < 0.75))
     properties = {}
     for own, spoken, kind, _ in fields:
         properties[own] = dict(tools.KINDS[kind][0])
@@ -116,10 +127,10 @@ def draw(rng, test, verb=None, noun=None):
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}, verb, noun, fields
 
 
-def wish(rng, verb, noun, fields):
-    """-> a request for this function, {parameter: value}."""
+def wish(rng, verb, noun, fields, said=None):
+    """-> a request for this function, {parameter: value}, how the verb was said."""
     values = {own: tools.KINDS[kind][1](rng) for own, _, kind, needed in fields if needed or rng.random() < 0.5}
-    said = rng.choice(VERBS.get(verb, verb).split("|")) if rng.random() < 0.5 else verb
+    said = said or (rng.choice(phrases(verb)) if rng.random() < 0.5 else verb)
     article = rng.choice(("the", "the", "a" if noun[0] not in "aeiou" else "an", "my", "this"))
     if said == verb and rng.random() < 0.25:
         begin = rng.choice((f"I want to {verb} {article} {noun}", f"Can you {verb} {article} {noun}", f"Please {verb} {article} {noun}",
@@ -138,7 +149,22 @@ def wish(rng, verb, noun, fields):
         text = begin
     chance = rng.random()
     text = text.lower() if chance < 0.08 and text.lower() == begin.lower() else text
-    return text + ("?" if begin.startswith(("Can", "Could", "What")) else rng.choice((".", ".", "", "!", " please"))), values
+    text += "?" if begin.startswith(("Can", "Could", "What")) else rng.choice((".", ".", "", "!", " please"))
+    return text, values, said
+
+
+def phrases(verb):
+    """How users say a verb."""
+    return (VERBS.get(verb) or drawn.VERBS.get(verb) or verb).split("|")
+
+
+def known(verb):
+    return verb in VERBS or verb in drawn.VERBS
+
+
+def confusable(functions, verb, noun):
+    """Whether a request for this verb and noun may be meant for a function that is there already."""
+    return any(f[2] == noun and set(phrases(f[1])) & set(phrases(verb)) for f in functions)
 
 
 def toolset(rng, test):
@@ -146,11 +172,12 @@ def toolset(rng, test):
     first = draw(rng, test)
     functions = [first]
     for i in range(rng.choice((0, 1, 1, 2, 2, 3, 4, 5))):
-        near = i == 0 and rng.random() < 0.5
+        near = i == 0 and rng.random() < 0.5 if test else rng.random() < 0.35
         functions.append(draw(rng, test, *(((None, first[2]) if rng.random() < 0.5 else (first[1], None)) if near else ())))
     names = {f[0]["function"]["name"] for f in functions}
     pairs = {(f[1], f[2]) for f in functions}
-    return functions if len(names) == len(pairs) == len(functions) else toolset(rng, test)
+    clear = test or not any(confusable(functions[:i], f[1], f[2]) for i, f in enumerate(functions))
+    return functions if clear and len(names) == len(pairs) == len(functions) else toolset(rng, test)
 
 
 def declared_in(rng, functions):
@@ -161,15 +188,23 @@ def declared_in(rng, functions):
 def serve(rng, functions, test, thinking):
     """A request that the first function serves, and the answer from its response."""
     declaration, verb, noun, fields = functions[0]
-    text, values = wish(rng, verb, noun, fields)
+    # A verb that means nothing to the model may be what a common word for it stands for, where nothing else is done with that noun.
+    alone_with = not test and not known(verb) and all(f[2] != noun for f in functions[1:])
+    text, values, asked = wish(rng, verb, noun, fields, rng.choice(COLLOQUIAL) if alone_with and rng.random() < 0.15 else None)
     call = (declaration["function"]["name"], values)
     response, said = reply_of(rng)
-    thought = f"{declaration['function']['description']}: {tools.call_thought(*call)}" if thinking else None
+    thought = f"{wanted(text, asked, noun)}{declaration['function']['description']}: {tools.call_thought(*call)}" if thinking else None
     if thinking and rng.random() < 0.1:
         thought = go_on(rng, thought, thought, alone(call[0]))
     messages = [user(text), assistant("", thought, [call]), {"role": "tool", "content": response},
                 assistant(said, "The tool answered." if thinking else None)]
     return "toolbox " + json.dumps(call, sort_keys=True), messages, ([call], said)
+
+
+def wanted(text, said, noun):
+    """What is asked for, in the very tokens of the request: next to each other they are found in a declaration, or not."""
+    begin = text[:len(said)]
+    return f"Wanted: {alone(begin) if begin.lower() == said.lower() else said} {noun}.\n"
 
 
 def reply_of(rng):
@@ -185,17 +220,26 @@ def reply_of(rng):
 def refuse(rng, functions, declared, test, thinking):
     """A request that nothing declared serves: another drawn function's, or one of the trained ones'."""
     if rng.random() < 0.6:
-        taken = {(f[1], f[2]) for f in functions}
-        like = functions[0] if rng.random() < 0.5 else None
-        while True:
-            _, verb, noun, fields = draw(rng, test, *(rng.choice(((like[1], None), (None, like[2]))) if like else ()))
-            if (verb, noun) not in taken and not any({verb, noun} <= set(re.findall("[a-z]+", str(f[0]).lower())) for f in functions):
-                break
-        text, _ = wish(rng, verb, noun, fields)
+        text, begin = other_wish(rng, functions, test)
     else:
-        text, _ = tools.ask_for(rng, rng.choice(tools.TABLE))
-    messages = tools.refusal(text, declared, thinking)
+        (text, _), begin = tools.ask_for(rng, rng.choice(tools.TABLE)), ""
+    messages = tools.refusal(text, declared, thinking, begin)
     return f"toolbox none {text}", messages, ([], plain(messages[-1]["content"]))
+
+
+def other_wish(rng, functions, test):
+    """-> a request for what no declared function does, half of the time with the verb or the noun of one; how a thought of it begins."""
+    taken = {(f[1], f[2]) for f in functions}
+    like = functions[0] if rng.random() < 0.5 else None
+    while True:
+        _, verb, noun, fields = draw(rng, test, *(rng.choice(((like[1], None), (None, like[2]))) if like else ()))
+        if (verb, noun) not in taken and not any({verb, noun} <= set(re.findall("[a-z]+", str(f[0]).lower())) for f in functions) \
+                and (test or not confusable(functions, verb, noun)):
+            break
+    # A common word for a verb, where a function of this noun has a verb that means nothing, is that function's: here it would teach the opposite.
+    plainly = not test and any(f[2] == noun and not known(f[1]) for f in functions)
+    text, _, asked = wish(rng, verb, noun, fields, verb if plainly else None)
+    return text, wanted(text, asked, noun)
 
 
 def beside(rng, functions, declared, test, thinking):
@@ -209,7 +253,7 @@ def make(rng, test=False, thinking=None, trap=None):
     """`trap`: whether the request is one that no declared function serves; else it is drawn."""
     functions = toolset(rng, test)
     declared = declared_in(rng, functions)
-    thinking = rng.random() < 0.6 if thinking is None else thinking
+    thinking = rng.random() < 0.7 if thinking is None else thinking
     chance = rng.random()
     if trap or (trap is None and chance < 0.22):
         key, messages, expect = refuse(rng, functions, declared, test, thinking)
@@ -221,13 +265,14 @@ def make(rng, test=False, thinking=None, trap=None):
         return make(rng, test, thinking, trap)
     if not test:
         messages = before(rng, functions, declared) + messages
-    return Sample("tools", key, messages, thinking, expect=expect, tools=declared, learn_history=True)
+    # A service sends earlier calls as text, where a name is cut into tokens with what stands before it: without loss they are read so.
+    return Sample("tools", key, messages, thinking, expect=expect, tools=declared, learn_history=test or rng.random() < 0.85)
 
 
 def before(rng, functions, declared):
     """Earlier turns with the same tools, whose calls are learned too: a declaration is long, and read only once."""
     messages = []
-    for _ in range(rng.choice((0, 0, 1, 2, 3, 4))):
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 3))):
         if rng.random() < 0.8:
             functions = rng.sample(functions, len(functions))
             messages += serve(rng, functions, False, False)[1]

@@ -167,9 +167,9 @@ def names_of(declared):
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
 
 
-def refusal(text, declared, thinking):
+def refusal(text, declared, thinking, begin=""):
     """-> a request that nothing declared serves, and what is said to it."""
-    thought = f"None of the tools does that: {names_of(declared)}." if thinking else None
+    thought = f"{begin}None of the tools does that: {names_of(declared)}." if thinking else None
     return [user(text), assistant(NONE.format(names_of(declared)), thought)]
 
 
