@@ -90,7 +90,7 @@ class Service:
         raise AssertionError("the service is not ready within 60 s")
 
     def ask(self, method, path, headers=None, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, body, headers or ({} if body is None else {"content-type": "application/json"}))
         reply = connection.getresponse()
         reply.body = reply.read()
@@ -320,7 +320,7 @@ class Tests:
         page = self.page()
         page.click("nav >> text=Live")
         users = [threading.Thread(target=self.service.ask, args=("POST", "/v1/completions"), daemon=True, kwargs={"body": json.dumps(
-            {"prompt": f"{i} and {i} are", "max_tokens": 1500, "temperature": 0, "ignore_eos": True})}) for i in range(4)]
+            {"prompt": f"{i} and {i} are", "max_tokens": 500, "temperature": 0, "ignore_eos": True})}) for i in range(4)]
         for user in users:
             user.start()
         page.wait_for_function("""() => [...document.querySelectorAll('dl div')].some(d => d.textContent.startsWith('Sequences running') && +d.lastChild.textContent > 1)""")

@@ -5,8 +5,9 @@ import { bySlices } from "./slices.js";
 
 // Longer code keeps one colour: the highlighter takes a text as a whole, in one task.
 const COLOURED_MAX = 20_000;
-const LANGUAGES = ["bash", "c", "cpp", "css", "diff", "go", "java", "javascript", "json", "markdown", "python", "rust", "sql", "typescript", "xml", "yaml"];
-const ALIASES = { sh: "bash", shell: "bash", js: "javascript", ts: "typescript", py: "python", rs: "rust", html: "xml", yml: "yaml", "c++": "cpp", md: "markdown" };
+const LANGUAGES = ["bash", "cpp", "css", "diff", "go", "java", "javascript", "json", "markdown", "python", "rust", "sql", "xml", "yaml"];
+// C and TypeScript read well by the rules of a larger and a smaller relative, which are here anyway.
+const ALIASES = { sh: "bash", shell: "bash", c: "cpp", h: "cpp", js: "javascript", ts: "javascript", typescript: "javascript", py: "python", rs: "rust", html: "xml", yml: "yaml", "c++": "cpp", md: "markdown" };
 
 function element(tag, className, ...children) {
   const made = document.createElement(tag);

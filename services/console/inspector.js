@@ -76,7 +76,7 @@ class Chunk extends Component {
     return html`<div class="chunk">${tokens.map((kept, i) => {
       const t = read(kept);
       const broken = t.text.includes("\n");
-      return html`<button type="button" class=${`token heat-${level(t)}`} tabindex=${i === focus ? 0 : -1} aria-pressed=${i === at}
+      return html`<button type="button" class=${`token heat-${level(t)}`} tabindex=${i === focus ? 0 : -1} aria-pressed=${i === at} aria-label=${t.text.trim() ? undefined : shown(t.text).replace(/ /g, "␣")}
         onClick=${() => onChoose(first + i)}>${broken ? shown(t.text) : t.text}</button>${broken ? html`<br />` : ""}`;
     })}</div>`;
   }

@@ -266,51 +266,7 @@ impl RequestActor {
                 let tokens = scores.iter().map(|s| scored(&self.handles.tokenizer, s.token, &s.logprobs)).collect();
                 self.backlog.push_back(Output::Scored { prompt: prompt as u32, tokens });
             }
-            RequestEvent::Event(Event::Token {
-                choice,
-                index,
-                token,
-                logprobs,
-                certainty,
-                changed,
-                yielded,
-                drafts,
-                report,
-            }) => {
-                let at = self.at(prompt, choice);
-                if self.choices[at].ended {
-                    return; // found a stop string; the scheduler will hear of it
-                }
-                self.watch.token(at, self.handles.clock.now());
-                ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
-                self.handles.gateway.token();
-                self.count_changed(changed);
-                if changed != Some(false) {
-                    self.account_for(prompt, choice, index, token);
-                }
-                self.yielded = self.yielded.with(yielded);
-                drafts.into_iter().for_each(|report| self.drafts.add(report));
-                let report = report.map(|row| {
-                    Box::new(TokenReport {
-                        certainty,
-                        row: *row,
-                        engram: self.engram_report((prompt, choice, index), token, changed),
-                        draft: self.choices[at].drafts.next(drafts),
-                        thought_left: self.thought_left(at),
-                    })
-                });
-                let mut delta = Delta::default();
-                let is_end = self.job.spec.engine.end_ids.contains(&token);
-                let before = self.choices[at].reasoning_tokens;
-                let stopped = self.choices[at].push(token, (logprobs.as_ref(), report), is_end, &mut delta);
-                ::metrics::counter!(metrics::THINKING_TOKENS)
-                    .increment(u64::from(self.choices[at].reasoning_tokens - before));
-                self.tell(at, delta);
-                if stopped {
-                    self.handles.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
-                    self.finished(at, self.choices[at].stopped());
-                }
-            }
+            RequestEvent::Event(event @ Event::Token { .. }) => self.token(prompt, event),
             RequestEvent::Event(Event::Thought { choice, thought }) => {
                 let at = self.at(prompt, choice);
                 ::metrics::counter!(metrics::THINKING_ENDED, "reason" => thinking_end(thought.end)).increment(1);
@@ -329,6 +285,45 @@ impl RequestActor {
                 debug_assert!(false, "a request for text does not ask for hidden states")
             }
             RequestEvent::Event(Event::Failed(why)) => self.failed(why),
+        }
+    }
+
+    /// Puts a token into words.
+    fn token(&mut self, prompt: usize, event: Event) {
+        let Event::Token { choice, index, token, logprobs, certainty, changed, yielded, drafts, report } = event else {
+            return;
+        };
+        let at = self.at(prompt, choice);
+        if self.choices[at].ended {
+            return; // found a stop string; the scheduler will hear of it
+        }
+        self.watch.token(at, self.handles.clock.now());
+        ::metrics::counter!(metrics::GENERATED_TOKENS).increment(1);
+        self.handles.gateway.token();
+        self.count_changed(changed);
+        if changed != Some(false) {
+            self.account_for(prompt, choice, index, token);
+        }
+        self.yielded = self.yielded.with(yielded);
+        drafts.into_iter().for_each(|report| self.drafts.add(report));
+        let report = report.map(|row| {
+            Box::new(TokenReport {
+                certainty,
+                row: *row,
+                engram: self.engram_report((prompt, choice, index), token, changed),
+                draft: self.choices[at].drafts.next(drafts),
+                thought_left: self.thought_left(at),
+            })
+        });
+        let mut delta = Delta::default();
+        let is_end = self.job.spec.engine.end_ids.contains(&token);
+        let before = self.choices[at].reasoning_tokens;
+        let stopped = self.choices[at].push(token, (logprobs.as_ref(), report), is_end, &mut delta);
+        ::metrics::counter!(metrics::THINKING_TOKENS).increment(u64::from(self.choices[at].reasoning_tokens - before));
+        self.tell(at, delta);
+        if stopped {
+            self.handles.scheduler.do_send(Cancel::Choice(self.entries[prompt].id, choice));
+            self.finished(at, self.choices[at].stopped());
         }
     }
 

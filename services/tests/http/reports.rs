@@ -31,8 +31,8 @@ fn reply(addr: std::net::SocketAddr, body: &Value) -> Value {
 #[test]
 fn a_thoughts_budget_runs_down_and_what_closes_it_was_forced() {
     let server = Server::start(Options::default());
-    let body =
-        asking(ask("SAY[abcdefghijklmnopqrstuvwxyz]"), json!({"max_tokens": 12, "reasoning": {"max_tokens": 3}}));
+    let asked = json!({"messages": [{"role": "user", "content": "SAY[abcdefghijklmnopqrstuvwxyz]"}]});
+    let body = asking(asked, json!({"max_tokens": 12, "reasoning": {"max_tokens": 3}}));
     let whole = told(&reply(server.addr, &body)["choices"][0]["logprobs"]);
     let left: Vec<_> = whole.iter().map(|(_, report)| report["thought_left"].as_u64()).collect();
     assert_eq!(left[..4], [Some(2), Some(1), Some(0), Some(0)], "{left:?}");
