@@ -7,7 +7,7 @@
 
 use super::batch::Batch;
 use super::blocks::{BlockThread, ExpertCount, Step};
-use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
+use super::matmul::{OutView, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul, matmul_before};
 use super::norm::norm_row;
 use super::pool::Team;
 use super::probe::Recorder;
@@ -104,9 +104,10 @@ impl Pass<'_> {
 
     /// This thread's share of the products of all rows with some matrices that read the same input.
     pub(super) fn project<const N: usize>(&self, team: Team, inputs: &[PackedMatrix; N], outs: [&Shared<f32>; N]) {
-        let items = inputs.each_ref().map(|m| (m.tiles(), m.cols() as u64));
+        let items = inputs.each_ref().map(|m| (m.tiles(), m.tile_bytes() as u64));
         team.share_costs(&items, |i, tiles| {
-            matmul(
+            matmul_before(
+                inputs.get(i + 1).map(|next| (next, 0)),
                 &inputs[i],
                 self.ws.normed,
                 &self.batch.pairs,

@@ -12,8 +12,11 @@ pub(super) trait Element: Copy + Default + Send {
     /// # Safety
     /// `p` is valid for them, and the instruction set of `L` exists.
     unsafe fn load<L: Lanes>(p: *const Self) -> L;
-    /// Rounds to this type.
-    fn from_f32(x: f32) -> Self;
+    /// Stores [`LANES`] elements, rounded to this type.
+    ///
+    /// # Safety
+    /// As for [`Element::load`].
+    unsafe fn store<L: Lanes>(values: L, p: *mut Self);
 }
 
 impl Element for f32 {
@@ -24,8 +27,9 @@ impl Element for f32 {
     }
 
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        x
+    unsafe fn store<L: Lanes>(values: L, p: *mut Self) {
+        // SAFETY: the caller's.
+        unsafe { values.store(p) }
     }
 }
 
@@ -38,8 +42,9 @@ impl Element for u16 {
     }
 
     #[inline(always)]
-    fn from_f32(x: f32) -> Self {
-        half::f16::from_f32(x).to_bits()
+    unsafe fn store<L: Lanes>(values: L, p: *mut Self) {
+        // SAFETY: the caller's.
+        unsafe { values.store_f16(p) }
     }
 }
 
@@ -91,6 +96,9 @@ impl<E: Element> Gemm<'_, E> {
                 v += match vectors - v {
                     rest if this.m == 1 && rest >= 8 && L::TILE.1 > 1 => this.column::<L, 1, 8>(v),
                     rest if this.m == 1 && rest >= 4 => this.column::<L, 1, 4>(v),
+                    // Few rows have few sums, and one sum waits for itself.
+                    rest if this.m < 4 && rest >= 4 && L::TILE.1 > 1 => this.column::<L, 2, 4>(v),
+                    rest if this.m < 4 && rest >= 2 => this.column::<L, 2, 2>(v),
                     rest if rest >= 2 && L::TILE.1 == 2 => this.column::<L, 8, 2>(v),
                     _ if L::TILE.0 == 8 => this.column::<L, 8, 1>(v),
                     _ => this.column::<L, 4, 1>(v),
@@ -176,11 +184,11 @@ mod tests {
         }
     }
 
-    fn check<E: Element>(m: usize, n: usize, k: usize, decode: impl Fn(E) -> f32) {
+    fn check<E: Element>(m: usize, n: usize, k: usize, encode: impl Fn(f32) -> E, decode: impl Fn(E) -> f32) {
         let wave = |len: usize, f: f32| -> Vec<f32> { (0..len).map(|i| (i as f32 * f).sin()).collect() };
         let (lda, ldb, ldc) = (k + 3, n + 16, n + 5);
         let (a, c0) = (wave(m * lda, 0.7), wave(m * ldc, 0.3));
-        let b: Vec<E> = wave(k * ldb, 1.1).into_iter().map(E::from_f32).collect();
+        let b: Vec<E> = wave(k * ldb, 1.1).into_iter().map(encode).collect();
         let mut c = c0.clone();
         run(Whole(Gemm { m, n, k, a: &a, lda, b: &b, ldb, c: &mut c, ldc, start: Start::Scaled(0.5) }));
         for i in 0..m {
@@ -194,10 +202,11 @@ mod tests {
 
     #[test]
     fn every_tile_gives_the_chain_of_its_definition() {
-        for m in [1, 2, 4, 7, 13, 32] {
+        for m in [1, 2, 3, 4, 7, 13, 32] {
             for n in [16, 32, 48, 64, 128, 256] {
-                check::<f32>(m, n, 19, |x| x);
-                check::<u16>(m, n, 9, |x| half::f16::from_bits(x).to_f32());
+                check::<f32>(m, n, 19, |x| x, |x| x);
+                let encode = |x| half::f16::from_f32(x).to_bits();
+                check::<u16>(m, n, 9, encode, |x| half::f16::from_bits(x).to_f32());
             }
         }
     }

@@ -27,8 +27,12 @@ pub(super) trait Lanes: Copy {
     unsafe fn load(p: *const f32) -> Self;
     unsafe fn load_f16(p: *const u16) -> Self;
     unsafe fn store(self, p: *mut f32);
+    /// Rounds to f16, ties to even.
+    unsafe fn store_f16(self, p: *mut u16);
     /// Asks for what a later [`Lanes::load`] from `p` reads, which need not be mapped.
     unsafe fn prefetch(p: *const f32);
+    /// [`Lanes::prefetch`] of what is read later still: into the second-level cache only.
+    unsafe fn prefetch_far(p: *const f32);
     unsafe fn add(self, o: Self) -> Self;
     unsafe fn sub(self, o: Self) -> Self;
     unsafe fn mul(self, o: Self) -> Self;
@@ -227,7 +231,14 @@ impl Lanes for Plain {
         unsafe { p.cast::<[f32; LANES]>().write_unaligned(self.0) };
     }
     #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16) {
+        // SAFETY: as said above.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(self.0.map(|x| half::f16::from_f32(x).to_bits())) };
+    }
+    #[inline(always)]
     unsafe fn prefetch(_: *const f32) {}
+    #[inline(always)]
+    unsafe fn prefetch_far(_: *const f32) {}
     #[inline(always)]
     unsafe fn add(self, o: Self) -> Self {
         self.zip(o, |a, b| a + b)
@@ -330,8 +341,16 @@ mod x86 {
             unsafe { _mm512_storeu_ps(p, self.0) }
         }
         #[inline(always)]
+        unsafe fn store_f16(self, p: *mut u16) {
+            unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
+        }
+        #[inline(always)]
         unsafe fn prefetch(p: *const f32) {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch_far(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         }
         #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {
@@ -450,8 +469,19 @@ mod x86 {
             }
         }
         #[inline(always)]
+        unsafe fn store_f16(self, p: *mut u16) {
+            unsafe {
+                _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0));
+                _mm_storeu_si128(p.add(HALF).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.1));
+            }
+        }
+        #[inline(always)]
         unsafe fn prefetch(p: *const f32) {
             unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+        }
+        #[inline(always)]
+        unsafe fn prefetch_far(p: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
         }
         #[inline(always)]
         unsafe fn add(self, o: Self) -> Self {

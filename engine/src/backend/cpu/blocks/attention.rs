@@ -15,7 +15,7 @@ use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::{Kv, Store};
 use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{AttentionConfig, AttentionWeights, Rope};
-use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, QUERIES_MAX};
+use pages::{Angles, AttentionIo, AttentionJob, AttentionScratch, Keep, QUERIES_MAX};
 use std::marker::PhantomData;
 
 /// Attention's weights, packed for this processor.
@@ -230,10 +230,9 @@ impl Attention {
             let key = p.k.get_mut(first..first + dim);
             pages::norm_and_rotate(key, self.k_norm.as_deref(), self.eps, p.angles(row));
             let keys = kv.part(shape.keys_at(page, at.block, kv_head));
-            key.iter().enumerate().for_each(|(d, k)| keys.add(d * PAGE + place).write(E::from_f32(*k)));
             let values = kv.part(shape.values_at(page, at.block, kv_head));
             let value = p.v.get(first..first + dim);
-            value.iter().enumerate().for_each(|(d, v)| values.add(place * dim + d).write(E::from_f32(*v)));
+            run(Keep { key, value, keys: keys.add(place), values: values.add(place * dim) });
         }
     }
 

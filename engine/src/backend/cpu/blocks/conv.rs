@@ -86,6 +86,22 @@ impl Convolution {
         N * LANES
     }
 
+    /// Asks for `count` channels of a tail from `first` on.
+    ///
+    /// # Safety
+    /// The instruction set of `L` exists.
+    #[inline(always)]
+    pub(super) unsafe fn prefetch<L: Lanes>(&self, tail: &[f32], first: usize, count: usize) {
+        for tap in 0..self.taps - 1 {
+            let mut at = tap * self.channels + first;
+            while at < tap * self.channels + first + count {
+                // SAFETY: the caller's; the address need not be mapped.
+                unsafe { L::prefetch(tail.as_ptr().wrapping_add(at)) };
+                at += LANES;
+            }
+        }
+    }
+
     /// Keeps the last inputs of a piece for the next one, but for drafted rows, and those before each checkpoint.
     /// `inputs` are the piece's rows.
     ///

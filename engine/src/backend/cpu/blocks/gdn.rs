@@ -6,13 +6,13 @@ use super::conv::Convolution;
 use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::{Batch, BatchPiece};
-use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView};
+use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, prefetch};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::simd::run;
 use crate::backend::cpu::store::Store;
 use crate::backend::cpu::workspace::WorkspaceRoom;
 use crate::model::{GdnConfig, GdnWeights};
-use rule::{GdnJob, GdnParams, GdnScratch, GdnSink};
+use rule::{GdnJob, GdnParams, GdnScratch, GdnSink, NextJob};
 use std::ops::Range;
 
 /// The gated delta rule's weights, packed for this processor.
@@ -118,8 +118,13 @@ impl Operator for Gdn {
         pass.norm_for(team, at.norm, &self.inputs);
         pass.project(team, &self.inputs, [&p.qkv, &p.z, &p.b, &p.a]);
         team.wait();
+        let mut own = 0..0;
+        team.share_costs(&step.costs, |job, _| own = if own.is_empty() { job } else { own.start }..job + 1);
         let mut scratch = step.scratch.of(team);
-        team.share_costs(&step.costs, |job, _| self.run_job(step, at, &step.jobs[job], &mut scratch));
+        for job in own.clone() {
+            self.run_job(step, at, job..own.end, &mut scratch);
+        }
+        prefetch(&self.out, team.share(self.out.tiles()));
         team.wait();
         pass.mix(team, &self.out, step.out, at.scale);
         for piece in team.share(pass.batch.pieces.len()) {
@@ -129,8 +134,9 @@ impl Operator for Gdn {
 }
 
 impl Gdn {
-    fn run_job(&self, step: &Step<'_>, at: BlockThread<'_>, part: &GdnTask, scratch: &mut GdnScratch) {
-        let (c, p, store) = (&self.params.config, step.projections, at.pass.store);
+    /// The first of some jobs of this thread.
+    fn run_job(&self, step: &Step<'_>, at: BlockThread<'_>, jobs: Range<usize>, scratch: &mut GdnScratch) {
+        let (c, p, store, part) = (&self.params.config, step.projections, at.pass.store, &step.jobs[jobs.start]);
         let piece = &at.pass.batch.pieces[part.piece];
         let value_heads = &step.heads[part.heads.clone()];
         let rows = |width: usize| piece.first_row * width..(piece.first_row + piece.rows) * width;
@@ -161,6 +167,7 @@ impl Gdn {
             z,
             b,
             a,
+            next: step.jobs[jobs].get(1).map(|next| self.look_ahead(step, at, next)),
             scratch,
             sink,
         });
@@ -171,6 +178,15 @@ impl Gdn {
                 unsafe { step.out.quantize_part(row, h * c.value_dim..(h + 1) * c.value_dim) };
             }
         }
+    }
+
+    /// What a job of this thread reads from far away. To ask for what is another's would take it from that core.
+    fn look_ahead<'a>(&self, step: &Step<'a>, at: BlockThread<'a>, next: &GdnTask) -> NextJob<'a> {
+        let (store, slot) = (at.pass.store, at.pass.batch.pieces[next.piece].slot);
+        // SAFETY: tails change only behind the next barrier.
+        let tail = unsafe { store.tails.get(store.shape.tail_at(slot, at.block)) };
+        let states = store.states.part(store.shape.state_at(slot, at.block));
+        NextJob { states, tail, key_head: next.key_head, value_heads: &step.heads[next.heads.clone()] }
     }
 
     /// Keeps the last convolution inputs of a piece for the next one, those before each checkpoint, and those of

@@ -4,7 +4,9 @@ use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::Pass;
-use crate::backend::cpu::matmul::{ActivationRows, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul};
+use crate::backend::cpu::matmul::{
+    ActivationRows, NextTiles, PackedMatrix, RowForm, RowsView, TILE_ROWS, matmul_before,
+};
 use crate::backend::cpu::rowops::{relu2, swiglu};
 use crate::backend::cpu::shared::Shared;
 use crate::backend::cpu::workspace::WorkspaceRoom;
@@ -88,7 +90,9 @@ impl Operator for Mlp {
 
     fn run(&self, step: &Step<'_>, BlockThread { pass, team, norm, scale, .. }: BlockThread<'_>) {
         pass.norm(team, norm, self.reads_q8());
-        team.share_costs(&[(self.units(), 1)], |_, units| self.activate(pass, &pass.batch.pairs, units, *step));
+        team.share_costs(&[(self.units(), 1)], |_, units| {
+            self.activate(pass, &pass.batch.pairs, units, *step, None);
+        });
         team.wait();
         pass.mix(team, &self.down, step.act, scale);
     }
@@ -106,19 +110,33 @@ impl Mlp {
         self.gate.iter().chain([&self.up]).any(|m| m.input() == RowForm::Q8)
     }
 
+    /// The matrix that [`Mlp::activate`] begins with.
+    pub(super) fn first(&self) -> &PackedMatrix {
+        self.gate.as_ref().unwrap_or(&self.up)
+    }
+
     /// Units of work of gate and up together.
     pub(super) fn units(&self) -> usize {
         self.up.rows().div_ceil(UNIT)
     }
 
     /// `silu(gate x) * (up x)`, or `relu(up x)^2` without a gate, for some units and rows: pairs of a normed row and
-    /// the row of the buffers that it is for.
-    pub(super) fn activate(&self, pass: &Pass<'_>, pairs: &[(u32, u32)], units: Range<usize>, step: Step<'_>) {
+    /// the row of the buffers that it is for. `next` is what the thread reads afterwards.
+    pub(super) fn activate(
+        &self,
+        pass: &Pass<'_>,
+        pairs: &[(u32, u32)],
+        units: Range<usize>,
+        step: Step<'_>,
+        next: NextTiles<'_>,
+    ) {
         let (width, q8, act) = (self.up.rows(), self.down.input() == RowForm::Q8, step.act);
         let cols = (units.start * UNIT).min(width)..(units.end * UNIT).min(width);
         let tiles = cols.start / TILE_ROWS..cols.end.div_ceil(TILE_ROWS);
-        for (m, buffer) in self.gate.iter().map(|gate| (gate, step.gate)).chain([(&self.up, step.up)]) {
-            matmul(m, pass.ws.normed, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
+        let up = Some((&self.up, tiles.start));
+        let gate = self.gate.iter().map(|gate| (gate, step.gate, up));
+        for (m, buffer, next) in gate.chain([(&self.up, step.up, next)]) {
+            matmul_before(next, m, pass.ws.normed, pairs, tiles.clone(), pass.out(buffer, act.len(), width));
         }
         for (_, out) in pairs {
             let row = *out as usize;

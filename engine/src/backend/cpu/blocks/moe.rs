@@ -8,7 +8,7 @@ use super::{BlockThread, Operator, Packing, whole_blocks};
 use crate::backend::cpu::CpuError;
 use crate::backend::cpu::batch::Batch;
 use crate::backend::cpu::forward::columns;
-use crate::backend::cpu::matmul::{PackedMatrix, matmul};
+use crate::backend::cpu::matmul::{PackedMatrix, matmul, matmul_before, prefetch};
 use crate::backend::cpu::rowops::{add_weighted, sigmoid_dot};
 use crate::backend::cpu::shared::{PerThread, Shared};
 use crate::backend::cpu::workspace::WorkspaceRoom;
@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Cost of reading a unit's weights, in rows multiplied with it.
-const WEIGHT_COST: u64 = 2;
+const WEIGHT_COST: u64 = 4;
 /// Up to this many multiply-adds, a router is not worth a barrier of its own.
 const ROUTER_SMALL: usize = 1 << 16;
 
@@ -46,9 +46,10 @@ impl ExpertCount {
 /// One thread's view of which rows go to which expert.
 #[derive(Default)]
 struct MoeScratch {
-    /// (row, pick) grouped by expert: input and output rows of the first products.
+    /// (row, place) grouped by expert: input and output rows of the first products. What stands between the products lies
+    /// in this order, so that a thread, which has neighbouring experts, writes about the same lines in every layer.
     rows: Vec<(u32, u32)>,
-    /// (pick, pick): those of the last ones.
+    /// (place, pick): those of the last ones.
     picks: Vec<(u32, u32)>,
     /// Experts with rows, and their range in the lists.
     groups: Vec<(usize, Range<usize>)>,
@@ -75,8 +76,8 @@ impl MoeScratch {
         self.picks.resize(picks.len(), (0, 0));
         for (pick, e) in kept() {
             let at = &mut self.counts[*e as usize];
-            self.rows[*at] = ((pick / used) as u32, pick as u32);
-            self.picks[*at] = (pick as u32, pick as u32);
+            self.rows[*at] = ((pick / used) as u32, *at as u32);
+            self.picks[*at] = (*at as u32, pick as u32);
             *at += 1;
         }
     }
@@ -203,6 +204,11 @@ impl Operator for Moe {
         // SAFETY: the router is behind a barrier.
         s.group(unsafe { step.plain.picks.get(0..at.pass.batch.rows() * self.used) }, self.used, self.experts.len());
         self.gate_and_up(step, at, s);
+        // The first of what it reads behind the barrier.
+        if let Some((e, _)) = s.groups.first() {
+            let down = &self.experts[*e].down;
+            prefetch(down, at.team.share(down.tiles()));
+        }
         at.team.wait();
         self.down(step, at, s);
     }
@@ -261,10 +267,16 @@ impl Moe {
         s.costs.extend(s.groups.iter().map(|(e, r)| (self.experts[*e].units(), cost(&self.experts[*e], r.len()))));
         let shared = self.shared.as_ref().zip(step.shared);
         s.costs.extend(shared.map(|(own, _)| (own.expert.units(), cost(&own.expert, pass.batch.rows()))));
-        team.share_costs(&s.costs, |item, units| match (s.groups.get(item), shared) {
-            (Some((e, range)), _) => self.experts[*e].activate(pass, &s.rows[range.clone()], units, step.routed),
-            (None, Some((own, step))) => own.expert.activate(pass, &pass.batch.pairs, units, step),
-            (None, None) => unreachable!("what is no group's is the shared expert's"),
+        team.share_costs(&s.costs, |item, units| {
+            let next = s.groups.get(item + 1).map(|(e, _)| &self.experts[*e]);
+            let next = next.or(shared.map(|(own, _)| &own.expert)).map(|next| (next.first(), 0));
+            match (s.groups.get(item), shared) {
+                (Some((e, range)), _) => {
+                    self.experts[*e].activate(pass, &s.rows[range.clone()], units, step.routed, next);
+                }
+                (None, Some((own, step))) => own.expert.activate(pass, &pass.batch.pairs, units, step, None),
+                (None, None) => unreachable!("what is no group's is the shared expert's"),
+            }
         });
     }
 
@@ -274,8 +286,10 @@ impl Moe {
         let (rows, hidden, p, x) = (pass.batch.rows(), down.rows(), step.plain, &pass.ws.plain.x);
         let tiles = team.share(down.tiles());
         let out = pass.out(&p.made, rows * self.used, hidden);
-        for (e, range) in &s.groups {
-            matmul(&self.experts[*e].down, step.routed.act, &s.picks[range.clone()], tiles.clone(), out);
+        for (i, (e, range)) in s.groups.iter().enumerate() {
+            let next = s.groups.get(i + 1).map(|(e, _)| &self.experts[*e].down);
+            let next = next.or(self.shared.as_ref().map(|shared| &shared.expert.down)).map(|w| (w, tiles.start));
+            matmul_before(next, &self.experts[*e].down, step.routed.act, &s.picks[range.clone()], tiles.clone(), out);
         }
         let cols = columns(&tiles, hidden);
         for row in 0..rows {
@@ -338,11 +352,17 @@ fn best_of(values: &[f32], count: usize, best: &mut Vec<(f32, u32)>) {
     best.clear();
     for (e, l) in values.iter().enumerate() {
         let l = if l.is_nan() { f32::NEG_INFINITY } else { *l };
-        if best.len() < count || best.last().is_some_and(|last| l > last.0) {
-            best.truncate(count - 1);
-            let at = best.partition_point(|b| b.0 >= l);
-            best.insert(at, (l, e as u32));
+        if best.len() < count {
+            best.push((l, e as u32));
+        } else if best.last().is_none_or(|last| l <= last.0) {
+            continue;
         }
+        let mut at = best.len() - 1;
+        while at > 0 && best[at - 1].0 < l {
+            best[at] = best[at - 1];
+            at -= 1;
+        }
+        best[at] = (l, e as u32);
     }
 }
 
@@ -425,7 +445,8 @@ mod tests {
         let mut s = MoeScratch::default();
         s.group(&[2, CUT, 2, 3, 0, CUT], 2, 5);
         assert_eq!(s.groups, [(0, 0..1), (2, 1..3), (3, 3..4)]);
-        assert_eq!(s.rows[..4], [(2, 4), (0, 0), (1, 2), (1, 3)]);
+        assert_eq!(s.rows[..4], [(2, 0), (0, 1), (1, 2), (1, 3)]);
+        assert_eq!(s.picks[..4], [(0, 4), (1, 0), (2, 2), (3, 3)]);
     }
 
     #[test]
@@ -433,7 +454,7 @@ mod tests {
         let mut s = MoeScratch::default();
         s.group(&[2, 0, 2, 3, 0, 2], 2, 5);
         assert_eq!(s.groups, [(0, 0..2), (2, 2..5), (3, 5..6)]);
-        assert_eq!(s.rows, [(0, 1), (2, 4), (0, 0), (1, 2), (2, 5), (1, 3)]);
-        assert_eq!(s.picks.iter().map(|p| p.0).collect::<Vec<_>>(), [1, 4, 0, 2, 5, 3]);
+        assert_eq!(s.rows, [(0, 0), (2, 1), (0, 2), (1, 3), (2, 4), (1, 5)]);
+        assert_eq!(s.picks, [(0, 1), (1, 4), (2, 0), (3, 2), (4, 5), (5, 3)]);
     }
 }

@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// Rows that share a block while its codes lie unpacked.
 const ROWS: usize = 8;
+/// Rows that share a reading of the codes, and what signs make of them: their sums are 8 of 16 registers.
+const GROUP: usize = 4;
 
 /// The 16 rows of a tile.
 type Lanes = [__m256; 2];
@@ -59,47 +61,115 @@ unsafe fn block(
 ) {
     let (bytes, signed) = (layout.codes.block_bytes(), !layout.scales.has_min());
     let (codes, scales) = tile.split_at(layout.codes_bytes(job.w.blocks()));
+    let codes = &codes[b * bytes..][..bytes];
     // SAFETY: whole blocks and groups of the planes; the caller's for the rows.
     unsafe {
-        let codes = read_codes(layout.codes, &codes[b * bytes..][..bytes], signed);
         let w = read_scales(layout.scales, scales, b);
-        for (pair, acc) in pairs.iter().zip(acc) {
-            let x = &*job.x.blocks(pair.0 as usize).add(b);
-            let sums = if signed { dot::<true>(&codes, x) } else { dot::<false>(&codes, x) };
-            for (half, acc) in acc.iter_mut().enumerate() {
-                let [first, second] = sums[half];
-                let term = if layout.scales.has_min() {
-                    let sum = _mm256_cvtepi32_ps(_mm256_add_epi32(first, second));
-                    _mm256_fmsub_ps(sum, w.scale[half], _mm256_mul_ps(w.min[half], _mm256_set1_ps(x.sum)))
-                } else if layout.scales.halves() {
-                    let first = _mm256_mul_ps(_mm256_cvtepi32_ps(first), w.scale[half]);
-                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(second), w.second[half], first)
-                } else {
-                    _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_add_epi32(first, second)), w.scale[half])
-                };
-                *acc = _mm256_fmadd_ps(term, _mm256_set1_ps(x.d), *acc);
-            }
+        if layout.codes == Codes::Byte {
+            return groups::<true, true>(job, layout.scales, codes.as_ptr(), &w, b, pairs, acc);
+        }
+        let codes = read_codes(layout.codes, codes, signed);
+        match signed {
+            true => groups::<true, false>(job, layout.scales, codes.0.as_ptr(), &w, b, pairs, acc),
+            false => groups::<false, false>(job, layout.scales, codes.0.as_ptr(), &w, b, pairs, acc),
         }
     }
 }
 
-/// Integer sums by rows 0..8 and 8..16, each of both halves of the block.
+/// A block's terms of all rows, [`GROUP`] at a time. With `FLIP`, signed codes still have the 128 that they are stored
+/// with.
 #[inline(always)]
-unsafe fn dot<const SIGNED: bool>(codes: &BlockCodes, x: &QBlock) -> [[__m256i; 2]; 2] {
+unsafe fn groups<const SIGNED: bool, const FLIP: bool>(
+    job: &TileJob<'_>,
+    scales: Scales,
+    codes: *const u8,
+    w: &BlockScales,
+    b: usize,
+    pairs: &[(u32, u32)],
+    acc: &mut [Lanes; ROWS],
+) {
+    let mut row = 0;
+    while row < pairs.len() {
+        let (pairs, acc) = (&pairs[row..], &mut acc[row..]);
+        // SAFETY: the caller's.
+        unsafe {
+            row += match pairs.len() {
+                1 => group::<SIGNED, FLIP, 1>(job, scales, codes, w, b, pairs, acc),
+                2 => group::<SIGNED, FLIP, 2>(job, scales, codes, w, b, pairs, acc),
+                3 => group::<SIGNED, FLIP, 3>(job, scales, codes, w, b, pairs, acc),
+                _ => group::<SIGNED, FLIP, GROUP>(job, scales, codes, w, b, pairs, acc),
+            };
+        }
+    }
+}
+
+/// The terms of `R` rows.
+#[inline(always)]
+unsafe fn group<const SIGNED: bool, const FLIP: bool, const R: usize>(
+    job: &TileJob<'_>,
+    scales: Scales,
+    codes: *const u8,
+    w: &BlockScales,
+    b: usize,
+    pairs: &[(u32, u32)],
+    acc: &mut [Lanes],
+) -> usize {
+    let mut x = [std::ptr::null::<QBlock>(); R];
+    for r in 0..R {
+        x[r] = job.x.blocks(pairs[r].0 as usize).wrapping_add(b);
+    }
+    // SAFETY: the rows have this block.
+    unsafe {
+        let first = sums::<SIGNED, FLIP, R>(codes, &x, 0, if scales.halves() { 4 } else { 8 });
+        let mut second = [[_mm256_setzero_si256(); 2]; R];
+        if scales.halves() {
+            second = sums::<SIGNED, FLIP, R>(codes, &x, 4, 8);
+        }
+        for r in 0..R {
+            let x = &*x[r];
+            for half in 0..2 {
+                let sum = _mm256_cvtepi32_ps(first[r][half]);
+                let term = if scales.has_min() {
+                    _mm256_fmsub_ps(sum, w.scale[half], _mm256_mul_ps(w.min[half], _mm256_set1_ps(x.sum)))
+                } else if scales.halves() {
+                    let first = _mm256_mul_ps(sum, w.scale[half]);
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(second[r][half]), w.second[half], first)
+                } else {
+                    _mm256_mul_ps(sum, w.scale[half])
+                };
+                acc[r][half] = _mm256_fmadd_ps(term, _mm256_set1_ps(x.d), acc[r][half]);
+            }
+        }
+    }
+    R
+}
+
+/// Integer sums of some quads by row, and by rows 0..8 and 8..16 of the tile.
+#[inline(always)]
+unsafe fn sums<const SIGNED: bool, const FLIP: bool, const R: usize>(
+    codes: *const u8,
+    x: &[*const QBlock; R],
+    start: usize,
+    end: usize,
+) -> [[__m256i; 2]; R] {
     // SAFETY: 8 quads of activations, 16 vectors of 32 codes.
     unsafe {
-        let mut sums = [[_mm256_setzero_si256(); 2]; 2];
-        let ones = _mm256_set1_epi16(1);
-        for quad in 0..8 {
-            let x = _mm256_set1_epi32(x.q.as_ptr().cast::<i32>().add(quad).read());
-            for rows in 0..2 {
-                let w = _mm256_load_si256(codes.0.as_ptr().add(64 * quad + 32 * rows).cast());
-                let pairs = if SIGNED {
-                    _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
-                } else {
-                    _mm256_maddubs_epi16(w, x)
-                };
-                sums[rows][quad / 4] = _mm256_add_epi32(sums[rows][quad / 4], _mm256_madd_epi16(pairs, ones));
+        let mut sums = [[_mm256_setzero_si256(); 2]; R];
+        let (ones, flip) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
+        for quad in start..end {
+            for half in 0..2 {
+                let mut w = _mm256_load_si256(codes.add(64 * quad + 32 * half).cast());
+                if FLIP {
+                    w = _mm256_xor_si256(w, flip);
+                }
+                let magnitude = if SIGNED { _mm256_abs_epi8(w) } else { w };
+                for r in 0..R {
+                    let q = (&raw const (*x[r]).q).cast::<i32>();
+                    let x = _mm256_set1_epi32(q.add(quad).read());
+                    let x = if SIGNED { _mm256_sign_epi8(x, w) } else { x };
+                    let pairs = _mm256_maddubs_epi16(magnitude, x);
+                    sums[r][half] = _mm256_add_epi32(sums[r][half], _mm256_madd_epi16(pairs, ones));
+                }
             }
         }
         sums

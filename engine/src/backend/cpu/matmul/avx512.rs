@@ -2,8 +2,10 @@
 //! per row.
 //!
 //! Up to [`FUSED_ROWS`] activation rows, codes are unpacked in registers on their way from memory. More rows share a
-//! *panel*: two tiles unpacked once into bytes and f32 scales, which the cache keeps while all rows pass. Loops over
-//! blocks and operations within one are those of `scalar.rs`; only the order of integer sums differs.
+//! *panel*: two tiles unpacked once into bytes and f32 scales, which the cache keeps while all rows pass. Codes that
+//! are bytes in memory are read from there for any number of rows. A kernel takes two tiles where registers allow: the
+//! broadcast activations, which bound a kernel of one, are then read once for both. Loops over blocks and operations
+//! within one are those of `scalar.rs`; only the order of integer sums differs.
 
 use super::layout::{Codes, Layout, SIX_ADD, Scales};
 use super::lines::Lines;
@@ -15,7 +17,11 @@ use std::ops::Range;
 
 /// Rows beyond which a panel pays: as many as one pass takes, so that codes are unpacked once either way.
 const FUSED_ROWS: usize = 8;
-/// Rows that a panel kernel takes at once: 2 tiles by 6 rows of integer and float sums fill 24 of 32 registers.
+/// Up to so many rows a kernel takes two tiles whose codes it unpacks: a row's activations are then read once for both.
+const FUSED_PAIR_ROWS: usize = 4;
+/// Fewer rows wait for weights, which come sooner in one stream than in two.
+const PAIR_ROWS_MIN: usize = 3;
+/// Rows that a kernel of two tiles of bytes takes at once: 6 rows of integer and float sums fill 24 of 32 registers.
 const PANEL_ROWS: usize = 6;
 /// The same where each half block has its sum.
 const PANEL_ROWS_HALVES: usize = 4;
@@ -24,9 +30,10 @@ const PANEL_TILES: usize = 2;
 /// Activation bytes that stay in the second-level cache while the tiles pass by.
 const ROWS_BYTES: usize = 512 << 10;
 
-/// How far ahead codes are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at
-/// page ends. On Zen 4 asking only 4 KiB ahead is slower than not asking.
-const PREFETCH_BYTES: usize = 8192;
+/// How far ahead weights are asked for. The processor's own prefetching alone reads half as fast on Intel: it stops at
+/// page ends. On Zen 4 asking only 4 KiB ahead is slower than not asking; on Zen 5 with weights beyond the second-level
+/// cache 16 KiB are better than 8.
+const PREFETCH_BYTES: usize = 16 << 10;
 
 /// Reads the codes of a block.
 trait CodeReader: Copy {
@@ -288,13 +295,20 @@ unsafe fn times(d: __m512, at: *const u8) -> __m512 {
     unsafe { _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast())))) }
 }
 
-/// Asks for the codes that follow those of the block at `at` some way behind.
+/// Asks for `bytes` bytes.
 #[inline(always)]
-fn prefetch<C: CodeReader>(at: *const u8) {
-    for line in 0..C::BYTES / 64 {
+fn prefetch(at: *const u8, bytes: usize) {
+    let mut line = 0;
+    while line < bytes {
         // SAFETY: a hint; the address need not be mapped.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(PREFETCH_BYTES + 64 * line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line).cast()) };
+        line += 64;
     }
+}
+
+/// Asks for the weights that a product begins with.
+pub(super) fn prefetch_first(weights: &[u8]) {
+    prefetch(weights.as_ptr(), weights.len().min(PREFETCH_BYTES));
 }
 
 /// Code and scale planes of the tiles that a kernel works on.
@@ -303,8 +317,9 @@ struct Tiles<const T: usize> {
     codes: [*const u8; T],
     scales: [*const u8; T],
     blocks: usize,
-    /// Whether codes come from memory, so that it pays to ask for them early.
-    cold: bool,
+    /// What is asked for while the first block is computed, and how much a block; null where nothing is. It is one stream
+    /// whatever the number of tiles, in the order in which it lies in memory.
+    ahead: (*const u8, usize),
 }
 
 /// `T` tiles times `R` rows.
@@ -353,22 +368,26 @@ unsafe fn block_sums<C: CodeReader, S: ScaleReader, const R: usize, const T: usi
     unsafe {
         let mut sums = [[[_mm512_setzero_si512(); 2]; R]; T];
         let other = usize::from(S::HALVES);
+        let (ahead, step) = w.ahead;
+        if !ahead.is_null() {
+            prefetch(ahead.wrapping_add(b * step), step);
+        }
         for t in 0..T {
-            if w.cold {
-                prefetch::<C>(w.codes[t].wrapping_add(b * C::BYTES));
-            }
             for r in 0..R {
                 sums[t][r] = start::<S>(&*x[r].add(b));
             }
         }
         for v in 0..4 {
+            let mut codes = [(_mm512_setzero_si512(), _mm512_setzero_si512()); T];
             for t in 0..T {
-                let (low, high) = reader.pair(w.codes[t].add(b * C::BYTES), v);
-                for r in 0..R {
-                    let q = (&raw const (*x[r].add(b)).q).cast::<i32>();
-                    sums[t][r][0] = _mm512_dpbusd_epi32(sums[t][r][0], low, _mm512_set1_epi32(q.add(v).read()));
-                    sums[t][r][other] =
-                        _mm512_dpbusd_epi32(sums[t][r][other], high, _mm512_set1_epi32(q.add(v + 4).read()));
+                codes[t] = reader.pair(w.codes[t].add(b * C::BYTES), v);
+            }
+            for r in 0..R {
+                let q = (&raw const (*x[r].add(b)).q).cast::<i32>();
+                let (low, high) = (_mm512_set1_epi32(q.add(v).read()), _mm512_set1_epi32(q.add(v + 4).read()));
+                for t in 0..T {
+                    sums[t][r][0] = _mm512_dpbusd_epi32(sums[t][r][0], codes[t].0, low);
+                    sums[t][r][other] = _mm512_dpbusd_epi32(sums[t][r][other], codes[t].1, high);
                 }
             }
         }
@@ -427,7 +446,8 @@ pub(super) unsafe fn blocks(job: &TileJob<'_>, layout: Layout, tiles: Range<usiz
         let job = TileJob { pairs, ..*job };
         // SAFETY: the caller's.
         unsafe {
-            if pairs.len() > FUSED_ROWS {
+            // Bytes need no unpacking, so they need no panel.
+            if pairs.len() > FUSED_ROWS && layout.codes != Codes::Byte {
                 panels(&job, layout, tiles.clone())
             } else {
                 fused(&job, layout, tiles.clone())
@@ -471,45 +491,76 @@ unsafe fn fused_tiles<C: CodeReader, S: ScaleReader>(
     tiles: Range<usize>,
     reader: C,
 ) {
-    for tile in tiles {
-        let codes = job.w.tile(tile).as_ptr();
-        let blocks = job.w.blocks();
-        // SAFETY: within the tile.
-        let scales = unsafe { codes.add(layout.codes_bytes(blocks)) };
-        let w = Tiles { codes: [codes], scales: [scales], blocks, cold: true };
-        // SAFETY: the caller's; rows are read up to the matrix's columns.
-        unsafe {
-            if S::HALVES {
-                let (first, rest) = job.pairs.split_at(job.pairs.len().min(FUSED_ROWS / 2));
-                run_padded::<C, S>(job, first, tile, reader, &w);
-                run_padded::<C, S>(job, rest, tile, reader, &w);
-            } else {
-                run_padded::<C, S>(job, job.pairs, tile, reader, &w);
-            }
+    let rows = job.pairs.len();
+    let pairs = !S::HALVES && rows >= PAIR_ROWS_MIN && (C::BYTES == Bytes::BYTES || rows <= FUSED_PAIR_ROWS);
+    let mut tile = tiles.start;
+    // SAFETY: the caller's.
+    unsafe {
+        while pairs && tile + 1 < tiles.end {
+            fused_rows::<C, S, 2>(job, layout, tile, reader, tiles.end);
+            tile += 2;
+        }
+        while tile < tiles.end {
+            fused_rows::<C, S, 1>(job, layout, tile, reader, tiles.end);
+            tile += 1;
         }
     }
 }
 
-/// Up to [`FUSED_ROWS`] rows times one tile. The last row may stand twice to make up a count that has a kernel.
+/// All rows times `T` tiles of a range that ends at `end`, in groups of rows as even as they come.
 #[inline(always)]
-unsafe fn run_padded<C: CodeReader, S: ScaleReader>(
+unsafe fn fused_rows<C: CodeReader, S: ScaleReader, const T: usize>(
+    job: &TileJob<'_>,
+    layout: Layout,
+    tile: usize,
+    reader: C,
+    end: usize,
+) {
+    let (blocks, start) = (job.w.blocks(), job.w.tile(tile).as_ptr());
+    let ahead = (job.after(tile, end, PREFETCH_BYTES), T * job.w.tile_bytes / blocks);
+    let mut w = Tiles { codes: [start; T], scales: [start; T], blocks, ahead };
+    for t in 0..T {
+        w.codes[t] = job.w.tile(tile + t).as_ptr();
+        w.scales[t] = w.codes[t].wrapping_add(layout.codes_bytes(blocks));
+    }
+    let most = match (S::HALVES, T) {
+        (true, _) => FUSED_ROWS / 2,
+        (_, 1) => FUSED_ROWS,
+        _ => PANEL_ROWS,
+    };
+    let mut rest = job.pairs;
+    for left in (1..=rest.len().div_ceil(most)).rev() {
+        let (group, after) = rest.split_at(rest.len().div_ceil(left));
+        rest = after;
+        // SAFETY: the caller's; rows are read up to the matrix's columns.
+        unsafe { run_padded::<C, S, T>(job, group, tile, reader, &w) };
+        // The other rows find the codes in the cache.
+        w.ahead.0 = std::ptr::null();
+    }
+}
+
+/// A group of rows times some tiles. The last row may stand twice to make up a count that has a kernel.
+#[inline(always)]
+unsafe fn run_padded<C: CodeReader, S: ScaleReader, const T: usize>(
     job: &TileJob<'_>,
     pairs: &[(u32, u32)],
     tile: usize,
     reader: C,
-    w: &Tiles<1>,
+    w: &Tiles<T>,
 ) {
     // SAFETY: the caller's.
     unsafe {
         match pairs.len() {
             0 => {}
-            1 => run::<C, S, 1, 1>(job, pairs, tile, reader, w),
-            2 => run::<C, S, 2, 1>(job, pairs, tile, reader, w),
-            3 => run::<C, S, 3, 1>(job, pairs, tile, reader, w),
-            _ if S::HALVES => run::<C, S, 4, 1>(job, pairs, tile, reader, w),
-            4 => run::<C, S, 4, 1>(job, pairs, tile, reader, w),
-            5 | 6 => run::<C, S, 6, 1>(job, pairs, tile, reader, w),
-            _ => run::<C, S, 8, 1>(job, pairs, tile, reader, w),
+            1 => run::<C, S, 1, T>(job, pairs, tile, reader, w),
+            2 => run::<C, S, 2, T>(job, pairs, tile, reader, w),
+            3 => run::<C, S, 3, T>(job, pairs, tile, reader, w),
+            _ if S::HALVES => run::<C, S, 4, T>(job, pairs, tile, reader, w),
+            4 => run::<C, S, 4, T>(job, pairs, tile, reader, w),
+            5 if T > 1 => run::<C, S, 5, T>(job, pairs, tile, reader, w),
+            _ if T > 1 => run::<C, S, 6, T>(job, pairs, tile, reader, w),
+            5 | 6 => run::<C, S, 6, T>(job, pairs, tile, reader, w),
+            _ => run::<C, S, 8, T>(job, pairs, tile, reader, w),
         }
     }
 }
@@ -548,28 +599,29 @@ thread_local! {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
     let blocks = job.w.blocks();
-    let direct = layout.codes == Codes::Byte;
-    let codes_bytes = if direct { 0 } else { blocks * Bytes::BYTES };
+    let codes_bytes = blocks * Bytes::BYTES;
     let scale_bytes = blocks * panel_scale_bytes(layout.scales.halves() || layout.scales.has_min());
     // Taken, not borrowed in a closure: that would be a function without the instruction set of this one.
     let mut panel = PANEL.take();
     panel.grow(PANEL_TILES * (codes_bytes + scale_bytes));
     let start = panel.as_mut_ptr();
     for tile in tiles.clone().step_by(PANEL_TILES) {
-        let mut w =
-            Tiles::<PANEL_TILES> { codes: [start; PANEL_TILES], scales: [start; PANEL_TILES], blocks, cold: false };
+        let mut w = Tiles {
+            codes: [start.cast_const(); PANEL_TILES],
+            scales: [start.cast_const(); PANEL_TILES],
+            blocks,
+            ahead: (std::ptr::null(), 0),
+        };
         for t in 0..PANEL_TILES {
             let source = job.w.tile((tile + t).min(tiles.end - 1));
             let codes = start.wrapping_add(t * codes_bytes);
             let scales = start.wrapping_add(PANEL_TILES * codes_bytes + t * scale_bytes);
             // SAFETY: the panel has room for both tiles; the rest is the caller's.
             unsafe {
-                if !direct {
-                    unpack_tile_codes(layout, blocks, source, codes, 0);
-                }
+                unpack_tile_codes(layout, blocks, source, codes, 0);
                 unpack_tile_scales(layout, blocks, source, scales);
             }
-            (w.codes[t], w.scales[t]) = (if direct { source.as_ptr() } else { codes }, scales);
+            (w.codes[t], w.scales[t]) = (codes.cast_const(), scales.cast_const());
         }
         // SAFETY: as above.
         unsafe { panel_rows(job, layout, tile, w) };
@@ -579,15 +631,13 @@ unsafe fn panels(job: &TileJob<'_>, layout: Layout, tiles: Range<usize>) {
 
 /// All rows times one panel.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn panel_rows(job: &TileJob<'_>, layout: Layout, tile: usize, mut w: Tiles<PANEL_TILES>) {
+unsafe fn panel_rows(job: &TileJob<'_>, layout: Layout, tile: usize, w: Tiles<PANEL_TILES>) {
     let groups = job.pairs.len().div_ceil(if layout.scales.halves() { PANEL_ROWS_HALVES } else { PANEL_ROWS });
     let mut rest = job.pairs;
     for left in (1..=groups).rev() {
         // Even groups: 8 rows are 4 + 4, which use the broadcast loads better than 6 + 2.
         let (pairs, after) = rest.split_at(rest.len().div_ceil(left));
         rest = after;
-        // Only the first rows meet codes that nobody has unpacked before.
-        w.cold = layout.codes == Codes::Byte && left == groups;
         // SAFETY: the caller's.
         unsafe {
             match (layout.scales.halves(), layout.scales.has_min()) {
@@ -658,7 +708,7 @@ pub(super) unsafe fn unpack_tile_scales(layout: Layout, blocks: usize, tile: &[u
 unsafe fn unpack_codes<C: CodeReader>(reader: C, blocks: usize, from: *const u8, to: *mut u8, flip: u8) {
     let flip = _mm512_set1_epi8(flip as i8);
     for b in 0..blocks {
-        prefetch::<C>(from.wrapping_add(b * C::BYTES));
+        prefetch(from.wrapping_add(PREFETCH_BYTES + b * C::BYTES), C::BYTES);
         for v in 0..4 {
             // SAFETY: the caller's.
             unsafe {

@@ -155,6 +155,11 @@ impl PackedMatrix {
         (FloatForm::of(ty).is_none() && layout(ty).is_none()).then_some(BlockType::Q8_0)
     }
 
+    /// Bytes of a tile: what it costs to read, and about what it costs to multiply with.
+    pub fn tile_bytes(&self) -> usize {
+        self.tile_bytes
+    }
+
     /// Memory that all matrices of the stack `t` will hold once packed, as [`PackedMatrix::bytes`] will say.
     pub fn planned_bytes(t: &Tensor, exact: bool) -> u64 {
         let floats = |form: FloatForm| t.cols().next_multiple_of(4) * TILE_ROWS * form.bytes();
@@ -361,7 +366,26 @@ impl<'a> OutView<'a> {
 /// # Panics
 /// If shapes do not fit: `x` has other columns than `w`, or a pair, `tiles` or the rows of `w` lie beyond `x` or `out`.
 pub fn matmul(w: &PackedMatrix, x: RowsView<'_>, pairs: &[(u32, u32)], tiles: Range<usize>, out: OutView<'_>) {
-    matmul_on(Isa::host(), w, x, pairs, tiles, out);
+    product(Isa::host(), w, x, pairs, tiles, out, None);
+}
+
+/// A matrix, and the first of its tiles, that the calling thread multiplies with after a product.
+pub type NextTiles<'a> = Option<(&'a PackedMatrix, usize)>;
+
+/// [`matmul`] that asks for the weights of the product after it towards its end: those of an expert are read in less time
+/// than the first of them take to come.
+///
+/// # Panics
+/// As [`matmul`].
+pub fn matmul_before(
+    next: NextTiles<'_>,
+    w: &PackedMatrix,
+    x: RowsView<'_>,
+    pairs: &[(u32, u32)],
+    tiles: Range<usize>,
+    out: OutView<'_>,
+) {
+    product(Isa::host(), w, x, pairs, tiles, out, next);
 }
 
 /// [`matmul`] with the instructions of `isa`, to compare them.
@@ -375,6 +399,28 @@ pub fn matmul_on(
     pairs: &[(u32, u32)],
     tiles: Range<usize>,
     out: OutView<'_>,
+) {
+    product(isa, w, x, pairs, tiles, out, None);
+}
+
+/// Asks for the first weights of some tiles, which the calling thread multiplies with next, before it waits for others.
+pub fn prefetch(w: &PackedMatrix, tiles: Range<usize>) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(Isa::host(), Isa::Avx512 | Isa::Amx) {
+        avx512::prefetch_first(&w.data[tiles.start * w.tile_bytes..tiles.end * w.tile_bytes]);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (w, tiles);
+}
+
+fn product(
+    isa: Isa,
+    w: &PackedMatrix,
+    x: RowsView<'_>,
+    pairs: &[(u32, u32)],
+    tiles: Range<usize>,
+    out: OutView<'_>,
+    next: NextTiles<'_>,
 ) {
     assert!(Isa::available().contains(&isa), "{isa:?} on a host that has only {:?}", Isa::available());
     assert_eq!(x.cols(), w.cols, "activations and weights differ in inputs");
@@ -393,7 +439,8 @@ pub fn matmul_on(
     {
         seen.add(x, pairs);
     }
-    let job = TileJob { w, x, pairs, out, last: tiles.end.saturating_sub(1) };
+    let next = next.map_or(std::ptr::null(), |(w, tile)| w.data.as_ptr().wrapping_add(tile * w.tile_bytes));
+    let job = TileJob { w, x, pairs, out, last: tiles.end.saturating_sub(1), next };
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the host has the instructions and shapes fit, as asserted above.
@@ -435,9 +482,22 @@ struct TileJob<'a> {
     /// The last tile of the range: a panel of two never writes beyond it, for that tile is another thread's.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 takes two tiles at once"))]
     last: usize,
+    /// Weights that the thread reads after this job; null where nobody says.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only AVX-512 asks for weights early"))]
+    next: *const u8,
 }
 
 impl TileJob<'_> {
+    /// Where the bytes lie that are read `bytes` after tile `tile` of a range that ends at tile `end`.
+    #[cfg(target_arch = "x86_64")]
+    fn after(&self, tile: usize, end: usize, bytes: usize) -> *const u8 {
+        let rest = (end - tile) * self.w.tile_bytes;
+        match bytes.checked_sub(rest) {
+            Some(beyond) if !self.next.is_null() => self.next.wrapping_add(beyond),
+            _ => self.w.data.as_ptr().wrapping_add(tile * self.w.tile_bytes + bytes),
+        }
+    }
+
     /// Outputs of a tile that exist.
     fn lanes(&self, tile: usize) -> usize {
         (self.w.rows - tile * TILE_ROWS).min(TILE_ROWS)

@@ -100,9 +100,10 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
             let q = &self.qg[self.query_at(row, head)..][..dim];
             self.scratch.q[i * dim..][..dim].iter_mut().zip(q).for_each(|(to, q)| *to = q * self.config.scale);
         }
-        self.scratch.acc.fill(0.0);
-        self.scratch.best.fill(f32::NEG_INFINITY);
-        self.scratch.sum.fill(0.0);
+        let queries = self.rows * self.heads;
+        self.scratch.acc[..queries * dim].fill(0.0);
+        self.scratch.best[..queries].fill(f32::NEG_INFINITY);
+        self.scratch.sum[..queries].fill(0.0);
     }
 
     /// Where the query of a row and head begins.
@@ -196,6 +197,36 @@ impl<E: Element, S: AttentionIo<E>> AttentionJob<'_, E, S> {
                     };
                     o.store(out.as_mut_ptr().add(d));
                 }
+            }
+        }
+    }
+}
+
+/// A position's key and value, rounded into its page, of which the caller alone has these places.
+pub(super) struct Keep<'a, E> {
+    pub(super) key: &'a [f32],
+    pub(super) value: &'a [f32],
+    /// The first element of the key; the others lie [`PAGE`] apart.
+    pub(super) keys: *mut E,
+    /// The first element of the value.
+    pub(super) values: *mut E,
+}
+
+impl<E: Element> Kernel for Keep<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<L: Lanes>(self) {
+        assert!(self.key.len() == self.value.len() && self.key.len().is_multiple_of(LANES), "heads are whole vectors");
+        for d in (0..self.key.len()).step_by(LANES) {
+            let mut rounded = [E::default(); LANES];
+            // SAFETY: the instruction set is the caller's promise, as are the places of a head.
+            unsafe {
+                E::store(L::load(self.key.as_ptr().add(d)), rounded.as_mut_ptr());
+                for (i, key) in rounded.iter().enumerate() {
+                    self.keys.add((d + i) * PAGE).write(*key);
+                }
+                E::store(L::load(self.value.as_ptr().add(d)), self.values.add(d));
             }
         }
     }

@@ -53,8 +53,20 @@ pub(super) struct GdnJob<'a, S> {
     pub(super) b: &'a [f32],
     /// `[rows, Hv]`.
     pub(super) a: &'a [f32],
+    /// What the thread does after it.
+    pub(super) next: Option<NextJob<'a>>,
     pub(super) scratch: &'a mut GdnScratch,
     pub(super) sink: S,
+}
+
+/// What a job will read that nobody has touched since the last token, so that it can be asked for early.
+pub(super) struct NextJob<'a> {
+    /// `[Hv, K, V]`: the states of its slot.
+    pub(super) states: *const f32,
+    /// `[taps - 1, channels]`.
+    pub(super) tail: &'a [f32],
+    pub(super) key_head: usize,
+    pub(super) value_heads: &'a [usize],
 }
 
 /// Where a job's state is and its results go. The state of a value head is `[K, V]`.
@@ -131,6 +143,8 @@ impl<'a, S: GdnSink<'a>> Kernel for GdnJob<'a, S> {
             // SAFETY: the caller's.
             unsafe { self.fold::<L>(*h) };
         }
+        // SAFETY: the caller's.
+        unsafe { self.prefetch_tail::<L>() };
         let mut row = 0;
         while row < self.rows {
             let n = match self.form {
@@ -168,6 +182,21 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 self.params.conv.at::<L>(self.qkv, self.tail, row, (c.key_heads + self.key_head) * kd, k);
                 l2norm::<L>(q, scale);
                 l2norm::<L>(k, 1.0);
+            }
+        }
+    }
+
+    /// Asks for the inputs before the next job's rows.
+    #[inline(always)]
+    unsafe fn prefetch_tail<L: Lanes>(&self) {
+        let Some(next) = &self.next else { return };
+        let (c, conv) = (&self.params.config, &self.params.conv);
+        // SAFETY: the caller's.
+        unsafe {
+            conv.prefetch::<L>(next.tail, next.key_head * c.key_dim, c.key_dim);
+            conv.prefetch::<L>(next.tail, (c.key_heads + next.key_head) * c.key_dim, c.key_dim);
+            for h in next.value_heads {
+                conv.prefetch::<L>(next.tail, 2 * c.key_heads * c.key_dim + h * c.value_dim, c.value_dim);
             }
         }
     }
@@ -223,6 +252,7 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         let (kd, vd) = (self.params.config.key_dim, self.params.config.value_dim);
         for (i, h) in self.value_heads.iter().enumerate() {
             let (beta, g) = self.gates(row, *h);
+            let next = self.states_after(i);
             let (drafted, decay) = (row.checked_sub(self.certain), g.exp());
             let state = self.sink.state(*h);
             assert_eq!(state.len(), kd * vd, "a state is [K, V]");
@@ -238,9 +268,9 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
                 let mut col = 0;
                 while col < vd {
                     col += match (vd - col) / LANES {
-                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>((from, to), col, beta, decay),
-                        4.. => self.columns::<L, 4>((from, to), col, beta, decay),
-                        _ => self.columns::<L, 1>((from, to), col, beta, decay),
+                        8.. if L::TILE.1 > 1 => self.columns::<L, 8>((from, to, next), col, beta, decay),
+                        4.. => self.columns::<L, 4>((from, to, next), col, beta, decay),
+                        _ => self.columns::<L, 1>((from, to, next), col, beta, decay),
                     };
                 }
                 self.finish::<L>(row, *h);
@@ -254,12 +284,33 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         }
     }
 
+    /// The states that are read after that of the job's `i`th value head, and then: where nobody knows, that one itself,
+    /// whose address is mapped and whose lines are there.
+    #[inline(always)]
+    fn states_after(&self, i: usize) -> (*const f32, *const f32) {
+        let own = self.sink.state(self.value_heads[i]).as_ptr();
+        (self.state_ahead(i + 1).unwrap_or(own), self.state_ahead(i + 2).unwrap_or(own))
+    }
+
+    /// The state of the `i`th value head from the job's first one on, also of the next job.
+    #[inline(always)]
+    fn state_ahead(&self, i: usize) -> Option<*const f32> {
+        if let Some(h) = self.value_heads.get(i) {
+            return Some(self.sink.state(*h).as_ptr());
+        }
+        let next = self.next.as_ref()?;
+        let size = self.params.config.key_dim * self.params.config.value_dim;
+        next.value_heads.get(i - self.value_heads.len()).map(|h| next.states.wrapping_add(h * size))
+    }
+
     /// `S' = e^g S + k delta^T` and `o = S'^T q` for `N` vectors of columns, where `delta = beta (v - e^g S^T k)`,
-    /// which stays in the scratch. `S` and `S'` may be the same.
+    /// which stays in the scratch. `S` and `S'` may be the same. States come from beyond the second-level cache: the
+    /// same columns of the one after the next are on their way there while these are computed, and those of the next to
+    /// the first level.
     #[inline(always)]
     unsafe fn columns<L: Lanes, const N: usize>(
         &mut self,
-        (from, to): (*const f32, *mut f32),
+        (from, to, (next, far)): (*const f32, *mut f32, (*const f32, *const f32)),
         col: usize,
         beta: f32,
         decay: f32,
@@ -269,11 +320,12 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
         // SAFETY: the instruction set is the caller's promise; columns col..col+N*LANES lie inside rows of V, and there
         // are K rows.
         unsafe {
-            let (s, to) = (from.add(col), to.add(col));
+            let (s, to, next, far) = (from.add(col), to.add(col), next.wrapping_add(col), far.wrapping_add(col));
             let mut p = [L::splat(0.0); N];
             for r in 0..kd {
                 let kr = L::splat(*k.add(r));
                 for (j, p) in p.iter_mut().enumerate() {
+                    L::prefetch_far(far.wrapping_add(r * vd + j * LANES));
                     *p = kr.mul_add(L::load(s.add(r * vd + j * LANES)), *p);
                 }
             }
@@ -287,11 +339,8 @@ impl<'a, S: GdnSink<'a>> GdnJob<'a, S> {
             for r in 0..kd {
                 let (kr, qr) = (L::splat(*k.add(r)), L::splat(*q.add(r)));
                 for j in 0..N {
-                    let at = s.add(r * vd + j * LANES);
-                    // States come from beyond the second-level cache; the next head's is on its way while this one is
-                    // computed.
-                    L::prefetch(at.wrapping_add(kd * vd));
-                    let new = kr.mul_add(delta[j], L::load(at).mul(decay));
+                    L::prefetch(next.wrapping_add(r * vd + j * LANES));
+                    let new = kr.mul_add(delta[j], L::load(s.add(r * vd + j * LANES)).mul(decay));
                     new.store(to.add(r * vd + j * LANES));
                     o[j] = qr.mul_add(new, o[j]);
                 }
@@ -562,6 +611,7 @@ mod tests {
                 z: &case.z[start * 96..],
                 b: &case.b[start * 2..],
                 a: &case.a[start * 2..],
+                next: None,
                 scratch: &mut GdnScratch::new(&CONFIG),
                 sink: &memory,
             });
