@@ -325,7 +325,7 @@ def examples_come_from_a_collection(binary):
         items = [{"id": "capital", "text": "What is the capital of Ferfen?", "answer": "The Ferfen capital is Melkar."}, {"text": "no answer"}]
         assert server.http.post(path + "/add", {"items": items}).json()["items"] == 2
         found = server.http.post(path + "/search", {"query": items[0]["text"], "k": 1}).json()["data"]
-        assert found[0]["id"] == "capital" and found[0]["score"] > 0.999, found
+        assert found[0]["id"] == "capital" and found[0]["score"] > 0.9, found
         extra = {"chat_template_kwargs": {"enable_thinking": False}, "engram": {"semantic": {"collection": "smoke", "k": 4}}}
         answer = server.chat("What is the capital of Ferfen?", extra_body=extra)
         assert answer.model_extra["timings"]["engram"]["semantic"]["ids"] == ["capital"], answer.model_extra

@@ -8,7 +8,7 @@
 refused, how many answers end by themselves within MAX_TOKENS, and whether any that ended does not keep to its schema, which is an error.
 Schemas ask for what people ask for: objects that name their fields, arrays, texts with lengths, choices and formats, numbers with bounds, some fields optional, some
 things referred to. `streams`: STREAMS streams of LENGTH tokens at once, free and under a grammar that never ends, in turns; tokens a
-second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
+second, and where the system tells it, tokens a second of the server's processor time, which other work on the machine changes less: medians of ROUNDS ratios; and what masks alone would leave of them. `forced`: fields taken from short texts as compact JSON, one text at a time at temperature 0, against free answers to the same
 questions, and with runs of forced tokens against without (`"drafts": false`), whose answers must be the same: tokens of decoding a second.
 `traps`: TRAPS conversations that ask for, speak of or have called tools that are not declared, under `tool_choice: "required"`, greedily and at temperature 1, with and
 without a thought: how many calls have names that were not declared, which is an error, and whether runs of forced tokens change any answer, which is one too.
@@ -27,7 +27,7 @@ import time
 import urllib.error
 import pathlib
 
-from prefix import CHAT, Server, said
+from prefix import CHAT, Server, said, series
 
 NAMES = "name city year price tags status notes owner email count active items start end kind code parent score".split()
 WORDS = "red green blue open closed new old small large north south".split()
@@ -185,14 +185,23 @@ def ratio(name, unit, pairs):
           f"{statistics.median(ratios):.3f} x ({ratios[0]:.3f} to {ratios[-1]:.3f}, {len(pairs)} rounds)", flush=True)
 
 
+def masks_of(server):
+    """Seconds that masks took so far, and how many there were."""
+    return series(server, "chimere_grammar_mask_seconds_sum").get("", 0.0), series(server, "chimere_grammar_masks_total").get("", 0.0)
+
+
 def streams(server, args):
     name, ways = f"{args.streams} streams, free and under a grammar", ({"ignore_eos": True}, form(ENDLESS))
     for way in ways:   # the first of each kind also makes what is kept
         generate(server, args, args.streams, **way)
+    before = masks_of(server)
     pairs = [[generate(server, args, args.streams, **way) for way in ways] for _ in range(args.rounds)]
+    seconds, masks = (now - then for now, then in zip(masks_of(server), before))
     ratio(name, "tokens/s", [[tokens / took for tokens, took, _ in pair] for pair in pairs])
     if all(spent for pair in pairs for _, _, spent in pair):
         ratio(name, "tokens/s of the processor", [[tokens / spent for tokens, _, spent in pair] for pair in pairs])
+        mask, free = 1e6 * seconds / masks, 1e6 * statistics.median(spent / tokens for (tokens, _, spent), _ in pairs)
+        print(f"a mask takes {mask:.1f} us, a free token {free:.1f} us of the processor: were all else the same, {free / (free + mask):.3f} x", flush=True)
     return True
 
 
