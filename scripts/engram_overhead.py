@@ -63,6 +63,7 @@ def main():
     how = ap.add_mutually_exclusive_group(required=True)
     how.add_argument("--lambda", dest="share", type=float, help="share of a mixture, e.g. 1e-4")
     how.add_argument("--alpha", type=float, help="strength of a bias, e.g. 1e-4")
+    how.add_argument("--auto", action="store_true", help="a strength that is computed, as it is by default")
     ap.add_argument("--letters", action="store_true")
     ap.add_argument("--streams", type=int, default=8)
     ap.add_argument("--tokens", type=int, default=128)
@@ -72,7 +73,8 @@ def main():
     args = ap.parse_args()
     client = Client(args.url, 600)
     both = letters(client) if args.letters else {}
-    strength = {"lambda": args.share} if args.alpha is None else {"alpha": args.alpha}
+    given = {"lambda": args.share, "alpha": args.alpha}
+    strength = {name: value for name, value in given.items() if value is not None}
     on = both | dict(engram={"tables": args.table, **strength})
     begin, ratios, speeds, lookups, hits = time.monotonic(), [], [], 0, 0
     burst(client, args, both, 0), burst(client, args, on, 0)

@@ -96,11 +96,12 @@ ROWS = {"documents": documents_row, "other words": words_row, "one document": on
 class Guided(Server):
     """A server that is asked with what a thread has put beside."""
 
-    def __init__(self, plain_server):
+    def __init__(self, plain_server, phase):
         super().__init__(plain_server.url, plain_server.model, plain_server.timeout)
+        self.phase = phase
 
     def call(self, path, body=None):
-        answer = super().call(path, dict(body, engram=self.local.engram))
+        answer = super().call(path, dict(body, engram=self.local.engram | dict(phase=self.phase)))
         self.local.changed = answer["timings"]["engram"]["changed_tokens"]
         return answer
 
@@ -165,6 +166,7 @@ def main():
     ap.add_argument("--questions", type=int, default=500, help="for each row")
     ap.add_argument("--only", action="append", help="rows whose names contain this; may be given several times")
     ap.add_argument("--families", action="store_true", help="ask the other families of the card too")
+    ap.add_argument("--phase", default="answer", choices=("answer", "all"), help="all: inside thoughts too")
     ap.add_argument("--concurrency", type=int, default=8)
     ap.add_argument("--seconds", type=float, default=600, help="most that a row may take; what is left is told as not asked")
     ap.add_argument("--seed", type=int, default=17)
@@ -175,7 +177,7 @@ def main():
         (args.facts or args.pages).write_text("".join(json.dumps(dict(text=text)) + "\n" for text in texts))
         return 0
     server = Server(args.url, None, 600)
-    guided = Guided(server)
+    guided = Guided(server, args.phase)
     settings = dict(questions=args.questions, seed=args.seed, model=server.model)
     kept = json.loads(args.json.read_text()) if args.json and args.json.exists() else dict(settings=settings, rows={})
     if kept["settings"] != settings:
