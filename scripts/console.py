@@ -199,6 +199,9 @@ class Tests:
         page.click("text=Settings")
         page.select_option(".settings select", "none")
         page.fill("input[max='1048576']", "3000")
+        # An answer that does not end by itself, so that there is something to stop on any machine.
+        page.route("**/v1/chat/completions", lambda route: route.continue_(
+            post_data=json.dumps(json.loads(route.request.post_data) | {"ignore_eos": True})))
         self.chat(page, "Write down what you know of Rust, at length.")
         page.wait_for_selector("text=Stop")
         page.keyboard.press("Escape")
