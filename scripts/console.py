@@ -236,14 +236,18 @@ class Tests:
         self.answered(page, 1)
         return page
 
-    def the_inspector_shows_what_else_might_have_been_said(self):
-        page = self.page()
-        page.click("text=Settings")
+    def _inspect_an_answer(self, page):
+        """With the settings open: keeps the tokens of an answer and looks at them."""
         page.check("text=Keep each token")
         page.click("[aria-label='Close settings']")
         self.chat(page, "What is 48 + 276?")
         self.answered(page, 1)
         page.click("text=Inspect")
+
+    def the_inspector_shows_what_else_might_have_been_said(self):
+        page = self.page()
+        page.click("text=Settings")
+        self._inspect_an_answer(page)
         page.click(".token >> nth=2")
         assert page.locator(".alternatives tbody tr").count() == 8
         page.keyboard.press("ArrowRight")
@@ -256,11 +260,7 @@ class Tests:
         page.click("text=Settings")
         page.select_option(".settings select", "budget")
         page.fill(".settings label:has-text('Thinking tokens') input", "12")
-        page.check("text=Keep each token")
-        page.click("[aria-label='Close settings']")
-        self.chat(page, "What is 48 + 276?")
-        self.answered(page, 1)
-        page.click("text=Inspect")
+        self._inspect_an_answer(page)
         page.click(".token >> nth=1")
         told = page.inner_text(".behind")
         assert "Likeliest token" in told and "tokens of its budget left" in told, told

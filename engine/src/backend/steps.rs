@@ -5,7 +5,7 @@ use super::check::check;
 use super::early::EarlyRules;
 use super::gathering::Gathering;
 use super::{BackendError, BackendInfo, Pending};
-use crate::constraint::{Constraint, StepRules};
+use crate::constraint::{Constraint, Sources, StepRules};
 use crate::ids::StepId;
 use crate::step::{StepOutcome, StepPlan};
 use crossbeam::channel::{Sender, bounded};
@@ -155,7 +155,7 @@ impl<'a> AwaitedRules<'a> {
     /// A constraint for each sampled row, in the order of the samples, if no rule is missing. Whoever has them must
     /// finish the step.
     pub(super) fn now(&self) -> Option<Vec<Constraint>> {
-        self.within(Duration::ZERO)
+        self.after(|_, _| Vec::new())
     }
 
     /// Rules are missing, and they may be found while the step is computed.
@@ -165,21 +165,20 @@ impl<'a> AwaitedRules<'a> {
 
     /// As [`AwaitedRules::now`], after a look for what has come meanwhile. Whoever gets nothing looks again.
     pub(super) fn here(&self) -> Option<Vec<Constraint>> {
-        let mut gathering = self.lock();
-        if let Some(early) = self.early {
-            // What nobody waits for says nothing about these rows.
-            std::iter::from_fn(|| early.take(self.plan.id)).for_each(|rules| drop(gathering.take(rules)));
-        }
-        gathering.missing().is_empty().then(|| gathering.compose(self.plan, self.vocab))
+        self.after(|early, _| std::iter::from_fn(|| early.take(self.plan.id)).collect())
     }
 
     /// As [`AwaitedRules::now`], after it has looked for missing rules for so long.
     pub(super) fn within(&self, wait: Duration) -> Option<Vec<Constraint>> {
+        self.after(|early, missing| early.take_within(self.plan.id, missing, wait))
+    }
+
+    /// As [`AwaitedRules::now`], with what `look` finds of the missing sources.
+    fn after(&self, look: impl FnOnce(&EarlyRules, Sources) -> Vec<StepRules>) -> Option<Vec<Constraint>> {
         let mut gathering = self.lock();
-        if let Some(early) = self.early.filter(|_| !wait.is_zero()) {
-            let found = early.take_within(self.plan.id, gathering.missing(), wait);
+        if let Some(early) = self.early {
             // What nobody waits for says nothing about these rows.
-            found.into_iter().for_each(|rules| drop(gathering.take(rules)));
+            look(early, gathering.missing()).into_iter().for_each(|rules| drop(gathering.take(rules)));
         }
         gathering.missing().is_empty().then(|| gathering.compose(self.plan, self.vocab))
     }
@@ -194,7 +193,7 @@ impl<'a> AwaitedRules<'a> {
 pub(super) mod tests {
     use super::super::Backend;
     use super::*;
-    use crate::constraint::{Effect, RowRule, Source, Sources};
+    use crate::constraint::{Effect, RowRule, Source};
     use crate::ids::{PageId, SeqId, SlotId};
     use crate::sampling::SamplingParams;
     use crate::step::DraftRoom;

@@ -127,9 +127,7 @@ impl TextModel {
         };
         Ok(ChatPrompt { ids, turns, thinking })
     }
-}
 
-impl TextModel {
     /// A text as what a user says, up to where the assistant begins to speak: what a model for conversations knows best
     /// how to read. The text alone where there is no template, or where it does not do with that. What looks like a
     /// control token is text.

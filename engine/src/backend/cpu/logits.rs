@@ -72,9 +72,11 @@ impl Pass<'_> {
             self.batch.pairs[..rows].iter().copied().filter(|(row, _)| wanted(read, *row).is_none()).collect();
         self.head_tiles(&whole, tiles.clone(), rows);
         if whole.len() < rows {
+            let mut some = Vec::with_capacity(rows);
             for tile in tiles.clone() {
                 let reads = |row: u32| wanted(read, row).is_some_and(|mask| reads_tile(mask, tile));
-                let some: Vec<_> = self.batch.pairs[..rows].iter().copied().filter(|(row, _)| reads(*row)).collect();
+                some.clear();
+                some.extend(self.batch.pairs[..rows].iter().copied().filter(|(row, _)| reads(*row)));
                 self.head_tiles(&some, tile..tile + 1, rows);
             }
         }
