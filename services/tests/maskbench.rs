@@ -95,7 +95,7 @@ impl Judge {
 
     /// Whether the text and an end after it are allowed.
     fn follow(&self, grammar: &Arc<CompiledGrammar>, text: &str, valid: bool, seen: &mut Seen) -> bool {
-        let mut sequence = grammar.after(Some(Thinking::Closed)).unwrap().begin();
+        let mut sequence = grammar.after(Some(Thinking::Closed)).unwrap().begin(0);
         let mut ids = self.tokenizer.encode_plain(text);
         ids.push(self.end);
         for id in ids {

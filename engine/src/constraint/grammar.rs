@@ -14,7 +14,7 @@ use crate::ids::{SeqId, TokenId};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Sequences that one thread has answered before another one could be there to help.
+/// So many sequences one thread has answered before another one could be there to help.
 const ALONE: usize = 4;
 
 /// What one sequence may say. An error ends the sequence's request, and its text is what the client is told.
@@ -135,6 +135,16 @@ impl GrammarTracker {
         Some(GrammarAnswer { rules: StepRules { step, source: Source::Grammar, rows: rules }, failed, forced, rows })
     }
 
+    /// The sequences of a lane are asked by one thread, one after another, so they may share what it works out.
+    pub fn lane(&self, seq: SeqId) -> usize {
+        (seq.0 % self.lanes() as u64) as usize
+    }
+
+    /// One for each thread.
+    fn lanes(&self) -> usize {
+        self.helpers.as_ref().map_or(1, |helpers| helpers.current_num_threads() + 1)
+    }
+
     /// How many sequences are followed.
     pub fn len(&self) -> usize {
         self.sequences.len()
@@ -152,15 +162,17 @@ impl GrammarTracker {
         let Some(helpers) = self.helpers.as_ref().filter(|_| asked.len() > ALONE) else {
             return asked.iter_mut().map(say).collect();
         };
-        let share = asked.len().div_ceil(helpers.current_num_threads() + 1).max(ALONE);
-        let mut said: Vec<Vec<Said>> = asked.chunks(share).map(|_| Vec::new()).collect();
+        let mut said: Vec<Said> = asked.iter().map(|_| Said::default()).collect();
+        let mut lanes: Vec<Vec<(&mut Asked, &mut Said)>> = (0..self.lanes()).map(|_| Vec::new()).collect();
+        asked.iter_mut().zip(&mut said).for_each(|pair| lanes[self.lane(pair.0.0)].push(pair));
+        let say_all = |lane: Vec<(&mut Asked, &mut Said)>| lane.into_iter().for_each(|(of, said)| *said = say(of));
         helpers.in_place_scope(|scope| {
-            let mut shares = asked.chunks_mut(share).zip(&mut said);
-            let own = shares.next();
-            shares.for_each(|(asked, said)| scope.spawn(move |_| *said = asked.iter_mut().map(say).collect()));
-            own.into_iter().for_each(|(asked, said)| *said = asked.iter_mut().map(say).collect());
+            let mut lanes = lanes.into_iter().filter(|lane| !lane.is_empty());
+            let own = lanes.next();
+            lanes.for_each(|lane| scope.spawn(move |_| say_all(lane)));
+            own.into_iter().for_each(say_all);
         });
-        said.into_iter().flatten().collect()
+        said
     }
 }
 

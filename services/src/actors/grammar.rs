@@ -35,7 +35,7 @@ impl LateSource for GrammarSource {
     type Rules = GrammarStart;
 
     fn follow(&mut self, seq: SeqId, _: &[TokenId], grammar: &GrammarStart) {
-        self.tracker.follow(seq, grammar.begin());
+        self.tracker.follow(seq, grammar.begin(self.tracker.lane(seq)));
     }
 
     fn forget(&mut self, seq: SeqId) {

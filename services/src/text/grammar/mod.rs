@@ -6,6 +6,7 @@
 mod calls;
 mod check;
 mod gbnf;
+mod lexers;
 mod schema;
 mod sequence;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use super::tools::CallForm;
 use crate::limits;
 use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::ids::TokenId;
+use lexers::Lexers;
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
@@ -93,7 +95,7 @@ struct Made {
 /// A grammar before any token. Choices share it.
 pub struct CompiledGrammar {
     vocabulary: Arc<GrammarTokens>,
-    matcher: Matcher,
+    lexers: Lexers,
     watch: Arc<Watch>,
     /// Free text may come, and the grammar is about the calls in it.
     in_calls_only: bool,
@@ -125,16 +127,17 @@ impl Grammars {
         }
         let made = self.made.get_or_init(|| self.make()).as_ref().map_err(|e| FormError::unusable(e.clone()))?;
         let limits = parser_limits(matches!(structure.form, Some(AnswerForm::Lark(_) | AnswerForm::Gbnf(_))));
-        let matcher = made.matcher(grammar, limits)?;
+        let lexers = Lexers::new(made.matcher(grammar, limits)?);
         // The first mask tells a grammar that allows nothing at all, or that takes too long.
-        let (mut first, watched) = watched_clone(&matcher, &made.watch);
+        let mut first = lexers.own();
+        let watched = watch_over(&first, &made.watch);
         let first = watched.run(|| first.compute_mask()).map_err(|e| FormError::of_library(&e))?;
         if first.is_zero() {
             return Err(FormError::unusable(NOTHING.into()));
         }
         let in_calls_only = structure.form.is_none() && structure.calls.as_ref().is_some_and(|c| !c.must);
         let (vocabulary, watch) = (made.vocabulary.clone(), made.watch.clone());
-        let compiled = Arc::new(CompiledGrammar { vocabulary, matcher, watch, in_calls_only });
+        let compiled = Arc::new(CompiledGrammar { vocabulary, lexers, watch, in_calls_only });
         self.keep(key, compiled.clone());
         Ok(compiled)
     }
@@ -190,11 +193,10 @@ impl CompiledGrammar {
 }
 
 impl GrammarStart {
-    /// What one choice is followed by.
-    pub fn begin(&self) -> Box<dyn Grammar> {
-        let (matcher, watched) = watched_clone(&self.grammar.matcher, &self.grammar.watch);
-        let stage = (self.stage, self.grammar.in_calls_only);
-        Box::new(GrammarSequence::new(self.grammar.vocabulary.clone(), (matcher, watched), stage))
+    /// What one choice is followed by. Choices of one lane share what takes time to work out, and should be asked by
+    /// one thread at a time; which lane it is changes nothing that they say.
+    pub fn begin(&self, lane: usize) -> Box<dyn Grammar> {
+        Box::new(GrammarSequence::new(self.grammar.clone(), lane, self.stage))
     }
 }
 
@@ -213,12 +215,9 @@ impl Made {
     }
 }
 
-/// A matcher that begins anew, with a lexer of its own: else what others have read would decide when this one has taken
-/// too many steps.
-fn watched_clone(matcher: &Matcher, watch: &Watch) -> (Matcher, Arc<Watched>) {
-    let own = matcher.deep_clone();
-    let cancel = own.cancellation_handle().unwrap_or_default();
-    (own, watch.over(cancel))
+/// Ends what a matcher does when that takes too long.
+fn watch_over(matcher: &Matcher, watch: &Watch) -> Arc<Watched> {
+    watch.over(matcher.cancellation_handle().unwrap_or_default())
 }
 
 fn parser_limits(lark: bool) -> ParserLimits {

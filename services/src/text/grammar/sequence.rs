@@ -1,8 +1,8 @@
 //! One choice under a grammar: its thought first, then what the grammar allows.
 
-use super::CANNOT_GO_ON;
-use super::tokens::{GrammarTokens, is_breaks};
+use super::tokens::is_breaks;
 use super::watch::Watched;
+use super::{CANNOT_GO_ON, CompiledGrammar, watch_over};
 use chimere_engine::constraint::Effect;
 use chimere_engine::constraint::grammar::Grammar;
 use chimere_engine::ids::TokenId;
@@ -12,12 +12,11 @@ use std::sync::Arc;
 
 /// Follows what one choice says.
 pub(super) struct GrammarSequence {
-    vocabulary: Arc<GrammarTokens>,
+    grammar: Arc<CompiledGrammar>,
     matcher: Matcher,
     watched: Arc<Watched>,
+    shared: Option<Shared>,
     stage: Stage,
-    /// The grammar is about calls alone, and there may be none: other text is free.
-    in_calls_only: bool,
     /// The end of the text, as far as a marker may have begun in it.
     tail: Vec<u8>,
     /// The token that came last, if the grammar is about it.
@@ -26,6 +25,13 @@ pub(super) struct GrammarSequence {
     one_text: bool,
     /// The grammar behind tokens that are only supposed, with the last of these.
     supposed: Option<(Matcher, TokenId)>,
+}
+
+/// The lexer is one that other outputs read with as well.
+struct Shared {
+    lane: usize,
+    /// What the grammar has read, for the case that the lexer stops.
+    read: Vec<TokenId>,
 }
 
 /// Where a choice stands.
@@ -49,17 +55,14 @@ pub(super) enum Stage {
 }
 
 impl GrammarSequence {
-    pub(super) fn new(
-        vocabulary: Arc<GrammarTokens>,
-        (matcher, watched): (Matcher, Arc<Watched>),
-        (stage, in_calls_only): (Stage, bool),
-    ) -> Self {
+    pub(super) fn new(grammar: Arc<CompiledGrammar>, lane: usize, stage: Stage) -> Self {
+        let matcher = grammar.lexers.of_lane(lane);
         Self {
-            vocabulary,
+            watched: watch_over(&matcher, &grammar.watch),
             matcher,
-            watched,
+            grammar,
+            shared: Some(Shared { lane, read: Vec::new() }),
             stage,
-            in_calls_only,
             tail: Vec::new(),
             last: None,
             one_text: false,
@@ -69,16 +72,21 @@ impl GrammarSequence {
 
     fn end_thought(&mut self) {
         self.tail.clear();
-        self.stage = if self.in_calls_only { Stage::BeforeCall } else { Stage::AfterThought { breaks: 0 } };
+        self.stage = if self.grammar.in_calls_only { Stage::BeforeCall } else { Stage::AfterThought { breaks: 0 } };
     }
 
     /// What the grammar allows, and `others`.
     fn allowed(&mut self, others: &[TokenId]) -> Result<Effect, String> {
-        let mut mask = self.on_matcher(Matcher::compute_mask_or_eos).map_err(|_| self.failure())?;
+        let mut mask = match &mut self.supposed {
+            Some((matcher, _)) => {
+                run_other(&self.watched, matcher, Matcher::compute_mask_or_eos).map_err(|_| self.failure())?
+            }
+            None => self.on_matcher(Matcher::compute_mask_or_eos)?,
+        };
         if mask.is_zero() {
             return Err(format!("{CANNOT_GO_ON}has come to a place from where it allows nothing"));
         }
-        self.one_text = self.vocabulary.begin_alike(mask.iter());
+        self.one_text = self.grammar.vocabulary.begin_alike(mask.iter());
         others.iter().for_each(|id| mask.allow_token(*id));
         Ok(Effect::Allow(mask.as_slice().into()))
     }
@@ -86,15 +94,42 @@ impl GrammarSequence {
     fn consume(&mut self, token: TokenId) -> Result<(), String> {
         self.stage = Stage::Answer;
         self.last = Some(token);
-        self.watched.run(|| self.matcher.consume_token(token)).map_err(|_| self.failure())
+        self.on_matcher(|matcher| matcher.consume_token(token))?;
+        if let Some(shared) = &mut self.shared {
+            shared.read.push(token);
+        }
+        Ok(())
     }
 
-    /// Does something that may take too long, with what is supposed if there is some.
-    fn on_matcher<T>(&mut self, work: impl FnOnce(&mut Matcher) -> T) -> T {
-        match &mut self.supposed {
-            Some((matcher, _)) => run_other(&self.watched, matcher, work),
-            None => self.watched.run(|| work(&mut self.matcher)),
+    /// Does something that may take too long, and does it again where it was the shared lexer that stopped.
+    fn on_matcher<T, E>(&mut self, work: impl Fn(&mut Matcher) -> Result<T, E>) -> Result<T, String> {
+        let mut done = self.watched.run(|| work(&mut self.matcher));
+        if done.is_err()
+            && !self.matcher.is_cancelled()
+            && !self.has_too_many_items()
+            && let Some(shared) = self.shared.take()
+        {
+            self.start_over(shared)?;
+            done = self.watched.run(|| work(&mut self.matcher));
         }
+        done.map_err(|_| self.failure())
+    }
+
+    /// With a lexer of its own, to where the choice is: it has then taken the steps that it takes alone, masks among
+    /// them. All of that may take as long as one token, since all others wait.
+    fn start_over(&mut self, shared: Shared) -> Result<(), String> {
+        self.grammar.lexers.discard(shared.lane);
+        self.matcher = self.grammar.lexers.own();
+        self.watched = watch_over(&self.matcher, &self.grammar.watch);
+        let matcher = &mut self.matcher;
+        let mut again = |token| matcher.compute_mask_or_eos().and(matcher.consume_token(token));
+        let read = self.watched.run(|| shared.read.into_iter().try_for_each(&mut again));
+        read.map_err(|_| self.failure())
+    }
+
+    /// A place of the grammar is too large for the parser, which has nothing to do with the lexer.
+    fn has_too_many_items(&self) -> bool {
+        self.matcher.get_error().is_some_and(|said| said.contains("items; max is"))
     }
 
     fn failure(&self) -> String {
@@ -103,7 +138,7 @@ impl GrammarSequence {
         let steps = matches!(self.matcher.stop_reason(), StopReason::LexerTooComplex | StopReason::ParserTooComplex);
         let what = match self.matcher.is_cancelled() {
             true => "takes too long for one token",
-            false if steps || said.contains("items; max is") => "takes too many steps for one token",
+            false if steps || self.has_too_many_items() => "takes too many steps for one token",
             false => "does not allow what had to come",
         };
         format!("{CANNOT_GO_ON}{what}")
@@ -117,7 +152,7 @@ fn run_other<T>(watched: &Watched, matcher: &mut Matcher, work: impl FnOnce(&mut
 
 impl Grammar for GrammarSequence {
     fn rule(&mut self) -> Result<Option<Effect>, String> {
-        let vocabulary = self.vocabulary.clone();
+        let vocabulary = &self.grammar.clone().vocabulary;
         match self.stage {
             Stage::Thought => Ok(Some(Effect::Forbid(vocabulary.barred_in_thought(&self.tail)))),
             Stage::BeforeCall => Ok(Some(Effect::Forbid(vocabulary.barred_in_text(&self.tail)))),
@@ -137,7 +172,7 @@ impl Grammar for GrammarSequence {
         let matcher = self.supposed.as_ref().map_or(&self.matcher, |(matcher, _)| matcher);
         // Of a clone: one that has looked ahead no longer says which tokens are allowed where markup is ahead.
         let text = run_other(&self.watched, &mut matcher.clone(), Matcher::compute_ff_bytes);
-        if text.is_empty() { Vec::new() } else { self.vocabulary.written(last, &text) }
+        if text.is_empty() { Vec::new() } else { self.grammar.vocabulary.written(last, &text) }
     }
 
     fn suppose(&mut self, token: TokenId) -> bool {
@@ -155,7 +190,7 @@ impl Grammar for GrammarSequence {
     }
 
     fn take(&mut self, token: TokenId) -> Result<(), String> {
-        let vocabulary = self.vocabulary.clone();
+        let vocabulary = &self.grammar.clone().vocabulary;
         if vocabulary.end_ids.contains(&token) {
             self.stage = Stage::Over;
         }

@@ -23,7 +23,7 @@ fn calls(tools: Vec<(&str, Json)>, must: bool) -> Structure {
 fn followed(grammars: &Grammars, structure: &Structure, thinking: Option<Thinking>, text: &str) -> Result<(), String> {
     let tokenizer = golden();
     let start = grammars.compile(structure).unwrap().after(thinking).unwrap();
-    let mut sequence = start.begin();
+    let mut sequence = start.begin(0);
     let mut ids = tokenizer.encode(text);
     ids.push(tokenizer.id("<|im_end|>").unwrap());
     for (at, id) in ids.iter().enumerate() {
@@ -113,7 +113,7 @@ fn a_thought_comes_first_and_nothing_but_its_token_ends_it() {
 fn a_marker_cannot_be_spelled_out() {
     let (grammars, tokenizer) = (grammars(), golden());
     let form = Structure { form: Some(AnswerForm::Choice(vec!["yes".into()])), calls: None };
-    let mut sequence = grammars.compile(&form).unwrap().after(Some(Thinking::Open)).unwrap().begin();
+    let mut sequence = grammars.compile(&form).unwrap().after(Some(Thinking::Open)).unwrap().begin(0);
     let ids: Vec<_> = tokenizer.encode_plain("a </think>");
     let bars = |sequence: &mut Box<dyn Grammar>, id: TokenId| match sequence.rule().unwrap() {
         Some(Effect::Forbid(ids)) => ids.contains(&id),
@@ -176,7 +176,7 @@ fn places(structure: &Structure, ids: &[TokenId]) -> Vec<(String, usize, Vec<Str
     let tokenizer = shipped();
     let end = tokenizer.id("<|im_end|>").unwrap();
     let start = Grammars::new(tokenizer.clone(), vec![end]).compile(structure).unwrap().after(None).unwrap();
-    let mut sequence = start.begin();
+    let mut sequence = start.begin(0);
     let text = |id: TokenId| String::from_utf8_lossy(tokenizer.bytes(id)).into_owned();
     let place = |id: &TokenId| {
         let Some(Effect::Allow(mask)) = sequence.rule().unwrap() else { panic!("a mask") };
@@ -257,7 +257,7 @@ fn calls_that_may_come_keep_to_their_schema_and_text_is_free() {
         &[("</think>\n\n<tool_call>\n<function=rm>", "</think>\n\n<tool_call>\n<function=")],
     );
     let spelled = grammars().compile(&may).unwrap().after(Some(Thinking::Closed)).unwrap();
-    let (mut sequence, ids) = (spelled.begin(), golden().encode_plain("<tool_call>"));
+    let (mut sequence, ids) = (spelled.begin(0), golden().encode_plain("<tool_call>"));
     ids[..ids.len() - 1].iter().for_each(|id| sequence.take(*id).unwrap());
     let Some(Effect::Forbid(barred)) = sequence.rule().unwrap() else { panic!("something is barred") };
     assert!(barred.contains(ids.last().unwrap()));
@@ -316,10 +316,53 @@ fn a_grammar_that_is_too_hard_for_one_token_says_so() {
     let x = golden().id("x").unwrap();
     for lark in ["start: e\ne: e e | e e e | \"x\"", "start: e\ne: e e e e e | e e e e | e e | \"x\" | \"xx\" |"] {
         let structure = Structure { form: Some(AnswerForm::Lark(lark.into())), calls: None };
-        let mut sequence = grammars.compile(&structure).unwrap().after(None).unwrap().begin();
+        let mut sequence = grammars.compile(&structure).unwrap().after(None).unwrap().begin(0);
         let mut says = |_| sequence.rule().and_then(|_| sequence.take(x)).err();
         assert_eq!((0..1000).find_map(&mut says).as_deref(), Some("the grammar takes too many steps for one token"));
     }
+}
+
+/// What each token of two texts is told, when their outputs go on by turns.
+fn told_by_turns(
+    grammar: &CompiledGrammar,
+    sequences: &mut [Box<dyn Grammar>; 2],
+    texts: [&str; 2],
+    spoil: bool,
+) -> Vec<Option<Effect>> {
+    let ids = texts.map(|text| golden().encode_plain(text));
+    let mut told = Vec::new();
+    for at in 0..ids[0].len().max(ids[1].len()) {
+        if spoil && at == 5 {
+            assert!(grammar.lexers.of_lane(0).test_trigger_lexer_error().is_err());
+        }
+        for (sequence, ids) in sequences.iter_mut().zip(&ids) {
+            if let Some(id) = ids.get(at) {
+                told.push(sequence.rule().unwrap());
+                sequence.take(*id).unwrap_or_else(|why| panic!("{:?}: {why}", golden().decode(&ids[..=at], true)));
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn outputs_that_share_a_lexer_are_told_what_they_are_told_alone_also_when_it_stops() {
+    let schema = json!({"type": "array", "items": {"type": "object", "additionalProperties": false,
+        "properties": {"name": {"type": "string", "maxLength": 12}, "day": {"type": "string", "format": "date"}},
+        "required": ["name"]}});
+    let grammar = grammars().compile(&json(schema)).unwrap();
+    let start = grammar.after(None).unwrap();
+    let texts = [
+        r#"[{"name": "Ferfen", "day": "2026-01-31"}, {"name": "a\"b é"}]"#,
+        r#"[ {"name":"Quorvel to"},{"name":""},{"name":"x","day":"1999-12-01"}]"#,
+    ];
+    let alone = told_by_turns(&grammar, &mut [start.begin(1), start.begin(2)], texts, false);
+    assert!(alone.len() > 40 && alone.iter().all(Option::is_some));
+    for spoil in [false, true] {
+        let mut together = [start.begin(0), start.begin(0)];
+        assert_eq!(told_by_turns(&grammar, &mut together, texts, spoil), alone, "{spoil}");
+    }
+    assert_eq!(told_by_turns(&grammar, &mut [start.begin(0), start.begin(0)], texts, false), alone, "behind it");
 }
 
 #[test]
@@ -358,7 +401,7 @@ fn what_is_within_the_limits_takes_no_more_stack_than_there_is() {
     let made = std::thread::Builder::new().stack_size(limits::GRAMMAR_STACK_BYTES).spawn(make).unwrap().join().unwrap();
     assert!(made.len() >= 5, "{}", made.len());
     for grammar in made {
-        let mut sequence = grammar.after(None).unwrap().begin();
+        let mut sequence = grammar.after(None).unwrap().begin(0);
         sequence.rule().unwrap();
     }
 }
@@ -486,7 +529,7 @@ fn a_grammar_in_llama_cpp_s_notation_that_would_grow_without_end_is_refused_or_f
         let shown = text[..40.min(text.len())].to_owned();
         let follow = move || {
             let grammar = grammars().compile(&gbnf(&text)).map_err(|error| error.to_string())?;
-            let mut sequence = grammar.after(None).map_err(|error| error.to_string())?.begin();
+            let mut sequence = grammar.after(None).map_err(|error| error.to_string())?.begin(0);
             let a = golden().encode("a")[0];
             (0..5).try_for_each(|_| sequence.rule().and_then(|_| sequence.take(a)))
         };
