@@ -298,6 +298,9 @@ impl HybridShape {
         if self.architecture.starts_with("nemotron_h") {
             // Not of a norm that is there, but llama.cpp takes no file of the family without it.
             header.set(own("attention.layer_norm_epsilon"), MetaValue::F32(1e-5));
+            if self.experts.count > 0 {
+                header.set(own("expert_weights_norm"), MetaValue::Bool(true));
+            }
         }
         self.factors.iter().for_each(|(key, factor)| _ = header.set(own(key), MetaValue::F32(*factor)));
         text::set(&mut header, self.vocab, self.pre);
