@@ -136,12 +136,22 @@ impl<'a> Keys<'a> {
             hidden,
             vocab: embed.rows(),
             context: u32::try_from(context).unwrap_or(u32::MAX),
-            rms_eps: self.meta.need_f64(&self.key("attention.layer_norm_rms_epsilon"))? as f32,
+            rms_eps: self.epsilon()?,
             embedding_scale: self.factor("embedding_scale")?.unwrap_or(1.0),
             logit_scale: self.factor("logit_scale")?.map_or(1.0, |divisor| 1.0 / divisor),
             layers: Vec::new(),
             draft: Vec::new(),
         })
+    }
+
+    /// That of the norms. Where a file names only that of norms with means, llama.cpp takes it, so files do so.
+    fn epsilon(&self) -> Result<f32, LoadError> {
+        let key = self.key("attention.layer_norm_rms_epsilon");
+        let value = match (self.meta.f64(&key)?, self.meta.f64(&self.key("attention.layer_norm_epsilon"))?) {
+            (Some(own), _) | (None, Some(own)) => own,
+            (None, None) => self.meta.need_f64(&key)?,
+        };
+        Ok(value as f32)
     }
 
     /// A width of experts; where the key is missing, that of a tensor, as llama.cpp does, so files without it exist.

@@ -91,7 +91,7 @@ class Falcon:
         rope_parameters=dict(rope_type="default", rope_theta=1e6), embedding_multiplier=2.0, lm_head_multiplier=0.5,
         mlp_multipliers=[2.0, 0.5], key_multiplier=0.25, attention_in_multiplier=2.0, attention_out_multiplier=0.5,
         ssm_in_multiplier=0.5, ssm_out_multiplier=2.0, ssm_multipliers=[2.0, 4.0, 0.5, 2.0, 1.0])
-    names = [("input_layernorm.weight", "attn_norm.weight"), ("pre_ff_layernorm.weight", "ffn_norm.weight"),
+    names = [("input_layernorm.weight", "attn_norm.weight"), ("pre_ff_layernorm.weight", "ffn_norm"),
              *within("mamba", MIXER), *within("self_attn", ATTEND),
              *((f"feed_forward.{a}_proj.weight", f"ffn_{a}.weight") for a in ("gate", "up", "down"))]
     keys = [("context_length", "u32", 4096), ("feed_forward_length", "u32", 96), ("rope.freq_base", "f32", 1e6),
@@ -120,7 +120,8 @@ class Nemotron:
             ("expert_count", "u32", 8), ("expert_used_count", "u32", 3), ("expert_shared_count", "u32", 1),
             ("expert_feed_forward_length", "u32", 32), ("expert_shared_feed_forward_length", "u32", 64),
             ("expert_group_count", "u32", 1), ("expert_weights_norm", "bool", True), ("expert_weights_scale", "f32", 2.5),
-            ("rope.scaling.finetuned", "bool", False), *attention_keys(("arr:u32", [0, 2, 0, 0, 0])), *ssm_keys(2)]
+            ("attention.layer_norm_epsilon", "f32", 1e-5), ("rope.scaling.finetuned", "bool", False),
+            *attention_keys(("arr:u32", [0, 2, 0, 0, 0])), *ssm_keys(2)]
 
 
 PRESETS = dict(mamba2=Mamba2, granitehybrid=Granite, falcon_h1=Falcon, nemotron_h=Nemotron)

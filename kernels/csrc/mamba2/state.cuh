@@ -110,18 +110,30 @@ __device__ __forceinline__ float2 step_of(float raw, float bias, float a_neg) {
     return make_float2(dt, exp_defined(__fmul_rn(dt, a_neg)));
 }
 
-// Gate, norm and int8 form of a group's values of a row, by all threads of a block. What other blocks of the launch wrote is read past L1.
+// Values of a group that a thread gates and norms.
+#define GATED_A_THREAD ((GROUP_VALUES + THREADS - 1) / THREADS)
+
+// Gate, norm and int8 form of a group's values of a row, by all threads of a block. What other blocks of the launch wrote is read past L1,
+// once and all of it at a time: one block waits here for what a whole group wrote.
 __device__ __forceinline__ void finish_group(const Thread &me, const Arguments &args, u64 row, int group) {
     __shared__ float of_warp[WARPS];
     const float *y = args.values + row * VALUES + group * GROUP_VALUES, *z = args.x + row * X_STRIDE + group * GROUP_VALUES;
-    float scale = 1;
+    float gated[GATED_A_THREAD], weight[GATED_A_THREAD], scale = 1, sum = 0;
+#pragma unroll
+    for (int n = 0; n < GATED_A_THREAD; n++) {
+        int i = me.id + n * THREADS;
+        bool own = i < GROUP_VALUES;
+        gated[n] = own ? __ldcg(y + i) : 0;
+        weight[n] = own ? z[i] : 0;
+    }
+#pragma unroll
+    for (int n = 0; n < GATED_A_THREAD; n++) {
+        gated[n] = __fmul_rn(gated[n], silu(weight[n]));
+        sum = __fmaf_rn(gated[n], gated[n], sum);
+    }
     if constexpr (NORMED) {
-        float sum = 0;
-#pragma unroll 4
-        for (int i = me.id; i < GROUP_VALUES; i += THREADS) {
-            float v = __fmul_rn(__ldcg(y + i), silu(z[i]));
-            sum = __fmaf_rn(v, v, sum);
-        }
+#pragma unroll
+        for (int n = 0; n < GATED_A_THREAD; n++) weight[n] = __ldg(args.norm + group * GROUP_VALUES + min(me.id + n * THREADS, GROUP_VALUES - 1));
         sum = warp_sum(sum);
         __syncthreads();
         if (me.lane == 0) of_warp[me.warp] = sum;
@@ -132,10 +144,12 @@ __device__ __forceinline__ void finish_group(const Thread &me, const Arguments &
         scale = __frcp_rn(__fsqrt_rn(__fmaf_rn(sum, 1.0f / GROUP_VALUES, args.eps)));
     }
     u64 at = row * OUT_STRIDE + group * GROUP_VALUES;
-#pragma unroll 2
-    for (int i = me.id; i < GROUP_VALUES; i += THREADS) {
-        float v = __fmul_rn(__ldcg(y + i), silu(z[i]));
-        if constexpr (NORMED) v = __fmul_rn(__fmul_rn(v, scale), __ldg(args.norm + group * GROUP_VALUES + i));
+#pragma unroll
+    for (int n = 0; n < GATED_A_THREAD; n++) {
+        int i = me.id + n * THREADS;
+        if (i >= GROUP_VALUES) break;
+        float v = gated[n];
+        if constexpr (NORMED) v = __fmul_rn(__fmul_rn(v, scale), weight[n]);
         u64 block = at / 32 + i / 32;
         quantize_block(v, args.codes + block * (32 * PLANES), args.meta + block * PLANES);
     }

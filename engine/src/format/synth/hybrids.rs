@@ -209,7 +209,7 @@ impl HybridShape {
     fn layer(&self, plan: &mut SynthPlan, i: usize, blocks: &str) {
         let b = |name: &str| format!("blk.{i}.{name}");
         for (n, block) in blocks.chars().enumerate() {
-            plan.norm(b(if n == 0 { "attn_norm.weight" } else { "ffn_norm.weight" }), self.hidden);
+            plan.norm(b(if n == 0 { "attn_norm.weight" } else { self.second_norm() }), self.hidden);
             if matches!(block, 'M' | 'P') {
                 self.mamba(plan, b);
             }
@@ -222,6 +222,11 @@ impl HybridShape {
                 _ => {}
             }
         }
+    }
+
+    /// The name of a layer's second norm: converters write that of Falcon-H1 without its end.
+    fn second_norm(&self) -> &'static str {
+        if self.architecture == "falcon-h1" { "ffn_norm" } else { "ffn_norm.weight" }
     }
 
     fn mamba(&self, plan: &mut SynthPlan, b: impl Fn(&str) -> String) {
@@ -252,7 +257,9 @@ impl HybridShape {
         let Experts { count, width, shared, .. } = self.experts;
         plan.router(b("ffn_gate_inp.weight"), count);
         if !self.gated {
-            plan.add(b("exp_probs_b.bias"), BlockType::F32, &[count], Fill::Uniform(-0.1, 0.1));
+            // Sigmoids of the best experts differ by hundredths: a larger bias would choose alone, the same few for
+            // every token, as no balanced model does.
+            plan.add(b("exp_probs_b.bias"), BlockType::F32, &[count], Fill::Uniform(-0.002, 0.002));
         }
         self.feed_forward(plan, b, "_exps", &[count, width, self.hidden], TensorUse::Experts);
         self.feed_forward(plan, b, "_shexp", &[shared, self.hidden], TensorUse::Shared);
@@ -288,6 +295,13 @@ impl HybridShape {
         }
         self.layer_keys(layers, |key, value| _ = header.set(own(key), value));
         header.set(own("attention.layer_norm_rms_epsilon"), MetaValue::F32(1e-5));
+        if self.architecture.starts_with("nemotron_h") {
+            // Not of a norm that is there, but llama.cpp takes no file of the family without it.
+            header.set(own("attention.layer_norm_epsilon"), MetaValue::F32(1e-5));
+            if self.experts.count > 0 {
+                header.set(own("expert_weights_norm"), MetaValue::Bool(true));
+            }
+        }
         self.factors.iter().for_each(|(key, factor)| _ = header.set(own(key), MetaValue::F32(*factor)));
         text::set(&mut header, self.vocab, self.pre);
         header

@@ -37,6 +37,9 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// Encodings of the matrices; routers, norms and gates are F32 in all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
+    /// All matrices in F32: nothing is rounded, neither here nor by other programs, so that what two compute can be
+    /// held side by side.
+    F32,
     /// All matrices in Q8_0.
     Q8,
     /// Embedding and experts Q4_K, head Q6_K, the rest Q8_0.
@@ -47,7 +50,7 @@ pub enum Mix {
 
 impl Mix {
     /// Every mix with its name.
-    pub const ALL: [(Mix, &'static str); 3] = [(Mix::Q8, "q8"), (Mix::Q4, "q4"), (Mix::Iq3, "iq3")];
+    pub const ALL: [(Mix, &'static str); 4] = [(Mix::F32, "f32"), (Mix::Q8, "q8"), (Mix::Q4, "q4"), (Mix::Iq3, "iq3")];
 
     /// The mix of this name.
     pub fn named(name: &str) -> Option<Mix> {
@@ -61,7 +64,7 @@ impl Mix {
 
     fn of(self, part: TensorUse) -> BlockType {
         match (self, part) {
-            (_, TensorUse::Small) => BlockType::F32,
+            (Mix::F32, _) | (_, TensorUse::Small) => BlockType::F32,
             (Mix::Q8, _) => BlockType::Q8_0,
             (_, TensorUse::Embedding) => BlockType::Q4K,
             (_, TensorUse::Head) => BlockType::Q6K,

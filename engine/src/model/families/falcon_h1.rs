@@ -9,7 +9,8 @@ use crate::model::from_gguf::Keys;
 use crate::model::from_hf::{factor, layer_count};
 use crate::model::hf_tensors::{Change, Factors, HfTensors, attention_tensors, mamba_tensors};
 
-const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm.weight"];
+/// The converter leaves the end of the second name out, and llama.cpp asks for it so.
+const NORMS: [&str; 2] = ["attn_norm.weight", "ffn_norm"];
 
 pub(super) const FAMILY: Family = Family {
     gguf: "falcon-h1",

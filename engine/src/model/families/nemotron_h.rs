@@ -123,8 +123,10 @@ fn gguf_experts(keys: &Keys<'_>) -> Result<MoeConfig, LoadError> {
     ["expert_group_count", "expert_group_used_count"].into_iter().try_for_each(|key| keys.must_be(key, 1))?;
     // 2 stands for a sigmoid.
     keys.must_be("expert_gating_func", 2)?;
-    if keys.meta.bool(&keys.key("expert_weights_norm"))? == Some(false) {
-        return Err(keys.error("expert_weights_norm", "true", "false"));
+    // A file that does not say so means weights as they are; llama.cpp reads it so.
+    let normed = keys.meta.bool(&keys.key("expert_weights_norm"))?;
+    if normed != Some(true) {
+        return Err(keys.error("expert_weights_norm", "true", normed.map_or("none", |_| "false")));
     }
     let shared = match keys.meta.u64(&keys.key("expert_shared_feed_forward_length"))? {
         None | Some(0) => None,

@@ -1,19 +1,23 @@
 //! `chimere eval`: what a model is worth beside another.
 
 pub mod kld;
+pub mod logits;
 
 use super::CliError;
 
-/// What can be compared.
+/// What can be compared, or handed over to be.
 #[derive(clap::Subcommand, Debug)]
 pub enum Eval {
     /// How far next-token distributions are from those of a base model.
     Kld(kld::KldArgs),
+    /// The logits of given tokens, as numbers in a file.
+    Logits(logits::LogitsArgs),
 }
 
-/// Compares, and prints what came out.
+/// Does what was asked, and prints what came out.
 pub fn run(eval: &Eval) -> Result<(), CliError> {
     match eval {
         Eval::Kld(args) => kld::run(args),
+        Eval::Logits(args) => logits::run(args),
     }
 }
