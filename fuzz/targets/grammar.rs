@@ -25,7 +25,7 @@ pub fn run(bytes: &[u8]) {
     let Some(structure) = structure(*kind, text) else { return };
     let Ok(grammar) = GRAMMARS.compile(&structure) else { return };
     let mut sequence =
-        grammar.after(Some(Thinking::Closed)).expect("there is no thought whose end is to be told").begin();
+        grammar.after(Some(Thinking::Closed)).expect("there is no thought whose end is to be told").begin(0);
     for i in 0..TOKENS {
         let token = match sequence.rule() {
             Ok(Some(Effect::Allow(mask))) => nth(&mask, i * usize::from(*kind) + rest.len()),
