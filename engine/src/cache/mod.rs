@@ -11,7 +11,7 @@ mod prompts;
 mod slots;
 
 pub use config::PrefixConfig;
-pub(crate) use experts::{ExpertPlace, ExpertPlaces, Swap};
+pub(crate) use experts::{ExpertPlace, ExpertPlaces, SWAPS_MAX as EXPERT_SWAPS_MAX, Swap};
 pub use host::HostBlocks;
 pub(crate) use pages::Pages;
 pub(crate) use prefix::{Hit, HostHit, PrefixCache};

@@ -29,9 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place and a matrix in it begin at multiples of this: copies are of whole lines.
 const ALIGN: usize = 256;
-/// Experts that change places at a time: enough to follow a change of subject within some hundred steps, few enough that
-/// copies take little of the bus from the kernels.
-const SWAPS_MAX: usize = 8;
+/// Experts that change places at a time, at most: [`ExpertPlaces::swaps`] says how many are worth it.
+const SWAPS_MAX: usize = crate::cache::EXPERT_SWAPS_MAX;
 /// Steps whose uses are on their way: those that may be unfinished, and one more.
 const WATCHED: usize = 5;
 /// The host's memory is locked in pieces of this size.
@@ -487,7 +486,8 @@ impl ExpertTier {
             }
         }
         for pool in 0..self.pools.len() {
-            while self.moves.len() < SWAPS_MAX {
+            let most = self.pools[pool].places.swaps();
+            while self.moves.len() < most {
                 let Some(swap) = self.pools[pool].places.swap() else { break };
                 let copied = self.copies.context().new_event(None).during(doing)?;
                 self.copy(Move { pool, swap, phase: Phase::Going, copied })?;
