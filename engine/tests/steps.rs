@@ -51,6 +51,7 @@ fn on_the_gpu() -> Box<dyn Backend> {
         mtp: false,
         host_embedding: false,
         expert_bytes: None,
+        replayed: false,
         kernel_cache: None,
     };
     Box::new(CudaBackend::new(&support::gguf("moe"), &config, &mut |_| {}).unwrap())

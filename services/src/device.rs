@@ -60,6 +60,8 @@ pub struct DeviceRequest {
     pub exact: bool,
     /// Equal bytes whatever else runs.
     pub deterministic: bool,
+    /// Decode rows are told which experts they take: for benchmarks, on a GPU only.
+    pub replayed: bool,
     /// Drafted tokens that may stand behind one.
     pub drafts: u32,
     /// The model's own draft head drafts too.
@@ -83,6 +85,7 @@ impl DeviceRequest {
             experts_resident: engine.experts_resident,
             exact: engine.exact,
             deterministic: engine.deterministic,
+            replayed: false,
             drafts: engine.drafts.room(),
             mtp: engine.draft_sources.0.contains(DraftKind::Mtp),
             budget: engine.vram_budget,
@@ -154,6 +157,7 @@ impl DeviceRequest {
             mtp: self.mtp,
             host_embedding: self.embedding == Embedding::Host,
             expert_bytes: None,
+            replayed: self.replayed,
             kernel_cache: None,
         }
     }

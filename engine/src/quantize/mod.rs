@@ -22,4 +22,4 @@ pub use groups::{Group, MatrixRole, groups};
 pub use importance::Importance;
 pub use sensitivity::weight_shape;
 pub use types::{MENU, fitting};
-pub use write::{Output, write};
+pub use write::{Output, write, write_outline};

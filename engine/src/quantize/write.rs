@@ -103,6 +103,16 @@ pub fn write(path: &Path, output: &Output<'_>, mut progress: impl FnMut(u64, u64
     done.map(|()| total)
 }
 
+/// Writes a file of the same size without its tensors' values, which are zeros and take no room: enough to plan with.
+pub fn write_outline(path: &Path, output: &Output<'_>) -> Result<(), QuantizeError> {
+    let bytes = (output.header()?.to_bytes(), output.bytes()?);
+    let written = File::create(path).and_then(|mut file| {
+        file.write_all(&bytes.0)?;
+        file.set_len(bytes.1)
+    });
+    written.map_err(|error| QuantizeError::Io { path: path.to_owned(), error })
+}
+
 fn write_all(
     partial: &Path,
     output: &Output<'_>,

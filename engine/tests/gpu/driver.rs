@@ -29,6 +29,7 @@ pub(super) fn config(slots: u32, pages: u32, deterministic: bool) -> CudaConfig 
         mtp: true,
         host_embedding: false,
         expert_bytes: None,
+        replayed: false,
         kernel_cache: None,
     }
 }

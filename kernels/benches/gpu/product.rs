@@ -316,7 +316,7 @@ impl Layer {
             };
             let (chosen, x) = (&mut taken.as_view_mut(), &mut x.x.as_view_mut());
             let soon = shared_gate_up.slice(0..0);
-            let routing = Routing { weights, slots: &slots.as_view(), cuts: None, chosen };
+            let routing = Routing { weights, slots: &slots.as_view(), cuts: None, chosen, given: None };
             kernels.launch(&gpu.device, gate_up, down, routing, activations, norm, n, between, x, next, &soon)
         })
     }

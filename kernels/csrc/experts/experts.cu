@@ -24,7 +24,7 @@
 //
 // The experts' matrices lie one after another, or (PLACED) each expert's in a place that a table names, which is read once it is chosen.
 //
-// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED, SQUARED, SIGMOID (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
+// -D: COLS, HIDDEN, WIDTH, SHARED_WIDTH (multiples of 32; SQUARED: of 64), USED, WITH_GRID, PLACED, SQUARED, SIGMOID and REPLAY (choose.cuh); A_, B_, C_, D_ each with CODES, SCALES, LEVELS0..3: gate and up
 // of a routed and of the shared expert, down of both; COUNT; WK, CLUSTER; ROWS_FEW, ROWS_MOST: of two kernels, beside that for one row;
 // RING_1, RING_FEW, RING_MOST: bytes of a warp's ring, and BYTES_.. of a block's dynamic shared memory; PLANES of all rows.
 #include "router/choose.cuh"
@@ -396,7 +396,7 @@ template <int ROWS> struct Experts {
             if (lane == 0) norms[row] = row_asked.factor;
             float value[C::EACH_LANE], gate;
             await_scores<COUNT>(args.tagged + row * SCORES, tag, value, gate);
-            C choice(row_asked, value, gate, biases);
+            C choice(row_asked, value, gate, biases, args.given + row * USED);
             chosen.put(args, choice, row);
             if (blockIdx.x > 0) continue;
             if (lane < USED) args.experts[row * USED + lane] = choice.expert;

@@ -1,5 +1,5 @@
 // A row's experts by their scores: the best of N, ties to the lower id, and their weights. By one warp. SIGMOID: the best by sigmoid and
-// bias, weighed by their sigmoids alone.
+// bias, weighed by their sigmoids alone. REPLAY, of benchmarks alone: a row takes the experts that it is given instead, weighed by its scores.
 #pragma once
 #include "common/base.cuh"
 
@@ -66,7 +66,8 @@ template <int N, int BEST> struct Choice {
     float shared; // of the shared expert, in all lanes
     int left;     // experts that are kept
 
-    __device__ __forceinline__ Choice(Asked asked, const float (&value)[EACH_LANE], float gate, const Biases<N> &biases)
+    // `given`: with REPLAY the row's experts.
+    __device__ __forceinline__ Choice(Asked asked, const float (&value)[EACH_LANE], float gate, const Biases<N> &biases, const int *given = nullptr)
         : expert(-1), weight(0), shared(0), left(0) {
         if (asked.limits < 0) return;
         int lane = threadIdx.x % WARP;
@@ -85,6 +86,12 @@ template <int N, int BEST> struct Choice {
 #pragma unroll 1
         for (int k = 0; k < BEST; k++) {
             u32 top = key[0];
+#if REPLAY
+            u32 lowest = (u32)__ldcg(given + k);
+#pragma unroll
+            for (int i = 0; i < EACH_LANE; i++) top = i * WARP + lane == lowest ? key[i] : i == 0 ? 0 : top;
+            u32 best = __reduce_max_sync(~0u, top);
+#else
 #pragma unroll
             for (int i = 1; i < EACH_LANE; i++) top = top > key[i] ? top : key[i];
             u32 best = __reduce_max_sync(~0u, top);
@@ -93,6 +100,7 @@ template <int N, int BEST> struct Choice {
             for (int i = EACH_LANE - 1; i >= 0; i--)
                 if (key[i] == best && i * WARP + lane < N) lowest = i * WARP + lane;
             lowest = __reduce_min_sync(~0u, lowest);
+#endif
             float taken = 0;
 #pragma unroll
             for (int i = 0; i < EACH_LANE; i++)

@@ -46,6 +46,7 @@ pub struct Experts {
     placed: bool,
     squared: bool,
     sigmoid: bool,
+    replayed: bool,
 }
 
 impl Experts {
@@ -69,8 +70,8 @@ impl Experts {
         if used == 0 || used > USED_MAX || used > count || count > COUNT_MAX {
             return wrong(format!("{used} of {count} experts are used: at most {USED_MAX} of {COUNT_MAX}"));
         }
-        let (placed, squared, sigmoid) = (false, false, false);
-        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed, squared, sigmoid })
+        let (placed, squared, sigmoid, replayed) = (false, false, false, false);
+        Ok(Self { hidden, count, used, routed, shared, planes: Planes::One, placed, squared, sigmoid, replayed })
     }
 
     /// The same for rows of so many planes.
@@ -100,6 +101,11 @@ impl Experts {
     /// The same where experts are chosen by sigmoids with biases, if they are.
     pub fn with_sigmoids(self, sigmoid: bool) -> Self {
         Self { sigmoid, ..self }
+    }
+
+    /// The same, if `replayed`, for rows that take the experts of [`Routing::given`] and choose none: for benchmarks.
+    pub fn with_replay(self, replayed: bool) -> Self {
+        Self { replayed, ..self }
     }
 
     /// Whether there are no gates.
@@ -249,7 +255,7 @@ fn memory_bytes(experts: Experts, warps_k: usize, rows: usize) -> usize {
 
 /// The program of a tiling.
 pub fn program(experts: Experts, tiling: Tiling) -> Program {
-    let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid } = experts;
+    let Experts { hidden, count, used, routed, shared, planes, placed, squared, sigmoid, replayed } = experts;
     const NAMES: [[&str; 6]; 4] = [
         ["A_CODES", "A_SCALES", "A_LEVELS0", "A_LEVELS1", "A_LEVELS2", "A_LEVELS3"],
         ["B_CODES", "B_SCALES", "B_LEVELS0", "B_LEVELS1", "B_LEVELS2", "B_LEVELS3"],
@@ -271,6 +277,7 @@ pub fn program(experts: Experts, tiling: Tiling) -> Program {
             ("PLACED", usize::from(placed)),
             ("SQUARED", usize::from(squared)),
             ("SIGMOID", usize::from(sigmoid)),
+            ("REPLAY", usize::from(replayed)),
             ("WK", tiling.warps_k),
             ("CLUSTER", CLUSTER),
             ("ROWS_FEW", few.0),
@@ -319,6 +326,8 @@ pub struct Routing<'a, 'b> {
     pub cuts: Option<Cuts<'a>>,
     /// `[rows, used]`: gets what was chosen, as [`super::router::ChosenExperts`] has it.
     pub chosen: &'a mut CudaViewMut<'b, i32>,
+    /// `[rows_max, used]`: the experts of each row, all different, for kernels that replay; `None` for all others.
+    pub given: Option<&'a CudaView<'a, i32>>,
 }
 
 /// Int8 rows between gate and up and down.
@@ -373,6 +382,8 @@ device_struct! {
         tally: PtrMut<u32>,
         /// `[rows, used]`: gets what was chosen.
         experts: PtrMut<i32>,
+        /// `[rows, used]`, or null where rows choose.
+        given: Ptr<i32>,
         /// `[rows, used, width rounded up to 128, times planes]`.
         hidden: PtrMut<i8>,
         hidden_meta: PtrMut<[f32; 2]>,
@@ -526,6 +537,7 @@ impl ExpertsKernels {
             slots: all.slots.skip(first),
             cuts: all.cuts.skip(first),
             experts: all.experts.skip(first * used),
+            given: all.given.skip(first * used),
             hidden: all.hidden.skip(first * used * routed),
             hidden_meta: all.hidden_meta.skip(first * used * routed / BLOCK),
             shared_hidden: all.shared_hidden.skip(first * shared),
@@ -546,12 +558,15 @@ impl ExpertsKernels {
         routing: Routing<'_, '_>,
         rows: usize,
     ) -> Result<Arguments, CudaError> {
-        let (Experts { hidden, count, used, sigmoid, .. }, stream) = (self.experts, device.stream());
-        let Routing { weights, slots, cuts, chosen } = routing;
+        let (Experts { hidden, count, used, sigmoid, replayed, .. }, stream) = (self.experts, device.stream());
+        let Routing { weights, slots, cuts, chosen, given } = routing;
         weights.check("experts", count, hidden, sigmoid)?;
         fits("slots", slots.len(), rows)?;
         cuts.map_or(Ok(()), |cuts| cuts.check("experts", rows))?;
         fits("the chosen experts", chosen.len(), rows * used)?;
+        if replayed {
+            fits("the given experts", given.map_or(0, |given| given.len()), rows * used)?;
+        }
         Ok(Arguments {
             router: Ptr::of(weights.experts, stream),
             shared_gate: Ptr::of(weights.shared_gate, stream),
@@ -563,6 +578,7 @@ impl ExpertsKernels {
             cuts: Ptr::of_some(cuts.map(|c| c.words), stream),
             tally: cuts.map_or(PtrMut::default(), |c| PtrMut::of_shared(c.tally, stream)),
             experts: PtrMut::of(chosen, stream),
+            given: Ptr::of_some(given, stream),
             ..Arguments::default()
         })
     }

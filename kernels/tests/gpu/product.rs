@@ -423,7 +423,8 @@ fn experts_of_each_row_are_summed_in_order(gpu: &Gpu, experts: Experts) -> Outco
                     eps: EPS,
                 };
                 let soon = d_gate_up.0.as_view();
-                let routing = Routing { weights, slots: &slots, cuts, chosen: &mut d_chosen.as_view_mut() };
+                let routing =
+                    Routing { weights, slots: &slots, cuts, chosen: &mut d_chosen.as_view_mut(), given: None };
                 let y = Activations {
                     codes: &codes.slice(first * codes_each..),
                     meta: &meta.slice(first * codes_each / 16..),

@@ -9,6 +9,7 @@ use crate::config::ServeArgs;
 use crate::printable::printable;
 use crate::tools::bench::{self, Bench};
 use crate::tools::eval::{self, Eval};
+use crate::tools::trace::{self, Trace};
 use crate::tools::{CliError, engram, kernels, quantize, synth};
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -44,6 +45,9 @@ pub enum Command {
     /// Compare models.
     #[command(subcommand)]
     Eval(Eval),
+    /// Traces of which experts tokens use: record, draw, look into.
+    #[command(subcommand)]
+    Trace(Trace),
     /// GPU code, made ahead of time.
     #[command(subcommand)]
     Kernels(kernels::Kernels),
@@ -67,6 +71,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Synth(args) => finish(synth::run(&args)),
         Command::Quantize(args) => finish(quantize::run(&args)),
         Command::Eval(eval) => finish(eval::run(&eval)),
+        Command::Trace(command) => finish(trace::run(&command)),
         Command::Kernels(args) => finish(kernels::run(&args)),
         Command::Engram(command) => finish(engram::run(&command)),
         Command::Key(command) => finish(key::run(&command)),

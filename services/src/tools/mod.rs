@@ -13,6 +13,7 @@ pub(crate) mod logits;
 pub mod quantize;
 mod stats;
 pub mod synth;
+pub mod trace;
 
 pub use error::CliError;
 

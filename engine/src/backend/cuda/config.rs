@@ -57,6 +57,8 @@ pub struct CudaConfig {
     /// Bytes of the device's memory for routed experts. Those beyond lie in pinned memory of the host, and kernels read
     /// them there. `None` for all that there are.
     pub expert_bytes: Option<u64>,
+    /// Decode rows take the experts that [`super::CudaBackend::give_experts`] says and choose none: for benchmarks.
+    pub replayed: bool,
     /// Where compiled kernels are kept; `None` takes [`super::KernelCache::default_dir`].
     pub kernel_cache: Option<PathBuf>,
 }
@@ -252,6 +254,7 @@ mod tests {
                 mtp: false,
                 host_embedding: true,
                 expert_bytes: None,
+                replayed: false,
                 kernel_cache: None,
             };
             println!("\n{slots} x {context}, steps of {step_tokens}: {:?}", Counts::of(&config));

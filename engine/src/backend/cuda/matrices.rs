@@ -48,6 +48,8 @@ pub(super) struct Choice {
     /// Whether results may not depend on the batch.
     pub(super) deterministic: bool,
     pub(super) chip: Chip,
+    /// Whether few rows take the experts that they are given.
+    pub(super) replayed: bool,
 }
 
 /// How many rows a product's tiles are chosen for.
@@ -114,7 +116,7 @@ impl ProductKind {
         Self { of_experts: true, ..self }
     }
 
-    fn form(&self, class: Class, Choice { deterministic, chip }: Choice) -> Form {
+    fn form(&self, class: Class, Choice { deterministic, chip, .. }: Choice) -> Form {
         let int8 = |rows| Form::Int8(wide::tiling(self.shape, self.columns(rows), chip));
         match class {
             // The shared expert runs beside others, which have the one place for rows of f16.
@@ -204,7 +206,7 @@ impl<'a> Kernels<'a> {
         device: &'a Device,
         cache: &'a KernelCache,
         classes: Vec<Class>,
-        deterministic: bool,
+        choice: Choice,
         planes: Planes,
         half_rows: HalfRows,
     ) -> Self {
@@ -212,7 +214,7 @@ impl<'a> Kernels<'a> {
             device,
             cache,
             classes,
-            choice: Choice { deterministic, chip: Chip::of(device) },
+            choice,
             planes,
             half_rows: Rc::new(HalfPlace::new(half_rows)),
             loaded: HashMap::new(),
@@ -265,7 +267,7 @@ impl<'a> Kernels<'a> {
 
     /// The kernels of a layer's experts for few rows, if the chip has the memory for them.
     pub(super) fn experts(&mut self, experts: Experts) -> Result<Option<Rc<ExpertsKernels>>, CudaBackendError> {
-        let experts = experts.with_planes(self.planes);
+        let experts = experts.with_planes(self.planes).with_replay(self.choice.replayed);
         if let Some(kernels) = self.experts.get(&experts) {
             return Ok(kernels.clone());
         }
@@ -416,14 +418,14 @@ mod tests {
         let shape = wide::WideShape::new(matrix, Epilogue::Gated, Some(2048), false).unwrap();
         let kind = ProductKind { shape, share: Some((8, 256)), of_experts: true };
         for chip in [chip, Chip { warpgroups: false, ..chip }] {
-            let form = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: true, chip });
+            let form = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: true, chip, replayed: false });
             let halves = CLASSES.map(|rows| matches!(form(rows), Form::F16(_)));
             assert_eq!(halves, [chip.warpgroups; CLASSES.len()]);
             if !chip.warpgroups {
                 assert!(CLASSES.iter().all(|rows| form(*rows) == form(1)), "int8's tiles decide about its bytes");
             }
         }
-        let fast = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: false, chip });
+        let fast = |rows| kind.form(Class::Prompt(rows), Choice { deterministic: false, chip, replayed: false });
         assert!(matches!((fast(64), fast(1024)), (Form::Int8(_), Form::F16(_))), "few rows are faster in int8");
     }
 }

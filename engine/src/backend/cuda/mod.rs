@@ -44,6 +44,7 @@ pub use chimere_kernels::cuda::{Arch, Compiler, CudaError, KernelCache, Program}
 pub use config::{CudaConfig, CudaMemory, KvStorage};
 pub use error::CudaBackendError;
 pub use gpu::{GpuInfo, probe};
+pub use plan::matrix_bytes;
 pub use programs::programs;
 
 use crate::backend::steps::{self, AwaitedRules, Forward, StepDevice, UnfinishedSteps};
@@ -76,7 +77,7 @@ use store::{Store, StoreShape, send};
 use stored::{Lacking, StoredStates};
 use tier::{ExpertTier, PassKind};
 use weights::DeviceWeights;
-use workspace::Workspace;
+use workspace::{GIVEN_ROWS_MAX, Workspace};
 
 /// Words of a row of inputs: token, slot, position, prompt length, two of its cut of experts, pending updates, drafted
 /// positions.
@@ -96,6 +97,8 @@ pub struct CudaBackend {
     /// If not all experts lie on the device.
     experts: Option<ExpertTier>,
     work: Workspace,
+    /// Experts of the next step's decode rows, if they are given.
+    given: Option<Vec<i32>>,
     /// Arrays of a decode pass's bucket, as [`columns`] lays them out.
     decode_rows: CudaSlice<i32>,
     /// Likewise of the prompts.
@@ -171,6 +174,10 @@ impl CudaBackend {
         let shape = StoreShape::of(c, config);
         let cut = HostBlocks::of(shape.checkpoint_bytes() * u64::from(config.checkpoints > 0), shape.page_bytes());
         let host = HostTier::new(stream.context(), cut, config.host_cache_bytes)?;
+        let mut work = Workspace::new(&device, c, counts, planes)?;
+        if config.replayed {
+            work.replay(&device, c)?;
+        }
         let mut backend = Self {
             info: BackendInfo {
                 device: "cuda",
@@ -189,7 +196,8 @@ impl CudaBackend {
             stored: StoredStates::new(config.slots),
             host,
             experts,
-            work: Workspace::new(&device, c, counts, planes)?,
+            work,
+            given: None,
             decode_rows: words(ROW_WORDS * counts.decode)?,
             prefill_rows: words(ROW_WORDS * counts.prefill)?,
             pieces: words(4 * counts.slots)?,
@@ -302,6 +310,9 @@ impl CudaBackend {
         self.decode(&rows.before, &staging)?;
         if !rows.prefill.is_empty() {
             self.prefill(&rows, &prompts, &staging, &mut wanted)?;
+        }
+        if let (Some(given), Some(to)) = (self.given.take(), &mut self.work.given) {
+            stage(&self.device, &staging, to, 0, &given)?;
         }
         let decoded = self.decode(&rows.passes, &staging)?;
         if !prompts.is_empty() {
@@ -484,15 +495,37 @@ impl CudaBackend {
     /// Distinct routed experts that the rows of the last finished forward picked, one entry a block that chooses; empty
     /// for a dense model or if the device failed.
     pub fn expert_counts(&mut self) -> Vec<u32> {
+        let distinct = |block: &Vec<i32>| block.iter().filter(|e| **e >= 0).collect::<HashSet<_>>().len() as u32;
+        self.expert_choices().iter().map(distinct).collect()
+    }
+
+    /// The experts that the rows of the last finished forward picked: of each block that chooses, row by row, below 0
+    /// where there is none; empty for a dense model or if the device failed.
+    pub fn expert_choices(&mut self) -> Vec<Vec<i32>> {
         let used = self.network.used();
         let pairs = self.last_rows * used;
         let Ok(all) = self.device.stream().clone_dtoh(&self.work.experts) else { return Vec::new() };
         if pairs == 0 {
             return Vec::new();
         }
-        let distinct = |layer: &[i32]| layer[..pairs].iter().filter(|e| **e >= 0).collect::<HashSet<_>>().len() as u32;
-        let blocks = self.network.routed_blocks();
-        all.chunks_exact(self.counts.rows() * used).take(blocks).map(distinct).collect()
+        let blocks = all.chunks_exact(self.counts.rows() * used).take(self.network.routed_blocks());
+        blocks.map(|block| block[..pairs].to_vec()).collect()
+    }
+
+    /// Says which experts the decode rows of the next step take, where the backend was made to be told: of each block
+    /// that chooses `rows` times as many as a row uses, all of a row different.
+    ///
+    /// # Panics
+    /// If there are others than so many, of more than 16 rows, or the backend was made to choose.
+    pub fn give_experts(&mut self, rows: usize, experts: &[u32]) {
+        let (used, blocks) = (self.network.used(), self.network.routed_blocks());
+        assert!(self.work.given.is_some(), "the configuration says that experts are given");
+        assert!(rows <= GIVEN_ROWS_MAX && experts.len() == blocks * rows * used, "{rows} rows of each block");
+        let mut all = vec![0; blocks * GIVEN_ROWS_MAX * used];
+        for (to, from) in all.chunks_exact_mut(GIVEN_ROWS_MAX * used).zip(experts.chunks_exact((rows * used).max(1))) {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from as i32);
+        }
+        self.given = Some(all);
     }
 
     /// Overwrites a slot's state and these pages with values of a working sequence's size, so that a benchmark need not

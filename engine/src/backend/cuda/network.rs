@@ -9,7 +9,7 @@
 use super::blocks::{BlockPass, BlockPlace, Bound, Kernels, OpQuery, Setting};
 use super::config::CudaConfig;
 use super::error::CudaBackendError;
-use super::matrices::{Kernels as Products, Product, ProductKind, RowCount, classes};
+use super::matrices::{Choice, Kernels as Products, Product, ProductKind, RowCount, classes};
 use super::mtp::Head;
 use super::programs::embed_shape;
 use super::residual::Next;
@@ -23,7 +23,7 @@ use chimere_kernels::cuda::gather::Gather;
 use chimere_kernels::cuda::pool::HiddenRows;
 use chimere_kernels::cuda::quantized::Planes;
 use chimere_kernels::cuda::wide::halves::HalfRows;
-use chimere_kernels::cuda::wide::{Columns, Epilogue, Output};
+use chimere_kernels::cuda::wide::{Chip, Columns, Epilogue, Output};
 use chimere_kernels::cuda::{Device, KernelCache};
 use cudarc::driver::{CudaSlice, CudaView, DevicePtr};
 
@@ -137,7 +137,9 @@ impl Network {
         let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
         let (rows, values) = half_rows(c, setting.counts);
         let halves = HalfRows::new(device, rows, values)?;
-        let mut products = Products::new(device, cache, classes, config.deterministic, planes, halves);
+        let (deterministic, replayed) = (config.deterministic, config.replayed);
+        let choice = Choice { deterministic, chip: Chip::of(device), replayed };
+        let mut products = Products::new(device, cache, classes, choice, planes, halves);
         let (mut place, table) = (BlockPlace::default(), embed_shape(c, weights.embed.ty, planes));
         let mut bind = |of: &BlockConfig, block: weights::Block, products: &mut Products<'_>| {
             let shape = shapes.iter().position(|shape| **shape == of.op).expect("every block's shape is listed");

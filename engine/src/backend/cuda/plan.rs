@@ -175,6 +175,11 @@ impl UploadSource for MatrixPlan<'_> {
     }
 }
 
+/// Bytes that one matrix of `rows` by `cols` weights of an encoding takes on the device, where it lies alone.
+pub fn matrix_bytes(ty: BlockType, rows: usize, cols: usize) -> u64 {
+    Home::of_type(ty).layout.matrix_bytes(rows, cols.next_multiple_of(UNIT)) as u64
+}
+
 /// Values that stay f32.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum VectorPlan<'a> {

@@ -71,13 +71,13 @@ pub fn programs(
     let wanted = products(&plan, c.hidden)?;
     let kinds: HashSet<ProductKind> = wanted.kinds.into_iter().collect();
     let classes = classes(config.deterministic, setting.counts.decode, setting.counts.prefill);
-    let choice = Choice { deterministic: config.deterministic, chip };
+    let choice = Choice { deterministic: config.deterministic, chip, replayed: config.replayed };
     for kind in kinds {
         all.extend(kind.with_planes(planes).programs(&classes, choice)?);
     }
     let mut seen = HashSet::new();
     for few in wanted.experts {
-        let few = few?.with_planes(planes);
+        let few = few?.with_planes(planes).with_replay(config.replayed);
         if seen.insert(few) {
             all.extend(experts::tiling(few, chip).map(|tiling| experts::program(few, tiling)));
         }

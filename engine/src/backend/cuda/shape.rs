@@ -122,6 +122,7 @@ mod tests {
                 mtp: false,
                 host_embedding: false,
                 expert_bytes: None,
+                replayed: false,
                 kernel_cache: None,
             };
             Counts::of(&config).logits

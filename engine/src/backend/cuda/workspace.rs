@@ -47,6 +47,9 @@ impl Quantized {
     }
 }
 
+/// Decode rows of a step that can be given experts, at most: as many as one launch of the kernels for few rows takes.
+pub(super) const GIVEN_ROWS_MAX: usize = 16;
+
 /// Buffers that a step's rows are computed in.
 pub(super) struct Workspace {
     /// `[rows, hidden]`.
@@ -57,6 +60,8 @@ pub(super) struct Workspace {
     pub(super) mixed: Quantized,
     /// `[blocks that choose][rows, used]`, so that who asks can see what every one of them chose.
     pub(super) experts: CudaSlice<i32>,
+    /// `[blocks that choose][GIVEN_ROWS_MAX, used]`: what decode rows take instead of choosing, in benchmarks.
+    pub(super) given: Option<CudaSlice<i32>>,
     /// `[rows, used + 1]`.
     pub(super) gates: CudaSlice<f32>,
     /// One word: experts that rows with a cut kept since it was last read.
@@ -96,6 +101,7 @@ impl Workspace {
             inputs: s.alloc_zeros(rows * w.inputs).during(doing)?,
             mixed: quantized(rows, w.mixed)?,
             experts: s.alloc_zeros((routed * rows * used).max(1)).during(doing)?,
+            given: None,
             gates: s.clone_htod(&vec![1.0f32; rows * (used + 1)]).during(doing)?,
             tally: s.alloc_zeros(1).during(doing)?,
             lists: s.alloc_zeros((4 * w.experts).max(4)).during(doing)?,
@@ -147,11 +153,24 @@ impl Workspace {
         n * self.pairs..(n + 1) * self.pairs
     }
 
+    /// Takes memory for experts that decode rows are given, beyond what is planned.
+    pub(super) fn replay(&mut self, device: &Device, c: &ModelConfig) -> Result<(), CudaBackendError> {
+        let words = all_routed(c) * GIVEN_ROWS_MAX * Widths::of(c).used;
+        self.given = Some(device.stream().alloc_zeros(words.max(1)).during("allocating given experts")?);
+        Ok(())
+    }
+
     /// Prints [`Workspace::parts`] as a table.
     #[cfg(test)]
     pub(super) fn print(c: &ModelConfig, n: Counts, planes: Planes) {
         Self::parts(c, n, planes).iter().for_each(|(name, bytes)| println!("  {name:32} {bytes:>14}"));
     }
+}
+
+/// Of [`Workspace::given`] those of the `n`th block that chooses.
+pub(super) fn given_of(all: &CudaSlice<i32>, n: usize, used: usize) -> CudaView<'_, i32> {
+    let each = GIVEN_ROWS_MAX * used;
+    all.slice(n * each..(n + 1) * each)
 }
 
 /// How many of these blocks choose experts.

@@ -1,11 +1,12 @@
 //! `chimere bench step`: the engine alone, without scheduler, text or HTTP.
 
 mod driver;
+mod replay;
 mod report;
 mod traffic;
 
 use crate::config::{Activations, Budget, Device, Embedding, KvType, Residents};
-use crate::device::{self, Built, DeviceError, DeviceRequest};
+use crate::device::{self, Built, DeviceError, DeviceRequest, Setup};
 use crate::memory::MemoryPlan;
 use crate::tools::CliError;
 use crate::tools::figures::bytes_text;
@@ -14,6 +15,7 @@ use chimere_engine::PAGE_TOKENS;
 use chimere_engine::backend::BackendError;
 use chimere_engine::model::{self, Summary};
 use driver::{Driver, Measured};
+use replay::Replay;
 use report::{Case, Decode, Moved, Prefill, Report};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -82,6 +84,10 @@ pub struct BenchStepArgs {
     /// numbers from 1 to 0.
     #[arg(long, value_name = "SHARE,..", value_delimiter = ',')]
     pub accept: Vec<f64>,
+    /// Which experts decoded tokens use, instead of what the model's router would choose: a trace of `chimere trace`, a
+    /// sequence of it for each of the batch, token after token through all measurements. On a GPU only.
+    #[arg(long, value_name = "FILE", conflicts_with = "drafts")]
+    pub expert_trace: Option<PathBuf>,
     /// Seed of the tokens fed and sampled.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -95,6 +101,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     let path = find_model(args.model.as_deref())?;
     let model = model::load(&path).map_err(|e| CliError::Failed(e.to_string()))?;
     let mut cases = Cases::of(args, model.config.context)?;
+    let trace = args.expert_trace.as_deref().map(|path| Replay::open(path, args, &cases, &model.config)).transpose()?;
     let (mut setup, said) = device::choose(&cases.wanted(args), &model).map_err(|e| match e {
         DeviceError::Usage(why) => CliError::Usage(why),
         DeviceError::Unusable(why) => CliError::Failed(why),
@@ -107,6 +114,9 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     eprintln!("{said}\n{plan}\n{dropped}loading {}", bytes_text(Summary::of(&model).bytes()));
     let summary = Summary::of(&model);
     let traffic = Traffic::of(&model.config, &summary, model.weights.head.is_none(), Kv::of(args.kv_type, args.exact));
+    if trace.is_some() && matches!(setup, Setup::Cpu(_)) {
+        return Err(CliError::Usage("--expert-trace: a trace is replayed on a GPU only".into()));
+    }
     let mut report = Report::new(&path, &model, &summary, &setup, args);
     let begin = Instant::now();
     let mut backend: Box<dyn Measured> = match setup.build(&model, &mut |_| {}).map_err(CliError::Failed)? {
@@ -122,6 +132,7 @@ pub fn run(args: &BenchStepArgs) -> Result<(), CliError> {
     let driver = Driver::new(&mut *backend, args.seed, step_tokens);
     let mut driver = driver.map_err(|e| CliError::Failed(format!("completion thread: {e}")))?;
     report.guesses = args.drafts > 0 && driver.guesses();
+    driver.replay(trace);
     print!("{}", report.title());
     measure(&mut driver, &cases, args, &traffic, &mut report).map_err(|e| CliError::Failed(e.to_string()))?;
     report.write(args.json.as_deref())
@@ -186,6 +197,7 @@ impl Cases {
             experts_resident: args.experts_resident,
             exact: args.exact,
             deterministic: args.deterministic,
+            replayed: args.expert_trace.is_some(),
             drafts: args.drafts,
             mtp: args.drafts > 0,
             budget: args.vram_budget,
@@ -271,7 +283,8 @@ fn measure(
             let distinct = mean(&distinct);
             let positions = args.steps * (1 + drafts);
             let bytes = traffic.decode_bytes(batch, context + positions / 2, distinct);
-            let moved = Moved { bytes, distinct_experts: distinct, copy_bandwidth: report.copy_bandwidth };
+            let found = found(&runs);
+            let moved = Moved { bytes, distinct_experts: distinct, found, copy_bandwidth: report.copy_bandwidth };
             let row = Decode::new(Case { batch, context, steps: args.steps, drafts }, moved, &runs);
             print!("{}{}", if report.decode.is_empty() { Decode::heading() } else { String::new() }, row.line());
             report.decode.push(row);
@@ -294,6 +307,12 @@ fn repeated(
 ) -> Result<Vec<driver::StepsRun>, BackendError> {
     run()?;
     (0..times).map(|_| run()).collect()
+}
+
+/// The share of the experts' reads that found theirs on the device, where some lie elsewhere.
+fn found(runs: &[driver::StepsRun]) -> Option<f64> {
+    let (hits, all) = runs.iter().fold((0, 0), |(h, a), r| (h + r.reads.hits, a + r.reads.hits + r.reads.misses));
+    (all > 0).then(|| hits as f64 / all as f64)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

@@ -13,14 +13,14 @@ use chimere_engine::format::blocks::SplitMix;
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::model::Model;
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepPlan};
+use chimere_engine::step::{Form, Piece, PieceTokens, Sample, SampleRow, StateStart, StepPlan};
 use serde_json::json;
 use std::sync::Arc;
 
 /// A user's turn that is longer than this is closed.
 const USER_TOKENS_MAX: u32 = 96;
 /// One sequence in so many is free text.
-const FREE_TEXT_EVERY: u32 = 4;
+const FREE_TEXT_EVERY: u32 = 2;
 /// Rows a sequence may feed in one step: what the template puts between two turns is shorter.
 const PENDING_TOKENS_MAX: usize = 64;
 /// Sequences that are computed side by side.
@@ -38,11 +38,26 @@ pub(in crate::tools) struct Calibration {
     pub(in crate::tools) threads: usize,
 }
 
+/// Is told every token that was drawn, with the number of its sequence.
+pub(in crate::tools) type EachSample<'a> = &'a mut dyn FnMut(u32, &Sample);
+
 /// Writes the sequences, each exactly as long as was asked for. The same seed writes the same text.
 pub(in crate::tools) fn write(
     model: &Model,
     text: &TextModel,
     options: &Calibration,
+) -> Result<Vec<Vec<TokenId>>, CliError> {
+    write_watched(model, text, options, false, &mut |_, _| {})
+}
+
+/// The same; `each` is told every token that was drawn, with the number of its sequence, and, if they are to be told,
+/// with the experts that its row was given to.
+pub(in crate::tools) fn write_watched(
+    model: &Model,
+    text: &TextModel,
+    options: &Calibration,
+    experts: bool,
+    each: EachSample<'_>,
 ) -> Result<Vec<Vec<TokenId>>, CliError> {
     let turns = Turns::of(model, text);
     let mut progress = Steps::new("writing calibration text");
@@ -50,8 +65,10 @@ pub(in crate::tools) fn write(
     while (all.len() as u32) < options.sequences {
         let (first, done) = (all.len() as u32, all.len().div_ceil(BATCH as usize) * options.tokens as usize);
         let count = BATCH.min(options.sequences - first);
-        let sequences = (first..first + count).map(|i| Sequence::new(i, &turns, model, text, options.seed)).collect();
-        all.extend(batch(model, &turns, options, sequences, |at| progress.show(done + at, steps))?);
+        let sequence = |i| Sequence::new(i, &turns, model, text, (options.seed, experts));
+        let sequences = (first..first + count).map(sequence).collect();
+        let each = &mut |of: u32, sample: &Sample| each(first + of, sample);
+        all.extend(batch(model, &turns, options, sequences, (each, |at| progress.show(done + at, steps)))?);
     }
     progress.end();
     Ok(all)
@@ -103,8 +120,9 @@ struct Sequence {
 }
 
 impl Sequence {
-    fn new(index: u32, turns: &Option<Turns>, model: &Model, text: &TextModel, seed: u64) -> Self {
-        let params = Arc::new(SamplingParams { seed: seed ^ u64::from(index) << 32, ..SamplingParams::default() });
+    fn new(index: u32, turns: &Option<Turns>, model: &Model, text: &TextModel, (seed, report): (u64, bool)) -> Self {
+        let own = seed ^ u64::from(index) << 32;
+        let params = Arc::new(SamplingParams { seed: own, report, ..SamplingParams::default() });
         let (ids, free) = match turns {
             Some(turns) if !index.is_multiple_of(FREE_TEXT_EVERY) && !turns.user.is_empty() => {
                 (turns.user.clone(), false)
@@ -154,7 +172,7 @@ fn batch(
     turns: &Option<Turns>,
     options: &Calibration,
     mut sequences: Vec<Sequence>,
-    mut progress: impl FnMut(usize),
+    (each, mut progress): (EachSample<'_>, impl FnMut(usize)),
 ) -> Result<Vec<Vec<TokenId>>, CliError> {
     let failed = |e: &dyn std::fmt::Display| CliError::Failed(e.to_string());
     let pages = (options.tokens as usize + PENDING_TOKENS_MAX).div_ceil(PAGE_TOKENS as usize) as u32;
@@ -179,6 +197,7 @@ fn batch(
         }
         let outcome = backend.launch(StepPlan::new(StepId(step), pieces)).and_then(|pending| pending.wait());
         for (i, sample) in slots.into_iter().zip(outcome.map_err(|e| failed(&e))?.samples) {
+            each(i as u32, &sample);
             sequences[i].fed = sequences[i].ids.len();
             sequences[i].push(sample.token, turns);
         }

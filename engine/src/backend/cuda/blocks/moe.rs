@@ -13,7 +13,7 @@ use crate::backend::cuda::residual::next_rows;
 use crate::backend::cuda::shape::{Counts, Widths};
 use crate::backend::cuda::store::Store;
 use crate::backend::cuda::weights::{Matrix, Packed};
-use crate::backend::cuda::workspace::{Quantized, Workspace};
+use crate::backend::cuda::workspace::{Quantized, Workspace, given_of};
 use crate::model::{MoeConfig, MoeWeights, Router as Routing};
 use chimere_kernels::cuda::combine::{self, Combine, Terms};
 use chimere_kernels::cuda::experts::{self, ExpertRows, Experts, ExpertsKernels, Matrices};
@@ -397,8 +397,10 @@ impl Bound {
         let (routed, shared, tally) = (&self.experts.weights, &self.shared.weights, work.tally.as_view());
         let cuts = Some(router::Cuts { words: &at.pass.cuts, tally: &tally });
         let chosen = work.chosen(at.place.routed);
+        let given = work.given.as_ref().map(|all| given_of(all, at.place.routed, self.config.used));
         let mut chosen = work.experts.slice_mut(chosen);
-        let routing = experts::Routing { weights, slots: &at.pass.slots, cuts, chosen: &mut chosen };
+        let slots = &at.pass.slots;
+        let routing = experts::Routing { weights, slots, cuts, chosen: &mut chosen, given: given.as_ref() };
         let ((mut codes, mut meta), (mut shared_codes, mut shared_meta)) =
             (work.expert_hidden.views_mut(), work.shared_hidden.views_mut());
         let between = ExpertRows {

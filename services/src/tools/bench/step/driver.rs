@@ -2,13 +2,14 @@
 //! engine is measured; steps are launched while earlier ones may still run and waited for on another thread, as the
 //! service does.
 
+use super::replay::Replay;
 use crate::limits::STEPS_IN_FLIGHT_MAX;
 use chimere_engine::backend::cpu::CpuBackend;
 use chimere_engine::backend::cuda::CudaBackend;
 use chimere_engine::backend::{Backend, BackendError, Pending};
 use chimere_engine::ids::{PageId, SeqId, SlotId, StepId, TokenId};
 use chimere_engine::sampling::SamplingParams;
-use chimere_engine::step::{Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
+use chimere_engine::step::{ExpertReads, Form, Piece, PieceTokens, SampleRow, StateStart, StepOutcome, StepPlan};
 use chimere_engine::{CHUNK_TOKENS, PAGE_TOKENS};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use rand::rngs::StdRng;
@@ -24,6 +25,16 @@ pub(super) trait Measured: Backend {
     /// Distinct routed experts of the last finished step, an entry a layer; empty where nobody counts.
     fn expert_counts(&mut self) -> Vec<u32> {
         Vec::new()
+    }
+
+    /// Which experts the last finished step's rows used, by layer; empty where nobody tells.
+    fn expert_choices(&mut self) -> Vec<Vec<i32>> {
+        Vec::new()
+    }
+
+    /// Says which experts the rows of the next step use, `[layers][rows][used]`.
+    fn give_experts(&mut self, _rows: usize, _experts: &[u32]) {
+        unreachable!("traces are refused but for a GPU");
     }
 
     /// Bytes a second that a large copy in the device's memory reads and writes together, measured now.
@@ -47,6 +58,14 @@ impl Measured for CudaBackend {
         CudaBackend::expert_counts(self)
     }
 
+    fn expert_choices(&mut self) -> Vec<Vec<i32>> {
+        CudaBackend::expert_choices(self)
+    }
+
+    fn give_experts(&mut self, rows: usize, experts: &[u32]) {
+        CudaBackend::give_experts(self, rows, experts);
+    }
+
     fn copy_bandwidth(&mut self) -> Option<f64> {
         CudaBackend::copy_bandwidth(self)
     }
@@ -60,6 +79,8 @@ pub(super) struct StepsRun {
     pub(super) sampling: Duration,
     /// Drafts that were taken for accepted.
     pub(super) accepted: u64,
+    /// Where experts were read, as far as it was known when steps ended: a few of the run before may be among them.
+    pub(super) reads: ExpertReads,
 }
 
 /// Drives one backend. Sequence `i` has slot `i` and its own stretch of pages.
@@ -73,6 +94,7 @@ pub(super) struct Driver<'a> {
     /// Positions that a step of prompts takes.
     step_tokens: u32,
     flight: Flight,
+    replay: Option<Replay>,
 }
 
 impl<'a> Driver<'a> {
@@ -86,7 +108,21 @@ impl<'a> Driver<'a> {
         };
         let params = (0..slots).map(own).collect();
         let rng = StdRng::seed_from_u64(seed);
-        Ok(Self { backend, next: 0, rng, params, pages_a_sequence: 0, step_tokens, flight: Flight::start()? })
+        Ok(Self {
+            backend,
+            next: 0,
+            rng,
+            params,
+            pages_a_sequence: 0,
+            step_tokens,
+            flight: Flight::start()?,
+            replay: None,
+        })
+    }
+
+    /// From now on decoded rows use the experts of a trace, if there is one.
+    pub(super) fn replay(&mut self, trace: Option<Replay>) {
+        self.replay = trace;
     }
 
     /// Gives each of `sequences` sequences room for this many positions, until the next call.
@@ -137,9 +173,16 @@ impl<'a> Driver<'a> {
         let mut run = StepsRun::default();
         for step in 0..steps {
             let pieces = (0..sequences).map(|seq| self.decode_piece(seq, start, start + step)).collect();
+            if let Some(replay) = &mut self.replay {
+                self.backend.give_experts(sequences as usize, replay.next(sequences as usize));
+            }
             self.launch(pieces, &mut run)?;
         }
-        self.finish(begin, run)
+        let run = self.finish(begin, run)?;
+        if let Some(replay) = &self.replay {
+            replay.check(&self.backend.expert_choices());
+        }
+        Ok(run)
     }
 
     /// How many drafts steps take, where so many behind each sequence's row are too many.
@@ -298,6 +341,10 @@ fn granted(left: u32, room: u32) -> u32 {
 impl StepsRun {
     fn count(&mut self, outcome: &StepOutcome) {
         self.sampling += Duration::from_micros(outcome.timing.sample_us);
+        self.reads.hits += outcome.expert_reads.hits;
+        self.reads.misses += outcome.expert_reads.misses;
+        self.reads.missed_bytes += outcome.expert_reads.missed_bytes;
+        self.reads.promoted += outcome.expert_reads.promoted;
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Report {
     kv_type: &'static str,
     exact: bool,
     deterministic: bool,
+    /// Of the experts that decoded tokens were given, if they did not choose.
+    expert_trace: Option<String>,
     step_tokens: u32,
     /// Random drafts behind each decoded token, and in what share of steps at least the first, the first two, and so on,
     /// were taken for accepted.
@@ -63,6 +65,8 @@ pub(super) struct Decode {
     sample_ms: f64,
     /// Distinct routed experts a layer in a step, where they are counted.
     distinct_experts: Option<f64>,
+    /// The share of experts that were read in the device's memory, where some lie in the host's.
+    found: Option<f64>,
     /// The least bytes a step moves.
     bytes_per_step: f64,
     /// Those bytes over the median step.
@@ -87,6 +91,8 @@ pub(super) struct Moved {
     pub(super) bytes: f64,
     /// Distinct routed experts a layer.
     pub(super) distinct_experts: Option<f64>,
+    /// The share of them that lay on the device, where some did not.
+    pub(super) found: Option<f64>,
     /// Bytes a second that a copy in memory reaches.
     pub(super) copy_bandwidth: Option<f64>,
 }
@@ -109,6 +115,7 @@ impl Decode {
             tokens_per_s: stats(&|r| (f64::from(batch) + r.accepted as f64 / f64::from(steps)) / step_s(r)),
             sample_ms: stats(&|r| r.sampling.as_secs_f64() * 1e3 / f64::from(steps)).mean,
             distinct_experts: moved.distinct_experts,
+            found: moved.found,
             bytes_per_step: moved.bytes,
             gb_per_s: moved.bytes / step_ms.p50 / 1e6,
             copy_percent: moved.copy_bandwidth.map(|copy| 100.0 * moved.bytes / (step_ms.p50 / 1e3) / copy),
@@ -156,6 +163,7 @@ impl Report {
             kv_type: args.kv_type.name(),
             exact: args.exact,
             deterministic: args.deterministic,
+            expert_trace: args.expert_trace.as_ref().map(|path| path.display().to_string()),
             step_tokens: args.step_tokens.unwrap_or(setup.step_tokens()),
             drafts: args.accept.clone(),
             guesses: false,
@@ -180,6 +188,7 @@ impl Report {
         out += &self.threads.map(|n| format!(" with {n} threads")).unwrap_or_default();
         out += &format!(", KV {}{}", self.kv_type, if self.deterministic { ", deterministic" } else { "" });
         out += &self.copy_bandwidth.map(|b| format!(", copies at {:.0} GB/s", b / 1e9)).unwrap_or_default();
+        out += &self.expert_trace.as_ref().map(|path| format!(", experts of {path}")).unwrap_or_default();
         if !self.drafts.is_empty() {
             let by = if self.guesses { " and as many guesses of the draft head" } else { "" };
             out += &format!(", {} drafts of which {:?} are taken for accepted{by}", self.drafts.len(), self.drafts);
@@ -193,7 +202,7 @@ impl Decode {
     /// What stands above its lines.
     pub(super) fn heading() -> String {
         format!(
-            "\n{:<8}{:>6}{:>9}{:>8}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>11}\n",
+            "\n{:<8}{:>6}{:>9}{:>8}{:>11}{:>8}{:>11}{:>11}{:>12}{:>9}{:>8}{:>9}{:>8}{:>11}\n",
             "decode",
             "batch",
             "context",
@@ -206,6 +215,7 @@ impl Decode {
             "GB/s",
             "of copy",
             "experts",
+            "found",
             "sample ms"
         )
     }
@@ -221,7 +231,8 @@ impl Decode {
         let copy = self.copy_percent.map_or("-".into(), |p| format!("{p:.1}%"));
         let experts = self.distinct_experts.map_or("-".into(), |n| format!("{n:.1}"));
         write!(out, "{steps:>11.1}{tokens:>11.1}{bytes:>12}{:>9.1}", self.gb_per_s).expect("to a string");
-        writeln!(out, "{copy:>8}{experts:>9}{:>11.3}", self.sample_ms).expect("to a string");
+        let found = self.found.map_or("-".into(), |share| format!("{:.1}%", 100.0 * share));
+        writeln!(out, "{copy:>8}{experts:>9}{found:>8}{:>11.3}", self.sample_ms).expect("to a string");
         out
     }
 }
@@ -258,17 +269,21 @@ mod tests {
 
     #[test]
     fn a_case_reports_the_median_step_and_all_sequences_tokens() {
-        let run = |ms| StepsRun { wall: Duration::from_millis(ms), sampling: Duration::from_millis(1), accepted: 0 };
+        let run = |ms| StepsRun {
+            wall: Duration::from_millis(ms),
+            sampling: Duration::from_millis(1),
+            ..StepsRun::default()
+        };
         let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
         let d = Decode::new(case, Moved { bytes: 2e6, ..Moved::default() }, &[run(90), run(100), run(110)]);
         assert_eq!((d.step_ms.p50, d.steps_per_s.p50, d.tokens_per_s.p50), (10.0, 100.0, 800.0));
         assert!((d.sample_ms - 0.1).abs() < 1e-9 && (d.gb_per_s - 0.2).abs() < 1e-9, "{d:?}");
         assert_eq!((d.copy_percent, d.distinct_experts), (None, None));
-        let moved = Moved { bytes: 2e6, distinct_experts: Some(31.5), copy_bandwidth: Some(4e8) };
+        let moved = Moved { bytes: 2e6, distinct_experts: Some(31.5), found: Some(0.963), copy_bandwidth: Some(4e8) };
         let d = Decode::new(Case { batch: 8, context: 0, steps: 10, drafts: 0 }, moved, &[run(100)]);
         assert_eq!(d.copy_percent.map(f64::round), Some(50.0));
         let line = d.line();
-        assert!(line.contains("50.0%") && line.contains("31.5"), "{line}");
+        assert!(line.contains("50.0%") && line.contains("31.5") && line.contains("96.3%"), "{line}");
         let drafting = StepsRun { accepted: 40, ..run(100) };
         let case = Case { batch: 8, context: 0, steps: 10, drafts: 0 };
         let d = Decode::new(case, Moved::default(), &[drafting]);
