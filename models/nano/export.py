@@ -13,7 +13,6 @@ import shutil
 import struct
 
 import numpy as np
-from safetensors.numpy import load_file
 
 import gguf
 from tokenizer import gguf_vocabulary
@@ -31,6 +30,7 @@ TYPES = {"f32": (0, 1, 4), "bf16": (30, 1, 2), "q8_0": (8, 32, 34)}     # id in 
 
 
 def load_weights(folder):
+    from safetensors.numpy import load_file    # only for this: who writes what was read from GGUF has numpy alone
     weights = {}
     for part in sorted(pathlib.Path(folder).glob("*.safetensors")):
         weights.update(load_file(part))

@@ -53,16 +53,16 @@ impl Choices {
         let cost = |g: usize, d: &Distortion| match (&alpha, job.args.scheme) {
             (Some(alpha), _) => alpha[g] * d.t2(),
             (None, Scheme::Ramp) => looks[g] * d.plain_t2() * job.groups[g].weights as f64,
-            (None, _) => d.error,
+            (None, _) if d.signal > 0.0 => d.error,
+            // Without importance all weights count alike.
+            (None, _) => d.plain_error,
         };
         let choices: Vec<Vec<Choice>> = table
             .0
             .iter()
             .enumerate()
             .map(|(g, row)| {
-                row.iter()
-                    .map(|(ty, d)| Choice { bytes: job.groups[g].bytes(job.source, *ty), cost: cost(g, d) })
-                    .collect()
+                row.iter().map(|(ty, d)| Choice { bytes: job.bytes(&job.groups[g], *ty), cost: cost(g, d) }).collect()
             })
             .collect();
         let picks = allocate(&choices, budget).expect("the budget holds the smallest types");
@@ -82,8 +82,8 @@ fn menu<'a>(source: &'a Gguf, group: &'a Group) -> impl Iterator<Item = BlockTyp
 }
 
 /// Bytes of a group in its smallest type.
-pub(super) fn smallest(source: &Gguf, group: &Group) -> u64 {
-    menu(source, group).map(|ty| group.bytes(source, ty)).min().expect("groups have rows of whole blocks of 32")
+pub(super) fn smallest(job: &Job<'_>, group: &Group) -> u64 {
+    menu(job.source, group).map(|ty| job.bytes(group, ty)).min().expect("groups have rows of whole blocks of 32")
 }
 
 fn sampled(source: &Gguf, group: &Group, ty: BlockType, importance: &Importance) -> Result<Distortion, CliError> {
