@@ -2,6 +2,7 @@
 //! writer; here the model is run to learn what each part is worth.
 
 pub(in crate::tools) mod calibration;
+mod card;
 mod choice;
 mod options;
 mod report;
@@ -14,6 +15,7 @@ use super::figures::{Steps, bytes_text};
 use super::logits::threads;
 use crate::text::TextModel;
 use calibration::Calibration;
+use card::Card;
 use chimere_engine::format::gguf::MetaValue;
 use chimere_engine::format::{BlockType, Gguf};
 use chimere_engine::model::{self, Model};
@@ -57,13 +59,23 @@ struct Job<'a> {
     settled: HashMap<String, BlockType>,
     dropped: Vec<String>,
     keys: Vec<(String, MetaValue)>,
+    /// What the weights are to fit into, where that is the target, with the room that they have there beside tensors of
+    /// no group.
+    card: Option<(Card, u64)>,
 }
 
 impl<'a> Job<'a> {
     fn new(args: &'a QuantizeArgs, source: &'a Gguf, model: &Model) -> Result<Self, CliError> {
         let main = model.config.layers.len();
-        let mut job =
-            Self { args, source, groups: groups(source, main), settled: HashMap::new(), dropped: vec![], keys: vec![] };
+        let mut job = Self {
+            args,
+            source,
+            groups: groups(source, main),
+            settled: HashMap::new(),
+            dropped: vec![],
+            keys: vec![],
+            card: None,
+        };
         job.settle_rules();
         let drafts: Vec<Group> = job.groups.extract_if(.., |g| g.role == MatrixRole::Draft).collect();
         match args.mtp {
@@ -77,7 +89,39 @@ impl<'a> Job<'a> {
         if job.groups.is_empty() && job.settled.is_empty() {
             return Err(failed(format!("{}: no tensor in it is one to quantise", source.path().display())));
         }
+        job.plan_card(model)?;
         Ok(job)
+    }
+
+    fn plan_card(&mut self, model: &Model) -> Result<(), CliError> {
+        let Some(Target::Card(bytes)) = self.args.target else { return Ok(()) };
+        let card = Card::new(bytes, (self.args.context, self.args.seqs), model);
+        // Everything is planned once with some types, so that what is in no group is counted as the planner does.
+        let none = Importance::default();
+        let all = card.weights_of(&self.output(&vec![DRAFT_TYPE; self.groups.len()], &none), &self.args.out)?;
+        let of_groups: u64 = self.groups.iter().map(|g| card.bytes(self.source, g, DRAFT_TYPE)).sum();
+        let room = card.room(model)?.saturating_sub(all.saturating_sub(of_groups));
+        self.card = Some((card, room));
+        Ok(())
+    }
+
+    /// That the weights fit as the planner counts them; what they take.
+    fn check_card(&self, output: &Output<'_>, model: &Model) -> Result<Option<u64>, CliError> {
+        let Some((card, _)) = &self.card else { return Ok(None) };
+        let (takes, room) = (card.weights_of(output, &self.args.out)?, card.room(model)?);
+        if takes > room {
+            let (takes, room) = (bytes_text(takes), bytes_text(room));
+            return Err(failed(format!("the chosen types take {takes} on the card, which has {room} for them")));
+        }
+        Ok(Some(takes))
+    }
+
+    /// What a type of a group takes of what the target counts.
+    fn bytes(&self, group: &Group, ty: BlockType) -> u64 {
+        match &self.card {
+            Some((card, _)) => card.bytes(self.source, group, ty),
+            None => group.bytes(self.source, ty),
+        }
     }
 
     fn settle(&mut self, name: &str, ty: BlockType) {
@@ -152,6 +196,9 @@ fn quantize(args: &QuantizeArgs, source: &Gguf, model: &Model) -> Result<Report,
     let (importance, answered) = calibrate(args, model)?;
     let choices = Choices::of(&job, &importance, answered.as_ref())?;
     let output = job.output(&choices.types, &importance);
+    if let Some(takes) = job.check_card(&output, model)? {
+        eprintln!("weights on the card: {}", bytes_text(takes));
+    }
     let mut progress = Steps::new("writing");
     let kib = |bytes: u64| (bytes >> 10) as usize;
     let bytes = quantize::write(&args.out, &output, |done, all| progress.show(kib(done), kib(all))).map_err(failed)?;
@@ -209,7 +256,7 @@ impl Job<'_> {
     fn budget(&self) -> Result<u64, CliError> {
         let target = self.args.target;
         let target = target.ok_or_else(|| CliError::Usage("--target: this scheme needs one".into()))?;
-        let least: u64 = self.groups.iter().map(|g| choice::smallest(self.source, g)).sum();
+        let least: u64 = self.groups.iter().map(|g| choice::smallest(self, g)).sum();
         let weights: u64 = self.groups.iter().map(|g| g.weights).sum();
         let (budget, fixed) = match target {
             Target::Bits(bits) => ((bits * weights as f64 / 8.0) as u64, 0),
@@ -217,6 +264,7 @@ impl Job<'_> {
                 let fixed = self.fixed_bytes()?;
                 (bytes.saturating_sub(fixed), fixed)
             }
+            Target::Card(_) => (self.card.as_ref().map_or(0, |(_, room)| *room), 0),
         };
         if budget >= least {
             return Ok(budget);
@@ -225,6 +273,9 @@ impl Job<'_> {
             Target::Bits(bits) => (format!("{bits}bpw"), format!("{:.3}bpw", least as f64 * 8.0 / weights as f64)),
             Target::File(bytes) => {
                 (bytes_text(bytes), format!("{} ({} bytes)", bytes_text(least + fixed), least + fixed))
+            }
+            Target::Card(_) => {
+                (format!("a card with {} for them", bytes_text(budget)), format!("{} on the card", bytes_text(least)))
             }
         };
         Err(CliError::Usage(format!(

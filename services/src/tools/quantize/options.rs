@@ -16,9 +16,16 @@ pub struct QuantizeArgs {
     /// File to write.
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Size of the file, such as 14.7GiB or 900MB, or bits a weight over all matrices, such as 4.1bpw.
-    #[arg(long, value_name = "SIZE|BPW", required_unless_present_any = ["scheme", "tensor_type"])]
+    /// Size of the file, such as 14.7GiB or 900MB; or bits a weight over all matrices, such as 4.1bpw; or a card that
+    /// is to hold the weights beside what --seqs sequences of --context tokens take there, such as card:16GiB.
+    #[arg(long, value_name = "SIZE|BPW|card:SIZE", required_unless_present_any = ["scheme", "tensor_type"])]
     pub target: Option<Target>,
+    /// Tokens of each sequence on a card: with --target card.
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
+    pub context: u32,
+    /// Sequences at once on a card: with --target card.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub seqs: u32,
     /// How types are chosen: kl by measured divergence; error by importance-weighted error alone; ramp by kurtosis,
     /// rank and round-trip error; uniform:TYPE one type for all, which needs no target.
     #[arg(long, value_name = "SCHEME", default_value = "kl")]
@@ -71,6 +78,8 @@ pub enum Target {
     File(u64),
     /// Bits a weight over all matrices that are quantised.
     Bits(f64),
+    /// Bytes of a card.
+    Card(u64),
 }
 
 /// How types are chosen.
@@ -97,7 +106,13 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = || format!("wanted a size such as 14.7GiB or 900MB, or 4.1bpw, got `{text}`");
+        let wanted = || format!("wanted a size such as 14.7GiB or 900MB, card:16GiB or 4.1bpw, got `{text}`");
+        if let Some(size) = text.strip_prefix("card:") {
+            return match size.parse() {
+                Ok(Self::File(bytes)) => Ok(Self::Card(bytes)),
+                _ => Err(wanted()),
+            };
+        }
         let number = |n: &str| n.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0).ok_or_else(wanted);
         if let Some(bits) = text.strip_suffix("bpw") {
             return number(bits).map(Self::Bits);
@@ -149,7 +164,8 @@ mod tests {
         assert_eq!("1.5GiB".parse(), Ok(Target::File(1_610_612_736)));
         assert_eq!("900MB".parse(), Ok(Target::File(900_000_000)));
         assert_eq!("4.1bpw".parse(), Ok(Target::Bits(4.1)));
-        for bad in ["", "-1GiB", "nanbpw", "4.1", "card:16GiB", "0"] {
+        assert_eq!("card:16GiB".parse(), Ok(Target::Card(16 << 30)));
+        for bad in ["", "-1GiB", "nanbpw", "4.1", "card:4bpw", "card:", "0"] {
             assert!(bad.parse::<Target>().unwrap_err().contains(&format!("got `{bad}`")), "{bad}");
         }
         assert_eq!("uniform:q4_k".parse(), Ok(Scheme::Uniform(BlockType::Q4K)));
