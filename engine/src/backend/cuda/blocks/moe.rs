@@ -128,6 +128,7 @@ impl Operator for MoeConfig {
     type Kernels = Kernels;
 
     fn check(&self) -> Result<(), CudaBackendError> {
+        supported(self.latent.is_none(), "the experts", "of a latent width", "the stream's width")?;
         let Some(shared) = self.shared else { return supported(false, "the shared expert", "absent", "one") };
         let (own, of_all) = (shared.expert.activation, self.expert.activation);
         supported(own == of_all, "the shared expert", format_args!("of {own:?}"), "the activation of the others")
