@@ -5,17 +5,19 @@
 // gated:    the int8 form of silu(gate) * up, ROWS / 2 values: rows of s come as 8 of gate, 8 of up
 // squared:  the int8 form of relu(s)^2
 //
-// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or 8; norm(c): row_factor of NORM_BLOCKS
-// squares a row, 1 if that is 0. ROWS are whole int8 blocks where their form is made; rows of `residual`'s have ROWS rounded up to 128
-// values, those of gated and squared `stride`.
+// w: [ROWS, COLS] in one of weights.cuh's layouts; activations: int8 rows (common/int8_rows.cuh), up to COLUMNS: 1 or
+// 8; norm(c): row_factor of NORM_BLOCKS squares a row, 1 if that is 0. ROWS are whole int8 blocks where their form is
+// made; rows of `residual`'s have ROWS rounded up to 128 values, those of gated and squared `stride`.
 //
-// A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in order. So an output
-// depends on WK, but not on CLUSTER, DEPTH, or how many columns stand beside it. Tiles of an int8 block (32 values: two, gated four) stand in
-// one cluster; `residual` has no others. Bound: the bytes of w. Weights are read before the kernel before has ended: DEPTH units a warp.
+// A tile is 16 outputs; WT tiles are done by a cluster of CLUSTER blocks, WK warps a tile, whose sums are added in
+// order. So an output depends on WK, but not on CLUSTER, DEPTH, or how many columns stand beside it. Tiles of an int8
+// block (32 values: two, gated four) stand in one cluster; `residual` has no others. Bound: the bytes of w. Weights
+// are read before the kernel before has ended: DEPTH units a warp.
 //
-// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT, CLUSTER,
-// DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a time), COLUMN_BYTES (of the dynamic
-// part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS values each.
+// -D: ROWS, COLS, CODES, SCALES, LEVELS0..3 and WITH_GRID (the layout), COLUMNS, NORM_BLOCKS, EPILOGUE, WK, WT,
+// CLUSTER, DEPTH, REGISTERS (at most, a thread), TURN_UNITS (of a warp, whose columns are in shared memory at a
+// time), COLUMN_BYTES (of the dynamic part of it), PLANES of all rows (common/int8_rows.cuh), which stand for COLS
+// values each.
 #include "common/epilogues.cuh"
 #include "product/columns.cuh"
 #include "arguments.cuh"
@@ -35,7 +37,9 @@ struct Made {
     const float *sums, *norms;
 
     // Output r of tile wt for column c, without the factor.
-    __device__ __forceinline__ float plain(int wt, int c, int r) const { return sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r); }
+    __device__ __forceinline__ float plain(int wt, int c, int r) const {
+        return sum_of<COLUMNS, WK>(sums + wt * WK * COLUMNS * 16, c, r);
+    }
     __device__ __forceinline__ float at(int wt, int c, int r) const { return plain(wt, c, r) * norms[c]; }
 };
 
@@ -65,7 +69,8 @@ __device__ __forceinline__ void finish_plain(const Arguments &args, const Made &
 }
 
 // `old`: what the stream has of the warp's first column, `next`: the norm's weight.
-__device__ __forceinline__ void finish_residual(const Arguments &args, const Made &made, int group, float old, float next) {
+__device__ __forceinline__ void
+finish_residual(const Arguments &args, const Made &made, int group, float old, float next) {
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     for (int c = warp; c < args.count; c += WARPS) {
         float *x = args.out + (u64)c * args.stride + group * 32 + lane;

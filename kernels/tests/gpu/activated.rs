@@ -107,6 +107,9 @@ struct Bench<'a> {
     d_squares: CudaSlice<f32>,
 }
 
+/// Codes and what stands beside them, to be written.
+type Views<'a, 'b> = (&'a mut CudaViewMut<'b, i8>, &'a mut CudaViewMut<'b, f32>);
+
 /// Rows of activations on the device.
 struct Given<'a> {
     codes: &'a CudaView<'a, i8>,
@@ -145,7 +148,7 @@ impl<'a> Bench<'a> {
     fn written(
         &self,
         (first, n): (usize, usize),
-        launch: impl for<'b> FnOnce(Given<'_>, &mut CudaViewMut<'b, i8>, &mut CudaViewMut<'b, f32>) -> Result<(), CudaError>,
+        launch: impl FnOnce(Given<'_>, Views<'_, '_>) -> Result<(), CudaError>,
     ) -> Result<QuantizedRows, Box<dyn Error>> {
         let (stream, planes) = (self.gpu.device.stream(), self.x.planes);
         let (codes_each, blocks) = (self.x.codes.len() / ROWS, self.blocks());
@@ -156,13 +159,13 @@ impl<'a> Bench<'a> {
             meta: &self.meta.slice(first * codes_each / 16..),
             squares: &self.d_squares.slice(first * blocks..),
         };
-        launch(given, &mut codes.as_view_mut(), &mut meta.as_view_mut())?;
+        launch(given, (&mut codes.as_view_mut(), &mut meta.as_view_mut()))?;
         Ok(QuantizedRows { codes: stream.clone_dtoh(&codes)?, meta: pairs(&stream.clone_dtoh(&meta)?), planes })
     }
 
     fn few(&self, first: usize, n: usize) -> Result<QuantizedRows, Box<dyn Error>> {
         let normed = self.case.shape.norm().is_some();
-        self.written((first, n), |given, out_codes, out_meta| {
+        self.written((first, n), |given, (out_codes, out_meta)| {
             let norm = normed.then_some(Norm { squares: given.squares, eps: EPS });
             let out = ActivatedRows { codes: out_codes, meta: out_meta, stride: self.stride(), factor: FACTOR };
             let x = Activations { codes: given.codes, meta: given.meta };
@@ -171,7 +174,7 @@ impl<'a> Bench<'a> {
     }
 
     fn many(&self) -> Result<QuantizedRows, Box<dyn Error>> {
-        self.written((0, ROWS), |given, out_codes, out_meta| {
+        self.written((0, ROWS), |given, (out_codes, out_meta)| {
             let Given { codes, meta, squares } = given;
             let x = Inputs { codes, meta, squares: Some(squares), eps: EPS, factor: FACTOR };
             let out = Output::Activated { codes: out_codes, meta: out_meta, stride: self.stride() };

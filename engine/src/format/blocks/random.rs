@@ -62,9 +62,9 @@ fn spread(i: usize) -> f32 {
     0.7 + 0.6 * i as f32 / (SPREADS - 1) as f32
 }
 
-/// Takes from a block's codes the one that has no negative, for 0 in its place. With it a row's mean is half a step below
-/// 0, the same in all rows: inputs that have a mean of their own, as squared ReLUs leave, would move all outputs of all
-/// tokens along one direction, layer after layer, until a router could no longer tell tokens apart.
+/// Takes from a block's codes the one that has no negative, for 0 in its place. With it a row's mean is half a step
+/// below 0, the same in all rows: inputs that have a mean of their own, as squared ReLUs leave, would move all outputs
+/// of all tokens along one direction, layer after layer, until a router could no longer tell tokens apart.
 fn even_out(ty: BlockType, block: &mut [u8]) {
     match ty {
         BlockType::Q8_0 => block[2..].iter_mut().filter(|code| **code == 0x80).for_each(|code| *code = 0),
@@ -130,7 +130,8 @@ mod tests {
             random_blocks(ty, 1.0, &mut SplitMix::new(3, 4), &mut bytes);
             let mut x = vec![0.0; values];
             decode_row(ty, &bytes, &mut x);
-            // The mean of so many of spread 1 is off by a thousandth; half a step is 0.0068 in eight bits, 0.054 in five.
+            // The mean of so many of spread 1 is off by a thousandth; half a step is 0.0068 in eight bits, 0.054 in
+            // five.
             let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / values as f64;
             assert!(mean.abs() < 0.004, "{}: mean {mean}", ty.name());
         }

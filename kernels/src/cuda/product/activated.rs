@@ -24,9 +24,9 @@ pub struct ActivatedRows<'a, 'b> {
 pub struct Activated(Kernels);
 
 impl Activated {
-    /// How each of [`super::COLUMNS`] is done, as [`super::tilings`], with whole int8 blocks a block of warps: four tiles of
-    /// four warps each would have a multiprocessor to themselves, so tiles of gate and up have two where there are
-    /// blocks enough.
+    /// How each of [`super::COLUMNS`] is done, as [`super::tilings`], with whole int8 blocks a block of warps: four
+    /// tiles of four warps each would have a multiprocessor to themselves, so tiles of gate and up have two where there
+    /// are blocks enough.
     pub fn tilings(shape: MatrixShape, epilogue: Epilogue, multiprocessors: usize) -> Vec<(usize, Tiling)> {
         const WARPS_K_GATED: usize = 2;
         let whole = epilogue.block_tiles();
